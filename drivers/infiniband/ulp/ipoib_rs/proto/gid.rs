@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Global identifiers: the 128-bit network-layer address of an InfiniBand or RoCE port or group.
+
+use core::net::Ipv6Addr;
+
+/// A GID in network byte order. Every 16-byte value is a syntactically valid GID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The length of a GID in bytes.
+    pub const LEN: usize = 16;
+
+    /// The unspecified GID, which no port has.
+    pub const ZERO: Gid = Gid([0; 16]);
+
+    /// Returns the bytes in wire order.
+    #[inline]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Whether this is the all-zero GID.
+    #[inline]
+    pub const fn is_zero(&self) -> bool {
+        u128::from_ne_bytes(self.0) == 0
+    }
+
+    /// Whether this GID names a group: its first byte is 0xff (RFC 4391, section 4).
+    #[inline]
+    pub const fn is_multicast(&self) -> bool {
+        self.0[0] == 0xff
+    }
+
+    /// Whether this is the GID that RoCEv2 gives to an IPv4 address: `::ffff:a.b.c.d`.
+    #[inline]
+    pub const fn is_ipv4_mapped(&self) -> bool {
+        u128::from_be_bytes(self.0) >> 32 == 0xffff
+    }
+
+    /// Makes the GID that RoCEv2 gives to an IPv4 address (in network byte order).
+    #[inline]
+    pub const fn from_ipv4_mapped(addr: [u8; 4]) -> Gid {
+        let [a, b, c, d] = addr;
+        Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// Returns the IPv4 address (in network byte order) if this GID stands for one.
+    #[inline]
+    pub const fn to_ipv4(self) -> Option<[u8; 4]> {
+        if self.is_ipv4_mapped() {
+            let [.., a, b, c, d] = self.0;
+            Some([a, b, c, d])
+        } else {
+            None
+        }
+    }
+
+    /// Whether the subnet prefix is the link-local one, fe80::/10.
+    #[inline]
+    pub const fn is_link_local(&self) -> bool {
+        self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
+    }
+
+    /// Returns the lower half, which is the port's GUID on InfiniBand.
+    #[inline]
+    pub const fn interface_id(&self) -> [u8; 8] {
+        let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h] = self.0;
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+impl From<[u8; 16]> for Gid {
+    #[inline]
+    fn from(bytes: [u8; 16]) -> Gid {
+        Gid(bytes)
+    }
+}
+
+impl_display!(Gid, |this, f| core::fmt::Display::fmt(
+    &Ipv6Addr::from(this.0),
+    f
+));
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_gid))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::Gid;
+
+    /// fe80::215:5dff:fe00:1, an EUI-64 GID as rxe makes it.
+    const LINK_LOCAL: Gid = Gid([
+        0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0x00, 0x00, 0x01,
+    ]);
+
+    #[test]
+    fn unicast_is_not_multicast() {
+        assert!(!LINK_LOCAL.is_multicast());
+        assert!(!Gid::ZERO.is_multicast());
+    }
+
+    /// RFC 4391, section 4: an MGID starts with 0xff.
+    #[test]
+    fn rfc4391_4_multicast_prefix() {
+        let mut gid = Gid::ZERO;
+        gid.0[0] = 0xff;
+        assert!(gid.is_multicast());
+        gid.0[0] = 0xfe;
+        assert!(!gid.is_multicast());
+    }
+
+    #[test]
+    fn link_local_is_a_ten_bit_prefix() {
+        assert!(LINK_LOCAL.is_link_local());
+        assert!(Gid([0xfe, 0xbf, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_link_local());
+        assert!(!Gid([0xfe, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_link_local());
+    }
+
+    #[test]
+    fn ipv4_mapped_round_trip() {
+        let gid = Gid::from_ipv4_mapped([10, 1, 2, 3]);
+        assert_eq!(
+            gid.as_bytes(),
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3]
+        );
+        assert!(gid.is_ipv4_mapped());
+        assert_eq!(gid.to_ipv4(), Some([10, 1, 2, 3]));
+        assert!(!LINK_LOCAL.is_ipv4_mapped());
+        assert_eq!(LINK_LOCAL.to_ipv4(), None);
+    }
+
+    /// ::a.b.c.d (without the ffff) is the deprecated compatible form and not a RoCE GID.
+    #[test]
+    fn ipv4_compatible_is_not_mapped() {
+        assert!(!Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]).is_ipv4_mapped());
+    }
+
+    #[test]
+    fn interface_id_is_the_lower_half() {
+        assert_eq!(
+            LINK_LOCAL.interface_id(),
+            [0x02, 0x15, 0x5d, 0xff, 0xfe, 0x00, 0x00, 0x01]
+        );
+    }
+}

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What arrived on the UD queue pair: checked once, here, before anything else looks at it.
+//!
+//! A UD receive buffer begins with 40 bytes that the device fills: the GRH, or on RoCEv2 the IP
+//! header that the packet came with, or nothing useful if the packet had no GRH. The payload
+//! follows at a fixed place either way (RFC 4391, section 6, wants both forms accepted).
+
+use crate::drop::DropReason;
+use crate::gid::Gid;
+use crate::header::{EtherType, Header};
+use crate::hwaddr::Qpn;
+use crate::mgid::Mgid;
+
+/// The length of the GRH area in bytes.
+pub const GRH_LEN: usize = 40;
+
+/// Where the IP packet begins in a receive buffer, in bytes.
+pub const PAYLOAD_OFFSET: usize = GRH_LEN + Header::LEN;
+
+/// Where an IPv4 header stands in the GRH area: right-aligned.
+const IPV4_OFFSET: usize = 20;
+
+/// What the device says about the network header of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// An InfiniBand GRH: InfiniBand itself and RoCEv1.
+    Grh,
+    /// RoCEv2 over IPv4: 20 undefined bytes, then the IPv4 header.
+    Ipv4,
+    /// RoCEv2 over IPv6: the IPv6 header, laid out like a GRH.
+    Ipv6,
+    /// The device does not say: it has to be told from the bytes.
+    Unknown,
+}
+
+/// What the completion says about a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct RxMeta {
+    /// How many bytes the device wrote, the GRH area included.
+    pub byte_len: u32,
+    /// The queue pair that sent the packet.
+    pub src_qp: u32,
+    /// Whether the GRH area is valid.
+    pub has_grh: bool,
+    /// What the GRH area holds.
+    pub network: Network,
+}
+
+/// What the receiver has to know about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    /// The GID that our packets carry as their source.
+    pub gid: Gid,
+    /// Our UD queue pair.
+    pub qpn: Qpn,
+    /// The link's broadcast group.
+    pub broadcast: Mgid,
+    /// The size of a posted receive buffer in bytes, the GRH area included.
+    pub capacity: u32,
+}
+
+/// To whom a packet was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To us alone, or the packet had no GRH: a multicast packet always has one.
+    Unicast,
+    /// To a group other than the broadcast group.
+    Multicast,
+    /// To the link's broadcast group.
+    Broadcast,
+}
+
+/// A frame that passed the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The type of the payload, one that the link carries.
+    pub ether_type: EtherType,
+    /// The reserved field of the encapsulation header, in host byte order.
+    pub reserved: u16,
+    /// Where the payload begins in the buffer, in bytes.
+    pub payload_offset: usize,
+    /// How long the payload is, in bytes; at least 1.
+    pub payload_len: usize,
+    /// The sender's GID, if the packet had a GRH.
+    pub source_gid: Option<Gid>,
+    /// The sender's queue pair, one that a unicast answer can go to.
+    pub source_qpn: Qpn,
+    /// To whom the packet was sent.
+    pub dest: Destination,
+}
+
+/// Checks a received packet.
+///
+/// `head` is the beginning of the receive buffer, at least [`PAYLOAD_OFFSET`] bytes of it; it may
+/// be all of it. Nothing of it is trusted, nor is the completion.
+///
+/// # Errors
+///
+/// The reason to drop the packet, to be counted under its name.
+#[inline]
+pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, DropReason> {
+    if meta.byte_len > local.capacity {
+        return Err(DropReason::Oversized);
+    }
+    let byte_len = usize::try_from(meta.byte_len).map_err(|_| DropReason::Oversized)?;
+    if byte_len < GRH_LEN {
+        return Err(DropReason::TruncatedGrh);
+    }
+    // The one subtraction: a frame without any payload is as short as one without a header.
+    let payload_len = match byte_len.checked_sub(PAYLOAD_OFFSET) {
+        Some(len) if len > 0 => len,
+        _ => return Err(DropReason::Short),
+    };
+    let (grh, rest) = head
+        .split_first_chunk::<GRH_LEN>()
+        .ok_or(DropReason::TruncatedGrh)?;
+    let header = Header::parse(rest)?;
+
+    let source_qpn = Qpn::unicast(meta.src_qp).ok_or(DropReason::BadSource)?;
+    let (source_gid, dest) = if meta.has_grh {
+        let (source, destination) = gids(grh, meta.network).ok_or(DropReason::BadGrh)?;
+        if is_group(&source) {
+            return Err(DropReason::BadSource);
+        }
+        let dest = if !is_group(&destination) {
+            Destination::Unicast
+        } else if destination == local.broadcast.gid() {
+            Destination::Broadcast
+        } else {
+            Destination::Multicast
+        };
+        // Neither is enough alone: a host has several queue pairs, and the first queue pair of
+        // every soft-RoCE host has the same number.
+        if dest != Destination::Unicast && source == local.gid && source_qpn == local.qpn {
+            return Err(DropReason::OwnMulticast);
+        }
+        (Some(source), dest)
+    } else {
+        (None, Destination::Unicast)
+    };
+
+    if !header.ether_type.is_supported() {
+        return Err(DropReason::EtherType);
+    }
+    Ok(Frame {
+        ether_type: header.ether_type,
+        reserved: header.reserved,
+        payload_offset: PAYLOAD_OFFSET,
+        payload_len,
+        source_gid,
+        source_qpn,
+        dest,
+    })
+}
+
+/// Whether a GID names a group: an MGID, or RoCEv2's form of an IPv4 multicast address.
+#[inline]
+fn is_group(gid: &Gid) -> bool {
+    gid.is_multicast() || matches!(gid.to_ipv4(), Some([224..=239, ..]))
+}
+
+/// Takes the source and destination GID out of the GRH area.
+#[inline]
+fn gids(grh: &[u8; GRH_LEN], network: Network) -> Option<(Gid, Gid)> {
+    let ipv4 = match network {
+        Network::Grh | Network::Ipv6 => false,
+        Network::Ipv4 => true,
+        Network::Unknown => looks_like_ipv4(grh)?,
+    };
+    if ipv4 {
+        // RoCEv2 has no IPv4 options.
+        if grh[IPV4_OFFSET] != 0x45 {
+            return None;
+        }
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
+        Some((
+            Gid::from_ipv4_mapped([s0, s1, s2, s3]),
+            Gid::from_ipv4_mapped([d0, d1, d2, d3]),
+        ))
+    } else {
+        if grh[0] >> 4 != 6 {
+            return None;
+        }
+        let (_, tail) = grh.split_first_chunk::<8>()?;
+        let (source, tail) = tail.split_first_chunk::<16>()?;
+        let (destination, _) = tail.split_first_chunk::<16>()?;
+        Some((Gid(*source), Gid(*destination)))
+    }
+}
+
+/// Tells an IPv4 header from a GRH where the device does not: `None` if it is neither.
+///
+/// In front of an IPv4 header stand 20 undefined bytes that may look like a GRH. A valid
+/// header checksum settles it, since a GRH has one by accident only once in 65536 times.
+fn looks_like_ipv4(grh: &[u8; GRH_LEN]) -> Option<bool> {
+    let ipv4 = grh[IPV4_OFFSET];
+    if grh[0] >> 4 != 6 {
+        return if ipv4 >> 4 == 4 { Some(true) } else { None };
+    }
+    Some(ipv4 == 0x45 && ipv4_checksum_ok(grh))
+}
+
+/// Whether the ones' complement sum of the IPv4 header is what it must be (RFC 791).
+fn ipv4_checksum_ok(grh: &[u8; GRH_LEN]) -> bool {
+    let Some(header) = grh.get(IPV4_OFFSET..) else {
+        return false;
+    };
+    let mut sum: u32 = 0;
+    for pair in header.chunks_exact(2) {
+        if let [high, low] = *pair {
+            sum = sum.wrapping_add(u32::from(u16::from_be_bytes([high, low])));
+        }
+    }
+    // Ten 16-bit words: two folds are enough.
+    sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    sum == 0xffff
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rx))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+    use crate::mgid::{self, Scope};
+    use crate::pkey::PKey;
+
+    const OUR_GID: [u8; 16] = [
+        0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 1,
+    ];
+    const PEER_GID: [u8; 16] = [
+        0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 2,
+    ];
+    const OUR_QPN: u32 = 0x11;
+
+    fn local() -> Local {
+        Local {
+            gid: Gid(OUR_GID),
+            qpn: Qpn::unicast(OUR_QPN).unwrap_or(Qpn::MULTICAST),
+            broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
+            capacity: 4096 + 40,
+        }
+    }
+
+    fn meta(byte_len: u32) -> RxMeta {
+        RxMeta {
+            byte_len,
+            src_qp: OUR_QPN,
+            has_grh: true,
+            network: Network::Grh,
+        }
+    }
+
+    /// A GRH or IPv6 header, an encapsulation header and 20 bytes of payload.
+    fn packet(source: [u8; 16], destination: [u8; 16], header: [u8; 4]) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[0] = 0x60;
+        bytes[8..24].copy_from_slice(&source);
+        bytes[24..40].copy_from_slice(&destination);
+        bytes[40..44].copy_from_slice(&header);
+        bytes[44] = 0x45;
+        bytes
+    }
+
+    /// The same with RoCEv2's IPv4 header, 10.0.0.2 to `destination`.
+    fn packet_ipv4(destination: [u8; 4]) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[20..40].copy_from_slice(&[
+            0x45, 0, 0, 0x54, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 10, 0, 0, 2, 0, 0, 0, 0,
+        ]);
+        bytes[36..40].copy_from_slice(&destination);
+        let mut sum: u32 = 0;
+        for i in (20..40).step_by(2) {
+            sum += u32::from(u16::from_be_bytes([bytes[i], bytes[i + 1]]));
+        }
+        let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        bytes[30..32].copy_from_slice(&checksum.to_be_bytes());
+        bytes[40..44].copy_from_slice(&[0x08, 0x00, 0, 0]);
+        bytes
+    }
+
+    const IPV4: [u8; 4] = [0x08, 0x00, 0, 0];
+
+    /// RFC 4391, section 6: a unicast frame with a GRH.
+    #[test]
+    fn rfc4391_6_with_grh() {
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        assert_eq!(
+            classify(&bytes, &meta(64), &local()),
+            Ok(Frame {
+                ether_type: EtherType::IPV4,
+                reserved: 0,
+                payload_offset: 44,
+                payload_len: 20,
+                source_gid: Some(Gid(PEER_GID)),
+                source_qpn: local().qpn,
+                dest: Destination::Unicast,
+            })
+        );
+    }
+
+    /// RFC 4391, section 6: a frame without a GRH is accepted, whatever stands in its place.
+    #[test]
+    fn rfc4391_6_without_grh() {
+        let mut bytes = packet([0xff; 16], [0xff; 16], IPV4);
+        bytes[0] = 0xa5;
+        let meta = RxMeta {
+            has_grh: false,
+            ..meta(64)
+        };
+        let frame = classify(&bytes, &meta, &local());
+        assert_eq!(frame.map(|f| f.source_gid), Ok(None));
+        assert_eq!(frame.map(|f| f.dest), Ok(Destination::Unicast));
+        assert_eq!(frame.map(|f| f.payload_offset), Ok(44));
+    }
+
+    /// RFC 4391, section 6: the reserved field is handed on and not judged.
+    #[test]
+    fn rfc4391_6_reserved_is_ignored() {
+        let bytes = packet(PEER_GID, OUR_GID, [0x86, 0xdd, 0xab, 0xcd]);
+        let frame = classify(&bytes, &meta(64), &local());
+        assert_eq!(
+            frame.map(|f| (f.ether_type, f.reserved)),
+            Ok((EtherType::IPV6, 0xabcd))
+        );
+    }
+
+    /// RFC 4391, section 6: a type that is not in its list.
+    #[test]
+    fn rfc4391_6_unknown_type() {
+        let bytes = packet(PEER_GID, OUR_GID, [0x81, 0x00, 0, 0]);
+        assert_eq!(
+            classify(&bytes, &meta(64), &local()),
+            Err(DropReason::EtherType)
+        );
+    }
+
+    /// RFC 4391, section 4: broadcast is one group among the groups.
+    #[test]
+    fn rfc4391_4_destination() {
+        let to = |mgid: Mgid| {
+            let bytes = packet(PEER_GID, mgid.gid().0, IPV4);
+            classify(&bytes, &meta(64), &local()).map(|f| f.dest)
+        };
+        assert_eq!(to(local().broadcast), Ok(Destination::Broadcast));
+        assert_eq!(
+            to(mgid::from_ipv4(
+                [224, 0, 0, 1],
+                PKey::DEFAULT,
+                Scope::LINK_LOCAL
+            )),
+            Ok(Destination::Multicast)
+        );
+    }
+
+    #[test]
+    fn own_multicast_needs_gid_and_queue_pair() {
+        let broadcast = local().broadcast.gid().0;
+        let own = packet(OUR_GID, broadcast, IPV4);
+        assert_eq!(
+            classify(&own, &meta(64), &local()),
+            Err(DropReason::OwnMulticast)
+        );
+        // The same port, another queue pair: a sibling interface, whose frames are for us.
+        let sibling = RxMeta {
+            src_qp: OUR_QPN + 1,
+            ..meta(64)
+        };
+        assert_eq!(
+            classify(&own, &sibling, &local()).map(|f| f.dest),
+            Ok(Destination::Broadcast)
+        );
+        // The same queue pair number on another host.
+        let peer = packet(PEER_GID, broadcast, IPV4);
+        assert_eq!(
+            classify(&peer, &meta(64), &local()).map(|f| f.dest),
+            Ok(Destination::Broadcast)
+        );
+        // Unicast to ourselves is a legitimate path.
+        let to_self = packet(OUR_GID, OUR_GID, IPV4);
+        assert_eq!(
+            classify(&to_self, &meta(64), &local()).map(|f| f.dest),
+            Ok(Destination::Unicast)
+        );
+    }
+
+    #[test]
+    fn lengths_are_not_trusted() {
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        let at = |byte_len| classify(&bytes, &meta(byte_len), &local()).map(|f| f.payload_len);
+        assert_eq!(at(0), Err(DropReason::TruncatedGrh));
+        assert_eq!(at(39), Err(DropReason::TruncatedGrh));
+        assert_eq!(at(40), Err(DropReason::Short));
+        assert_eq!(at(43), Err(DropReason::Short));
+        assert_eq!(at(44), Err(DropReason::Short));
+        assert_eq!(at(45), Ok(1));
+        assert_eq!(at(4136), Ok(4092));
+        assert_eq!(at(4137), Err(DropReason::Oversized));
+        assert_eq!(at(u32::MAX), Err(DropReason::Oversized));
+    }
+
+    #[test]
+    fn a_short_head_is_refused() {
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        assert_eq!(
+            classify(&bytes[..39], &meta(64), &local()),
+            Err(DropReason::TruncatedGrh)
+        );
+        assert_eq!(
+            classify(&bytes[..43], &meta(64), &local()),
+            Err(DropReason::Short)
+        );
+        assert!(classify(&bytes[..44], &meta(64), &local()).is_ok());
+    }
+
+    #[test]
+    fn sources_that_cannot_be_peers() {
+        let from_group = packet([0xff; 16], OUR_GID, IPV4);
+        assert_eq!(
+            classify(&from_group, &meta(64), &local()),
+            Err(DropReason::BadSource)
+        );
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        for src_qp in [0, 1, 0xff_ffff, 0x100_0000, u32::MAX] {
+            let meta = RxMeta { src_qp, ..meta(64) };
+            assert_eq!(
+                classify(&bytes, &meta, &local()),
+                Err(DropReason::BadSource)
+            );
+        }
+    }
+
+    #[test]
+    fn roce_v2_over_ipv4() {
+        let bytes = packet_ipv4([10, 0, 0, 1]);
+        for network in [Network::Ipv4, Network::Unknown] {
+            let meta = RxMeta {
+                network,
+                ..meta(64)
+            };
+            let frame = classify(&bytes, &meta, &local());
+            assert_eq!(
+                frame.map(|f| f.source_gid),
+                Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
+            );
+            assert_eq!(frame.map(|f| f.dest), Ok(Destination::Unicast));
+        }
+    }
+
+    #[test]
+    fn ipv4_multicast_is_multicast() {
+        let bytes = packet_ipv4([239, 1, 2, 3]);
+        let meta = RxMeta {
+            network: Network::Ipv4,
+            ..meta(64)
+        };
+        let frame = classify(&bytes, &meta, &local());
+        assert_eq!(frame.map(|f| f.dest), Ok(Destination::Multicast));
+    }
+
+    /// The 20 bytes in front of an IPv4 header are undefined and may look like a GRH.
+    #[test]
+    fn the_ipv4_checksum_decides() {
+        let meta = RxMeta {
+            network: Network::Unknown,
+            ..meta(64)
+        };
+        let mut bytes = packet_ipv4([10, 0, 0, 1]);
+        bytes[0] = 0x60;
+        let frame = classify(&bytes, &meta, &local());
+        assert_eq!(
+            frame.map(|f| f.source_gid),
+            Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
+        );
+        bytes[30] ^= 0x01;
+        let frame = classify(&bytes, &meta, &local());
+        assert!(frame.map(|f| f.source_gid.map(|g| g.to_ipv4())) == Ok(Some(None)));
+    }
+
+    #[test]
+    fn a_grh_area_that_is_neither() {
+        let mut bytes = packet(PEER_GID, OUR_GID, IPV4);
+        bytes[0] = 0;
+        for network in [Network::Grh, Network::Ipv4, Network::Ipv6, Network::Unknown] {
+            let meta = RxMeta {
+                network,
+                ..meta(64)
+            };
+            assert_eq!(classify(&bytes, &meta, &local()), Err(DropReason::BadGrh));
+        }
+        // IPv4 options do not occur in RoCEv2.
+        let mut bytes = packet_ipv4([10, 0, 0, 1]);
+        bytes[20] = 0x46;
+        let meta = RxMeta {
+            network: Network::Unknown,
+            ..meta(64)
+        };
+        assert_eq!(classify(&bytes, &meta, &local()), Err(DropReason::BadGrh));
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The path against a driver that carries its actions out at random moments: no frame and no
+//! address handle is ever lost or seen twice, and frames leave in their order.
+
+use std::collections::HashSet;
+
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::path::{Action, Config, Path};
+use ipoib_proto::queue::Verdict;
+use ipoib_proto::ticket::Ticket;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(u32),
+    Transmit,
+    Advance(u64),
+    /// Let time pass until the path has something to do on its own.
+    Deadline,
+    Answer(bool),
+    StaleAnswer,
+    Invalidate,
+    PortDown,
+    Heard,
+    PeerChanged(u8),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (1u32..100_000).prop_map(Op::Send),
+        2 => Just(Op::Transmit),
+        3 => prop_oneof![0u64..100, 0u64..20_000, 0u64..200_000].prop_map(Op::Advance),
+        2 => Just(Op::Deadline),
+        4 => any::<bool>().prop_map(Op::Answer),
+        1 => Just(Op::StaleAnswer),
+        1 => Just(Op::Invalidate),
+        1 => Just(Op::PortDown),
+        1 => Just(Op::Heard),
+        1 => (0u8..4).prop_map(Op::PeerChanged),
+    ]
+}
+
+fn addr(number: u8) -> HwAddr {
+    let mut addr = HwAddr([0; 20]);
+    addr.0[3] = 0x11 + (number & 1);
+    addr.0[4] = 0xfe;
+    addr.0[19] = number >> 1;
+    addr
+}
+
+/// The driver: what it holds and what it saw.
+struct Driver {
+    path: Path<u32, u32, 4>,
+    now: u64,
+    next_frame: u32,
+    next_handle: u32,
+    /// Frames that went in and did not come out.
+    waiting: Vec<u32>,
+    /// Address handles that exist.
+    handles: HashSet<u32>,
+    asked: Option<Ticket>,
+    old: Vec<Ticket>,
+    removed: bool,
+    due: bool,
+}
+
+impl Driver {
+    fn out(&mut self, frame: u32) {
+        let at = self.waiting.iter().position(|f| *f == frame);
+        let at = at.expect("a frame comes out once");
+        assert_eq!(at, 0, "frames come out in order");
+        self.waiting.remove(at);
+    }
+
+    fn poll(&mut self) {
+        for step in 0.. {
+            assert!(step < 20, "polling comes to an end");
+            let action = self.path.poll(self.now);
+            assert!(action.is_some() || !self.due, "nothing at the deadline");
+            self.due = false;
+            match action {
+                Some(Action::Resolve(ticket)) => {
+                    self.old.extend(self.asked.replace(ticket));
+                }
+                Some(Action::Transmit(frame)) => {
+                    assert!(self.handles.contains(self.path.handle().unwrap()));
+                    self.out(frame);
+                }
+                Some(Action::Drop(frame, reason)) => {
+                    assert!(reason.name().starts_with("tx_drop_"));
+                    self.out(frame);
+                }
+                Some(Action::Release(handle)) => assert!(self.handles.remove(&handle)),
+                Some(Action::Remove) => {
+                    assert!(self.waiting.is_empty() && self.handles.is_empty());
+                    self.removed = true;
+                    return;
+                }
+                None => break,
+            }
+        }
+        // Frames wait for an answer, or not at all.
+        assert!(self.waiting.is_empty() || self.asked.is_some());
+        assert!(self.path.deadline() > self.now, "the deadline is past");
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Send(bytes) => {
+                let frame = self.next_frame;
+                self.next_frame += 1;
+                match self.path.send(frame, bytes, self.now) {
+                    Verdict::Transmit(_) => assert!(self.waiting.is_empty()),
+                    Verdict::Queued => self.waiting.push(frame),
+                    Verdict::Drop(back, _) => assert_eq!(back, frame),
+                }
+                assert!(self.waiting.len() <= 4);
+            }
+            Op::Transmit => {
+                if let Some(handle) = self.path.transmit(self.now) {
+                    assert!(self.handles.contains(handle));
+                    assert!(self.waiting.is_empty());
+                }
+            }
+            Op::Advance(ms) => self.now += ms,
+            Op::Deadline => {
+                let deadline = self.path.deadline();
+                self.now = deadline - 1;
+                assert_eq!(
+                    self.path.poll(self.now),
+                    None,
+                    "nothing before the deadline"
+                );
+                // At the deadline there is something, which the next poll sees.
+                self.now = deadline;
+                self.due = true;
+            }
+            Op::Answer(true) => {
+                if let Some(ticket) = self.asked.take() {
+                    let handle = self.next_handle;
+                    self.next_handle += 1;
+                    if self.path.resolved(ticket, handle).is_ok() {
+                        self.handles.insert(handle);
+                    }
+                }
+            }
+            Op::Answer(false) => {
+                if let Some(ticket) = self.asked.take() {
+                    self.path.resolve_failed(ticket, self.now);
+                }
+            }
+            Op::StaleAnswer => {
+                if let Some(ticket) = self.old.pop() {
+                    assert_eq!(self.path.resolved(ticket, u32::MAX), Err(u32::MAX));
+                }
+            }
+            Op::Invalidate => self.path.invalidate(),
+            Op::PortDown => self.path.port_down(),
+            Op::Heard => self.path.heard(),
+            Op::PeerChanged(number) => {
+                self.path.peer_changed(addr(number));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn nothing_is_lost(ops in prop::collection::vec(op(), 1..200)) {
+        let mut driver = Driver {
+            path: Path::new(addr(0), &Config::DEFAULT, 0),
+            now: 0,
+            next_frame: 0,
+            next_handle: 0,
+            waiting: Vec::new(),
+            handles: HashSet::new(),
+            asked: None,
+            old: Vec::new(),
+            removed: false,
+            due: false,
+        };
+        for op in &ops {
+            driver.apply(op);
+            driver.poll();
+            if driver.removed {
+                break;
+            }
+        }
+        driver.path.close();
+        driver.poll_closed();
+    }
+}
+
+impl Driver {
+    fn poll_closed(&mut self) {
+        self.removed = false;
+        for _ in 0..20 {
+            match self.path.poll(self.now) {
+                Some(Action::Remove) => self.removed = true,
+                Some(Action::Drop(frame, _)) => self.out(frame),
+                Some(Action::Release(handle)) => assert!(self.handles.remove(&handle)),
+                other => panic!("{other:?} after close"),
+            }
+            if self.removed {
+                break;
+            }
+        }
+        assert!(self.removed && self.waiting.is_empty() && self.handles.is_empty());
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Property tests of the wire formats: nothing panics, and what is written is read back.
+
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::header::{EtherType, Header};
+use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
+use ipoib_proto::mgid::{self, Kind, Mgid, Scope};
+use ipoib_proto::mtu;
+use ipoib_proto::pkey::PKey;
+use ipoib_proto::rx::{classify, Destination, Local, Network, RxMeta};
+use proptest::prelude::*;
+
+fn pkey() -> impl Strategy<Value = PKey> {
+    any::<u16>().prop_filter_map("base 0", PKey::new)
+}
+
+fn scope() -> impl Strategy<Value = Scope> {
+    (1u8..=0xe).prop_filter_map("reserved", Scope::new)
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    prop_oneof![
+        Just(Network::Grh),
+        Just(Network::Ipv4),
+        Just(Network::Ipv6),
+        Just(Network::Unknown),
+    ]
+}
+
+/// The mapping of IPv4 groups written down as Linux's `ip_ib_mc_map()` does it, byte by byte from
+/// the broadcast address.
+fn kernel_ipv4_map(addr: [u8; 4], broadcast: [u8; 20]) -> [u8; 20] {
+    let mut buf = [0; 20];
+    buf[1..4].fill(0xff);
+    buf[4] = 0xff;
+    buf[5] = 0x10 | (broadcast[5] & 0xf);
+    buf[6] = 0x40;
+    buf[7] = 0x1b;
+    buf[8..10].copy_from_slice(&broadcast[8..10]);
+    buf[16..20].copy_from_slice(&addr);
+    buf[16] &= 0x0f;
+    buf
+}
+
+/// The same for `ipv6_ib_mc_map()`.
+fn kernel_ipv6_map(addr: [u8; 16], broadcast: [u8; 20]) -> [u8; 20] {
+    let mut buf = [0; 20];
+    buf[1..4].fill(0xff);
+    buf[4] = 0xff;
+    buf[5] = 0x10 | (broadcast[5] & 0xf);
+    buf[6] = 0x60;
+    buf[7] = 0x1b;
+    buf[8..10].copy_from_slice(&broadcast[8..10]);
+    buf[10..20].copy_from_slice(&addr[6..]);
+    buf
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn header_round_trip(ether_type: u16, reserved: u16, tail: Vec<u8>) {
+        let header = Header { ether_type: EtherType(ether_type), reserved };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.extend(tail);
+        prop_assert_eq!(Header::parse(&bytes), Ok(header));
+    }
+
+    #[test]
+    fn hwaddr_round_trip(bytes: [u8; 20]) {
+        let addr = HwAddr(bytes);
+        prop_assert_eq!(HwAddr::new(addr.flags(), addr.qpn(), addr.gid()), addr);
+        prop_assert_eq!(HwAddr::from_slice(&bytes), Some(addr));
+        prop_assert!(addr.same_peer(&addr.with_flags(Flags(!bytes[0]))));
+        prop_assert!(!(addr.is_unicast() && addr.is_multicast()));
+    }
+
+    #[test]
+    fn same_peer_is_equality_of_the_rest(a: [u8; 20], at in 0usize..20, bit in 0u8..8) {
+        let mut b = a;
+        b[at] ^= 1 << bit;
+        prop_assert_eq!(HwAddr(a).same_peer(&HwAddr(b)), a[1..] == b[1..]);
+    }
+
+    #[test]
+    fn qpn_has_24_bits(raw: u32) {
+        prop_assert_eq!(Qpn::new(raw).is_some(), raw < 1 << 24);
+        prop_assert_eq!(Qpn::unicast(raw).is_some(), (2..0xff_ffff).contains(&raw));
+    }
+
+    #[test]
+    fn groups_map_as_in_the_kernel(a: [u8; 4], b: [u8; 16], pkey in pkey(), scope in scope()) {
+        let broadcast = mgid::broadcast_hwaddr(pkey, scope);
+        if a != [255; 4] {
+            let ours = mgid::from_ipv4(a, pkey, scope).to_hwaddr().0;
+            prop_assert_eq!(ours, kernel_ipv4_map(a, broadcast));
+        }
+        let ours = mgid::from_ipv6(b, pkey, scope).to_hwaddr().0;
+        prop_assert_eq!(ours, kernel_ipv6_map(b, broadcast));
+    }
+
+    #[test]
+    fn made_groups_are_well_formed(a: [u8; 4], b: [u8; 16], pkey in pkey(), scope in scope()) {
+        let broadcast = mgid::broadcast(pkey, scope);
+        for made in [
+            broadcast,
+            mgid::from_ipv4(a, pkey, scope),
+            mgid::from_ipv6(b, pkey, scope),
+            mgid::solicited_node(b, pkey, scope),
+        ] {
+            prop_assert_eq!(Mgid::parse(made.gid()), Ok(made));
+            prop_assert_eq!(Mgid::from_hwaddr(&made.to_hwaddr()), Some(made));
+            prop_assert_eq!(made.pkey(), pkey.to_full());
+            prop_assert_eq!(made.scope(), scope);
+            prop_assert!(made.matches_broadcast(&broadcast));
+        }
+    }
+
+    #[test]
+    fn parsed_groups_say_what_they_are(tail: [u8; 10], head in prop_oneof![
+        Just([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff]),
+        Just([0xff, 0x12, 0x60, 0x1b, 0x80, 0x01]),
+        any::<[u8; 6]>(),
+    ]) {
+        let mut gid = [0; 16];
+        gid[..6].copy_from_slice(&head);
+        gid[6..].copy_from_slice(&tail);
+        if let Ok(group) = Mgid::parse(Gid(gid)) {
+            match group.kind() {
+                Kind::Broadcast => prop_assert_eq!(tail, [0, 0, 0, 0, 0, 0, 255, 255, 255, 255]),
+                Kind::Ipv4(low) => prop_assert!(low < 1 << 28 && tail[..6] == [0; 6]),
+                Kind::Ipv6(low) => prop_assert_eq!(low, tail),
+            }
+        }
+    }
+
+    #[test]
+    fn pkey_index_is_a_match(key in pkey(), table: Vec<u16>) {
+        let full = table.iter().position(|raw| *raw == key.to_full().get());
+        let found = key.find_index(table.iter().copied()).map(usize::from);
+        if full.is_some() {
+            prop_assert_eq!(found, full);
+        } else {
+            prop_assert_eq!(found, table.iter().position(|raw| *raw == key.base()));
+        }
+    }
+
+    #[test]
+    fn mtu_is_what_fits(requested: u32, active: u32) {
+        let fits = requested >= mtu::MIN_IPV4 && u64::from(requested) + 4 <= u64::from(active);
+        prop_assert_eq!(mtu::check(requested, active).is_ok(), fits);
+    }
+
+    /// Whatever a device and a peer say, what passes lies within the buffer.
+    #[test]
+    fn classify_stays_within_the_buffer(
+        head in prop::collection::vec(any::<u8>(), 0..128),
+        version in prop_oneof![Just(0x60u8), Just(0x45), any::<u8>()],
+        ether_type in prop_oneof![Just(0x0800u16), Just(0x86dd), any::<u16>()],
+        byte_len in prop_oneof![0u32..128, any::<u32>()],
+        src_qp in prop_oneof![0u32..32, any::<u32>()],
+        has_grh: bool,
+        network in network(),
+        gid: [u8; 16],
+        qpn in 2u32..32,
+        capacity in 0u32..8192,
+    ) {
+        let mut head = head;
+        if head.len() > 44 {
+            head[0] = version;
+            head[20] = version;
+            head[40..42].copy_from_slice(&ether_type.to_be_bytes());
+        }
+        let local = Local {
+            gid: Gid(gid),
+            qpn: Qpn::unicast(qpn).unwrap(),
+            broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
+            capacity,
+        };
+        let meta = RxMeta { byte_len, src_qp, has_grh, network };
+        match classify(&head, &meta, &local) {
+            Ok(frame) => {
+                prop_assert!(frame.payload_len > 0);
+                prop_assert_eq!(frame.payload_offset + frame.payload_len, byte_len as usize);
+                prop_assert!(byte_len <= capacity);
+                prop_assert!(frame.ether_type.is_supported());
+                prop_assert!(frame.source_qpn.is_unicast());
+                prop_assert_eq!(frame.source_gid.is_some(), has_grh);
+                prop_assert!(has_grh || frame.dest == Destination::Unicast);
+                prop_assert!(frame.source_gid.is_none_or(|gid| !gid.is_multicast()));
+            }
+            Err(reason) => prop_assert!(reason.name().starts_with("rx_drop_")),
+        }
+    }
+
+    #[test]
+    fn own_multicast_never_passes(gid: [u8; 16], qpn in 2u32..0xff_ffff, group: [u8; 15]) {
+        prop_assume!(gid[0] != 0xff);
+        let mut bytes = [0u8; 64];
+        bytes[0] = 0x60;
+        bytes[8..24].copy_from_slice(&gid);
+        bytes[24] = 0xff;
+        bytes[25..40].copy_from_slice(&group);
+        bytes[40] = 0x08;
+        let local = Local {
+            gid: Gid(gid),
+            qpn: Qpn::unicast(qpn).unwrap(),
+            broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
+            capacity: 4136,
+        };
+        let meta = RxMeta { byte_len: 64, src_qp: qpn, has_grh: true, network: Network::Grh };
+        let own = classify(&bytes, &meta, &local).err();
+        // An IPv4-mapped multicast source is refused before it can be recognised as ours.
+        prop_assert!(matches!(own, Some(DropReason::OwnMulticast | DropReason::BadSource)));
+    }
+}
