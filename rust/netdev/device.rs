@@ -1,0 +1,662 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices.
+//!
+//! C headers: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h).
+//!
+//! A [`Device<T>`] is a `net_device` whose private area holds a `T`, the driver's own data, beside
+//! what the driver's callbacks need exclusive: [`Driver::Tx`], which the transmit lock protects,
+//! and the device's work items. The private area is filled by [`crate::link`] before the device is
+//! registered and dropped when its last reference is gone, so every callback finds a live `T`.
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use core::ops::{Deref, DerefMut};
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::types::Opaque;
+
+use crate::address::AddressList;
+use crate::rtnl::Rtnl;
+use crate::skb::TxSkb;
+use crate::stats::LinkStats;
+
+/// What became of a frame that was to be sent.
+pub enum Transmit {
+    /// The driver took it.
+    Taken,
+    /// The queue is full: the stack keeps it and tries again.
+    Busy(TxSkb),
+}
+
+/// Fixed properties of a kind of device.
+pub struct Layout {
+    /// `ARPHRD_*`.
+    pub arp_type: u16,
+    /// Octets of a link-layer address.
+    pub addr_len: u8,
+    /// Octets that [`Driver::header`] puts in front of a frame.
+    pub header_len: u8,
+    /// Frames that a queueing discipline may hold.
+    pub tx_queue_len: u16,
+    /// Milliseconds after which a stopped queue counts as hung.
+    pub watchdog_ms: u32,
+}
+
+/// A network device driver.
+///
+/// Callbacks under RTNL get the token; the others say their context.
+#[vtable]
+pub trait Driver: Sized + Send + Sync + 'static {
+    /// The driver's name, for `ethtool -i`.
+    const NAME: &'static CStr;
+
+    /// Fixed properties.
+    const LAYOUT: Layout;
+
+    /// Names of the counters of `ethtool -S`, in the order of [`Driver::counters`].
+    const COUNTERS: &'static [&'static str];
+
+    /// How many work items a device has: [`Driver::task`]'s `id` is below it, and it is at most
+    /// [`MAX_TASKS`].
+    const TASKS: usize;
+
+    /// What the transmit lock protects.
+    type Tx: Send;
+
+    /// The link-layer header of a frame: `proto` is its EtherType. None: no such address.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context, without any lock.
+    fn header(proto: u16, dest: &[u8; ADDR_LEN]) -> [u8; HEADER_LEN];
+
+    /// The device is being registered: make what it needs. [`Driver::uninit`] follows if this
+    /// returned `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the device from being registered.
+    fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result;
+
+    /// The device was unregistered, is down, and its work items have ended for good: give
+    /// everything back, references to the device included.
+    fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl);
+
+    /// The interface goes up.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it down.
+    fn open(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result;
+
+    /// The interface goes down.
+    fn stop(dev: &Device<Self>, rtnl: &mut Rtnl);
+
+    /// Sends a frame, whose data starts at the header that [`Driver::header`] made.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context with BH off, under the transmit lock.
+    fn transmit(dev: &Device<Self>, tx: &mut Self::Tx, skb: TxSkb) -> Transmit;
+
+    /// The queue has been stopped for longer than the watchdog allows.
+    ///
+    /// # Context
+    ///
+    /// Timer softirq.
+    fn transmit_timeout(dev: &Device<Self>);
+
+    /// The multicast addresses to receive have changed; `groups` are all of them.
+    ///
+    /// # Errors
+    ///
+    /// The stack tries again later.
+    ///
+    /// # Context
+    ///
+    /// Process context under RTNL; may sleep.
+    fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result;
+
+    /// The MTU is to change; the stack has checked it against the limits and sets it if this
+    /// returns `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it.
+    fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result;
+
+    /// The interface index of the device underneath.
+    fn lower_ifindex(dev: &Device<Self>) -> i32;
+
+    /// The counters of `ip -s link`.
+    ///
+    /// # Context
+    ///
+    /// Any process context.
+    fn stats(dev: &Device<Self>) -> LinkStats;
+
+    /// Fills the counters of `ethtool -S`, one for each name in [`Driver::COUNTERS`].
+    fn counters(dev: &Device<Self>, out: &mut [u64]);
+
+    /// Where the device sits and its firmware's version, for `ethtool -i`.
+    fn identity(dev: &Device<Self>, identity: &mut crate::ethtool::Identity<'_>);
+
+    /// Link speed in Mbit/s; 0 for unknown.
+    fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32;
+
+    /// Ring sizes: (receive, transmit).
+    fn ring_sizes(dev: &Device<Self>) -> (u32, u32);
+
+    /// Runs work item `id`, which [`Device::queue_task`] queued.
+    ///
+    /// # Context
+    ///
+    /// Process context without any lock; may sleep. It is waited for under RTNL, so it must not
+    /// take RTNL nor wait for one who does.
+    fn task(dev: &Device<Self>, id: usize);
+}
+
+/// Octets of a link-layer address, of every device of this crate's.
+pub const ADDR_LEN: usize = bindings::INFINIBAND_ALEN as usize;
+/// Octets in front of a frame: the destination's address and the wire's own header of 4.
+pub const HEADER_LEN: usize = ADDR_LEN + 4;
+/// The most work items that a device may have.
+pub const MAX_TASKS: usize = 4;
+
+/// A network device of any driver.
+///
+/// # Invariants
+///
+/// A reference to this is a reference to a `net_device` that stays allocated meanwhile.
+#[repr(transparent)]
+pub struct RawDevice(Opaque<bindings::net_device>);
+
+// SAFETY: The methods are ones that C allows from any thread.
+unsafe impl Send for RawDevice {}
+// SAFETY: As above.
+unsafe impl Sync for RawDevice {}
+
+impl RawDevice {
+    /// Wraps a pointer.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a `net_device` that stays allocated during `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: `RawDevice` is transparent over `net_device`; validity by the requirements.
+        unsafe { &*dev.cast() }
+    }
+
+    /// The C device.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::net_device {
+        self.0.get()
+    }
+
+    /// A counted reference, which holds up the device's unregistration: give it back soon, or in
+    /// [`Driver::uninit`] at the latest.
+    pub fn get(&self) -> DeviceRef {
+        DeviceRef::new(self)
+    }
+
+    /// The interface's index in its namespace.
+    pub fn ifindex(&self) -> i32 {
+        // SAFETY: The device is allocated; the index is an int that C reads without a lock too.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
+    }
+
+    /// A number that no other device has while this one exists.
+    pub fn id(&self) -> usize {
+        self.as_raw().addr()
+    }
+
+    /// Whether the two are the same device.
+    pub fn is(&self, other: &RawDevice) -> bool {
+        core::ptr::eq(self, other)
+    }
+
+    /// The MTU in force.
+    #[inline]
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: As in `ifindex`.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
+    }
+
+    /// Whether the interface is up.
+    pub fn is_running(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_netif_running(self.as_raw()) }
+    }
+
+    /// Tells the stack whether the link has a carrier.
+    pub fn set_carrier(&self, on: bool) {
+        // SAFETY: The device is allocated.
+        unsafe {
+            if on {
+                bindings::netif_carrier_on(self.as_raw());
+            } else {
+                bindings::netif_carrier_off(self.as_raw());
+            }
+        }
+    }
+
+    /// Lets the stack transmit.
+    pub fn start_queue(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_wake(self.as_raw()) };
+    }
+
+    /// Keeps the stack from transmitting; returns when no transmission runs.
+    pub fn disable_queue(&self) {
+        // SAFETY: The device is allocated; taking the transmit lock waits for a running one.
+        unsafe {
+            bindings::ipoib_rs_tx_lock(self.as_raw());
+            bindings::ipoib_rs_tx_stop(self.as_raw());
+            bindings::ipoib_rs_tx_unlock(self.as_raw());
+        }
+    }
+
+    /// Stops the queue: the ring is full.
+    pub fn stop_queue(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_stop(self.as_raw()) };
+    }
+
+    /// Whether the queue is stopped.
+    #[inline]
+    pub fn queue_stopped(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_stopped(self.as_raw()) }
+    }
+
+    /// Accounts a frame to the queue's byte limit. True: ring the doorbell now, nothing follows.
+    ///
+    /// # Context
+    ///
+    /// Within [`Driver::transmit`].
+    #[inline]
+    pub fn sent(&self, bytes: u32) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_sent(self.as_raw(), bytes) }
+    }
+
+    /// Takes completed frames off the queue's byte limit.
+    #[inline]
+    pub fn completed(&self, frames: u32, bytes: u32) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) };
+    }
+
+    /// Forgets what the byte limit holds: the ring is empty and stays so.
+    pub fn reset_queue_limit(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
+    }
+
+    /// Sets the MTU and its upper limit.
+    pub fn set_mtu_limit(&self, max: u32, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, which is what protects the limit.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, max) };
+    }
+
+    /// Changes the MTU as `ip link set mtu` does, telling everyone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
+    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe {
+            bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
+        })
+    }
+
+    /// Takes a running interface down and up again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::open`]; the interface is down then.
+    pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
+    }
+
+    /// Sets the device's own address; before or during registration only.
+    pub fn set_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
+        unsafe { bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr()) };
+    }
+
+    /// Changes a registered device's own address and tells the stack.
+    pub fn change_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr());
+            bindings::call_netdevice_notifiers(
+                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
+                self.as_raw(),
+            );
+        }
+    }
+
+    /// Sets the broadcast address; before or during registration only.
+    pub fn set_broadcast(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
+        unsafe { bindings::ipoib_rs_netdev_set_broadcast(self.as_raw(), address.as_ptr()) };
+    }
+
+    /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
+    pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
+        let dev = self.as_raw();
+        // SAFETY: RTNL is held and the device is not registered yet.
+        unsafe {
+            (*dev).mtu = mtu;
+            (*dev).min_mtu = min;
+            (*dev).max_mtu = max;
+            bindings::ipoib_rs_netdev_set_sg(dev, sg);
+        }
+    }
+}
+
+/// A network device of this crate's driver `T`.
+#[repr(transparent)]
+pub struct Device<T: Driver> {
+    raw: RawDevice,
+    _driver: PhantomData<T>,
+}
+
+impl<T: Driver> Deref for Device<T> {
+    type Target = RawDevice;
+
+    #[inline]
+    fn deref(&self) -> &RawDevice {
+        &self.raw
+    }
+}
+
+/// The private area of a device.
+///
+/// # Invariants
+///
+/// All zero until [`Device::fill`], then `filled`, until [`Device::empty`]. While it is filled,
+/// `data` is initialised and pinned, and the first `T::TASKS` of `tasks` are initialised.
+#[repr(C)]
+pub(crate) struct Private<T: Driver> {
+    filled: UnsafeCell<bool>,
+    /// Protected by the transmit lock.
+    tx: UnsafeCell<Option<T::Tx>>,
+    tasks: [Task; MAX_TASKS],
+    data: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// A work item of a device.
+#[repr(C)]
+struct Task {
+    work: Opaque<bindings::delayed_work>,
+    dev: UnsafeCell<*mut bindings::net_device>,
+    id: UnsafeCell<usize>,
+}
+
+impl<T: Driver> Device<T> {
+    /// Size of the private area.
+    pub(crate) const PRIVATE_SIZE: usize = core::mem::size_of::<Private<T>>();
+
+    /// Wraps a pointer.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a `net_device` with a filled private area of `T`'s, and stay so during `'a`.
+    #[inline]
+    pub(crate) unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: `Device` is transparent over `net_device`; validity by the requirements.
+        unsafe { &*dev.cast() }
+    }
+
+    #[inline]
+    fn private_of(dev: *mut bindings::net_device) -> *mut Private<T> {
+        // The private area is the device's trailing flexible array, aligned to a cache line.
+        const {
+            assert!(core::mem::align_of::<Private<T>>() <= 64);
+        }
+        // SAFETY: Computing a field's address does not read it.
+        unsafe { (&raw mut (*dev).priv_).cast() }
+    }
+
+    #[inline]
+    fn private(&self) -> &Private<T> {
+        // SAFETY: Filled by `from_raw`'s requirements.
+        unsafe { &*Self::private_of(self.as_raw()) }
+    }
+
+    /// The driver's data.
+    #[inline]
+    pub fn data(&self) -> Pin<&T> {
+        // SAFETY: Initialised by the invariant of a filled private area, which does not move.
+        unsafe { Pin::new_unchecked((*self.private().data.get()).assume_init_ref()) }
+    }
+
+    /// Fills the private area.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a fresh device with a zeroed private area of `PRIVATE_SIZE` octets.
+    pub(crate) unsafe fn fill(
+        dev: *mut bindings::net_device,
+        init: impl PinInit<T, Error>,
+    ) -> Result {
+        const { assert!(T::TASKS <= MAX_TASKS) };
+        let private = Self::private_of(dev);
+        // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
+        // whose all-zero `tx` is written before use.
+        unsafe {
+            (&raw mut (*private).tx).write(UnsafeCell::new(None));
+            pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
+            for id in 0..T::TASKS {
+                let task = &raw mut (*private).tasks[id];
+                (&raw mut (*task).dev).write(UnsafeCell::new(dev));
+                (&raw mut (*task).id).write(UnsafeCell::new(id));
+                bindings::ipoib_rs_delayed_work_init(
+                    Opaque::cast_into(&raw const (*task).work),
+                    Some(run_task::<T>),
+                );
+            }
+            (&raw mut (*private).filled).write(UnsafeCell::new(true));
+        }
+        Ok(())
+    }
+
+    /// Drops the driver's data, if it is there.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a device of `T`'s that nobody else uses any more.
+    pub(crate) unsafe fn empty(dev: *mut bindings::net_device) {
+        let private = Self::private_of(dev);
+        // SAFETY: We are the only user; `filled` says whether there is something.
+        unsafe {
+            if !*(*private).filled.get() {
+                return;
+            }
+            *(*private).filled.get() = false;
+            (*(*private).tx.get()).take();
+            core::ptr::drop_in_place((*private).data.get().cast::<T>());
+        }
+    }
+
+    /// Waits for the work items and keeps them from ever running again.
+    pub(crate) fn end_tasks(&self) {
+        for task in &self.private().tasks[..T::TASKS] {
+            // SAFETY: Initialised by the invariant; process context by the callers.
+            unsafe { bindings::disable_delayed_work_sync(task.work.get()) };
+        }
+    }
+
+    /// Queues work item `id` to run in `delay_ms`; one that is queued already keeps its time,
+    /// unless `delay_ms` is 0, which brings it forward.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn queue_task(&self, id: usize, delay_ms: u32) {
+        let Some(task) = self.private().tasks[..T::TASKS].get(id) else {
+            return;
+        };
+        // SAFETY: Initialised by the invariant.
+        unsafe { bindings::ipoib_rs_delayed_work_queue(task.work.get(), delay_ms) };
+    }
+
+    /// Waits for work item `id` and takes it off the queue; it can be queued again.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn cancel_task(&self, id: usize) {
+        if let Some(task) = self.private().tasks[..T::TASKS].get(id) {
+            // SAFETY: Initialised by the invariant.
+            unsafe { bindings::cancel_delayed_work_sync(task.work.get()) };
+        }
+    }
+
+    /// Takes the transmit lock.
+    ///
+    /// # Context
+    ///
+    /// Process context or softirq; not within [`Driver::transmit`], which holds it.
+    pub fn lock_tx(&self) -> TxGuard<'_, T> {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_lock(self.as_raw()) };
+        TxGuard { dev: self }
+    }
+
+    /// A counted reference, as [`RawDevice::get`].
+    pub fn get_typed(&self) -> OwnedDevice<T> {
+        OwnedDevice {
+            dev: self.raw.get(),
+            _driver: PhantomData,
+        }
+    }
+
+    /// What the transmit lock protects, for a callback that runs under it.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold the transmit lock during the result's life and make no second
+    /// reference.
+    #[inline]
+    #[expect(clippy::mut_from_ref)]
+    pub(crate) unsafe fn tx_unlocked(&self) -> &mut Option<T::Tx> {
+        // SAFETY: By this function's requirements.
+        unsafe { &mut *self.private().tx.get() }
+    }
+}
+
+/// # Safety
+///
+/// Called by the workqueue for the work of a [`Task`] of a device of `T`'s that is alive: `uninit`
+/// waits for the work before the device can go.
+unsafe extern "C" fn run_task<T: Driver>(work: *mut bindings::work_struct) {
+    // SAFETY: `work` lies in a `delayed_work`, which lies in a `Task`, by the requirements.
+    let (dev, id) = unsafe {
+        let delayed = kernel::container_of!(work, bindings::delayed_work, work);
+        let task = kernel::container_of!(Opaque::cast_from(delayed), Task, work);
+        (*(*task).dev.get(), *(*task).id.get())
+    };
+    // SAFETY: Alive and filled by the requirements.
+    T::task(unsafe { Device::<T>::from_raw(dev) }, id);
+}
+
+/// The transmit lock of a device, held until this value is dropped.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct TxGuard<'a, T: Driver> {
+    dev: &'a Device<T>,
+}
+
+impl<T: Driver> Deref for TxGuard<'_, T> {
+    type Target = Option<T::Tx>;
+
+    fn deref(&self) -> &Option<T::Tx> {
+        // SAFETY: The guard holds the lock.
+        unsafe { &*self.dev.private().tx.get() }
+    }
+}
+
+impl<T: Driver> DerefMut for TxGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut Option<T::Tx> {
+        // SAFETY: The guard holds the lock, and is borrowed mutably meanwhile.
+        unsafe { &mut *self.dev.private().tx.get() }
+    }
+}
+
+impl<T: Driver> Drop for TxGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: The guard took the lock.
+        unsafe { bindings::ipoib_rs_tx_unlock(self.dev.as_raw()) };
+    }
+}
+
+/// A counted reference to a device.
+///
+/// # Invariants
+///
+/// `dev` is a `net_device` on which one reference is held, tracked by `tracker`.
+pub struct DeviceRef {
+    dev: *mut bindings::net_device,
+    tracker: bindings::netdevice_tracker,
+}
+
+// SAFETY: References may be given back on any thread.
+unsafe impl Send for DeviceRef {}
+// SAFETY: `&DeviceRef` gives no more than `&RawDevice`.
+unsafe impl Sync for DeviceRef {}
+
+impl DeviceRef {
+    fn new(dev: &RawDevice) -> Self {
+        let mut tracker = bindings::netdevice_tracker::default();
+        // SAFETY: The device is allocated and referenced by whoever gave us `dev`.
+        unsafe { bindings::ipoib_rs_netdev_hold(dev.as_raw(), &mut tracker) };
+        // INVARIANT: Just taken.
+        Self {
+            dev: dev.as_raw(),
+            tracker,
+        }
+    }
+}
+
+impl Deref for DeviceRef {
+    type Target = RawDevice;
+
+    #[inline]
+    fn deref(&self) -> &RawDevice {
+        // SAFETY: Referenced by the invariant.
+        unsafe { RawDevice::from_raw(self.dev) }
+    }
+}
+
+impl Drop for DeviceRef {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the invariant.
+        unsafe { bindings::ipoib_rs_netdev_put(self.dev, &mut self.tracker) };
+    }
+}
+
+/// A counted reference to a device of driver `T`'s.
+pub struct OwnedDevice<T: Driver> {
+    dev: DeviceRef,
+    _driver: PhantomData<T>,
+}
+
+impl<T: Driver> Deref for OwnedDevice<T> {
+    type Target = Device<T>;
+
+    #[inline]
+    fn deref(&self) -> &Device<T> {
+        // SAFETY: Made by `Device::get_typed` only, from a filled device of `T`'s; the data is
+        // dropped when no reference is left.
+        unsafe { Device::from_raw(self.dev.dev) }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C side of [`Driver`] for `ethtool`.
+
+use core::marker::PhantomData;
+
+use ipoib_sys::bindings;
+use kernel::error::code::*;
+use kernel::ffi::{c_char, c_int};
+
+use crate::device::{Device, Driver};
+use crate::rtnl::Rtnl;
+
+/// What `ethtool -i` shows beside the driver's name.
+pub struct Identity<'a> {
+    bus: &'a mut [c_char],
+    firmware: &'a mut [c_char],
+}
+
+impl Identity<'_> {
+    /// Where the device sits.
+    pub fn set_bus(&mut self, text: &[u8]) {
+        copy(self.bus, text);
+    }
+
+    /// Its firmware's version.
+    pub fn set_firmware(&mut self, text: &[u8]) {
+        copy(self.firmware, text);
+    }
+}
+
+/// Copies as much of `text` as fits in front of a terminating zero.
+fn copy(out: &mut [c_char], text: &[u8]) {
+    let Some(last) = out.len().checked_sub(1) else {
+        return;
+    };
+    let n = text.len().min(last);
+    for (to, from) in out.iter_mut().zip(&text[..n]) {
+        *to = *from as c_char;
+    }
+    out[n] = 0;
+}
+
+/// The table of driver `T`.
+pub(crate) struct Table<T: Driver>(PhantomData<T>);
+
+impl<T: Driver> Table<T> {
+    /// `dev->ethtool_ops`.
+    pub(crate) const OPS: bindings::ethtool_ops = bindings::ethtool_ops {
+        get_drvinfo: Some(Self::drvinfo),
+        get_link: Some(bindings::ethtool_op_get_link),
+        get_sset_count: Some(Self::sset_count),
+        get_strings: Some(Self::strings),
+        get_ethtool_stats: Some(Self::counters),
+        get_link_ksettings: Some(Self::link_settings),
+        get_ringparam: Some(Self::ring),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by ethtool under RTNL for a filled device of `T`'s, with a valid `info`.
+    unsafe extern "C" fn drvinfo(
+        dev: *mut bindings::net_device,
+        info: *mut bindings::ethtool_drvinfo,
+    ) {
+        // SAFETY: By this function's requirements.
+        let (dev, info) = unsafe { (Device::<T>::from_raw(dev), &mut *info) };
+        copy(&mut info.driver, T::NAME.to_bytes());
+        let mut identity = Identity {
+            bus: &mut info.bus_info,
+            firmware: &mut info.fw_version,
+        };
+        T::identity(dev, &mut identity);
+    }
+
+    /// # Safety
+    ///
+    /// Called by ethtool for a device of `T`'s.
+    unsafe extern "C" fn sset_count(_dev: *mut bindings::net_device, set: c_int) -> c_int {
+        if set == bindings::ethtool_stringset_ETH_SS_STATS as c_int {
+            T::COUNTERS.len() as c_int
+        } else {
+            EOPNOTSUPP.to_errno()
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by ethtool for a device of `T`'s, with room for as many strings as
+    /// [`Self::sset_count`] said.
+    unsafe extern "C" fn strings(_dev: *mut bindings::net_device, set: u32, out: *mut u8) {
+        if set != bindings::ethtool_stringset_ETH_SS_STATS {
+            return;
+        }
+        const LEN: usize = bindings::ETH_GSTRING_LEN as usize;
+        for (i, name) in T::COUNTERS.iter().enumerate() {
+            // SAFETY: There is room for `COUNTERS.len()` strings of `LEN`, by the requirements.
+            let out = unsafe { core::slice::from_raw_parts_mut(out.add(i * LEN), LEN) };
+            copy(out, name.as_bytes());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by ethtool under RTNL for a filled device of `T`'s, with room for as many numbers as
+    /// [`Self::sset_count`] said.
+    unsafe extern "C" fn counters(
+        dev: *mut bindings::net_device,
+        _stats: *mut bindings::ethtool_stats,
+        out: *mut u64,
+    ) {
+        // SAFETY: By this function's requirements.
+        let (dev, out) = unsafe {
+            (
+                Device::<T>::from_raw(dev),
+                core::slice::from_raw_parts_mut(out, T::COUNTERS.len()),
+            )
+        };
+        T::counters(dev, out);
+    }
+
+    /// # Safety
+    ///
+    /// Called by ethtool under RTNL for a filled device of `T`'s, with a valid `settings`.
+    unsafe extern "C" fn link_settings(
+        dev: *mut bindings::net_device,
+        settings: *mut bindings::ethtool_link_ksettings,
+    ) -> c_int {
+        // SAFETY: By this function's requirements.
+        unsafe {
+            let speed = T::speed_mbps(Device::<T>::from_raw(dev), &mut Rtnl::assume());
+            bindings::ipoib_rs_ethtool_speed(settings, speed);
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by ethtool under RTNL for a filled device of `T`'s, with a valid `ring`.
+    unsafe extern "C" fn ring(
+        dev: *mut bindings::net_device,
+        ring: *mut bindings::ethtool_ringparam,
+        _kernel: *mut bindings::kernel_ethtool_ringparam,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) {
+        // SAFETY: By this function's requirements.
+        let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &mut *ring) };
+        let (rx, tx) = T::ring_sizes(dev);
+        ring.rx_pending = rx;
+        ring.rx_max_pending = rx;
+        ring.tx_pending = tx;
+        ring.tx_max_pending = tx;
+    }
+}

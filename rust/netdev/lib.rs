@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over the kernel's network device interfaces.
+//!
+//! What a driver needs to be a `net_device` without `unsafe`: the device and its callbacks
+//! ([`device`], [`ops`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
+//! ([`skb`], [`page_pool`]), ethtool ([`ethtool`]), notifiers ([`notifier`]), work that a device
+//! or a module owns ([`task`]), and RTNL as a token ([`rtnl`]).
+//!
+//! Locks and contexts are types here: a callback that runs under RTNL gets a [`rtnl::Rtnl`], one
+//! that runs under the transmit lock gets `&mut` to what that lock protects, a NAPI poll gets
+//! `&mut` to its own state.
+
+#![crate_name = "ipoib_netdev"]
+
+pub mod address;
+pub mod clock;
+pub mod device;
+pub mod ethtool;
+pub mod link;
+pub mod log;
+pub mod napi;
+pub mod notifier;
+mod ops;
+pub mod page_pool;
+pub mod random;
+pub mod rtnl;
+pub mod skb;
+pub mod stats;
+pub mod task;

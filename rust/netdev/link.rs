@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Creation of devices by `ip link add … type <kind>`.
+//!
+//! C headers: [`include/net/rtnetlink.h`](srctree/include/net/rtnetlink.h).
+
+use core::marker::PhantomData;
+
+use ipoib_sys::bindings;
+use kernel::error::{from_result, to_result};
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::types::Opaque;
+
+use crate::device::{Device, Driver, OwnedDevice, RawDevice};
+use crate::ethtool;
+use crate::ops::Tables;
+use crate::rtnl::Rtnl;
+
+/// Where to put an error's text, which `ip` prints.
+///
+/// # Invariants
+///
+/// `extack` is null or valid during `'a`.
+pub struct Extack<'a> {
+    extack: *mut bindings::netlink_ext_ack,
+    _lifetime: PhantomData<&'a mut bindings::netlink_ext_ack>,
+}
+
+impl Extack<'_> {
+    /// Sets the text and gives `error` back, to be returned.
+    pub fn refuse(&self, text: &'static CStr, error: Error) -> Error {
+        // SAFETY: Null or valid by the invariant; the text is static.
+        unsafe { bindings::ipoib_rs_extack_set(self.extack, text.as_char_ptr()) };
+        error
+    }
+}
+
+/// The 16-bit attributes of a request.
+///
+/// # Invariants
+///
+/// `data` is null or an array of `len` pointers, each null or to an attribute that holds a `u16`.
+pub struct Attributes<'a> {
+    data: *mut *mut bindings::nlattr,
+    len: usize,
+    _lifetime: PhantomData<&'a bindings::nlattr>,
+}
+
+impl Attributes<'_> {
+    /// The value of attribute `kind`, if it was given.
+    pub fn get(&self, kind: u16) -> Option<u16> {
+        if self.data.is_null() || usize::from(kind) >= self.len {
+            return None;
+        }
+        // SAFETY: Within the array by the check and the invariant.
+        let attribute = unsafe { *self.data.add(usize::from(kind)) };
+        if attribute.is_null() {
+            return None;
+        }
+        // SAFETY: Holds a `u16` by the invariant.
+        Some(unsafe { bindings::ipoib_rs_nla_get_u16(attribute) })
+    }
+}
+
+/// What `fill_info` writes attributes to.
+///
+/// # Invariants
+///
+/// `skb` is a netlink message under construction.
+pub struct Message<'a> {
+    skb: *mut bindings::sk_buff,
+    _lifetime: PhantomData<&'a mut bindings::sk_buff>,
+}
+
+impl Message<'_> {
+    /// Appends attribute `kind`.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: no room.
+    pub fn put(&mut self, kind: u16, value: u16) -> Result {
+        // SAFETY: A message under construction by the invariant.
+        to_result(unsafe {
+            bindings::ipoib_rs_nla_put_u16(self.skb, c_int::from(kind), value)
+        })
+    }
+}
+
+/// A driver whose devices are made by netlink, with attributes that are all 16-bit numbers.
+pub trait Link: Driver {
+    /// The highest attribute.
+    const ATTRIBUTES: u16;
+
+    /// Checks a request before anything is made.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with a text.
+    fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result;
+
+    /// Makes the driver's data for a new device on top of `lower` (the request's `link`).
+    ///
+    /// # Errors
+    ///
+    /// Why there is to be no such device, with a text.
+    fn create(
+        lower: Option<&RawDevice>,
+        attributes: &Attributes<'_>,
+        extack: &Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result<impl PinInit<Self, Error>>;
+
+    /// Changes a device.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be changed, with a text; then nothing has changed.
+    fn change(
+        dev: &Device<Self>,
+        attributes: &Attributes<'_>,
+        extack: &Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result;
+
+    /// Calls `f` for each device that has to go when `dev` goes, `dev` itself not included.
+    fn dependents(dev: &Device<Self>, rtnl: &mut Rtnl, f: &mut dyn FnMut(&Device<Self>));
+
+    /// Describes a device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Message::put`].
+    fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result;
+}
+
+impl<T: Link> OwnedDevice<T> {
+    /// Unregisters the device, if it still is registered, and gives the reference back. The device
+    /// is gone when RTNL has been released.
+    pub fn unregister(self, _rtnl: &mut Rtnl) {
+        let dev = self.as_raw();
+        // SAFETY: RTNL is held, we hold a reference, and the device is registered.
+        unsafe {
+            if bindings::ipoib_rs_netdev_registered(dev) {
+                bindings::unregister_netdevice_queue(dev, core::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// A registered kind of link. Dropping it deletes all its devices.
+///
+/// # Context
+///
+/// Made and dropped in process context without RTNL.
+pub struct Registration<T: Link> {
+    ops: Pin<KBox<LinkOps>>,
+    _driver: PhantomData<T>,
+}
+
+#[pin_data]
+struct LinkOps {
+    #[pin]
+    ops: Opaque<bindings::rtnl_link_ops>,
+    policy: KVec<bindings::nla_policy>,
+}
+
+// SAFETY: Rtnetlink does its own locking.
+unsafe impl Send for LinkOps {}
+// SAFETY: As above.
+unsafe impl Sync for LinkOps {}
+
+impl<T: Link> Registration<T> {
+    /// Registers `kind`.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST`: another driver has that kind.
+    pub fn new(kind: &'static CStr) -> Result<Self> {
+        let count = usize::from(T::ATTRIBUTES) + 1;
+        let mut policy = KVec::with_capacity(count, GFP_KERNEL)?;
+        for i in 0..count {
+            let mut entry: bindings::nla_policy = pin_init::zeroed();
+            if i > 0 {
+                entry.type_ = bindings::NLA_U16 as u8;
+            }
+            policy.push(entry, GFP_KERNEL)?;
+        }
+        let table = policy.as_ptr();
+        let ops = KBox::pin_init(
+            try_pin_init!(LinkOps {
+                ops <- Opaque::ffi_init(|slot: *mut bindings::rtnl_link_ops| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::rtnl_link_ops {
+                            kind: kind.as_char_ptr(),
+                            priv_size: Device::<T>::PRIVATE_SIZE,
+                            setup: Some(setup::<T>),
+                            maxtype: u32::from(T::ATTRIBUTES),
+                            policy: table,
+                            validate: Some(validate::<T>),
+                            newlink: Some(newlink::<T>),
+                            changelink: Some(changelink::<T>),
+                            dellink: Some(dellink::<T>),
+                            get_size: Some(size::<T>),
+                            fill_info: Some(fill_info::<T>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+                policy,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The table is pinned, with its policy, until `Drop` unregistered it.
+        to_result(unsafe { bindings::rtnl_link_register(ops.ops.get()) })?;
+        Ok(Self {
+            ops,
+            _driver: PhantomData,
+        })
+    }
+}
+
+impl<T: Link> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::rtnl_link_unregister(self.ops.ops.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by `alloc_netdev` for a device that has no driver yet.
+unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
+    let layout = bindings::ipoib_rs_layout {
+        arp_type: T::LAYOUT.arp_type,
+        addr_len: T::LAYOUT.addr_len,
+        header_len: T::LAYOUT.header_len,
+        tx_queue_len: T::LAYOUT.tx_queue_len,
+        watchdog_jiffies: kernel::time::msecs_to_jiffies(T::LAYOUT.watchdog_ms) as c_int,
+    };
+    // SAFETY: The device is being set up and nobody else knows it; the tables are constants.
+    unsafe {
+        bindings::ipoib_rs_netdev_setup(dev, &layout);
+        (*dev).netdev_ops = const { &Tables::<T>::NETDEV };
+        (*dev).header_ops = const { &Tables::<T>::HEADER };
+        (*dev).ethtool_ops = const { &ethtool::Table::<T>::OPS };
+        (*dev).priv_destructor = Some(destroy::<T>);
+    }
+}
+
+/// # Safety
+///
+/// Called by the network core when a device's last reference is gone, or its registration failed.
+unsafe extern "C" fn destroy<T: Link>(dev: *mut bindings::net_device) {
+    // SAFETY: Nobody else uses the device any more.
+    unsafe { Device::<T>::empty(dev) };
+}
+
+/// # Safety
+///
+/// Called by rtnetlink, with parsed attributes.
+unsafe extern "C" fn validate<T: Link>(
+    _tb: *mut *mut bindings::nlattr,
+    data: *mut *mut bindings::nlattr,
+    extack: *mut bindings::netlink_ext_ack,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By this function's requirements.
+        let (attributes, extack) = unsafe { request::<T>(data, extack) };
+        T::validate(&attributes, &extack)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by rtnetlink under RTNL, with parsed attributes, for a device that [`setup`] saw.
+unsafe extern "C" fn newlink<T: Link>(
+    dev: *mut bindings::net_device,
+    params: *mut bindings::rtnl_newlink_params,
+    extack: *mut bindings::netlink_ext_ack,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By this function's requirements.
+        let (mut rtnl, (attributes, extack), lower) = unsafe {
+            (
+                Rtnl::assume(),
+                request::<T>((*params).data, extack),
+                bindings::ipoib_rs_newlink_lower(params),
+            )
+        };
+        // SAFETY: RTNL keeps the device that was found.
+        let lower = (!lower.is_null()).then(|| unsafe { RawDevice::from_raw(lower) });
+        let init = T::create(lower, &attributes, &extack, &mut rtnl)?;
+        // SAFETY: `setup` made the device with our private area, and nobody else knows it. Our
+        // token is not used while `register_netdevice` calls back.
+        unsafe {
+            Device::<T>::fill(dev, init)?;
+            let result = to_result(bindings::register_netdevice(dev));
+            if result.is_err() {
+                // Has been emptied already if the core called the destructor.
+                Device::<T>::empty(dev);
+            }
+            result?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by rtnetlink under RTNL, with parsed attributes, for a registered device of `T`'s.
+unsafe extern "C" fn changelink<T: Link>(
+    dev: *mut bindings::net_device,
+    _tb: *mut *mut bindings::nlattr,
+    data: *mut *mut bindings::nlattr,
+    extack: *mut bindings::netlink_ext_ack,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By this function's requirements.
+        let (dev, mut rtnl, (attributes, extack)) = unsafe {
+            (
+                Device::<T>::from_raw(dev),
+                Rtnl::assume(),
+                request::<T>(data, extack),
+            )
+        };
+        T::change(dev, &attributes, &extack, &mut rtnl)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by rtnetlink under RTNL for a registered device of `T`'s, with a list to collect on.
+unsafe extern "C" fn dellink<T: Link>(
+    dev: *mut bindings::net_device,
+    list: *mut bindings::list_head,
+) {
+    // SAFETY: By this function's requirements.
+    let (typed, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
+    T::dependents(typed, &mut rtnl, &mut |dependent| {
+        // SAFETY: RTNL is held; with a list this only collects and calls nobody back.
+        unsafe { bindings::unregister_netdevice_queue(dependent.as_raw(), list) };
+    });
+    // SAFETY: As above.
+    unsafe { bindings::unregister_netdevice_queue(dev, list) };
+}
+
+/// # Safety
+///
+/// Called by rtnetlink.
+unsafe extern "C" fn size<T: Link>(_dev: *const bindings::net_device) -> usize {
+    // SAFETY: Pure arithmetic.
+    usize::from(T::ATTRIBUTES) * unsafe { bindings::ipoib_rs_nla_total_size(2) }
+}
+
+/// # Safety
+///
+/// Called by rtnetlink under RTNL for a device of `T`'s, with a message under construction.
+unsafe extern "C" fn fill_info<T: Link>(
+    skb: *mut bindings::sk_buff,
+    dev: *const bindings::net_device,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By this function's requirements.
+        let dev = unsafe { Device::<T>::from_raw(dev.cast_mut()) };
+        let mut message = Message {
+            skb,
+            _lifetime: PhantomData,
+        };
+        T::describe(dev, &mut message)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// `data` and `extack` must be as rtnetlink passes them, and stay so during `'a`.
+unsafe fn request<'a, T: Link>(
+    data: *mut *mut bindings::nlattr,
+    extack: *mut bindings::netlink_ext_ack,
+) -> (Attributes<'a>, Extack<'a>) {
+    // INVARIANT: Rtnetlink allocates `maxtype + 1` pointers and checked them against the policy.
+    (
+        Attributes {
+            data,
+            len: usize::from(T::ATTRIBUTES) + 1,
+            _lifetime: PhantomData,
+        },
+        Extack {
+            extack,
+            _lifetime: PhantomData,
+        },
+    )
+}
+

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! NAPI: polling with state that only the poll owns.
+//!
+//! C headers: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h).
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomPinned;
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+use crate::device::{DeviceRef, RawDevice};
+
+/// What a NAPI instance polls.
+pub trait Poll: Send + 'static {
+    /// Whether this polls transmit completions only.
+    const TX: bool;
+
+    /// Does up to `budget` units of work; a `budget` of 0 (netpoll) means that no received frame may
+    /// be passed up.
+    ///
+    /// Returns how much was done. Less than `budget` means that there is nothing left; the
+    /// implementation has then called [`Context::complete`] and rearmed its interrupt source.
+    ///
+    /// # Context
+    ///
+    /// Softirq. Must not sleep.
+    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize;
+}
+
+/// A NAPI instance of a device.
+pub struct Napi<P: Poll> {
+    inner: Arc<Inner<P>>,
+}
+
+/// # Invariants
+///
+/// * `napi` is registered with `dev`, which is referenced.
+/// * `state` is reached by the poll callback while NAPI is enabled, and by the owner of the one
+///   [`Napi`] otherwise.
+#[pin_data(PinnedDrop)]
+struct Inner<P: Poll> {
+    #[pin]
+    napi: Opaque<bindings::napi_struct>,
+    state: UnsafeCell<Option<P>>,
+    dev: DeviceRef,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: `napi_schedule` may be called from anywhere; `state` moves between the poll callback and
+// the owner as the invariant says, for which `P: Send` suffices.
+unsafe impl<P: Poll> Send for Inner<P> {}
+// SAFETY: As above.
+unsafe impl<P: Poll> Sync for Inner<P> {}
+
+#[pinned_drop]
+impl<P: Poll> PinnedDrop for Inner<P> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered by the invariant; `Napi::drop` disabled it, and what is being dropped
+        // cannot be scheduled any more.
+        unsafe { bindings::ipoib_rs_napi_del(self.napi.get()) };
+    }
+}
+
+impl<P: Poll> Napi<P> {
+    /// Registers a NAPI instance with `dev`, disabled.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new(dev: &RawDevice) -> Result<Self> {
+        let inner = Arc::pin_init(
+            try_pin_init!(Inner::<P> {
+                napi <- Opaque::ffi_init(|slot| {
+                    // SAFETY: `slot` is pinned memory that stays until `napi_del`; it is zeroed, as
+                    // the C side expects.
+                    unsafe {
+                        core::ptr::write_bytes(slot, 0, 1);
+                        bindings::ipoib_rs_napi_add(dev.as_raw(), slot, Some(poll::<P>), P::TX);
+                    }
+                }),
+                state: UnsafeCell::new(None),
+                dev: dev.get(),
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self { inner })
+    }
+
+    /// A handle that can schedule the poll from any context.
+    pub fn handle(&self) -> Handle<P> {
+        Handle {
+            inner: self.inner.clone(),
+        }
+    }
+
+    /// Gives the poll its state and lets it run. Gives the state back if it runs already.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn enable(&mut self, state: P) -> core::result::Result<(), P> {
+        // SAFETY: The poll does not run while there is no state (it was never enabled or was
+        // disabled), and `&mut self` makes us the only owner; if there is state we only look.
+        let slot = unsafe { &mut *self.inner.state.get() };
+        if slot.is_some() {
+            return Err(state);
+        }
+        *slot = Some(state);
+        // SAFETY: The instance is registered and disabled.
+        unsafe { bindings::napi_enable(self.inner.napi.get()) };
+        Ok(())
+    }
+
+    /// Stops the poll, waits until it does not run, and takes its state back.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn disable(&mut self) -> Option<P> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Option<P> {
+        // SAFETY: Only `enable` and `stop` change whether it is `Some`, both through `&mut self`;
+        // the poll never does, so that looking is no race.
+        if unsafe { (*self.inner.state.get()).is_none() } {
+            return None;
+        }
+        // SAFETY: State is there, hence the instance is enabled.
+        unsafe { bindings::napi_disable(self.inner.napi.get()) };
+        // SAFETY: Disabled: the poll does not run and will not.
+        unsafe { (*self.inner.state.get()).take() }
+    }
+}
+
+impl<P: Poll> Drop for Napi<P> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Schedules a poll.
+pub struct Handle<P: Poll> {
+    inner: Arc<Inner<P>>,
+}
+
+impl<P: Poll> Clone for Handle<P> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+impl<P: Poll> Handle<P> {
+    /// Schedules the poll; without effect while NAPI is disabled.
+    ///
+    /// # Context
+    ///
+    /// Any, hard interrupt included.
+    #[inline]
+    pub fn schedule(&self) {
+        // SAFETY: The instance is registered as long as `inner` lives.
+        unsafe { bindings::ipoib_rs_napi_schedule(self.inner.napi.get()) };
+    }
+}
+
+/// A running poll.
+///
+/// # Invariants
+///
+/// `napi` is the instance whose poll runs now, in softirq, on this CPU.
+pub struct Context<'a> {
+    napi: &'a Opaque<bindings::napi_struct>,
+}
+
+impl Context<'_> {
+    /// The C side of this instance.
+    pub fn as_raw(&self) -> *mut bindings::napi_struct {
+        self.napi.get()
+    }
+
+    /// The device polled for.
+    #[inline]
+    pub fn device(&self) -> &RawDevice {
+        // SAFETY: A registered NAPI's device is valid while its poll runs, by the type invariant.
+        unsafe { RawDevice::from_raw((*self.napi.get()).dev) }
+    }
+
+    /// Ends polling until the next schedule. False: keep polling (busy polling owns it).
+    #[inline]
+    pub fn complete(&self, done: usize) -> bool {
+        // SAFETY: The poll runs now, by the type invariant.
+        unsafe { bindings::napi_complete_done(self.napi.get(), done as kernel::ffi::c_int) }
+    }
+
+    /// Schedules this poll again, after [`Self::complete`], since events were missed.
+    #[inline]
+    pub fn reschedule(&self) {
+        // SAFETY: The instance is registered.
+        unsafe { bindings::ipoib_rs_napi_schedule(self.napi.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by NAPI for an instance that lies in an [`Inner<P>`].
+unsafe extern "C" fn poll<P: Poll>(
+    napi: *mut bindings::napi_struct,
+    budget: kernel::ffi::c_int,
+) -> kernel::ffi::c_int {
+    let field = Opaque::cast_from(napi);
+    // SAFETY: `napi` lies in an `Inner<P>` by this function's requirements.
+    let inner = unsafe { &*kernel::container_of!(field, Inner<P>, napi) };
+    // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when the
+    // state belongs to the poll.
+    let Some(state) = (unsafe { &mut *inner.state.get() }) else {
+        return 0;
+    };
+    let context = Context { napi: &inner.napi };
+    state.poll(&context, budget.max(0) as usize) as kernel::ffi::c_int
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events of other network devices, in all namespaces.
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+use crate::device::RawDevice;
+use crate::rtnl::Rtnl;
+
+/// What happened to a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Its MTU was changed.
+    MtuChanged,
+}
+
+/// Who is told.
+pub trait Listen: 'static {
+    /// `dev` did `event`.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; may sleep, must not wait for one who takes RTNL.
+    fn event(dev: &RawDevice, event: Event, rtnl: &mut Rtnl);
+}
+
+/// A registered listener; dropping it ends it.
+pub struct Registration(Pin<KBox<Block>>);
+
+#[pin_data]
+struct Block {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+}
+
+// SAFETY: The notifier chain does its own locking.
+unsafe impl Send for Block {}
+// SAFETY: As above.
+unsafe impl Sync for Block {}
+
+impl Registration {
+    /// Registers `L`, which is told of the devices that exist already, too.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of the notifier chain.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL.
+    pub fn new<L: Listen>() -> Result<Self> {
+        let block = KBox::pin_init(
+            try_pin_init!(Block {
+                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(call::<L>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The block is pinned until `Drop` unregistered it.
+        to_result(unsafe { bindings::register_netdevice_notifier(block.block.get()) })?;
+        Ok(Self(block))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the netdevice notifier chain, with a valid `netdev_notifier_info`.
+unsafe extern "C" fn call<L: Listen>(
+    _block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    let event = match event as bindings::netdev_cmd {
+        bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::MtuChanged,
+        _ => return bindings::NOTIFY_DONE as c_int,
+    };
+    // SAFETY: Valid by this function's requirements, and the device is for the call.
+    let dev = unsafe {
+        RawDevice::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev)
+    };
+    // SAFETY: The chain is called under RTNL, by someone whose token, if any, is passed on.
+    let mut rtnl = unsafe { Rtnl::assume() };
+    L::event(dev, event, &mut rtnl);
+    bindings::NOTIFY_DONE as c_int
+}

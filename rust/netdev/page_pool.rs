@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive buffers that are recycled.
+//!
+//! C headers: [`include/net/page_pool/helpers.h`](srctree/include/net/page_pool/helpers.h).
+//!
+//! A buffer is a fragment of a page that belongs to a page pool. It becomes the head of an skb
+//! without a copy, and comes back to the pool when the stack is done with it.
+
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::ffi::c_uint;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use crate::skb::{PacketType, RxSkb};
+
+/// Octets that a receive begins with on a UD queue pair, whether they hold a GRH or not.
+pub const GRH_LEN: usize = 40;
+
+const ENCAP_LEN: usize = bindings::IPOIB_RS_ENCAP_LEN as usize;
+const PSEUDO_LEN: usize = bindings::IPOIB_RS_PSEUDO_LEN as usize;
+
+/// Room in front of a buffer's data: the 64 octets that the stack likes to have (`NET_SKB_PAD`),
+/// and so much more that the network header starts a cache line.
+const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LEN - ENCAP_LEN;
+
+/// The largest order of the pool's pages: one that the allocator still finds cheap.
+const MAX_ORDER: c_uint = 3;
+
+/// A pool of receive buffers of one size.
+///
+/// # Invariants
+///
+/// * `pool` is a valid page pool, which this value alone allocates from.
+/// * A fragment of `frag_size` octets holds the headroom, `buf_len` octets of data, and the
+///   `skb_shared_info` behind them.
+pub struct PagePool {
+    pool: NonNull<bindings::page_pool>,
+    buf_len: u32,
+    frag_size: u32,
+}
+
+// SAFETY: A page pool may be used by any one thread at a time.
+unsafe impl Send for PagePool {}
+// SAFETY: Nothing can be done with a shared reference but read the sizes.
+unsafe impl Sync for PagePool {}
+
+impl PagePool {
+    /// A pool whose buffers take `buf_len` octets of data, that keeps about `buffers` of them.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `buf_len` is 0 or beyond what fits; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new(buf_len: usize, buffers: usize) -> Result<Self> {
+        let max = PAGE_SIZE << MAX_ORDER;
+        if buf_len == 0 || buf_len >= max {
+            return Err(EINVAL);
+        }
+        let buf_len = u32::try_from(buf_len)?;
+        // SAFETY: A computation.
+        let frag_size = unsafe { bindings::ipoib_rs_page_pool_buf_size(HEADROOM as u32, buf_len) };
+        // The first order that wastes no more than an eighth, or else the largest.
+        let order = (0..MAX_ORDER)
+            .find(|&order| {
+                let page = PAGE_SIZE << order;
+                let waste = page % frag_size as usize;
+                page >= frag_size as usize && waste <= page / 8
+            })
+            .unwrap_or(MAX_ORDER);
+        let fragments = (PAGE_SIZE << order) / frag_size as usize;
+        if fragments == 0 {
+            return Err(EINVAL);
+        }
+        let pages = buffers.div_ceil(fragments).clamp(16, 4096);
+        // SAFETY: Any order up to `MAX_ORDER` and that number of pages are valid.
+        let pool = unsafe { bindings::ipoib_rs_page_pool_create(order, pages as c_uint) };
+        let pool = from_err_ptr(pool)?;
+        Ok(Self {
+            pool: NonNull::new(pool).ok_or(ENOMEM)?,
+            buf_len,
+            frag_size,
+        })
+    }
+
+    /// Octets of data that a buffer takes.
+    #[inline]
+    pub fn buf_len(&self) -> usize {
+        self.buf_len as usize
+    }
+
+    /// Octets of memory that a buffer costs.
+    #[inline]
+    pub fn buf_cost(&self) -> usize {
+        self.frag_size as usize
+    }
+
+    /// An empty buffer, without sleeping; None if there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<RxBuf> {
+        self.alloc_with(false)
+    }
+
+    /// An empty buffer; may sleep for memory, None if there is none even so.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn alloc_sleeping(&mut self) -> Option<RxBuf> {
+        self.alloc_with(true)
+    }
+
+    #[inline]
+    fn alloc_with(&mut self, sleep: bool) -> Option<RxBuf> {
+        // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user.
+        let va = unsafe {
+            bindings::ipoib_rs_page_pool_alloc(self.pool.as_ptr(), self.frag_size, sleep)
+        };
+        // INVARIANT: A fragment of `frag_size` octets of that pool, with nothing received.
+        Some(RxBuf {
+            va: NonNull::new(va.cast())?,
+            frag_size: self.frag_size,
+            capacity: self.buf_len,
+            len: 0,
+        })
+    }
+}
+
+impl Drop for PagePool {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariant and given up here. The pool's memory stays until all
+        // of its pages have come back.
+        unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
+    }
+}
+
+/// A receive buffer.
+///
+/// # Invariants
+///
+/// * `va` is the start of a fragment of a page pool, `frag_size` octets long, owned by this value;
+///   `capacity` octets from `HEADROOM` on, and the `skb_shared_info` behind them, fit.
+/// * `len <= capacity`.
+#[must_use = "the buffer goes back to its pool when it goes out of scope"]
+pub struct RxBuf {
+    va: NonNull<u8>,
+    frag_size: u32,
+    capacity: u32,
+    len: u32,
+}
+
+// SAFETY: A fragment may be used and given back by any thread.
+unsafe impl Send for RxBuf {}
+// SAFETY: Shared references only read.
+unsafe impl Sync for RxBuf {}
+
+/// What the stack has to know about a received frame.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Where in the buffer the frame's 4-octet wire header starts; [`GRH_LEN`] at least.
+    pub offset: usize,
+    /// EtherType, in host order.
+    pub protocol: u16,
+    /// Whom it is for.
+    pub packet_type: PacketType,
+    /// Whether the hardware has verified its checksums.
+    pub csum_ok: bool,
+}
+
+impl RxBuf {
+    /// Where the device is to put data.
+    #[inline]
+    pub fn data(&self) -> NonNull<u8> {
+        // SAFETY: The fragment is longer than the headroom by the type invariant.
+        unsafe { self.va.add(HEADROOM) }
+    }
+
+    /// How many octets the device may put there.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Says that the device has put `len` octets there.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if that is more than the buffer takes.
+    #[inline]
+    pub fn set_len(&mut self, len: u32) -> Result {
+        if len > self.capacity {
+            return Err(EMSGSIZE);
+        }
+        // INVARIANT: Checked.
+        self.len = len;
+        Ok(())
+    }
+
+    /// What was received, the 40 octets of GRH first.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` octets from there lie in the owned fragment by the type invariant. They are
+        // plain octets in memory that the device or, if it lied about the length, an earlier owner
+        // has written.
+        unsafe { core::slice::from_raw_parts(self.data().as_ptr(), self.len as usize) }
+    }
+
+    /// Makes an skb of it, without a copy, whose data are all that was received.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, if there is no memory for the skb.
+    #[inline]
+    pub fn into_skb(self) -> core::result::Result<RxSkb, Self> {
+        // SAFETY: The fragment is owned and `len` octets fit behind the headroom by the type
+        // invariant.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_build(
+                self.va.as_ptr().cast(),
+                self.frag_size,
+                HEADROOM as c_uint,
+                self.len,
+            )
+        };
+        self.become_skb(skb)
+    }
+
+    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are
+    /// what follows the wire header, and its link-layer header is as
+    /// [`RxSkb::set_pseudo_header`] makes it.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, if there is no memory for the skb or no wire header at `offset`.
+    #[inline]
+    pub fn into_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
+        let Some(len) = (self.len as usize).checked_sub(frame.offset) else {
+            return Err(self);
+        };
+        if len < ENCAP_LEN || frame.offset < PSEUDO_LEN {
+            return Err(self);
+        }
+        // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
+        // within what was received; there is room for both headers.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_frame(
+                self.va.as_ptr().cast(),
+                self.frag_size,
+                (HEADROOM + frame.offset) as c_uint,
+                len as c_uint,
+                frame.protocol.to_be(),
+                frame.packet_type.as_raw(),
+                frame.csum_ok,
+            )
+        };
+        self.become_skb(skb)
+    }
+
+    #[inline]
+    fn become_skb(self, skb: *mut bindings::sk_buff) -> core::result::Result<RxSkb, Self> {
+        let Some(skb) = NonNull::new(skb) else {
+            return Err(self);
+        };
+        // The skb owns the fragment now.
+        let _ = ManuallyDrop::new(self);
+        // SAFETY: A fresh skb is linear and ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+}
+
+impl Drop for RxBuf {
+    fn drop(&mut self) {
+        // SAFETY: An owned fragment by the type invariant, which is given up here.
+        unsafe { bindings::ipoib_rs_page_pool_put(self.va.as_ptr().cast()) };
+    }
+}

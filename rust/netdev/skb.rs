@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket buffers, owned.
+//!
+//! C headers: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h).
+//!
+//! A [`TxSkb`] is a frame on its way out, an [`RxSkb`] one on its way in. Each owns its buffer and
+//! leaves through a function that takes it by value: consumed when it was sent, dropped with a
+//! [`DropReason`] when it was not, handed to GRO when it was received. One that merely goes out of
+//! scope is freed as part of a queue that is thrown away.
+
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_uint, c_ulong};
+use kernel::prelude::*;
+
+use crate::napi;
+
+mod queue;
+
+pub use queue::SkbQueue;
+
+/// Why a frame was dropped, as tracing tools show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DropReason {
+    /// The device cannot carry frames now.
+    DevReady,
+    /// The frame's link-layer header is wrong or cannot be made.
+    DevHeader,
+    /// The frame is shorter than its headers say.
+    HeaderTruncated,
+    /// The frame is shorter than the smallest.
+    TooSmall,
+    /// The frame is longer than the MTU.
+    TooBig,
+    /// No memory.
+    NoMemory,
+    /// The transmit ring is full.
+    RingFull,
+    /// No path to the destination could be made.
+    NeighbourCreate,
+    /// The destination did not answer.
+    NeighbourFailed,
+    /// Too many frames wait for the destination.
+    NeighbourQueueFull,
+    /// The destination was removed while the frame waited.
+    NeighbourDead,
+    /// The frame's EtherType is none that the interface carries.
+    UnhandledProtocol,
+    /// The frame is for somebody else, or our own that came back.
+    OtherHost,
+    /// The queue that held the frame was thrown away.
+    QueuePurge,
+    /// The frame had to be segmented or laid out anew, and could not be.
+    Segment,
+    /// The frame came twice.
+    Duplicate,
+    /// None of the above.
+    Other,
+}
+
+impl DropReason {
+    #[inline]
+    fn as_raw(self) -> bindings::skb_drop_reason {
+        match self {
+            Self::DevReady => bindings::skb_drop_reason_SKB_DROP_REASON_DEV_READY,
+            Self::DevHeader => bindings::skb_drop_reason_SKB_DROP_REASON_DEV_HDR,
+            Self::HeaderTruncated => bindings::skb_drop_reason_SKB_DROP_REASON_HDR_TRUNC,
+            Self::TooSmall => bindings::skb_drop_reason_SKB_DROP_REASON_PKT_TOO_SMALL,
+            Self::TooBig => bindings::skb_drop_reason_SKB_DROP_REASON_PKT_TOO_BIG,
+            Self::NoMemory => bindings::skb_drop_reason_SKB_DROP_REASON_NOMEM,
+            Self::RingFull => bindings::skb_drop_reason_SKB_DROP_REASON_FULL_RING,
+            Self::NeighbourCreate => bindings::skb_drop_reason_SKB_DROP_REASON_NEIGH_CREATEFAIL,
+            Self::NeighbourFailed => bindings::skb_drop_reason_SKB_DROP_REASON_NEIGH_FAILED,
+            Self::NeighbourQueueFull => bindings::skb_drop_reason_SKB_DROP_REASON_NEIGH_QUEUEFULL,
+            Self::NeighbourDead => bindings::skb_drop_reason_SKB_DROP_REASON_NEIGH_DEAD,
+            Self::UnhandledProtocol => bindings::skb_drop_reason_SKB_DROP_REASON_UNHANDLED_PROTO,
+            Self::OtherHost => bindings::skb_drop_reason_SKB_DROP_REASON_OTHERHOST,
+            Self::QueuePurge => bindings::skb_drop_reason_SKB_DROP_REASON_QUEUE_PURGE,
+            Self::Segment => bindings::skb_drop_reason_SKB_DROP_REASON_SKB_GSO_SEG,
+            Self::Duplicate => bindings::skb_drop_reason_SKB_DROP_REASON_DUP_FRAG,
+            Self::Other => bindings::skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED,
+        }
+    }
+}
+
+/// Whom a received frame is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PacketType {
+    /// This host alone.
+    Host,
+    /// Everybody on the link.
+    Broadcast,
+    /// A multicast group.
+    Multicast,
+}
+
+impl PacketType {
+    #[inline]
+    pub(crate) fn as_raw(self) -> u8 {
+        let raw = match self {
+            Self::Host => bindings::PACKET_HOST,
+            Self::Broadcast => bindings::PACKET_BROADCAST,
+            Self::Multicast => bindings::PACKET_MULTICAST,
+        };
+        raw as u8
+    }
+}
+
+/// # Safety
+///
+/// `skb` must be owned by the caller, who gives it up.
+#[inline]
+unsafe fn free(skb: NonNull<bindings::sk_buff>, reason: DropReason) {
+    // SAFETY: Owned by this function's requirements. No socket is to be charged.
+    unsafe { bindings::sk_skb_reason_drop(core::ptr::null(), skb.as_ptr(), reason.as_raw()) };
+}
+
+/// Octets of `skb` that lie in its head.
+///
+/// # Safety
+///
+/// `skb` must be valid and unchanged meanwhile.
+#[inline]
+unsafe fn headlen(skb: *const bindings::sk_buff) -> usize {
+    // SAFETY: Valid by this function's requirements; `data_len <= len` holds for every skb.
+    unsafe { (*skb).len.wrapping_sub((*skb).data_len) as usize }
+}
+
+/// A frame on its way out.
+///
+/// # Invariants
+///
+/// `skb` is a valid skb, one reference to which is owned by this value, and which nobody else
+/// changes.
+#[must_use = "a frame is dropped when it goes out of scope; leave through a named exit"]
+#[repr(transparent)]
+pub struct TxSkb {
+    skb: NonNull<bindings::sk_buff>,
+}
+
+// SAFETY: An owned skb may be handled and freed by any thread.
+unsafe impl Send for TxSkb {}
+// SAFETY: Shared references only read.
+unsafe impl Sync for TxSkb {}
+
+impl TxSkb {
+    /// Takes over an skb that the stack hands to the driver.
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be valid, not null, and the caller must own the reference that it gives up, as
+    /// `ndo_start_xmit` does.
+    #[inline]
+    pub unsafe fn from_raw(skb: *mut bindings::sk_buff) -> Self {
+        // INVARIANT: By this function's requirements.
+        Self {
+            // SAFETY: Not null by this function's requirements.
+            skb: unsafe { NonNull::new_unchecked(skb) },
+        }
+    }
+
+    /// Gives the skb up to the caller, who has to free it or give it back to the stack.
+    #[inline]
+    pub fn into_raw(self) -> *mut bindings::sk_buff {
+        ManuallyDrop::new(self).skb.as_ptr()
+    }
+
+    /// The C side, still owned by this value.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::sk_buff {
+        self.skb.as_ptr()
+    }
+
+    #[inline]
+    fn shared_info(&self) -> *mut bindings::skb_shared_info {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; the shared info lies at `end` of every skb's head.
+        unsafe { (*skb).head.add((*skb).end as usize).cast() }
+    }
+
+    /// Octets from the start of the data to the end of the frame.
+    #[inline]
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.as_raw()).len as usize }
+    }
+
+    /// Octets of it in the head, which [`Self::linear`] shows.
+    #[inline]
+    pub fn headlen(&self) -> usize {
+        // SAFETY: Valid by the type invariant.
+        unsafe { headlen(self.as_raw()) }
+    }
+
+    /// Page fragments behind the head.
+    #[inline]
+    pub fn nr_frags(&self) -> usize {
+        // SAFETY: The shared info is valid.
+        unsafe { usize::from((*self.shared_info()).nr_frags) }
+    }
+
+    /// Whether further skbs hang off this one, which no page fragment shows.
+    #[inline]
+    pub fn has_frag_list(&self) -> bool {
+        // SAFETY: The shared info is valid.
+        unsafe { !(*self.shared_info()).frag_list.is_null() }
+    }
+
+    /// Whether this is a GSO super-frame.
+    #[inline]
+    pub fn is_gso(&self) -> bool {
+        // SAFETY: The shared info is valid.
+        unsafe { (*self.shared_info()).gso_size != 0 }
+    }
+
+    /// The octets in the head.
+    #[inline]
+    pub fn linear(&self) -> &[u8] {
+        // SAFETY: The head holds `headlen` initialised octets at `data`, and nobody changes them
+        // by the type invariant.
+        unsafe { core::slice::from_raw_parts((*self.as_raw()).data, self.headlen()) }
+    }
+
+    /// The octets in the head, to be changed: copied first if somebody shares them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if that copy could not be made.
+    #[inline]
+    pub fn linear_mut(&mut self) -> Result<&mut [u8]> {
+        self.cow_head(0)?;
+        // SAFETY: As in `linear`; after `skb_cow_head` the head is not shared.
+        Ok(unsafe { core::slice::from_raw_parts_mut((*self.as_raw()).data, self.headlen()) })
+    }
+
+    /// Takes `n` octets off the front.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the frame is shorter or the head could not be extended by that much; the
+    /// frame is then as it was.
+    #[inline]
+    pub fn pull(&mut self, n: usize) -> Result {
+        if n > self.headlen() {
+            let len = c_uint::try_from(n).map_err(|_| EMSGSIZE)?;
+            // SAFETY: Valid and owned by the type invariant.
+            if !unsafe { bindings::ipoib_rs_skb_may_pull(self.as_raw(), len) } {
+                return Err(EMSGSIZE);
+            }
+        }
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; the head holds `n` octets as was checked.
+        unsafe {
+            (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
+            (*skb).data = (*skb).data.add(n);
+        }
+        Ok(())
+    }
+
+    /// Puts `N` octets in front of the data.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there was no room and none could be made; the frame is then as it was.
+    #[inline]
+    pub fn push<const N: usize>(&mut self, octets: &[u8; N]) -> Result {
+        self.cow_head(N)?;
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; `skb_cow_head` made `N` octets of headroom
+        // that nobody shares.
+        unsafe {
+            (*skb).data = (*skb).data.sub(N);
+            (*skb).len = (*skb).len.wrapping_add(N as c_uint);
+            core::ptr::copy_nonoverlapping(octets.as_ptr(), (*skb).data, N);
+        }
+        Ok(())
+    }
+
+    /// Makes `headroom` octets in front of the data, and the head, ours to change.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[inline]
+    pub fn cow_head(&mut self, headroom: usize) -> Result {
+        let headroom = c_uint::try_from(headroom).map_err(|_| EINVAL)?;
+        // SAFETY: Valid and owned by the type invariant.
+        to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
+    }
+
+    /// The EtherType, in host order.
+    #[inline]
+    pub fn protocol(&self) -> u16 {
+        // SAFETY: Valid by the type invariant; every view of the union holds integers only.
+        u16::from_be(unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_ref().protocol })
+    }
+
+    /// Moves all fragments into the head.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the frame is then as it was.
+    pub fn linearize(&mut self) -> Result {
+        // SAFETY: Valid and owned by the type invariant.
+        to_result(unsafe { bindings::ipoib_rs_skb_linearize(self.as_raw()) })
+    }
+
+    /// Ends the accounting of this frame to its socket, which may then send more.
+    #[inline]
+    pub fn orphan(&mut self) {
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; the field is an optional function and is
+        // that in every skb that reaches a driver.
+        unsafe {
+            let destructor = &raw mut (*skb).__bindgen_anon_3.__bindgen_anon_1.destructor;
+            if let Some(destroy) = *destructor {
+                destroy(skb);
+                *destructor = None;
+                (*skb).sk = core::ptr::null_mut();
+            }
+        }
+    }
+
+    /// Gives the route back that this frame took here.
+    #[inline]
+    pub fn dst_drop(&mut self) {
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; the field is a tagged pointer in every skb
+        // that reaches a driver, with the reference counted unless the tag says otherwise.
+        unsafe {
+            let refdst = &raw mut (*skb).__bindgen_anon_3.__bindgen_anon_1._skb_refdst;
+            let dst = *refdst;
+            if dst != 0 {
+                *refdst = 0;
+                if dst & bindings::SKB_DST_NOREF as c_ulong == 0 {
+                    bindings::dst_release(dst as *mut bindings::dst_entry);
+                }
+            }
+        }
+    }
+
+    /// Frees a frame that was not sent.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline]
+    pub fn drop_reason(self, reason: DropReason) {
+        // SAFETY: `self` owned it and is forgotten.
+        unsafe { free(ManuallyDrop::new(self).skb, reason) };
+    }
+
+    /// Frees a frame that was sent.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline]
+    pub fn consume(self) {
+        self.napi_consume(0);
+    }
+
+    /// Frees a frame that was sent, in bulk with others when `budget` is that of a running NAPI
+    /// poll and not 0.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt; in a NAPI poll if `budget` is not 0.
+    #[inline]
+    pub fn napi_consume(self, budget: usize) {
+        // SAFETY: `self` owned it and `into_raw` gave it up.
+        unsafe { bindings::napi_consume_skb(self.into_raw(), budget as c_int) };
+    }
+}
+
+impl Drop for TxSkb {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant.
+        unsafe { free(self.skb, DropReason::QueuePurge) };
+    }
+}
+
+/// A frame on its way in.
+///
+/// # Invariants
+///
+/// `skb` is a valid skb, the only reference to which is owned by this value, with all of its data
+/// in the head.
+#[must_use = "a frame is dropped when it goes out of scope; leave through a named exit"]
+#[repr(transparent)]
+pub struct RxSkb {
+    skb: NonNull<bindings::sk_buff>,
+}
+
+// SAFETY: An owned skb may be handled and freed by any thread.
+unsafe impl Send for RxSkb {}
+// SAFETY: Shared references only read.
+unsafe impl Sync for RxSkb {}
+
+impl RxSkb {
+    /// Takes over an skb.
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be valid, linear and owned by the caller alone, who gives it up.
+    #[inline]
+    pub(crate) unsafe fn from_non_null(skb: NonNull<bindings::sk_buff>) -> Self {
+        // INVARIANT: By this function's requirements.
+        Self { skb }
+    }
+
+    /// The C side, still owned by this value.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::sk_buff {
+        self.skb.as_ptr()
+    }
+
+    /// Octets from the start of the data to the end of the frame.
+    #[inline]
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.as_raw()).len as usize }
+    }
+
+    /// The frame from the start of the data.
+    #[inline]
+    pub fn linear(&self) -> &[u8] {
+        // SAFETY: Valid, linear and unchanged by the type invariant.
+        unsafe { core::slice::from_raw_parts((*self.as_raw()).data, headlen(self.as_raw())) }
+    }
+
+    /// Takes `n` octets off the front.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the frame is shorter; it is then as it was.
+    #[inline]
+    pub fn pull(&mut self, n: usize) -> Result {
+        if n > self.linear().len() {
+            return Err(EMSGSIZE);
+        }
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; the head holds `n` octets as was checked.
+        unsafe {
+            (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
+            (*skb).data = (*skb).data.add(n);
+        }
+        Ok(())
+    }
+
+    /// Sets the EtherType, given in host order.
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: u16) {
+        // SAFETY: Valid and owned by the type invariant; every view of the union holds integers.
+        unsafe {
+            let headers = (*self.as_raw()).__bindgen_anon_4.headers.as_mut();
+            headers.protocol = protocol.to_be();
+        }
+    }
+
+    /// Sets whom the frame is for.
+    #[inline]
+    pub fn set_packet_type(&mut self, packet_type: PacketType) {
+        // SAFETY: Valid and owned by the type invariant.
+        unsafe {
+            bindings::ipoib_rs_skb_set_packet_type(self.as_raw(), packet_type.as_raw());
+        }
+    }
+
+    /// Turns the 4-octet wire header at the start of the data into the 24-octet link-layer header
+    /// that the stack expects, and moves the data behind it.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if there is no such header or no room for 20 octets in front of it; the frame is
+    /// then as it was.
+    #[inline]
+    pub fn set_pseudo_header(&mut self) -> Result {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; `data` never lies before `head`.
+        let headroom = unsafe { (*skb).data.offset_from((*skb).head) };
+        if self.linear().len() < bindings::IPOIB_RS_ENCAP_LEN as usize
+            || headroom < bindings::IPOIB_RS_PSEUDO_LEN as isize
+        {
+            return Err(EMSGSIZE);
+        }
+        // SAFETY: Valid and owned by the type invariant; the room was checked.
+        unsafe { bindings::ipoib_rs_rx_pseudo_header(skb) };
+        Ok(())
+    }
+
+    /// Says that the hardware has verified the frame's checksums.
+    #[inline]
+    pub fn checksum_unnecessary(&mut self) {
+        // SAFETY: Valid and owned by the type invariant.
+        unsafe { bindings::ipoib_rs_skb_csum_unnecessary(self.as_raw()) };
+    }
+
+    /// Passes the frame up the stack, as one that the device of `napi` received.
+    ///
+    /// # Context
+    ///
+    /// The NAPI poll that `napi` stands for.
+    #[inline]
+    pub fn gro_receive(self, napi: &napi::Context<'_>) {
+        let skb = ManuallyDrop::new(self).skb.as_ptr();
+        let napi = napi.as_raw();
+        // SAFETY: The skb was owned and is given up; the poll of `napi` runs now, so that its
+        // device is valid and its GRO state ours.
+        unsafe {
+            (*skb)
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .dev = (*napi).dev;
+            bindings::gro_receive_skb(&raw mut (*napi).gro, skb);
+        }
+    }
+
+    /// Frees a frame that was not received.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline]
+    pub fn drop_reason(self, reason: DropReason) {
+        // SAFETY: `self` owned it and is forgotten.
+        unsafe { free(ManuallyDrop::new(self).skb, reason) };
+    }
+}
+
+impl Drop for RxSkb {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant.
+        unsafe { free(self.skb, DropReason::QueuePurge) };
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work that belongs to no device.
+
+use core::ops::Deref;
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+/// What a [`Task`] runs.
+pub trait Run: Send + Sync + 'static {
+    /// Runs, never twice at once.
+    ///
+    /// # Context
+    ///
+    /// Process context without any lock; may sleep and may take RTNL: a [`Task`] must then not be
+    /// dropped under RTNL.
+    fn run(&self);
+}
+
+/// A work item that owns what it runs on. Dropping it waits for it.
+///
+/// # Context
+///
+/// Dropping may sleep.
+pub struct Task<R: Run>(Pin<KBox<Inner<R>>>);
+
+#[pin_data]
+struct Inner<R: Run> {
+    #[pin]
+    work: Opaque<bindings::delayed_work>,
+    run: R,
+}
+
+// SAFETY: Work may be queued and cancelled on any thread, and `R` is `Send + Sync`.
+unsafe impl<R: Run> Send for Inner<R> {}
+// SAFETY: As above.
+unsafe impl<R: Run> Sync for Inner<R> {}
+
+impl<R: Run> Task<R> {
+    /// Makes the item, not queued.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(run: R) -> Result<Self> {
+        let inner = KBox::pin_init(
+            try_pin_init!(Inner {
+                work <- Opaque::ffi_init(|slot| {
+                    // SAFETY: `slot` is pinned memory that stays until `Drop` cancelled the work.
+                    unsafe { bindings::ipoib_rs_delayed_work_init(slot, Some(trampoline::<R>)) };
+                }),
+                run,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self(inner))
+    }
+
+    /// Queues the item to run now; it runs once more if it is running.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn queue(&self) {
+        // SAFETY: The work was initialised by `new`.
+        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.work.get(), 0) };
+    }
+}
+
+impl<R: Run> Deref for Task<R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        &self.0.run
+    }
+}
+
+impl<R: Run> Drop for Task<R> {
+    fn drop(&mut self) {
+        // SAFETY: The work was initialised by `new`.
+        unsafe { bindings::disable_delayed_work_sync(self.0.work.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the workqueue for the work of an [`Inner<R>`] that is alive: `Drop` waits for it.
+unsafe extern "C" fn trampoline<R: Run>(work: *mut bindings::work_struct) {
+    // SAFETY: By this function's requirements.
+    let inner = unsafe {
+        let delayed = kernel::container_of!(work, bindings::delayed_work, work);
+        &*kernel::container_of!(Opaque::cast_from(delayed), Inner<R>, work)
+    };
+    inner.run.run();
+}

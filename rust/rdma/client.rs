@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told of RDMA devices as they come and go.
+
+use core::marker::PhantomData;
+use core::ptr;
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::str::{CStr, CStrExt};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+use crate::device::Device;
+
+/// A user of RDMA devices.
+pub trait Client: 'static {
+    /// What it keeps for a device.
+    type Data: Send + Sync + 'static;
+
+    /// Its name, unique in the kernel.
+    const NAME: &'static CStr;
+
+    /// There is a new device, or one that was there before the client.
+    ///
+    /// # Errors
+    ///
+    /// The client is not interested in the device, or failed; it will not hear of it again.
+    /// `EOPNOTSUPP` is the usual one.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL; may sleep.
+    fn add(dev: &Device) -> Result<Arc<Self::Data>>;
+
+    /// The device is going away: every [`Device`] of it, those that resources hold included, must
+    /// be gone on return.
+    ///
+    /// # Context
+    ///
+    /// As for [`Client::add`].
+    fn remove(data: Arc<Self::Data>);
+}
+
+/// The module's one registered client: the callback that tells of a new device does not say for
+/// which client it is called.
+static REGISTERED: Atomic<*mut bindings::ib_client> = Atomic::new(ptr::null_mut());
+
+/// A client that is registered, until this value is dropped. A module can have one.
+///
+/// # Invariants
+///
+/// `client` is registered with the callbacks of `T`, and [`REGISTERED`] points to it.
+#[pin_data(PinnedDrop)]
+pub struct Registration<T: Client> {
+    #[pin]
+    client: Opaque<bindings::ib_client>,
+    _client: PhantomData<fn() -> T>,
+}
+
+// SAFETY: It is only kept and dropped, which any thread may do.
+unsafe impl<T: Client> Send for Registration<T> {}
+// SAFETY: As above.
+unsafe impl<T: Client> Sync for Registration<T> {}
+
+impl<T: Client> Registration<T> {
+    /// Registers the client; [`Client::add`] is called for the devices that are there.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the module has a registered client already; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL; may sleep.
+    pub fn new() -> impl PinInit<Self, Error> {
+        // INVARIANT: `ib_register_client` succeeded, or there is no value.
+        try_pin_init!(Self {
+            client <- Opaque::try_ffi_init(|client: *mut bindings::ib_client| {
+                REGISTERED
+                    .cmpxchg(ptr::null_mut(), client, Full)
+                    .map_err(|_| EBUSY)?;
+                // SAFETY: `client` is writable and pinned; zero is valid for all of its fields.
+                let err = unsafe {
+                    ptr::write_bytes(client, 0, 1);
+                    (*client).name = T::NAME.as_char_ptr();
+                    (*client).add = Some(add::<T>);
+                    (*client).remove = Some(remove::<T>);
+                    bindings::ib_register_client(client)
+                };
+                to_result(err).inspect_err(|_| REGISTERED.store(ptr::null_mut(), Release))
+            }),
+            _client: PhantomData,
+        })
+    }
+}
+
+#[pinned_drop]
+impl<T: Client> PinnedDrop for Registration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered by the type invariant. On return no callback runs, and `remove` was
+        // called for every device.
+        unsafe { bindings::ib_unregister_client(self.client.get()) };
+        REGISTERED.store(ptr::null_mut(), Release);
+    }
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a client registered by a [`Registration<T>`], with a device that is
+/// registered.
+unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
+    let result = || -> Result {
+        // SAFETY: Allocated by this function's requirements.
+        let dev = unsafe { Device::try_get(device) }?;
+        let data = Arc::into_raw(T::add(&dev)?);
+        // SAFETY: The device is registered, and so is the client, since its callback runs. The data
+        // are taken back in `remove`, which is called once for each `add` that returned 0.
+        unsafe {
+            bindings::ib_set_client_data(
+                device,
+                REGISTERED.load(Acquire),
+                data.cast_mut().cast::<c_void>(),
+            );
+        }
+        Ok(())
+    };
+    match result() {
+        Ok(()) => 0,
+        Err(err) => err.to_errno(),
+    }
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a client registered by a [`Registration<T>`], with what its `add`
+/// has set.
+unsafe extern "C" fn remove<T: Client>(_device: *mut bindings::ib_device, data: *mut c_void) {
+    if data.is_null() {
+        return;
+    }
+    // SAFETY: `add` made it of an `Arc<T::Data>`, and this is called once for it.
+    T::remove(unsafe { Arc::from_raw(data.cast_const().cast()) });
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::str::CStrExt;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::Arc;
+
+use crate::device::Device;
+use crate::pd::CALLER;
+
+/// How many completions a ring takes from its queue at once.
+pub(crate) const BATCH: usize = 16;
+
+type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;
+type NotifyFn = unsafe extern "C" fn(*mut bindings::ib_cq, bindings::ib_cq_notify_flags) -> c_int;
+
+/// Who is told that a completion queue has something.
+pub trait CompletionHandler: Send + Sync + 'static {
+    /// There are completions, and the queue is not armed any more.
+    ///
+    /// # Context
+    ///
+    /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
+    /// schedule a poll.
+    fn completion(&self);
+}
+
+/// A completion queue.
+///
+/// # Invariants
+///
+/// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `handler`'s value.
+/// * `poll` and `notify` are its device's operations.
+pub struct Cq {
+    raw: NonNull<bindings::ib_cq>,
+    poll: PollFn,
+    notify: NotifyFn,
+    claimed: Atomic<bool>,
+    next: Atomic<u32>,
+    dev: Device,
+    _handler: Arc<dyn CompletionHandler>,
+}
+
+// SAFETY: A completion queue may be used and destroyed by any thread.
+unsafe impl Send for Cq {}
+// SAFETY: Polling and arming are synchronised by the device driver.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// Makes a completion queue with at least `entries` entries, whose interrupts come on `vector`
+    /// (modulo what the device has).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for more entries than the device can; `EOPNOTSUPP`; `ENOMEM`; whatever the device
+    /// says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping the last reference.
+    pub fn new<H: CompletionHandler>(
+        dev: &Device,
+        entries: u32,
+        vector: u32,
+        handler: Arc<H>,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: The device is registered; its operations are constant.
+        let ops = unsafe { &(*dev.as_raw()).ops };
+        let poll = ops.poll_cq.ok_or(EOPNOTSUPP)?;
+        let notify = ops.req_notify_cq.ok_or(EOPNOTSUPP)?;
+        let attr = bindings::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: vector % dev.completion_vectors(),
+            flags: 0,
+        };
+        let context = Arc::as_ptr(&handler).cast_mut().cast::<c_void>();
+        // SAFETY: The device is registered. The context is the handler, which lives until the queue
+        // is destroyed.
+        let raw = from_err_ptr(unsafe {
+            bindings::__ib_create_cq(
+                dev.as_raw(),
+                Some(completion::<H>),
+                None,
+                context,
+                &raw const attr,
+                CALLER.as_char_ptr(),
+            )
+        })?;
+        // INVARIANT: It was just made.
+        let cq = Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            poll,
+            notify,
+            claimed: Atomic::new(false),
+            next: Atomic::new(0),
+            dev: dev.clone(),
+            _handler: handler,
+        };
+        Ok(Arc::new(cq, GFP_KERNEL)?)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.dev
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_cq {
+        self.raw.as_ptr()
+    }
+
+    /// How many completions it holds.
+    pub fn entries(&self) -> u32 {
+        // SAFETY: Owned by the type invariant; we never resize it.
+        unsafe { (*self.as_raw()).cqe }.max(0) as u32
+    }
+
+    /// Makes the caller the one ring that polls it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one.
+    pub(crate) fn claim(self: &Arc<Self>) -> Result<Claim> {
+        self.claimed
+            .cmpxchg(false, true, Acquire)
+            .map_err(|_| EBUSY)?;
+        // INVARIANT: `claimed` was false and is true now.
+        Ok(Claim {
+            cq: self.clone(),
+            next: self.next.load(Relaxed),
+        })
+    }
+
+    /// Asks for an event at the next completion. True: there may be completions that no event will
+    /// come for, so poll again.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        // SAFETY: Owned by the type invariant.
+        let ret = unsafe {
+            (self.notify)(
+                self.as_raw(),
+                bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+                    | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
+            )
+        };
+        // An error leaves it unarmed: polling is the only way to go on.
+        ret != 0
+    }
+
+    /// Takes up to `wcs.len()` completions and says how many.
+    #[inline]
+    pub(crate) fn poll(&self, wcs: &mut [bindings::ib_wc]) -> usize {
+        // SAFETY: Owned by the type invariant; there is room for that many.
+        let n = unsafe { (self.poll)(self.as_raw(), wcs.len() as c_int, wcs.as_mut_ptr()) };
+        (n.max(0) as usize).min(wcs.len())
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
+        let err = unsafe { bindings::ib_destroy_cq_user(self.as_raw(), ptr::null_mut()) };
+        if err != 0 {
+            pr_err!("completion queue not destroyed: {}\n", err);
+        }
+    }
+}
+
+/// The right to poll a completion queue, until it is dropped.
+///
+/// # Invariants
+///
+/// `cq.claimed` is true on behalf of this value.
+pub(crate) struct Claim {
+    cq: Arc<Cq>,
+    /// The number from which the work requests' identifiers count. Rings that follow each other on
+    /// a queue count on, so that a late completion of an earlier one's is not taken for a later
+    /// one's own.
+    pub(crate) next: u32,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.cq.next.store(self.next, Relaxed);
+        self.cq.claimed.store(false, Release);
+    }
+}
+
+/// # Safety
+///
+/// Called by the device with the context of a [`Cq`] made with an `Arc<H>`.
+unsafe extern "C" fn completion<H: CompletionHandler>(
+    _cq: *mut bindings::ib_cq,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; the `Cq` holds the handler.
+    unsafe { &*context.cast_const().cast::<H>() }.completion();
+}
+
+/// The identifier of the work request that `wc` completes.
+#[inline]
+pub(crate) fn wr_id(wc: &bindings::ib_wc) -> u64 {
+    // SAFETY: Every view of the union is plain octets.
+    unsafe { wc.__bindgen_anon_1.wr_id }
+}

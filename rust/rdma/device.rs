@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h).
+
+use core::ops::RangeInclusive;
+use core::ptr::NonNull;
+
+use ipoib_netdev::device::RawDevice;
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::str::{CStr, CStrExt};
+
+/// A reference to a registered RDMA device.
+///
+/// It holds up the device's unregistration, which begins with [`crate::Client::remove`] and then
+/// waits for every reference: all have to be gone when `remove` returns, those that resources hold
+/// included.
+///
+/// # Invariants
+///
+/// `raw` is a registered device, on which one reference (`ib_device_try_get`) is held.
+pub struct Device {
+    raw: NonNull<bindings::ib_device>,
+}
+
+// SAFETY: An `ib_device` may be used and its references be given back by any thread.
+unsafe impl Send for Device {}
+// SAFETY: As above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Takes a reference to a device.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a device that stays allocated meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is not registered any more.
+    pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device) -> Result<Self> {
+        // SAFETY: Allocated by this function's requirements.
+        if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw) } {
+            return Err(ENODEV);
+        }
+        // INVARIANT: The reference was just taken.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENODEV)?,
+        })
+    }
+
+    /// The RDMA device whose port runs over `ndev`, or which `ndev` stands for.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    pub fn by_netdev(ndev: &RawDevice) -> Option<Self> {
+        // SAFETY: `ndev` is valid; the result is null or comes with a reference.
+        let raw = unsafe {
+            bindings::ib_device_get_by_netdev(
+                ndev.as_raw(),
+                bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+            )
+        };
+        // INVARIANT: The function took the reference.
+        Some(Self {
+            raw: NonNull::new(raw)?,
+        })
+    }
+
+    /// The C side.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::ib_device {
+        self.raw.as_ptr()
+    }
+
+    /// Its name, such as `rxe0`.
+    ///
+    /// A device can be renamed at any time; what is read meanwhile may be a mixture.
+    pub fn name(&self) -> &CStr {
+        // SAFETY: The name is part of a registered device; it ends with a zero at any moment.
+        unsafe { CStr::from_char_ptr(bindings::ipoib_rs_ib_device_name(self.as_raw())) }
+    }
+
+    /// The numbers of its ports.
+    pub fn ports(&self) -> RangeInclusive<u32> {
+        // SAFETY: Registered by the type invariant.
+        unsafe {
+            bindings::ipoib_rs_ib_start_port(self.as_raw())
+                ..=bindings::ipoib_rs_ib_end_port(self.as_raw())
+        }
+    }
+
+    /// Whether `port` exists and speaks RoCE.
+    pub fn is_roce(&self, port: u32) -> bool {
+        // SAFETY: Registered by the type invariant.
+        unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
+    }
+
+    fn attrs(&self) -> &bindings::ib_device_attr {
+        // SAFETY: Registered by the type invariant; the attributes are constant from then on.
+        unsafe { &(*self.as_raw()).attrs }
+    }
+
+    /// The most work requests that a queue takes.
+    pub fn max_qp_wr(&self) -> u32 {
+        self.attrs().max_qp_wr
+    }
+
+    /// The most elements that a send may gather from.
+    pub fn max_sge(&self) -> u32 {
+        self.attrs().max_send_sge
+    }
+
+    /// The most entries that a completion queue has.
+    pub fn max_cqe(&self) -> u32 {
+        self.attrs().max_cqe
+    }
+
+    /// The firmware's version, as the vendor packs it.
+    pub fn fw_version(&self) -> u64 {
+        self.attrs().fw_ver
+    }
+
+    /// How many vectors completion interrupts can be spread over; 1 at least.
+    pub fn completion_vectors(&self) -> u32 {
+        // SAFETY: Registered by the type invariant; constant from then on.
+        unsafe { (*self.as_raw()).num_comp_vectors }.max(1) as u32
+    }
+
+    /// The interface index of the netdev that `port` runs over, in the netdev's own namespace.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn netdev_ifindex(&self, port: u32) -> Option<i32> {
+        // SAFETY: Registered by the type invariant.
+        match unsafe { bindings::ipoib_rs_ib_netdev_ifindex(self.as_raw(), port) } {
+            0 => None,
+            ifindex => Some(ifindex),
+        }
+    }
+
+    /// Whether `ndev` is the netdev that `port` runs over.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn is_netdev(&self, port: u32, ndev: &RawDevice) -> bool {
+        // SAFETY: Registered by the type invariant; `ndev` is only compared.
+        unsafe { bindings::ipoib_rs_ib_is_netdev(self.as_raw(), port, ndev.as_raw()) }
+    }
+
+    /// Whether this is the same device.
+    #[inline]
+    pub fn same(&self, other: &Self) -> bool {
+        self.raw == other.raw
+    }
+
+    /// Whether a DMA address of this device is just a kernel address.
+    pub(crate) fn virt_dma(&self) -> bool {
+        // SAFETY: Registered by the type invariant.
+        unsafe { bindings::ipoib_rs_ib_virt_dma(self.as_raw()) }
+    }
+}
+
+impl Clone for Device {
+    fn clone(&self) -> Self {
+        // SAFETY: Registered by the type invariant. It cannot fail since there is a reference; the
+        // count saturates, as every refcount does.
+        unsafe { bindings::ipoib_rs_ib_device_try_get(self.as_raw()) };
+        // INVARIANT: The reference was just taken.
+        Self { raw: self.raw }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: The reference is held by the type invariant and given up here.
+        unsafe { bindings::ib_device_put(self.as_raw()) };
+    }
+}

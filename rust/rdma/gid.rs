@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! GIDs of a port.
+//!
+//! C headers: [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h).
+
+use core::ptr::NonNull;
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+
+use crate::device::Device;
+
+/// A reference to an entry of a port's GID table.
+///
+/// The entry stays as it is for as long as there is a reference, even if the GID itself is removed
+/// from the port.
+///
+/// # Invariants
+///
+/// `attr` is an entry of `dev`'s, on which one reference is held.
+pub struct GidRef {
+    attr: NonNull<bindings::ib_gid_attr>,
+    dev: Device,
+}
+
+// SAFETY: A GID table entry may be read and given back by any thread.
+unsafe impl Send for GidRef {}
+// SAFETY: As above.
+unsafe impl Sync for GidRef {}
+
+impl GidRef {
+    fn attr(&self) -> &bindings::ib_gid_attr {
+        // SAFETY: Referenced by the type invariant; the fields that we read are constant.
+        unsafe { self.attr.as_ref() }
+    }
+
+    pub(crate) fn as_raw(&self) -> *const bindings::ib_gid_attr {
+        self.attr.as_ptr()
+    }
+
+    /// The device that it is a GID of.
+    pub fn device(&self) -> &Device {
+        &self.dev
+    }
+
+    /// The GID.
+    pub fn raw(&self) -> [u8; 16] {
+        // SAFETY: Every view of the union is plain octets.
+        unsafe { self.attr().gid.raw }
+    }
+
+    /// Its place in the table.
+    pub fn index(&self) -> u16 {
+        self.attr().index
+    }
+
+    /// The port that it is a GID of.
+    pub fn port(&self) -> u32 {
+        self.attr().port_num
+    }
+
+    /// Whether packets with this GID are RoCEv2.
+    pub fn is_rocev2(&self) -> bool {
+        self.attr().gid_type == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
+    }
+
+    /// Whether this GID is an IPv4 address in IPv6 clothes, which has no part in IPv6 multicast.
+    pub fn is_ipv4(&self) -> bool {
+        self.raw()[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+    }
+
+    /// Whether this GID is an IPv6 link-local address.
+    pub fn is_link_local(&self) -> bool {
+        let raw = self.raw();
+        raw[0] == 0xfe && raw[1] & 0xc0 == 0x80
+    }
+}
+
+impl Clone for GidRef {
+    fn clone(&self) -> Self {
+        // SAFETY: Referenced by the type invariant.
+        unsafe { bindings::rdma_hold_gid_attr(self.as_raw()) };
+        // INVARIANT: The reference was just taken.
+        Self {
+            attr: self.attr,
+            dev: self.dev.clone(),
+        }
+    }
+}
+
+impl Drop for GidRef {
+    fn drop(&mut self) {
+        // SAFETY: The reference is held by the type invariant and given up here.
+        unsafe { bindings::rdma_put_gid_attr(self.as_raw()) };
+    }
+}
+
+impl Device {
+    /// The GID at `index` of a port's table.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a port or an index that does not exist; `ENODATA` for an empty entry.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn gid(&self, port: u32, index: u16) -> Result<GidRef> {
+        // SAFETY: The device is registered.
+        let attr = unsafe { bindings::rdma_get_gid_attr(self.as_raw(), port, c_int::from(index)) };
+        let attr = from_err_ptr(attr.cast_mut())?;
+        // INVARIANT: The function took the reference.
+        Ok(GidRef {
+            attr: NonNull::new(attr).ok_or(ENODATA)?,
+            dev: self.clone(),
+        })
+    }
+
+    /// The GID to send IP over InfiniBand with on a RoCE port: the first RoCEv2 GID that is an IPv6
+    /// link-local address, else the first that is an IPv6 address at all. An IPv4 one would not
+    /// do, since groups are addressed by IPv6.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is none, or no such port.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn choose_gid(&self, port: u32) -> Result<GidRef> {
+        // SAFETY: The device is registered.
+        let len = unsafe { bindings::ipoib_rs_ib_gid_table_len(self.as_raw(), port) };
+        let mut second = None;
+        for index in 0..u16::try_from(len.max(0)).unwrap_or(u16::MAX) {
+            let Ok(gid) = self.gid(port, index) else {
+                continue;
+            };
+            if !gid.is_rocev2() || gid.is_ipv4() {
+                continue;
+            }
+            if gid.is_link_local() {
+                return Ok(gid);
+            }
+            second.get_or_insert(gid);
+        }
+        second.ok_or(ENODEV)
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains.
+
+use core::ptr::NonNull;
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::str::{CStr, CStrExt};
+use kernel::sync::Arc;
+
+use crate::ah::{Graveyard, Reaper};
+use crate::device::Device;
+
+/// The name under which resources are tracked; see `rdma resource`.
+pub(crate) const CALLER: &CStr = c"ipoib_rs";
+
+/// A protection domain.
+///
+/// # Invariants
+///
+/// `raw` is a protection domain of `dev`'s, owned by this value.
+pub struct Pd {
+    raw: NonNull<bindings::ib_pd>,
+    graveyard: Arc<Graveyard>,
+    dev: Device,
+}
+
+// SAFETY: A protection domain may be used and destroyed by any thread.
+unsafe impl Send for Pd {}
+// SAFETY: As above.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// Makes a protection domain, whose address handles `reaper` destroys.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping the last reference.
+    pub fn new(dev: &Device, reaper: &Reaper) -> Result<Arc<Self>> {
+        // SAFETY: The device is registered; the name lives for ever.
+        let raw = from_err_ptr(unsafe {
+            bindings::__ib_alloc_pd(dev.as_raw(), 0, CALLER.as_char_ptr())
+        })?;
+        // INVARIANT: It was just made.
+        let pd = Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            graveyard: reaper.graveyard().clone(),
+            dev: dev.clone(),
+        };
+        Ok(Arc::new(pd, GFP_KERNEL)?)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.dev
+    }
+
+    pub(crate) fn graveyard(&self) -> &Arc<Graveyard> {
+        &self.graveyard
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {
+        self.raw.as_ptr()
+    }
+
+    /// The key to all of the kernel's memory for the device's own use.
+    pub(crate) fn local_dma_lkey(&self) -> u32 {
+        // SAFETY: Owned by the type invariant; the key is constant.
+        unsafe { (*self.as_raw()).local_dma_lkey }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; whatever was made of it holds an `Arc`, so that
+        // nothing uses it any more.
+        let err = unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) };
+        if err != 0 {
+            pr_err!("protection domain not destroyed: {}\n", err);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The half of a send ring that learns what was sent.
+
+use ipoib_netdev::skb::DropReason;
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
+
+use super::{Ring, Sender};
+use crate::cq::{wr_id, BATCH};
+use crate::qp::QpState;
+
+/// Batches that one call takes at most.
+const MAX_BATCHES: usize = 8;
+
+/// Milliseconds for which a queue pair in error may take to flush what was posted.
+pub(crate) const FLUSH_MS: usize = 2000;
+
+/// What was learned.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reaped {
+    /// Frames that were sent.
+    pub frames: u32,
+    /// Octets of those.
+    pub bytes: usize,
+    /// Frames that the device failed to send.
+    pub errors: u32,
+    /// Frames that it gave back, since the queue pair is in error.
+    pub flushed: u32,
+    /// Completions of what is not in the ring; they are ignored.
+    pub unknown: u32,
+    /// The last status of a failure: `IB_WC_*`.
+    pub status: u32,
+    /// Whether a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
+    pub failed: bool,
+    /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
+    /// dropped: what BQL is to be told.
+    pub released_frames: u32,
+    /// Octets of those.
+    pub released_bytes: usize,
+    /// There may be more.
+    pub more: bool,
+}
+
+/// The half of a send ring that learns what was sent, and frees it.
+///
+/// # Invariants
+///
+/// * `tail` counts all slots ever emptied; those from `tail` up to the ring's head are full and
+///   ours.
+/// * `wcs` has [`BATCH`] elements.
+pub struct SendCompletions {
+    ring: Arc<Ring>,
+    wcs: KVec<bindings::ib_wc>,
+    tail: u32,
+}
+
+// SAFETY: The pointers in the completions are not followed; all else is `Send`.
+unsafe impl Send for SendCompletions {}
+
+impl SendCompletions {
+    pub(super) fn new(ring: &Arc<Ring>) -> Result<Self> {
+        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+        for _ in 0..BATCH {
+            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
+        }
+        // INVARIANT: The ring is empty.
+        Ok(Self {
+            ring: ring.clone(),
+            wcs,
+            tail: ring.tail(),
+        })
+    }
+
+    /// How many more frames the ring takes now.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        let in_flight = self.ring.head().wrapping_sub(self.tail);
+        self.ring.size().wrapping_sub(in_flight)
+    }
+
+    /// Takes completions and frees the frames that they complete. `budget` is that of the running
+    /// NAPI poll; 0 if there is none.
+    ///
+    /// # Context
+    ///
+    /// Softirq; process context with a `budget` of 0.
+    #[inline]
+    pub fn reap(&mut self, budget: usize) -> Reaped {
+        let mut reaped = Reaped::default();
+        let before = self.tail;
+        for _ in 0..MAX_BATCHES {
+            let n = self.ring.qp().send_cq().poll(&mut self.wcs);
+            let head = self.ring.head();
+            for i in 0..n {
+                self.complete(i, head, budget, &mut reaped);
+            }
+            reaped.more = n == BATCH;
+            if !reaped.more {
+                break;
+            }
+        }
+        if self.tail != before {
+            self.ring.give_back(self.tail);
+        }
+        let (frames, bytes) = self.ring.take_unsent();
+        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
+        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped
+    }
+
+    /// Frees all slots up to the one that completion `i` of the batch names.
+    #[inline]
+    fn complete(&mut self, i: usize, head: u32, budget: usize, reaped: &mut Reaped) {
+        let wc = &self.wcs[i];
+        let (id, status) = (wr_id(wc), wc.status);
+        // `head` was loaded after the completion was taken, which the device made after the slot
+        // was published: what it names is below `head`, or the device names what we did not post.
+        let n = id as u32;
+        let distance = n.wrapping_sub(self.tail);
+        if id != u64::from(n)
+            || distance >= head.wrapping_sub(self.tail)
+            || !core::ptr::eq(wc.qp, self.ring.qp().as_raw())
+        {
+            reaped.unknown = reaped.unknown.wrapping_add(1);
+            return;
+        }
+        // Those in front were not signalled, and a failure would have completed them.
+        for _ in 0..distance {
+            self.free_sent(budget, reaped);
+        }
+        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            self.free_sent(budget, reaped);
+        } else {
+            self.free_failed(status, reaped);
+        }
+    }
+
+    #[inline]
+    fn free_sent(&mut self, budget: usize, reaped: &mut Reaped) {
+        // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
+        let slot = unsafe { &mut *self.ring.slot(self.tail) };
+        if let Some(skb) = slot.skb.take() {
+            let len = skb.len();
+            reaped.frames = reaped.frames.wrapping_add(1);
+            reaped.bytes = reaped.bytes.wrapping_add(len);
+            reaped.released_frames = reaped.released_frames.wrapping_add(1);
+            reaped.released_bytes = reaped.released_bytes.wrapping_add(len);
+            // SAFETY: It was in this slot, which is ours.
+            unsafe { self.ring.unmap(self.tail, &skb) };
+            skb.napi_consume(budget);
+        }
+        if slot.retired.is_some() {
+            slot.retired = None;
+        }
+        // INVARIANT: The slot was emptied.
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    #[cold]
+    fn free_failed(&mut self, status: bindings::ib_wc_status, reaped: &mut Reaped) {
+        // SAFETY: As in `free_sent`.
+        let slot = unsafe { &mut *self.ring.slot(self.tail) };
+        if let Some(skb) = slot.skb.take() {
+            reaped.released_frames = reaped.released_frames.wrapping_add(1);
+            reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+            // SAFETY: It was in this slot, which is ours.
+            unsafe { self.ring.unmap(self.tail, &skb) };
+            skb.drop_reason(DropReason::DevReady);
+        }
+        slot.retired = None;
+        // INVARIANT: The slot was emptied.
+        self.tail = self.tail.wrapping_add(1);
+        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            reaped.flushed = reaped.flushed.wrapping_add(1);
+        } else {
+            reaped.errors = reaped.errors.wrapping_add(1);
+            reaped.status = status;
+            reaped.failed = true;
+        }
+    }
+
+    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        self.ring.qp().send_cq().arm()
+    }
+
+    /// Takes everything out of the ring. The queue pair is reset afterwards, so that everything
+    /// that was posted to receive is forgotten as well: drain that ring too.
+    ///
+    /// Frames are given a short time to be flushed; then the queue pair is reset, and what is left
+    /// is dropped. Says what came out; what was left or not posted yet counts as flushed.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `sender` is not the other half; otherwise the queue pair could not be reset, and
+    /// the ring keeps what the device may still use.
+    ///
+    /// # Context
+    ///
+    /// Process context, with the queue stopped and NAPI disabled; may sleep.
+    pub fn drain(&mut self, sender: &mut Sender) -> Result<Reaped> {
+        if !Arc::ptr_eq(&self.ring, &sender.ring) {
+            return Err(EINVAL);
+        }
+        let mut all = Reaped::default();
+        let qp = self.ring.qp().clone();
+        if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
+            for _ in 0..FLUSH_MS {
+                self.reap_into(&mut all);
+                if self.tail == self.ring.head() {
+                    break;
+                }
+                fsleep(Delta::from_millis(1));
+            }
+        }
+        qp.to_reset()?;
+        self.reap_into(&mut all);
+
+        // SAFETY: The queue pair was reset, so that the device has nothing.
+        let pending = unsafe { sender.clear() };
+        all.flushed = all.flushed.wrapping_add(pending);
+        // SAFETY: As above; the caller has both halves.
+        unsafe {
+            self.ring.clear(|skb| {
+                all.flushed = all.flushed.wrapping_add(1);
+                all.released_frames = all.released_frames.wrapping_add(1);
+                all.released_bytes = all.released_bytes.wrapping_add(skb.len());
+                skb.drop_reason(DropReason::DevReady);
+            });
+        }
+        // INVARIANT: All slots are empty, and the ring's tail is its head.
+        self.tail = self.ring.tail();
+        sender.tail = self.tail;
+        let (frames, bytes) = self.ring.take_unsent();
+        all.released_frames = all.released_frames.wrapping_add(frames);
+        all.released_bytes = all.released_bytes.wrapping_add(bytes);
+        Ok(all)
+    }
+
+    fn reap_into(&mut self, all: &mut Reaped) {
+        loop {
+            let some = self.reap(0);
+            all.frames = all.frames.wrapping_add(some.frames);
+            all.bytes = all.bytes.wrapping_add(some.bytes);
+            all.errors = all.errors.wrapping_add(some.errors);
+            all.flushed = all.flushed.wrapping_add(some.flushed);
+            all.unknown = all.unknown.wrapping_add(some.unknown);
+            all.released_frames = all.released_frames.wrapping_add(some.released_frames);
+            all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
+            if some.status != 0 {
+                all.status = some.status;
+            }
+            all.failed |= some.failed;
+            if !some.more {
+                return;
+            }
+        }
+    }
+}

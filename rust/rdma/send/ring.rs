@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the two halves of a send ring share.
+//!
+//! `head` counts the slots that were handed to the device, `tail` those that were emptied; both
+//! only grow, modulo 2^32, and a slot is its count modulo the size. The sender fills slots and then
+//! stores `head` with release; the completions half loads it with acquire, and so sees what is in
+//! the slots that it counts. That half empties slots and then stores `tail` with release; the
+//! sender loads it with acquire, and so does not fill a slot before it was emptied. A slot thus
+//! always belongs to one half, and neither half waits for the other.
+//!
+//! `head` goes back only over slots that the device refused: those it cannot complete, so that the
+//! completions half, which empties a slot when the device has completed it or a later one, never
+//! looks at them.
+
+use core::cell::UnsafeCell;
+use core::mem::ManuallyDrop;
+
+use ipoib_netdev::skb::TxSkb;
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::Arc;
+
+use crate::ah::Ah;
+use crate::cq::Claim;
+use crate::qp::UdQp;
+
+/// A frame that the device has.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// The frame; none in an empty slot.
+    pub(super) skb: Option<TxSkb>,
+    /// The address handle of the frames in front of this one, if this one uses another.
+    pub(super) retired: Option<Arc<Ah>>,
+}
+
+/// # Invariants
+///
+/// * `slots` has a power of two of elements.
+/// * Slot `n` for `n` from `tail` up to `head` belongs to the completions half, the others to the
+///   sender.
+/// * Unless `virt_dma`, `mapping` has `max_sge` elements for each slot, which for a full slot are
+///   the addresses at which its frame is mapped. They belong to whom the slot belongs.
+pub(super) struct Ring {
+    slots: KVec<UnsafeCell<Slot>>,
+    mapping: KVec<UnsafeCell<u64>>,
+    head: Atomic<u32>,
+    tail: Atomic<u32>,
+    unsent_frames: Atomic<u32>,
+    unsent_bytes: Atomic<usize>,
+    max_sge: usize,
+    virt_dma: bool,
+    claim: ManuallyDrop<Claim>,
+    qp: Arc<UdQp>,
+}
+
+// SAFETY: All that it holds may be handled by any thread.
+unsafe impl Send for Ring {}
+// SAFETY: Each slot belongs to one half at a time, as the module's documentation says.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    pub(super) fn new(qp: &Arc<UdQp>, size: u32, max_sge: u32) -> Result<Self> {
+        let claim = qp.send_cq().claim()?;
+        let virt_dma = qp.pd().device().virt_dma();
+        let mut slots = KVec::with_capacity(size as usize, GFP_KERNEL)?;
+        for _ in 0..size {
+            slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
+        }
+        let mut mapping = KVec::new();
+        if !virt_dma {
+            let len = size as usize * max_sge as usize;
+            mapping.reserve(len, GFP_KERNEL)?;
+            for _ in 0..len {
+                mapping.push(UnsafeCell::new(0), GFP_KERNEL)?;
+            }
+        }
+        // INVARIANT: `send_ring` checked that `size` is a power of two; all slots are empty.
+        Ok(Self {
+            slots,
+            mapping,
+            head: Atomic::new(claim.next),
+            tail: Atomic::new(claim.next),
+            unsent_frames: Atomic::new(0),
+            unsent_bytes: Atomic::new(0),
+            max_sge: max_sge as usize,
+            virt_dma,
+            claim: ManuallyDrop::new(claim),
+            qp: qp.clone(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn size(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    #[inline]
+    pub(super) fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    #[inline]
+    pub(super) fn virt_dma(&self) -> bool {
+        self.virt_dma
+    }
+
+    #[inline]
+    pub(super) fn qp(&self) -> &Arc<UdQp> {
+        &self.qp
+    }
+
+    #[inline]
+    fn index(&self, n: u32) -> usize {
+        n as usize & self.slots.len().wrapping_sub(1)
+    }
+
+    /// Slot `n`, which the caller may use if it belongs to its half.
+    #[inline]
+    pub(super) fn slot(&self, n: u32) -> *mut Slot {
+        // SAFETY: The index is below the length, which is a power of two.
+        unsafe { self.slots.get_unchecked(self.index(n)) }.get()
+    }
+
+    /// The count up to which slots were handed to the device.
+    #[inline]
+    pub(super) fn head(&self) -> u32 {
+        self.head.load(Acquire)
+    }
+
+    /// Hands the slots below `head` to the completions half, as the sender.
+    #[inline]
+    pub(super) fn publish(&self, head: u32) {
+        self.head.store(head, Release);
+    }
+
+    /// The count up to which slots were emptied.
+    #[inline]
+    pub(super) fn tail(&self) -> u32 {
+        self.tail.load(Acquire)
+    }
+
+    /// Gives the slots below `tail` back to the sender, as the completions half.
+    #[inline]
+    pub(super) fn give_back(&self, tail: u32) {
+        self.tail.store(tail, Release);
+    }
+
+    /// Notes, as the sender, that a frame left the ring which the device refused.
+    pub(super) fn released_unsent(&self, bytes: usize) {
+        self.unsent_bytes.fetch_add(bytes, Relaxed);
+        self.unsent_frames.fetch_add(1, Release);
+    }
+
+    /// Frames and octets of those since the last time, as the completions half.
+    #[inline]
+    pub(super) fn take_unsent(&self) -> (u32, usize) {
+        if self.unsent_frames.load(Relaxed) == 0 {
+            return (0, 0);
+        }
+        let frames = self.unsent_frames.xchg(0, Acquire);
+        (frames, self.unsent_bytes.xchg(0, Relaxed))
+    }
+
+    /// Keeps where the frame that goes into slot `n` is mapped.
+    ///
+    /// # Safety
+    ///
+    /// The slot must belong to the caller.
+    #[inline]
+    pub(super) unsafe fn keep_mapping(&self, n: u32, sges: &[bindings::ib_sge]) {
+        if self.virt_dma {
+            return;
+        }
+        let first = self.index(n) * self.max_sge;
+        for (cell, sge) in self.mapping[first..].iter().zip(sges) {
+            // SAFETY: It belongs to whom the slot belongs.
+            unsafe { *cell.get() = sge.addr };
+        }
+    }
+
+    /// Undoes the mapping of the frame that was in slot `n`.
+    ///
+    /// # Safety
+    ///
+    /// The slot must belong to the caller, and `skb` must be the frame that was put into it.
+    #[inline]
+    pub(super) unsafe fn unmap(&self, n: u32, skb: &TxSkb) {
+        if self.virt_dma {
+            return;
+        }
+        let addrs = self.mapping[self.index(n) * self.max_sge..].as_ptr();
+        // SAFETY: The device is registered, and the addresses are those that the frame was mapped
+        // to. An `UnsafeCell` has the layout of what it holds.
+        unsafe {
+            bindings::ipoib_rs_ib_unmap_skb(
+                self.qp.pd().device().as_raw(),
+                skb.as_raw(),
+                addrs.cast(),
+            );
+        }
+    }
+
+    /// Undoes the mapping of all frames and drops them with `drop_skb`.
+    ///
+    /// # Safety
+    ///
+    /// Both halves must belong to the caller, and the device must have none of the frames.
+    pub(super) unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
+        for n in 0..self.size() {
+            // SAFETY: All slots belong to the caller.
+            let slot = unsafe { &mut *self.slot(n) };
+            if let Some(skb) = slot.skb.take() {
+                // SAFETY: As above; it was in this slot.
+                unsafe { self.unmap(n, &skb) };
+                drop_skb(skb);
+            }
+            slot.retired = None;
+        }
+        self.give_back(self.head());
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let full = |slot: &mut UnsafeCell<Slot>| slot.get_mut().skb.is_some();
+        if self.slots.iter_mut().any(full) {
+            if let Err(err) = self.qp.to_reset() {
+                // The device may still read the frames, and complete them: they must stay for ever,
+                // and no other ring may have the completion queue.
+                pr_err!(
+                    "send ring leaked, the queue pair cannot be reset: {:?}\n",
+                    err
+                );
+                core::mem::forget(core::mem::take(&mut self.slots));
+                return;
+            }
+            // SAFETY: Both halves are gone, and a queue pair that was reset has nothing.
+            unsafe { self.clear(drop) };
+        }
+        self.claim.next = self.head();
+        // SAFETY: It is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.claim) };
+    }
+}

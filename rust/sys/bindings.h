@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What bindgen sees: the kernel's network and RDMA headers and our C helpers.
+ */
+
+#include <linux/hrtimer_types.h>
+
+#include <linux/debugfs.h>
+#include <linux/ethtool.h>
+#include <linux/if_arp.h>
+#include <linux/if_infiniband.h>
+#include <linux/inetdevice.h>
+#include <linux/jiffies.h>
+#include <linux/netdevice.h>
+#include <linux/random.h>
+#include <linux/random.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <linux/workqueue.h>
+#include <net/addrconf.h>
+#include <net/dropreason.h>
+#include <net/gro.h>
+#include <net/if_inet6.h>
+#include <net/ip.h>
+#include <net/net_namespace.h>
+#include <net/netlink.h>
+#include <net/page_pool/helpers.h>
+#include <net/rtnetlink.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_verbs.h>
+
+#include "helpers_net.h"
+#include "helpers_rdma.h"
+#include "helpers_skb.h"

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C inlines and macros of the network core that the netdev crate calls. All of them serve
+ * devices with a single transmit queue.
+ */
+
+#include "helpers_net.h"
+
+#include <linux/rtnetlink.h>
+
+static struct netdev_queue *txq(const struct net_device *dev)
+{
+	return netdev_get_tx_queue(dev, 0);
+}
+
+/* Accounts a frame to BQL. True: the caller has to ring the doorbell now. */
+bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes)
+{
+	return __netdev_tx_sent_queue(txq(dev), bytes, netdev_xmit_more());
+}
+
+void ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames,
+			   unsigned int bytes)
+{
+	netdev_tx_completed_queue(txq(dev), frames, bytes);
+}
+
+bool ipoib_rs_tx_stopped(const struct net_device *dev)
+{
+	return netif_tx_queue_stopped(txq(dev));
+}
+
+void ipoib_rs_tx_stop(struct net_device *dev)
+{
+	netif_tx_stop_queue(txq(dev));
+}
+
+void ipoib_rs_tx_wake(struct net_device *dev)
+{
+	netif_tx_wake_queue(txq(dev));
+}
+
+void ipoib_rs_tx_reset(struct net_device *dev)
+{
+	netdev_tx_reset_queue(txq(dev));
+}
+
+void ipoib_rs_tx_lock(struct net_device *dev)
+{
+	__netif_tx_lock_bh(txq(dev));
+}
+
+void ipoib_rs_tx_unlock(struct net_device *dev)
+{
+	__netif_tx_unlock_bh(txq(dev));
+}
+
+void ipoib_rs_netdev_setup(struct net_device *dev,
+			   const struct ipoib_rs_layout *layout)
+{
+	dev->type = layout->arp_type;
+	dev->addr_len = layout->addr_len;
+	dev->hard_header_len = layout->header_len;
+	dev->tx_queue_len = layout->tx_queue_len;
+	dev->watchdog_timeo = layout->watchdog_jiffies;
+	dev->flags |= IFF_BROADCAST | IFF_MULTICAST;
+	dev->features |= NETIF_F_VLAN_CHALLENGED | NETIF_F_HIGHDMA;
+	dev->needs_free_netdev = true;
+	netif_keep_dst(dev);
+}
+
+void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
+{
+	memcpy(dev->broadcast, addr, dev->addr_len);
+}
+
+void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
+{
+	__dev_addr_set(dev, addr, dev->addr_len);
+}
+
+void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
+{
+	if (on) {
+		dev->features |= NETIF_F_SG;
+		dev->hw_features |= NETIF_F_SG;
+	}
+}
+
+bool ipoib_rs_netif_running(const struct net_device *dev)
+{
+	return netif_running(dev);
+}
+
+bool ipoib_rs_netdev_registered(const struct net_device *dev)
+{
+	return dev->reg_state == NETREG_REGISTERED;
+}
+
+void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker)
+{
+	netdev_hold(dev, tracker, GFP_ATOMIC);
+}
+
+void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker)
+{
+	netdev_put(dev, tracker);
+}
+
+/* The netdev that IFLA_LINK names, under RTNL and without a reference; or NULL. */
+struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
+{
+	if (!params->tb[IFLA_LINK])
+		return NULL;
+
+	return __dev_get_by_index(rtnl_newlink_link_net(params),
+				  nla_get_u32(params->tb[IFLA_LINK]));
+}
+
+/* Takes a running interface down and up again, under RTNL, without telling user space. */
+int ipoib_rs_restart(struct net_device *dev)
+{
+	const struct net_device_ops *ops = dev->netdev_ops;
+	int err;
+
+	if (!netif_running(dev))
+		return 0;
+
+	netif_tx_disable(dev);
+	ops->ndo_stop(dev);
+	err = ops->ndo_open(dev);
+	if (err)
+		dev_close(dev);
+	return err;
+}
+
+void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
+		       int (*poll)(struct napi_struct *napi, int budget), bool tx)
+{
+	if (tx)
+		netif_napi_add_tx(dev, napi, poll);
+	else
+		netif_napi_add(dev, napi, poll);
+}
+
+void ipoib_rs_napi_del(struct napi_struct *napi)
+{
+	netif_napi_del(napi);
+}
+
+bool ipoib_rs_napi_schedule(struct napi_struct *napi)
+{
+	return napi_schedule(napi);
+}
+
+void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func)
+{
+	INIT_DELAYED_WORK(work, func);
+}
+
+/* Without delay it is brought forward; with one, what is queued already keeps its time. */
+void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms)
+{
+	if (delay_ms)
+		queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(delay_ms));
+	else
+		mod_delayed_work(system_dfl_wq, work, 0);
+}
+
+int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value)
+{
+	return nla_put_u16(skb, type, value);
+}
+
+u16 ipoib_rs_nla_get_u16(const struct nlattr *attr)
+{
+	return nla_get_u16(attr);
+}
+
+size_t ipoib_rs_nla_total_size(int payload)
+{
+	return nla_total_size(payload);
+}
+
+void ipoib_rs_extack_set(struct netlink_ext_ack *extack, const char *text)
+{
+	if (extack)
+		extack->_msg = text;
+}
+
+void ipoib_rs_ethtool_speed(struct ethtool_link_ksettings *settings, u32 mbps)
+{
+	settings->base.speed = mbps ?: SPEED_UNKNOWN;
+	settings->base.duplex = DUPLEX_FULL;
+	settings->base.autoneg = AUTONEG_DISABLE;
+	settings->base.port = PORT_OTHER;
+}
+
+void ipoib_rs_netdev_printk(const char *level, const struct net_device *dev,
+			    const void *args, bool limited)
+{
+	if (limited && !net_ratelimit())
+		return;
+
+	netdev_printk(level, dev, "%pA", args);
+}

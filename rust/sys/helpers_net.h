@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros of the network core that the netdev crate calls.
+ */
+#ifndef IPOIB_RS_HELPERS_NET_H
+#define IPOIB_RS_HELPERS_NET_H
+
+#include <linux/ethtool.h>
+#include <linux/netdevice.h>
+#include <linux/workqueue.h>
+#include <net/netlink.h>
+#include <net/rtnetlink.h>
+
+/* Transmit: called once a frame. */
+bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes);
+void ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames,
+			   unsigned int bytes);
+bool ipoib_rs_tx_stopped(const struct net_device *dev);
+void ipoib_rs_tx_stop(struct net_device *dev);
+void ipoib_rs_tx_wake(struct net_device *dev);
+void ipoib_rs_tx_reset(struct net_device *dev);
+void ipoib_rs_tx_lock(struct net_device *dev);
+void ipoib_rs_tx_unlock(struct net_device *dev);
+
+/* Device life cycle. */
+struct ipoib_rs_layout {
+	u16 arp_type;
+	u8 addr_len;
+	u8 header_len;
+	u16 tx_queue_len;
+	int watchdog_jiffies;
+};
+
+void ipoib_rs_netdev_setup(struct net_device *dev,
+			   const struct ipoib_rs_layout *layout);
+void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
+void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
+void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on);
+bool ipoib_rs_netif_running(const struct net_device *dev);
+bool ipoib_rs_netdev_registered(const struct net_device *dev);
+void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
+void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
+struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params);
+int ipoib_rs_restart(struct net_device *dev);
+
+/* NAPI. */
+void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
+		       int (*poll)(struct napi_struct *napi, int budget), bool tx);
+void ipoib_rs_napi_del(struct napi_struct *napi);
+bool ipoib_rs_napi_schedule(struct napi_struct *napi);
+
+/* Work. */
+void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func);
+void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms);
+
+/* Netlink. */
+int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value);
+u16 ipoib_rs_nla_get_u16(const struct nlattr *attr);
+size_t ipoib_rs_nla_total_size(int payload);
+void ipoib_rs_extack_set(struct netlink_ext_ack *extack, const char *text);
+
+/* Ethtool. */
+void ipoib_rs_ethtool_speed(struct ethtool_link_ksettings *settings, u32 mbps);
+
+/* Logging; `args` is a Rust fmt::Arguments. */
+void ipoib_rs_netdev_printk(const char *level, const struct net_device *dev,
+			    const void *args, bool limited);
+
+#endif

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C inlines and macros of the RDMA core that the rdma crate calls.
+ */
+
+#include "helpers_rdma.h"
+
+#include <linux/netdevice.h>
+#include <net/addrconf.h>
+
+bool ipoib_rs_ib_device_try_get(struct ib_device *device)
+{
+	return ib_device_try_get(device);
+}
+
+const char *ipoib_rs_ib_device_name(const struct ib_device *device)
+{
+	return dev_name(&device->dev);
+}
+
+u32 ipoib_rs_ib_start_port(const struct ib_device *device)
+{
+	return rdma_start_port(device);
+}
+
+u32 ipoib_rs_ib_end_port(const struct ib_device *device)
+{
+	return rdma_end_port(device);
+}
+
+bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port)
+{
+	return rdma_is_port_valid(device, port) && rdma_protocol_roce(device, port);
+}
+
+/* Known without asking the device, which takes RTNL on RoCE. */
+int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port)
+{
+	if (!rdma_is_port_valid(device, port))
+		return 0;
+
+	return device->port_data[port].immutable.gid_tbl_len;
+}
+
+/* The index of the port's netdev, or 0. */
+int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port)
+{
+	struct net_device *ndev = ib_device_get_netdev(device, port);
+	int ifindex;
+
+	if (!ndev)
+		return 0;
+
+	ifindex = ndev->ifindex;
+	dev_put(ndev);
+	return ifindex;
+}
+
+bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
+			   const struct net_device *ndev)
+{
+	struct net_device *ours = ib_device_get_netdev(device, port);
+
+	dev_put(ours);
+	return ours == ndev;
+}
+
+u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr)
+{
+	struct ib_port_speed_info info;
+
+	/* The rate is in units of 100 Mbit/s. */
+	return ib_port_attr_to_speed_info(attr, &info) ? 0 : info.rate * 100;
+}
+
+int ipoib_rs_ib_mtu_octets(enum ib_mtu mtu)
+{
+	return ib_mtu_enum_to_int(mtu);
+}
+
+bool ipoib_rs_ib_virt_dma(struct ib_device *device)
+{
+	return ib_uses_virt_dma(device);
+}
+
+void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
+				    struct ib_device *device,
+				    void (*func)(struct ib_event_handler *handler,
+						 struct ib_event *event))
+{
+	INIT_IB_EVENT_HANDLER(handler, device, func);
+}
+
+void ipoib_rs_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+bool ipoib_rs_work_queue(struct work_struct *work)
+{
+	return queue_work(system_dfl_wq, work);
+}
+
+/*
+ * Joins the group on the port's netdev, so that its IP stack lets the group's RoCE packets
+ * through; attaching a queue pair only programs the MAC filter.
+ */
+int ipoib_rs_ib_ip_join(struct ib_device *device, u32 port, const union ib_gid *mgid,
+			int *ifindex)
+{
+	struct net_device *ndev = ib_device_get_netdev(device, port);
+	int err;
+
+	if (!ndev)
+		return -ENODEV;
+
+	/* -EINVAL would say nothing: it means that IPv6 is off on the netdev. */
+	err = ipv6_dev_mc_inc(ndev, (const struct in6_addr *)mgid->raw);
+	if (err == -EINVAL)
+		err = -EAFNOSUPPORT;
+	*ifindex = ndev->ifindex;
+	dev_put(ndev);
+	return err;
+}
+
+/*
+ * The netdev is looked up again rather than held, so that a membership never keeps it from being
+ * unregistered. If it is not the same any more, its memberships went with it.
+ */
+void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid *mgid,
+			  int ifindex)
+{
+	struct net_device *ndev = ib_device_get_netdev(device, port);
+
+	if (!ndev)
+		return;
+
+	if (ndev->ifindex == ifindex)
+		ipv6_dev_mc_dec(ndev, (const struct in6_addr *)mgid->raw);
+	dev_put(ndev);
+}
+
+bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
+			   const union ib_gid *mgid)
+{
+	struct net_device *ndev = ib_device_get_netdev(device, port);
+	const struct ifmcaddr6 *mc = NULL;
+	struct inet6_dev *idev;
+
+	if (!ndev)
+		return false;
+
+	rcu_read_lock();
+	idev = __in6_dev_get(ndev);
+	if (idev)
+		mc = rcu_dereference(idev->mc_list);
+	while (mc && !ipv6_addr_equal(&mc->mca_addr, (const struct in6_addr *)mgid->raw))
+		mc = rcu_dereference(mc->next);
+	rcu_read_unlock();
+	dev_put(ndev);
+	return mc;
+}
+
+u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed)
+{
+	u64 addr = ib_dma_map_single(device, va, len, DMA_FROM_DEVICE);
+
+	*failed = ib_dma_mapping_error(device, addr);
+	return addr;
+}
+
+void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len)
+{
+	ib_dma_unmap_single(device, addr, len, DMA_FROM_DEVICE);
+}
+
+/*
+ * Fills address and length of one element for the head, if there is one, and of one for each
+ * fragment. Returns how many, or an error with nothing mapped.
+ */
+int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	unsigned int head = skb_headlen(skb);
+	int n = 0, i;
+
+	if (head) {
+		sge[n].addr = ib_dma_map_single(device, skb->data, head, DMA_TO_DEVICE);
+		if (unlikely(ib_dma_mapping_error(device, sge[n].addr)))
+			return -EIO;
+		sge[n++].length = head;
+	}
+
+	for (i = 0; i < info->nr_frags; i++) {
+		const skb_frag_t *frag = &info->frags[i];
+		unsigned int len = skb_frag_size(frag);
+		struct page *page = skb_frag_page(frag);
+
+		/* Memory that the CPU cannot reach. */
+		if (unlikely(!page))
+			goto unmap;
+		sge[n].addr = ib_dma_map_page(device, page, skb_frag_off(frag), len,
+					      DMA_TO_DEVICE);
+		if (unlikely(ib_dma_mapping_error(device, sge[n].addr)))
+			goto unmap;
+		sge[n++].length = len;
+	}
+	return n;
+
+unmap:
+	while (n-- > 0) {
+		if (n == 0 && head)
+			ib_dma_unmap_single(device, sge[n].addr, head, DMA_TO_DEVICE);
+		else
+			ib_dma_unmap_page(device, sge[n].addr, sge[n].length, DMA_TO_DEVICE);
+	}
+	return -EIO;
+}
+
+/* Undoes ipoib_rs_ib_map_skb(), whose elements' addresses are @addr. */
+void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const u64 *addr)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	unsigned int head = skb_headlen(skb);
+	int i;
+
+	if (head)
+		ib_dma_unmap_single(device, *addr++, head, DMA_TO_DEVICE);
+	for (i = 0; i < info->nr_frags; i++)
+		ib_dma_unmap_page(device, *addr++, skb_frag_size(&info->frags[i]), DMA_TO_DEVICE);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros of the RDMA core that the rdma crate calls.
+ */
+#ifndef IPOIB_RS_HELPERS_RDMA_H
+#define IPOIB_RS_HELPERS_RDMA_H
+
+#include <linux/skbuff.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+
+/* Device. */
+bool ipoib_rs_ib_device_try_get(struct ib_device *device);
+const char *ipoib_rs_ib_device_name(const struct ib_device *device);
+u32 ipoib_rs_ib_start_port(const struct ib_device *device);
+u32 ipoib_rs_ib_end_port(const struct ib_device *device);
+bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
+int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
+int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
+bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
+			   const struct net_device *ndev);
+u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);
+int ipoib_rs_ib_mtu_octets(enum ib_mtu mtu);
+bool ipoib_rs_ib_virt_dma(struct ib_device *device);
+void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
+				    struct ib_device *device,
+				    void (*func)(struct ib_event_handler *handler,
+						 struct ib_event *event));
+void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
+bool ipoib_rs_work_queue(struct work_struct *work);
+
+/* The group's IP side, on RoCE. */
+int ipoib_rs_ib_ip_join(struct ib_device *device, u32 port, const union ib_gid *mgid,
+			int *ifindex);
+bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
+			   const union ib_gid *mgid);
+void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid *mgid,
+			  int ifindex);
+
+/* DMA. */
+u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed);
+void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len);
+int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge);
+void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const u64 *addr);
+
+#endif

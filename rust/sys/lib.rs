@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Raw bindings to the kernel's network and RDMA interfaces.
+//!
+//! The `kernel` crate's own bindings hold neither `net_device` nor `ib_*`, so this crate generates
+//! its own with bindgen, once: a crate that generated a second copy would get different types. The
+//! C inlines and macros that a safe abstraction needs are wrapped in `helpers_net.c` and
+//! `helpers_rdma.c`.
+//!
+//! Only `rust/netdev` and `rust/rdma` may use it. The driver crate does not name it.
+
+#![crate_name = "ipoib_sys"]
+#![allow(
+    clippy::all,
+    clippy::as_underscore,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ptr_cast_constness,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn
+)]
+
+/// What bindgen wrote.
+pub mod bindings {
+    use kernel::ffi;
+    use pin_init::{MaybeZeroable, Zeroable};
+
+    // The kernel's bindgen parameters block these so that they can be given by hand.
+    type __kernel_size_t = usize;
+    type __kernel_ssize_t = isize;
+    type __kernel_ptrdiff_t = isize;
+
+    // SAFETY: `__BindgenBitfieldUnit<Storage>` is a newtype around `Storage`.
+    unsafe impl<Storage> Zeroable for __BindgenBitfieldUnit<Storage> where Storage: Zeroable {}
+
+    include!(env!("IPOIB_RS_GENERATED"));
+}
