@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An interface: the `net_device` and its life.
+
+use ipoib_netdev::address::AddressList;
+use ipoib_netdev::device::{
+    Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN,
+};
+use ipoib_netdev::ethtool::Identity;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
+use ipoib_netdev::skb::TxSkb;
+use ipoib_netdev::stats::LinkStats;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::header::{EtherType, Header};
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::mgid::{self, Mgid, Scope};
+use ipoib_proto::mtu;
+use ipoib_proto::pkey::PKey;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, Mutex};
+
+use crate::counters::{self, Counters};
+use crate::groups::Groups;
+use crate::params;
+use crate::paths;
+use crate::port::Port;
+use crate::tx::{self, Tx};
+use crate::verbs::Verbs;
+
+/// Work item: resolves paths, joins and leaves groups, ends what is idle.
+pub(crate) const PUMP: usize = 0;
+/// Work item: brings the QP back after a failed send.
+pub(crate) const RECOVER: usize = 1;
+
+/// The driver's data of an interface.
+#[pin_data]
+pub(crate) struct Interface {
+    /// The port it stands on.
+    pub(crate) port: Arc<Port>,
+    /// Its partition, with the full-member bit (RFC 4391, section 4.1).
+    pub(crate) pkey: PKey,
+    /// Where `pkey` stands in the port's table.
+    pub(crate) pkey_index: u16,
+    /// Its broadcast group.
+    pub(crate) broadcast: Mgid,
+    /// What it counts.
+    pub(crate) counters: Arc<Counters>,
+    /// The multicast groups that it is or wants to be in.
+    #[pin]
+    pub(crate) groups: Mutex<Groups>,
+    /// Leaves groups alone that somebody else has joined on the port (the `umcast` flag).
+    pub(crate) umcast: Atomic<bool>,
+    /// The watchdog asks for a restart, which needs RTNL.
+    stuck: Atomic<bool>,
+    lower_ifindex: i32,
+    /// The interface that this is a P_Key child of, by [`RawDevice::id`]: a child is deleted with
+    /// its parent.
+    parent: Option<usize>,
+    /// From registration to unregistration.
+    verbs: RtnlCell<Option<Verbs>>,
+    /// What a user set the MTU to, if it is not the largest that the port allows.
+    admin_mtu: RtnlCell<Option<u32>>,
+}
+
+impl Interface {
+    /// Makes the data of an interface on `port`, on top of `lower`: the port's netdev or another
+    /// interface.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        port: Arc<Port>,
+        lower: &RawDevice,
+        pkey: PKey,
+        pkey_index: u16,
+        umcast: bool,
+        rtnl: &mut Rtnl,
+    ) -> Result<impl PinInit<Self, Error>> {
+        let lower_ifindex = lower.ifindex();
+        let mut parent = None;
+        port.for_each(rtnl, |dev| {
+            if dev.is(lower) {
+                parent = Some(lower.id());
+            }
+        });
+        let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
+        let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
+        Ok(try_pin_init!(Self {
+            port,
+            pkey,
+            pkey_index,
+            broadcast,
+            counters,
+            groups <- new_mutex!(Groups::new(*broadcast)),
+            umcast: Atomic::new(umcast),
+            stuck: Atomic::new(false),
+            lower_ifindex,
+            parent,
+            verbs: RtnlCell::new(None),
+            admin_mtu: RtnlCell::new(None),
+        }))
+    }
+
+    /// Whether this is a P_Key child of `dev`.
+    pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
+        self.parent == Some(dev.id())
+    }
+
+    /// The port's attributes have changed, or may have.
+    pub(crate) fn port_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+
+        dev.set_mtu_limit(attributes.ip_mtu, rtnl);
+        let wanted = match *this.admin_mtu.get(rtnl) {
+            Some(mtu) => mtu.min(attributes.ip_mtu),
+            None => attributes.ip_mtu,
+        };
+        if wanted != dev.mtu() {
+            let admin = *this.admin_mtu.get(rtnl);
+            if let Err(error) = dev.set_mtu(wanted, rtnl) {
+                netdev_log!(dev, Warn, "cannot follow the port to MTU {wanted}: {error:?}\n");
+            }
+            // `change_mtu` took it for the user's wish.
+            *this.admin_mtu.get(rtnl) = admin;
+        }
+
+        let running = this.verbs.get(rtnl).as_ref().and_then(Verbs::running);
+        let Some(running) = running else {
+            Self::set_address(dev, attributes.gid, rtnl);
+            return;
+        };
+        let stuck = this.stuck.load(Relaxed);
+        let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
+        if stuck || moved || attributes.ip_mtu > running.ip_mtu {
+            this.stuck.store(false, Relaxed);
+            this.counters.slow.restarts.add_shared(1);
+            if let Err(error) = dev.restart(rtnl) {
+                netdev_log!(dev, Err, "cannot restart: {error:?}\n");
+            }
+            return;
+        }
+        tx::set_port_active(dev, attributes.active);
+        if !attributes.active {
+            dev.set_carrier(false);
+        }
+        dev.queue_task(PUMP, 0);
+    }
+
+    /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
+    fn set_address(dev: &Device<Self>, gid: Gid, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        if gid == Gid::ZERO {
+            return;
+        }
+        let Some(qpn) = this.verbs.get(rtnl).as_ref().map(Verbs::qpn) else {
+            return;
+        };
+        let address = HwAddr::new(Flags::NONE, qpn, gid);
+        dev.change_address(address.as_bytes(), rtnl);
+    }
+}
+
+#[vtable]
+impl Driver for Interface {
+    const NAME: &'static CStr = c"ipoib_rs";
+    const LAYOUT: Layout = Layout {
+        arp_type: HwAddr::ARP_TYPE,
+        addr_len: ADDR_LEN as u8,
+        header_len: HEADER_LEN as u8,
+        tx_queue_len: 1000,
+        watchdog_ms: 10_000,
+    };
+    const COUNTERS: &'static [&'static str] = &counters::NAMES;
+    const TASKS: usize = 2;
+
+    type Tx = Tx;
+
+    /// The destination's address, which [`Driver::transmit`] takes off again, and the wire's
+    /// header (RFC 4391, section 6).
+    #[inline]
+    fn header(proto: u16, dest: &[u8; ADDR_LEN]) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        let (address, wire) = header.split_at_mut(ADDR_LEN);
+        address.copy_from_slice(dest);
+        wire.copy_from_slice(&Header::new(EtherType(proto)).to_bytes());
+        header
+    }
+
+    fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+        let verbs = Verbs::new(dev)?;
+        let sg = verbs.max_sge() > 1;
+        let qpn = verbs.qpn();
+        *this.verbs.get(rtnl) = Some(verbs);
+
+        let limit = attributes.ip_mtu;
+        dev.set_limits(limit, mtu::MIN_IPV4, limit, sg, rtnl);
+        dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
+        let address = HwAddr::new(Flags::NONE, qpn, attributes.gid);
+        dev.set_address(address.as_bytes(), rtnl);
+        dev.set_carrier(false);
+        this.port.add(dev, rtnl).inspect_err(|_| {
+            this.verbs.get(rtnl).take();
+        })
+    }
+
+    fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        this.port.remove(dev, rtnl);
+        this.verbs.get(rtnl).take();
+    }
+
+    fn open(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+        let verbs = this.verbs.get(rtnl).as_mut().ok_or(ENODEV)?;
+        let gid = verbs.start(dev, &attributes)?;
+        Self::set_address(dev, gid, rtnl);
+        dev.start_queue();
+        dev.queue_task(PUMP, 0);
+        Ok(())
+    }
+
+    fn stop(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        dev.set_carrier(false);
+        dev.disable_queue();
+        if let Some(verbs) = this.verbs.get(rtnl).as_mut() {
+            verbs.stop(dev);
+        }
+    }
+
+    #[inline]
+    fn transmit(dev: &Device<Self>, tx: &mut Tx, skb: TxSkb) -> Transmit {
+        tx.transmit(dev, skb)
+    }
+
+    fn transmit_timeout(dev: &Device<Self>) {
+        let this = dev.data();
+        this.counters.slow.timeouts.add_shared(1);
+        netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
+        this.stuck.store(true, Relaxed);
+        this.port.refresh();
+    }
+
+    fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result {
+        dev.data().groups.lock().want(groups)?;
+        tx::want_groups(dev);
+        dev.queue_task(PUMP, 0);
+        Ok(())
+    }
+
+    fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let limit = this.port.attributes(rtnl).ip_mtu;
+        mtu::check(mtu, limit).map_err(|_| EINVAL)?;
+        *this.admin_mtu.get(rtnl) = (mtu != limit).then_some(mtu);
+        tx::set_mtu(dev, mtu);
+        Ok(())
+    }
+
+    fn lower_ifindex(dev: &Device<Self>) -> i32 {
+        dev.data().lower_ifindex
+    }
+
+    fn stats(dev: &Device<Self>) -> LinkStats {
+        dev.data().counters.link_stats()
+    }
+
+    fn counters(dev: &Device<Self>, out: &mut [u64]) {
+        dev.data().counters.fill(out);
+    }
+
+    fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
+        identity.set_bus(dev.data().port.device().name().to_bytes());
+    }
+
+    fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32 {
+        dev.data().port.attributes(rtnl).speed_mbps
+    }
+
+    fn ring_sizes(_dev: &Device<Self>) -> (u32, u32) {
+        (params::recv_queue_size(), params::send_queue_size())
+    }
+
+    fn task(dev: &Device<Self>, id: usize) {
+        match id {
+            PUMP => paths::pump(dev),
+            RECOVER => tx::recover(dev),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `ip link add … type ipoib`: the rtnl kind and its attributes.
+
+use ipoib_netdev::device::{Device, RawDevice};
+use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration};
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_proto::pkey::PKey;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+
+use crate::interface::{Interface, PUMP};
+use crate::port;
+
+// As in <linux/if_link.h>.
+const PKEY: u16 = 1;
+const MODE: u16 = 2;
+const UMCAST: u16 = 3;
+
+const MODE_DATAGRAM: u16 = 0;
+
+/// Registers the kind: `ipoib`, or `ipoib_rs` where another driver has that one.
+///
+/// # Errors
+///
+/// Those of [`Registration::new`].
+pub(crate) fn register() -> Result<Registration<Interface>> {
+    match Registration::new(c"ipoib") {
+        Err(error) if error == EEXIST => {
+            pr_info!("another driver has the link type ipoib; use type ipoib_rs\n");
+            Registration::new(c"ipoib_rs")
+        }
+        other => other,
+    }
+}
+
+impl Link for Interface {
+    const ATTRIBUTES: u16 = UMCAST;
+
+    fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result {
+        if let Some(pkey) = attributes.get(PKEY) {
+            if PKey::new(pkey).is_none() {
+                return Err(extack.refuse(c"P_Key must not be 0x0000 or 0x8000", EINVAL));
+            }
+        }
+        match attributes.get(MODE) {
+            None | Some(MODE_DATAGRAM) => {}
+            Some(_) => {
+                return Err(extack.refuse(c"Only datagram mode is supported", EOPNOTSUPP));
+            }
+        }
+        if attributes.get(UMCAST).is_some_and(|umcast| umcast > 1) {
+            return Err(extack.refuse(c"umcast must be 0 or 1", EINVAL));
+        }
+        Ok(())
+    }
+
+    fn create(
+        lower: Option<&RawDevice>,
+        attributes: &Attributes<'_>,
+        extack: &Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result<impl PinInit<Self, Error>> {
+        let Some(lower) = lower else {
+            return Err(extack.refuse(
+                c"Name the RDMA port: ip link add link <netdev> ... type ipoib",
+                EINVAL,
+            ));
+        };
+        let Some(port) = port::find(lower, rtnl) else {
+            return Err(extack.refuse(
+                c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
+                ENODEV,
+            ));
+        };
+        let pkey = match attributes.get(PKEY) {
+            None => PKey::DEFAULT,
+            Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
+        };
+        let Ok(index) = port.device().find_pkey(port.number(), pkey.get()) else {
+            return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
+        };
+        let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
+        Interface::new(port, lower, pkey, index, umcast, rtnl)
+    }
+
+    fn change(
+        dev: &Device<Self>,
+        attributes: &Attributes<'_>,
+        extack: &Extack<'_>,
+        _rtnl: &mut Rtnl,
+    ) -> Result {
+        let this = dev.data();
+        if let Some(pkey) = attributes.get(PKEY) {
+            if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey) {
+                return Err(extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP));
+            }
+        }
+        if let Some(umcast) = attributes.get(UMCAST) {
+            this.umcast.store(umcast != 0, Relaxed);
+            dev.queue_task(PUMP, 0);
+        }
+        Ok(())
+    }
+
+    fn dependents(dev: &Device<Self>, rtnl: &mut Rtnl, f: &mut dyn FnMut(&Device<Self>)) {
+        let port = dev.data().port.clone();
+        port.for_each(rtnl, |other| {
+            if other.data().is_child_of(dev) {
+                f(other);
+            }
+        });
+    }
+
+    fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result {
+        let this = dev.data();
+        message.put(PKEY, this.pkey.get())?;
+        message.put(MODE, MODE_DATAGRAM)?;
+        message.put(UMCAST, u16::from(this.umcast.load(Relaxed)))
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! IP over InfiniBand, also over RoCE.
+//!
+//! A driver for the rtnl link kind `ipoib`: an [`interface::Interface`] is a `net_device` that
+//! puts a 4-byte header in front of IP frames and sends them as UD messages from a queue pair of
+//! its own (RFC 4391). It stands on a [`port::Port`] of an RDMA device.
+//!
+//! Who owns what:
+//!
+//! * the module owns the registrations below and the list of ports;
+//! * an interface owns its PD, CQs and QP from registration to unregistration ([`verbs`]);
+//! * while it is up, the transmit lock owns the send ring and the paths ([`tx`], [`paths`]), one
+//!   NAPI owns the receive ring ([`rx`]), another the send completions ([`completions`]), and a
+//!   mutex the multicast memberships ([`groups`]).
+//!
+//! Nothing here is `unsafe`: `rust/netdev` and `rust/rdma` make the kernel's interfaces safe, and
+//! `proto/` holds the protocol's rules.
+
+#![forbid(unsafe_code)]
+
+mod completions;
+mod counters;
+mod groups;
+mod interface;
+mod link;
+mod params;
+mod paths;
+mod port;
+mod rx;
+mod tx;
+mod verbs;
+
+use kernel::prelude::*;
+
+module! {
+    type: Module,
+    name: "ipoib_rs",
+    authors: ["The ipoib_rs developers"],
+    description: "IP over InfiniBand and RoCE",
+    license: "GPL",
+    alias: ["rtnl-link-ipoib"],
+    params: {
+        send_queue_size: u32 {
+            default: 512,
+            description: "Frames that an interface's send ring holds; a power of two, 64 to 8192",
+        },
+        recv_queue_size: u32 {
+            default: 512,
+            description: "Frames that an interface's receive ring holds; a power of two, 64 to 8192",
+        },
+        qkey: u32 {
+            default: 0x8001_0b1b,
+            description: "Q_Key of the interfaces; the default is a controlled one, which user space cannot send with",
+        },
+    },
+}
+
+/// The loaded module.
+///
+/// The order of the fields is the order of unloading: first no more links can be made and all
+/// there are go; then the ports go.
+#[pin_data]
+struct Module {
+    _link: ipoib_netdev::link::Registration<interface::Interface>,
+    _mtu: ipoib_netdev::notifier::Registration,
+    #[pin]
+    _ports: ipoib_rdma::Registration<port::Ports>,
+}
+
+impl kernel::InPlaceModule for Module {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _: { params::check()? },
+            _ports <- ipoib_rdma::Registration::new(),
+            _mtu: ipoib_netdev::notifier::Registration::new::<port::LowerMtu>()?,
+            _link: link::register()?,
+        })
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ports of the system's RDMA devices, and what is known of each.
+//!
+//! `ib_query_port` takes RTNL on RoCE, so it is never called under RTNL: a port's attributes are
+//! read by a work item ([`Refresh`]) when the device comes and at each of its events, and kept in
+//! [`Port`]. The work item then tells the port's interfaces, under RTNL.
+
+use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
+use ipoib_netdev::notifier;
+use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
+use ipoib_netdev::task::{Run, Task};
+use ipoib_proto::gid::Gid;
+use ipoib_proto::mtu;
+use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink};
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::Arc;
+
+use crate::interface::Interface;
+
+/// All ports that an interface can stand on.
+static PORTS: RtnlCell<KVec<Arc<Port>>> = RtnlCell::new(KVec::new());
+
+/// What is known of a port; changes as the port does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// Whether it can send and receive.
+    pub(crate) active: bool,
+    /// The largest IP packet in a UD message: the active IB MTU less our header.
+    pub(crate) ip_mtu: u32,
+    /// The GID that we send from.
+    pub(crate) gid: Gid,
+    /// Link speed in Mbit/s.
+    pub(crate) speed_mbps: u32,
+}
+
+/// A port of an RDMA device, and its interfaces.
+pub(crate) struct Port {
+    device: RdmaDevice,
+    number: u32,
+    refresher: Arc<Refresher>,
+    attributes: RtnlCell<Attributes>,
+    interfaces: RtnlCell<KVec<OwnedDevice<Interface>>>,
+}
+
+impl Port {
+    /// The RDMA device.
+    pub(crate) fn device(&self) -> &RdmaDevice {
+        &self.device
+    }
+
+    /// The port's number, from 1.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What was last read.
+    pub(crate) fn attributes(&self, rtnl: &mut Rtnl) -> Attributes {
+        *self.attributes.get(rtnl)
+    }
+
+    /// Adds an interface, which is told of changes until it is removed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add(&self, dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
+        self.interfaces
+            .get(rtnl)
+            .push(dev.get_typed(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Removes an interface.
+    pub(crate) fn remove(&self, dev: &Device<Interface>, rtnl: &mut Rtnl) {
+        self.interfaces.get(rtnl).retain(|other| !other.is(dev));
+    }
+
+    /// Calls `f` for each interface.
+    pub(crate) fn for_each(&self, rtnl: &mut Rtnl, mut f: impl FnMut(&Device<Interface>)) {
+        for dev in self.interfaces.get(rtnl).iter() {
+            f(dev);
+        }
+    }
+
+    /// Reads the attributes again, soon, and tells the interfaces.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn refresh(&self) {
+        self.refresher.task.queue();
+    }
+
+    /// # Context
+    ///
+    /// May sleep; never under RTNL.
+    fn read(device: &RdmaDevice, number: u32) -> Result<Attributes> {
+        let attributes = device.query_port(number)?;
+        let gid = device.choose_gid(number)?;
+        Ok(Attributes {
+            active: attributes.active,
+            ip_mtu: mtu::ip_mtu(attributes.active_mtu_bytes),
+            gid: Gid(gid.raw()),
+            speed_mbps: attributes.speed_mbps,
+        })
+    }
+}
+
+/// Finds the port that `lower` stands for: the netdev of a RoCE port, or an interface of ours,
+/// whose port a P_Key child shares.
+pub(crate) fn find(lower: &RawDevice, rtnl: &mut Rtnl) -> Option<Arc<Port>> {
+    let count = PORTS.get(rtnl).len();
+    for i in 0..count {
+        let port = PORTS.get(rtnl).get(i)?.clone();
+        let mut ours = port.device.is_netdev(port.number, lower);
+        port.for_each(rtnl, |dev| ours |= dev.is(lower));
+        if ours {
+            return Some(port);
+        }
+    }
+    None
+}
+
+/// The work item that keeps a device's ports up to date.
+pub(crate) struct Refresher {
+    task: Task<Refresh>,
+}
+
+/// What [`Refresher`] runs.
+struct Refresh {
+    device: RdmaDevice,
+}
+
+impl Refresh {
+    /// The device's ports. Fewer than there are when memory is short: the next event tries again.
+    fn ports(&self, rtnl: &mut Rtnl) -> KVec<Arc<Port>> {
+        let mut ports = KVec::new();
+        for port in PORTS.get(rtnl).iter() {
+            if port.device.same(&self.device) && ports.push(port.clone(), GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+        ports
+    }
+}
+
+impl Run for Refresh {
+    fn run(&self) {
+        let ports = self.ports(&mut Rtnl::lock());
+        for port in ports {
+            let read = Port::read(&port.device, port.number);
+            let mut rtnl = Rtnl::lock();
+            match read {
+                Ok(attributes) => *port.attributes.get(&mut rtnl) = attributes,
+                // Without a GID nothing can be sent; the port says so itself when it has one.
+                Err(_) => port.attributes.get(&mut rtnl).active = false,
+            }
+            let mut interfaces = KVec::new();
+            port.for_each(&mut rtnl, |dev| {
+                // One that does not fit is told at the next event.
+                let _ = interfaces.push(dev.get_typed(), GFP_KERNEL);
+            });
+            for dev in interfaces {
+                Interface::port_changed(&dev, &mut rtnl);
+            }
+        }
+    }
+}
+
+impl EventSink for Refresher {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Other => {}
+            _ => self.task.queue(),
+        }
+    }
+}
+
+/// Our side of an RDMA device.
+#[pin_data]
+pub(crate) struct Adapter {
+    device: RdmaDevice,
+    #[pin]
+    _events: EventHandler<Refresher>,
+}
+
+/// The RDMA client.
+pub(crate) struct Ports;
+
+impl Client for Ports {
+    type Data = Adapter;
+    const NAME: &'static CStr = c"ipoib_rs";
+
+    fn add(device: &RdmaDevice) -> Result<Arc<Adapter>> {
+        let refresher = Arc::new(
+            Refresher {
+                task: Task::new(Refresh {
+                    device: device.clone(),
+                })?,
+            },
+            GFP_KERNEL,
+        )?;
+        let mut found = false;
+        for number in device.ports() {
+            if !device.is_roce(number) {
+                continue;
+            }
+            found = true;
+            // A port without carrier may have no GID yet; it is read again at its events.
+            let attributes = Port::read(device, number).unwrap_or(Attributes {
+                active: false,
+                ip_mtu: mtu::RFC_DEFAULT,
+                gid: Gid::ZERO,
+                speed_mbps: 0,
+            });
+            let port = Arc::new(
+                Port {
+                    device: device.clone(),
+                    number,
+                    refresher: refresher.clone(),
+                    attributes: RtnlCell::new(attributes),
+                    interfaces: RtnlCell::new(KVec::new()),
+                },
+                GFP_KERNEL,
+            )?;
+            let added = PORTS.get(&mut Rtnl::lock()).push(port, GFP_KERNEL);
+            if added.is_err() {
+                forget(device);
+                return Err(ENOMEM);
+            }
+        }
+        if !found {
+            return Err(EOPNOTSUPP);
+        }
+        let sink = refresher.clone();
+        let adapter = Arc::pin_init(
+            try_pin_init!(Adapter {
+                device: device.clone(),
+                _events <- EventHandler::new(device, sink),
+            }),
+            GFP_KERNEL,
+        )
+        .inspect_err(|_| forget(device))?;
+        // What changed before the handler was there is seen now.
+        refresher.task.queue();
+        Ok(adapter)
+    }
+
+    fn remove(adapter: Arc<Adapter>) {
+        forget(&adapter.device);
+    }
+}
+
+/// Drops the ports of `device` and unregisters all their interfaces.
+fn forget(device: &RdmaDevice) {
+    let mut rtnl = Rtnl::lock();
+    loop {
+        let ports = PORTS.get(&mut rtnl);
+        let Some(i) = ports.iter().position(|port| port.device.same(device)) else {
+            break;
+        };
+        let Ok(port) = ports.remove(i) else { break };
+        // An interface takes itself off the list when it is unregistered.
+        while let Some(dev) = port.interfaces.get(&mut rtnl).pop() {
+            dev.unregister(&mut rtnl);
+        }
+    }
+}
+
+/// Watches the MTU of the netdevs under RoCE ports, of which soft-RoCE tells nobody.
+pub(crate) struct LowerMtu;
+
+impl notifier::Listen for LowerMtu {
+    fn event(dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
+        if event != notifier::Event::MtuChanged {
+            return;
+        }
+        for port in PORTS.get(rtnl).iter() {
+            if port.device.is_netdev(port.number, dev) {
+                port.refresh();
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving: the NAPI that takes frames off the receive ring.
+
+use ipoib_netdev::napi::{Context, Poll};
+use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::page_pool::Frame;
+use ipoib_netdev::skb::PacketType;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::rx::{classify, Destination, Local, Network, RxMeta, GRH_LEN};
+use ipoib_rdma::{NetworkHeader, Received, RecvRing};
+use kernel::sync::Arc;
+
+use crate::counters::Counters;
+
+/// The state of the receive NAPI.
+pub(crate) struct RxPoll {
+    ring: RecvRing,
+    sink: Sink,
+}
+
+/// Where received frames go.
+struct Sink {
+    local: Local,
+    counters: Arc<Counters>,
+}
+
+impl RxPoll {
+    /// Puts it together.
+    pub(crate) fn new(ring: RecvRing, local: Local, counters: Arc<Counters>) -> Self {
+        Self {
+            ring,
+            sink: Sink { local, counters },
+        }
+    }
+
+    /// Frees the buffers of a QP that has stopped.
+    pub(crate) fn drain(mut self, dev: &RawDevice) {
+        if let Err(error) = self.ring.drain() {
+            netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
+        }
+    }
+}
+
+impl Sink {
+    /// Checks a frame and passes it up.
+    #[inline]
+    fn receive(&self, context: &Context<'_>, received: Received) {
+        let meta = RxMeta {
+            byte_len: received.buf.bytes().len() as u32,
+            src_qp: received.src_qp,
+            has_grh: received.has_grh,
+            network: match received.network {
+                NetworkHeader::Ipv4 => Network::Ipv4,
+                NetworkHeader::Ipv6 => Network::Ipv6,
+                NetworkHeader::Grh => Network::Grh,
+                NetworkHeader::Unknown => Network::Unknown,
+            },
+        };
+        let frame = match classify(received.buf.bytes(), &meta, &self.local) {
+            Ok(frame) => frame,
+            Err(reason) => {
+                self.counters.dropped(reason, 1);
+                return;
+            }
+        };
+        let packet_type = match frame.dest {
+            Destination::Unicast => PacketType::Host,
+            Destination::Multicast => PacketType::Multicast,
+            Destination::Broadcast => PacketType::Broadcast,
+        };
+        let skb = received.buf.into_frame(Frame {
+            offset: GRH_LEN,
+            protocol: frame.ether_type.0,
+            packet_type,
+            csum_ok: received.csum_ok,
+        });
+        let Ok(skb) = skb else {
+            self.counters.dropped(DropReason::NoBuffer, 1);
+            return;
+        };
+        self.counters.rx.frames.add(1);
+        self.counters
+            .rx
+            .bytes
+            .add(frame.payload_len as u64);
+        if packet_type == PacketType::Multicast {
+            self.counters.rx.multicast.add(1);
+        }
+        skb.gro_receive(context);
+    }
+}
+
+impl Poll for RxPoll {
+    const TX: bool = false;
+
+    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let Self { ring, sink } = self;
+        sink.counters.rx.polls.add(1);
+        let polled = ring.poll(budget, |received| sink.receive(context, received));
+        for (reason, n) in [
+            (DropReason::BadStatus, polled.errors),
+            (DropReason::BadCompletion, polled.unknown),
+            (DropReason::Oversized, polled.malformed),
+            (DropReason::NoBuffer, polled.no_buffer),
+        ] {
+            if n > 0 {
+                sink.counters.dropped(reason, u64::from(n));
+            }
+        }
+        if polled.done < budget && context.complete(polled.done) && ring.arm() {
+            context.reschedule();
+        }
+        polled.done
+    }
+}

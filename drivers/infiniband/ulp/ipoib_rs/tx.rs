@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending: from `ndo_start_xmit` to the doorbell.
+//!
+//! [`Tx`] is what the transmit lock protects. The stack holds that lock when it hands over a frame,
+//! so that nothing else is taken on the hot path: the tables of destinations ([`crate::paths`]) and
+//! the send ring's producing half belong to the lock too.
+
+use ipoib_netdev::device::{Device, Transmit, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::napi::Handle;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::skb::TxSkb;
+use ipoib_netdev::clock::now_ms;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::header::{EtherType, Header};
+use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
+use ipoib_proto::ring::Thresholds;
+use ipoib_rdma::{Ah, Sender};
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
+
+use crate::completions::TxPoll;
+use crate::counters::Counters;
+use crate::interface::Interface;
+use crate::paths::{self, Destinations};
+use crate::verbs::Endpoint;
+
+/// What the transmit lock protects while the interface is up.
+pub(crate) struct Tx {
+    /// Where frames go.
+    pub(crate) destinations: Destinations,
+    /// How they get there.
+    pub(crate) line: Line,
+    /// What resolving a destination needs.
+    pub(crate) endpoint: Arc<Endpoint>,
+}
+
+/// The producing half of the send ring, with its accounting.
+pub(crate) struct Line {
+    sender: Sender,
+    thresholds: Thresholds,
+    /// The longest frame, our header included.
+    max_len: usize,
+    completions: Handle<TxPoll>,
+    counters: Arc<Counters>,
+}
+
+impl Tx {
+    /// Puts it together.
+    pub(crate) fn new(
+        destinations: Destinations,
+        sender: Sender,
+        thresholds: Thresholds,
+        completions: Handle<TxPoll>,
+        mtu: u32,
+        endpoint: Arc<Endpoint>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            destinations,
+            line: Line {
+                sender,
+                thresholds,
+                max_len: max_len(mtu),
+                completions,
+                counters,
+            },
+            endpoint,
+        }
+    }
+
+    /// Sends a frame that begins with the header of [`Interface`]'s `header`.
+    #[inline]
+    pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Transmit {
+        let Self {
+            destinations, line, ..
+        } = self;
+        let Some(head) = skb.linear().first_chunk::<HEADER_LEN>() else {
+            line.drop(dev, skb, DropReason::Runt);
+            return Transmit::Taken;
+        };
+        let (address, wire) = head.split_at(ADDR_LEN);
+        let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
+        let Some(address) = HwAddr::from_slice(address) else {
+            line.drop(dev, skb, DropReason::Runt);
+            return Transmit::Taken;
+        };
+        if !ether_type.is_supported() {
+            line.drop(dev, skb, DropReason::TxEtherType);
+            return Transmit::Taken;
+        }
+        if skb.pull(ADDR_LEN).is_err() || skb.len() > line.max_len {
+            line.drop(dev, skb, DropReason::TooBig);
+            return Transmit::Taken;
+        }
+        let now = now_ms();
+        if !address.is_multicast() {
+            match destinations.peer(&address, now) {
+                Some(ah) => line.send(dev, skb, ah, address.qpn().get()),
+                None => destinations.send_to_peer(dev, line, address, skb, now),
+            }
+        } else if let Some(mgid) = destinations.group_of(&address) {
+            match destinations.group(&mgid, now) {
+                Some(ah) => line.send(dev, skb, ah, MULTICAST_QPN),
+                None => destinations.send_to_group(dev, line, &mgid, skb, now),
+            }
+        } else {
+            line.drop(dev, skb, DropReason::BadAddress);
+        }
+        Transmit::Taken
+    }
+}
+
+impl Line {
+    /// Puts a frame on the ring and rings the doorbell unless more follow.
+    #[inline]
+    pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
+        // A frame is never longer than `max_len`.
+        let len = skb.len() as u32;
+        if let Err((skb, error)) = self.sender.post(skb, ah, qpn, false) {
+            let reason = if error == EBUSY {
+                DropReason::Ring
+            } else if error == ENOMEM {
+                DropReason::NoMemory
+            } else {
+                DropReason::MapFailed
+            };
+            self.drop(dev, skb, reason);
+            return;
+        }
+        let full = self.thresholds.must_stop(self.sender.free());
+        if full {
+            dev.stop_queue();
+            self.counters.tx.stops.add(1);
+        }
+        if dev.sent(len) || full {
+            self.flush(dev);
+        }
+        if full {
+            // Pairs with the barrier in `TxPoll::poll`: either it sees the queue stopped, or we
+            // see what it has freed.
+            smp_mb(Full);
+            if self.thresholds.may_wake(self.sender.free()) {
+                dev.start_queue();
+            }
+        }
+    }
+
+    /// Hands what is on the ring to the device.
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
+        let posted = self.sender.flush();
+        if posted.frames > 0 {
+            self.counters.tx.doorbells.add(1);
+        }
+        if posted.dropped > 0 {
+            self.counters
+                .dropped(DropReason::PostFailed, u64::from(posted.dropped));
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "device refused {} frames: {:?}\n",
+                posted.dropped,
+                posted.error
+            );
+            // The byte limit is told of them by the completion side, which alone may do that.
+            self.completions.schedule();
+        }
+    }
+
+    /// Drops a frame. What was put on the ring before it goes out now, since the stack may have
+    /// said that more follows.
+    pub(crate) fn drop(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) {
+        self.counters.dropped(reason, 1);
+        skb.drop_reason(paths::kernel_reason(reason));
+        self.flush(dev);
+    }
+
+    /// The counters.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The producing half, to be drained.
+    pub(crate) fn into_sender(self) -> Sender {
+        self.sender
+    }
+}
+
+/// The longest frame, our header included, at an MTU.
+fn max_len(mtu: u32) -> usize {
+    mtu as usize + Header::LEN
+}
+
+/// The port went up or down.
+pub(crate) fn set_port_active(dev: &Device<Interface>, active: bool) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.destinations.set_up(active);
+    }
+}
+
+/// The stack wants other multicast groups. True: not all had a place.
+pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
+    let this = dev.data();
+    let groups = this.groups.lock();
+    let mut guard = dev.lock_tx();
+    match guard.as_mut() {
+        Some(tx) => tx.destinations.want(groups.wanted()),
+        None => false,
+    }
+}
+
+/// The MTU was changed.
+pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.line.max_len = max_len(mtu);
+    }
+}
+
+/// Brings the QP back to life after a send that failed.
+pub(crate) fn recover(dev: &Device<Interface>) {
+    let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
+        return;
+    };
+    match endpoint.qp.recover_sqe() {
+        Ok(true) => {
+            dev.data().counters.slow.recoveries.add_shared(1);
+            netdev_log!(dev, Info, limited, "send queue recovered after an error\n");
+        }
+        Ok(false) => {}
+        Err(error) => {
+            netdev_log!(dev, Err, limited, "send queue does not recover: {error:?}\n");
+        }
+    }
+}

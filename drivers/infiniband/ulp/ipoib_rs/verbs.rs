@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an interface owns of the RDMA device: one PD, two CQs and one UD QP from registration to
+//! unregistration, and the two rings on them while it is up.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::napi::{Handle, Napi};
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::mtu;
+use ipoib_proto::ring::Thresholds;
+use ipoib_proto::rx::{Local, PAYLOAD_OFFSET};
+use ipoib_netdev::page_pool::PagePool;
+use ipoib_rdma::{
+    random_psn, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Pd, QpCaps, Reaper,
+    RecvRing, UdQp,
+};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::completions::TxPoll;
+use crate::interface::{Interface, PUMP, RECOVER};
+use crate::params;
+use crate::paths::Destinations;
+use crate::port::{Attributes, Port};
+use crate::rx::RxPoll;
+use crate::tx::Tx;
+
+/// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
+const MAX_SGE: u32 = 18;
+
+/// What an address handle is made from, and what sends.
+pub(crate) struct Endpoint {
+    /// The queue pair.
+    pub(crate) qp: Arc<UdQp>,
+    /// The port.
+    pub(crate) port: Arc<Port>,
+    pd: Arc<Pd>,
+    gid: GidRef,
+}
+
+impl Endpoint {
+    /// An address handle for `gid`.
+    ///
+    /// # Errors
+    ///
+    /// Those of resolving the GID, and `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Sleeps; never under RTNL.
+    pub(crate) fn address_handle(&self, gid: Gid) -> Result<Arc<Ah>> {
+        Ah::new(
+            &self.pd,
+            &self.gid,
+            gid.0,
+            AhOptions::default(),
+        )
+    }
+}
+
+/// Schedules a NAPI when a CQ has something.
+struct Wake<P: ipoib_netdev::napi::Poll>(Handle<P>);
+
+impl<P: ipoib_netdev::napi::Poll> CompletionHandler for Wake<P> {
+    fn completion(&self) {
+        self.0.schedule();
+    }
+}
+
+/// What an up interface's rings were made for.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// Our GID.
+    pub(crate) gid: Gid,
+    /// The largest IP packet that a receive buffer holds.
+    pub(crate) ip_mtu: u32,
+}
+
+/// An interface's verbs objects. Fields are dropped in order: users first.
+pub(crate) struct Verbs {
+    rx: Napi<RxPoll>,
+    tx: Napi<TxPoll>,
+    running: Option<Running>,
+    qp: Arc<UdQp>,
+    pd: Arc<Pd>,
+    /// Waits for the address handles, and so comes last.
+    _reaper: Reaper,
+    qpn: Qpn,
+    max_sge: u32,
+}
+
+impl Verbs {
+    /// Makes all objects; the QP stays in RESET.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    pub(crate) fn new(dev: &Device<Interface>) -> Result<Self> {
+        let port = &dev.data().get_ref().port;
+        let device = port.device();
+        let rx = Napi::<RxPoll>::new(dev)?;
+        let tx = Napi::<TxPoll>::new(dev)?;
+        let reaper = Reaper::new()?;
+        let pd = Pd::new(device, &reaper)?;
+        let recv_cq = Cq::new(
+            device,
+            params::recv_queue_size(),
+            0,
+            Arc::new(Wake(rx.handle()), GFP_KERNEL)?,
+        )?;
+        let send_cq = Cq::new(
+            device,
+            params::send_queue_size(),
+            0,
+            Arc::new(Wake(tx.handle()), GFP_KERNEL)?,
+        )?;
+        let max_sge = device.max_sge().min(MAX_SGE);
+        let qp = UdQp::new(
+            &pd,
+            &send_cq,
+            &recv_cq,
+            QpCaps {
+                send_wr: params::send_queue_size(),
+                recv_wr: params::recv_queue_size(),
+                send_sge: max_sge,
+                recv_sge: 1,
+            },
+            port.number(),
+        )?;
+        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        Ok(Self {
+            rx,
+            tx,
+            running: None,
+            qp,
+            pd,
+            _reaper: reaper,
+            qpn,
+            max_sge,
+        })
+    }
+
+    /// Our QPN.
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The most elements of a send.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// What the rings were made for, while the interface is up.
+    pub(crate) fn running(&self) -> Option<Running> {
+        self.running
+    }
+
+    /// Brings the QP up, with its rings, and returns the GID that it sends from.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device; everything is as before then.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    pub(crate) fn start(
+        &mut self,
+        dev: &Device<Interface>,
+        attributes: &Attributes,
+    ) -> Result<Gid> {
+        self.try_start(dev, attributes)
+            .inspect_err(|_| self.stop(dev))
+    }
+
+    fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
+        let this = dev.data().get_ref();
+        let gid = this.port.device().choose_gid(this.port.number())?;
+        let our_gid = Gid(gid.raw());
+        self.qp
+            .to_ready(this.pkey_index, params::qkey().0, random_psn())?;
+
+        let capacity = attributes.ip_mtu.saturating_add(PAYLOAD_OFFSET as u32);
+        let buffers = params::recv_queue_size();
+        let pool = PagePool::new(capacity as usize, buffers as usize)?;
+        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        recv.fill()?;
+        let (sender, completions) = send_ring(
+            &self.qp,
+            params::send_queue_size(),
+            self.max_sge,
+            params::qkey().0,
+        )?;
+        let thresholds = Thresholds::new(params::send_queue_size(), 1).ok_or(EINVAL)?;
+        let mut destinations = Destinations::new(this.broadcast)?;
+        destinations.set_up(attributes.active);
+        destinations.want(this.groups.lock().wanted());
+        let endpoint = Arc::new(
+            Endpoint {
+                qp: self.qp.clone(),
+                port: this.port.clone(),
+                pd: self.pd.clone(),
+                gid,
+            },
+            GFP_KERNEL,
+        )?;
+
+        let local = Local {
+            gid: our_gid,
+            qpn: self.qpn,
+            broadcast: this.broadcast,
+            capacity,
+        };
+        // Neither can run already: `running` is None.
+        let _ = self.rx.enable(RxPoll::new(recv, local, this.counters.clone()));
+        let _ = self.tx.enable(TxPoll::new(
+            completions,
+            thresholds,
+            this.counters.clone(),
+            dev.get_typed(),
+        ));
+        dev.reset_queue_limit();
+        let tx = Tx::new(
+            destinations,
+            sender,
+            thresholds,
+            self.tx.handle(),
+            dev.mtu(),
+            endpoint,
+            this.counters.clone(),
+        );
+        *dev.lock_tx() = Some(tx);
+        self.running = Some(Running {
+            gid: our_gid,
+            ip_mtu: mtu::ip_mtu(capacity.saturating_sub(ipoib_proto::rx::GRH_LEN as u32)),
+        });
+        // What arrived before NAPI was enabled rang no bell that anyone heard.
+        self.rx.handle().schedule();
+        self.tx.handle().schedule();
+        Ok(our_gid)
+    }
+
+    /// Takes the rings down: first nobody sends, then nothing completes, then all is freed.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL, with the transmit queue disabled; sleeps.
+    pub(crate) fn stop(&mut self, dev: &Device<Interface>) {
+        let tx = dev.lock_tx().take();
+        dev.cancel_task(PUMP);
+        dev.cancel_task(RECOVER);
+        dev.data().get_ref().groups.lock().leave_all();
+        self.running = None;
+
+        let rx = self.rx.disable();
+        let completions = self.tx.disable();
+        if let (Some(tx), Some(completions)) = (tx, completions) {
+            completions.drain(dev, tx.line.into_sender());
+        }
+        if let Some(rx) = rx {
+            rx.drain(dev);
+        }
+        dev.reset_queue_limit();
+    }
+}
