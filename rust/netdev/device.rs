@@ -616,7 +616,7 @@ unsafe impl Sync for DeviceRef {}
 
 impl DeviceRef {
     fn new(dev: &RawDevice) -> Self {
-        let mut tracker = bindings::netdevice_tracker::default();
+        let mut tracker = pin_init::zeroed();
         // SAFETY: The device is allocated and referenced by whoever gave us `dev`.
         unsafe { bindings::ipoib_rs_netdev_hold(dev.as_raw(), &mut tracker) };
         // INVARIANT: Just taken.

@@ -116,10 +116,10 @@ impl Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
 
-        dev.set_mtu_limit(attributes.ip_mtu, rtnl);
+        dev.set_mtu_limit(attributes.ip_mtu(), rtnl);
         let wanted = match *this.admin_mtu.get(rtnl) {
-            Some(mtu) => mtu.min(attributes.ip_mtu),
-            None => attributes.ip_mtu,
+            Some(mtu) => mtu.min(attributes.ip_mtu()),
+            None => attributes.ip_mtu(),
         };
         if wanted != dev.mtu() {
             let admin = *this.admin_mtu.get(rtnl);
@@ -137,7 +137,7 @@ impl Interface {
         };
         let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
-        if stuck || moved || attributes.ip_mtu > running.ip_mtu {
+        if stuck || moved || attributes.ip_mtu() > running.ip_mtu {
             this.stuck.store(false, Relaxed);
             this.counters.slow.restarts.add_shared(1);
             if let Err(error) = dev.restart(rtnl) {
@@ -200,7 +200,7 @@ impl Driver for Interface {
         let qpn = verbs.qpn();
         *this.verbs.get(rtnl) = Some(verbs);
 
-        let limit = attributes.ip_mtu;
+        let limit = attributes.ip_mtu();
         dev.set_limits(limit, mtu::MIN_IPV4, limit, sg, rtnl);
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(Flags::NONE, qpn, attributes.gid);
@@ -259,9 +259,9 @@ impl Driver for Interface {
 
     fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
-        let limit = this.port.attributes(rtnl).ip_mtu;
-        mtu::check(mtu, limit).map_err(|_| EINVAL)?;
-        *this.admin_mtu.get(rtnl) = (mtu != limit).then_some(mtu);
+        let attributes = this.port.attributes(rtnl);
+        mtu::check(mtu, attributes.ib_mtu).map_err(|_| EINVAL)?;
+        *this.admin_mtu.get(rtnl) = (mtu != attributes.ip_mtu()).then_some(mtu);
         tx::set_mtu(dev, mtu);
         Ok(())
     }

@@ -22,17 +22,27 @@ use crate::interface::Interface;
 /// All ports that an interface can stand on.
 static PORTS: RtnlCell<KVec<Arc<Port>>> = RtnlCell::new(KVec::new());
 
+/// The IB MTU of a port that has never been active.
+const SMALLEST_IB_MTU: u32 = 256;
+
 /// What is known of a port; changes as the port does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// Whether it can send and receive.
     pub(crate) active: bool,
-    /// The largest IP packet in a UD message: the active IB MTU less our header.
-    pub(crate) ip_mtu: u32,
+    /// The active IB MTU: octets of the largest UD message.
+    pub(crate) ib_mtu: u32,
     /// The GID that we send from.
     pub(crate) gid: Gid,
     /// Link speed in Mbit/s.
     pub(crate) speed_mbps: u32,
+}
+
+impl Attributes {
+    /// The largest IP packet in a UD message (RFC 4391, section 7).
+    pub(crate) fn ip_mtu(&self) -> u32 {
+        mtu::ip_mtu(self.ib_mtu)
+    }
 }
 
 /// A port of an RDMA device, and its interfaces.
@@ -101,7 +111,7 @@ impl Port {
         let gid = device.choose_gid(number)?;
         Ok(Attributes {
             active: attributes.active,
-            ip_mtu: mtu::ip_mtu(attributes.active_mtu_bytes),
+            ib_mtu: attributes.active_mtu_bytes,
             gid: Gid(gid.raw()),
             speed_mbps: attributes.speed_mbps,
         })
@@ -211,7 +221,7 @@ impl Client for Ports {
             // A port without carrier may have no GID yet; it is read again at its events.
             let attributes = Port::read(device, number).unwrap_or(Attributes {
                 active: false,
-                ip_mtu: mtu::RFC_DEFAULT,
+                ib_mtu: SMALLEST_IB_MTU,
                 gid: Gid::ZERO,
                 speed_mbps: 0,
             });

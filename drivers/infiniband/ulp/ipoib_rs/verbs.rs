@@ -7,9 +7,8 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::napi::{Handle, Napi};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
-use ipoib_proto::mtu;
 use ipoib_proto::ring::Thresholds;
-use ipoib_proto::rx::{Local, PAYLOAD_OFFSET};
+use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_netdev::page_pool::PagePool;
 use ipoib_rdma::{
     random_psn, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Pd, QpCaps, Reaper,
@@ -185,7 +184,7 @@ impl Verbs {
         self.qp
             .to_ready(this.pkey_index, params::qkey().0, random_psn())?;
 
-        let capacity = attributes.ip_mtu.saturating_add(PAYLOAD_OFFSET as u32);
+        let capacity = attributes.ib_mtu.saturating_add(GRH_LEN as u32);
         let buffers = params::recv_queue_size();
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
         let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
@@ -237,7 +236,7 @@ impl Verbs {
         *dev.lock_tx() = Some(tx);
         self.running = Some(Running {
             gid: our_gid,
-            ip_mtu: mtu::ip_mtu(capacity.saturating_sub(ipoib_proto::rx::GRH_LEN as u32)),
+            ip_mtu: attributes.ip_mtu(),
         });
         // What arrived before NAPI was enabled rang no bell that anyone heard.
         self.rx.handle().schedule();
