@@ -97,7 +97,6 @@ impl<T> RtnlCell<T> {
     }
 
     /// The value, for as long as the token is borrowed.
-    #[expect(clippy::mut_from_ref)]
     pub fn get<'a>(&'a self, _rtnl: &'a mut Rtnl) -> &'a mut T {
         // SAFETY: The token is unique and borrowed mutably for as long as the result lives, so no
         // second reference to the value can be made meanwhile.

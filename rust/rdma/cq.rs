@@ -191,6 +191,14 @@ pub(crate) struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // The ring is gone, and with it, or before, what it had posted. Completions of that would
+        // take up the next ring's room.
+        let mut wcs = [bindings::ib_wc::default(); 4];
+        for _ in 0..self.cq.entries() {
+            if self.cq.poll(&mut wcs) == 0 {
+                break;
+            }
+        }
         self.cq.next.store(self.next, Relaxed);
         self.cq.claimed.store(false, Release);
     }

@@ -379,4 +379,11 @@ impl Sender {
     }
 }
 
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // SAFETY: This is the sender, on its way out.
+        unsafe { self.ring.bequeath(self.ah.take()) };
+    }
+}
+
 const SIGNALED: c_int = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;

@@ -52,6 +52,8 @@ pub(super) struct Ring {
     max_sge: usize,
     virt_dma: bool,
     claim: ManuallyDrop<Claim>,
+    /// The address handle of the last frame, once the sender is gone, until when it had it.
+    last_ah: UnsafeCell<Option<Arc<Ah>>>,
     qp: Arc<UdQp>,
 }
 
@@ -87,6 +89,7 @@ impl Ring {
             max_sge: max_sge as usize,
             virt_dma,
             claim: ManuallyDrop::new(claim),
+            last_ah: UnsafeCell::new(None),
             qp: qp.clone(),
         })
     }
@@ -121,6 +124,16 @@ impl Ring {
     pub(super) fn slot(&self, n: u32) -> *mut Slot {
         // SAFETY: The index is below the length, which is a power of two.
         unsafe { self.slots.get_unchecked(self.index(n)) }.get()
+    }
+
+    /// Keeps the address handle that frames may still use when the sender goes.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender, on its way out.
+    pub(super) unsafe fn bequeath(&self, ah: Option<Arc<Ah>>) {
+        // SAFETY: Only the sender writes it, once; only `drop` reads it.
+        unsafe { *self.last_ah.get() = ah };
     }
 
     /// The count up to which slots were handed to the device.
@@ -234,6 +247,7 @@ impl Drop for Ring {
                     err
                 );
                 core::mem::forget(core::mem::take(&mut self.slots));
+                core::mem::forget(self.last_ah.get_mut().take());
                 return;
             }
             // SAFETY: Both halves are gone, and a queue pair that was reset has nothing.

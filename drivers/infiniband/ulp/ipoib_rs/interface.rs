@@ -54,7 +54,7 @@ pub(crate) struct Interface {
     pub(crate) groups: Mutex<Groups>,
     /// Leaves groups alone that somebody else has joined on the port (the `umcast` flag).
     pub(crate) umcast: Atomic<bool>,
-    /// The watchdog asks for a restart, which needs RTNL.
+    /// A restart is asked for, which needs RTNL.
     stuck: Atomic<bool>,
     lower_ifindex: i32,
     /// The interface that this is a P_Key child of, by [`RawDevice::id`]: a child is deleted with
@@ -109,6 +109,17 @@ impl Interface {
     /// Whether this is a P_Key child of `dev`.
     pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
         self.parent == Some(dev.id())
+    }
+
+    /// Takes the interface down and up, as soon as RTNL can be had.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn restart_soon(dev: &Device<Self>) {
+        let this = dev.data();
+        this.stuck.store(true, Relaxed);
+        this.port.refresh();
     }
 
     /// The port's attributes have changed, or may have.
@@ -246,8 +257,7 @@ impl Driver for Interface {
         let this = dev.data();
         this.counters.slow.timeouts.add_shared(1);
         netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
-        this.stuck.store(true, Relaxed);
-        this.port.refresh();
+        Self::restart_soon(dev);
     }
 
     fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result {

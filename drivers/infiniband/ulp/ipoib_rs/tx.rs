@@ -167,6 +167,10 @@ impl Line {
             );
             // The byte limit is told of them by the completion side, which alone may do that.
             self.completions.schedule();
+            if posted.unsignalled {
+                // Of what the device did take, it will not tell.
+                Interface::restart_soon(dev);
+            }
         }
     }
 

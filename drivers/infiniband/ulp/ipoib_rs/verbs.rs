@@ -181,14 +181,15 @@ impl Verbs {
         let this = dev.data().get_ref();
         let gid = this.port.device().choose_gid(this.port.number())?;
         let our_gid = Gid(gid.raw());
-        self.qp
-            .to_ready(this.pkey_index, params::qkey().0, random_psn())?;
+        self.qp.to_init(this.pkey_index, params::qkey().0)?;
 
         let capacity = attributes.ib_mtu.saturating_add(GRH_LEN as u32);
         let buffers = params::recv_queue_size();
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
         let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
+        self.qp.start(random_psn())?;
         let (sender, completions) = send_ring(
             &self.qp,
             params::send_queue_size(),
