@@ -132,6 +132,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// The interface index of the device underneath.
     fn lower_ifindex(dev: &Device<Self>) -> i32;
 
+    /// Calls `f` with the device underneath, if that can be in another namespace.
+    fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice));
+
     /// The counters of `ip -s link`.
     ///
     /// # Context
@@ -297,70 +300,6 @@ impl RawDevice {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
     }
-
-    /// Sets the MTU and its upper limit.
-    pub fn set_mtu_limit(&self, max: u32, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, which is what protects the limit.
-        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, max) };
-    }
-
-    /// Changes the MTU as `ip link set mtu` does, telling everyone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
-    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
-        // SAFETY: RTNL is held.
-        kernel::error::to_result(unsafe {
-            bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
-        })
-    }
-
-    /// Takes a running interface down and up again.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Driver::open`]; the interface is down then.
-    pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
-        // SAFETY: RTNL is held.
-        kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
-    }
-
-    /// Sets the device's own address; before or during registration only.
-    pub fn set_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
-        unsafe { bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr()) };
-    }
-
-    /// Changes a registered device's own address and tells the stack.
-    pub fn change_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
-        unsafe {
-            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr());
-            bindings::call_netdevice_notifiers(
-                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
-                self.as_raw(),
-            );
-        }
-    }
-
-    /// Sets the broadcast address; before or during registration only.
-    pub fn set_broadcast(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held and `addr_len` is at most `ADDR_LEN`.
-        unsafe { bindings::ipoib_rs_netdev_set_broadcast(self.as_raw(), address.as_ptr()) };
-    }
-
-    /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
-    pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
-        let dev = self.as_raw();
-        // SAFETY: RTNL is held and the device is not registered yet.
-        unsafe {
-            (*dev).mtu = mtu;
-            (*dev).min_mtu = min;
-            (*dev).max_mtu = max;
-            bindings::ipoib_rs_netdev_set_sg(dev, sg);
-        }
-    }
 }
 
 /// A network device of this crate's driver `T`.
@@ -449,7 +388,11 @@ impl<T: Driver> Device<T> {
         dev: *mut bindings::net_device,
         init: impl PinInit<T, Error>,
     ) -> Result {
-        const { assert!(T::TASKS <= MAX_TASKS) };
+        const {
+            assert!(T::TASKS <= MAX_TASKS);
+            assert!(T::LAYOUT.addr_len as usize == ADDR_LEN);
+            assert!(T::LAYOUT.header_len as usize == HEADER_LEN);
+        }
         let private = Self::private_of(dev);
         // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
         // whose all-zero `tx` is written before use.
@@ -519,6 +462,70 @@ impl<T: Driver> Device<T> {
         if let Some(task) = self.private().tasks[..T::TASKS].get(id) {
             // SAFETY: Initialised by the invariant.
             unsafe { bindings::cancel_delayed_work_sync(task.work.get()) };
+        }
+    }
+
+    /// Sets the MTU and its upper limit.
+    pub fn set_mtu_limit(&self, max: u32, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, which is what protects the limit.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, max) };
+    }
+
+    /// Changes the MTU as `ip link set mtu` does, telling everyone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
+    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe {
+            bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
+        })
+    }
+
+    /// Takes a running interface down and up again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::open`]; the interface is down then.
+    pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
+    }
+
+    /// Sets the device's own address; before or during registration only.
+    pub fn set_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
+        unsafe { bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr()) };
+    }
+
+    /// Changes a registered device's own address and tells the stack.
+    pub fn change_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr());
+            bindings::call_netdevice_notifiers(
+                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
+                self.as_raw(),
+            );
+        }
+    }
+
+    /// Sets the broadcast address; before or during registration only.
+    pub fn set_broadcast(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
+        unsafe { bindings::ipoib_rs_netdev_set_broadcast(self.as_raw(), address.as_ptr()) };
+    }
+
+    /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
+    pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
+        let dev = self.as_raw();
+        // SAFETY: RTNL is held and the device is not registered yet.
+        unsafe {
+            (*dev).mtu = mtu;
+            (*dev).min_mtu = min;
+            (*dev).max_mtu = max;
+            bindings::ipoib_rs_netdev_set_sg(dev, sg);
         }
     }
 

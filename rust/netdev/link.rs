@@ -64,6 +64,18 @@ impl Attributes<'_> {
     }
 }
 
+/// What a new device is to be like.
+pub struct Request<'a> {
+    /// The device that it is to stand on (`link`).
+    pub lower: Option<&'a RawDevice>,
+    /// Its MTU, if one was asked for.
+    pub mtu: Option<u32>,
+    /// The kind's own attributes.
+    pub attributes: &'a Attributes<'a>,
+    /// Where to say what is wrong.
+    pub extack: &'a Extack<'a>,
+}
+
 /// What `fill_info` writes attributes to.
 ///
 /// # Invariants
@@ -100,17 +112,12 @@ pub trait Link: Driver {
     /// What is wrong, with a text.
     fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result;
 
-    /// Makes the driver's data for a new device on top of `lower` (the request's `link`).
+    /// Makes the driver's data for a new device.
     ///
     /// # Errors
     ///
     /// Why there is to be no such device, with a text.
-    fn create(
-        lower: Option<&RawDevice>,
-        attributes: &Attributes<'_>,
-        extack: &Extack<'_>,
-        rtnl: &mut Rtnl,
-    ) -> Result<impl PinInit<Self, Error>>;
+    fn create(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>>;
 
     /// Changes a device.
     ///
@@ -205,6 +212,7 @@ impl<T: Link> Registration<T> {
                             dellink: Some(dellink::<T>),
                             get_size: Some(size::<T>),
                             fill_info: Some(fill_info::<T>),
+                            get_link_net: Some(link_net::<T>),
                             ..pin_init::zeroed()
                         });
                     }
@@ -293,14 +301,33 @@ unsafe extern "C" fn newlink<T: Link>(
         };
         // SAFETY: RTNL keeps the device that was found.
         let lower = (!lower.is_null()).then(|| unsafe { RawDevice::from_raw(lower) });
-        let init = T::create(lower, &attributes, &extack, &mut rtnl)?;
+        // SAFETY: By this function's requirements.
+        let (mtu, addressed) = unsafe {
+            (
+                bindings::ipoib_rs_newlink_mtu(params),
+                bindings::ipoib_rs_newlink_has_address(params),
+            )
+        };
+        if addressed {
+            return Err(extack.refuse(c"The address is the device's and cannot be given", EINVAL));
+        }
+        let request = Request {
+            lower,
+            mtu: (mtu != 0).then_some(mtu),
+            attributes: &attributes,
+            extack: &extack,
+        };
+        let init = T::create(&request, &mut rtnl)?;
+        // SAFETY: The device is not registered yet. Whoever made it may have asked for more queues.
+        to_result(unsafe { bindings::ipoib_rs_netdev_single_queue(dev) })?;
         // SAFETY: `setup` made the device with our private area, and nobody else knows it. Our
         // token is not used while `register_netdevice` calls back.
         unsafe {
             Device::<T>::fill(dev, init)?;
             let result = to_result(bindings::register_netdevice(dev));
-            if result.is_err() {
-                // Has been emptied already if the core called the destructor.
+            if result.is_err() && bindings::ipoib_rs_netdev_fresh(dev) {
+                // Otherwise the core has called the destructor, or will when nobody refers to the
+                // device any more.
                 Device::<T>::empty(dev);
             }
             result?;
@@ -374,6 +401,24 @@ unsafe extern "C" fn fill_info<T: Link>(
         T::describe(dev, &mut message)?;
         Ok(0)
     })
+}
+
+/// # Safety
+///
+/// Called by rtnetlink under RTNL for a device of `T`'s.
+unsafe extern "C" fn link_net<T: Link>(dev: *const bindings::net_device) -> *mut bindings::net {
+    // SAFETY: By this function's requirements; any device is in some namespace.
+    let (dev, mut net) = unsafe {
+        (
+            Device::<T>::from_raw(dev.cast_mut()),
+            bindings::ipoib_rs_netdev_net(dev),
+        )
+    };
+    T::with_lower(dev, &mut |lower| {
+        // SAFETY: A reference to a device.
+        net = unsafe { bindings::ipoib_rs_netdev_net(lower.as_raw()) };
+    });
+    net
 }
 
 /// # Safety

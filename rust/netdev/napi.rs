@@ -19,16 +19,30 @@ pub trait Poll: Send + 'static {
     /// Whether this polls transmit completions only.
     const TX: bool;
 
+    /// Where events come from.
+    type Source: Source;
+
     /// Does up to `budget` units of work; a `budget` of 0 (netpoll) means that no received frame may
     /// be passed up.
     ///
-    /// Returns how much was done. Less than `budget` means that there is nothing left; the
-    /// implementation has then called [`Context::complete`] and rearmed its interrupt source.
+    /// Returns how much was done. Less than `budget` means that there is nothing left: polling ends
+    /// and the source is armed.
     ///
     /// # Context
     ///
     /// Softirq. Must not sleep.
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize;
+}
+
+/// Where a NAPI instance's events come from.
+pub trait Source: Send + Sync + 'static {
+    /// Asks for an event when there is something to poll. True: there may be something already that
+    /// no event will come for.
+    ///
+    /// # Context
+    ///
+    /// Softirq; the next poll may be running on another CPU.
+    fn arm(&self) -> bool;
 }
 
 /// A NAPI instance of a device.
@@ -40,12 +54,13 @@ pub struct Napi<P: Poll> {
 ///
 /// * `napi` is registered with `dev`, which is referenced.
 /// * `state` is reached by the poll callback while NAPI is enabled, and by the owner of the one
-///   [`Napi`] otherwise.
+///   [`Napi`] otherwise. `source` is written by the latter only, and shared by the former.
 #[pin_data(PinnedDrop)]
 struct Inner<P: Poll> {
     #[pin]
     napi: Opaque<bindings::napi_struct>,
     state: UnsafeCell<Option<P>>,
+    source: UnsafeCell<Option<P::Source>>,
     dev: DeviceRef,
     #[pin]
     _pin: PhantomPinned,
@@ -88,6 +103,7 @@ impl<P: Poll> Napi<P> {
                     }
                 }),
                 state: UnsafeCell::new(None),
+                source: UnsafeCell::new(None),
                 dev: dev.get(),
                 _pin: PhantomPinned,
             }),
@@ -108,7 +124,7 @@ impl<P: Poll> Napi<P> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn enable(&mut self, state: P) -> core::result::Result<(), P> {
+    pub fn enable(&mut self, state: P, source: P::Source) -> core::result::Result<(), P> {
         // SAFETY: The poll does not run while there is no state (it was never enabled or was
         // disabled), and `&mut self` makes us the only owner; if there is state we only look.
         let slot = unsafe { &mut *self.inner.state.get() };
@@ -116,6 +132,8 @@ impl<P: Poll> Napi<P> {
             return Err(state);
         }
         *slot = Some(state);
+        // SAFETY: As above.
+        unsafe { *self.inner.source.get() = Some(source) };
         // SAFETY: The instance is registered and disabled.
         unsafe { bindings::napi_enable(self.inner.napi.get()) };
         Ok(())
@@ -136,10 +154,18 @@ impl<P: Poll> Napi<P> {
         if unsafe { (*self.inner.state.get()).is_none() } {
             return None;
         }
-        // SAFETY: State is there, hence the instance is enabled.
-        unsafe { bindings::napi_disable(self.inner.napi.get()) };
-        // SAFETY: Disabled: the poll does not run and will not.
-        unsafe { (*self.inner.state.get()).take() }
+        // SAFETY: State is there, hence the instance is enabled. A poll that has completed may still
+        // be arming its source; polls are RCU readers.
+        unsafe {
+            bindings::napi_disable(self.inner.napi.get());
+            bindings::synchronize_net();
+        }
+        // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
+        // a handle to this very instance.
+        unsafe {
+            *self.inner.source.get() = None;
+            (*self.inner.state.get()).take()
+        }
     }
 }
 
@@ -196,20 +222,6 @@ impl Context<'_> {
         // SAFETY: A registered NAPI's device is valid while its poll runs, by the type invariant.
         unsafe { RawDevice::from_raw((*self.napi.get()).dev) }
     }
-
-    /// Ends polling until the next schedule. False: keep polling (busy polling owns it).
-    #[inline]
-    pub fn complete(&self, done: usize) -> bool {
-        // SAFETY: The poll runs now, by the type invariant.
-        unsafe { bindings::napi_complete_done(self.napi.get(), done as kernel::ffi::c_int) }
-    }
-
-    /// Schedules this poll again, after [`Self::complete`], since events were missed.
-    #[inline]
-    pub fn reschedule(&self) {
-        // SAFETY: The instance is registered.
-        unsafe { bindings::ipoib_rs_napi_schedule(self.napi.get()) };
-    }
 }
 
 /// # Safety
@@ -222,11 +234,26 @@ unsafe extern "C" fn poll<P: Poll>(
     let field = Opaque::cast_from(napi);
     // SAFETY: `napi` lies in an `Inner<P>` by this function's requirements.
     let inner = unsafe { &*kernel::container_of!(field, Inner<P>, napi) };
-    // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when the
-    // state belongs to the poll.
-    let Some(state) = (unsafe { &mut *inner.state.get() }) else {
-        return 0;
+    let budget = budget.max(0) as usize;
+    let done = {
+        // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when
+        // the state belongs to the poll. The reference ends before polling does, since then the
+        // next poll may begin on another CPU.
+        let Some(state) = (unsafe { &mut *inner.state.get() }) else {
+            return 0;
+        };
+        state.poll(&Context { napi: &inner.napi }, budget).min(budget)
     };
-    let context = Context { napi: &inner.napi };
-    state.poll(&context, budget.max(0) as usize) as kernel::ffi::c_int
+    // SAFETY: The poll runs now, and does not touch the instance after it has completed it, but for
+    // scheduling it, which is always allowed.
+    if done < budget && unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) } {
+        // SAFETY: Written only when the instance was disabled and this poll, an RCU reader, has
+        // ended: see `Napi::stop`.
+        let source = unsafe { &*inner.source.get() };
+        if source.as_ref().is_some_and(Source::arm) {
+            // SAFETY: As above.
+            unsafe { bindings::ipoib_rs_napi_schedule(napi) };
+        }
+    }
+    done as kernel::ffi::c_int
 }

@@ -16,7 +16,18 @@ pub trait Run: Send + Sync + 'static {
     ///
     /// Process context without any lock; may sleep and may take RTNL: a [`Task`] must then not be
     /// dropped under RTNL.
-    fn run(&self);
+    fn run(&self, task: &Queue<'_>);
+}
+
+/// Queues the running work item again.
+pub struct Queue<'a>(&'a Opaque<bindings::delayed_work>);
+
+impl Queue<'_> {
+    /// Queues it to run again in `delay_ms`, unless it is queued already.
+    pub fn queue(&self, delay_ms: u32) {
+        // SAFETY: The work is running, hence initialised and alive.
+        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.get(), delay_ms) };
+    }
 }
 
 /// A work item that owns what it runs on. Dropping it waits for it.
@@ -58,14 +69,26 @@ impl<R: Run> Task<R> {
         Ok(Self(inner))
     }
 
-    /// Queues the item to run now; it runs once more if it is running.
+    /// Queues the item to run in `delay_ms`; it runs once more if it is running. One that is queued
+    /// already keeps its time, unless `delay_ms` is 0, which brings it forward.
     ///
     /// # Context
     ///
     /// Any.
-    pub fn queue(&self) {
+    pub fn queue(&self, delay_ms: u32) {
         // SAFETY: The work was initialised by `new`.
-        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.work.get(), 0) };
+        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.work.get(), delay_ms) };
+    }
+
+    /// Waits for the item and keeps it from ever running again. To be called where dropping it
+    /// could otherwise be left to the item itself, which would wait for itself.
+    ///
+    /// # Context
+    ///
+    /// May sleep; as for dropping.
+    pub fn end(&self) {
+        // SAFETY: The work was initialised by `new`.
+        unsafe { bindings::disable_delayed_work_sync(self.0.work.get()) };
     }
 }
 
@@ -79,8 +102,7 @@ impl<R: Run> Deref for Task<R> {
 
 impl<R: Run> Drop for Task<R> {
     fn drop(&mut self) {
-        // SAFETY: The work was initialised by `new`.
-        unsafe { bindings::disable_delayed_work_sync(self.0.work.get()) };
+        self.end();
     }
 }
 
@@ -93,5 +115,5 @@ unsafe extern "C" fn trampoline<R: Run>(work: *mut bindings::work_struct) {
         let delayed = kernel::container_of!(work, bindings::delayed_work, work);
         &*kernel::container_of!(Opaque::cast_from(delayed), Inner<R>, work)
     };
-    inner.run.run();
+    inner.run.run(&Queue(&inner.work));
 }

@@ -143,6 +143,23 @@ impl Device {
         }
     }
 
+    /// Calls `f` with the netdev that `port` runs over, if it has one.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn with_netdev(&self, port: u32, f: &mut dyn FnMut(&RawDevice)) {
+        // SAFETY: Registered by the type invariant; what is found comes with a reference, which is
+        // given back after the last use.
+        unsafe {
+            let ndev = bindings::ib_device_get_netdev(self.as_raw(), port);
+            if !ndev.is_null() {
+                f(RawDevice::from_raw(ndev));
+                bindings::ipoib_rs_dev_put(ndev);
+            }
+        }
+    }
+
     /// Whether `ndev` is the netdev that `port` runs over.
     ///
     /// # Context

@@ -23,13 +23,13 @@ pub struct Membership {
     ifindex: Option<i32>,
 }
 
-/// Whether the netdev of RoCE port `port` is a member of the group `mgid`: before we join it, that
-/// means that somebody else has.
+/// Whether the netdev of RoCE port `port` is a member of the group `mgid`. Before we join it, that
+/// means that somebody else has; afterwards, that nobody took the netdev's IPv6 away.
 ///
 /// # Context
 ///
 /// Process context.
-pub fn is_joined_by_others(dev: &Device, port: u32, mgid: &[u8; 16]) -> bool {
+pub fn is_joined_on_netdev(dev: &Device, port: u32, mgid: &[u8; 16]) -> bool {
     let gid = as_gid(*mgid);
     // SAFETY: The device is registered; the GID is ours.
     unsafe { bindings::ipoib_rs_ib_ip_joined(dev.as_raw(), port, &raw const gid) }

@@ -175,6 +175,22 @@ impl Sender {
         self.head.wrapping_sub(self.tail)
     }
 
+    /// Whether the chain is full, so that the next [`Self::post`] would send it first.
+    ///
+    /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame
+    /// may be complete before the call that sends it returns.
+    #[inline]
+    pub fn chain_full(&self) -> bool {
+        self.pending == CHAIN
+    }
+
+    /// At least how many more frames the ring takes, without a look at what was completed since
+    /// [`Self::free`].
+    #[inline]
+    pub fn free_at_least(&self) -> u32 {
+        self.ring.size() - self.in_flight()
+    }
+
     /// Sets the Q_Key of the frames that are posted from now on.
     pub fn set_qkey(&mut self, qkey: u32) {
         for wr in &mut self.wrs[self.pending..] {
@@ -212,13 +228,16 @@ impl Sender {
         if self.in_flight() >= self.ring.size() && self.free() == 0 {
             return Err((skb, EBUSY));
         }
+        if self.pending == CHAIN {
+            self.ring_doorbell();
+        }
         let same_ah = matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah));
         if !same_ah && !Arc::ptr_eq(ah.pd(), self.ring.qp().pd()) {
             return Err((skb, EINVAL));
         }
         let (skb, num_sge) = self.map(skb)?;
-        // SAFETY: A flush follows the last one of the chain, so that `pending < CHAIN`, which is
-        // the length of the vector. Nobody else has a reference.
+        // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
+        // vector. Nobody else has a reference.
         let wr = unsafe { &mut *self.wrs.as_mut_ptr().add(self.pending) };
         wr.wr.__bindgen_anon_1.wr_id = u64::from(self.head);
         wr.wr.num_sge = num_sge;
@@ -234,9 +253,6 @@ impl Sender {
         // INVARIANT: The slot is filled and its work request is complete.
         self.head = self.head.wrapping_add(1);
         self.pending += 1;
-        if self.pending == CHAIN {
-            self.ring_doorbell();
-        }
         Ok(())
     }
 

@@ -66,7 +66,6 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 	dev->flags |= IFF_BROADCAST | IFF_MULTICAST;
 	dev->features |= NETIF_F_VLAN_CHALLENGED | NETIF_F_HIGHDMA;
 	dev->needs_free_netdev = true;
-	netif_keep_dst(dev);
 }
 
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
@@ -85,6 +84,17 @@ void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
 		dev->features |= NETIF_F_SG;
 		dev->hw_features |= NETIF_F_SG;
 	}
+}
+
+/* One transmit lock protects what the driver needs to send, so there is one queue. */
+int ipoib_rs_netdev_single_queue(struct net_device *dev)
+{
+	return netif_set_real_num_queues(dev, 1, 1);
+}
+
+bool ipoib_rs_netdev_fresh(const struct net_device *dev)
+{
+	return dev->reg_state == NETREG_UNINITIALIZED;
 }
 
 bool ipoib_rs_netif_running(const struct net_device *dev)
@@ -117,21 +127,35 @@ struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
 				  nla_get_u32(params->tb[IFLA_LINK]));
 }
 
-/* Takes a running interface down and up again, under RTNL, without telling user space. */
+u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params)
+{
+	return params->tb[IFLA_MTU] ? nla_get_u32(params->tb[IFLA_MTU]) : 0;
+}
+
+bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params)
+{
+	return params->tb[IFLA_ADDRESS] || params->tb[IFLA_BROADCAST];
+}
+
+struct net *ipoib_rs_netdev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+/*
+ * Takes a running interface down and up again, under RTNL, without telling user space. If it does
+ * not come up, it stays up for user space, without a carrier.
+ */
 int ipoib_rs_restart(struct net_device *dev)
 {
 	const struct net_device_ops *ops = dev->netdev_ops;
-	int err;
 
 	if (!netif_running(dev))
 		return 0;
 
 	netif_tx_disable(dev);
 	ops->ndo_stop(dev);
-	err = ops->ndo_open(dev);
-	if (err)
-		dev_close(dev);
-	return err;
+	return ops->ndo_open(dev);
 }
 
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,

@@ -56,6 +56,11 @@ int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port)
 	return ifindex;
 }
 
+void ipoib_rs_dev_put(struct net_device *ndev)
+{
+	dev_put(ndev);
+}
+
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 			   const struct net_device *ndev)
 {

@@ -17,6 +17,7 @@ u32 ipoib_rs_ib_end_port(const struct ib_device *device);
 bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
 int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
+void ipoib_rs_dev_put(struct net_device *ndev);
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 			   const struct net_device *ndev);
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);

@@ -14,6 +14,7 @@ use kernel::sync::Arc;
 
 use crate::counters::Counters;
 use crate::interface::{Interface, RECOVER};
+use crate::verbs::Events;
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
@@ -57,8 +58,9 @@ impl TxPoll {
 
 impl Poll for TxPoll {
     const TX: bool = true;
+    type Source = Events;
 
-    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
+    fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
         let reaped = self.completions.reap(budget);
         if reaped.released_frames > 0 {
             self.counters.done.frames.add(u64::from(reaped.frames));
@@ -82,6 +84,7 @@ impl Poll for TxPoll {
         if reaped.flushed > 0 {
             self.counters
                 .dropped(DropReason::Flushed, u64::from(reaped.flushed));
+            self.dev.queue_task(RECOVER, 0);
         }
         // Pairs with the barrier in `Line::send`.
         smp_mb(Full);
@@ -92,12 +95,11 @@ impl Poll for TxPoll {
             self.counters.done.wakes.add(1);
             self.dev.start_queue();
         }
+        // Freeing what was sent is not what the budget is for.
         if reaped.more {
-            return budget;
+            budget
+        } else {
+            0
         }
-        if context.complete(0) && self.completions.arm() {
-            context.reschedule();
-        }
-        0
     }
 }

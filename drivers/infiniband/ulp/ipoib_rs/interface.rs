@@ -17,6 +17,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_rdma::mcast;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -35,6 +36,11 @@ use crate::verbs::Verbs;
 pub(crate) const PUMP: usize = 0;
 /// Work item: brings the QP back after a failed send.
 pub(crate) const RECOVER: usize = 1;
+
+/// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
+const RESTART_MS: u32 = 50;
+/// Milliseconds until a restart that failed is tried again.
+const RETRY_MS: u32 = 1000;
 
 /// The driver's data of an interface.
 #[pin_data]
@@ -56,37 +62,39 @@ pub(crate) struct Interface {
     pub(crate) umcast: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
     stuck: Atomic<bool>,
-    lower_ifindex: i32,
-    /// The interface that this is a P_Key child of, by [`RawDevice::id`]: a child is deleted with
-    /// its parent.
-    parent: Option<usize>,
+    /// The interface that this is a P_Key child of: a child is deleted with its parent.
+    parent: Option<Parent>,
     /// From registration to unregistration.
     verbs: RtnlCell<Option<Verbs>>,
     /// What a user set the MTU to, if it is not the largest that the port allows.
     admin_mtu: RtnlCell<Option<u32>>,
 }
 
+/// The interface that a P_Key child stands on.
+struct Parent {
+    /// [`RawDevice::id`].
+    id: usize,
+    /// Its index when the child was made.
+    ifindex: i32,
+}
+
 impl Interface {
-    /// Makes the data of an interface on `port`, on top of `lower`: the port's netdev or another
-    /// interface.
+    /// Makes the data of an interface on `port`, as a P_Key child of `parent` if there is one.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
         port: Arc<Port>,
-        lower: &RawDevice,
+        parent: Option<&Device<Self>>,
         pkey: PKey,
         pkey_index: u16,
+        mtu: Option<u32>,
         umcast: bool,
-        rtnl: &mut Rtnl,
     ) -> Result<impl PinInit<Self, Error>> {
-        let lower_ifindex = lower.ifindex();
-        let mut parent = None;
-        port.for_each(rtnl, |dev| {
-            if dev.is(lower) {
-                parent = Some(lower.id());
-            }
+        let parent = parent.map(|dev| Parent {
+            id: dev.id(),
+            ifindex: dev.ifindex(),
         });
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
@@ -99,16 +107,20 @@ impl Interface {
             groups <- new_mutex!(Groups::new(*broadcast)),
             umcast: Atomic::new(umcast),
             stuck: Atomic::new(false),
-            lower_ifindex,
             parent,
             verbs: RtnlCell::new(None),
-            admin_mtu: RtnlCell::new(None),
+            admin_mtu: RtnlCell::new(mtu),
         }))
+    }
+
+    /// Whether this is a P_Key child.
+    pub(crate) fn is_child(&self) -> bool {
+        self.parent.is_some()
     }
 
     /// Whether this is a P_Key child of `dev`.
     pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
-        self.parent == Some(dev.id())
+        self.parent.as_ref().is_some_and(|parent| parent.id == dev.id())
     }
 
     /// Takes the interface down and up, as soon as RTNL can be had.
@@ -119,7 +131,7 @@ impl Interface {
     pub(crate) fn restart_soon(dev: &Device<Self>) {
         let this = dev.data();
         this.stuck.store(true, Relaxed);
-        this.port.refresh();
+        this.port.refresh(RESTART_MS);
     }
 
     /// The port's attributes have changed, or may have.
@@ -144,23 +156,43 @@ impl Interface {
         let running = this.verbs.get(rtnl).as_ref().and_then(Verbs::running);
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
+            if dev.is_running() {
+                // The last restart failed.
+                Self::restart(dev, rtnl);
+            }
             return;
         };
         let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
         if stuck || moved || attributes.ip_mtu() > running.ip_mtu {
-            this.stuck.store(false, Relaxed);
-            this.counters.slow.restarts.add_shared(1);
-            if let Err(error) = dev.restart(rtnl) {
-                netdev_log!(dev, Err, "cannot restart: {error:?}\n");
-            }
+            Self::restart(dev, rtnl);
             return;
         }
         tx::set_port_active(dev, attributes.active);
         if !attributes.active {
             dev.set_carrier(false);
+        } else if !this.is_in_broadcast_group() {
+            // The netdev has lost its IPv6 meanwhile, and with it our membership.
+            tx::rejoin(dev);
         }
         dev.queue_task(PUMP, 0);
+    }
+
+    /// Takes the interface down and up; if it does not come up, it is tried again.
+    fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        this.stuck.store(false, Relaxed);
+        this.counters.slow.restarts.add_shared(1);
+        if let Err(error) = dev.restart(rtnl) {
+            netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
+            this.port.refresh(RETRY_MS);
+        }
+    }
+
+    /// Whether the port's netdev receives the broadcast group's packets.
+    fn is_in_broadcast_group(&self) -> bool {
+        let (device, number) = (self.port.device(), self.port.number());
+        mcast::is_joined_on_netdev(device, number, self.broadcast.gid().as_bytes())
     }
 
     /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
@@ -212,7 +244,8 @@ impl Driver for Interface {
         *this.verbs.get(rtnl) = Some(verbs);
 
         let limit = attributes.ip_mtu();
-        dev.set_limits(limit, mtu::MIN_IPV4, limit, sg, rtnl);
+        let mtu = this.admin_mtu.get(rtnl).unwrap_or(limit);
+        dev.set_limits(mtu.min(limit), mtu::MIN_IPV4, limit, sg, rtnl);
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(Flags::NONE, qpn, attributes.gid);
         dev.set_address(address.as_bytes(), rtnl);
@@ -246,6 +279,8 @@ impl Driver for Interface {
         if let Some(verbs) = this.verbs.get(rtnl).as_mut() {
             verbs.stop(dev);
         }
+        // The work item may have set it once more before it ended.
+        dev.set_carrier(false);
     }
 
     #[inline]
@@ -277,7 +312,20 @@ impl Driver for Interface {
     }
 
     fn lower_ifindex(dev: &Device<Self>) -> i32 {
-        dev.data().lower_ifindex
+        let this = dev.data();
+        if let Some(parent) = &this.get_ref().parent {
+            return parent.ifindex;
+        }
+        let mut ifindex = 0;
+        Self::with_lower(dev, &mut |lower| ifindex = lower.ifindex());
+        ifindex
+    }
+
+    fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice)) {
+        let this = dev.data();
+        if !this.is_child() {
+            this.port.device().with_netdev(this.port.number(), f);
+        }
     }
 
     fn stats(dev: &Device<Self>) -> LinkStats {

@@ -2,15 +2,16 @@
 
 //! `ip link add … type ipoib`: the rtnl kind and its attributes.
 
-use ipoib_netdev::device::{Device, RawDevice};
-use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration};
+use ipoib_netdev::device::Device;
+use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration, Request};
 use ipoib_netdev::rtnl::Rtnl;
+use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-use crate::interface::{Interface, PUMP};
-use crate::port;
+use crate::interface::Interface;
+use crate::{params, port, tx};
 
 // As in <linux/if_link.h>.
 const PKEY: u16 = 1;
@@ -55,33 +56,49 @@ impl Link for Interface {
         Ok(())
     }
 
-    fn create(
-        lower: Option<&RawDevice>,
-        attributes: &Attributes<'_>,
-        extack: &Extack<'_>,
-        rtnl: &mut Rtnl,
-    ) -> Result<impl PinInit<Self, Error>> {
-        let Some(lower) = lower else {
+    fn create(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
+        let Request {
+            attributes, extack, ..
+        } = request;
+        let Some(lower) = request.lower else {
             return Err(extack.refuse(
                 c"Name the RDMA port: ip link add link <netdev> ... type ipoib",
                 EINVAL,
             ));
         };
-        let Some(port) = port::find(lower, rtnl) else {
+        let Some((port, parent)) = port::find(lower, rtnl) else {
             return Err(extack.refuse(
                 c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
                 ENODEV,
             ));
         };
+        if parent.as_ref().is_some_and(|dev| dev.data().is_child()) {
+            return Err(extack.refuse(c"A P_Key child cannot have children", EINVAL));
+        }
         let pkey = match attributes.get(PKEY) {
-            None => PKey::DEFAULT,
+            None => parent
+                .as_ref()
+                .map_or(PKey::DEFAULT, |dev| dev.data().pkey),
             Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
         };
-        let Ok(index) = port.device().find_pkey(port.number(), pkey.get()) else {
+        let device = port.device();
+        let Ok(index) = device.find_pkey(port.number(), pkey.get()) else {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         };
+        let (rx, tx) = (params::recv_queue_size(), params::send_queue_size());
+        if rx.max(tx) > device.max_qp_wr().min(device.max_cqe()) {
+            return Err(extack.refuse(
+                c"The RDMA device has no queues of recv_queue_size and send_queue_size",
+                EINVAL,
+            ));
+        }
+        if let Some(mtu) = request.mtu {
+            if let Err(error) = mtu::check(mtu, port.attributes(rtnl).ib_mtu) {
+                return Err(extack.refuse(error.message(), EINVAL));
+            }
+        }
         let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
-        Interface::new(port, lower, pkey, index, umcast, rtnl)
+        Interface::new(port, parent.as_deref(), pkey, index, request.mtu, umcast)
     }
 
     fn change(
@@ -97,8 +114,9 @@ impl Link for Interface {
             }
         }
         if let Some(umcast) = attributes.get(UMCAST) {
-            this.umcast.store(umcast != 0, Relaxed);
-            dev.queue_task(PUMP, 0);
+            if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {
+                tx::rejoin(dev);
+            }
         }
         Ok(())
     }

@@ -43,7 +43,9 @@ const GROUP_WAITING: usize = 8;
 /// Multicast LIDs belong to InfiniBand.
 const ROCE_MLID: u16 = 0;
 /// Jobs that [`pump`] takes at a time.
-const JOBS: usize = 16;
+///
+/// Few: each path may take a second to resolve, and the interface cannot go down meanwhile.
+const JOBS: usize = 4;
 
 type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
 type Paths = PathTable<KBox<Path>, Storage<KBox<Path>>>;
@@ -154,6 +156,11 @@ impl Destinations {
         }
     }
 
+    /// All groups are to be joined anew.
+    pub(crate) fn rejoin(&mut self) {
+        self.groups.invalidate();
+    }
+
     /// These are the groups that the stack wants to receive. True: not all had a place, and it is
     /// worth another try when the work item has made room.
     pub(crate) fn want(&mut self, wanted: impl Iterator<Item = Mgid>) -> bool {
@@ -250,7 +257,27 @@ impl Destinations {
         now: u64,
         jobs: &mut Jobs,
     ) -> u64 {
-        let mut next = u64::MAX;
+        // Groups first: a path may take a second, and without the broadcast group there is no link.
+        while jobs.has_room() {
+            let Some((mgid, action)) = self.groups.poll(now) else {
+                break;
+            };
+            match action {
+                multicast::Action::Attach(kind, ticket) => {
+                    jobs.push(Job::Attach(mgid, kind, ticket));
+                }
+                multicast::Action::Detach(kind, ah) => {
+                    drop(ah);
+                    jobs.push(Job::Detach(mgid, kind));
+                }
+                multicast::Action::Transmit(skb) => match self.groups.handle(&mgid) {
+                    Some(ah) => line.send(dev, skb, ah, MULTICAST_QPN),
+                    None => line.drop(dev, skb, DropReason::NoGroup),
+                },
+                multicast::Action::Drop(skb, reason) => line.drop(dev, skb, reason),
+            }
+        }
+        let mut next = self.groups.deadline().unwrap_or(u64::MAX);
         for at in 0..self.paths.capacity() {
             let Some((key, path)) = self.paths.slot_mut(at) else {
                 continue;
@@ -280,30 +307,8 @@ impl Destinations {
                 next = next.min(path.deadline());
             }
         }
-        while jobs.has_room() {
-            let Some((mgid, action)) = self.groups.poll(now) else {
-                break;
-            };
-            match action {
-                multicast::Action::Attach(kind, ticket) => {
-                    jobs.push(Job::Attach(mgid, kind, ticket));
-                }
-                multicast::Action::Detach(kind, ah) => {
-                    drop(ah);
-                    jobs.push(Job::Detach(mgid, kind));
-                }
-                multicast::Action::Transmit(skb) => match self.groups.handle(&mgid) {
-                    Some(ah) => line.send(dev, skb, ah, MULTICAST_QPN),
-                    None => line.drop(dev, skb, DropReason::NoGroup),
-                },
-                multicast::Action::Drop(skb, reason) => line.drop(dev, skb, reason),
-            }
-        }
         line.flush(dev);
-        match self.groups.deadline() {
-            Some(deadline) => next.min(deadline),
-            None => next,
-        }
+        next
     }
 }
 
@@ -379,6 +384,10 @@ pub(crate) fn pump(dev: &Device<Interface>) {
             return;
         }
         for job in jobs.list.into_iter().flatten() {
+            if dev.lock_tx().is_none() {
+                // The interface is going down, and waits for us.
+                return;
+            }
             match job {
                 Job::Resolve(address, ticket) => resolve(dev, &endpoint, address, ticket),
                 Job::Attach(mgid, kind, ticket) => attach(dev, &endpoint, &mgid, kind, ticket),
@@ -473,7 +482,7 @@ fn join(
         let gid = mgid.gid().0;
         let foreign = this.umcast.load(Relaxed)
             && !mgid.is_broadcast()
-            && mcast::is_joined_by_others(endpoint.port.device(), endpoint.port.number(), &gid);
+            && mcast::is_joined_on_netdev(endpoint.port.device(), endpoint.port.number(), &gid);
         if !foreign {
             let membership = mcast::Membership::join(&endpoint.qp, gid, ROCE_MLID)?;
             this.groups.lock().joined(*mgid, membership)?;

@@ -9,7 +9,7 @@
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::notifier;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
-use ipoib_netdev::task::{Run, Task};
+use ipoib_netdev::task::{Queue, Run, Task};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::mtu;
 use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink};
@@ -18,6 +18,9 @@ use kernel::str::CStr;
 use kernel::sync::Arc;
 
 use crate::interface::Interface;
+
+/// Milliseconds until what memory was short for is tried again.
+const RETRY_MS: u32 = 1000;
 
 /// All ports that an interface can stand on.
 static PORTS: RtnlCell<KVec<Arc<Port>>> = RtnlCell::new(KVec::new());
@@ -94,13 +97,13 @@ impl Port {
         }
     }
 
-    /// Reads the attributes again, soon, and tells the interfaces.
+    /// Reads the attributes again, in `delay_ms`, and tells the interfaces.
     ///
     /// # Context
     ///
     /// Any.
-    pub(crate) fn refresh(&self) {
-        self.refresher.task.queue();
+    pub(crate) fn refresh(&self, delay_ms: u32) {
+        self.refresher.task.queue(delay_ms);
     }
 
     /// # Context
@@ -119,15 +122,25 @@ impl Port {
 }
 
 /// Finds the port that `lower` stands for: the netdev of a RoCE port, or an interface of ours,
-/// whose port a P_Key child shares.
-pub(crate) fn find(lower: &RawDevice, rtnl: &mut Rtnl) -> Option<Arc<Port>> {
+/// whose port a P_Key child shares. The interface is the second of the pair then.
+pub(crate) fn find(
+    lower: &RawDevice,
+    rtnl: &mut Rtnl,
+) -> Option<(Arc<Port>, Option<OwnedDevice<Interface>>)> {
     let count = PORTS.get(rtnl).len();
     for i in 0..count {
         let port = PORTS.get(rtnl).get(i)?.clone();
-        let mut ours = port.device.is_netdev(port.number, lower);
-        port.for_each(rtnl, |dev| ours |= dev.is(lower));
-        if ours {
-            return Some(port);
+        if port.device.is_netdev(port.number, lower) {
+            return Some((port, None));
+        }
+        let mut parent = None;
+        port.for_each(rtnl, |dev| {
+            if dev.is(lower) {
+                parent = Some(dev.get_typed());
+            }
+        });
+        if parent.is_some() {
+            return Some((port, parent));
         }
     }
     None
@@ -144,21 +157,28 @@ struct Refresh {
 }
 
 impl Refresh {
-    /// The device's ports. Fewer than there are when memory is short: the next event tries again.
-    fn ports(&self, rtnl: &mut Rtnl) -> KVec<Arc<Port>> {
+    /// The device's ports.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn ports(&self, rtnl: &mut Rtnl) -> Result<KVec<Arc<Port>>> {
         let mut ports = KVec::new();
         for port in PORTS.get(rtnl).iter() {
-            if port.device.same(&self.device) && ports.push(port.clone(), GFP_KERNEL).is_err() {
-                break;
+            if port.device.same(&self.device) {
+                ports.push(port.clone(), GFP_KERNEL)?;
             }
         }
-        ports
+        Ok(ports)
     }
-}
 
-impl Run for Refresh {
-    fn run(&self) {
-        let ports = self.ports(&mut Rtnl::lock());
+    /// Reads all ports and tells their interfaces.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; some have not been told.
+    fn refresh(&self) -> Result {
+        let ports = self.ports(&mut Rtnl::lock())?;
         for port in ports {
             let read = Port::read(&port.device, port.number);
             let mut rtnl = Rtnl::lock();
@@ -168,13 +188,23 @@ impl Run for Refresh {
                 Err(_) => port.attributes.get(&mut rtnl).active = false,
             }
             let mut interfaces = KVec::new();
+            let mut result = Ok(());
             port.for_each(&mut rtnl, |dev| {
-                // One that does not fit is told at the next event.
-                let _ = interfaces.push(dev.get_typed(), GFP_KERNEL);
+                result = result.and(interfaces.push(dev.get_typed(), GFP_KERNEL));
             });
             for dev in interfaces {
                 Interface::port_changed(&dev, &mut rtnl);
             }
+            result?;
+        }
+        Ok(())
+    }
+}
+
+impl Run for Refresh {
+    fn run(&self, task: &Queue<'_>) {
+        if self.refresh().is_err() {
+            task.queue(RETRY_MS);
         }
     }
 }
@@ -183,7 +213,7 @@ impl EventSink for Refresher {
     fn event(&self, event: Event) {
         match event {
             Event::Other => {}
-            _ => self.task.queue(),
+            _ => self.task.queue(0),
         }
     }
 }
@@ -192,6 +222,7 @@ impl EventSink for Refresher {
 #[pin_data]
 pub(crate) struct Adapter {
     device: RdmaDevice,
+    refresher: Arc<Refresher>,
     #[pin]
     _events: EventHandler<Refresher>,
 }
@@ -212,11 +243,37 @@ impl Client for Ports {
             },
             GFP_KERNEL,
         )?;
+        let (own, sink) = (refresher.clone(), refresher.clone());
+        Self::add_ports(device, &refresher)
+            .and_then(|()| {
+                Arc::pin_init(
+                    try_pin_init!(Adapter {
+                        device: device.clone(),
+                        refresher: own,
+                        _events <- EventHandler::new(device, sink),
+                    }),
+                    GFP_KERNEL,
+                )
+            })
+            // What changed before the handler was there is seen now.
+            .inspect(|_| refresher.task.queue(0))
+            .inspect_err(|_| forget(device, &refresher))
+    }
+
+    fn remove(adapter: Arc<Adapter>) {
+        forget(&adapter.device, &adapter.refresher);
+    }
+}
+
+impl Ports {
+    /// Adds the RoCE ports of `device` to the list.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: there is none; `ENOMEM`.
+    fn add_ports(device: &RdmaDevice, refresher: &Arc<Refresher>) -> Result {
         let mut found = false;
-        for number in device.ports() {
-            if !device.is_roce(number) {
-                continue;
-            }
+        for number in device.ports().filter(|number| device.is_roce(*number)) {
             found = true;
             // A port without carrier may have no GID yet; it is read again at its events.
             let attributes = Port::read(device, number).unwrap_or(Attributes {
@@ -235,36 +292,22 @@ impl Client for Ports {
                 },
                 GFP_KERNEL,
             )?;
-            let added = PORTS.get(&mut Rtnl::lock()).push(port, GFP_KERNEL);
-            if added.is_err() {
-                forget(device);
-                return Err(ENOMEM);
-            }
+            PORTS.get(&mut Rtnl::lock()).push(port, GFP_KERNEL)?;
         }
-        if !found {
-            return Err(EOPNOTSUPP);
+        if found {
+            Ok(())
+        } else {
+            Err(EOPNOTSUPP)
         }
-        let sink = refresher.clone();
-        let adapter = Arc::pin_init(
-            try_pin_init!(Adapter {
-                device: device.clone(),
-                _events <- EventHandler::new(device, sink),
-            }),
-            GFP_KERNEL,
-        )
-        .inspect_err(|_| forget(device))?;
-        // What changed before the handler was there is seen now.
-        refresher.task.queue();
-        Ok(adapter)
-    }
-
-    fn remove(adapter: Arc<Adapter>) {
-        forget(&adapter.device);
     }
 }
 
-/// Drops the ports of `device` and unregisters all their interfaces.
-fn forget(device: &RdmaDevice) {
+/// Drops the ports of `device`, unregisters all their interfaces, and ends their work item.
+///
+/// # Context
+///
+/// Without RTNL; sleeps.
+fn forget(device: &RdmaDevice, refresher: &Refresher) {
     let mut rtnl = Rtnl::lock();
     loop {
         let ports = PORTS.get(&mut rtnl);
@@ -277,6 +320,9 @@ fn forget(device: &RdmaDevice) {
             dev.unregister(&mut rtnl);
         }
     }
+    drop(rtnl);
+    // It may hold the last reference to a port, and so to itself.
+    refresher.task.end();
 }
 
 /// Watches the MTU of the netdevs under RoCE ports, of which soft-RoCE tells nobody.
@@ -289,7 +335,7 @@ impl notifier::Listen for LowerMtu {
         }
         for port in PORTS.get(rtnl).iter() {
             if port.device.is_netdev(port.number, dev) {
-                port.refresh();
+                port.refresh(0);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Receiving: the NAPI that takes frames off the receive ring.
 
 use ipoib_netdev::napi::{Context, Poll};
-use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::device::{OwnedDevice, RawDevice};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
@@ -13,11 +13,22 @@ use ipoib_rdma::{NetworkHeader, Received, RecvRing};
 use kernel::sync::Arc;
 
 use crate::counters::Counters;
+use crate::interface::{Interface, RECOVER};
+use crate::verbs::Events;
 
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
     ring: RecvRing,
     sink: Sink,
+    dev: OwnedDevice<Interface>,
+}
+
+/// What one poll received.
+#[derive(Default)]
+struct Sums {
+    frames: u64,
+    bytes: u64,
+    multicast: u64,
 }
 
 /// Where received frames go.
@@ -28,10 +39,16 @@ struct Sink {
 
 impl RxPoll {
     /// Puts it together.
-    pub(crate) fn new(ring: RecvRing, local: Local, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        ring: RecvRing,
+        local: Local,
+        counters: Arc<Counters>,
+        dev: OwnedDevice<Interface>,
+    ) -> Self {
         Self {
             ring,
             sink: Sink { local, counters },
+            dev,
         }
     }
 
@@ -46,7 +63,7 @@ impl RxPoll {
 impl Sink {
     /// Checks a frame and passes it up.
     #[inline]
-    fn receive(&self, context: &Context<'_>, received: Received) {
+    fn receive(&self, context: &Context<'_>, received: Received, sums: &mut Sums) {
         let meta = RxMeta {
             byte_len: received.buf.bytes().len() as u32,
             src_qp: received.src_qp,
@@ -80,25 +97,30 @@ impl Sink {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
         };
-        self.counters.rx.frames.add(1);
-        self.counters
-            .rx
-            .bytes
-            .add(frame.payload_len as u64);
-        if packet_type == PacketType::Multicast {
-            self.counters.rx.multicast.add(1);
-        }
+        sums.frames += 1;
+        sums.bytes += frame.payload_len as u64;
+        sums.multicast += u64::from(packet_type == PacketType::Multicast);
         skb.gro_receive(context);
     }
 }
 
 impl Poll for RxPoll {
     const TX: bool = false;
+    type Source = Events;
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let Self { ring, sink } = self;
-        sink.counters.rx.polls.add(1);
-        let polled = ring.poll(budget, |received| sink.receive(context, received));
+        let Self { ring, sink, dev } = self;
+        let mut sums = Sums::default();
+        let polled = ring.poll(budget, |received| sink.receive(context, received, &mut sums));
+        let rx = &sink.counters.rx;
+        rx.polls.add(1);
+        rx.frames.add(sums.frames);
+        rx.bytes.add(sums.bytes);
+        rx.multicast.add(sums.multicast);
+        if polled.flushed > 0 {
+            // The QP is in error, and receives nothing until it is brought up again.
+            dev.queue_task(RECOVER, 0);
+        }
         for (reason, n) in [
             (DropReason::BadStatus, polled.errors),
             (DropReason::BadCompletion, polled.unknown),
@@ -108,9 +130,6 @@ impl Poll for RxPoll {
             if n > 0 {
                 sink.counters.dropped(reason, u64::from(n));
             }
-        }
-        if polled.done < budget && context.complete(polled.done) && ring.arm() {
-            context.reschedule();
         }
         polled.done
     }

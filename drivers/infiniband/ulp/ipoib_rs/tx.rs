@@ -15,7 +15,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
 use ipoib_proto::ring::Thresholds;
-use ipoib_rdma::{Ah, Sender};
+use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -23,7 +23,7 @@ use kernel::sync::Arc;
 
 use crate::completions::TxPoll;
 use crate::counters::Counters;
-use crate::interface::Interface;
+use crate::interface::{Interface, PUMP};
 use crate::paths::{self, Destinations};
 use crate::verbs::Endpoint;
 
@@ -130,12 +130,15 @@ impl Line {
             self.drop(dev, skb, reason);
             return;
         }
-        let full = self.thresholds.must_stop(self.sender.free());
+        // What the completions have freed is looked at only when it matters: it lies in a cache line
+        // that they write.
+        let full = self.thresholds.must_stop(self.sender.free_at_least())
+            && self.thresholds.must_stop(self.sender.free());
         if full {
             dev.stop_queue();
             self.counters.tx.stops.add(1);
         }
-        if dev.sent(len) || full {
+        if dev.sent(len) || full || self.sender.chain_full() {
             self.flush(dev);
         }
         if full {
@@ -216,6 +219,14 @@ pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
     }
 }
 
+/// All groups are to be joined anew.
+pub(crate) fn rejoin(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.destinations.rejoin();
+    }
+    dev.queue_task(PUMP, 0);
+}
+
 /// The MTU was changed.
 pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32) {
     if let Some(tx) = dev.lock_tx().as_mut() {
@@ -228,14 +239,13 @@ pub(crate) fn recover(dev: &Device<Interface>) {
     let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
         return;
     };
-    match endpoint.qp.recover_sqe() {
-        Ok(true) => {
+    match endpoint.qp.state() {
+        Ok(QpState::SendError) if endpoint.qp.recover_sqe() == Ok(true) => {
             dev.data().counters.slow.recoveries.add_shared(1);
             netdev_log!(dev, Info, limited, "send queue recovered after an error\n");
         }
-        Ok(false) => {}
-        Err(error) => {
-            netdev_log!(dev, Err, limited, "send queue does not recover: {error:?}\n");
-        }
+        // Soft-RoCE leaves the QP in error whenever the network stack refuses a packet.
+        Ok(QpState::SendError | QpState::Error) | Err(_) => Interface::restart_soon(dev),
+        Ok(_) => {}
     }
 }

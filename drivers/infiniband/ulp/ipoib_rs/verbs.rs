@@ -4,12 +4,13 @@
 //! unregistration, and the two rings on them while it is up.
 
 use ipoib_netdev::device::Device;
-use ipoib_netdev::napi::{Handle, Napi};
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::page_pool::PagePool;
+use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
-use ipoib_netdev::page_pool::PagePool;
 use ipoib_rdma::{
     random_psn, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Pd, QpCaps, Reaper,
     RecvRing, UdQp,
@@ -59,11 +60,20 @@ impl Endpoint {
 }
 
 /// Schedules a NAPI when a CQ has something.
-struct Wake<P: ipoib_netdev::napi::Poll>(Handle<P>);
+struct Wake<P: Poll>(Handle<P>);
 
-impl<P: ipoib_netdev::napi::Poll> CompletionHandler for Wake<P> {
+impl<P: Poll> CompletionHandler for Wake<P> {
     fn completion(&self) {
         self.0.schedule();
+    }
+}
+
+/// The events of a CQ, for the NAPI that polls its ring.
+pub(crate) struct Events(Arc<Cq>);
+
+impl Source for Events {
+    fn arm(&self) -> bool {
+        self.0.arm()
     }
 }
 
@@ -217,13 +227,19 @@ impl Verbs {
             capacity,
         };
         // Neither can run already: `running` is None.
-        let _ = self.rx.enable(RxPoll::new(recv, local, this.counters.clone()));
-        let _ = self.tx.enable(TxPoll::new(
-            completions,
-            thresholds,
-            this.counters.clone(),
-            dev.get_typed(),
-        ));
+        let _ = self.rx.enable(
+            RxPoll::new(recv, local, this.counters.clone(), dev.get_typed()),
+            Events(self.qp.recv_cq().clone()),
+        );
+        let _ = self.tx.enable(
+            TxPoll::new(
+                completions,
+                thresholds,
+                this.counters.clone(),
+                dev.get_typed(),
+            ),
+            Events(self.qp.send_cq().clone()),
+        );
         dev.reset_queue_limit();
         let tx = Tx::new(
             destinations,
@@ -264,6 +280,10 @@ impl Verbs {
         }
         if let Some(rx) = rx {
             rx.drain(dev);
+        }
+        // The drains have reset it, unless it never got that far.
+        if let Err(error) = self.qp.to_reset() {
+            netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");
         }
         dev.reset_queue_limit();
     }
