@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What passes on the Ethernet below: RoCEv2 frames taken by tcpdump and taken apart.
+
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::machine::Task;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// The UD datagram in a RoCEv2 frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Datagram {
+    /// Source GID as its IP address.
+    pub(crate) source: IpAddr,
+    /// Destination GID as its IP address.
+    pub(crate) destination: IpAddr,
+    /// Destination QP number.
+    pub(crate) qpn: u32,
+    /// Partition key.
+    pub(crate) pkey: u16,
+    /// Queue key.
+    pub(crate) qkey: u32,
+    /// Source QP number.
+    pub(crate) source_qpn: u32,
+    /// From IPoIB's 4-octet header on, without padding and ICRC.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// IBA opcode of UD Send-only.
+const UD_SEND_ONLY: u8 = 0x64;
+/// UDP port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
+
+fn be16(b: &[u8]) -> u16 {
+    u16::from_be_bytes([b[0], b[1]])
+}
+
+fn be24(b: &[u8]) -> u32 {
+    u32::from_be_bytes([0, b[0], b[1], b[2]])
+}
+
+impl Datagram {
+    /// IPoIB's EtherType field.
+    pub(crate) fn ether_type(&self) -> u16 {
+        be16(&self.payload)
+    }
+
+    /// IPoIB's reserved field.
+    pub(crate) fn reserved(&self) -> u16 {
+        be16(&self.payload[2..])
+    }
+
+    /// Takes an Ethernet frame apart; none if it is no UD Send.
+    fn parse(frame: &[u8]) -> Option<Datagram> {
+        let ip = frame.get(14..)?;
+        let (source, destination, udp): (IpAddr, IpAddr, &[u8]) = match be16(frame.get(12..14)?) {
+            0x86dd if *ip.get(6)? == 17 => {
+                let address = |at: usize| -> Option<Ipv6Addr> {
+                    Some(<[u8; 16]>::try_from(ip.get(at..at + 16)?).ok()?.into())
+                };
+                (address(8)?.into(), address(24)?.into(), ip.get(40..)?)
+            }
+            0x0800 if *ip.get(9)? == 17 => {
+                let address = |at: usize| -> Option<Ipv4Addr> {
+                    Some(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?.into())
+                };
+                let header = usize::from(ip[0] & 15) * 4;
+                (address(12)?.into(), address(16)?.into(), ip.get(header..)?)
+            }
+            _ => return None,
+        };
+        let length = usize::from(be16(udp.get(4..6)?));
+        let udp = udp.get(..length)?;
+        // BTH is 12 octets, DETH 8, the ICRC 4.
+        if be16(udp.get(2..4)?) != ROCE_PORT || udp.len() < 8 + 12 + 8 + 4 + 4 {
+            return None;
+        }
+        let (bth, deth) = (&udp[8..20], &udp[20..28]);
+        if bth[0] != UD_SEND_ONLY {
+            return None;
+        }
+        let padding = usize::from((bth[1] >> 4) & 3);
+        let payload = udp.get(28..udp.len().checked_sub(4 + padding)?)?;
+        // Shorter than IPoIB's header: hostile.rs sends such, nobody else.
+        if payload.len() < 4 {
+            return None;
+        }
+        Some(Datagram {
+            source,
+            destination,
+            pkey: be16(&bth[2..]),
+            qpn: be24(&bth[5..]),
+            qkey: u32::from_be_bytes(deth[..4].try_into().ok()?),
+            source_qpn: be24(&deth[5..]),
+            payload: payload.to_vec(),
+        })
+    }
+}
+
+/// The datagrams in a pcap file.
+fn datagrams(pcap: &[u8]) -> Result<Vec<Datagram>> {
+    ensure!(
+        pcap.get(..4) == Some(&[0xd4, 0xc3, 0xb2, 0xa1]),
+        "no little-endian pcap file"
+    );
+    let mut rest = &pcap[24..];
+    let mut found = Vec::new();
+    while let Some(header) = rest.get(..16) {
+        let length = u32::from_le_bytes(header[8..12].try_into()?) as usize;
+        // The last record of a capture that was ended may be cut.
+        let Some(frame) = rest.get(16..16 + length) else {
+            break;
+        };
+        found.extend(Datagram::parse(frame));
+        rest = &rest[16 + length..];
+    }
+    Ok(found)
+}
+
+/// A capture under way on a host's `eth0`.
+pub(crate) struct Capture {
+    host: Host,
+    task: Task,
+    file: String,
+}
+
+impl Capture {
+    /// Begins to capture RoCEv2 frames.
+    pub(crate) fn start(host: &Host) -> Result<Capture> {
+        let file = format!("/tmp/capture-{}.pcap", host.number());
+        let task = host.spawn(&format!(
+            "tcpdump -i eth0 -U --immediate-mode -s 0 -w {file} udp port {ROCE_PORT}"
+        ))?;
+        task.wait_for("listening on", host.scaled(Duration::from_secs(10)))?;
+        Ok(Capture {
+            host: host.clone(),
+            task,
+            file,
+        })
+    }
+
+    /// Ends it; what it saw.
+    pub(crate) fn stop(self) -> Result<Vec<Datagram>> {
+        // The last frames are on their way from the wire to the file.
+        std::thread::sleep(self.host.scaled(Duration::from_millis(300)));
+        self.task.stop()?;
+        let pcap = self
+            .host
+            .machine()
+            .read_bytes(&self.file)
+            .context("the capture")?;
+        datagrams(&pcap)
+    }
+}
+
+#[test]
+fn frames_are_taken_apart() {
+    let mut frame = vec![0; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 42, 17, 64]);
+    frame.extend(
+        "fe80::1"
+            .parse::<Ipv6Addr>()
+            .map(|a| a.octets())
+            .unwrap_or_default(),
+    );
+    frame.extend(
+        "ff12:401b:ffff::ffff:ffff"
+            .parse::<Ipv6Addr>()
+            .map(|a| a.octets())
+            .unwrap_or_default(),
+    );
+    frame.extend([0xc0, 0, 0x12, 0xb7, 0, 42, 0, 0]);
+    frame.extend([0x64, 0x30, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1]);
+    frame.extend([0x80, 1, 0x0b, 0x1b, 0, 0, 0, 0x11]);
+    frame.extend([8, 6, 0, 0, 1, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
+    frame.extend([0; 2]);
+    let got = Datagram::parse(&frame).map(|d| (d.qpn, d.source_qpn, d.qkey, d.pkey, d.payload));
+    assert_eq!(
+        got,
+        Some((
+            0xff_ffff,
+            0x11,
+            0x8001_0b1b,
+            0xffff,
+            vec![8, 6, 0, 0, 1, 0, 0]
+        ))
+    );
+    assert_eq!(Datagram::parse(&frame[..60]), None);
+}

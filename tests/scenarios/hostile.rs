@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames that no honest peer sends, put on the wire by hand with a valid ICRC.
+
+use crate::capture::Capture;
+use anyhow::{Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use std::time::Duration;
+
+/// Forges UD datagrams: RoCEv2 over IPv6 in an Ethernet frame, ICRC by IBA annex A17.
+const FORGE: &str = r#"
+import os, random, socket, struct, sys, zlib
+own_mac, mac, own_gid, gid, qpn, own_qpn, qkey = sys.argv[1:8]
+hexed = lambda s: bytes.fromhex(s.replace(":", ""))
+own_mac, mac = hexed(own_mac), hexed(mac)
+own_gid, gid = socket.inet_pton(socket.AF_INET6, own_gid), socket.inet_pton(socket.AF_INET6, gid)
+qpn, own_qpn, qkey = int(qpn, 0), int(own_qpn, 0), int(qkey, 0)
+group = socket.inet_pton(socket.AF_INET6, "ff12:401b:ffff::ffff:ffff")
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("eth0", 0))
+psn = 0
+
+def send(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None):
+    global psn
+    psn = (psn + 1) & 0xffffff
+    to, source = to or gid, source or own_gid
+    source_qpn = own_qpn if source_qpn is None else source_qpn
+    to_qpn = (0xffffff if to == group else qpn) if to_qpn is None else to_qpn
+    key = qkey if key is None else key
+    pad = -len(payload) % 4
+    bth = struct.pack("!BBHII", 0x64, 0x40 | pad << 4, 0xffff, to_qpn, psn)
+    deth = struct.pack("!II", key, source_qpn)
+    body = deth + payload + bytes(pad)
+    length = 8 + len(bth) + len(body) + 4
+    ip = struct.pack("!IHBB", 6 << 28, length, 17, 64) + source + to
+    masked_ip = struct.pack("!IHBB", 0x6fffffff, length, 17, 255) + source + to
+    udp = struct.pack("!HHH", 0xc000, 4791, length)
+    masked_bth = bth[:4] + b"\xff" + bth[5:]
+    icrc = zlib.crc32(b"\xff" * 8 + masked_ip + udp + b"\xff\xff" + masked_bth + body)
+    datagram = udp + b"\0\0" + bth + body + struct.pack("<I", icrc)
+    # The UDP checksum is wanted over IPv6.
+    summed = source + to + struct.pack("!II", length, 17) + datagram + bytes(len(datagram) % 2)
+    total = sum(struct.unpack("!%dH" % (len(summed) // 2), summed))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    datagram = udp + struct.pack("!H", ~total & 0xffff or 0xffff) + datagram[8:]
+    ether = (b"\x33\x33" + to[12:] if to[0] == 0xff else mac) + own_mac + b"\x86\xdd"
+    s.send(ether + ip + datagram)
+"#;
+
+/// A frame that is honest, to prove that the forger's frames get through at all.
+const HONEST: &str = r#"
+arp = struct.pack("!HHHHBBH", 0x0806, 0, 32, 0x0800, 20, 4, 1)
+address = struct.pack("!I", own_qpn) + own_gid
+send(arp + address + socket.inet_aton("10.1.0.99") + bytes(20) + socket.inet_aton("10.1.0.2"), to=group)
+"#;
+
+const HOSTILE: &str = r#"
+random.seed(4391)
+types = [0x0800, 0x0806, 0x86dd, 0x8035, 0x88ca, 0x0101, 0, 0xffff, 0x8100]
+for to in (gid, group):
+    # Nothing, less than a header, a header and nothing behind it.
+    for n in range(0, 5):
+        send(bytes(n), to=to)
+    for t in types:
+        for n in (0, 1, 3, 7, 19, 20, 27, 28, 39, 40, 47, 55, 56, 1000, 4092):
+            send(struct.pack("!HH", t, 0) + bytes(n), to=to)
+            send(struct.pack("!HH", t, random.getrandbits(16)) + os.urandom(n), to=to)
+    # The largest that the wire carries, and from QPs that nobody has.
+    for qp in (0, 1, 0xfffffe, 0xffffff):
+        send(struct.pack("!HH", 0x0800, 0) + os.urandom(100), to=to, source_qpn=qp)
+    for key in (0, 0x0b1b, 0xffffffff):
+        send(struct.pack("!HH", 0x0800, 0) + os.urandom(100), to=to, key=key)
+    # IPv4 and IPv6 headers that lie about their length.
+    for length in (0, 19, 20, 21, 60, 65535):
+        ip4 = struct.pack("!BBHHHBBH", 0x45, 0, length, 1, 0, 64, 1, 0) + socket.inet_aton("10.1.0.1") + socket.inet_aton("10.1.0.2")
+        send(struct.pack("!HH", 0x0800, 0) + ip4 + bytes(8), to=to)
+        ip6 = struct.pack("!IHBB", 6 << 28, length, 58, 64) + bytes(32)
+        send(struct.pack("!HH", 0x86dd, 0) + ip6 + bytes(8), to=to)
+    # Our own multicast, as it seems: the receiver's own GID and QPN.
+    send(struct.pack("!HH", 0x0806, 0) + bytes(56), to=to, source=gid, source_qpn=qpn)
+for _ in range(2000):
+    send(os.urandom(random.randrange(0, 4097)), to=random.choice((gid, group)), source_qpn=random.getrandbits(24))
+print("sent", psn)
+"#;
+
+/// A host's Ethernet address, GID and QPN, as the forger wants them.
+fn identity(host: &Host) -> Result<(String, String, String)> {
+    let mac = host
+        .ok("cat /sys/class/net/eth0/address")?
+        .trim()
+        .to_owned();
+    let address = host.ok("cat /sys/class/net/ib0/address")?;
+    let octets: Vec<&str> = address.trim().split(':').collect();
+    ensure!(octets.len() == 20, "{address}");
+    let gid: Vec<String> = octets[4..].chunks(2).map(|c| c.concat()).collect();
+    Ok((mac, gid.join(":"), format!("0x{}", octets[1..4].concat())))
+}
+
+fn forge(bed: &Bed, program: &str) -> Result<String> {
+    let (a, b) = bed.pair()?;
+    let (own_mac, own_gid, own_qpn) = identity(a)?;
+    let (mac, gid, qpn) = identity(b)?;
+    a.python(
+        &format!("{FORGE}{program}"),
+        &[&own_mac, &mac, &own_gid, &gid, &qpn, &own_qpn, "0x80010b1b"],
+    )?
+    .ok()
+}
+
+scenario! {
+    /// Every malformed frame is dropped and counted; honest traffic goes on.
+    fn malformed_frames_are_dropped_and_counted(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+
+        // An ARP request from the forger: answered, so it got through.
+        let capture = Capture::start(a)?;
+        forge(&bed, HONEST)?;
+        std::thread::sleep(b.scaled(Duration::from_millis(300)));
+        let answered = capture.stop()?.iter().any(|d| d.ether_type() == 0x0806 && d.payload.get(11) == Some(&2));
+        ensure!(answered, "the forger's honest frame got no answer: its other frames prove nothing");
+
+        let drops = |host: &Host| -> Result<u64> {
+            let text = host.ok("cat /sys/class/net/ib0/statistics/rx_dropped /sys/class/net/ib0/statistics/rx_errors")?;
+            Ok(text.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum())
+        };
+        let before = drops(b)?;
+        let sent = forge(&bed, HOSTILE)?;
+        ensure!(drops(b)? > before + 100, "{} of {} counted", drops(b)? - before, sent.trim());
+        for (from, to) in [(a, b), (b, a)] {
+            from.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", to.ip4()), Duration::from_secs(15))?;
+            from.ok(&format!("ping -6 -c 1 -W 5 {}", to.ip6()))?;
+        }
+        ensure!(b.ok("ip -o link show ib0")?.contains("LOWER_UP"));
+        bed.finish()
+    }
+}

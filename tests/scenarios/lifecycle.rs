@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Coming and going, again and again.
+
+use lab::machine::Kernel;
+use lab::scenario;
+use std::time::Duration;
+
+/// Rounds: debug kernels check every one of them and are slow at it.
+fn rounds(kernel: Kernel) -> u32 {
+    match kernel {
+        Kernel::Base => 100,
+        Kernel::Debug => 30,
+    }
+}
+
+scenario! {
+    /// modprobe and rmmod, a hundred times, every fifth with a port and an ib0 that is up.
+    fn the_module_comes_and_goes(bed) {
+        let rounds = rounds(bed.kernel());
+        let bed = bed.hosts(1).up()?;
+        let host = &bed.hosts[0];
+        host.rxe_up()?;
+        host.run_for(
+            &format!(
+                "set -e
+                 for i in $(seq {rounds}); do
+                     modprobe ipoib_rs
+                     if [ $((i % 5)) = 0 ]; then
+                         ip link add link eth0 name ib0 type ipoib
+                         ip link set ib0 up
+                     fi
+                     modprobe -r ipoib_rs
+                     ! ip link show ib0 2>/dev/null
+                 done"
+            ),
+            Duration::from_secs(90),
+        )?
+        .ok()?;
+        host.ok("modprobe -r rdma_rxe && ! lsmod | grep -q ipoib_rs")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ip link add` and `ip link del`, a hundred times, up in between; then it still works.
+    fn links_come_and_go(bed) {
+        let rounds = rounds(bed.kernel());
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.run_for(
+            &format!(
+                "set -e
+                 ip link del ib0
+                 for i in $(seq {rounds}); do
+                     ip link add link eth0 name ib0 type ipoib
+                     ip link set ib0 up
+                     ip addr add {}/24 dev ib0
+                     ip link del ib0
+                 done",
+                a.ip4()
+            ),
+            Duration::from_secs(90),
+        )?
+        .ok()?;
+        a.ib_add("")?;
+        a.ib_up()?;
+        // The neighbour still has the old address: it must find out.
+        b.wait_until(&format!("ping -c 1 -W 1 {}", a.ip4()), Duration::from_secs(30))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Down and up under traffic, a hundred times: nothing hangs, and it carries on.
+    fn down_and_up_under_traffic(bed) {
+        let rounds = rounds(bed.kernel());
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let flood = b.spawn(&format!("ping -f -q {}", a.ip4()))?;
+        a.run_for(
+            &format!("set -e; for i in $(seq {rounds}); do ip link set ib0 down; ip link set ib0 up; done"),
+            Duration::from_secs(60),
+        )?
+        .ok()?;
+        flood.stop()?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(15))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// ib0 moves to another network namespace and works there; when that goes, so does ib0.
+    fn a_link_moves_to_another_namespace(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        outside.ok("ip netns add guest")?;
+        // By process: a name is only known where it was made.
+        let holder = outside.spawn("ip netns exec guest sleep 1000")?;
+        let inside = outside.ok("ip netns pids guest")?;
+        let pid = inside.split_whitespace().next().unwrap_or_default().to_owned();
+        a.ok(&format!("ip link set ib0 netns {pid}"))?;
+        a.run("ip link show ib0")?.refused()?;
+        outside.ok(&format!(
+            "ip -n guest addr add {}/24 dev ib0 && ip -n guest link set ib0 up",
+            a.ip4()
+        ))?;
+        outside.wait_until(
+            &format!("ip netns exec guest ping -c 1 -W 1 {}", b.ip4()),
+            Duration::from_secs(15),
+        )?;
+        holder.stop()?;
+        outside.ok("ip netns del guest")?;
+        // An ipoib link is not moved back: it goes with its namespace, and a new one can be made.
+        a.wait_until("ip link add link eth0 name ib0 type ipoib", Duration::from_secs(15))?;
+        a.ib_up()?;
+        b.wait_until(&format!("ping -c 1 -W 1 {}", a.ip4()), Duration::from_secs(30))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Two links on one port: each has its own QP, and both talk.
+    fn a_second_link_works_beside_the_first(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok(&format!(
+                "ip link add link eth0 name ib1 type ipoib
+                 ip addr add 10.2.0.{}/24 dev ib1 && ip link set ib1 up",
+                host.number()
+            ))?;
+        }
+        a.wait_until("ping -c 1 -W 1 10.2.0.2", Duration::from_secs(10))?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        a.ok("ip link del ib1")?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}

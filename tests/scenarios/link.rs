@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ib0 as the tools see it: ip, ifconfig, ethtool, sysfs.
+
+use anyhow::ensure;
+use lab::scenario;
+
+scenario! {
+    /// `ip -d link` tells kind, P_Key, mode and umcast; the address has 20 octets.
+    fn ip_link_tells_the_details(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        let text = host.ok("ip -d link show ib0")?;
+        for part in ["link/infiniband", "ipoib", "pkey", "0xffff", "mode", "datagram", "umcast", "mtu 4092"] {
+            ensure!(text.contains(part), "no {part} in {text}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&host.ok("ip -j -d link show ib0")?)?;
+        ensure!(json[0]["linkinfo"]["info_kind"] == "ipoib", "{json}");
+        let address = json[0]["address"].as_str().unwrap_or_default();
+        ensure!(address.split(':').count() == 20, "{address}");
+        let broadcast = json[0]["broadcast"].as_str().unwrap_or_default();
+        ensure!(broadcast == "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff", "{broadcast}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ifconfig ib0 10.1.0.1/24 up` works and prints sensibly.
+    fn ifconfig_works(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ib_add("")?;
+            host.ok(&format!("ifconfig ib0 {}/24 up", host.ip4()))?;
+        }
+        a.ok(&format!("ping -c 3 -i 0.3 -W 5 {}", b.ip4()))?;
+        let text = a.ok("ifconfig ib0")?;
+        for part in ["UP", "RUNNING", "BROADCAST", "MULTICAST", "mtu 4092", "inet 10.1.0.1", "255.255.255.0"] {
+            ensure!(text.contains(part), "no {part} in {text}");
+        }
+        ensure!(text.contains("infiniband") || text.contains("unspec"), "{text}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The MTU has limits, told in words when they are passed.
+    fn the_mtu_has_limits(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for mtu in [2044, 1280, 68, 4092] {
+            a.ok(&format!("ip link set ib0 mtu {mtu}"))?;
+            ensure!(a.ok("cat /sys/class/net/ib0/mtu")?.trim() == mtu.to_string());
+        }
+        for mtu in [67, 4093, 65520] {
+            let text = a.run(&format!("ip link set ib0 mtu {mtu}"))?.refused()?;
+            ensure!(text.contains("Error:") && text.contains("mtu"), "no reason given: {text}");
+        }
+        a.ok("ip addr replace fd00:1::1/64 dev ib0 nodad")?;
+        a.ok(&format!("ping -c 1 -W 5 -s 65507 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Over a 1500-octet Ethernet the IB MTU is 1024 and ib0's is 1020: IPv4 passes.
+    fn a_small_wire_makes_a_small_mtu(bed) {
+        let bed = bed.mtu(1500).up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ib_add("")?;
+            host.ok(&format!("ip addr add {}/24 dev ib0 && ip link set ib0 up", host.ip4()))?;
+            ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "1020");
+        }
+        a.ok(&format!("ping -c 3 -i 0.3 -W 5 {}", b.ip4()))?;
+        a.ok(&format!("ping -c 1 -W 5 -s 10000 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What cannot work is refused with a reason, and leaves nothing behind.
+    fn nonsense_is_refused_in_words(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs")?;
+        for arguments in [
+            // No link; a link without an RDMA device; a P_Key that the port does not have; none at all.
+            "name ib7 type ipoib",
+            "link lo name ib7 type ipoib",
+            "link eth0 name ib7 type ipoib pkey 0x8123",
+            "link eth0 name ib7 type ipoib pkey 0x8000",
+        ] {
+            let text = host.run(&format!("ip link add {arguments}"))?.refused()?;
+            ensure!(text.contains("Error: ") || text.contains("RTNETLINK answers: "), "{arguments}: {text}");
+            host.run("ip link show ib7")?.refused()?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// ib0 is renamed, and goes on.
+    fn a_rename_is_nothing_special(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        a.ok("ip link set ib0 down && ip link set ib0 name fabric0 && ip link set fabric0 up")?;
+        a.wait_until("ip -o link show fabric0 | grep -q LOWER_UP", std::time::Duration::from_secs(10))?;
+        a.ok(&format!("ping -c 2 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// ethtool: driver, link, counters that count.
+    fn ethtool_tells_driver_and_counters(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        ensure!(a.ok("ethtool -i ib0")?.contains("driver: ipoib_rs"));
+        ensure!(a.ok("ethtool ib0")?.contains("Link detected: yes"));
+        let before = a.ok("ethtool -S ib0")?;
+        a.ok(&format!("ping -c 5 -i 0.1 -W 5 {}", b.ip4()))?;
+        ensure!(a.ok("ethtool -S ib0")? != before, "no counter moved: {before}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The carrier follows the Ethernet below.
+    fn the_carrier_follows_the_port(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        a.ok("ip link set eth0 down")?;
+        a.wait_until("ip -o link show ib0 | grep -q NO-CARRIER", std::time::Duration::from_secs(10))?;
+        a.ok("ip link set eth0 up")?;
+        a.wait_until("ip -o link show ib0 | grep -q LOWER_UP", std::time::Duration::from_secs(10))?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), std::time::Duration::from_secs(15))?;
+        bed.finish()
+    }
+}

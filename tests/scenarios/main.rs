@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Scenarios: the driver as its users meet it, on real kernels, in both lanes.
+//!
+//! `make test` runs them all; `make test T=ping` those with `ping` in their name.
+
+mod capture;
+mod faults;
+mod harness;
+mod hostile;
+mod interop;
+mod lifecycle;
+mod link;
+mod multicast;
+mod ping;
+mod reboot;
+mod removal;
+mod streams;
+mod wire;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! IP multicast between a sender and a receiver.
+
+use anyhow::{Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::machine::Task;
+use lab::scenario;
+use std::time::Duration;
+
+/// Joins the group in argument 1 on ib0, says so, prints how many datagrams came.
+const RECEIVER: &str = r#"
+import socket, struct, sys
+group, wanted = sys.argv[1], int(sys.argv[2])
+index = socket.if_nametoindex("ib0")
+if ":" in group:
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(("::", 4000))
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", index))
+else:
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("", 4000))
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton(group), b"\0" * 4, index))
+print("joined")
+s.settimeout(60)
+seen = set()
+try:
+    while len(seen) < wanted:
+        seen.add(s.recvfrom(9000)[0][:4])
+except TimeoutError:
+    pass
+print("received", len(seen))
+"#;
+
+/// Sends numbered datagrams to the group; the first few may precede the path.
+const SENDER: &str = r#"
+import socket, struct, sys, time
+group, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+index = socket.if_nametoindex("ib0")
+if ":" in group:
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 4)
+else:
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", b"\0" * 4, b"\0" * 4, index))
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
+for n in range(count):
+    s.sendto(struct.pack("!I", n) + b"x" * (size - 4), (group, 4000))
+    time.sleep(0.005)
+"#;
+
+const COUNT: &str = "100";
+
+fn receive(host: &Host, group: &str) -> Result<Task> {
+    let task = host.spawn_python(RECEIVER, &[group, COUNT])?;
+    task.wait_for("joined", host.scaled(Duration::from_secs(10)))?;
+    Ok(task)
+}
+
+fn exchange(bed: &Bed, group: &str, size: &str) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    let receiver = receive(b, group)?;
+    a.python(SENDER, &[group, COUNT, size])?.ok()?;
+    let output = receiver.wait(b.scaled(Duration::from_secs(15)))?;
+    ensure!(
+        output.stdout.contains("received 100"),
+        "{group}: {}",
+        output.describe()
+    );
+    Ok(())
+}
+
+scenario! {
+    /// Everything sent to a group arrives at its member, IPv4 and IPv6, small and large.
+    fn a_member_receives_all(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        for group in ["239.1.2.3", "224.0.1.99", "ff05::4711", "ff02::4711"] {
+            for size in ["32", "4000"] {
+                exchange(&bed, group, size)?;
+            }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The sender is a member, too: it hears itself through the stack once, not twice through the wire.
+    fn a_sending_member_is_not_echoed(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let own = receive(a, "239.9.9.9")?;
+        let other = receive(b, "239.9.9.9")?;
+        let before = packets_received(a)?;
+        a.python(SENDER, &["239.9.9.9", COUNT, "64"])?.ok()?;
+        for task in [own, other] {
+            let output = task.wait(a.scaled(Duration::from_secs(15)))?;
+            ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        }
+        let from_wire = packets_received(a)? - before;
+        ensure!(from_wire < 50, "{from_wire} of our own datagrams came back");
+        bed.finish()
+    }
+}
+
+fn packets_received(host: &Host) -> Result<i64> {
+    Ok(host
+        .ok("cat /sys/class/net/ib0/statistics/rx_packets")?
+        .trim()
+        .parse()?)
+}
+
+scenario! {
+    /// Membership survives ib0 going down and up.
+    fn groups_are_joined_again_after_down_and_up(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let receiver = receive(b, "239.3.3.3")?;
+        b.ok("ip link set ib0 down && ip link set ib0 up")?;
+        b.wait_until("ip -o link show ib0 | grep -q LOWER_UP", Duration::from_secs(10))?;
+        a.python(SENDER, &["239.3.3.3", COUNT, "64"])?.ok()?;
+        let output = receiver.wait(b.scaled(Duration::from_secs(15)))?;
+        ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        bed.finish()
+    }
+}

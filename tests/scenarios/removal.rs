@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whatever ib0 stands on is taken away under traffic: it ends cleanly, and can be made again.
+
+use anyhow::Result;
+use lab::bed::{Bed, Host};
+use lab::machine::Task;
+use lab::scenario;
+use std::time::Duration;
+
+/// Traffic both ways that does not end by itself.
+fn traffic(bed: &Bed) -> Result<Vec<Task>> {
+    let (a, b) = bed.pair()?;
+    let server = b.spawn("iperf3 -s --forceflush")?;
+    server.wait_for("Server listening", b.scaled(Duration::from_secs(10)))?;
+    let tasks = vec![
+        server,
+        a.spawn(&format!("iperf3 -t 1000 -c {}", b.ip4()))?,
+        a.spawn(&format!("ping -f -q {}", b.ip6()))?,
+        b.spawn(&format!("ping -f -q {}", a.ip4()))?,
+    ];
+    std::thread::sleep(a.scaled(Duration::from_millis(500)));
+    Ok(tasks)
+}
+
+fn stop(tasks: Vec<Task>) -> Result<()> {
+    for task in tasks {
+        task.stop()?;
+    }
+    Ok(())
+}
+
+/// No ib0 any more, within a moment.
+fn gone(host: &Host) -> Result<()> {
+    host.wait_until("! ip link show ib0 2>/dev/null", Duration::from_secs(15))
+}
+
+/// The first host's ib0 is made again and talks.
+fn again(bed: &Bed) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    a.ib_add("")?;
+    a.ib_up()?;
+    a.wait_until(
+        &format!("ping -c 1 -W 1 {}", b.ip4()),
+        Duration::from_secs(30),
+    )
+}
+
+scenario! {
+    /// `ip link del ib0`.
+    fn of_the_link(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, _) = bed.pair()?;
+        let tasks = traffic(&bed)?;
+        a.ok("ip link del ib0")?;
+        gone(a)?;
+        stop(tasks)?;
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `rdma link del`: the RDMA device.
+    fn of_the_rdma_device(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, _) = bed.pair()?;
+        let tasks = traffic(&bed)?;
+        a.ok(&format!("rdma link del {}", a.rxe()))?;
+        gone(a)?;
+        stop(tasks)?;
+        a.rxe_up()?;
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `modprobe -r ipoib_rs`: the module.
+    fn of_the_module(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let tasks = traffic(&bed)?;
+        a.ok("modprobe -r ipoib_rs")?;
+        gone(a)?;
+        stop(tasks)?;
+        // In one kernel the neighbour has lost its ib0, too.
+        if b.run("ip link show ib0")?.code != Some(0) {
+            b.ib_add("")?;
+            b.ib_up()?;
+        }
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The Ethernet netdev: unplugged in the qemu lane, deleted with its peer in the uml lane.
+    fn of_the_ethernet(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, _) = bed.pair()?;
+        let tasks = traffic(&bed)?;
+        a.ok(
+            "if [ -e /sys/class/net/eth0/device ]; then
+                 device=$(basename $(readlink -f /sys/class/net/eth0/device))
+                 echo $device >/sys/bus/virtio/drivers/virtio_net/unbind
+             else
+                 ip link del eth0
+             fi",
+        )?;
+        gone(a)?;
+        stop(tasks)?;
+        a.ok("modprobe -r ipoib_rs rdma_rxe")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The network namespace that everything lives in.
+    uml: fn of_the_namespace(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, _) = bed.pair()?;
+        let outside = a.outside();
+        let tasks = traffic(&bed)?;
+        // Sockets keep a namespace alive: those who hold them go first, by surprise.
+        outside.ok("kill -9 $(ip netns pids h0); ip netns del h0")?;
+        outside.wait_until("! rdma link | grep -q rxe0", Duration::from_secs(20))?;
+        stop(tasks)?;
+        outside.ok("modprobe -r ipoib_rs && modprobe -r rdma_rxe")?;
+        bed.finish()
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! iperf3: TCP and UDP streams.
+
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Netem};
+use lab::scenario;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Runs iperf3 from the first host to the second; its JSON report.
+fn iperf3(bed: &Bed, target: &str, options: &str) -> Result<Value> {
+    let (a, b) = bed.pair()?;
+    let server = b.spawn("iperf3 -s -1 --forceflush")?;
+    server.wait_for("Server listening", b.scaled(Duration::from_secs(10)))?;
+    let client = a.run_for(
+        &format!("iperf3 -J -t 2 {options} -c {target}"),
+        Duration::from_secs(20),
+    )?;
+    let report: Value = serde_json::from_str(&client.stdout).with_context(|| client.describe())?;
+    server.wait(b.scaled(Duration::from_secs(10)))?;
+    Ok(report["end"].clone())
+}
+
+fn number(end: &Value, path: &str) -> Result<f64> {
+    end.pointer(path)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("no {path} in {end}"))
+}
+
+scenario! {
+    /// TCP over IPv4 and IPv6, one stream and four, forwards and backwards.
+    fn tcp(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (_, b) = bed.pair()?;
+        for (target, options) in [
+            (b.ip4(), ""),
+            (b.ip6(), ""),
+            (b.ip4(), "-P 4"),
+            (b.ip4(), "-R"),
+            (b.ip4(), "--bidir"),
+        ] {
+            let end = iperf3(&bed, &target, options)?;
+            ensure!(number(&end, "/sum_received/bytes")? > 1e6, "{options}: {end}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// UDP at a rate that any lane carries: next to nothing is lost, nothing is out of order.
+    fn udp(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (_, b) = bed.pair()?;
+        for (size, rate) in [(64, "500K"), (1400, "4M"), (4000, "4M")] {
+            let end = iperf3(&bed, &b.ip4(), &format!("-u -b {rate} -l {size}"))?;
+            ensure!(number(&end, "/sum/packets")? > 100.0, "{end}");
+            ensure!(number(&end, "/sum/lost_percent")? < 2.0, "{size} octets: {end}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// TCP gets through a wire that delays, loses, duplicates and corrupts.
+    fn tcp_on_a_bad_wire(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.netem(Netem {
+                delay_ms: 2,
+                jitter_ms: 1,
+                loss: 0.5,
+                duplicate: 1.0,
+                corrupt: 0.5,
+                ..Netem::default()
+            })?;
+        }
+        let end = iperf3(&bed, &b.ip4(), "")?;
+        ensure!(number(&end, "/sum_received/bytes")? > 1e5, "{end}");
+        bed.finish()
+    }
+}

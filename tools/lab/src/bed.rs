@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A test bed: hosts on one Ethernet, whatever machines they are.
+
+use crate::layout::Layout;
+use crate::machine::{Kernel, Lane, Machine, Output, Port, Spec, Task};
+use crate::slots::{self, Slots};
+use crate::stage::Stage;
+use anyhow::{Context, Result, ensure};
+use lab_wire::Command;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ethernet MTU of the hosts' links: room for an IB MTU of 4096 and rxe's headers.
+pub const LINK_MTU: u32 = 4400;
+
+/// Describes a bed and brings it up.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    name: String,
+    lane: Lane,
+    kernel: Kernel,
+    hosts: u8,
+    one_machine: bool,
+    icount: bool,
+    memory: u32,
+    cpus: Option<u32>,
+    mtu: u32,
+    append: Vec<String>,
+    terminal: Option<Arc<UnixStream>>,
+    lifetime: Duration,
+}
+
+impl Builder {
+    /// Two hosts on `lane` that run `kernel`; `name` is for messages and log files.
+    #[must_use]
+    pub fn new(name: &str, lane: Lane, kernel: Kernel) -> Builder {
+        Builder {
+            name: name.to_owned(),
+            lane,
+            kernel,
+            hosts: 2,
+            one_machine: lane == Lane::Uml,
+            icount: false,
+            memory: 1024,
+            cpus: None,
+            mtu: LINK_MTU,
+            append: Vec::new(),
+            terminal: None,
+            lifetime: Duration::from_secs(240),
+        }
+    }
+
+    /// So many hosts.
+    #[must_use]
+    pub fn hosts(mut self, hosts: u8) -> Builder {
+        self.hosts = hosts;
+        self
+    }
+
+    /// All hosts in one kernel, as network namespaces. On the uml lane that is always so.
+    #[must_use]
+    pub fn one_machine(mut self) -> Builder {
+        self.one_machine = true;
+        self
+    }
+
+    /// Guest time counts instructions: one machine, one CPU, QEMU.
+    #[must_use]
+    pub fn icount(mut self) -> Builder {
+        self.icount = true;
+        self.one_machine = true;
+        self.cpus = Some(1);
+        self
+    }
+
+    /// Memory per machine in MiB (default 1024).
+    #[must_use]
+    pub fn memory(mut self, mib: u32) -> Builder {
+        self.memory = mib;
+        self
+    }
+
+    /// CPUs per machine (default: uml 2; qemu 1, or 2 with all hosts in one machine).
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Builder {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// Ethernet MTU of the links (default [`LINK_MTU`]).
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Builder {
+        self.mtu = mtu;
+        self
+    }
+
+    /// A word for the kernel command line.
+    #[must_use]
+    pub fn append(mut self, word: &str) -> Builder {
+        self.append.push(word.to_owned());
+        self
+    }
+
+    /// A socket that becomes the guest's tty2; uml lane only.
+    #[must_use]
+    pub fn terminal(mut self, end: UnixStream) -> Builder {
+        self.terminal = Some(Arc::new(end));
+        self
+    }
+
+    /// The whole bed's time limit on the base kernel of the uml lane (default four minutes); other
+    /// lanes and kernels get theirs in proportion.
+    #[must_use]
+    pub fn lifetime(mut self, lifetime: Duration) -> Builder {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// The lane it will run on.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The kernel it will boot.
+    #[must_use]
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// How much slower than the base kernel on the uml lane things may be.
+    fn slowness(&self) -> u32 {
+        match (self.lane, self.kernel) {
+            (Lane::Uml, Kernel::Base) => 1,
+            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base) => 3,
+            (Lane::Qemu, Kernel::Debug) => 8,
+        }
+    }
+
+    /// Boots the machines and joins the hosts.
+    pub fn up(self) -> Result<Bed> {
+        ensure!(self.hosts >= 1, "a bed has one host at least");
+        ensure!(!self.icount || self.lane == Lane::Qemu, "icount is QEMU's");
+        let layout = Layout::from_env()?;
+        let stage = Stage::of(&layout, self.lane, self.kernel);
+        let dir = tempfile::Builder::new()
+            .prefix("lab")
+            .tempdir_in("/tmp")
+            .context("/tmp")?;
+        let machine_count = if self.one_machine { 1 } else { self.hosts };
+        let slots = slots::take(&layout.cache, usize::from(machine_count))?;
+
+        let mut machines = Vec::new();
+        for n in 0..machine_count {
+            let name = format!("h{n}");
+            let port = (!self.one_machine).then(|| match n {
+                0 => Port::Listen(
+                    (1..machine_count)
+                        .map(|m| dir.path().join(format!("w{m}")))
+                        .collect(),
+                ),
+                _ => Port::Connect(dir.path().join(format!("w{n}"))),
+            });
+            let log_name = if machine_count == 1 {
+                "console.log".into()
+            } else {
+                format!("{name}.log")
+            };
+            machines.push(Machine::start(Spec {
+                lane: self.lane,
+                image: stage.image(),
+                modules: stage.modules(),
+                agent: layout.agent(),
+                root: "/".into(),
+                memory: self.memory,
+                cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),
+                port,
+                number: n + 1,
+                icount: self.icount,
+                append: self.append.clone(),
+                terminal: self.terminal.clone(),
+                dir: dir.path().to_owned(),
+                log: layout
+                    .build()
+                    .join("logs")
+                    .join(format!("{}-{}-{}", self.name, self.lane, self.kernel))
+                    .join(log_name),
+                boot_limit: Duration::from_secs(20) * self.slowness(),
+                lifetime: self.lifetime * self.slowness(),
+                name,
+            })?);
+        }
+        for machine in &machines {
+            machine.wait()?;
+        }
+
+        let hosts = (0..self.hosts)
+            .map(|n| Host {
+                machine: Arc::clone(&machines[if self.one_machine { 0 } else { usize::from(n) }]),
+                netns: self.one_machine.then(|| format!("h{n}")),
+                number: n + 1,
+                slowness: self.slowness(),
+            })
+            .collect();
+        let bed = Bed {
+            hosts,
+            machines,
+            builder: self,
+            _slots: slots,
+            _dir: dir,
+        };
+        bed.join()?;
+        Ok(bed)
+    }
+}
+
+/// Hosts that run. Dropping it kills them; [`Bed::finish`] ends them and judges their logs.
+pub struct Bed {
+    /// The hosts, all on one Ethernet.
+    pub hosts: Vec<Host>,
+    machines: Vec<Arc<Machine>>,
+    builder: Builder,
+    _slots: Slots,
+    // After the machines: they hold sockets in it.
+    _dir: tempfile::TempDir,
+}
+
+impl Bed {
+    /// Gives every host its `eth0`.
+    fn join(&self) -> Result<()> {
+        let mtu = self.builder.mtu;
+        if self.builder.one_machine {
+            let root = self.hosts[0].outside();
+            let mut script = String::new();
+            for host in &self.hosts {
+                script += &format!("ip netns add h{}\n", host.number - 1);
+                script += &format!("ip -n h{} link set lo up\n", host.number - 1);
+            }
+            if self.hosts.len() == 2 {
+                script += &format!(
+                    "ip link add eth0 netns h0 address 52:54:00:1b:00:01 mtu {mtu} type veth \
+                     peer name eth0 netns h1 address 52:54:00:1b:00:02 mtu {mtu}\n"
+                );
+            } else {
+                script += &format!("ip link add br0 mtu {mtu} type bridge\nip link set br0 up\n");
+                for host in &self.hosts {
+                    let n = host.number - 1;
+                    script += &format!(
+                        "ip link add port{n} mtu {mtu} type veth \
+                         peer name eth0 netns h{n} address 52:54:00:1b:00:{:02x} mtu {mtu}\n\
+                         ip link set port{n} master br0 up\n",
+                        host.number
+                    );
+                }
+            }
+            root.run(&format!("set -e\n{script}"))?
+                .ok()
+                .context("join the hosts")?;
+        }
+        for host in &self.hosts {
+            host.ethernet_up(mtu)?;
+        }
+        Ok(())
+    }
+
+    /// Resets a host that is a machine of its own, as by its button, and gives it its Ethernet again.
+    pub fn reset(&self, host: &Host) -> Result<()> {
+        host.machine.reset()?;
+        host.ethernet_up(self.builder.mtu)
+    }
+
+    /// The machines that the hosts live on.
+    #[must_use]
+    pub fn machines(&self) -> &[Arc<Machine>] {
+        &self.machines
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn builder(&self) -> &Builder {
+        &self.builder
+    }
+
+    /// The two hosts of a bed of two.
+    pub fn pair(&self) -> Result<(&Host, &Host)> {
+        match self.hosts.as_slice() {
+            [a, b] => Ok((a, b)),
+            hosts => anyhow::bail!("a bed of {} hosts is no pair", hosts.len()),
+        }
+    }
+
+    /// Kernel reports that match `pattern` do not fail the scenario.
+    pub fn expect(&self, pattern: &str) -> Result<()> {
+        self.machines
+            .iter()
+            .try_for_each(|m| m.console().expect(pattern))
+    }
+
+    /// Switches everything off; fails if any kernel had something to report.
+    pub fn finish(self) -> Result<()> {
+        for machine in &self.machines {
+            if self.builder.kernel == Kernel::Debug {
+                kmemleak(machine)?;
+            }
+            machine.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// Fails if the kernel knows of leaked memory.
+///
+/// kmemleak takes an object for leaked when two scans find no pointer to it, so fresh ones need the
+/// second scan to be believed.
+fn kmemleak(machine: &Machine) -> Result<()> {
+    const FILE: &str = "/sys/kernel/debug/kmemleak";
+    for _ in 0..2 {
+        machine.write(FILE, "scan")?;
+    }
+    let leaks = leaks(&machine.read(FILE)?, hz(machine.spec().lane));
+    ensure!(leaks.is_empty(), "kmemleak:\n{leaks}");
+    Ok(())
+}
+
+/// Ticks per second of a lane's kernels (tools/lab/kernel/, UML's is fixed).
+fn hz(lane: Lane) -> u64 {
+    match lane {
+        Lane::Uml => 100,
+        Lane::Qemu => 250,
+    }
+}
+
+/// kmemleak's report without what the kernel lost in its first half second, before init: no
+/// driver's doing. jiffies begin 300 seconds before they leave 32 bits.
+fn leaks(report: &str, hz: u64) -> String {
+    let init = (1 << 32) - 300 * hz + hz / 2;
+    let boot = |object: &str| {
+        object
+            .split_once("jiffies ")
+            .and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.parse::<u64>().ok())
+            .is_some_and(|jiffies| jiffies < init)
+    };
+    report
+        .split_inclusive('\n')
+        .fold(Vec::<String>::new(), |mut objects, line| {
+            match objects.last_mut() {
+                Some(object) if !line.starts_with("unreferenced object") => object.push_str(line),
+                _ => objects.push(line.to_owned()),
+            }
+            objects
+        })
+        .into_iter()
+        .filter(|object| !boot(object))
+        .collect()
+}
+
+/// A host: a machine of its own, or a network namespace in one.
+#[derive(Clone)]
+pub struct Host {
+    machine: Arc<Machine>,
+    netns: Option<String>,
+    /// From 1: the last part of its addresses.
+    number: u8,
+    slowness: u32,
+}
+
+/// What the wire does to the frames that a host sends. Percentages are 0…100.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Netem {
+    /// Milliseconds of delay.
+    pub delay_ms: u32,
+    /// Milliseconds that the delay varies by.
+    pub jitter_ms: u32,
+    /// Frames lost, in percent.
+    pub loss: f32,
+    /// Frames that overtake the delayed ones, in percent; needs a delay.
+    pub reorder: f32,
+    /// Frames with one flipped bit, in percent.
+    pub corrupt: f32,
+    /// Frames sent twice, in percent.
+    pub duplicate: f32,
+}
+
+impl Netem {
+    fn arguments(self) -> String {
+        let mut args = String::new();
+        if self.delay_ms > 0 || self.jitter_ms > 0 {
+            args += &format!(" delay {}ms {}ms", self.delay_ms, self.jitter_ms);
+        }
+        for (name, percent) in [
+            ("loss", self.loss),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+            ("duplicate", self.duplicate),
+        ] {
+            if percent > 0.0 {
+                args += &format!(" {name} {percent}%");
+            }
+        }
+        args
+    }
+}
+
+impl Host {
+    /// Its number, from 1: the last part of its addresses.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// The machine that it lives on, maybe with others.
+    #[must_use]
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    /// Its network namespace; none if it is a machine of its own.
+    #[must_use]
+    pub fn netns(&self) -> Option<&str> {
+        self.netns.as_deref()
+    }
+
+    /// Its IPv4 address on the Ethernet.
+    #[must_use]
+    pub fn eth4(&self) -> String {
+        format!("192.0.2.{}", self.number)
+    }
+
+    /// Its IPv4 address on `ib0`.
+    #[must_use]
+    pub fn ip4(&self) -> String {
+        format!("10.1.0.{}", self.number)
+    }
+
+    /// Its IPv6 address on `ib0`.
+    #[must_use]
+    pub fn ip6(&self) -> String {
+        format!("fd00:1::{}", self.number)
+    }
+
+    /// `limit` as it is on this lane with this kernel.
+    #[must_use]
+    pub fn scaled(&self, limit: Duration) -> Duration {
+        limit * self.slowness
+    }
+
+    /// The machine itself: the same host outside of its network namespace.
+    #[must_use]
+    pub fn outside(&self) -> Host {
+        Host {
+            netns: None,
+            ..self.clone()
+        }
+    }
+
+    fn command(&self, script: &str) -> Command {
+        Command {
+            argv: vec!["sh".into(), "-c".into(), script.into()],
+            netns: self.netns.clone(),
+            ..Command::default()
+        }
+    }
+
+    /// Runs a shell command; 30 seconds at most on the base kernel of the uml lane.
+    pub fn run(&self, script: &str) -> Result<Output> {
+        self.run_for(script, Duration::from_secs(30))
+    }
+
+    /// Runs a shell command with a time limit of its own, scaled to the lane and kernel.
+    pub fn run_for(&self, script: &str, limit: Duration) -> Result<Output> {
+        self.machine.run(self.command(script), self.scaled(limit))
+    }
+
+    /// Runs a shell command that must succeed; its standard output.
+    pub fn ok(&self, script: &str) -> Result<String> {
+        self.run(script)?.ok()
+    }
+
+    /// Starts a command in the background.
+    pub fn spawn(&self, script: &str) -> Result<Task> {
+        self.machine.spawn(self.command(&format!("exec {script}")))
+    }
+
+    /// Runs a Python program.
+    pub fn python(&self, program: &str, arguments: &[&str]) -> Result<Output> {
+        let mut command = self.python_command(program);
+        command
+            .argv
+            .extend(arguments.iter().map(|a| (*a).to_owned()));
+        self.machine
+            .run(command, self.scaled(Duration::from_secs(30)))
+    }
+
+    /// Starts a Python program in the background.
+    pub fn spawn_python(&self, program: &str, arguments: &[&str]) -> Result<Task> {
+        let mut command = self.python_command(program);
+        command
+            .argv
+            .extend(arguments.iter().map(|a| (*a).to_owned()));
+        self.machine.spawn(command)
+    }
+
+    fn python_command(&self, program: &str) -> Command {
+        Command {
+            argv: vec!["python3".into(), "-u".into(), "-".into()],
+            netns: self.netns.clone(),
+            stdin: program.into(),
+            ..Command::default()
+        }
+    }
+
+    /// Sets what the wire does to the frames that this host sends.
+    pub fn netem(&self, netem: Netem) -> Result<()> {
+        let arguments = netem.arguments();
+        if arguments.is_empty() {
+            // There may be none to delete.
+            self.run("tc qdisc del dev eth0 root")?;
+            return Ok(());
+        }
+        self.ok(&format!(
+            "tc qdisc replace dev eth0 root netem limit 10000{arguments}"
+        ))?;
+        Ok(())
+    }
+
+    /// Brings `eth0` up with its addresses.
+    fn ethernet_up(&self, mtu: u32) -> Result<()> {
+        // Without duplicate address detection, which would take seconds of every boot.
+        self.ok(&format!(
+            "set -e
+             echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+             ip link set eth0 mtu {mtu} up
+             ip addr add {}/24 dev eth0",
+            self.eth4()
+        ))
+        .with_context(|| format!("eth0 of host {}", self.number))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Netem, leaks};
+
+    #[test]
+    fn leaks_of_early_boot_do_not_count() {
+        let boot = "unreferenced object 0x62432ec0 (size 32):\n  comm \"swapper\", pid 0, jiffies 4294937296\n  backtrace (crc 2e914491):\n";
+        let ours = "unreferenced object 0x62432ed0 (size 8):\n  comm \"ip\", pid 77, jiffies 4294937999\n  hex dump (first 8 bytes):\n";
+        assert_eq!(leaks(&format!("{boot}{ours}{boot}"), 100), ours);
+        assert_eq!(leaks(boot, 100), "");
+        assert_eq!(leaks("", 100), "");
+    }
+
+    #[test]
+    fn netem_arguments() {
+        assert_eq!(Netem::default().arguments(), "");
+        let netem = Netem {
+            delay_ms: 2,
+            reorder: 25.0,
+            corrupt: 0.5,
+            ..Netem::default()
+        };
+        assert_eq!(netem.arguments(), " delay 2ms 0ms reorder 25% corrupt 0.5%");
+    }
+}

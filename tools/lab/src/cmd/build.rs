@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `make kernel`, `make module`, and what other verbs need built.
+
+use crate::kernel;
+use crate::layout::Layout;
+use crate::machine::{Kernel, Lane};
+use crate::module;
+use crate::stage::Stage;
+use crate::step::say;
+use anyhow::Result;
+use std::path::Path;
+
+/// All combinations of lanes and kernels, less what the user did not ask for.
+pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, Kernel)> {
+    let mut all = Vec::new();
+    for k in [Kernel::Base, Kernel::Debug] {
+        for l in [Lane::Uml, Lane::Qemu] {
+            if lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
+                all.push((l, k));
+            }
+        }
+    }
+    all
+}
+
+/// Builds a kernel and this checkout's module for it, ready for guests.
+pub(crate) fn ready(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Stage> {
+    module::ensure(layout, &kernel::ensure(layout, lane, kernel)?)
+}
+
+/// `make kernel`.
+pub fn kernel(layout: &Layout, lane: Option<Lane>, kernel: Option<Kernel>) -> Result<()> {
+    for (lane, kernel) in choices(lane, kernel) {
+        let built = kernel::ensure(layout, lane, kernel)?;
+        say(&format!("{lane} {kernel}: {}", built.image().display()));
+    }
+    Ok(())
+}
+
+/// `make module`.
+pub fn module(layout: &Layout, kdir: Option<&Path>) -> Result<()> {
+    if let Some(kdir) = kdir {
+        say(&format!("{}", module::build_for(layout, kdir)?.display()));
+        return Ok(());
+    }
+    for (lane, kernel) in choices(None, Some(Kernel::Base)) {
+        let stage = ready(layout, lane, kernel)?;
+        say(&format!(
+            "{lane}: ipoib_rs.ko is below {}",
+            stage.modules().display()
+        ));
+    }
+    Ok(())
+}

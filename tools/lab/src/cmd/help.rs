@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `make help`.
+
+/// Prints what there is to make.
+pub fn print() {
+    println!(
+        "\
+ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
+
+  make demo      two virtual machines, ib0 on both: they talk, and a table shows it
+  make test      every test, both lanes, base and debug kernels; \"N passed, N failed\"
+  make bench     measure against the kernel's own C driver
+  make shell     an interactive host with ib0 up and a neighbour to talk to
+  make module    the module for the lab's kernels    (KDIR=dir: for your own kernel)
+  make kernel    the lab's kernels
+  make lint      formatting, lints, licences
+  make overlay   link the driver into a kernel tree  (KDIR=dir)
+  make clean     remove what was built from this checkout
+
+  T=name         with make test: only scenarios whose name contains it
+  LANE=uml|qemu  with make test and kernel: one lane only
+  KERNEL=base|debug   with make test and kernel: one kernel only
+
+  IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
+  IPOIB_RS_MIRROR  Debian mirror for the root"
+    );
+}

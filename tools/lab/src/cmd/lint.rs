@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `make lint`: formatting, lints and licences. Each check counts as one test.
+
+use crate::kernel;
+use crate::layout::Layout;
+use crate::machine::{Kernel, Lane};
+use crate::module;
+use crate::source;
+use crate::tally::Tally;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Check = (&'static str, fn(&Layout) -> Result<()>);
+
+const CHECKS: &[Check] = &[
+    ("rustfmt (host)", host_format),
+    ("clippy (host)", host_clippy),
+    ("rustfmt (kernel)", kernel_format),
+    ("clippy (kernel)", kernel_clippy),
+    ("checkpatch", checkpatch),
+    ("SPDX", licences),
+    ("shellcheck", shellcheck),
+];
+
+/// `make lint`: prints the count; true if all is clean.
+pub fn report(layout: &Layout) -> Result<bool> {
+    let tally = run(layout);
+    println!("{}", tally.summary());
+    Ok(tally.failed.is_empty())
+}
+
+/// Runs all checks.
+pub(crate) fn run(layout: &Layout) -> Tally {
+    let mut tally = Tally::default();
+    for (name, check) in CHECKS {
+        let result = check(layout);
+        match &result {
+            Ok(()) => println!("lint {name} ... ok"),
+            Err(e) => println!("lint {name} ... FAILED\n{e:#}"),
+        }
+        tally.count(name, result.is_ok());
+    }
+    tally
+}
+
+/// Runs a tool that is silent when all is well; its words are the error.
+fn tool(command: &mut Command, layout: &Layout) -> Result<()> {
+    let output = command
+        .current_dir(&layout.checkout)
+        .output()
+        .with_context(|| format!("{:?}", command.get_program()))?;
+    if !output.status.success() {
+        bail!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Files that git tracks or would track.
+fn files(layout: &Layout) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        // The checkout may belong to the user who called sudo.
+        .args([
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(&layout.checkout)
+        .output()
+        .context("git")?;
+    if !output.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+    let mut files: Vec<PathBuf> = text
+        .split('\0')
+        .filter(|s| !s.is_empty())
+        .map(PathBuf::from)
+        // A deleted file is tracked until the deletion is committed.
+        .filter(|f| layout.checkout.join(f).is_file())
+        .collect();
+    files.dedup();
+    Ok(files)
+}
+
+fn with_extension(files: &[PathBuf], wanted: &[&str]) -> Vec<PathBuf> {
+    files
+        .iter()
+        .filter(|f| {
+            f.extension()
+                .and_then(|e| e.to_str())
+                .is_some_and(|e| wanted.contains(&e))
+        })
+        .cloned()
+        .collect()
+}
+
+fn host_format(layout: &Layout) -> Result<()> {
+    tool(
+        Command::new("cargo").args(["fmt", "--all", "--check"]),
+        layout,
+    )
+}
+
+fn host_clippy(layout: &Layout) -> Result<()> {
+    let arguments = [
+        "clippy",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    tool(Command::new("cargo").args(arguments), layout)
+}
+
+fn kernel_format(layout: &Layout) -> Result<()> {
+    let sources: Vec<PathBuf> = with_extension(&files(layout)?, &["rs"])
+        .into_iter()
+        .filter(|f| {
+            ["rust", "drivers", "samples"]
+                .iter()
+                .any(|d| f.starts_with(d))
+        })
+        .collect();
+    if sources.is_empty() {
+        return Ok(());
+    }
+    tool(
+        Command::new("rustfmt")
+            .args(["--check", "--edition", "2021"])
+            .args(sources),
+        layout,
+    )
+}
+
+fn kernel_clippy(layout: &Layout) -> Result<()> {
+    let built = kernel::ensure(layout, Lane::Uml, Kernel::Base)?;
+    module::build(
+        layout,
+        &built,
+        &layout.checkout,
+        "clippy",
+        &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+    )?;
+    Ok(())
+}
+
+/// The kernel's own style check on what is C, and on patches with their messages.
+fn checkpatch(layout: &Layout) -> Result<()> {
+    let script = source::ensure(layout)?.dir.join("scripts/checkpatch.pl");
+    let files = files(layout)?;
+    let mut complaints = String::new();
+    for (set, mode) in [
+        (with_extension(&files, &["c", "h"]), &["--file"][..]),
+        (with_extension(&files, &["patch"]), &[][..]),
+    ] {
+        for file in set {
+            let result = tool(
+                Command::new("perl")
+                    .arg(&script)
+                    .args([
+                        "--strict",
+                        "--no-tree",
+                        "--no-summary",
+                        "--quiet",
+                        "--show-types",
+                    ])
+                    .args(mode)
+                    .arg(&file),
+                layout,
+            );
+            if let Err(e) = result {
+                complaints += &format!("{}:\n{e}\n", file.display());
+            }
+        }
+    }
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        bail!("{complaints}")
+    }
+}
+
+/// Every file that can hold one has the licence tag in its first lines.
+fn licences(layout: &Layout) -> Result<()> {
+    let missing: Vec<String> = files(layout)?
+        .into_iter()
+        .filter(|f| !cannot_hold_tag(f))
+        .filter(|f| !has_tag(&layout.checkout.join(f)))
+        .map(|f| f.display().to_string())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "no SPDX-License-Identifier: GPL-2.0 in the first three lines of\n  {}",
+        missing.join("\n  ")
+    )
+}
+
+/// Generated files, formats without comments, data, licence texts.
+fn cannot_hold_tag(file: &Path) -> bool {
+    let name = file
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default();
+    let extension = file
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    matches!(name, "Cargo.lock" | "COPYING" | "LICENSE")
+        || matches!(
+            extension,
+            "json" | "bin" | "pcap" | "png" | "svg" | "patch" | "proptest-regressions"
+        )
+        || file.starts_with("LICENSES")
+        || file.components().any(|c| c.as_os_str() == "corpus")
+}
+
+fn has_tag(file: &Path) -> bool {
+    let mut head = [0; 400];
+    let read = fs::File::open(file)
+        .and_then(|mut f| f.read(&mut head))
+        .unwrap_or(0);
+    String::from_utf8_lossy(&head[..read])
+        .lines()
+        .take(3)
+        .any(|l| l.contains("SPDX-License-Identifier: GPL-2.0"))
+}
+
+fn shellcheck(layout: &Layout) -> Result<()> {
+    let scripts: Vec<PathBuf> = files(layout)?
+        .into_iter()
+        .filter(|f| is_shell(&layout.checkout.join(f)))
+        .collect();
+    tool(Command::new("shellcheck").args(scripts), layout)
+}
+
+fn is_shell(file: &Path) -> bool {
+    let mut head = [0; 64];
+    let read = fs::File::open(file)
+        .and_then(|mut f| f.read(&mut head))
+        .unwrap_or(0);
+    let first = String::from_utf8_lossy(&head[..read]);
+    let first = first.lines().next().unwrap_or_default();
+    file.extension().is_some_and(|e| e == "sh")
+        || (first.starts_with("#!")
+            && ["/sh", "/bash", "env bash", "env sh"]
+                .iter()
+                .any(|s| first.ends_with(s)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_and_scripts_are_recognised() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).expect("writes");
+            path
+        };
+        assert!(has_tag(&write(
+            "a",
+            "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"
+        )));
+        assert!(has_tag(&write(
+            "b",
+            "<!-- SPDX-License-Identifier: GPL-2.0 -->\n# x\n"
+        )));
+        assert!(!has_tag(&write(
+            "c",
+            "one\ntwo\nthree\n// SPDX-License-Identifier: GPL-2.0\n"
+        )));
+        assert!(is_shell(&write("d", "#!/usr/bin/env bash\n")));
+        assert!(!is_shell(&write("e", "#!/usr/bin/python3\n")));
+        assert!(
+            cannot_hold_tag(Path::new("Cargo.lock")) && !cannot_hold_tag(Path::new("Makefile"))
+        );
+    }
+}

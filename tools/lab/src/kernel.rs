@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kernels: one per lane and kind, each configured from fragments and built in its own directory.
+
+use crate::layout::{Layout, digest, read};
+use crate::machine::{Kernel, Lane};
+use crate::source::{self, Source};
+use crate::step::{Interrupted, Job, directory};
+use anyhow::{Context, Result, bail};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HINT: &str =
+    "A change in tools/lab/kernel/ or patches/ that does not build? Else: make clean, then again.";
+
+/// A built kernel.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// Where it runs.
+    pub lane: Lane,
+    /// Which one it is.
+    pub kernel: Kernel,
+    /// Its build directory, `O=`.
+    pub dir: PathBuf,
+    /// What it was built from.
+    pub source: Source,
+    /// Names its content.
+    pub id: String,
+}
+
+/// Kbuild's name of a lane's architecture.
+#[must_use]
+pub fn arch(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Uml => "um",
+        Lane::Qemu => "x86",
+    }
+}
+
+/// The configuration fragments of a kernel, in the order in which they are merged.
+fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
+    let mut names = vec!["common", arch(lane)];
+    if kernel == Kernel::Debug {
+        names.push("debug");
+        if lane == Lane::Qemu {
+            names.push("debug-x86");
+        }
+    }
+    names
+}
+
+/// make for a kernel's build directory or a module against it.
+pub(crate) fn make(lane: Lane) -> Command {
+    let jobs = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let mut command = Command::new("make");
+    command.args([
+        format!("-j{jobs}"),
+        "LLVM=1".into(),
+        format!("ARCH={}", arch(lane)),
+    ]);
+    command
+}
+
+/// Builds a kernel unless it is there.
+pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
+    let source = source::ensure(layout)?;
+    let files: Vec<PathBuf> = fragments(lane, kernel)
+        .into_iter()
+        .map(|n| layout.tools().join("kernel").join(format!("{n}.config")))
+        .collect();
+    let mut parts = vec![source.id.clone().into_bytes(), root_name().into_bytes()];
+    for file in &files {
+        parts.push(read(file)?);
+    }
+    let id = digest(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let name = format!("{}-{kernel}", arch(lane));
+    let dir = layout.cache.join("kernels").join(format!("{name}-{id}"));
+    // Kbuild writes what a target depends on after the target: an interrupted build goes on safely.
+    directory(&dir, Interrupted::Resume, |dir| {
+        configure(layout, &name, lane, &source.dir, dir, &files)?;
+        let what = format!("compile the {name} kernel, Linux {}", source.version);
+        let targets: &[&str] = match lane {
+            Lane::Uml => &["linux", "modules"],
+            Lane::Qemu => &["bzImage", "modules"],
+        };
+        Job::new(layout, &format!("kernel-{name}"), &what, HINT)?.run(
+            make(lane)
+                .arg("-C")
+                .arg(&source.dir)
+                .arg(format!("O={}", dir.display()))
+                .args(["KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=ipoib_rs"])
+                .args(targets),
+        )
+    })?;
+    Ok(Built {
+        lane,
+        kernel,
+        dir,
+        source,
+        id,
+    })
+}
+
+/// The root that all compilers come from; its name holds the hash of its package list.
+fn root_name() -> String {
+    std::env::var_os("LAB_ROOT")
+        .as_deref()
+        .and_then(|p| {
+            Path::new(p)
+                .file_name()
+                .map(|n| n.to_string_lossy().into_owned())
+        })
+        .unwrap_or_default()
+}
+
+fn configure(
+    layout: &Layout,
+    name: &str,
+    lane: Lane,
+    source: &Path,
+    dir: &Path,
+    fragments: &[PathBuf],
+) -> Result<()> {
+    let config = dir.join(".config");
+    let job = Job::new(
+        layout,
+        &format!("config-{name}"),
+        &format!("configure the {name} kernel"),
+        HINT,
+    )?;
+    let o = format!("O={}", dir.display());
+    job.run(make(lane).arg("-C").arg(source).arg(&o).arg("allnoconfig"))?;
+    job.run(
+        Command::new(source.join("scripts/kconfig/merge_config.sh"))
+            .args(["-m", "-O"])
+            .arg(dir)
+            .arg(&config)
+            .args(fragments)
+            .env("KCONFIG_CONFIG", &config)
+            .current_dir(source),
+    )?;
+    job.run(make(lane).arg("-C").arg(source).arg(&o).arg("olddefconfig"))?;
+    let got = fs::read_to_string(&config).context(".config")?;
+    let mut wanted = String::new();
+    for fragment in fragments {
+        wanted += &fs::read_to_string(fragment)?;
+    }
+    let missing = not_taken(&wanted, &got);
+    if !missing.is_empty() {
+        bail!(
+            "Linux's configuration does not take these lines of tools/lab/kernel/*.config for {name}:\n  {}\n\
+             An option was renamed, or another one that it needs is missing.",
+            missing.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+/// Lines that are wanted and not in a .config; the last word on an option counts.
+fn not_taken(wanted: &str, got: &str) -> Vec<String> {
+    let parse = |text: &str| -> HashMap<String, String> {
+        text.lines()
+            .filter_map(|line| {
+                if let Some(name) = line
+                    .strip_prefix("# ")
+                    .and_then(|l| l.strip_suffix(" is not set"))
+                {
+                    return Some((name.to_owned(), "n".to_owned()));
+                }
+                let (name, value) = line.split_once('=')?;
+                name.starts_with("CONFIG_")
+                    .then(|| (name.to_owned(), value.to_owned()))
+            })
+            .collect()
+    };
+    let got = parse(got);
+    let mut missing: Vec<String> = parse(wanted)
+        .into_iter()
+        .filter(|(name, value)| got.get(name).map_or("n", String::as_str) != value)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    missing.sort();
+    missing
+}
+
+impl Built {
+    /// What is booted.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.dir.join(match self.lane {
+            Lane::Uml => "linux",
+            Lane::Qemu => "arch/x86/boot/bzImage",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_taken;
+
+    #[test]
+    fn options_that_did_not_take_are_named() {
+        let wanted =
+            "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_D=n\nCONFIG_E=\"x\"\n# words\n";
+        let got = "CONFIG_A=y\nCONFIG_B=y\nCONFIG_E=\"x\"\n";
+        assert_eq!(not_taken(wanted, got), ["CONFIG_B=n", "CONFIG_C=m"]);
+    }
+
+    #[test]
+    fn a_later_fragment_overrides() {
+        assert!(not_taken("CONFIG_A=y\nCONFIG_A=n\n", "# CONFIG_A is not set\n").is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where things are: the checkout, the cache, and what lies in them.
+//!
+//! `tools/bootstrap` binds both into the root at the paths they have on the host, so that every
+//! path the lab prints is one that its user can open.
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// The lab's directories.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// The source tree.
+    pub checkout: PathBuf,
+    /// What is shared by all checkouts: kernel sources, kernels.
+    pub cache: PathBuf,
+    /// Builds of this checkout.
+    pub own: PathBuf,
+}
+
+impl Layout {
+    /// The layout that `tools/bootstrap` has set up.
+    pub fn from_env() -> Result<Layout> {
+        let var = |name: &str| {
+            std::env::var_os(name).map(PathBuf::from).with_context(|| {
+                format!(
+                    "{name} is not set: the lab is started by make, which calls tools/bootstrap"
+                )
+            })
+        };
+        let checkout = var("LAB_CHECKOUT")?;
+        let cache = var("LAB_CACHE")?;
+        let own = cache
+            .join("checkouts")
+            .join(digest(&[checkout.as_os_str().as_encoded_bytes()]));
+        Ok(Layout {
+            checkout,
+            cache,
+            own,
+        })
+    }
+
+    /// Logs of the shared steps.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.cache.join("logs")
+    }
+
+    /// What a run leaves for its user: bench.json, logs of machines. Ignored by git.
+    #[must_use]
+    pub fn build(&self) -> PathBuf {
+        self.checkout.join("build")
+    }
+
+    /// The program that a guest runs as init.
+    #[must_use]
+    pub fn agent(&self) -> PathBuf {
+        self.own.join("target/debug/lab-agent")
+    }
+
+    /// The lab's own files in the checkout.
+    #[must_use]
+    pub fn tools(&self) -> PathBuf {
+        self.checkout.join("tools/lab")
+    }
+}
+
+/// A short name for content: the first 12 hex digits of its SHA-256.
+#[must_use]
+pub fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        // Alone, the first part is hashed as it is: tools/bootstrap names directories the same way.
+        if parts.len() > 1 {
+            hash.update(part.len().to_le_bytes());
+        }
+        hash.update(part);
+    }
+    let mut name = format!("{:x}", hash.finalize());
+    name.truncate(12);
+    name
+}
+
+/// A file's content for a digest, with its path in the error.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+
+    #[test]
+    fn digest_of_one_part_is_plain_sha256() {
+        // printf %s /work | sha256sum | cut -c1-12, as tools/bootstrap does.
+        assert_eq!(digest(&[b"abc"]), "ba7816bf8f01");
+    }
+
+    #[test]
+    fn parts_do_not_run_together() {
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+    }
+}

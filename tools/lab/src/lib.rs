@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lab: builds kernels and modules, boots hosts, and runs scenarios on them.
+//!
+//! A [`machine::Machine`] is one booted kernel. A [`bed::Bed`] is a set of [`bed::Host`]s on a
+//! wire, whatever machines they are: virtual machines of their own in the qemu lane, network
+//! namespaces of one kernel in the uml lane. Scenarios are ordinary Rust tests on a bed.
+
+mod accel;
+mod agent;
+pub mod bed;
+pub mod bench;
+pub mod classify;
+pub mod cmd;
+pub mod console;
+pub mod fabric;
+pub mod kernel;
+pub mod kunit;
+pub mod layout;
+pub mod machine;
+pub mod module;
+mod qemu;
+pub mod scenario;
+mod slots;
+pub mod source;
+pub mod stage;
+pub mod step;
+pub mod tally;
+mod uml;

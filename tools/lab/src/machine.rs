@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One guest machine: a kernel, its agent and its console, on either lane.
+
+use crate::agent::{Agent, REPLY_GRACE};
+use crate::console::Console;
+use crate::{qemu, uml};
+use anyhow::{Context, Result, bail};
+use lab_wire::{Answer, Ask, Command};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How a guest's kernel runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Lane {
+    /// User Mode Linux: the kernel is a process; hosts are network namespaces.
+    Uml,
+    /// A QEMU virtual machine per host.
+    Qemu,
+}
+
+/// Which kernel a guest boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Kernel {
+    /// As users run it.
+    Base,
+    /// With every checker that the lane can carry.
+    Debug,
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lane::Uml => "uml",
+            Lane::Qemu => "qemu",
+        })
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kernel::Base => "base",
+            Kernel::Debug => "debug",
+        })
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = anyhow::Error;
+
+    fn from_str(s: &str) -> Result<Kernel> {
+        match s {
+            "base" => Ok(Kernel::Base),
+            "debug" => Ok(Kernel::Debug),
+            _ => bail!("no such kernel: {s} (base, debug)"),
+        }
+    }
+}
+
+/// A virtual Ethernet port of a QEMU machine.
+#[derive(Debug, Clone)]
+pub enum Port {
+    /// Waits for a neighbour at each of these sockets; any other number than one makes a hub.
+    Listen(Vec<PathBuf>),
+    /// Connects to a neighbour's socket, again and again.
+    Connect(PathBuf),
+}
+
+/// What to boot.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// For messages and file names.
+    pub name: String,
+    /// Where it runs.
+    pub lane: Lane,
+    /// The kernel image.
+    pub image: PathBuf,
+    /// Directory that holds `lib/modules/<release>`.
+    pub modules: PathBuf,
+    /// The agent's program.
+    pub agent: PathBuf,
+    /// The directory that becomes the guest's root, read-only.
+    pub root: PathBuf,
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Virtual Ethernet port; QEMU only.
+    pub port: Option<Port>,
+    /// Number that tells this machine's Ethernet address from its neighbours'.
+    pub number: u8,
+    /// Guest time is the count of executed instructions; QEMU only.
+    pub icount: bool,
+    /// The other end of a terminal, the guest's tty2; UML only.
+    pub terminal: Option<Arc<UnixStream>>,
+    /// More words for the kernel command line.
+    pub append: Vec<String>,
+    /// Sockets and other files of the run; a short path, as sockets want it.
+    pub dir: PathBuf,
+    /// Where the console's log goes.
+    pub log: PathBuf,
+    /// From start to the agent's first word.
+    pub boot_limit: Duration,
+    /// After so long nothing is answered any more: a scenario that hangs has an end.
+    pub lifetime: Duration,
+}
+
+impl Spec {
+    /// The kernel command line that both lanes share.
+    pub(crate) fn command_line(&self, channel: &str) -> Vec<String> {
+        let mut words = vec![
+            "ro".to_owned(),
+            format!("init={}", self.agent.display()),
+            "panic=0".to_owned(),
+            "oops=panic".to_owned(),
+            "loglevel=7".to_owned(),
+            "printk.devkmsg=on".to_owned(),
+            "dummy.numdummies=0".to_owned(),
+            format!("lab.channel={channel}"),
+            format!("lab.modules={}", self.modules.display()),
+            format!("lab.hostname={}", self.name),
+        ];
+        words.extend(self.append.iter().cloned());
+        words
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The command, for messages.
+    pub what: String,
+    /// Exit code; none when a signal or the time limit ended it.
+    pub code: Option<i32>,
+    /// It ran into its time limit.
+    pub timed_out: bool,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    fn new(what: String, answer: Answer) -> Result<Output> {
+        let Answer::Exited {
+            code,
+            timed_out,
+            stdout,
+            stderr,
+            ..
+        } = answer
+        else {
+            bail!("{what}: unexpected answer {answer:?}");
+        };
+        Ok(Output {
+            what,
+            code,
+            timed_out,
+            stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        })
+    }
+
+    /// It ended with exit code 0.
+    #[must_use]
+    pub fn success(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Standard output if the command succeeded, else an error that tells all.
+    pub fn ok(self) -> Result<String> {
+        if self.success() {
+            return Ok(self.stdout);
+        }
+        bail!("{}", self.describe())
+    }
+
+    /// Both outputs if the command failed with an exit code of its own, else an error.
+    pub fn refused(self) -> Result<String> {
+        if matches!(self.code, Some(c) if c != 0) {
+            return Ok(format!("{}{}", self.stdout, self.stderr));
+        }
+        bail!("should have been refused: {}", self.describe())
+    }
+
+    /// All there is to tell.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let end = match (self.timed_out, self.code) {
+            (true, _) => "ran into its time limit".to_owned(),
+            (_, Some(c)) => format!("exit code {c}"),
+            (_, None) => "killed or running".to_owned(),
+        };
+        format!("`{}`: {end}\n{}{}", self.what, self.stdout, self.stderr)
+    }
+}
+
+/// A running guest.
+pub struct Machine {
+    spec: Spec,
+    process: Mutex<Child>,
+    agent: Agent,
+    console: Console,
+}
+
+impl Machine {
+    /// Starts a machine and its agent's connection; [`Machine::wait`] sees it up.
+    pub fn start(spec: Spec) -> Result<Arc<Machine>> {
+        for dir in [Some(spec.dir.as_path()), spec.log.parent()]
+            .into_iter()
+            .flatten()
+        {
+            std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        }
+        if !spec.image.exists() {
+            bail!("there is no kernel at {}", spec.image.display());
+        }
+        let (mut command, connect) = match spec.lane {
+            Lane::Uml => uml::command(&spec)?,
+            Lane::Qemu => qemu::command(&spec),
+        };
+        let (console_out, console_in) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).context("pipe")?;
+        let process = command
+            .stdout(Stdio::from(console_in.try_clone()?))
+            .stderr(Stdio::from(console_in))
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {:?}", command.get_program()))?;
+        // Its copy of the pipe's writing end would keep the console open for ever.
+        drop(command);
+        let console = Console::follow(File::from(console_out), &spec.log)?;
+        let guard = Killer(Some(process));
+        let stream = connect.connect(&console)?;
+        let agent = Agent::new(stream, console.clone(), spec.lifetime)?;
+        Ok(Arc::new(Machine {
+            spec,
+            process: Mutex::new(guard.release()?),
+            agent,
+            console,
+        }))
+    }
+
+    /// Waits until the guest serves; its kernel's release.
+    pub fn wait(&self) -> Result<String> {
+        self.agent
+            .wait_hello(self.spec.boot_limit)
+            .with_context(|| format!("{} does not boot", self.spec.name))
+    }
+
+    /// What was booted.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The kernel's log.
+    #[must_use]
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, command: Command, limit: Duration) -> Result<Output> {
+        let what = command.argv.join(" ");
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let answer = self
+            .agent
+            .ask(Ask::Run { command, limit_ms }, limit + REPLY_GRACE)
+            .with_context(|| what.clone())?;
+        Output::new(what, answer)
+    }
+
+    /// Starts a command in the background.
+    pub fn spawn(self: &Arc<Self>, command: Command) -> Result<Task> {
+        let what = command.argv.join(" ");
+        match self
+            .agent
+            .ask(Ask::Spawn(command), REPLY_GRACE)
+            .with_context(|| what.clone())?
+        {
+            Answer::Started { task } => Ok(Task {
+                machine: Arc::clone(self),
+                id: task,
+                what,
+            }),
+            answer => bail!("{what}: unexpected answer {answer:?}"),
+        }
+    }
+
+    /// Reads a text file of the guest.
+    pub fn read(&self, path: &str) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read_bytes(path)?).into_owned())
+    }
+
+    /// Reads a file of the guest.
+    pub fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
+        match self
+            .agent
+            .ask(Ask::Read { path: path.into() }, REPLY_GRACE)?
+        {
+            Answer::File { data } => Ok(data),
+            answer => bail!("{path}: unexpected answer {answer:?}"),
+        }
+    }
+
+    /// Writes a file of the guest.
+    pub fn write(&self, path: &str, data: &str) -> Result<()> {
+        let ask = Ask::Write {
+            path: path.into(),
+            data: data.into(),
+        };
+        self.agent.ask(ask, REPLY_GRACE)?;
+        Ok(())
+    }
+
+    /// Restarts the machine as a reset button does, and waits until it serves again.
+    pub fn reset(&self) -> Result<()> {
+        if self.spec.lane == Lane::Uml {
+            bail!("a UML machine cannot be reset: its hosts share one kernel");
+        }
+        self.agent.tell(Ask::Reset)?;
+        self.wait()?;
+        Ok(())
+    }
+
+    /// Switches the machine off and judges its log.
+    pub fn finish(&self) -> Result<()> {
+        self.agent
+            .ask(Ask::Ping, REPLY_GRACE)
+            .context("at the end")?;
+        self.agent.ask(Ask::PowerOff, REPLY_GRACE)?;
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while !self.console.is_closed() && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.console.verdict()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        kill(&mut self.process.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Ends a machine's whole process group.
+fn kill(process: &mut Child) {
+    if let Ok(pid) = i32::try_from(process.id()) {
+        // Gone already is fine.
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let _ = process.wait();
+}
+
+/// Kills a machine that could not be brought to life.
+struct Killer(Option<Child>);
+
+impl Killer {
+    fn release(mut self) -> Result<Child> {
+        self.0.take().context("the process was taken before")
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.0 {
+            kill(process);
+        }
+    }
+}
+
+/// How the lab gets at a machine's channel.
+pub(crate) enum Connect {
+    /// The other end is the machine's already.
+    Ready(UnixStream),
+    /// The machine listens here, in a moment.
+    Socket(PathBuf),
+}
+
+impl Connect {
+    fn connect(self, console: &Console) -> Result<UnixStream> {
+        match self {
+            Connect::Ready(stream) => Ok(stream),
+            Connect::Socket(path) => connect(&path, console),
+        }
+    }
+}
+
+fn connect(path: &Path, console: &Console) -> Result<UnixStream> {
+    for _ in 0..1000 {
+        if let Ok(stream) = UnixStream::connect(path) {
+            return Ok(stream);
+        }
+        if console.is_closed() {
+            bail!("the machine does not start:\n{}", console.tail(20));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bail!(
+        "the machine does not open {}:\n{}",
+        path.display(),
+        console.tail(20)
+    )
+}
+
+/// A connected pair: the lab's end and the machine's.
+pub(crate) fn channel_pair() -> Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair().context("socketpair")?;
+    Ok((ours, theirs.into()))
+}
+
+/// A command that runs in the background of a guest.
+pub struct Task {
+    machine: Arc<Machine>,
+    id: u64,
+    what: String,
+}
+
+impl Task {
+    /// Waits for its end.
+    pub fn wait(&self, limit: Duration) -> Result<Output> {
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let ask = Ask::Wait {
+            task: self.id,
+            limit_ms,
+        };
+        let answer = self
+            .machine
+            .agent
+            .ask(ask, limit + REPLY_GRACE)
+            .with_context(|| self.what.clone())?;
+        Output::new(self.what.clone(), answer)
+    }
+
+    /// What it has written up to now.
+    pub fn peek(&self) -> Result<Output> {
+        let answer = self
+            .machine
+            .agent
+            .ask(Ask::Peek { task: self.id }, REPLY_GRACE)?;
+        Output::new(self.what.clone(), answer)
+    }
+
+    /// Waits until its output so far contains `text`.
+    pub fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = std::time::Instant::now() + limit;
+        loop {
+            let output = self.peek()?;
+            if output.stdout.contains(text) || output.stderr.contains(text) {
+                return Ok(());
+            }
+            if output.code.is_some() || std::time::Instant::now() > deadline {
+                bail!("no {text:?} seen from {}", output.describe());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it as Ctrl-C would, and collects what it wrote.
+    pub fn stop(&self) -> Result<Output> {
+        self.signal(Signal::SIGINT)?;
+        let output = self.wait(Duration::from_secs(5))?;
+        if !output.timed_out {
+            return Ok(output);
+        }
+        self.signal(Signal::SIGKILL)?;
+        self.wait(Duration::from_secs(5))
+    }
+
+    /// Sends a signal to its session.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let ask = Ask::Kill {
+            task: self.id,
+            signal: signal as i32,
+        };
+        self.machine.agent.ask(ask, REPLY_GRACE)?;
+        Ok(())
+    }
+}

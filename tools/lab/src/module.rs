@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Builds this checkout's module against a kernel, and fills that kernel's staging area.
+
+use crate::kernel::{Built, make};
+use crate::layout::Layout;
+use crate::machine::Lane;
+use crate::stage::Stage;
+use crate::step::{Interrupted, Job, directory};
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where a kernel's objects of the module called `name` go.
+fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
+    layout.own.join("objects").join(format!(
+        "{}-{}-{}-{name}",
+        built.lane, built.kernel, built.id
+    ))
+}
+
+/// Builds the module in `dir` against `built`; its directory of objects.
+///
+/// Kbuild's `MO=` keeps the objects out of the source, so that one source serves many kernels.
+pub fn build(
+    layout: &Layout,
+    built: &Built,
+    dir: &Path,
+    name: &str,
+    arguments: &[&str],
+) -> Result<PathBuf> {
+    let objects = objects(layout, built, name);
+    fs::create_dir_all(&objects)?;
+    let what = format!(
+        "build {name} for the {} {} kernel",
+        built.lane, built.kernel
+    );
+    Job::new(
+        layout,
+        &format!("module-{name}-{}-{}", built.lane, built.kernel),
+        &what,
+        "The compiler's messages are above.",
+    )?
+    .run(
+        make(built.lane)
+            .arg("-C")
+            .arg(&built.dir)
+            .arg(format!("M={}", dir.display()))
+            .arg(format!("MO={}", objects.display()))
+            .args(arguments)
+            .arg("modules"),
+    )?;
+    Ok(objects)
+}
+
+/// Builds this checkout's module against another kernel's build directory, for `make module KDIR=`.
+pub fn build_for(layout: &Layout, kdir: &Path) -> Result<PathBuf> {
+    let objects = layout.build().join("module");
+    fs::create_dir_all(&objects)?;
+    Job::new(
+        layout,
+        "module-kdir",
+        &format!("build ipoib_rs for {}", kdir.display()),
+        "KDIR must be a built Linux 7.3 tree with CONFIG_RUST=y and CONFIG_INFINIBAND.",
+    )?
+    .run(
+        make(Lane::Qemu)
+            .arg("-C")
+            .arg(kdir)
+            .arg(format!("M={}", layout.checkout.display()))
+            .arg(format!("MO={}", objects.display()))
+            .arg("modules"),
+    )?;
+    Ok(objects.join("ipoib_rs.ko"))
+}
+
+/// Makes a kernel's staging area: its image and its own modules.
+pub fn stage(layout: &Layout, built: &Built) -> Result<Stage> {
+    let stage = Stage::of(layout, built.lane, built.kernel);
+    // Its content is one kernel's; another kernel takes its place.
+    let kernel = stage.dir().join(format!("kernel-{}", built.id));
+    if !kernel.exists() && stage.dir().exists() {
+        fs::remove_dir_all(stage.dir())?;
+    }
+    directory(&kernel, Interrupted::Discard, |_| {
+        symlink(built.image(), stage.image()).context("image")?;
+        let what = format!(
+            "install the {} {} kernel's modules",
+            built.lane, built.kernel
+        );
+        Job::new(layout, "modules-install", &what, "")?.run(
+            make(built.lane)
+                .arg("-C")
+                .arg(&built.dir)
+                .arg(format!("INSTALL_MOD_PATH={}", stage.modules().display()))
+                .arg("modules_install"),
+        )
+    })?;
+    Ok(stage)
+}
+
+/// Puts a module that was built into the staging area, where guests' modprobe finds it.
+pub fn install(stage: &Stage, objects: &Path, name: &str) -> Result<PathBuf> {
+    let release = release(stage)?;
+    let file = format!("{name}.ko");
+    let from = objects.join(&file);
+    let extra = stage
+        .modules()
+        .join("lib/modules")
+        .join(&release)
+        .join("updates");
+    let to = extra.join(&file);
+    fs::create_dir_all(&extra)?;
+    let content = fs::read(&from).with_context(|| from.display().to_string())?;
+    if fs::read(&to).is_ok_and(|old| old == content) {
+        return Ok(to);
+    }
+    // Guests of another run may read the old one right now.
+    let temporary = extra.join(format!(".{file}.tmp"));
+    fs::write(&temporary, content)?;
+    fs::rename(&temporary, &to)?;
+    let status = Command::new("depmod")
+        .arg("-b")
+        .arg(stage.modules())
+        .arg(&release)
+        .status()
+        .context("depmod")?;
+    anyhow::ensure!(status.success(), "depmod: {status}");
+    Ok(to)
+}
+
+/// The release that a staging area's kernel has.
+fn release(stage: &Stage) -> Result<String> {
+    let dir = stage.modules().join("lib/modules");
+    let entry = fs::read_dir(&dir)
+        .with_context(|| dir.display().to_string())?
+        .next()
+        .context("no kernel modules are staged")??;
+    Ok(entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Everything that guests of a kernel need: kernel, staging area, this checkout's module.
+pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
+    let stage = stage(layout, built)?;
+    let objects = build(layout, built, &layout.checkout, "ipoib_rs", &[])?;
+    install(&stage, &objects, "ipoib_rs")?;
+    Ok(stage)
+}

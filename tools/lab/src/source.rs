@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel source: Debian's linux-source package, with this project's patches.
+
+use crate::layout::{Layout, digest, read};
+use crate::step::{Interrupted, Job, directory, say};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The package's name.
+const PACKAGE: &str = "linux-source-7.3";
+/// Suites that may have it, the preferred first.
+const SUITES: &[&str] = &["trixie-backports", "forky", "sid", "experimental"];
+const HINT: &str =
+    "If a mirror cannot be reached, set http_proxy or IPOIB_RS_MIRROR, then run make again.";
+
+/// A chosen package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Choice {
+    version: String,
+    suite: String,
+    file: PathBuf,
+}
+
+/// A kernel source tree, patched and ready to build from.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The tree.
+    pub dir: PathBuf,
+    /// The package's version.
+    pub version: String,
+    /// Names the tree's content.
+    pub id: String,
+}
+
+/// Patches of this checkout, in order.
+pub fn patches(layout: &Layout) -> Result<Vec<PathBuf>> {
+    let dir = layout.checkout.join("patches/linux-7.3");
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
+    let mut patches: Vec<PathBuf> = fs::read_dir(&dir)?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "patch"))
+        .collect();
+    patches.sort();
+    Ok(patches)
+}
+
+/// Makes the source tree ready.
+pub fn ensure(layout: &Layout) -> Result<Source> {
+    let choice = choose(layout)?;
+    let patches = patches(layout)?;
+    let mut parts = vec![choice.version.clone().into_bytes()];
+    for patch in &patches {
+        parts.push(read(patch)?);
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let id = digest(&[&parts[..], &[b"source"]].concat());
+    let dir = layout
+        .cache
+        .join("linux")
+        .join(format!("{}-{id}", plain(&choice.version)));
+    directory(&dir, Interrupted::Discard, |dir| {
+        let what = format!("unpack {PACKAGE} {} from {}", choice.version, choice.suite);
+        Job::new(layout, "source-unpack", &what, HINT)?.run(
+            Command::new("bash")
+                .args(["-c", "set -euo pipefail; dpkg-deb --fsys-tarfile \"$1\" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | tar -xJ --strip-components=1 -C \"$2\"", "bash"])
+                .args([choice.file.as_path(), dir]),
+        )?;
+        for patch in &patches {
+            let name = patch
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let what = format!("apply {name} to the kernel source");
+            Job::new(
+                layout,
+                "source-patch",
+                &what,
+                "The patch does not fit this kernel version: refresh it.",
+            )?
+            .run(
+                Command::new("patch")
+                    .arg("-d")
+                    .arg(dir)
+                    .args(["-p1", "--fuzz=0", "-i"])
+                    .arg(patch),
+            )?;
+        }
+        Ok(())
+    })?;
+    Ok(Source {
+        dir,
+        version: choice.version,
+        id,
+    })
+}
+
+/// A version as part of a file name.
+fn plain(version: &str) -> String {
+    version
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || ".-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// The package that was chosen before, or the newest that the archive has now.
+fn choose(layout: &Layout) -> Result<Choice> {
+    let apt = layout.cache.join("apt");
+    let record = apt.join("choice.json");
+    let update = std::env::var_os("LAB_UPDATE").is_some();
+    if let Ok(text) = fs::read(&record) {
+        let choice: Choice = serde_json::from_slice(&text)
+            .with_context(|| format!("{}: remove it and run make again", record.display()))?;
+        if choice.file.exists() && !update {
+            return Ok(choice);
+        }
+    }
+    fs::create_dir_all(&apt)?;
+    let _lock = crate::step::lock(&apt.join("lock"))?;
+    let wanted = std::env::var("IPOIB_RS_KERNEL_SUITE").ok();
+    let suites: Vec<&str> = match &wanted {
+        Some(suite) => vec![suite],
+        None => SUITES.to_vec(),
+    };
+    let mut found = None;
+    for suite in suites {
+        let archive = Archive::new(layout, &apt, suite)?;
+        match archive.newest() {
+            Ok(Some(version)) => {
+                // A release candidate only if nothing better is to be had anywhere.
+                let candidate = version.contains("~rc");
+                if found.is_none() || !candidate {
+                    found = Some((archive, version));
+                }
+                if !candidate {
+                    break;
+                }
+            }
+            Ok(None) => {}
+            Err(e) => say(&format!(
+                "{suite} cannot be read, going on without it: {e:#}"
+            )),
+        }
+    }
+    let Some((archive, version)) = found else {
+        bail!(
+            "no Debian suite has {PACKAGE} now (looked in {})\n{HINT}",
+            SUITES.join(", ")
+        );
+    };
+    say(&format!(
+        "kernel source: {PACKAGE} {version} from {}",
+        archive.suite
+    ));
+    let file = archive.download(&version)?;
+    let choice = Choice {
+        version,
+        suite: archive.suite,
+        file,
+    };
+    let temporary = record.with_extension("tmp");
+    fs::write(&temporary, serde_json::to_vec_pretty(&choice)?)?;
+    fs::rename(&temporary, &record)?;
+    Ok(choice)
+}
+
+/// apt with lists and settings of its own, so that the root stays as it was made.
+struct Archive<'a> {
+    layout: &'a Layout,
+    dir: PathBuf,
+    suite: String,
+}
+
+impl<'a> Archive<'a> {
+    fn new(layout: &'a Layout, apt: &Path, suite: &str) -> Result<Archive<'a>> {
+        let dir = apt.join(suite);
+        for sub in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(sub))?;
+        }
+        let own = fs::read_to_string("/etc/apt/sources.list").context("the root's sources.list")?;
+        let line = suite_line(&own, suite).context("the root's sources.list names no archive")?;
+        fs::write(dir.join("sources.list"), line)?;
+        Ok(Archive {
+            layout,
+            dir,
+            suite: suite.to_owned(),
+        })
+    }
+
+    fn apt(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.dir);
+        for (key, value) in [
+            ("Dir::Etc::sourcelist", self.dir.join("sources.list")),
+            ("Dir::Etc::sourceparts", "-".into()),
+            ("Dir::State", self.dir.join("state")),
+            ("Dir::State::status", "/var/lib/dpkg/status".into()),
+            ("Dir::Cache", self.dir.join("cache")),
+            ("APT::Sandbox::User", "root".into()),
+            ("Acquire::Retries", "3".into()),
+        ] {
+            command.arg("-o").arg(format!("{key}={}", value.display()));
+        }
+        command
+    }
+
+    /// The newest version that the suite has.
+    fn newest(&self) -> Result<Option<String>> {
+        let job = Job::new(
+            self.layout,
+            "source-update",
+            &format!("read the package lists of {}", self.suite),
+            HINT,
+        )?;
+        job.run(self.apt("apt-get").args(["update", "--error-on=any"]))?;
+        let output = self.apt("apt-cache").args(["madison", PACKAGE]).output()?;
+        Ok(newest(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    fn download(&self, version: &str) -> Result<PathBuf> {
+        let what = format!("fetch {PACKAGE} {version} (150 MB)");
+        Job::new(self.layout, "source-fetch", &what, HINT)?.run(
+            self.apt("apt-get")
+                .args(["download", &format!("{PACKAGE}={version}")]),
+        )?;
+        fs::read_dir(&self.dir)?
+            .filter_map(|e| e.ok().map(|e| e.path()))
+            .filter(|p| p.extension().is_some_and(|e| e == "deb"))
+            .max_by_key(|p| fs::metadata(p).and_then(|m| m.modified()).ok())
+            .context("apt-get download left no package")
+    }
+}
+
+/// The newest version in `apt-cache madison`'s output, which lists the newest first.
+fn newest(madison: &str) -> Option<String> {
+    madison
+        .lines()
+        .map(|l| l.split('|').map(str::trim).collect::<Vec<_>>())
+        .find(|f| f.len() == 3 && f[0] == PACKAGE && f[2].contains("Packages"))
+        .map(|f| f[1].to_owned())
+}
+
+/// The sources.list line for `suite`, from the first archive that `list` names.
+fn suite_line(list: &str, suite: &str) -> Option<String> {
+    let line = list
+        .lines()
+        .map(str::trim)
+        .find(|l| l.starts_with("deb "))?;
+    // deb [options] uri suite component...
+    let (options, rest) = match line["deb ".len()..].trim_start().split_once(']') {
+        Some((options, rest)) => (format!("{options}] "), rest),
+        None => (String::new(), &line["deb ".len()..]),
+    };
+    let uri = rest.split_ascii_whitespace().next()?;
+    Some(format!("deb {options}{uri} {suite} main\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_archive_of_the_root_serves_other_suites() {
+        let list = "# a comment\n\ndeb http://mirror.example/debian trixie main\ndeb http://mirror.example/debian trixie-updates main\n";
+        assert_eq!(
+            suite_line(list, "sid").as_deref(),
+            Some("deb http://mirror.example/debian sid main\n")
+        );
+        assert_eq!(
+            suite_line(
+                "deb [signed-by=/k.gpg arch=amd64] file:/m trixie main",
+                "sid"
+            )
+            .as_deref(),
+            Some("deb [signed-by=/k.gpg arch=amd64] file:/m sid main\n")
+        );
+        assert_eq!(suite_line("", "sid"), None);
+    }
+
+    #[test]
+    fn madison() {
+        let text = "linux-source-7.3 | 7.3.4-1~bpo13+1 | http://m/debian trixie-backports/main amd64 Packages\n\
+                    linux-source-7.3 | 7.3.1-1~bpo13+1 | http://m/debian trixie-backports/main amd64 Packages\n";
+        assert_eq!(newest(text).as_deref(), Some("7.3.4-1~bpo13+1"));
+        assert_eq!(newest(""), None);
+    }
+
+    #[test]
+    fn versions_become_file_names() {
+        assert_eq!(plain("7.3.4-1~bpo13+1"), "7.3.4-1_bpo13_1");
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Steps of a build: what was done once is not done again, and what failed says so.
+//!
+//! A step owns a directory whose name holds the hash of all that goes into it. Its stamp is
+//! written last; without it the directory counts as not there. A lock keeps other runs out.
+
+use crate::layout::Layout;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Without a terminal, progress is a line this often.
+const REPORT_EVERY: Duration = Duration::from_secs(20);
+/// Lines of the log shown when a command fails.
+const TAIL: usize = 25;
+
+/// One line to the user.
+pub fn say(text: &str) {
+    eprintln!("\x1b[1m::\x1b[0m {text}");
+}
+
+/// Holds a file's lock until dropped.
+pub(crate) fn lock(path: &Path) -> Result<Flock<File>> {
+    let open = || File::create(path).with_context(|| path.display().to_string());
+    match Flock::lock(open()?, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err(_) => {
+            say(&format!("waiting for another run ({})", path.display()));
+            Flock::lock(open()?, FlockArg::LockExclusive)
+                .map_err(|(_, e)| e)
+                .with_context(|| path.display().to_string())
+        }
+    }
+}
+
+/// What becomes of a directory whose step was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    /// Begin anew.
+    Discard,
+    /// Go on: the tool in there knows what is missing, as make does.
+    Resume,
+}
+
+/// Does a step unless it is done: `work` fills the directory that this returns.
+pub(crate) fn directory(
+    dir: &Path,
+    interrupted: Interrupted,
+    work: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let stamp = dir.join(".done");
+    if stamp.exists() {
+        return Ok(dir.to_owned());
+    }
+    let parent = dir.parent().context("a step's directory has a parent")?;
+    fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    let _lock = lock(&dir.with_extension("lock"))?;
+    if stamp.exists() {
+        return Ok(dir.to_owned());
+    }
+    if interrupted == Interrupted::Discard && dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
+    fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    work(dir)?;
+    fs::write(&stamp, "").with_context(|| stamp.display().to_string())?;
+    Ok(dir.to_owned())
+}
+
+/// A command whose output goes to a log, with progress for the user.
+pub(crate) struct Job<'a> {
+    /// What it does, for the user: "compile the um kernel".
+    what: String,
+    log: PathBuf,
+    hint: &'a str,
+}
+
+impl<'a> Job<'a> {
+    /// `name` is the log's; `hint` tells the user what to do when it fails.
+    pub(crate) fn new(
+        layout: &'a Layout,
+        name: &str,
+        what: &str,
+        hint: &'a str,
+    ) -> Result<Job<'a>> {
+        say(what);
+        let logs = layout.logs();
+        fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+        let log = logs.join(format!("{name}.log"));
+        File::create(&log).with_context(|| log.display().to_string())?;
+        Ok(Job {
+            what: what.to_owned(),
+            log,
+            hint,
+        })
+    }
+
+    /// Runs the command. Lines that begin with two blanks, as Kbuild's do, count as progress.
+    pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
+        let mut log = File::options()
+            .append(true)
+            .open(&self.log)
+            .with_context(|| self.log.display().to_string())?;
+        let total_file = self.log.with_extension("count");
+        let total = fs::read_to_string(&total_file)
+            .ok()
+            .and_then(|s| s.trim().parse().ok());
+        let progress = Progress::new(&self.what, total);
+
+        let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(input.try_clone()?))
+            .stderr(Stdio::from(input))
+            .spawn()
+            .with_context(|| format!("{}: start {:?}", self.what, command.get_program()))?;
+        // They hold the pipe's writing end.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+
+        let mut progress = progress;
+        let mut lines = BufReader::new(File::from(output));
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line)? > 0 {
+            log.write_all(&line)?;
+            if line.starts_with(b"  ") && line.get(2).is_some_and(u8::is_ascii_uppercase) {
+                progress.step(String::from_utf8_lossy(&line).trim());
+            }
+            line.clear();
+        }
+        let status = child.wait()?;
+        let count = progress.finish();
+        if status.success() {
+            if count > 0 {
+                // Only for the next run's progress bar.
+                let _ = fs::write(total_file, count.to_string());
+            }
+            return Ok(());
+        }
+        bail!(
+            "could not {} ({status})\n{}\nlog: {}\n{}",
+            self.what,
+            tail(&self.log),
+            self.log.display(),
+            self.hint
+        )
+    }
+}
+
+/// The last lines of a log, or those about the first error.
+fn tail(log: &Path) -> String {
+    let text = fs::read(log)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    // With parallel make, the error may be far above the end.
+    let error = lines
+        .iter()
+        .position(|l| l.starts_with("error") || l.contains(" error: ") || l.contains("ERROR: "));
+    let end = lines.len().saturating_sub(TAIL);
+    let from = error.map_or(end, |e| e.saturating_sub(3).min(end));
+    let mut shown = String::new();
+    for line in lines[from..].iter().take(TAIL * 2) {
+        shown += &format!(
+            "  | {line}
+"
+        );
+    }
+    shown
+}
+
+struct Progress {
+    bar: Option<ProgressBar>,
+    what: String,
+    total: Option<u64>,
+    count: u64,
+    start: Instant,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(what: &str, total: Option<u64>) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let (bar, template) = match total {
+                Some(n) => (
+                    ProgressBar::new(n),
+                    "   {bar:30} {pos}/{len} {elapsed} {wide_msg}",
+                ),
+                None => (
+                    ProgressBar::new_spinner(),
+                    "   {spinner} {pos} {elapsed} {wide_msg}",
+                ),
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bar
+        });
+        let now = Instant::now();
+        Progress {
+            bar,
+            what: what.to_owned(),
+            total,
+            count: 0,
+            start: now,
+            last: now,
+        }
+    }
+
+    fn step(&mut self, line: &str) {
+        self.count += 1;
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.count);
+            bar.set_message(line.to_owned());
+        } else if self.last.elapsed() > REPORT_EVERY {
+            self.last = Instant::now();
+            let of = self
+                .total
+                .map_or(String::new(), |n| format!(" of about {n}"));
+            eprintln!(
+                "   {}: {}{of} after {} s",
+                self.what,
+                self.count,
+                self.start.elapsed().as_secs()
+            );
+        }
+    }
+
+    fn finish(self) -> u64 {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_done_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().join("a-1");
+        let mut runs = 0;
+        for _ in 0..2 {
+            directory(&dir, Interrupted::Discard, |_| {
+                runs += 1;
+                Ok(())
+            })
+            .expect("works");
+        }
+        assert_eq!(runs, 1);
+    }
+
+    #[test]
+    fn an_interrupted_step_is_done_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().join("a-1");
+        let half = |d: &Path| {
+            fs::write(d.join("half"), "")?;
+            bail!("interrupted")
+        };
+        directory(&dir, Interrupted::Discard, half).expect_err("fails");
+        directory(&dir, Interrupted::Discard, |d| {
+            assert!(!d.join("half").exists());
+            bail!("once more")
+        })
+        .expect_err("fails");
+        directory(&dir, Interrupted::Discard, half).expect_err("fails");
+        directory(&dir, Interrupted::Resume, |d| {
+            assert!(d.join("half").exists());
+            Ok(())
+        })
+        .expect("resumes");
+    }
+
+    #[test]
+    fn a_failed_command_tells_its_log_and_the_hint() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let layout = Layout {
+            checkout: cache.path().into(),
+            cache: cache.path().into(),
+            own: cache.path().into(),
+        };
+        let job = Job::new(&layout, "x", "do x", "Try again.").expect("a log");
+        let error = job
+            .run(
+                Command::new("sh")
+                    .args(["-c", "echo '  CC a.o'; echo 'a.c:1: error: no' >&2; exit 2"]),
+            )
+            .expect_err("fails")
+            .to_string();
+        for part in ["do x", "a.c:1: error: no", "x.log", "Try again."] {
+            assert!(error.contains(part), "{error}");
+        }
+        job.run(Command::new("true").arg("x")).expect("works");
+    }
+}

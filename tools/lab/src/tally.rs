@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counts tests: those that the lab runs itself, and those of the tools that it calls.
+
+use regex::Regex;
+use std::sync::LazyLock;
+
+/// What was counted.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// How many passed.
+    pub passed: usize,
+    /// The names of those that failed.
+    pub failed: Vec<String>,
+}
+
+/// libtest's `test a::b ... ok`, and nextest's `PASS [   0.1s] scenarios a::b`.
+static LIBTEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^test (\S.*?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)").ok()
+});
+static NEXTEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^\s+(PASS|FAIL|TIMEOUT|ABORT|SIG[A-Z]+|LEAK) \[[^\]]*\] (?:\([^)]*\) )?(.+)$").ok()
+});
+
+impl Tally {
+    /// Counts one test.
+    pub fn count(&mut self, name: &str, passed: bool) {
+        if passed {
+            self.passed += 1;
+        } else {
+            self.failed.push(name.to_owned());
+        }
+    }
+
+    /// Adds what another has counted, under a heading.
+    pub fn add(&mut self, heading: &str, other: Tally) {
+        self.passed += other.passed;
+        self.failed
+            .extend(other.failed.into_iter().map(|n| format!("{heading}: {n}")));
+    }
+
+    /// Counts a line of a test runner's output, if it tells of a test.
+    pub fn line(&mut self, line: &str) {
+        if let Some(m) = LIBTEST.as_ref().and_then(|r| r.captures(line)) {
+            match &m[2] {
+                "ok" => self.count(&m[1], true),
+                "FAILED" => self.count(&m[1], false),
+                _ => {}
+            }
+        } else if let Some(m) = NEXTEST.as_ref().and_then(|r| r.captures(line)) {
+            let passed = matches!(&m[1], "PASS" | "LEAK");
+            // nextest lists failures once more at its end.
+            if passed || !self.failed.iter().any(|n| n == &m[2]) {
+                self.count(&m[2], passed);
+            }
+        }
+    }
+
+    /// The last line of `make test`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!("{} passed, {} failed", self.passed, self.failed.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    fn tally(text: &str) -> Tally {
+        let mut t = Tally::default();
+        text.lines().for_each(|l| t.line(l));
+        t
+    }
+
+    #[test]
+    fn libtest() {
+        let t = tally(
+            "running 4 tests\ntest a::b ... ok\ntest a::c ... FAILED\ntest d - should panic ... ok\n\
+             test e ... ignored\ntest result: FAILED. 2 passed; 1 failed; 1 ignored\n",
+        );
+        assert_eq!((t.passed, t.failed), (2, vec!["a::c".to_owned()]));
+    }
+
+    #[test]
+    fn nextest() {
+        let t = tally(
+            "        PASS [   0.013s] (1/3) scenarios ping::uml\n        FAIL [   1.2s] (2/3) scenarios ping::qemu\n\
+             \x20    Summary [   1.2s] 2 tests run: 1 passed, 1 failed, 0 skipped\n        FAIL [   1.2s] (2/3) scenarios ping::qemu\n",
+        );
+        assert_eq!(
+            (t.passed, t.failed),
+            (1, vec!["scenarios ping::qemu".to_owned()])
+        );
+    }
+
+    #[test]
+    fn the_summary_is_what_scripts_look_for() {
+        let mut t = Tally::default();
+        t.count("x", true);
+        assert_eq!(t.summary(), "1 passed, 0 failed");
+    }
+}
