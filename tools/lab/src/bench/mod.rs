@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `make bench`: this driver against the kernel's C driver, and both against plain Ethernet.
+//!
+//! Two lanes. On `icount` a guest's nanosecond is an instruction, so that every rate is a number
+//! per 10^9 instructions and repeats closely; that lane is the measure of record. On `uml` the
+//! same is measured on the wall clock. On either lane all that is compared runs in one kernel and
+//! in turn, and what counts is the ratio of neighbours.
+
+mod case;
+pub mod peer;
+mod report;
+mod rig;
+mod statistics;
+mod text_share;
+
+use crate::kernel;
+use crate::layout::Layout;
+use crate::machine::{Kernel, Lane};
+use crate::module;
+use crate::step::say;
+use anyhow::Result;
+use case::Case;
+use clap::Args;
+use report::{Record, Report};
+use rig::{Rig, Side};
+use statistics::Pairs;
+use std::time::Instant;
+
+/// What to measure.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Only this lane; qemu stands for icount.
+    #[arg(long, env = "LAB_ARG_LANE")]
+    lane: Option<Lane>,
+    /// How many times each case is measured with either driver.
+    #[arg(long, env = "LAB_ARG_PAIRS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// The C driver against itself: what of a ratio is noise.
+    #[arg(long = "self", env = "LAB_ARG_SELF", value_parser = clap::builder::FalseyValueParser::new())]
+    itself: bool,
+}
+
+/// Measures, prints a table, and writes build/bench.json.
+pub fn run(layout: &Layout, options: &Options) -> Result<()> {
+    let start = Instant::now();
+    let mut report = Report::default();
+    for lane in [Lane::Qemu, Lane::Uml] {
+        if options.lane.is_none_or(|l| l == lane) {
+            prepare(layout, options, lane)?;
+            page_ud(options, lane, &mut report)?;
+        }
+    }
+    report.write(&layout.build().join("bench.json"))?;
+    println!("{report}");
+    say(&format!("measured in {} s", start.elapsed().as_secs()));
+    Ok(())
+}
+
+/// Builds what a lane boots and loads.
+fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
+    let built = kernel::ensure(layout, lane, Kernel::Base)?;
+    if options.itself {
+        module::stage(layout, &built)?;
+    } else {
+        module::ensure(layout, &built)?;
+    }
+    peer::ensure(layout, &built)
+}
+
+/// Page `ud`: datagram mode, at the largest MTU that soft-RoCE has.
+fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
+    let rig = Rig::up(lane, options.itself)?;
+    report.kernel = rig.release()?;
+    for case in Case::ALL {
+        let mut pairs = Pairs::default();
+        for n in 0..options.pairs {
+            let ours = case.measure(&rig, Side::Ours)?;
+            let peer = case.measure(&rig, Side::Peer)?;
+            pairs.add(ours, peer, ours / peer);
+            // A landmark only: every other time will do.
+            if n % 2 == 0 {
+                pairs.add_ceiling(case.measure(&rig, Side::Ceiling)?);
+            }
+            say(&format!(
+                "{} {case} {}/{}: ours {ours:.0}, C driver {peer:.0}",
+                rig.lane_name(),
+                n + 1,
+                options.pairs
+            ));
+        }
+        report.results.push(Record::new(
+            "ud",
+            case.name(),
+            rig.lane_name(),
+            &case.unit(&rig),
+            &pairs,
+        ));
+    }
+    if lane == Lane::Qemu {
+        let mut pairs = Pairs::default();
+        for n in 0..options.pairs {
+            let ours = text_share::profile(&rig, Side::Ours)?;
+            let peer = text_share::profile(&rig, Side::Peer)?;
+            say(&format!(
+                "{} text_share {}/{}: ours {:.2}%, C driver {:.2}%",
+                rig.lane_name(),
+                n + 1,
+                options.pairs,
+                ours.driver,
+                peer.driver
+            ));
+            // Less is better.
+            pairs.add(ours.driver, peer.driver, peer.driver / ours.driver);
+            report.profiles.push(ours);
+            report.profiles.push(peer);
+        }
+        report.results.push(Record::new(
+            "ud",
+            "text_share",
+            rig.lane_name(),
+            "% of instructions",
+            &pairs,
+        ));
+    }
+    rig.finish()
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where instructions go: samples of a guest whose clock counts instructions.
+//!
+//! perf's cpu-clock fires every so many guest nanoseconds, which on the icount lane are
+//! instructions, so that a share of samples is a share of instructions.
+
+use super::rig::{Rig, Side};
+use anyhow::{Result, ensure};
+
+/// Whether a sample in a DSO, at a symbol, belongs to a group.
+type Belongs = fn(&str, &str) -> bool;
+
+/// Groups of samples beside the driver's own; a sample goes to the first that it belongs to.
+pub(super) const GROUPS: [(&str, Belongs); 6] = [
+    ("copies between user and kernel", |_, s| {
+        s.contains("copy_user")
+            || s.contains("copy_to_iter")
+            || s.contains("copy_from_iter")
+            || s.starts_with("rep_movs")
+    }),
+    ("memcpy: soft-RoCE's two copies", |_, s| {
+        s.contains("memcpy")
+    }),
+    ("ICRC", |_, s| s.contains("crc32")),
+    ("checksums of TCP", |_, s| s.contains("csum")),
+    ("rdma_rxe", |d, _| d == "[rdma_rxe]"),
+    ("user space", |d, _| !d.starts_with('[')),
+];
+
+/// Shares of all instructions, in percent.
+#[derive(Debug, Clone)]
+pub(super) struct Profile {
+    /// The driver's own text.
+    pub(super) driver: f64,
+    /// The same by function.
+    pub(super) functions: Vec<(String, f64)>,
+    /// As [`GROUPS`] has them.
+    pub(super) groups: [f64; GROUPS.len()],
+    /// Everything else.
+    pub(super) rest: f64,
+}
+
+/// Profiles one TCP stream, sender and receiver and all that lies between.
+pub(super) fn profile(rig: &Rig, side: Side) -> Result<Profile> {
+    let to = rig.address(side)?;
+    let text = rig.client(&format!(
+        "set -e
+         perf record -q -o /tmp/perf.data -e cpu-clock -F 5000 -a -- iperf3 -c {to} -t 3 >/dev/null
+         perf report -q -i /tmp/perf.data --stdio --no-children -g none --sort dso,sym -F sample,dso,sym -t '|'
+         rm /tmp/perf.data"
+    ))?;
+    shares(&text, rig.module(side))
+}
+
+/// Reads perf's report: lines of `samples|dso|[k] symbol`.
+fn shares(text: &str, module: &str) -> Result<Profile> {
+    let driver_dso = format!("[{module}]");
+    let (mut driver, mut rest, mut total) = (0.0, 0.0, 0.0);
+    let mut groups = [0.0; GROUPS.len()];
+    let mut functions = Vec::new();
+    for line in text.lines() {
+        let mut columns = line.splitn(3, '|').map(str::trim);
+        let (Some(samples), Some(dso), Some(symbol)) =
+            (columns.next(), columns.next(), columns.next())
+        else {
+            continue;
+        };
+        let Ok(samples) = samples.parse::<f64>() else {
+            continue;
+        };
+        let symbol = symbol.get(4..).unwrap_or(symbol);
+        if is_idle(symbol) {
+            continue;
+        }
+        total += samples;
+        if dso == driver_dso {
+            driver += samples;
+            functions.push((symbol.to_owned(), samples));
+        } else if let Some(n) = GROUPS.iter().position(|(_, belongs)| belongs(dso, symbol)) {
+            groups[n] += samples;
+        } else {
+            rest += samples;
+        }
+    }
+    ensure!(total >= 1000.0, "{total} samples are too few:\n{text}");
+    ensure!(driver > 0.0, "no sample in {driver_dso}:\n{text}");
+    let percent = |samples: f64| 100.0 * samples / total;
+    Ok(Profile {
+        driver: percent(driver),
+        functions: functions
+            .into_iter()
+            .map(|(name, n)| (name, percent(n)))
+            .collect(),
+        groups: groups.map(percent),
+        rest: percent(rest),
+    })
+}
+
+/// A halted processor executes nothing, though its clock goes on.
+fn is_idle(symbol: &str) -> bool {
+    [
+        "native_safe_halt",
+        "default_idle",
+        "acpi_safe_halt",
+        "acpi_idle_do_entry",
+    ]
+    .iter()
+    .any(|idle| symbol.ends_with(idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GROUPS, shares};
+
+    #[test]
+    fn a_report() {
+        let text = "\n# noise\n\
+            500|[kernel.kallsyms]|[k] memcpy_orig\n\
+            300|[rdma_rxe]|[k] rxe_requester\n\
+            400|[kernel.kallsyms]|[k] pv_native_safe_halt\n\
+            20|[ipoib_rs]|[k] _RNvCs1_8ipoib_rs4xmit\n\
+            100|[kernel.kallsyms]|[k] tcp_sendmsg\n\
+            80|iperf3|[.] main\n";
+        let profile = shares(text, "ipoib_rs").expect("is complete");
+        assert!((profile.driver - 2.0).abs() < 1e-9);
+        assert_eq!(profile.functions.len(), 1);
+        assert_eq!(profile.functions[0].0, "_RNvCs1_8ipoib_rs4xmit");
+        assert!((profile.rest - 10.0).abs() < 1e-9);
+        let named: Vec<(&str, f64)> = GROUPS
+            .iter()
+            .map(|(n, _)| *n)
+            .zip(profile.groups)
+            .filter(|(_, v)| *v > 0.0)
+            .collect();
+        assert_eq!(
+            named,
+            [
+                ("memcpy: soft-RoCE's two copies", 50.0),
+                ("rdma_rxe", 30.0),
+                ("user space", 8.0)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_driver_without_samples_is_an_error() {
+        shares("5000|[kernel.kallsyms]|[k] memcpy\n", "ipoib_rs").expect_err("no driver");
+    }
+}
