@@ -13,7 +13,7 @@ use ipoib_sys::bindings;
 pub fn now_ms() -> u64 {
     // SAFETY: `jiffies` is always readable; it is a word, so that a volatile read is whole.
     let jiffies = unsafe { core::ptr::read_volatile(&raw const bindings::jiffies) };
-    jiffies as u64 * (1000 / u64::from(bindings::HZ))
+    (jiffies as u64).wrapping_mul(1000 / u64::from(bindings::HZ))
 }
 
 const _: () = assert!(1000 % bindings::HZ == 0);

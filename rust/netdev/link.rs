@@ -94,9 +94,7 @@ impl Message<'_> {
     /// `EMSGSIZE`: no room.
     pub fn put(&mut self, kind: u16, value: u16) -> Result {
         // SAFETY: A message under construction by the invariant.
-        to_result(unsafe {
-            bindings::ipoib_rs_nla_put_u16(self.skb, c_int::from(kind), value)
-        })
+        to_result(unsafe { bindings::ipoib_rs_nla_put_u16(self.skb, c_int::from(kind), value) })
     }
 }
 
@@ -441,4 +439,3 @@ unsafe fn request<'a, T: Link>(
         },
     )
 }
-

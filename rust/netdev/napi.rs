@@ -242,7 +242,9 @@ unsafe extern "C" fn poll<P: Poll>(
         let Some(state) = (unsafe { &mut *inner.state.get() }) else {
             return 0;
         };
-        state.poll(&Context { napi: &inner.napi }, budget).min(budget)
+        state
+            .poll(&Context { napi: &inner.napi }, budget)
+            .min(budget)
     };
     // SAFETY: The poll runs now, and does not touch the instance after it has completed it, but for
     // scheduling it, which is always allowed.

@@ -93,9 +93,7 @@ unsafe extern "C" fn call<L: Listen>(
         _ => return bindings::NOTIFY_DONE as c_int,
     };
     // SAFETY: Valid by this function's requirements, and the device is for the call.
-    let dev = unsafe {
-        RawDevice::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev)
-    };
+    let dev = unsafe { RawDevice::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev) };
     // SAFETY: The chain is called under RTNL, by someone whose token, if any, is passed on.
     let mut rtnl = unsafe { Rtnl::assume() };
     L::event(dev, event, &mut rtnl);

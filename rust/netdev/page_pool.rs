@@ -130,7 +130,6 @@ impl PagePool {
         // INVARIANT: A fragment of `frag_size` octets of that pool, with nothing received.
         Some(RxBuf {
             va: NonNull::new(va.cast())?,
-            frag_size: self.frag_size,
             capacity: self.buf_len,
             len: 0,
         })
@@ -149,13 +148,12 @@ impl Drop for PagePool {
 ///
 /// # Invariants
 ///
-/// * `va` is the start of a fragment of a page pool, `frag_size` octets long, owned by this value;
-///   `capacity` octets from `HEADROOM` on, and the `skb_shared_info` behind them, fit.
+/// * `va` is the start of a fragment of a page pool, owned by this value, of the size that
+///   `capacity` octets from `HEADROOM` on, and the `skb_shared_info` behind them, take.
 /// * `len <= capacity`.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct RxBuf {
     va: NonNull<u8>,
-    frag_size: u32,
     capacity: u32,
     len: u32,
 }
@@ -190,6 +188,12 @@ impl RxBuf {
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity as usize
+    }
+
+    /// Octets from the start of the fragment to the end of the data.
+    #[inline]
+    fn room(&self) -> c_uint {
+        self.capacity.wrapping_add(HEADROOM as c_uint)
     }
 
     /// Says that the device has put `len` octets there.
@@ -228,7 +232,7 @@ impl RxBuf {
         let skb = unsafe {
             bindings::ipoib_rs_rx_build(
                 self.va.as_ptr().cast(),
-                self.frag_size,
+                self.room(),
                 HEADROOM as c_uint,
                 self.len,
             )
@@ -256,15 +260,19 @@ impl RxBuf {
         let skb = unsafe {
             bindings::ipoib_rs_rx_frame(
                 self.va.as_ptr().cast(),
-                self.frag_size,
-                (HEADROOM + frame.offset) as c_uint,
+                self.room(),
+                HEADROOM.wrapping_add(frame.offset) as c_uint,
                 len as c_uint,
                 frame.protocol.to_be(),
-                frame.packet_type.as_raw(),
                 frame.csum_ok,
             )
         };
-        self.become_skb(skb)
+        let mut skb = self.become_skb(skb)?;
+        // As every fresh skb, it is for this host.
+        if frame.packet_type != PacketType::Host {
+            skb.set_packet_type(frame.packet_type);
+        }
+        Ok(skb)
     }
 
     #[inline]
@@ -280,6 +288,7 @@ impl RxBuf {
 }
 
 impl Drop for RxBuf {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: An owned fragment by the type invariant, which is given up here.
         unsafe { bindings::ipoib_rs_page_pool_put(self.va.as_ptr().cast()) };

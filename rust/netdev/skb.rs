@@ -92,10 +92,10 @@ impl DropReason {
 pub enum PacketType {
     /// This host alone.
     Host,
-    /// Everybody on the link.
-    Broadcast,
     /// A multicast group.
     Multicast,
+    /// Everybody on the link.
+    Broadcast,
 }
 
 impl PacketType {

@@ -21,6 +21,15 @@ impl Counter {
     /// Adds `n`, from the context that owns the counter.
     #[inline]
     pub fn add(&self, n: u64) {
+        #[cfg(CONFIG_64BIT)]
+        {
+            let count = self.0.as_ptr();
+            // SAFETY: The pointer is to our own counter. Volatile accesses to a word are what a
+            // relaxed load and store are in the kernel's memory model; those of the `kernel` crate
+            // are calls.
+            unsafe { count.write_volatile(count.read_volatile().wrapping_add(n)) };
+        }
+        #[cfg(not(CONFIG_64BIT))]
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 

@@ -30,14 +30,14 @@ type PostFn = unsafe extern "C" fn(
 /// What the first 40 octets of a datagram hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetworkHeader {
-    /// The device did not say; on InfiniBand, a GRH if there is one.
-    Unknown,
     /// A GRH of InfiniBand or RoCEv1.
     Grh,
     /// 20 octets of nothing and an IPv4 header.
     Ipv4,
     /// An IPv6 header, which has the layout of a GRH.
     Ipv6,
+    /// The device did not say; on InfiniBand, a GRH if there is one.
+    Unknown,
 }
 
 /// A datagram that was received.
@@ -60,8 +60,6 @@ pub struct Received {
 pub struct ReceiveReport {
     /// Completions taken; what the NAPI budget is charged with.
     pub done: usize,
-    /// Datagrams given to the caller.
-    pub frames: u32,
     /// Datagrams dropped for want of a buffer.
     pub no_buffer: u32,
     /// Datagrams longer than their buffer or shorter than the 40 octets, as the device says.
@@ -78,54 +76,130 @@ pub struct ReceiveReport {
     pub post_errors: u32,
 }
 
-/// Where a slot's buffer is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Here, and not to be posted until [`RecvRing::fill`].
-    Idle,
-    /// Here, in the chain of what is to be posted.
-    Chained,
-    /// With the device.
-    Posted,
+/// A buffer and the work request that posts it.
+struct Slot {
+    wr: bindings::ib_recv_wr,
+    sge: bindings::ib_sge,
+    buf: RxBuf,
 }
 
-struct Slot {
-    buf: RxBuf,
-    place: Place,
-    /// The count of the ring's posts at the slot's last one, so that an old completion is told from
-    /// a new one.
+/// The identifier of a slot that is neither chained nor posted: no slot has such an index.
+const IDLE: u64 = u64::MAX;
+
+impl Slot {
+    #[inline]
+    fn id(&self) -> u64 {
+        // SAFETY: Every view of the union is plain octets.
+        unsafe { self.wr.__bindgen_anon_1.wr_id }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.id() == IDLE
+    }
+
+    fn set_idle(&mut self) {
+        self.wr.__bindgen_anon_1.wr_id = IDLE;
+    }
+}
+
+/// Work requests that are to be posted.
+///
+/// Each gets the next generation, the upper half of its identifier. The lower half is the slot's
+/// index. So an old completion is told from a new one, and what was posted from what only will be.
+///
+/// # Invariants
+///
+/// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
+///   the last one's link is null. Their generations count up to `generation`.
+/// * What is chained has a generation after `posted`, what the device has one up to `posted`.
+struct Chain {
+    first: *mut bindings::ib_recv_wr,
+    last: *mut bindings::ib_recv_wr,
     generation: u32,
+    posted: u32,
+}
+
+impl Chain {
+    /// Adds a slot with index `index` that is neither chained nor posted.
+    #[inline]
+    fn push(&mut self, slot: &mut Slot, index: usize) {
+        self.generation = self.generation.wrapping_add(1);
+        let wr = &mut slot.wr;
+        wr.__bindgen_anon_1.wr_id = u64::from(self.generation) << 32 | index as u64;
+        wr.next = ptr::null_mut();
+        let wr: *mut _ = wr;
+        if self.first.is_null() {
+            self.first = wr;
+        } else {
+            // SAFETY: `last` is the work request of a slot by the type invariant, another than this
+            // one, and nobody has a reference to it.
+            unsafe { (*self.last).next = wr };
+        }
+        self.last = wr;
+    }
+
+    /// Whether the device has the slot whose identifier this is.
+    #[inline]
+    fn is_posted(&self, id: u64) -> bool {
+        // Receives complete in order, so that none is 2^31 generations behind.
+        self.posted.wrapping_sub((id >> 32) as u32) <= u32::MAX / 2
+    }
+
+    /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
+    #[inline]
+    fn settle(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
+        if err != 0 {
+            return self.refused(err, bad);
+        }
+        // INVARIANT: The device has what was chained.
+        self.first = ptr::null_mut();
+        self.posted = self.generation;
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
+        let mut wr = self.first;
+        while !wr.is_null() && !ptr::eq(wr, bad) {
+            // SAFETY: A work request of the chain, to which nobody has a reference.
+            wr = unsafe { (*wr).next };
+        }
+        // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
+        // none of ours, it may have all of them.
+        self.first = wr;
+        self.posted = if wr.is_null() {
+            self.generation
+        } else {
+            // SAFETY: As above; every view of the union is plain octets.
+            let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
+            ((id >> 32) as u32).wrapping_sub(1)
+        };
+        to_result(err.min(0))
+    }
 }
 
 /// The receive ring.
 ///
 /// # Invariants
 ///
-/// * `slots`, `wrs` and `sges` have as many elements, a power of two, and never move them. A slot's
-///   work request refers to the slot's one element, and that to the slot's buffer, which is mapped
-///   for DMA.
-/// * The device has the buffers of the posted slots, at most, whose work requests' identifiers are
-///   their index and generation.
-/// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
-///   the last one's link is null.
-/// * `claim.next` is the generation of the last slot that was chained.
+/// * `slots` has a power of two of elements and never moves them. A slot's work request refers to
+///   the slot's one element, and that to the slot's buffer, which is mapped for DMA.
+/// * A slot's identifier is `IDLE`, or it is in `chain`, or the device may have its buffer.
 /// * `wcs` has [`BATCH`] elements.
-/// * `post_recv` is the operation of the queue pair's device.
+/// * `post_recv` is the operation of the queue pair's device, and `raw_qp` the queue pair.
 pub struct RecvRing {
     slots: KVec<Slot>,
-    wrs: KVec<bindings::ib_recv_wr>,
-    sges: KVec<bindings::ib_sge>,
     wcs: KVec<bindings::ib_wc>,
-    first: *mut bindings::ib_recv_wr,
-    last: *mut bindings::ib_recv_wr,
+    chain: Chain,
     post_recv: PostFn,
+    raw_qp: *mut bindings::ib_qp,
     virt_dma: bool,
     pool: PagePool,
     claim: ManuallyDrop<Claim>,
     qp: Arc<UdQp>,
 }
 
-// SAFETY: The pointers are to the ring's own vectors; all else is `Send`.
+// SAFETY: The pointers are to the ring's own slots and the queue pair it holds; all else is `Send`.
 unsafe impl Send for RecvRing {}
 
 impl RecvRing {
@@ -143,7 +217,7 @@ impl RecvRing {
     ///
     /// Process context; may sleep. So must be dropping it, which resets the queue pair if something
     /// is posted.
-    pub fn new(qp: &Arc<UdQp>, mut pool: PagePool, size: u32) -> Result<Self> {
+    pub fn new(qp: &Arc<UdQp>, pool: PagePool, size: u32) -> Result<Self> {
         if !size.is_power_of_two()
             || size > qp.caps().recv_wr
             || size > qp.recv_cq().entries()
@@ -159,47 +233,48 @@ impl RecvRing {
             length: pool.buf_len() as u32,
             lkey: qp.pd().local_dma_lkey(),
         };
-        let mut slots = KVec::with_capacity(n, GFP_KERNEL)?;
-        let mut wrs = KVec::with_capacity(n, GFP_KERNEL)?;
-        let mut sges = KVec::from_elem(sge, n, GFP_KERNEL)?;
         let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
         for _ in 0..BATCH {
             wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
         }
-        for sge in &mut sges {
-            let wr = bindings::ib_recv_wr {
-                sg_list: sge,
-                num_sge: 1,
-                ..Default::default()
-            };
-            wrs.push(wr, GFP_KERNEL)?;
-            let slot = Slot {
-                buf: pool.alloc_sleeping().ok_or(ENOMEM)?,
-                place: Place::Idle,
-                generation: 0,
-            };
-            slots.push(slot, GFP_KERNEL)?;
-        }
-        let virt_dma = qp.pd().device().virt_dma();
+        let slots = KVec::with_capacity(n, GFP_KERNEL)?;
         let claim = qp.recv_cq().claim()?;
-        // INVARIANT: As was just built, but for the mapping; nothing is posted.
+        // INVARIANT: There is no slot yet, and nothing is chained or posted.
         let mut ring = Self {
-            slots: KVec::new(),
-            wrs,
-            sges,
+            slots,
             wcs,
-            first: ptr::null_mut(),
-            last: ptr::null_mut(),
+            chain: Chain {
+                first: ptr::null_mut(),
+                last: ptr::null_mut(),
+                generation: claim.next,
+                posted: claim.next,
+            },
             post_recv,
-            virt_dma,
+            raw_qp: qp.as_raw(),
+            virt_dma: qp.pd().device().virt_dma(),
             pool,
             claim: ManuallyDrop::new(claim),
             qp: qp.clone(),
         };
         // The slots come one by one as they are mapped, so that dropping the ring unmaps what is.
-        for (slot, sge) in slots.drain_all().zip(&mut ring.sges) {
-            sge.addr = map(&ring.qp, virt_dma, &slot.buf)?;
+        for _ in 0..n {
+            let buf = ring.pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let addr = ring.map(&buf)?;
+            let mut slot = Slot {
+                wr: bindings::ib_recv_wr {
+                    num_sge: 1,
+                    ..Default::default()
+                },
+                sge: bindings::ib_sge { addr, ..sge },
+                buf,
+            };
+            slot.set_idle();
+            // There is room for it, so that it does not fail with the buffer mapped.
             ring.slots.push(slot, GFP_KERNEL)?;
+        }
+        for slot in &mut ring.slots {
+            // INVARIANT: The slots do not move any more.
+            slot.wr.sg_list = &raw mut slot.sge;
         }
         Ok(ring)
     }
@@ -225,9 +300,9 @@ impl RecvRing {
     ///
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
-        for i in 0..self.slots.len() {
-            if self.slots[i].place == Place::Idle {
-                self.chain(i);
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.is_idle() {
+                self.chain.push(slot, index);
             }
         }
         self.post_chain()
@@ -242,14 +317,14 @@ impl RecvRing {
     pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received)) -> ReceiveReport {
         let mut report = ReceiveReport::default();
         while report.done < budget {
-            let want = BATCH.min(budget - report.done);
+            let want = BATCH.min(budget.wrapping_sub(report.done));
             let n = self.qp.recv_cq().poll(&mut self.wcs[..want]);
             for i in 0..n {
                 if let Some(received) = self.complete(i, &mut report) {
                     f(received);
                 }
             }
-            report.done += n;
+            report.done = report.done.wrapping_add(n);
             if self.post_chain().is_err() {
                 report.post_errors = report.post_errors.wrapping_add(1);
             }
@@ -260,89 +335,114 @@ impl RecvRing {
         report
     }
 
-    /// Handles completion `i` of the batch.
+    /// Handles completion `i` of the batch, which is less than [`BATCH`].
     #[inline]
     fn complete(&mut self, i: usize, report: &mut ReceiveReport) -> Option<Received> {
-        let wc = &self.wcs[i];
+        let wc = self.wcs.get(i)?;
         let id = wr_id(wc);
         let index = id as u32 as usize;
-        let known = self.slots.get(index).is_some_and(|slot| {
-            slot.place == Place::Posted && slot.generation == (id >> 32) as u32
-        });
-        if !known || !ptr::eq(wc.qp, self.qp.as_raw()) {
-            report.unknown = report.unknown.wrapping_add(1);
-            return None;
-        }
+        let slot = match self.slots.get_mut(index) {
+            Some(slot)
+                if slot.id() == id && self.chain.is_posted(id) && ptr::eq(wc.qp, self.raw_qp) =>
+            {
+                slot
+            }
+            _ => {
+                report.unknown = report.unknown.wrapping_add(1);
+                return None;
+            }
+        };
+        // INVARIANT: A completed receive is not the device's any more; unless it failed, it is
+        // chained below.
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
             let status = wc.status;
             self.fail(index, status, report);
             return None;
         }
         let len = wc.byte_len;
-        let has_grh = wc.wc_flags & WC_GRH != 0;
-        let csum_ok = wc.wc_flags & WC_CSUM_OK != 0;
-        let src_qp = wc.src_qp;
-        let network = if wc.wc_flags & WC_NETWORK == 0 {
-            NetworkHeader::Unknown
-        } else {
-            match bindings::rdma_network_type::from(wc.network_hdr_type) {
-                bindings::rdma_network_type_RDMA_NETWORK_IB
-                | bindings::rdma_network_type_RDMA_NETWORK_ROCE_V1 => NetworkHeader::Grh,
-                bindings::rdma_network_type_RDMA_NETWORK_IPV4 => NetworkHeader::Ipv4,
-                bindings::rdma_network_type_RDMA_NETWORK_IPV6 => NetworkHeader::Ipv6,
-                _ => NetworkHeader::Unknown,
-            }
-        };
-        // INVARIANT: A completed receive is not the device's any more.
-        self.slots[index].place = Place::Idle;
-        if len as usize > self.pool.buf_len() || (len as usize) < GRH_LEN {
+        if (len as usize) < GRH_LEN || slot.buf.set_len(len).is_err() {
             report.malformed = report.malformed.wrapping_add(1);
-            self.chain(index);
+            self.chain.push(slot, index);
             return None;
         }
+        let flags = wc.wc_flags;
+        let network = network_header(wc);
+        let src_qp = wc.src_qp;
         let buf = self.exchange(index);
-        self.chain(index);
-        let Some(mut buf) = buf else {
+        self.chain.push(&mut self.slots[index], index);
+        let Some(buf) = buf else {
             report.no_buffer = report.no_buffer.wrapping_add(1);
             return None;
         };
-        buf.set_len(len).ok()?;
-        report.frames = report.frames.wrapping_add(1);
         Some(Received {
             buf,
             src_qp,
-            has_grh,
+            has_grh: flags & WC_GRH != 0,
             network,
-            csum_ok,
+            csum_ok: flags & WC_CSUM_OK != 0,
         })
     }
 
     #[cold]
     fn fail(&mut self, index: usize, status: bindings::ib_wc_status, report: &mut ReceiveReport) {
-        // INVARIANT: A completed receive is not the device's any more.
-        self.slots[index].place = Place::Idle;
+        let slot = &mut self.slots[index];
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             // Posted again, it would only be flushed again.
+            slot.set_idle();
             report.flushed = report.flushed.wrapping_add(1);
             return;
         }
         report.errors = report.errors.wrapping_add(1);
         report.status = status;
-        self.chain(index);
+        self.chain.push(slot, index);
     }
 
     /// Takes the buffer out of a slot that the device does not have, if another can take its place.
     #[inline]
     fn exchange(&mut self, index: usize) -> Option<RxBuf> {
         let new = self.pool.alloc()?;
-        let addr = map(&self.qp, self.virt_dma, &new).ok()?;
-        self.unmap(index);
+        let addr = if self.virt_dma {
+            new.data().as_ptr() as u64
+        } else {
+            self.remap(index, &new).ok()?
+        };
+        let slot = &mut self.slots[index];
         // INVARIANT: The element refers to the new buffer, which is mapped.
-        self.sges[index].addr = addr;
-        Some(core::mem::replace(&mut self.slots[index].buf, new))
+        slot.sge.addr = addr;
+        Some(core::mem::replace(&mut slot.buf, new))
     }
 
-    #[inline]
+    /// Maps a buffer, and if that worked, unmaps the one that it replaces.
+    #[inline(never)]
+    fn remap(&self, index: usize, new: &RxBuf) -> Result<u64> {
+        let addr = self.map(new)?;
+        self.unmap(index);
+        Ok(addr)
+    }
+
+    /// Maps a buffer of the pool's for the device.
+    fn map(&self, buf: &RxBuf) -> Result<u64> {
+        let va = buf.data().as_ptr();
+        if self.virt_dma {
+            return Ok(va as u64);
+        }
+        let mut failed = false;
+        // SAFETY: The device is registered, and the buffer takes that much.
+        let addr = unsafe {
+            bindings::ipoib_rs_ib_map_rx(
+                self.qp.pd().device().as_raw(),
+                va.cast(),
+                self.pool.buf_len(),
+                &raw mut failed,
+            )
+        };
+        if failed {
+            return Err(EIO);
+        }
+        Ok(addr)
+    }
+
+    /// Unmaps the buffer of a slot that the device does not have.
     fn unmap(&self, index: usize) {
         if self.virt_dma {
             return;
@@ -352,40 +452,19 @@ impl RecvRing {
         unsafe {
             bindings::ipoib_rs_ib_unmap_rx(
                 self.qp.pd().device().as_raw(),
-                self.sges[index].addr,
+                self.slots[index].sge.addr,
                 self.pool.buf_len(),
             );
         }
     }
 
-    /// Adds an idle slot to what is to be posted.
-    #[inline]
-    fn chain(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        slot.place = Place::Chained;
-        self.claim.next = self.claim.next.wrapping_add(1);
-        slot.generation = self.claim.next;
-        let wr = &mut self.wrs[index];
-        wr.__bindgen_anon_1.wr_id = u64::from(slot.generation) << 32 | index as u64;
-        wr.next = ptr::null_mut();
-        let wr: *mut _ = wr;
-        if self.first.is_null() {
-            self.first = wr;
-        } else {
-            // SAFETY: `last` is one of our work requests by the type invariant, and nobody has a
-            // reference to it.
-            unsafe { (*self.last).next = wr };
-        }
-        self.last = wr;
-    }
-
     /// Posts what is to be posted.
     #[inline]
     fn post_chain(&mut self) -> Result {
-        if self.first.is_null() {
+        let first = self.chain.first;
+        if first.is_null() {
             return Ok(());
         }
-        let first = self.first;
         // Some drivers leave this alone when they refuse all.
         let mut bad: *const bindings::ib_recv_wr = first;
         // A completion cannot be seen before this call returns: only we poll. So it is early enough
@@ -393,29 +472,8 @@ impl RecvRing {
         //
         // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
         // are owned by their slots until the device has completed them or the queue pair is reset.
-        let err = unsafe { (self.post_recv)(self.qp.as_raw(), first, &raw mut bad) };
-        let mut wr = first;
-        self.first = ptr::null_mut();
-        while !wr.is_null() {
-            if err != 0 && ptr::eq(wr, bad) {
-                // INVARIANT: The rest of the chain, whose last is as before.
-                self.first = wr;
-                break;
-            }
-            // SAFETY: `wr` is one of our work requests by the type invariant, and so an element of
-            // `wrs`; nobody has a reference to it.
-            let (index, next) = unsafe {
-                (
-                    wr.cast_const().offset_from(self.wrs.as_ptr()) as usize,
-                    (*wr).next,
-                )
-            };
-            // INVARIANT: The device has it; or, if it refused something but named none of ours, may
-            // have it.
-            self.slots[index].place = Place::Posted;
-            wr = next;
-        }
-        to_result(err.min(0))
+        let err = unsafe { (self.post_recv)(self.raw_qp, first, &raw mut bad) };
+        self.chain.settle(err, bad)
     }
 
     /// Asks for an event at the next completion. True: poll again, there may be some already.
@@ -439,23 +497,19 @@ impl RecvRing {
     /// Process context, with NAPI disabled; may sleep.
     pub fn drain(&mut self) -> Result {
         // Nothing is to be posted while we drain.
-        let mut wr = core::mem::replace(&mut self.first, ptr::null_mut());
-        while !wr.is_null() {
-            // SAFETY: As in `post_chain`.
-            let (index, next) = unsafe {
-                (
-                    wr.cast_const().offset_from(self.wrs.as_ptr()) as usize,
-                    (*wr).next,
-                )
-            };
-            self.slots[index].place = Place::Idle;
-            wr = next;
+        //
+        // INVARIANT: The chain is empty, and its slots are idle.
+        self.chain.first = ptr::null_mut();
+        for slot in &mut self.slots {
+            if !self.chain.is_posted(slot.id()) {
+                slot.set_idle();
+            }
         }
         let qp = self.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             for _ in 0..FLUSH_MS {
                 self.discard();
-                if self.slots.iter().all(|slot| slot.place == Place::Idle) {
+                if self.slots.iter().all(Slot::is_idle) {
                     break;
                 }
                 fsleep(Delta::from_millis(1));
@@ -465,7 +519,7 @@ impl RecvRing {
         self.discard();
         for slot in &mut self.slots {
             // INVARIANT: A queue pair that was reset has nothing.
-            slot.place = Place::Idle;
+            slot.set_idle();
         }
         Ok(())
     }
@@ -477,12 +531,9 @@ impl RecvRing {
             for wc in &self.wcs[..n] {
                 let id = wr_id(wc);
                 if let Some(slot) = self.slots.get_mut(id as u32 as usize) {
-                    if slot.place == Place::Posted
-                        && slot.generation == (id >> 32) as u32
-                        && ptr::eq(wc.qp, self.qp.as_raw())
-                    {
+                    if slot.id() == id && ptr::eq(wc.qp, self.raw_qp) {
                         // INVARIANT: A completed receive is not the device's any more.
-                        slot.place = Place::Idle;
+                        slot.set_idle();
                     }
                 }
             }
@@ -495,7 +546,8 @@ impl RecvRing {
 
 impl Drop for RecvRing {
     fn drop(&mut self) {
-        if self.slots.iter().any(|slot| slot.place == Place::Posted) {
+        let posted = |slot: &Slot| !slot.is_idle() && self.chain.is_posted(slot.id());
+        if self.slots.iter().any(posted) {
             if let Err(err) = self.qp.to_reset() {
                 // The device may still write the buffers, and complete them: they must stay for
                 // ever, and no other ring may have the completion queue.
@@ -510,32 +562,25 @@ impl Drop for RecvRing {
         for index in 0..self.slots.len() {
             self.unmap(index);
         }
+        self.claim.next = self.chain.generation;
         // SAFETY: It is not used again.
         unsafe { ManuallyDrop::drop(&mut self.claim) };
     }
 }
 
-/// The DMA address of a buffer.
+/// What the device says of the first 40 octets.
 #[inline]
-fn map(qp: &UdQp, virt_dma: bool, buf: &RxBuf) -> Result<u64> {
-    let va = buf.data().as_ptr();
-    if virt_dma {
-        return Ok(va as u64);
+fn network_header(wc: &bindings::ib_wc) -> NetworkHeader {
+    if wc.wc_flags & WC_NETWORK == 0 {
+        return NetworkHeader::Unknown;
     }
-    let mut failed = false;
-    // SAFETY: The device is registered, and the buffer takes that much.
-    let addr = unsafe {
-        bindings::ipoib_rs_ib_map_rx(
-            qp.pd().device().as_raw(),
-            va.cast(),
-            buf.capacity(),
-            &raw mut failed,
-        )
-    };
-    if failed {
-        return Err(EIO);
+    match bindings::rdma_network_type::from(wc.network_hdr_type) {
+        bindings::rdma_network_type_RDMA_NETWORK_IB
+        | bindings::rdma_network_type_RDMA_NETWORK_ROCE_V1 => NetworkHeader::Grh,
+        bindings::rdma_network_type_RDMA_NETWORK_IPV4 => NetworkHeader::Ipv4,
+        bindings::rdma_network_type_RDMA_NETWORK_IPV6 => NetworkHeader::Ipv6,
+        _ => NetworkHeader::Unknown,
     }
-    Ok(addr)
 }
 
 const WC_GRH: c_int = bindings::ib_wc_flags_IB_WC_GRH as c_int;

@@ -18,7 +18,7 @@ use core::ptr;
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -65,7 +65,7 @@ pub struct Posted {
 /// * `head` counts all slots ever filled, the `pending` last of which are not posted; slots from
 ///   `head` on, up to `tail` plus the ring's size, are empty and ours.
 /// * `wrs` has [`CHAIN`] elements, each linked to the next one, the last to none. Each is complete
-///   but for what a frame determines, and refers to its own [`Ring::max_sge`] elements of `sges`.
+///   but for what a frame determines, and refers to its own [`Ring::max_sge`] elements of `_sges`.
 ///   Neither vector ever moves its elements.
 /// * The first `pending` of them are for the pending slots, in order; `pending <= CHAIN`.
 /// * `ah` is the address handle of the last frame in the ring, if there is one.
@@ -74,7 +74,8 @@ pub struct Sender {
     ring: Arc<Ring>,
     post_send: PostFn,
     wrs: KVec<bindings::ib_ud_wr>,
-    sges: KVec<bindings::ib_sge>,
+    /// Owned here, used through the work requests.
+    _sges: KVec<bindings::ib_sge>,
     head: u32,
     tail: u32,
     pending: usize,
@@ -145,7 +146,7 @@ pub fn send_ring(
         ring,
         post_send,
         wrs,
-        sges,
+        _sges: sges,
         head: first,
         tail: first,
         pending: 0,
@@ -166,7 +167,7 @@ impl Sender {
     #[inline]
     pub fn free(&mut self) -> u32 {
         self.tail = self.ring.tail();
-        self.ring.size() - self.in_flight()
+        self.ring.size().wrapping_sub(self.in_flight())
     }
 
     /// How many frames are in it, as of the last look at completions ([`Self::free`] takes one).
@@ -188,7 +189,7 @@ impl Sender {
     /// [`Self::free`].
     #[inline]
     pub fn free_at_least(&self) -> u32 {
-        self.ring.size() - self.in_flight()
+        self.ring.size().wrapping_sub(self.in_flight())
     }
 
     /// Sets the Q_Key of the frames that are posted from now on.
@@ -217,7 +218,7 @@ impl Sender {
     /// # Context
     ///
     /// Any but hard interrupt.
-    #[inline]
+    #[inline(always)]
     pub fn post(
         &mut self,
         skb: TxSkb,
@@ -235,68 +236,76 @@ impl Sender {
         if !same_ah && !Arc::ptr_eq(ah.pd(), self.ring.qp().pd()) {
             return Err((skb, EINVAL));
         }
-        let (skb, num_sge) = self.map(skb)?;
         // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
-        // vector. Nobody else has a reference.
-        let wr = unsafe { &mut *self.wrs.as_mut_ptr().add(self.pending) };
+        // vector.
+        let wr = unsafe { self.wrs.as_mut_ptr().add(self.pending) };
+        // SAFETY: As above; nobody else has a reference.
+        let sges = unsafe { (*wr).wr.sg_list };
+        let (skb, num_sge) = self.map(skb, sges)?;
+        // SAFETY: As above.
+        let wr = unsafe { &mut *wr };
         wr.wr.__bindgen_anon_1.wr_id = u64::from(self.head);
         wr.wr.num_sge = num_sge;
         wr.wr.send_flags = if signal { SIGNALED } else { 0 };
         wr.ah = ah.as_raw();
         wr.remote_qpn = qpn;
+        let slot = self.ring.slot(self.head);
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
-        let slot = unsafe { &mut *self.ring.slot(self.head) };
-        slot.skb = Some(skb);
+        // So there is nothing in it to be dropped.
+        unsafe { ptr::write(&raw mut (*slot).skb, Some(skb)) };
         if !same_ah {
-            slot.retired = self.ah.replace(ah.clone());
+            // SAFETY: As above.
+            unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
         }
         // INVARIANT: The slot is filled and its work request is complete.
         self.head = self.head.wrapping_add(1);
-        self.pending += 1;
+        self.pending = self.pending.wrapping_add(1);
         Ok(())
     }
 
-    /// Fills the elements of the next work request with the parts of a frame, and says how many.
-    #[inline]
-    fn map(&mut self, skb: TxSkb) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
-        let first = self.pending * self.ring.max_sge();
-        if self.ring.virt_dma() && skb.nr_frags() == 0 && !skb.has_frag_list() {
-            // SAFETY: `pending < CHAIN`, and there are `max_sge >= 1` elements for each.
-            let sge = unsafe { &mut *self.sges.as_mut_ptr().add(first) };
-            sge.addr = skb.linear().as_ptr() as u64;
-            sge.length = skb.headlen() as u32;
-            return Ok((skb, 1));
-        }
-        self.map_parts(skb, first)
-    }
-
-    fn map_parts(
+    /// Fills the elements from `sges` on, which belong to the next work request, with the parts of
+    /// a frame, and says how many.
+    #[inline(always)]
+    fn map(
         &mut self,
-        mut skb: TxSkb,
-        first: usize,
+        skb: TxSkb,
+        sges: *mut bindings::ib_sge,
     ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
-        let max_sge = self.ring.max_sge();
-        if skb.has_frag_list() || skb.nr_frags() + usize::from(skb.headlen() > 0) > max_sge {
-            if let Err(err) = skb.linearize() {
-                return Err((skb, err));
-            }
-        }
-        // SAFETY: There are `max_sge` elements from `first` on, and the skb has no more parts now:
-        // either that was checked, or it is linear.
+        // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them.
         let n = unsafe {
             bindings::ipoib_rs_ib_map_skb(
-                self.ring.qp().pd().device().as_raw(),
+                self.ring.device(),
                 skb.as_raw(),
-                self.sges.as_mut_ptr().add(first),
+                sges,
+                self.ring.max_sge() as c_uint,
             )
         };
         if n < 0 {
+            return self.map_linear(skb, sges, Error::from_errno(n));
+        }
+        if !self.ring.virt_dma() {
+            // SAFETY: Slot `head` is ours, and that many elements were filled.
+            unsafe { self.ring.keep_mapping(self.head, sges, n as usize) };
+        }
+        Ok((skb, n))
+    }
+
+    /// Joins the parts of a frame that has too many, and tries again.
+    #[cold]
+    fn map_linear(
+        &mut self,
+        mut skb: TxSkb,
+        sges: *mut bindings::ib_sge,
+        err: Error,
+    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
+        if err != EMSGSIZE {
             return Err((skb, EIO));
         }
-        let sges = &self.sges[first..first + n as usize];
-        // SAFETY: Slot `head` is ours.
-        unsafe { self.ring.keep_mapping(self.head, sges) };
-        Ok((skb, n))
+        if let Err(err) = skb.linearize() {
+            return Err((skb, err));
+        }
+        // Now it has one part, and there is an element for that.
+        self.map(skb, sges)
     }
 
     /// Hands the chain to the queue pair, and says what became of the frames since the last time.

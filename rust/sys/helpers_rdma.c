@@ -179,11 +179,8 @@ void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len)
 	ib_dma_unmap_single(device, addr, len, DMA_FROM_DEVICE);
 }
 
-/*
- * Fills address and length of one element for the head, if there is one, and of one for each
- * fragment. Returns how many, or an error with nothing mapped.
- */
-int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge)
+/* Kept apart, so that what needs no mapping saves no registers for this. */
+static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge)
 {
 	const struct skb_shared_info *info = skb_shinfo(skb);
 	unsigned int head = skb_headlen(skb);
@@ -220,6 +217,41 @@ unmap:
 			ib_dma_unmap_page(device, sge[n].addr, sge[n].length, DMA_TO_DEVICE);
 	}
 	return -EIO;
+}
+
+/*
+ * Fills address and length of one element for the head, if there is one, and of one for each
+ * fragment. Returns how many, or an error with nothing mapped: -EMSGSIZE if that would be more
+ * than @max or the frame has parts that are no fragments.
+ */
+int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge,
+			unsigned int max)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	const skb_frag_t *frag = info->frags, *end = frag + info->nr_frags;
+	unsigned int head = skb_headlen(skb);
+	struct ib_sge *next = sge;
+
+	if (unlikely(info->frag_list || info->nr_frags + !!head > max))
+		return -EMSGSIZE;
+	if (!ib_uses_virt_dma(device))
+		return map_skb_dma(device, skb, sge);
+
+	/* The same, where to map is to write down the address and cannot fail. */
+	if (head) {
+		next->addr = (uintptr_t)skb->data;
+		next->length = head;
+		next++;
+	}
+	for (; frag < end; frag++, next++) {
+		struct page *page = skb_frag_page(frag);
+
+		if (unlikely(!page))
+			return -EIO;
+		next->addr = (uintptr_t)page_address(page) + skb_frag_off(frag);
+		next->length = skb_frag_size(frag);
+	}
+	return next - sge;
 }
 
 /* Undoes ipoib_rs_ib_map_skb(), whose elements' addresses are @addr. */

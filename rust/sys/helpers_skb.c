@@ -22,11 +22,14 @@ bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len)
 	return pskb_may_pull(skb, len);
 }
 
-/* An skb around a page pool fragment, whose data are @len octets from @offset. */
-struct sk_buff *ipoib_rs_rx_build(void *va, unsigned int size, unsigned int offset,
+/*
+ * An skb around a page pool fragment with @room in front of its skb_shared_info, whose data are
+ * @len octets from @offset.
+ */
+struct sk_buff *ipoib_rs_rx_build(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len)
 {
-	struct sk_buff *skb = napi_build_skb(va, size);
+	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
 
 	if (unlikely(!skb))
 		return NULL;
@@ -52,19 +55,27 @@ void ipoib_rs_rx_pseudo_header(struct sk_buff *skb)
 	__skb_pull(skb, IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN);
 }
 
-/* All that receiving a frame needs, in one call; @offset is the wire header's. */
-struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int size, unsigned int offset,
-				  unsigned int len, __be16 protocol, u8 packet_type,
-				  bool csum_ok)
+/*
+ * ipoib_rs_rx_build() and ipoib_rs_rx_pseudo_header() at once, for every frame: @offset is the wire
+ * header's, @len counts it.
+ */
+struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
+				  unsigned int len, __be16 protocol, bool csum_ok)
 {
-	struct sk_buff *skb = ipoib_rs_rx_build(va, size, offset, len);
+	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
+	u8 *header = va + offset;
 
 	if (unlikely(!skb))
 		return NULL;
 
-	ipoib_rs_rx_pseudo_header(skb);
+	memset(header - IPOIB_RS_PSEUDO_LEN, 0, IPOIB_RS_PSEUDO_LEN);
+	memset(header + 2, 0, 2);
+	skb->data = header + IPOIB_RS_ENCAP_LEN;
+	skb->tail += offset + len;
+	skb->len = len - IPOIB_RS_ENCAP_LEN;
+	skb->mac_header = offset - IPOIB_RS_PSEUDO_LEN;
 	skb->protocol = protocol;
-	skb->pkt_type = packet_type;
+	skb_mark_for_recycle(skb);
 	if (csum_ok)
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 	return skb;

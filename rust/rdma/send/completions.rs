@@ -128,35 +128,39 @@ impl SendCompletions {
             return;
         }
         // Those in front were not signalled, and a failure would have completed them.
-        for _ in 0..distance {
-            self.free_sent(budget, reaped);
-        }
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(budget, reaped);
+            self.free_sent(n.wrapping_add(1), budget, reaped);
         } else {
+            self.free_sent(n, budget, reaped);
             self.free_failed(status, reaped);
         }
     }
 
+    /// Frees the slots up to `end`, which is no more than the ring's head.
     #[inline]
-    fn free_sent(&mut self, budget: usize, reaped: &mut Reaped) {
-        // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
-        let slot = unsafe { &mut *self.ring.slot(self.tail) };
-        if let Some(skb) = slot.skb.take() {
-            let len = skb.len();
-            reaped.frames = reaped.frames.wrapping_add(1);
-            reaped.bytes = reaped.bytes.wrapping_add(len);
-            reaped.released_frames = reaped.released_frames.wrapping_add(1);
-            reaped.released_bytes = reaped.released_bytes.wrapping_add(len);
-            // SAFETY: It was in this slot, which is ours.
-            unsafe { self.ring.unmap(self.tail, &skb) };
-            skb.napi_consume(budget);
+    fn free_sent(&mut self, end: u32, budget: usize, reaped: &mut Reaped) {
+        let mut bytes: usize = 0;
+        let frames = end.wrapping_sub(self.tail);
+        while self.tail != end {
+            let slot = self.ring.slot(self.tail);
+            // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
+            let slot = unsafe { &mut *slot };
+            if let Some(skb) = slot.skb.take() {
+                bytes = bytes.wrapping_add(skb.len());
+                // SAFETY: It was in this slot, which is ours.
+                unsafe { self.ring.unmap(self.tail, &skb) };
+                skb.napi_consume(budget);
+            }
+            if slot.retired.is_some() {
+                slot.retired = None;
+            }
+            // INVARIANT: The slot was emptied.
+            self.tail = self.tail.wrapping_add(1);
         }
-        if slot.retired.is_some() {
-            slot.retired = None;
-        }
-        // INVARIANT: The slot was emptied.
-        self.tail = self.tail.wrapping_add(1);
+        reaped.frames = reaped.frames.wrapping_add(frames);
+        reaped.bytes = reaped.bytes.wrapping_add(bytes);
+        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
+        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
     }
 
     #[cold]

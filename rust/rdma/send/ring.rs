@@ -42,6 +42,7 @@ pub(super) struct Slot {
 ///   sender.
 /// * Unless `virt_dma`, `mapping` has `max_sge` elements for each slot, which for a full slot are
 ///   the addresses at which its frame is mapped. They belong to whom the slot belongs.
+/// * `device` is that of `qp`.
 pub(super) struct Ring {
     slots: KVec<UnsafeCell<Slot>>,
     mapping: KVec<UnsafeCell<u64>>,
@@ -50,6 +51,7 @@ pub(super) struct Ring {
     unsent_frames: Atomic<u32>,
     unsent_bytes: Atomic<usize>,
     max_sge: usize,
+    device: *mut bindings::ib_device,
     virt_dma: bool,
     claim: ManuallyDrop<Claim>,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
@@ -87,6 +89,7 @@ impl Ring {
             unsent_frames: Atomic::new(0),
             unsent_bytes: Atomic::new(0),
             max_sge: max_sge as usize,
+            device: qp.pd().device().as_raw(),
             virt_dma,
             claim: ManuallyDrop::new(claim),
             last_ah: UnsafeCell::new(None),
@@ -102,6 +105,12 @@ impl Ring {
     #[inline]
     pub(super) fn max_sge(&self) -> usize {
         self.max_sge
+    }
+
+    /// The device, for the DMA interface.
+    #[inline]
+    pub(super) fn device(&self) -> *mut bindings::ib_device {
+        self.device
     }
 
     #[inline]
@@ -176,20 +185,20 @@ impl Ring {
         (frames, self.unsent_bytes.xchg(0, Relaxed))
     }
 
-    /// Keeps where the frame that goes into slot `n` is mapped.
+    /// Keeps where the frame that goes into slot `n` is mapped, in `count` parts.
     ///
     /// # Safety
     ///
-    /// The slot must belong to the caller.
+    /// The slot must belong to the caller, and there must be that many elements from `sges` on.
     #[inline]
-    pub(super) unsafe fn keep_mapping(&self, n: u32, sges: &[bindings::ib_sge]) {
+    pub(super) unsafe fn keep_mapping(&self, n: u32, sges: *const bindings::ib_sge, count: usize) {
         if self.virt_dma {
             return;
         }
         let first = self.index(n) * self.max_sge;
-        for (cell, sge) in self.mapping[first..].iter().zip(sges) {
-            // SAFETY: It belongs to whom the slot belongs.
-            unsafe { *cell.get() = sge.addr };
+        for (i, cell) in self.mapping[first..].iter().take(count).enumerate() {
+            // SAFETY: It belongs to whom the slot belongs; there are that many elements.
+            unsafe { *cell.get() = (*sges.add(i)).addr };
         }
     }
 
@@ -207,11 +216,7 @@ impl Ring {
         // SAFETY: The device is registered, and the addresses are those that the frame was mapped
         // to. An `UnsafeCell` has the layout of what it holds.
         unsafe {
-            bindings::ipoib_rs_ib_unmap_skb(
-                self.qp.pd().device().as_raw(),
-                skb.as_raw(),
-                addrs.cast(),
-            );
+            bindings::ipoib_rs_ib_unmap_skb(self.device, skb.as_raw(), addrs.cast());
         }
     }
 

@@ -3,9 +3,7 @@
 //! An interface: the `net_device` and its life.
 
 use ipoib_netdev::address::AddressList;
-use ipoib_netdev::device::{
-    Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN,
-};
+use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::Identity;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
@@ -120,7 +118,9 @@ impl Interface {
 
     /// Whether this is a P_Key child of `dev`.
     pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
-        self.parent.as_ref().is_some_and(|parent| parent.id == dev.id())
+        self.parent
+            .as_ref()
+            .is_some_and(|parent| parent.id == dev.id())
     }
 
     /// Takes the interface down and up, as soon as RTNL can be had.
@@ -147,7 +147,11 @@ impl Interface {
         if wanted != dev.mtu() {
             let admin = *this.admin_mtu.get(rtnl);
             if let Err(error) = dev.set_mtu(wanted, rtnl) {
-                netdev_log!(dev, Warn, "cannot follow the port to MTU {wanted}: {error:?}\n");
+                netdev_log!(
+                    dev,
+                    Warn,
+                    "cannot follow the port to MTU {wanted}: {error:?}\n"
+                );
             }
             // `change_mtu` took it for the user's wish.
             *this.admin_mtu.get(rtnl) = admin;

@@ -76,9 +76,7 @@ impl Link for Interface {
             return Err(extack.refuse(c"A P_Key child cannot have children", EINVAL));
         }
         let pkey = match attributes.get(PKEY) {
-            None => parent
-                .as_ref()
-                .map_or(PKey::DEFAULT, |dev| dev.data().pkey),
+            None => parent.as_ref().map_or(PKey::DEFAULT, |dev| dev.data().pkey),
             Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
         };
         let device = port.device();
@@ -110,7 +108,9 @@ impl Link for Interface {
         let this = dev.data();
         if let Some(pkey) = attributes.get(PKEY) {
             if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey) {
-                return Err(extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP));
+                return Err(
+                    extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP)
+                );
             }
         }
         if let Some(umcast) = attributes.get(UMCAST) {

@@ -9,11 +9,11 @@
 
 use core::borrow::{Borrow, BorrowMut};
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::random::random;
 use ipoib_netdev::skb::{self, TxSkb};
-use ipoib_netdev::clock::now_ms;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
 use ipoib_proto::mgid::Mgid;
@@ -250,13 +250,7 @@ impl Destinations {
 
     /// Does what needs no sleep and collects what does, until `jobs` is full. Returns when time
     /// alone brings more to do.
-    fn work(
-        &mut self,
-        dev: &Device<Interface>,
-        line: &mut Line,
-        now: u64,
-        jobs: &mut Jobs,
-    ) -> u64 {
+    fn work(&mut self, dev: &Device<Interface>, line: &mut Line, now: u64, jobs: &mut Jobs) -> u64 {
         // Groups first: a path may take a second, and without the broadcast group there is no link.
         while jobs.has_room() {
             let Some((mgid, action)) = self.groups.poll(now) else {

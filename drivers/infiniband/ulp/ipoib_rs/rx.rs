@@ -2,8 +2,8 @@
 
 //! Receiving: the NAPI that takes frames off the receive ring.
 
-use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::device::{OwnedDevice, RawDevice};
+use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
@@ -97,9 +97,12 @@ impl Sink {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
         };
-        sums.frames += 1;
-        sums.bytes += frame.payload_len as u64;
-        sums.multicast += u64::from(packet_type == PacketType::Multicast);
+        // None of them can overflow within one poll.
+        sums.frames = sums.frames.wrapping_add(1);
+        sums.bytes = sums.bytes.wrapping_add(frame.payload_len as u64);
+        if packet_type == PacketType::Multicast {
+            sums.multicast = sums.multicast.wrapping_add(1);
+        }
         skb.gro_receive(context);
     }
 }
@@ -111,12 +114,16 @@ impl Poll for RxPoll {
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let Self { ring, sink, dev } = self;
         let mut sums = Sums::default();
-        let polled = ring.poll(budget, |received| sink.receive(context, received, &mut sums));
+        let polled = ring.poll(budget, |received| {
+            sink.receive(context, received, &mut sums)
+        });
         let rx = &sink.counters.rx;
         rx.polls.add(1);
         rx.frames.add(sums.frames);
         rx.bytes.add(sums.bytes);
-        rx.multicast.add(sums.multicast);
+        if sums.multicast > 0 {
+            rx.multicast.add(sums.multicast);
+        }
         if polled.flushed > 0 {
             // The QP is in error, and receives nothing until it is brought up again.
             dev.queue_task(RECOVER, 0);

@@ -6,11 +6,11 @@
 //! so that nothing else is taken on the hot path: the tables of destinations ([`crate::paths`]) and
 //! the send ring's producing half belong to the lock too.
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Transmit, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::skb::TxSkb;
-use ipoib_netdev::clock::now_ms;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
@@ -98,7 +98,7 @@ impl Tx {
         let now = now_ms();
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
-                Some(ah) => line.send(dev, skb, ah, address.qpn().get()),
+                Some(ah) => line.send_inline(dev, skb, ah, address.qpn().get()),
                 None => destinations.send_to_peer(dev, line, address, skb, now),
             }
         } else if let Some(mgid) = destinations.group_of(&address) {
@@ -115,40 +115,57 @@ impl Tx {
 
 impl Line {
     /// Puts a frame on the ring and rings the doorbell unless more follow.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
+        self.send_inline(dev, skb, ah, qpn);
+    }
+
+    /// [`Self::send`] for the one caller that is hot.
+    #[inline(always)]
+    fn send_inline(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, ah, qpn, false) {
-            let reason = if error == EBUSY {
-                DropReason::Ring
-            } else if error == ENOMEM {
-                DropReason::NoMemory
-            } else {
-                DropReason::MapFailed
-            };
-            self.drop(dev, skb, reason);
-            return;
+            return self.refused(dev, skb, error);
         }
         // What the completions have freed is looked at only when it matters: it lies in a cache line
         // that they write.
         let full = self.thresholds.must_stop(self.sender.free_at_least())
             && self.thresholds.must_stop(self.sender.free());
         if full {
-            dev.stop_queue();
-            self.counters.tx.stops.add(1);
+            return self.sent_last(dev, len);
         }
-        if dev.sent(len) || full || self.sender.chain_full() {
+        if dev.sent(len) || self.sender.chain_full() {
             self.flush(dev);
         }
-        if full {
-            // Pairs with the barrier in `TxPoll::poll`: either it sees the queue stopped, or we
-            // see what it has freed.
-            smp_mb(Full);
-            if self.thresholds.may_wake(self.sender.free()) {
-                dev.start_queue();
-            }
+    }
+
+    /// Ends the sending of a frame that takes the last room in the ring.
+    #[cold]
+    fn sent_last(&mut self, dev: &Device<Interface>, len: u32) {
+        dev.stop_queue();
+        self.counters.tx.stops.add(1);
+        dev.sent(len);
+        self.flush(dev);
+        // Pairs with the barrier in `TxPoll::poll`: either it sees the queue stopped, or we see
+        // what it has freed.
+        smp_mb(Full);
+        if self.thresholds.may_wake(self.sender.free()) {
+            dev.start_queue();
         }
+    }
+
+    /// Drops a frame that did not get on the ring.
+    #[cold]
+    fn refused(&mut self, dev: &Device<Interface>, skb: TxSkb, error: Error) {
+        let reason = if error == EBUSY {
+            DropReason::Ring
+        } else if error == ENOMEM {
+            DropReason::NoMemory
+        } else {
+            DropReason::MapFailed
+        };
+        self.drop(dev, skb, reason);
     }
 
     /// Hands what is on the ring to the device.
@@ -179,6 +196,7 @@ impl Line {
 
     /// Drops a frame. What was put on the ring before it goes out now, since the stack may have
     /// said that more follows.
+    #[cold]
     pub(crate) fn drop(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) {
         self.counters.dropped(reason, 1);
         skb.drop_reason(paths::kernel_reason(reason));

@@ -4,9 +4,9 @@
 //! unregistration, and the two rings on them while it is up.
 
 use ipoib_netdev::device::Device;
+use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
-use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::ring::Thresholds;
@@ -50,12 +50,7 @@ impl Endpoint {
     ///
     /// Sleeps; never under RTNL.
     pub(crate) fn address_handle(&self, gid: Gid) -> Result<Arc<Ah>> {
-        Ah::new(
-            &self.pd,
-            &self.gid,
-            gid.0,
-            AhOptions::default(),
-        )
+        Ah::new(&self.pd, &self.gid, gid.0, AhOptions::default())
     }
 }
 

@@ -37,7 +37,9 @@ impl Gid {
     /// Whether this is the GID that RoCEv2 gives to an IPv4 address: `::ffff:a.b.c.d`.
     #[inline]
     pub const fn is_ipv4_mapped(&self) -> bool {
-        u128::from_be_bytes(self.0) >> 32 == 0xffff
+        let bits = u128::from_be_bytes(self.0);
+        // Half by half: hardly any other GID begins with 64 zero bits.
+        bits >> 64 == 0 && (bits as u64) >> 32 == 0xffff
     }
 
     /// Makes the GID that RoCEv2 gives to an IPv4 address (in network byte order).

@@ -336,7 +336,7 @@ mod tests {
         let mut ring = Ring::from_parts(13, 10, 8).ok_or(())?;
         let before = ring;
         // Completed already, never posted, and no slot number at all.
-        for wr_id in [9, 13, 14, u64::from(u32::MAX), 1 << 32 | 10, u64::MAX] {
+        for wr_id in [9, 13, 14, u64::from(u32::MAX), (1 << 32) | 10, u64::MAX] {
             assert_eq!(ring.complete_to(wr_id), Err(NotInFlight));
             assert_eq!(ring, before);
         }

@@ -100,44 +100,41 @@ pub struct Frame {
 /// The reason to drop the packet, to be counted under its name.
 #[inline]
 pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, DropReason> {
-    if meta.byte_len > local.capacity {
-        return Err(DropReason::Oversized);
-    }
     let byte_len = usize::try_from(meta.byte_len).map_err(|_| DropReason::Oversized)?;
-    if byte_len < GRH_LEN {
-        return Err(DropReason::TruncatedGrh);
+    if meta.byte_len > local.capacity || byte_len <= PAYLOAD_OFFSET {
+        return Err(bad_length(meta, local));
     }
-    // The one subtraction: a frame without any payload is as short as one without a header.
-    let payload_len = match byte_len.checked_sub(PAYLOAD_OFFSET) {
-        Some(len) if len > 0 => len,
-        _ => return Err(DropReason::Short),
-    };
+    if head.len() < PAYLOAD_OFFSET {
+        return Err(cut_off(head));
+    }
     let (grh, rest) = head
         .split_first_chunk::<GRH_LEN>()
         .ok_or(DropReason::TruncatedGrh)?;
     let header = Header::parse(rest)?;
 
     let source_qpn = Qpn::unicast(meta.src_qp).ok_or(DropReason::BadSource)?;
-    let (source_gid, dest) = if meta.has_grh {
-        let (source, destination) = gids(grh, meta.network).ok_or(DropReason::BadGrh)?;
-        if is_group(&source) {
-            return Err(DropReason::BadSource);
-        }
-        let dest = if !is_group(&destination) {
-            Destination::Unicast
-        } else if destination == local.broadcast.gid() {
-            Destination::Broadcast
-        } else {
-            Destination::Multicast
-        };
-        // Neither is enough alone: a host has several queue pairs, and the first queue pair of
-        // every soft-RoCE host has the same number.
-        if dest != Destination::Unicast && source == local.gid && source_qpn == local.qpn {
-            return Err(DropReason::OwnMulticast);
-        }
+    // One arm for each form, so that what is known of an IPv4 GID is not looked up again.
+    let (source_gid, dest) = if !meta.has_grh {
+        (None, Destination::Unicast)
+    } else if is_ipv4(grh, meta.network)? {
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
+        let source = Gid::from_ipv4_mapped([s0, s1, s2, s3]);
+        let destination = Gid::from_ipv4_mapped([d0, d1, d2, d3]);
+        let dest = destined(&source, source_qpn, &destination, local)?;
         (Some(source), dest)
     } else {
-        (None, Destination::Unicast)
+        let (_, tail) = grh
+            .split_first_chunk::<8>()
+            .ok_or(DropReason::TruncatedGrh)?;
+        let (source, tail) = tail
+            .split_first_chunk::<16>()
+            .ok_or(DropReason::TruncatedGrh)?;
+        let (destination, _) = tail
+            .split_first_chunk::<16>()
+            .ok_or(DropReason::TruncatedGrh)?;
+        let source = Gid(*source);
+        let dest = destined(&source, source_qpn, &Gid(*destination), local)?;
+        (Some(source), dest)
     };
 
     if !header.ether_type.is_supported() {
@@ -147,11 +144,34 @@ pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, Drop
         ether_type: header.ether_type,
         reserved: header.reserved,
         payload_offset: PAYLOAD_OFFSET,
-        payload_len,
+        payload_len: byte_len.wrapping_sub(PAYLOAD_OFFSET),
         source_gid,
         source_qpn,
         dest,
     })
+}
+
+/// What is wrong with a length that is wrong.
+#[cold]
+fn bad_length(meta: &RxMeta, local: &Local) -> DropReason {
+    if meta.byte_len > local.capacity {
+        DropReason::Oversized
+    } else if usize::try_from(meta.byte_len).is_ok_and(|len| len < GRH_LEN) {
+        DropReason::TruncatedGrh
+    } else {
+        // A frame without any payload is as short as one without a header.
+        DropReason::Short
+    }
+}
+
+/// The completion says that there is more than was shown.
+#[cold]
+fn cut_off(head: &[u8]) -> DropReason {
+    if head.len() < GRH_LEN {
+        DropReason::TruncatedGrh
+    } else {
+        DropReason::Short
+    }
 }
 
 /// Whether a GID names a group: an MGID, or RoCEv2's form of an IPv4 multicast address.
@@ -160,32 +180,50 @@ fn is_group(gid: &Gid) -> bool {
     gid.is_multicast() || matches!(gid.to_ipv4(), Some([224..=239, ..]))
 }
 
-/// Takes the source and destination GID out of the GRH area.
+/// To whom a packet was sent, if its addresses are such as a peer's can be.
 #[inline]
-fn gids(grh: &[u8; GRH_LEN], network: Network) -> Option<(Gid, Gid)> {
+fn destined(
+    source: &Gid,
+    source_qpn: Qpn,
+    destination: &Gid,
+    local: &Local,
+) -> Result<Destination, DropReason> {
+    if is_group(source) {
+        return Err(DropReason::BadSource);
+    }
+    if !is_group(destination) {
+        return Ok(Destination::Unicast);
+    }
+    // Neither is enough alone: a host has several queue pairs, and the first queue pair of
+    // every soft-RoCE host has the same number.
+    if source_qpn == local.qpn && *source == local.gid {
+        return Err(DropReason::OwnMulticast);
+    }
+    if *destination == local.broadcast.gid() {
+        Ok(Destination::Broadcast)
+    } else {
+        Ok(Destination::Multicast)
+    }
+}
+
+/// Whether the GRH area holds an IPv4 header or a GRH, of such a kind as packets have.
+#[inline]
+fn is_ipv4(grh: &[u8; GRH_LEN], network: Network) -> Result<bool, DropReason> {
     let ipv4 = match network {
         Network::Grh | Network::Ipv6 => false,
         Network::Ipv4 => true,
-        Network::Unknown => looks_like_ipv4(grh)?,
+        Network::Unknown => looks_like_ipv4(grh).ok_or(DropReason::BadGrh)?,
     };
-    if ipv4 {
+    let good = if ipv4 {
         // RoCEv2 has no IPv4 options.
-        if grh[IPV4_OFFSET] != 0x45 {
-            return None;
-        }
-        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
-        Some((
-            Gid::from_ipv4_mapped([s0, s1, s2, s3]),
-            Gid::from_ipv4_mapped([d0, d1, d2, d3]),
-        ))
+        grh[IPV4_OFFSET] == 0x45
     } else {
-        if grh[0] >> 4 != 6 {
-            return None;
-        }
-        let (_, tail) = grh.split_first_chunk::<8>()?;
-        let (source, tail) = tail.split_first_chunk::<16>()?;
-        let (destination, _) = tail.split_first_chunk::<16>()?;
-        Some((Gid(*source), Gid(*destination)))
+        grh[0] >> 4 == 6
+    };
+    if good {
+        Ok(ipv4)
+    } else {
+        Err(DropReason::BadGrh)
     }
 }
 

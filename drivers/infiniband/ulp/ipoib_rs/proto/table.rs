@@ -88,6 +88,8 @@ pub struct Table<V, S> {
     storage: S,
     seed: Seed,
     len: usize,
+    /// Where the last look-up to change something ended: most frames go where the one before went.
+    last: usize,
     value: core::marker::PhantomData<V>,
 }
 
@@ -105,6 +107,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
             storage,
             seed,
             len: 0,
+            last: 0,
             value: core::marker::PhantomData,
         })
     }
@@ -155,9 +158,27 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
     /// Looks an address up to change what is stored under it.
     #[inline]
     pub fn get_mut(&mut self, addr: &HwAddr) -> Option<&mut V> {
-        let at = self.find(addr)?;
-        let (_, value) = self.storage.borrow_mut().get_mut(at)?.entry.as_mut()?;
+        if !self.is_at(self.last, addr) {
+            self.last = self.look_up(addr)?;
+        }
+        let slot = self.storage.borrow_mut().get_mut(self.last)?;
+        let (_, value) = slot.entry.as_mut()?;
         Some(value)
+    }
+
+    /// [`Table::find`], kept out of a caller that seldom needs it.
+    #[inline(never)]
+    fn look_up(&self, addr: &HwAddr) -> Option<usize> {
+        self.find(addr)
+    }
+
+    /// Whether the entry of an address is in slot `at`.
+    #[inline]
+    fn is_at(&self, at: usize, addr: &HwAddr) -> bool {
+        match self.storage.borrow().get(at).map(|slot| &slot.entry) {
+            Some(Some((key, _))) => key.same_peer(addr),
+            _ => false,
+        }
     }
 
     /// Inserts a value under a new address.
