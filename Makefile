@@ -12,6 +12,8 @@ export LAB_ARG_FILTER := $(T)
 export LAB_ARG_LANE := $(LANE)
 export LAB_ARG_KERNEL := $(KERNEL)
 export LAB_ARG_KDIR := $(KDIR)
+export LAB_ARG_PAIRS := $(PAIRS)
+export LAB_ARG_SELF := $(SELF)
 
 $(VERBS):
 	@exec tools/bootstrap $@

@@ -53,15 +53,13 @@ pub fn run(
     // Broken kernels and modules are failures like any other: the rest is still worth a run.
     let mut ready: Vec<Built> = Vec::new();
     for (lane, kernel) in choices {
-        match kernel::ensure(layout, lane, kernel)
-            .and_then(|b| {
-                module::ensure(layout, &b)?;
-                if kernel == Kernel::Base {
-                    peer::ensure(layout, &b)?;
-                }
-                Ok(b)
-            })
-        {
+        match kernel::ensure(layout, lane, kernel).and_then(|b| {
+            module::ensure(layout, &b)?;
+            if kernel == Kernel::Base {
+                peer::ensure(layout, &b)?;
+            }
+            Ok(b)
+        }) {
             Ok(built) => ready.push(built),
             Err(e) => failed(&mut tally, &format!("build for {lane} {kernel}"), &e),
         }
