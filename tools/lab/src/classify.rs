@@ -61,10 +61,6 @@ const RULES: &[(&str, Kind)] = &[
     (r"^UBSAN: ", kind("UBSAN", false)),
     (r"^ODEBUG: ", kind("DEBUG_OBJECTS", false)),
     (
-        r"^kmemleak: \d+ new suspected memory leaks",
-        kind("kmemleak", false),
-    ),
-    (
         r"^unregister_netdevice: waiting for ",
         kind("netdev reference leak", true),
     ),
@@ -231,10 +227,6 @@ mod tests {
             (
                 "[    5.0] ODEBUG: free active (active state 0) object: 0 object type: work_struct hint: x+0x0/0x10",
                 "DEBUG_OBJECTS",
-            ),
-            (
-                "[   77.7] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
-                "kmemleak",
             ),
             (
                 "[  120.0] unregister_netdevice: waiting for ib0 to become free. Usage count = 2",

@@ -71,7 +71,7 @@ impl FromStr for Kernel {
 /// A virtual Ethernet port of a QEMU machine.
 #[derive(Debug, Clone)]
 pub enum Port {
-    /// Waits for a neighbour at each of these sockets; any other number than one makes a hub.
+    /// Waits for a neighbour at each of these sockets; several make a hub, none a sink.
     Listen(Vec<PathBuf>),
     /// Connects to a neighbour's socket, again and again.
     Connect(PathBuf),

@@ -89,6 +89,10 @@ fn ethernet(command: &mut Command, port: &Port, number: u8) {
                 format!("server=off,reconnect-ms=100,addr.path={}", path.display()),
             ));
         }
+        Port::Listen(paths) if paths.is_empty() => {
+            // Somebody has to take the frames, or the guest's queue fills up and holds them for ever.
+            command.args(["-netdev", "user,id=eth,restrict=on"]);
+        }
         Port::Listen(paths) if paths.len() == 1 => {
             command.arg("-netdev").arg(stream(
                 "eth",
