@@ -37,7 +37,7 @@ pub fn run(
     filter: Option<&str>,
 ) -> Result<bool> {
     let choices = build::choices(lane, kernel);
-    let everything = filter.is_none() && lane.is_none();
+    let everything = filter.is_none();
     let mut tally = Tally::default();
 
     if everything {
