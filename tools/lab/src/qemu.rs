@@ -43,7 +43,7 @@ pub(crate) fn command(spec: &Spec) -> (Command, Connect) {
             "none",
         ])
         .args(["-machine", &format!("q35,accel={accel}")])
-        .args(["-cpu", "max"])
+        .args(["-cpu", "max,la57=off"])
         .args([
             "-m",
             &spec.memory.to_string(),
