@@ -130,6 +130,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result;
 
     /// The interface index of the device underneath.
+    ///
+    /// # Context
+    ///
+    /// Any, softirq and other people's locks included.
     fn lower_ifindex(dev: &Device<Self>) -> i32;
 
     /// Calls `f` with the device underneath, if that can be in another namespace.
@@ -237,6 +241,10 @@ impl RawDevice {
     }
 
     /// Tells the stack whether the link has a carrier.
+    ///
+    /// # Context
+    ///
+    /// Any, but without the transmit lock.
     pub fn set_carrier(&self, on: bool) {
         // SAFETY: The device is allocated.
         unsafe {

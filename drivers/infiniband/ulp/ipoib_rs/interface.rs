@@ -320,9 +320,7 @@ impl Driver for Interface {
         if let Some(parent) = &this.get_ref().parent {
             return parent.ifindex;
         }
-        let mut ifindex = 0;
-        Self::with_lower(dev, &mut |lower| ifindex = lower.ifindex());
-        ifindex
+        this.port.lower_ifindex()
     }
 
     fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice)) {

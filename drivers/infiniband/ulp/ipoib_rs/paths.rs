@@ -449,18 +449,23 @@ fn attach(
             );
         }
     }
-    let mut guard = dev.lock_tx();
-    let Some(tx) = guard.as_mut() else {
-        return;
+    let ready = {
+        let mut guard = dev.lock_tx();
+        let Some(tx) = guard.as_mut() else {
+            return;
+        };
+        let groups = &mut tx.destinations.groups;
+        match made {
+            // There is one request at a time, so that none is ever refused here.
+            Ok(ah) => drop(groups.attached(mgid, ticket, ah)),
+            Err(_) => groups.attach_failed(mgid, ticket, now_ms()),
+        }
+        groups.is_ready()
     };
-    let groups = &mut tx.destinations.groups;
-    match made {
-        // There is one request at a time, so that none is ever refused here.
-        Ok(ah) => drop(groups.attached(mgid, ticket, ah)),
-        Err(_) => groups.attach_failed(mgid, ticket, now_ms()),
-    }
+    // Not under the transmit lock: it tells the stack, which takes locks of its own. If the
+    // interface goes down meanwhile, `stop` waits for us and takes the carrier off again.
     if mgid.is_broadcast() {
-        dev.set_carrier(groups.is_ready());
+        dev.set_carrier(ready);
     }
 }
 

@@ -15,6 +15,7 @@ use ipoib_proto::mtu;
 use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink};
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::interface::Interface;
@@ -53,6 +54,9 @@ pub(crate) struct Port {
     device: RdmaDevice,
     number: u32,
     refresher: Arc<Refresher>,
+    /// The index of the port's netdev, or 0: asked for from any context, where the RDMA core
+    /// cannot be.
+    lower_ifindex: Atomic<i32>,
     attributes: RtnlCell<Attributes>,
     interfaces: RtnlCell<KVec<OwnedDevice<Interface>>>,
 }
@@ -66,6 +70,11 @@ impl Port {
     /// The port's number, from 1.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The index of the port's netdev when that was last looked at, or 0.
+    pub(crate) fn lower_ifindex(&self) -> i32 {
+        self.lower_ifindex.load(Relaxed)
     }
 
     /// What was last read.
@@ -181,6 +190,8 @@ impl Refresh {
         let ports = self.ports(&mut Rtnl::lock())?;
         for port in ports {
             let read = Port::read(&port.device, port.number);
+            let ifindex = port.device.netdev_ifindex(port.number).unwrap_or(0);
+            port.lower_ifindex.store(ifindex, Relaxed);
             let mut rtnl = Rtnl::lock();
             match read {
                 Ok(attributes) => *port.attributes.get(&mut rtnl) = attributes,
@@ -287,6 +298,7 @@ impl Ports {
                     device: device.clone(),
                     number,
                     refresher: refresher.clone(),
+                    lower_ifindex: Atomic::new(device.netdev_ifindex(number).unwrap_or(0)),
                     attributes: RtnlCell::new(attributes),
                     interfaces: RtnlCell::new(KVec::new()),
                 },
