@@ -1,0 +1,656 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sources that send numbered frames to us, each with its reorder window.
+//!
+//! A source is a queue pair of a port: the GID and the QPN that a frame came from. Both can be
+//! forged, so that what a source costs is bounded, and what a flood of forged ones can take from
+//! the real ones, too:
+//!
+//! * The table's memory is what it is made with. A source that finds no place there is not put in
+//!   order, but received.
+//! * A source is established after [`ESTABLISHED`] frames. It keeps its place for as long as it
+//!   sends something every [`IDLE_MS`]; what is not established may lose its place to any new one.
+//! * Frames are held in one of [`RINGS`] rings, which a source has only for as long as it holds
+//!   something. The second half of them is for established sources.
+
+use core::borrow::BorrowMut;
+
+use crate::hwaddr::HwAddr;
+use crate::reorder::{Counts, Held, Host, Window};
+use crate::seq::MsgId;
+use crate::table::{InsertError, Seed, Slot, Table};
+
+/// How many sources can hold frames at a time.
+pub const RINGS: usize = 64;
+/// After so many frames a source keeps its place.
+pub const ESTABLISHED: u32 = 64;
+/// A source that has sent nothing for so long, in milliseconds, is forgotten.
+///
+/// Shorter than the time that a sender keeps a path without using it
+/// ([`crate::path::Config::gc_ms`]), behind which it begins anew.
+pub const IDLE_MS: u64 = 30_000;
+/// A source that has sent nothing for so long, in milliseconds, may go on with any number: no frame
+/// is on its way for that long.
+const PAUSE_MS: u64 = 1_000;
+/// How often idle sources are looked for, in milliseconds, and in how many slots at a time.
+const SWEEP_MS: u64 = 1_000;
+const SWEEP_SLOTS: usize = 256;
+
+/// A source.
+#[derive(Debug)]
+pub struct Source<T, B> {
+    window: Window<T, B>,
+    frames: u32,
+    /// In milliseconds.
+    last: u64,
+}
+
+impl<T, B> Source<T, B> {
+    /// Its window.
+    pub const fn window(&self) -> &Window<T, B> {
+        &self.window
+    }
+
+    const fn is_established(&self) -> bool {
+        self.frames >= ESTABLISHED
+    }
+
+    /// How readily it gives its place away, if at all.
+    fn score(&self, now: u64) -> Option<u64> {
+        let idle = now.saturating_sub(self.last);
+        if idle >= IDLE_MS {
+            Some(u64::MAX)
+        } else if self.is_established() {
+            None
+        } else {
+            // The younger one goes first, lest a flood pushes out who is about to be established.
+            Some(
+                u64::from(ESTABLISHED.saturating_sub(self.frames))
+                    .saturating_mul(IDLE_MS)
+                    .saturating_add(idle),
+            )
+        }
+    }
+}
+
+/// What happened to sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Sources that lost their place to others.
+    pub evicted: u64,
+    /// Sources that were idle and forgotten.
+    pub expired: u64,
+    /// Frames of sources for which there was no place.
+    pub refused: u64,
+    /// Frames that could not be held since all rings were taken.
+    pub no_ring: u64,
+}
+
+/// What a table needs of its surroundings.
+pub trait Sink<T> {
+    /// The time in microseconds.
+    fn now_us(&mut self) -> u64;
+
+    /// Passes a frame on.
+    fn deliver(&mut self, item: T);
+}
+
+/// The rings that hold nothing, and who has the others.
+struct Pool<B> {
+    rings: [Option<B>; RINGS],
+    free: usize,
+}
+
+/// A window's surroundings.
+struct Surroundings<'a, S, B> {
+    sink: &'a mut S,
+    pool: &'a mut Pool<B>,
+    events: &'a mut Events,
+    /// How many rings have to remain when it takes one.
+    reserve: usize,
+}
+
+impl<T, B, S: Sink<T>> Host<T, B> for Surroundings<'_, S, B> {
+    fn now(&mut self) -> u64 {
+        self.sink.now_us()
+    }
+
+    fn take_ring(&mut self) -> Option<B> {
+        let last = self.pool.free.checked_sub(1);
+        let ring = match last {
+            Some(last) if last >= self.reserve => {
+                self.pool.free = last;
+                self.pool.rings.get_mut(last).and_then(Option::take)
+            }
+            _ => None,
+        };
+        if ring.is_none() {
+            self.events.no_ring = self.events.no_ring.wrapping_add(1);
+        }
+        ring
+    }
+
+    fn return_ring(&mut self, ring: B) {
+        if let Some(place) = self.pool.rings.get_mut(self.pool.free) {
+            *place = Some(ring);
+            self.pool.free = self.pool.free.saturating_add(1);
+        }
+    }
+
+    fn deliver(&mut self, item: T) {
+        self.sink.deliver(item);
+    }
+}
+
+/// Lets a source's window do something, and adds what it counts meanwhile to `sum`.
+fn counted<T, B, R>(
+    sum: &mut Counts,
+    source: &mut Source<T, B>,
+    f: impl FnOnce(&mut Window<T, B>) -> R,
+) -> R {
+    let before = *source.window.counts();
+    let result = f(&mut source.window);
+    sum.add_difference(&before, source.window.counts());
+    result
+}
+
+/// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table.
+pub struct Sources<T, B, S> {
+    table: Table<Source<T, B>, S>,
+    pool: Pool<B>,
+    /// Who holds something, in no particular order.
+    holding: [Option<HwAddr>; RINGS],
+    events: Events,
+    /// What all sources did, those that are gone included, less what was taken.
+    counts: Counts,
+    /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
+    /// of sources.
+    changed: bool,
+    swept: u64,
+    sweep_at: usize,
+}
+
+impl<T, B, S> Sources<T, B, S>
+where
+    B: BorrowMut<[Option<Held<T>>]>,
+    S: BorrowMut<[Slot<Source<T, B>>]>,
+{
+    /// Makes an empty table; `None` unless the number of slots is a power of two. `ring` makes the
+    /// rings; the table does with fewer if it fails.
+    pub fn new(storage: S, seed: Seed, mut ring: impl FnMut() -> Option<B>) -> Option<Self> {
+        let mut pool = Pool {
+            rings: [const { None }; RINGS],
+            free: 0,
+        };
+        for place in &mut pool.rings {
+            let Some(ring) = ring() else { break };
+            *place = Some(ring);
+            pool.free = pool.free.saturating_add(1);
+        }
+        Some(Sources {
+            table: Table::new(storage, seed)?,
+            pool,
+            holding: [None; RINGS],
+            events: Events::default(),
+            counts: Counts::default(),
+            changed: false,
+            swept: 0,
+            sweep_at: 0,
+        })
+    }
+
+    /// How many sources there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many frames came as expected since this was asked last.
+    #[inline]
+    pub fn take_in_order(&mut self) -> u64 {
+        core::mem::take(&mut self.counts.in_order)
+    }
+
+    /// What else happened since this was asked last, if anything did.
+    #[inline]
+    pub fn take_changes(&mut self) -> Option<(Counts, Events)> {
+        if !core::mem::take(&mut self.changed) {
+            return None;
+        }
+        let in_order = core::mem::take(&mut self.counts.in_order);
+        let changes = (
+            core::mem::take(&mut self.counts),
+            core::mem::take(&mut self.events),
+        );
+        self.counts.in_order = in_order;
+        Some(changes)
+    }
+
+    /// Walks over all sources.
+    pub fn iter(&self) -> impl Iterator<Item = (&HwAddr, &Source<T, B>)> + '_ {
+        self.table.iter()
+    }
+
+    /// Takes a numbered frame in; `now` is in milliseconds. True: something is held now that was not
+    /// before, and [`Sources::expire`] is to be called when the timeout is over.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        from: &HwAddr,
+        id: MsgId,
+        item: T,
+        width: u8,
+        now: u64,
+        sink: &mut impl Sink<T>,
+    ) -> bool {
+        if self.table.get_mut(from).is_none() && !self.admit(from, now, sink) {
+            self.events.refused = self.events.refused.wrapping_add(1);
+            self.changed = true;
+            sink.deliver(item);
+            return false;
+        }
+        let Some(source) = self.table.get_mut(from) else {
+            sink.deliver(item);
+            return false;
+        };
+        source.frames = source.frames.saturating_add(1);
+        let paused = now.saturating_sub(source.last) >= PAUSE_MS;
+        source.last = now;
+        if !paused && source.window.receive_in_order(id) {
+            self.counts.in_order = self.counts.in_order.wrapping_add(1);
+            sink.deliver(item);
+            return false;
+        }
+        self.changed = true;
+        let before = source.window.held();
+        let mut host = Surroundings {
+            reserve: if source.is_established() {
+                0
+            } else {
+                RINGS / 2
+            },
+            sink,
+            pool: &mut self.pool,
+            events: &mut self.events,
+        };
+        counted(&mut self.counts, source, |window| {
+            if paused {
+                window.restart(&mut host);
+            }
+            window.receive(id, item, width, &mut host);
+        });
+        let after = source.window.held();
+        if (before == 0) != (after == 0) {
+            self.note_holding(from, after > 0);
+        }
+        before == 0 && after > 0
+    }
+
+    /// Puts a source on the list of those that hold something, or takes it off.
+    #[inline(never)]
+    fn note_holding(&mut self, from: &HwAddr, holding: bool) {
+        let wanted = if holding { None } else { Some(*from) };
+        let place = self.holding.iter_mut().find(|place| **place == wanted);
+        if let Some(place) = place {
+            *place = holding.then_some(*from);
+        }
+    }
+
+    /// Finds a place for a new source.
+    #[cold]
+    fn admit(&mut self, from: &HwAddr, now: u64, sink: &mut impl Sink<T>) -> bool {
+        for _ in 0..2 {
+            let source = Source {
+                window: Window::new(),
+                frames: 0,
+                last: now,
+            };
+            match self.table.insert(*from, source) {
+                Ok(_) | Err((InsertError::Exists, _)) => return true,
+                Err((InsertError::Full, _)) => {}
+            }
+            let Some(victim) = self.table.victim(from, |source| source.score(now)) else {
+                return false;
+            };
+            self.events.evicted = self.events.evicted.wrapping_add(1);
+            self.remove(&victim, sink);
+        }
+        false
+    }
+
+    /// Forgets a source, and delivers what it holds.
+    fn remove(&mut self, from: &HwAddr, sink: &mut impl Sink<T>) {
+        let Some(mut source) = self.table.remove(from) else {
+            return;
+        };
+        if source.window.held() > 0 {
+            self.note_holding(from, false);
+        }
+        self.changed = true;
+        let mut host = Surroundings {
+            sink,
+            pool: &mut self.pool,
+            events: &mut self.events,
+            reserve: 0,
+        };
+        counted(&mut self.counts, &mut source, |window| {
+            window.flush(&mut host);
+        });
+    }
+
+    /// Delivers what has waited for `timeout` or longer. Returns in how long the next one will have,
+    /// if anything is held. All in microseconds.
+    pub fn expire(&mut self, timeout: u64, sink: &mut impl Sink<T>) -> Option<u64> {
+        let now = sink.now_us();
+        let before = now.checked_sub(timeout);
+        self.changed = true;
+        let mut oldest: Option<u64> = None;
+        for place in &mut self.holding {
+            let Some(from) = place else { continue };
+            let Some(source) = self.table.get_mut(from) else {
+                *place = None;
+                continue;
+            };
+            let mut host = Surroundings {
+                sink,
+                pool: &mut self.pool,
+                events: &mut self.events,
+                reserve: 0,
+            };
+            // Nothing is as old as the timeout yet while the clock is younger than that.
+            let rest = match before {
+                Some(before) => counted(&mut self.counts, source, |window| {
+                    window.expire(before, &mut host)
+                }),
+                None => Some(now),
+            };
+            match rest {
+                Some(since) => oldest = Some(oldest.map_or(since, |oldest| oldest.min(since))),
+                None => *place = None,
+            }
+        }
+        let age = now.saturating_sub(oldest?);
+        Some(timeout.saturating_sub(age).max(1))
+    }
+
+    /// Delivers all that is held. The sources are kept.
+    pub fn flush(&mut self, sink: &mut impl Sink<T>) {
+        self.changed = true;
+        for place in &mut self.holding {
+            let Some(from) = place.take() else { continue };
+            if let Some(source) = self.table.get_mut(&from) {
+                let mut host = Surroundings {
+                    sink,
+                    pool: &mut self.pool,
+                    events: &mut self.events,
+                    reserve: 0,
+                };
+                counted(&mut self.counts, source, |window| window.flush(&mut host));
+            }
+        }
+    }
+
+    /// Delivers all that is held, and forgets all sources.
+    pub fn clear(&mut self, sink: &mut impl Sink<T>) {
+        self.flush(sink);
+        while self.table.pop().is_some() {}
+    }
+
+    /// Forgets sources that are idle. To be called every now and then; `now` is in milliseconds.
+    #[inline]
+    pub fn sweep(&mut self, now: u64, sink: &mut impl Sink<T>) {
+        if now.saturating_sub(self.swept) >= SWEEP_MS {
+            self.swept = now;
+            self.sweep_some(now, sink);
+        }
+    }
+
+    #[cold]
+    fn sweep_some(&mut self, now: u64, sink: &mut impl Sink<T>) {
+        let capacity = self.table.capacity();
+        for _ in 0..SWEEP_SLOTS.min(capacity) {
+            self.sweep_at = self.sweep_at.wrapping_add(1) & capacity.wrapping_sub(1);
+            let idle = match self.table.slot_mut(self.sweep_at) {
+                Some((from, source)) if now.saturating_sub(source.last) >= IDLE_MS => *from,
+                _ => continue,
+            };
+            self.events.expired = self.events.expired.wrapping_add(1);
+            self.remove(&idle, sink);
+        }
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_source))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+    use crate::gid::Gid;
+    use crate::hwaddr::{Flags, Qpn};
+
+    const SLOTS: usize = 8;
+    const LOG: usize = 128;
+    const SEED: Seed = Seed([3, 5, 7, 11, 13, 17]);
+
+    /// A ring, lent by the test: kernel stacks are small.
+    type Ring<'a> = &'a mut [Option<Held<u32>>];
+    type TestSource<'a> = Source<u32, Ring<'a>>;
+    type TestSources<'a> = Sources<u32, Ring<'a>, [Slot<TestSource<'a>>; SLOTS]>;
+
+    const EMPTY: [Option<Held<u32>>; 128] = [const { None }; 128];
+
+    struct Log {
+        now: u64,
+        delivered: [u32; LOG],
+        len: usize,
+    }
+
+    impl Sink<u32> for Log {
+        fn now_us(&mut self) -> u64 {
+            self.now
+        }
+
+        fn deliver(&mut self, item: u32) {
+            self.delivered[self.len] = item;
+            self.len += 1;
+        }
+    }
+
+    impl Log {
+        fn new() -> Self {
+            Log {
+                now: 0,
+                delivered: [0; LOG],
+                len: 0,
+            }
+        }
+
+        fn take(&mut self) -> &[u32] {
+            let len = core::mem::take(&mut self.len);
+            &self.delivered[..len]
+        }
+    }
+
+    /// A table with one ring, or none.
+    fn sources(ring: Option<Ring<'_>>) -> TestSources<'_> {
+        let mut ring = ring;
+        match Sources::new([const { Slot::EMPTY }; SLOTS], SEED, || ring.take()) {
+            Some(sources) => sources,
+            None => unreachable!("the number of slots is a power of two"),
+        }
+    }
+
+    fn peer(qpn: u32) -> HwAddr {
+        let mut gid = [0; 16];
+        gid[0] = 0xfe;
+        gid[1] = 0x80;
+        gid[15] = 1;
+        HwAddr::new(
+            Flags::NONE,
+            Qpn::new(qpn).unwrap_or(Qpn::MULTICAST),
+            Gid(gid),
+        )
+    }
+
+    fn changes(sources: &mut TestSources<'_>) -> (Counts, Events) {
+        sources.take_changes().unwrap_or_default()
+    }
+
+    fn id(raw: u16) -> MsgId {
+        MsgId::new(raw).unwrap_or(MsgId::FIRST)
+    }
+
+    /// Makes a source established, up to number [`ESTABLISHED`].
+    fn establish(sources: &mut TestSources<'_>, from: &HwAddr, now: u64, log: &mut Log) {
+        for raw in 1..=ESTABLISHED as u16 {
+            sources.receive(from, id(raw), 0, 32, now, log);
+        }
+        let _ = log.take();
+    }
+
+    #[test]
+    fn each_source_has_a_window_of_its_own() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert!(!sources.receive(&b, id(500), 500, 32, 0, &mut log));
+        assert!(!sources.receive(&b, id(501), 501, 32, 0, &mut log));
+        assert!(!sources.receive(&a, id(65), 65, 32, 0, &mut log));
+        assert_eq!(log.take(), [500, 501, 65, 66]);
+        assert_eq!(sources.len(), 2);
+        assert_eq!(changes(&mut sources).0.filled, 1);
+    }
+
+    /// The timer's view: when to come back, and nothing is held for longer.
+    #[test]
+    fn what_is_held_expires() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        log.now = 5_000;
+        assert!(sources.receive(&a, id(66), 66, 32, 5, &mut log));
+        log.now = 5_400;
+        assert_eq!(sources.expire(1_000, &mut log), Some(600));
+        assert_eq!(log.take(), []);
+        log.now = 6_000;
+        assert_eq!(sources.expire(1_000, &mut log), None);
+        assert_eq!(log.take(), [66]);
+        // The ring is free again.
+        assert!(sources.receive(&a, id(68), 68, 32, 6, &mut log));
+        assert_eq!(changes(&mut sources).1.no_ring, 0);
+    }
+
+    /// While few rings are free, a newcomer gets none, and its frames are not held.
+    #[test]
+    fn rings_are_for_established_sources() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        sources.receive(&a, id(1), 1, 32, 0, &mut log);
+        assert!(!sources.receive(&a, id(3), 3, 32, 0, &mut log));
+        assert_eq!(log.take(), [1, 3]);
+        assert_eq!(changes(&mut sources).1.no_ring, 1);
+    }
+
+    /// A flood of forged sources does not push an established one out, nor grow the table.
+    #[test]
+    fn a_flood_evicts_itself() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        for qpn in 0x1000..0x2000 {
+            sources.receive(&peer(qpn), id(9), 0, 32, 1, &mut log);
+            let _ = log.take();
+        }
+        assert_eq!(sources.len(), SLOTS);
+        assert!(changes(&mut sources).1.evicted >= 0xff8);
+        assert!(sources.receive(&a, id(66), 66, 32, 2, &mut log));
+        assert!(!sources.receive(&a, id(65), 65, 32, 2, &mut log));
+        assert_eq!(log.take(), [65, 66]);
+    }
+
+    /// Where all are established, a newcomer's frames are delivered as they come.
+    #[test]
+    fn a_full_table_refuses_and_delivers() {
+        let (mut sources, mut log) = (sources(None), Log::new());
+        for qpn in 2..2 + SLOTS as u32 {
+            establish(&mut sources, &peer(qpn), 0, &mut log);
+        }
+        assert_eq!(sources.len(), SLOTS);
+        let late = peer(0x999);
+        sources.receive(&late, id(5), 5, 32, 1, &mut log);
+        sources.receive(&late, id(4), 4, 32, 1, &mut log);
+        assert_eq!(log.take(), [5, 4]);
+        assert_eq!(changes(&mut sources).1.refused, 2);
+        // One of the others is idle at last.
+        sources.receive(&late, id(6), 6, 32, IDLE_MS, &mut log);
+        let events = changes(&mut sources).1;
+        assert_eq!((events.refused, events.evicted), (0, 1));
+        // And none of what they did is forgotten.
+        assert_eq!(
+            sources.take_in_order(),
+            u64::from(ESTABLISHED) * SLOTS as u64 + 1
+        );
+    }
+
+    #[test]
+    fn an_evicted_source_loses_nothing() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        for qpn in 0x1000..0x1020 {
+            sources.receive(&peer(qpn), id(9), 0, 32, IDLE_MS, &mut log);
+        }
+        assert!(log.take().contains(&66));
+    }
+
+    /// After a pause a sender may go on anywhere: nothing of it is on its way any more.
+    #[test]
+    fn a_pause_is_another_beginning() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        assert!(!sources.receive(&a, id(80), 80, 32, PAUSE_MS, &mut log));
+        assert_eq!(log.take(), [80]);
+        assert_eq!(changes(&mut sources).0.resyncs, 0);
+    }
+
+    #[test]
+    fn idle_sources_are_swept() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        sources.receive(&peer(0x11), id(1), 1, 32, 0, &mut log);
+        sources.receive(&peer(0x12), id(1), 1, 32, 1_000, &mut log);
+        sources.sweep(IDLE_MS, &mut log);
+        assert_eq!(sources.len(), 1);
+        sources.sweep(IDLE_MS + SWEEP_MS / 2, &mut log);
+        assert_eq!(sources.len(), 1);
+        sources.sweep(IDLE_MS + SWEEP_MS, &mut log);
+        assert_eq!(sources.len(), 0);
+        assert_eq!(changes(&mut sources).1.expired, 2);
+    }
+
+    #[test]
+    fn clearing_delivers_what_is_held() {
+        let mut ring = EMPTY;
+        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        sources.receive(&a, id(68), 68, 32, 0, &mut log);
+        sources.receive(&a, id(66), 66, 32, 0, &mut log);
+        sources.clear(&mut log);
+        assert_eq!(log.take(), [66, 68]);
+        assert!(sources.is_empty());
+        assert_eq!(sources.take_in_order(), u64::from(ESTABLISHED));
+    }
+}
