@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The coarse clock that timers run by.
+//! Clocks.
 
 use ipoib_sys::bindings;
 
@@ -17,3 +17,15 @@ pub fn now_ms() -> u64 {
 }
 
 const _: () = assert!(1000 % bindings::HZ == 0);
+
+/// Microseconds since some moment before boot, as exact as the hardware allows.
+///
+/// # Context
+///
+/// Any.
+#[inline]
+pub fn now_us() -> u64 {
+    // SAFETY: May be called from anywhere; the monotonic clock is never negative.
+    let ns = unsafe { bindings::ktime_get() };
+    ns as u64 / 1000
+}

@@ -23,6 +23,7 @@ use crate::address::AddressList;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
+use crate::sysctl;
 
 /// What became of a frame that was to be sent.
 pub enum Transmit {
@@ -337,6 +338,8 @@ pub(crate) struct Private<T: Driver> {
     filled: UnsafeCell<bool>,
     /// Protected by the transmit lock.
     tx: UnsafeCell<Option<T::Tx>>,
+    /// Protected by RTNL.
+    directory: UnsafeCell<Option<sysctl::Directory>>,
     tasks: [Task; MAX_TASKS],
     data: UnsafeCell<MaybeUninit<T>>,
 }
@@ -403,9 +406,10 @@ impl<T: Driver> Device<T> {
         }
         let private = Self::private_of(dev);
         // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
-        // whose all-zero `tx` is written before use.
+        // whose all-zero options are written before use.
         unsafe {
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
+            (&raw mut (*private).directory).write(UnsafeCell::new(None));
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
             for id in 0..T::TASKS {
                 let task = &raw mut (*private).tasks[id];
@@ -437,6 +441,11 @@ impl<T: Driver> Device<T> {
             (*(*private).tx.get()).take();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
         }
+    }
+
+    /// Where the device's directory of sysctls is kept, protected by RTNL.
+    pub(crate) fn directory(&self) -> *mut Option<sysctl::Directory> {
+        self.private().directory.get()
     }
 
     /// Waits for the work items and keeps them from ever running again.
@@ -517,6 +526,12 @@ impl<T: Driver> Device<T> {
                 self.as_raw(),
             );
         }
+    }
+
+    /// Lets the stack announce our address to the neighbours.
+    pub fn notify_peers(&self, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held.
+        unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
     }
 
     /// Sets the broadcast address; before or during registration only.

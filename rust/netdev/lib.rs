@@ -27,4 +27,5 @@ pub mod random;
 pub mod rtnl;
 pub mod skb;
 pub mod stats;
+pub mod sysctl;
 pub mod task;

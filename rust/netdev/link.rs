@@ -177,6 +177,11 @@ unsafe impl Send for LinkOps {}
 unsafe impl Sync for LinkOps {}
 
 impl<T: Link> Registration<T> {
+    /// What devices of this kind refer to.
+    pub(crate) fn as_raw(&self) -> *const bindings::rtnl_link_ops {
+        self.ops.ops.get()
+    }
+
     /// Registers `kind`.
     ///
     /// # Errors

@@ -53,12 +53,15 @@ pub struct Napi<P: Poll> {
 /// # Invariants
 ///
 /// * `napi` is registered with `dev`, which is referenced.
+/// * `timer` is set up; it is started by the poll only, and so stopped for good with NAPI.
 /// * `state` is reached by the poll callback while NAPI is enabled, and by the owner of the one
 ///   [`Napi`] otherwise. `source` is written by the latter only, and shared by the former.
 #[pin_data(PinnedDrop)]
 struct Inner<P: Poll> {
     #[pin]
     napi: Opaque<bindings::napi_struct>,
+    #[pin]
+    timer: Opaque<bindings::hrtimer>,
     state: UnsafeCell<Option<P>>,
     source: UnsafeCell<Option<P::Source>>,
     dev: DeviceRef,
@@ -100,6 +103,17 @@ impl<P: Poll> Napi<P> {
                     unsafe {
                         core::ptr::write_bytes(slot, 0, 1);
                         bindings::ipoib_rs_napi_add(dev.as_raw(), slot, Some(poll::<P>), P::TX);
+                    }
+                }),
+                timer <- Opaque::ffi_init(|slot| {
+                    // SAFETY: `slot` is pinned memory that stays until the timer is cancelled.
+                    unsafe {
+                        bindings::hrtimer_setup(
+                            slot,
+                            Some(wake::<P>),
+                            bindings::CLOCK_MONOTONIC as bindings::clockid_t,
+                            bindings::hrtimer_mode_HRTIMER_MODE_REL_PINNED,
+                        );
                     }
                 }),
                 state: UnsafeCell::new(None),
@@ -158,6 +172,7 @@ impl<P: Poll> Napi<P> {
         // be arming its source; polls are RCU readers.
         unsafe {
             bindings::napi_disable(self.inner.napi.get());
+            bindings::hrtimer_cancel(self.inner.timer.get());
             bindings::synchronize_net();
         }
         // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
@@ -205,15 +220,22 @@ impl<P: Poll> Handle<P> {
 ///
 /// # Invariants
 ///
-/// `napi` is the instance whose poll runs now, in softirq, on this CPU.
+/// `napi` is the instance whose poll runs now, in softirq, on this CPU; `timer` is its timer.
 pub struct Context<'a> {
     napi: &'a Opaque<bindings::napi_struct>,
+    timer: &'a Opaque<bindings::hrtimer>,
 }
 
 impl Context<'_> {
     /// The C side of this instance.
     pub fn as_raw(&self) -> *mut bindings::napi_struct {
         self.napi.get()
+    }
+
+    /// Schedules the poll in `us` microseconds, and not at the time that was asked for before.
+    pub fn wake_in(&self, us: u32) {
+        // SAFETY: Set up by the type invariant; the poll runs, so that nobody cancels it.
+        unsafe { bindings::ipoib_rs_timer_start(self.timer.get(), us) };
     }
 
     /// The device polled for.
@@ -243,7 +265,13 @@ unsafe extern "C" fn poll<P: Poll>(
             return 0;
         };
         state
-            .poll(&Context { napi: &inner.napi }, budget)
+            .poll(
+                &Context {
+                    napi: &inner.napi,
+                    timer: &inner.timer,
+                },
+                budget,
+            )
             .min(budget)
     };
     // SAFETY: The poll runs now, and does not touch the instance after it has completed it, but for
@@ -258,4 +286,18 @@ unsafe extern "C" fn poll<P: Poll>(
         }
     }
     done as kernel::ffi::c_int
+}
+
+/// # Safety
+///
+/// Called in hard interrupt for a timer that lies in an [`Inner<P>`].
+unsafe extern "C" fn wake<P: Poll>(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+    let field = Opaque::cast_from(timer);
+    // SAFETY: `timer` lies in an `Inner<P>` by this function's requirements, which is not dropped
+    // before the timer is cancelled.
+    unsafe {
+        let inner = &*kernel::container_of!(field, Inner<P>, timer);
+        bindings::ipoib_rs_napi_schedule(inner.napi.get());
+    }
+    bindings::hrtimer_restart_HRTIMER_NORESTART
 }

@@ -14,6 +14,8 @@ use crate::rtnl::Rtnl;
 /// What happened to a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
+    /// It was registered, or has arrived in another network namespace.
+    Registered,
     /// Its MTU was changed.
     MtuChanged,
 }
@@ -89,6 +91,7 @@ unsafe extern "C" fn call<L: Listen>(
     info: *mut c_void,
 ) -> c_int {
     let event = match event as bindings::netdev_cmd {
+        bindings::netdev_cmd_NETDEV_REGISTER => Event::Registered,
         bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::MtuChanged,
         _ => return bindings::NOTIFY_DONE as c_int,
     };

@@ -33,6 +33,22 @@ impl Rtnl {
         }
     }
 
+    /// Takes RTNL until the guard is dropped, unless somebody has it.
+    ///
+    /// # Context
+    ///
+    /// Process context. Must not be called with RTNL held.
+    pub fn try_lock() -> Option<RtnlGuard> {
+        // SAFETY: May be called from any process context.
+        if unsafe { bindings::rtnl_trylock() } == 0 {
+            return None;
+        }
+        Some(RtnlGuard {
+            // SAFETY: As in `lock`.
+            token: unsafe { Rtnl::assume() },
+        })
+    }
+
     /// Takes RTNL until the guard is dropped.
     ///
     /// # Context

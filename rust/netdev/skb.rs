@@ -17,6 +17,7 @@ use kernel::error::to_result;
 use kernel::ffi::{c_int, c_uint, c_ulong};
 use kernel::prelude::*;
 
+use crate::device::RawDevice;
 use crate::napi;
 
 mod queue;
@@ -522,6 +523,17 @@ impl RxSkb {
                 .dev = (*napi).dev;
             bindings::gro_receive_skb(&raw mut (*napi).gro, skb);
         }
+    }
+
+    /// Passes the frame up the stack, as one that `dev` received, when there is no NAPI poll.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn receive(self, dev: &RawDevice) {
+        let skb = ManuallyDrop::new(self).skb.as_ptr();
+        // SAFETY: The skb was owned and is given up; the device is valid.
+        unsafe { bindings::ipoib_rs_skb_receive(skb, dev.as_raw()) };
     }
 
     /// Frees a frame that was not received.

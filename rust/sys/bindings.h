@@ -13,9 +13,10 @@
 #include <linux/jiffies.h>
 #include <linux/netdevice.h>
 #include <linux/random.h>
-#include <linux/random.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
+#include <linux/sysctl.h>
+#include <linux/timekeeping.h>
 #include <linux/workqueue.h>
 #include <net/addrconf.h>
 #include <net/dropreason.h>

@@ -7,6 +7,7 @@
 #include "helpers_net.h"
 
 #include <linux/rtnetlink.h>
+#include <linux/sched/signal.h>
 
 static struct netdev_queue *txq(const struct net_device *dev)
 {
@@ -170,6 +171,16 @@ void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
 void ipoib_rs_napi_del(struct napi_struct *napi)
 {
 	netif_napi_del(napi);
+}
+
+void ipoib_rs_timer_start(struct hrtimer *timer, u32 us)
+{
+	hrtimer_start(timer, us_to_ktime(us), HRTIMER_MODE_REL_PINNED);
+}
+
+int ipoib_rs_restart_syscall(void)
+{
+	return restart_syscall();
 }
 
 bool ipoib_rs_napi_schedule(struct napi_struct *napi)

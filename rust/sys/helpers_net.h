@@ -6,6 +6,7 @@
 #define IPOIB_RS_HELPERS_NET_H
 
 #include <linux/ethtool.h>
+#include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/workqueue.h>
 #include <net/netlink.h>
@@ -53,6 +54,10 @@ void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
 		       int (*poll)(struct napi_struct *napi, int budget), bool tx);
 void ipoib_rs_napi_del(struct napi_struct *napi);
 bool ipoib_rs_napi_schedule(struct napi_struct *napi);
+void ipoib_rs_timer_start(struct hrtimer *timer, u32 us);
+
+/* Sysctl. */
+int ipoib_rs_restart_syscall(void);
 
 /* Work. */
 void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func);

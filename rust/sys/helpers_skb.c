@@ -5,6 +5,7 @@
 
 #include "helpers_skb.h"
 
+#include <linux/netdevice.h>
 #include <net/page_pool/helpers.h>
 
 int ipoib_rs_skb_linearize(struct sk_buff *skb)
@@ -15,6 +16,14 @@ int ipoib_rs_skb_linearize(struct sk_buff *skb)
 int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom)
 {
 	return skb_cow_head(skb, headroom);
+}
+
+void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev)
+{
+	skb->dev = dev;
+	local_bh_disable();
+	netif_receive_skb(skb);
+	local_bh_enable();
 }
 
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len)

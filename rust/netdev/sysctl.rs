@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Variables of a device under `/proc/sys/net`.
+//!
+//! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h).
+
+use core::marker::PhantomData;
+
+use ipoib_sys::bindings;
+use kernel::error::{from_result, to_result};
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::prelude::*;
+use kernel::str::{CStr, CString};
+use kernel::types::Opaque;
+
+use crate::device::{Device, Driver};
+use crate::link::{self, Link};
+use crate::netdev_log;
+use crate::rtnl::Rtnl;
+
+/// A whole number that can be read and written.
+pub struct Variable {
+    /// Its name.
+    pub name: &'static CStr,
+    /// The smallest value that is accepted.
+    pub min: u32,
+    /// The largest value that is accepted.
+    pub max: u32,
+}
+
+/// A driver whose devices have variables.
+pub trait Tunable: Driver {
+    /// The directory under `/proc/sys/net` in which each device has one of its own.
+    const DIRECTORY: &'static str;
+
+    /// The variables.
+    const VARIABLES: &'static [Variable];
+
+    /// The value of variable `id`, an index of [`Tunable::VARIABLES`].
+    ///
+    /// # Context
+    ///
+    /// Process context, without any lock.
+    fn get(dev: &Device<Self>, id: usize) -> u32;
+
+    /// Sets variable `id` to a value within its bounds.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids the value; nothing has changed then.
+    fn set(dev: &Device<Self>, id: usize, value: u32, rtnl: &mut Rtnl) -> Result;
+}
+
+/// The directory of a device in its network namespace; dropping it removes it.
+///
+/// # Invariants
+///
+/// `header` is the registration of `entries`, whose `data` is a device of the driver whose handler
+/// they have, and which is registered for as long as this value lives.
+pub(crate) struct Directory {
+    header: *mut bindings::ctl_table_header,
+    _entries: KVec<bindings::ctl_table>,
+}
+
+impl Directory {
+    /// Makes the directory of `dev`, under its present name in its present namespace.
+    ///
+    /// # Safety
+    ///
+    /// The result must be dropped before the device is unregistered or moves to another namespace.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if there is such a directory already.
+    ///
+    /// # Context
+    ///
+    /// Process context under RTNL.
+    unsafe fn new<T: Tunable>(dev: &Device<T>) -> Result<Self> {
+        // SAFETY: RTNL keeps the name, which is a string, as it is.
+        let name = unsafe { CStr::from_char_ptr((*dev.as_raw()).name.as_ptr()) };
+        let path = CString::try_from_fmt(kernel::prelude::fmt!(
+            "net/{}/{}",
+            T::DIRECTORY,
+            name.to_str().map_err(|_| EINVAL)?
+        ))?;
+        let mut entries = KVec::with_capacity(T::VARIABLES.len(), GFP_KERNEL)?;
+        for (id, variable) in T::VARIABLES.iter().enumerate() {
+            let entry = bindings::ctl_table {
+                procname: variable.name.as_char_ptr(),
+                data: dev.as_raw().cast(),
+                maxlen: core::mem::size_of::<u32>() as c_int,
+                mode: 0o644,
+                proc_handler: Some(handle::<T>),
+                extra1: core::ptr::without_provenance_mut(id),
+                ..pin_init::zeroed()
+            };
+            entries.push(entry, GFP_KERNEL)?;
+        }
+        // SAFETY: The path is copied; the entries stay where they are until `Drop`.
+        let header = unsafe {
+            bindings::register_net_sysctl_sz(
+                bindings::ipoib_rs_netdev_net(dev.as_raw()),
+                path.as_char_ptr(),
+                entries.as_ptr(),
+                entries.len(),
+            )
+        };
+        if header.is_null() {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: Just registered; the device lives for as long by the requirements.
+        Ok(Self {
+            header,
+            _entries: entries,
+        })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // SAFETY: Registered by the type invariant. This waits for handlers that run; none of them
+        // waits for RTNL, which our caller holds.
+        unsafe { bindings::unregister_net_sysctl_table(self.header) };
+    }
+}
+
+/// Gives all devices of a kind their directory, which follows them through renaming and from one
+/// network namespace to another. Dropping it removes the directories.
+pub struct Registration<T: Tunable>(Pin<KBox<Watch>>, PhantomData<T>);
+
+#[pin_data]
+struct Watch {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    /// What tells our devices from others.
+    ops: *const bindings::rtnl_link_ops,
+}
+
+// SAFETY: The notifier chain does its own locking, and `ops` is only compared.
+unsafe impl Send for Watch {}
+// SAFETY: As above.
+unsafe impl Sync for Watch {}
+
+impl<T: Tunable + Link> Registration<T> {
+    /// Does so for the devices of `kind`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of the notifier chain.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL.
+    pub fn new(kind: &link::Registration<T>) -> Result<Self> {
+        let watch = KBox::pin_init(
+            try_pin_init!(Watch {
+                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(call::<T>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+                ops: kind.as_raw(),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The block is pinned until `Drop` unregistered it.
+        to_result(unsafe { bindings::register_netdevice_notifier(watch.block.get()) })?;
+        Ok(Self(watch, PhantomData))
+    }
+}
+
+impl<T: Tunable> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`. All devices that are left are reported as unregistered.
+        unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the netdevice notifier chain under RTNL for the block of a [`Watch`], with a valid
+/// `netdev_notifier_info`.
+unsafe extern "C" fn call<T: Tunable>(
+    block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    let field = Opaque::cast_from(block);
+    // SAFETY: By this function's requirements.
+    let (watch, dev) = unsafe {
+        (
+            &*kernel::container_of!(field, Watch, block),
+            (*info.cast::<bindings::netdev_notifier_info>()).dev,
+        )
+    };
+    // SAFETY: The device is valid for the call.
+    if unsafe { (*dev).rtnl_link_ops } != watch.ops {
+        return bindings::NOTIFY_DONE as c_int;
+    }
+    // SAFETY: A device of the kind that `T` registered, between `init` and `uninit`, where its
+    // private area is filled.
+    let dev = unsafe { Device::<T>::from_raw(dev) };
+    let (remove, make) = match event as bindings::netdev_cmd {
+        bindings::netdev_cmd_NETDEV_REGISTER => (true, true),
+        bindings::netdev_cmd_NETDEV_CHANGENAME => (true, true),
+        bindings::netdev_cmd_NETDEV_UNREGISTER => (true, false),
+        _ => (false, false),
+    };
+    // SAFETY: RTNL is held, which protects the slot, and nobody has a reference to its content.
+    let slot = unsafe { &mut *dev.directory() };
+    if remove {
+        *slot = None;
+    }
+    if make {
+        // SAFETY: Removed above at the event that precedes either.
+        match unsafe { Directory::new(dev) } {
+            Ok(directory) => *slot = Some(directory),
+            Err(error) => netdev_log!(dev, Warn, "no sysctls: {error:?}\n"),
+        }
+    }
+    bindings::NOTIFY_DONE as c_int
+}
+
+/// # Safety
+///
+/// Called for an entry of a [`Directory`] of a device of `T`'s.
+unsafe extern "C" fn handle<T: Tunable>(
+    entry: *const bindings::ctl_table,
+    write: c_int,
+    buffer: *mut c_void,
+    len: *mut usize,
+    pos: *mut bindings::loff_t,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: The entry is one of ours, whose device is alive.
+        let (dev, id) = unsafe {
+            (
+                Device::<T>::from_raw((*entry).data.cast()),
+                (*entry).extra1.addr(),
+            )
+        };
+        let variable = T::VARIABLES.get(id).ok_or(EINVAL)?;
+        let (mut min, mut max) = (variable.min, variable.max);
+        let mut value = T::get(dev, id);
+        let before = value;
+        let entry = bindings::ctl_table {
+            data: (&raw mut value).cast(),
+            maxlen: core::mem::size_of::<u32>() as c_int,
+            extra1: (&raw mut min).cast(),
+            extra2: (&raw mut max).cast(),
+            ..pin_init::zeroed()
+        };
+        // SAFETY: The entry describes `value` and its bounds; the rest is passed on.
+        let result = unsafe { bindings::proc_douintvec_minmax(&entry, write, buffer, len, pos) };
+        // As most sysctls do, and unlike the function's other users.
+        to_result(result).map_err(|error| if error == ERANGE { EINVAL } else { error })?;
+        if write != 0 && value != before {
+            // Waiting for RTNL would be waiting for one who may wait for us in `Directory::drop`.
+            let Some(mut rtnl) = Rtnl::try_lock() else {
+                // SAFETY: We are in a system call.
+                return Ok(unsafe { bindings::ipoib_rs_restart_syscall() });
+            };
+            T::set(dev, id, value, &mut rtnl)?;
+        }
+        Ok(0)
+    })
+}
