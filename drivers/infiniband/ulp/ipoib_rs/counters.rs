@@ -7,6 +7,7 @@
 
 use ipoib_netdev::stats::{Counter, LinkStats};
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::{reorder, source};
 
 /// Written by the receive NAPI.
 #[repr(align(64))]
@@ -15,6 +16,48 @@ pub(crate) struct Rx {
     pub(crate) bytes: Counter,
     pub(crate) multicast: Counter,
     pub(crate) polls: Counter,
+}
+
+/// What became of numbered frames. Written by the receive NAPI.
+#[repr(align(64))]
+pub(crate) struct Sequence {
+    pub(crate) in_order: Counter,
+    /// In the order of [`reorder::Counts::values`], whose first is `in_order`.
+    counts: [Counter; reorder::Counts::LEN],
+    evicted: Counter,
+    expired: Counter,
+    refused: Counter,
+    no_ring: Counter,
+    /// How many there are.
+    sources: Counter,
+}
+
+impl Sequence {
+    const fn new() -> Self {
+        Self {
+            in_order: Counter::new(),
+            counts: [const { Counter::new() }; reorder::Counts::LEN],
+            evicted: Counter::new(),
+            expired: Counter::new(),
+            refused: Counter::new(),
+            no_ring: Counter::new(),
+            sources: Counter::new(),
+        }
+    }
+
+    /// Adds what was counted meanwhile, and takes note of the number of sources.
+    #[cold]
+    pub(crate) fn add(&self, counts: &reorder::Counts, events: &source::Events, sources: usize) {
+        for (counter, n) in self.counts.iter().zip(counts.values()) {
+            counter.add(n);
+        }
+        self.evicted.add(events.evicted);
+        self.expired.add(events.expired);
+        self.refused.add(events.refused);
+        self.no_ring.add(events.no_ring);
+        let before = self.sources.get();
+        self.sources.add((sources as u64).wrapping_sub(before));
+    }
 }
 
 /// Written under the transmit lock.
@@ -49,6 +92,7 @@ pub(crate) struct Slow {
 /// All counters of an interface.
 pub(crate) struct Counters {
     pub(crate) rx: Rx,
+    pub(crate) sequence: Sequence,
     pub(crate) tx: Tx,
     pub(crate) done: Done,
     pub(crate) slow: Slow,
@@ -66,6 +110,7 @@ impl Counters {
                 multicast: Counter::new(),
                 polls: Counter::new(),
             },
+            sequence: Sequence::new(),
             tx: Tx {
                 queued: Counter::new(),
                 doorbells: Counter::new(),
@@ -132,11 +177,27 @@ impl Counters {
     }
 
     fn named(&self) -> [&Counter; NAMED] {
+        let [_, reordered, late, held, filled, moved, timed_out, duplicates, resyncs] =
+            &self.sequence.counts;
         [
             &self.rx.frames,
             &self.rx.bytes,
             &self.rx.multicast,
             &self.rx.polls,
+            &self.sequence.in_order,
+            reordered,
+            late,
+            held,
+            filled,
+            moved,
+            timed_out,
+            duplicates,
+            resyncs,
+            &self.sequence.sources,
+            &self.sequence.evicted,
+            &self.sequence.expired,
+            &self.sequence.refused,
+            &self.sequence.no_ring,
             &self.done.frames,
             &self.done.bytes,
             &self.tx.queued,
@@ -155,7 +216,7 @@ impl Counters {
     }
 }
 
-const NAMED: usize = 18;
+const NAMED: usize = 32;
 
 /// The names of [`Counters::named`].
 const NAMED_NAMES: [&str; NAMED] = [
@@ -163,6 +224,20 @@ const NAMED_NAMES: [&str; NAMED] = [
     "rx_bytes",
     "rx_multicast",
     "rx_polls",
+    "rx_seq_in_order",
+    "rx_seq_reordered",
+    "rx_seq_late",
+    "rx_seq_held",
+    "rx_seq_filled",
+    "rx_seq_moved",
+    "rx_seq_timed_out",
+    "rx_seq_duplicates",
+    "rx_seq_resyncs",
+    "rx_seq_sources",
+    "rx_seq_evicted",
+    "rx_seq_expired",
+    "rx_seq_refused",
+    "rx_seq_no_ring",
     "tx_frames",
     "tx_bytes",
     "tx_path_queued",

@@ -27,6 +27,7 @@ use crate::groups::Groups;
 use crate::params;
 use crate::paths;
 use crate::port::Port;
+use crate::tunables::Tunables;
 use crate::tx::{self, Tx};
 use crate::verbs::Verbs;
 
@@ -53,6 +54,8 @@ pub(crate) struct Interface {
     pub(crate) broadcast: Mgid,
     /// What it counts.
     pub(crate) counters: Arc<Counters>,
+    /// What can be tuned.
+    pub(crate) tunables: Arc<Tunables>,
     /// The multicast groups that it is or wants to be in.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
@@ -95,6 +98,7 @@ impl Interface {
             ifindex: dev.ifindex(),
         });
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
+        let tunables = Arc::new(Tunables::new(), GFP_KERNEL)?;
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
         Ok(try_pin_init!(Self {
             port,
@@ -102,6 +106,7 @@ impl Interface {
             pkey_index,
             broadcast,
             counters,
+            tunables,
             groups <- new_mutex!(Groups::new(*broadcast)),
             umcast: Atomic::new(umcast),
             stuck: Atomic::new(false),
@@ -208,8 +213,27 @@ impl Interface {
         let Some(qpn) = this.verbs.get(rtnl).as_ref().map(Verbs::qpn) else {
             return;
         };
-        let address = HwAddr::new(Flags::NONE, qpn, gid);
+        let address = HwAddr::new(this.announced(), qpn, gid);
         dev.change_address(address.as_bytes(), rtnl);
+    }
+
+    /// What our address says of us.
+    fn announced(&self) -> Flags {
+        if self.tunables.extensions() {
+            Flags::SEQ
+        } else {
+            Flags::NONE
+        }
+    }
+
+    /// The extensions were switched on or off: our address says so, and our neighbours are told.
+    pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        tx::set_extensions(dev, this.tunables.extensions());
+        let running = this.verbs.get(rtnl).as_ref().and_then(Verbs::running);
+        let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
+        Self::set_address(dev, gid, rtnl);
+        dev.notify_peers(rtnl);
     }
 }
 
@@ -251,7 +275,7 @@ impl Driver for Interface {
         let mtu = this.admin_mtu.get(rtnl).unwrap_or(limit);
         dev.set_limits(mtu.min(limit), mtu::MIN_IPV4, limit, sg, rtnl);
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
-        let address = HwAddr::new(Flags::NONE, qpn, attributes.gid);
+        let address = HwAddr::new(this.announced(), qpn, attributes.gid);
         dev.set_address(address.as_bytes(), rtnl);
         dev.set_carrier(false);
         this.port.add(dev, rtnl).inspect_err(|_| {

@@ -24,10 +24,13 @@ mod counters;
 mod groups;
 mod interface;
 mod link;
+mod order;
 mod params;
 mod paths;
 mod port;
 mod rx;
+mod storage;
+mod tunables;
 mod tx;
 mod verbs;
 
@@ -58,10 +61,11 @@ module! {
 
 /// The loaded module.
 ///
-/// The order of the fields is the order of unloading: first no more links can be made and all
-/// there are go; then the ports go.
+/// The order of the fields is the order of unloading: first the sysctls go, then no more links can
+/// be made and all there are go; then the ports go.
 #[pin_data]
 struct Module {
+    _sysctls: ipoib_netdev::sysctl::Registration<interface::Interface>,
     _link: ipoib_netdev::link::Registration<interface::Interface>,
     _mtu: ipoib_netdev::notifier::Registration,
     #[pin]
@@ -75,6 +79,7 @@ impl kernel::InPlaceModule for Module {
             _ports <- ipoib_rdma::Registration::new(),
             _mtu: ipoib_netdev::notifier::Registration::new::<port::LowerMtu>()?,
             _link: link::register()?,
+            _sysctls: ipoib_netdev::sysctl::Registration::new(_link)?,
         })
     }
 }

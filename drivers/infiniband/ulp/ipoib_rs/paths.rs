@@ -7,8 +7,6 @@
 //! groups) is done by the work item [`pump`], which collects jobs under the lock, does them
 //! without it and brings back the answers.
 
-use core::borrow::{Borrow, BorrowMut};
-
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
@@ -20,6 +18,7 @@ use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast::{self, GroupTable};
 use ipoib_proto::path::{self, InsertError, PathTable, Seed, Slot};
 use ipoib_proto::queue::Verdict;
+use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{mcast, Ah};
 use kernel::prelude::*;
@@ -27,6 +26,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::interface::{Interface, PUMP};
+use crate::storage::Storage;
 use crate::tx::{self, Line};
 use crate::verbs::Endpoint;
 
@@ -48,36 +48,9 @@ const ROCE_MLID: u16 = 0;
 const JOBS: usize = 4;
 
 type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
-type Paths = PathTable<KBox<Path>, Storage<KBox<Path>>>;
+type Paths = PathTable<KBox<Path>, Storage<Slot<KBox<Path>>>>;
 type Group = multicast::Group<Arc<Ah>, TxSkb, GROUP_WAITING>;
-type Groups = GroupTable<Arc<Ah>, TxSkb, GROUP_WAITING, Storage<Group>>;
-
-/// The slots of a table, in one allocation.
-struct Storage<V>(KVVec<Slot<V>>);
-
-impl<V> Storage<V> {
-    fn new(len: usize) -> Result<Self> {
-        let mut slots = KVVec::with_capacity(len, GFP_KERNEL)?;
-        for _ in 0..len {
-            slots.push(Slot::EMPTY, GFP_KERNEL)?;
-        }
-        Ok(Self(slots))
-    }
-}
-
-impl<V> Borrow<[Slot<V>]> for Storage<V> {
-    #[inline]
-    fn borrow(&self) -> &[Slot<V>] {
-        &self.0
-    }
-}
-
-impl<V> BorrowMut<[Slot<V>]> for Storage<V> {
-    #[inline]
-    fn borrow_mut(&mut self) -> &mut [Slot<V>] {
-        &mut self.0
-    }
-}
+type Groups = GroupTable<Arc<Ah>, TxSkb, GROUP_WAITING, Storage<Slot<Group>>>;
 
 /// All destinations of an interface.
 pub(crate) struct Destinations {
@@ -102,9 +75,9 @@ impl Destinations {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(broadcast: Mgid) -> Result<Self> {
-        let paths = PathTable::new(Storage::new(PATH_SLOTS)?, Seed(random()));
+        let paths = PathTable::new(Storage::new(PATH_SLOTS, || Slot::EMPTY)?, Seed(random()));
         let groups = GroupTable::new(
-            Storage::new(GROUP_SLOTS)?,
+            Storage::new(GROUP_SLOTS, || Slot::EMPTY)?,
             Seed(random()),
             multicast::Config::DEFAULT,
             SEND_ONLY,
@@ -121,9 +94,9 @@ impl Destinations {
         Ok(this)
     }
 
-    /// The address handle of a peer that can be sent to right now.
+    /// The address handle of a peer that can be sent to right now, and the numbers of its frames.
     #[inline]
-    pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<&Arc<Ah>> {
+    pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<(&Arc<Ah>, &mut Sequence)> {
         self.paths.get_mut(address)?.transmit(now)
     }
 
@@ -169,8 +142,10 @@ impl Destinations {
 
     fn path_or_new(&mut self, address: HwAddr, now: u64) -> Result<&mut Path, DropReason> {
         if self.paths.get(&address).is_none() {
-            let path = KBox::new(Path::new(address, &path::Config::DEFAULT, now), GFP_ATOMIC)
-                .map_err(|_| DropReason::NoMemory)?;
+            let [start] = random();
+            let sequence = Sequence::new(start as u16);
+            let path = Path::new(address, &path::Config::DEFAULT, sequence, now);
+            let path = KBox::new(path, GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
             if let Err((InsertError::Full, path)) = self.paths.insert(address, path) {
                 // The longest idle of those in the way goes; none that frames wait for.
                 let victim = self.paths.victim(&address, |path| path.idle_for(now));
@@ -193,7 +168,7 @@ impl Destinations {
         dev: &Device<Interface>,
         line: &mut Line,
         address: HwAddr,
-        skb: TxSkb,
+        mut skb: TxSkb,
         now: u64,
     ) {
         if !self.up {
@@ -208,6 +183,7 @@ impl Destinations {
         };
         let len = skb.len() as u32;
         let first = path.idle_for(now).is_some();
+        line.number(&mut skb, &address, path.sequence());
         match path.send(skb, len, now) {
             Verdict::Transmit(skb) => {
                 if let Some(ah) = path.handle() {

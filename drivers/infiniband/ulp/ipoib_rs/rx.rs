@@ -14,12 +14,14 @@ use kernel::sync::Arc;
 
 use crate::counters::Counters;
 use crate::interface::{Interface, RECOVER};
+use crate::order::Order;
 use crate::verbs::Events;
 
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
     ring: RecvRing,
     sink: Sink,
+    order: Order,
     dev: OwnedDevice<Interface>,
 }
 
@@ -42,18 +44,21 @@ impl RxPoll {
     pub(crate) fn new(
         ring: RecvRing,
         local: Local,
+        order: Order,
         counters: Arc<Counters>,
         dev: OwnedDevice<Interface>,
     ) -> Self {
         Self {
             ring,
             sink: Sink { local, counters },
+            order,
             dev,
         }
     }
 
-    /// Frees the buffers of a QP that has stopped.
+    /// Passes up what is held, and frees the buffers of a QP that has stopped.
     pub(crate) fn drain(mut self, dev: &RawDevice) {
+        self.order.close(dev, &self.sink.counters.sequence);
         if let Err(error) = self.ring.drain() {
             netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
         }
@@ -63,7 +68,13 @@ impl RxPoll {
 impl Sink {
     /// Checks a frame and passes it up.
     #[inline]
-    fn receive(&self, context: &Context<'_>, received: Received, sums: &mut Sums) {
+    fn receive(
+        &self,
+        context: &Context<'_>,
+        received: Received,
+        order: &mut Order,
+        sums: &mut Sums,
+    ) {
         let meta = RxMeta {
             byte_len: received.buf.bytes().len() as u32,
             src_qp: received.src_qp,
@@ -103,7 +114,17 @@ impl Sink {
         if packet_type == PacketType::Multicast {
             sums.multicast = sums.multicast.wrapping_add(1);
         }
-        skb.gro_receive(context);
+        if packet_type == PacketType::Host {
+            order.receive(
+                context,
+                frame.source_gid,
+                frame.source_qpn,
+                frame.reserved,
+                skb,
+            );
+        } else {
+            skb.gro_receive(context);
+        }
     }
 }
 
@@ -112,11 +133,20 @@ impl Poll for RxPoll {
     type Source = Events;
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let Self { ring, sink, dev } = self;
+        let Self {
+            ring,
+            sink,
+            order,
+            dev,
+        } = self;
         let mut sums = Sums::default();
+        order.begin(context);
         let polled = ring.poll(budget, |received| {
-            sink.receive(context, received, &mut sums)
+            sink.receive(context, received, order, &mut sums)
         });
+        if budget > 0 {
+            order.end(context, polled.done < budget, &sink.counters.sequence);
+        }
         let rx = &sink.counters.rx;
         rx.polls.add(1);
         rx.frames.add(sums.frames);

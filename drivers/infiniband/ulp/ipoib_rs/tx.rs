@@ -13,8 +13,9 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::{EtherType, Header};
-use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
+use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
 use ipoib_proto::ring::Thresholds;
+use ipoib_proto::seq::Sequence;
 use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
@@ -43,34 +44,13 @@ pub(crate) struct Line {
     thresholds: Thresholds,
     /// The longest frame, our header included.
     max_len: usize,
+    /// Whether frames may be numbered.
+    extensions: bool,
     completions: Handle<TxPoll>,
     counters: Arc<Counters>,
 }
 
 impl Tx {
-    /// Puts it together.
-    pub(crate) fn new(
-        destinations: Destinations,
-        sender: Sender,
-        thresholds: Thresholds,
-        completions: Handle<TxPoll>,
-        mtu: u32,
-        endpoint: Arc<Endpoint>,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self {
-            destinations,
-            line: Line {
-                sender,
-                thresholds,
-                max_len: max_len(mtu),
-                completions,
-                counters,
-            },
-            endpoint,
-        }
-    }
-
     /// Sends a frame that begins with the header of [`Interface`]'s `header`.
     #[inline]
     pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Transmit {
@@ -98,7 +78,10 @@ impl Tx {
         let now = now_ms();
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
-                Some(ah) => line.send_inline(dev, skb, ah, address.qpn().get()),
+                Some((ah, sequence)) => {
+                    line.number(&mut skb, &address, sequence);
+                    line.send_inline(dev, skb, ah, address.qpn().get());
+                }
                 None => destinations.send_to_peer(dev, line, address, skb, now),
             }
         } else if let Some(mgid) = destinations.group_of(&address) {
@@ -114,6 +97,40 @@ impl Tx {
 }
 
 impl Line {
+    /// Puts it together, for frames of up to `mtu` octets, which may be numbered if `extensions`.
+    pub(crate) fn new(
+        sender: Sender,
+        thresholds: Thresholds,
+        mtu: u32,
+        extensions: bool,
+        completions: Handle<TxPoll>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            sender,
+            thresholds,
+            max_len: max_len(mtu),
+            extensions,
+            completions,
+            counters,
+        }
+    }
+
+    /// Numbers a frame, which begins with our header, for a peer that wants that.
+    #[inline]
+    pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
+        if self.extensions && peer.flags().contains(Flags::SEQ) {
+            // One without memory for a header of its own goes without a number.
+            if let Some(header) = skb
+                .linear_mut()
+                .ok()
+                .and_then(|head| head.first_chunk_mut())
+            {
+                Header::set_reserved(header, sequence.take().get());
+            }
+        }
+    }
+
     /// Puts a frame on the ring and rings the doorbell unless more follow.
     #[inline(never)]
     pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
@@ -249,6 +266,13 @@ pub(crate) fn rejoin(dev: &Device<Interface>) {
 pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.line.max_len = max_len(mtu);
+    }
+}
+
+/// The extensions were switched on or off.
+pub(crate) fn set_extensions(dev: &Device<Interface>, on: bool) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.line.extensions = on;
     }
 }
 

@@ -20,11 +20,12 @@ use kernel::sync::Arc;
 
 use crate::completions::TxPoll;
 use crate::interface::{Interface, PUMP, RECOVER};
+use crate::order::Order;
 use crate::params;
 use crate::paths::Destinations;
 use crate::port::{Attributes, Port};
 use crate::rx::RxPoll;
-use crate::tx::Tx;
+use crate::tx::{Line, Tx};
 
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
@@ -223,7 +224,13 @@ impl Verbs {
         };
         // Neither can run already: `running` is None.
         let _ = self.rx.enable(
-            RxPoll::new(recv, local, this.counters.clone(), dev.get_typed()),
+            RxPoll::new(
+                recv,
+                local,
+                Order::new(this.tunables.clone())?,
+                this.counters.clone(),
+                dev.get_typed(),
+            ),
             Events(self.qp.recv_cq().clone()),
         );
         let _ = self.tx.enable(
@@ -236,15 +243,19 @@ impl Verbs {
             Events(self.qp.send_cq().clone()),
         );
         dev.reset_queue_limit();
-        let tx = Tx::new(
-            destinations,
+        let line = Line::new(
             sender,
             thresholds,
-            self.tx.handle(),
             dev.mtu(),
-            endpoint,
+            this.tunables.extensions(),
+            self.tx.handle(),
             this.counters.clone(),
         );
+        let tx = Tx {
+            destinations,
+            line,
+            endpoint,
+        };
         *dev.lock_tx() = Some(tx);
         self.running = Some(Running {
             gid: our_gid,

@@ -74,6 +74,13 @@ impl Header {
         }
     }
 
+    /// Writes the reserved field of a header, given in host byte order.
+    #[inline]
+    pub fn set_reserved(header: &mut [u8; 4], reserved: u16) {
+        let [_, _, r0, r1] = header;
+        [*r0, *r1] = reserved.to_be_bytes();
+    }
+
     /// Returns the header as it goes on the wire.
     #[inline]
     pub const fn to_bytes(self) -> [u8; 4] {
@@ -108,6 +115,13 @@ mod tests {
                 reserved: 0xfffe,
             })
         );
+    }
+
+    #[test]
+    fn reserved_is_written_in_place() {
+        let mut bytes = Header::new(EtherType::IPV6).to_bytes();
+        Header::set_reserved(&mut bytes, 0x1234);
+        assert_eq!(bytes, [0x86, 0xdd, 0x12, 0x34]);
     }
 
     /// RFC 4391, section 6: the list of types.

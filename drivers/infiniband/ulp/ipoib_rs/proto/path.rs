@@ -14,6 +14,7 @@ use crate::backoff::Backoff;
 use crate::drop::DropReason;
 use crate::hwaddr::HwAddr;
 use crate::queue::{Queue, Verdict};
+use crate::seq::Sequence;
 use crate::ticket::{Ticket, Tickets};
 
 pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
@@ -95,6 +96,7 @@ pub struct Path<A, T, const Q: usize> {
     flush: Option<DropReason>,
     closed: bool,
     last_used: u64,
+    sequence: Sequence,
     backoff: Backoff,
     tickets: Tickets,
     gc_ms: u64,
@@ -102,8 +104,9 @@ pub struct Path<A, T, const Q: usize> {
 }
 
 impl<A, T, const Q: usize> Path<A, T, Q> {
-    /// Makes a path to `addr` that is not resolved yet.
-    pub const fn new(addr: HwAddr, config: &Config, now: u64) -> Self {
+    /// Makes a path to `addr` that is not resolved yet. Frames to it are numbered from `sequence`
+    /// on.
+    pub const fn new(addr: HwAddr, config: &Config, sequence: Sequence, now: u64) -> Self {
         Path {
             addr,
             state: State::Idle,
@@ -111,6 +114,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             flush: None,
             closed: false,
             last_used: now,
+            sequence,
             backoff: config.backoff,
             tickets: Tickets::new(),
             gc_ms: config.gc_ms,
@@ -124,18 +128,26 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         &self.addr
     }
 
-    /// Returns the address handle if frames can be transmitted right now: the hot path.
+    /// Returns the address handle if frames can be transmitted right now, and their numbers: the
+    /// hot path.
     ///
     /// It is `None` as long as other frames wait, since those come first.
     #[inline]
-    pub fn transmit(&mut self, now: u64) -> Option<&A> {
+    pub fn transmit(&mut self, now: u64) -> Option<(&A, &mut Sequence)> {
         match &self.state {
             State::Ready(handle) if self.waiting.is_empty() => {
                 self.last_used = now;
-                Some(handle)
+                Some((handle, &mut self.sequence))
             }
             _ => None,
         }
+    }
+
+    /// Returns the numbers of the frames, for one that goes to [`Path::send`]: all go out in the
+    /// order in which they came.
+    #[inline]
+    pub fn sequence(&mut self) -> &mut Sequence {
+        &mut self.sequence
     }
 
     /// Returns the address handle for a frame from [`Action::Transmit`].
@@ -344,7 +356,7 @@ mod tests {
     ]);
 
     fn path() -> TestPath {
-        Path::new(PEER, &Config::DEFAULT, 0)
+        Path::new(PEER, &Config::DEFAULT, Sequence::new(1), 0)
     }
 
     /// Sends a frame into a path that has to be resolved for it.
@@ -374,13 +386,13 @@ mod tests {
         assert_eq!(path.resolved(ticket, "ah"), Ok(()));
         assert_eq!(path.handle(), Some(&"ah"));
         // What comes now does not overtake what waits.
-        assert_eq!(path.transmit(0), None);
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
         assert_eq!(path.send(3, 100, 0), Verdict::Queued);
         for frame in 1..4 {
             assert_eq!(path.poll(0), Some(Action::Transmit(frame)));
         }
         assert_eq!(path.poll(0), None);
-        assert_eq!(path.transmit(0), Some(&"ah"));
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
         assert_eq!(path.send(4, 100, 0), Verdict::Transmit(4));
         Ok(())
     }
@@ -462,7 +474,7 @@ mod tests {
     fn invalidation_releases_then_resolves() -> Result<(), ()> {
         let mut path = ready(0)?;
         path.invalidate();
-        assert_eq!(path.transmit(0), None);
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
         assert_eq!(path.send(2, 100, 0), Verdict::Queued);
         assert_eq!(path.poll(0), Some(Action::Release("ah")));
         assert!(matches!(path.poll(0), Some(Action::Resolve(_))));
@@ -491,7 +503,7 @@ mod tests {
         let mut addr = PEER;
         addr.0[3] = 0x12;
         assert_eq!(path.peer_changed(addr), PeerChange::QueuePair);
-        assert_eq!(path.transmit(0), Some(&"ah"));
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
         assert_eq!(path.addr(), &addr);
         Ok(())
     }
@@ -537,7 +549,7 @@ mod tests {
         assert_eq!(path.poll(0), Some(Action::Release("ah")));
         assert_eq!(path.poll(0), Some(Action::Remove));
 
-        let mut path = TestPath::new(PEER, &Config::DEFAULT, 0);
+        let mut path = TestPath::new(PEER, &Config::DEFAULT, Sequence::new(1), 0);
         let ticket = resolving(&mut path, 1, 0)?;
         path.close();
         assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::Flushed)));

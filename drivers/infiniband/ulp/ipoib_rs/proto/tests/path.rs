@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::path::{Action, Config, Path};
 use ipoib_proto::queue::Verdict;
+use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
 use proptest::prelude::*;
 
@@ -118,7 +119,7 @@ impl Driver {
                 assert!(self.waiting.len() <= 4);
             }
             Op::Transmit => {
-                if let Some(handle) = self.path.transmit(self.now) {
+                if let Some((handle, _)) = self.path.transmit(self.now) {
                     assert!(self.handles.contains(handle));
                     assert!(self.waiting.is_empty());
                 }
@@ -171,7 +172,7 @@ proptest! {
     #[test]
     fn nothing_is_lost(ops in prop::collection::vec(op(), 1..200)) {
         let mut driver = Driver {
-            path: Path::new(addr(0), &Config::DEFAULT, 0),
+            path: Path::new(addr(0), &Config::DEFAULT, Sequence::new(1), 0),
             now: 0,
             next_frame: 0,
             next_handle: 0,

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Putting received frames in order: the table of sources with its timer, owned by the receive
+//! NAPI.
+
+use ipoib_netdev::clock;
+use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::random::random;
+use ipoib_netdev::skb::RxSkb;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
+use ipoib_proto::reorder::{Held, MAX_WIDTH};
+use ipoib_proto::seq::MsgId;
+use ipoib_proto::source::{self, Sink, Sources};
+use ipoib_proto::table::{Seed, Slot};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::counters::Sequence;
+use crate::storage::Storage;
+use crate::tunables::Tunables;
+
+/// Sources that can be put in order at a time: half of the table's slots.
+const SOURCE_SLOTS: usize = 2048;
+
+type Ring = Storage<Option<Held<RxSkb>>>;
+type Source = source::Source<RxSkb, Ring>;
+
+/// What puts frames in order.
+pub(crate) struct Order {
+    sources: KBox<Sources<RxSkb, Ring, Storage<Slot<Source>>>>,
+    tunables: Arc<Tunables>,
+    /// When to look for frames that were held for too long, in microseconds. There if anything is
+    /// held.
+    deadline: Option<u64>,
+    /// The width during this poll.
+    width: u8,
+    /// The time of this poll in milliseconds.
+    now: u64,
+}
+
+/// Passes frames up from the poll.
+struct Up<'a, 'b>(&'a Context<'b>);
+
+impl Sink<RxSkb> for Up<'_, '_> {
+    fn now_us(&mut self) -> u64 {
+        clock::now_us()
+    }
+
+    #[inline]
+    fn deliver(&mut self, skb: RxSkb) {
+        skb.gro_receive(self.0);
+    }
+}
+
+/// Passes frames up when there is no poll any more.
+struct Last<'a>(&'a RawDevice);
+
+impl Sink<RxSkb> for Last<'_> {
+    fn now_us(&mut self) -> u64 {
+        clock::now_us()
+    }
+
+    fn deliver(&mut self, skb: RxSkb) {
+        skb.receive(self.0);
+    }
+}
+
+impl Order {
+    /// Without sources.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(tunables: Arc<Tunables>) -> Result<Self> {
+        let slots = Storage::new(SOURCE_SLOTS, || Slot::EMPTY)?;
+        let ring = || Ring::new(MAX_WIDTH.into(), || None).ok();
+        let sources = Sources::new(slots, Seed(random()), ring).ok_or(EINVAL)?;
+        Ok(Self {
+            sources: KBox::new(sources, GFP_KERNEL)?,
+            tunables,
+            deadline: None,
+            width: 0,
+            now: 0,
+        })
+    }
+
+    /// A poll begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, context: &Context<'_>) {
+        self.now = clock::now_ms();
+        self.width = if self.tunables.extensions() {
+            self.tunables.reorder_window()
+        } else {
+            0
+        };
+        if self.width == 0 && !self.sources.is_empty() {
+            self.sources.clear(&mut Up(context));
+        }
+    }
+
+    /// Passes a unicast frame up, now or when those before it have come. `number` is what its header
+    /// has in the reserved field.
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        context: &Context<'_>,
+        gid: Option<Gid>,
+        qpn: Qpn,
+        number: u16,
+        skb: RxSkb,
+    ) {
+        match (MsgId::new(number), gid) {
+            (Some(id), Some(gid)) if self.width > 0 => {
+                let from = HwAddr::new(Flags::NONE, qpn, gid);
+                let mut up = Up(context);
+                let (width, now) = (self.width, self.now);
+                if self.sources.receive(&from, id, skb, width, now, &mut up) {
+                    self.hold(context);
+                }
+            }
+            _ => skb.gro_receive(context),
+        }
+    }
+
+    /// Something is held that was not before.
+    #[cold]
+    fn hold(&mut self, context: &Context<'_>) {
+        if self.deadline.is_none() {
+            let timeout = self.tunables.reorder_timeout_us();
+            self.deadline = Some(clock::now_us().saturating_add(timeout.into()));
+            if timeout > 0 {
+                context.wake_in(timeout);
+            }
+        }
+    }
+
+    /// A poll ends; `over`: for now, nothing follows.
+    #[inline]
+    pub(crate) fn end(&mut self, context: &Context<'_>, over: bool, counters: &Sequence) {
+        if self.deadline.is_some() {
+            self.expire(context, over);
+        }
+        self.sources.sweep(self.now, &mut Up(context));
+        counters.in_order.add(self.sources.take_in_order());
+        if let Some((counts, events)) = self.sources.take_changes() {
+            counters.add(&counts, &events, self.sources.len());
+        }
+    }
+
+    #[cold]
+    fn expire(&mut self, context: &Context<'_>, over: bool) {
+        let timeout = self.tunables.reorder_timeout_us();
+        let mut up = Up(context);
+        if timeout == 0 {
+            if over {
+                self.sources.flush(&mut up);
+                self.deadline = None;
+            }
+            return;
+        }
+        let now = clock::now_us();
+        if self.deadline.is_some_and(|deadline| now < deadline) {
+            return;
+        }
+        let rest = self.sources.expire(timeout.into(), &mut up);
+        self.deadline = rest.map(|rest| now.saturating_add(rest));
+        if let Some(rest) = rest {
+            // No longer than the timeout.
+            context.wake_in(rest as u32);
+        }
+    }
+
+    /// Passes all up that is held: the interface goes down.
+    pub(crate) fn close(&mut self, dev: &RawDevice, counters: &Sequence) {
+        self.sources.clear(&mut Last(dev));
+        counters.in_order.add(self.sources.take_in_order());
+        if let Some((counts, events)) = self.sources.take_changes() {
+            counters.add(&counts, &events, 0);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Numbered frames: who gets numbers, and what the reorder window makes of them.
+
+use crate::capture::{Capture, Datagram};
+use crate::wire::hardware_address;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use serde_json::Value;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What the address of one who wants numbers begins with.
+const SEQ: u8 = 0x20;
+/// Of multicast datagrams.
+const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// Sends numbered datagrams whose content follows from the number, at a steady pace.
+const SENDER: &str = r#"
+import hashlib, socket, sys, time
+target, count, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+start = time.monotonic()
+for n in range(count):
+    body = n.to_bytes(8, 'big') + hashlib.sha256(n.to_bytes(8, 'big')).digest() * 20
+    s.sendto(body, (target, 5001))
+    wait = start + (n + 1) * pause - time.monotonic()
+    if wait > 0:
+        time.sleep(wait)
+"#;
+
+/// Receives them, until none comes for two seconds, and says what it saw.
+const RECEIVER: &str = r#"
+import hashlib, json, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+s.bind(('', 5001))
+print('ready', flush=True)
+s.settimeout(30)
+seen, highest, inverted, twice, bad = set(), -1, 0, 0, 0
+try:
+    while True:
+        body = s.recv(65536)
+        s.settimeout(2)
+        n = int.from_bytes(body[:8], 'big')
+        bad += body[8:] != hashlib.sha256(body[:8]).digest() * 20
+        twice += n in seen
+        inverted += n < highest and n not in seen
+        seen.add(n)
+        highest = max(highest, n)
+except socket.timeout:
+    pass
+print(json.dumps({'received': len(seen), 'inverted': inverted, 'twice': twice, 'bad': bad}))
+"#;
+
+/// What arrived.
+#[derive(Debug)]
+struct Seen {
+    received: u64,
+    inverted: u64,
+    twice: u64,
+    bad: u64,
+}
+
+/// Sends `count` datagrams from the first host to the second, `pause` seconds apart.
+fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
+    let (a, b) = bed.pair()?;
+    let receiver = b.spawn_python(RECEIVER, &[])?;
+    receiver.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
+    let sent = a.python(SENDER, &[&b.ip4(), &count.to_string(), &pause.to_string()])?;
+    sent.ok()?;
+    let output = receiver.wait(b.scaled(Duration::from_secs(30)))?;
+    let line = output
+        .stdout
+        .lines()
+        .last()
+        .context("no report")?
+        .to_owned();
+    let report: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+    let number = |key: &str| report[key].as_u64().with_context(|| line.clone());
+    Ok(Seen {
+        received: number("received")?,
+        inverted: number("inverted")?,
+        twice: number("twice")?,
+        bad: number("bad")?,
+    })
+}
+
+/// A counter of `ethtool -S ib0`.
+fn counter(host: &Host, name: &str) -> Result<u64> {
+    let text = host.ok("ethtool -S ib0")?;
+    text.lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .find(|(key, _)| *key == name)
+        .with_context(|| format!("no {name} in {text}"))?
+        .1
+        .parse()
+        .context("a counter")
+}
+
+fn set(host: &Host, name: &str, value: u32) -> Result<()> {
+    host.ok(&format!("sysctl -qw net.ipoib.ib0.{name}={value}"))?;
+    Ok(())
+}
+
+scenario! {
+    /// Unicast frames between two of ours are numbered one after the other, from 1 to 65535; multicast
+    /// never is. With the extensions off, every octet is RFC 4391's again, the address's included.
+    fn numbers_are_for_those_who_ask_for_them(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            ensure!(hardware_address(host)?[0] == SEQ);
+        }
+        let ours: [u8; 16] = hardware_address(a)?[4..].try_into()?;
+        let ours = IpAddr::V6(ours.into());
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        let capture = Capture::start(b)?;
+        a.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {}", b.ip4()))?;
+        a.run("ping -q -c 2 -i 0.1 -W 1 -I ib0 224.0.0.1")?;
+        let sent: Vec<Datagram> = capture.stop()?.into_iter().filter(|d| d.source == ours).collect();
+        let (multicast, unicast): (Vec<&Datagram>, Vec<&Datagram>) =
+            sent.iter().partition(|d| d.qpn == MULTICAST_QPN);
+        let numbers: Vec<u16> = unicast.iter().map(|d| d.reserved()).collect();
+        ensure!(numbers.len() >= 20 && !numbers.contains(&0), "{numbers:?}");
+        for pair in numbers.windows(2) {
+            let next = pair[0].checked_add(1).unwrap_or(1);
+            ensure!(pair[1] == next, "{numbers:?}");
+        }
+        ensure!(!multicast.is_empty() && multicast.iter().all(|d| d.reserved() == 0), "{multicast:?}");
+
+        for host in [a, b] {
+            set(host, "extensions", 0)?;
+            ensure!(hardware_address(host)?[0] == 0);
+        }
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        let capture = Capture::start(b)?;
+        a.ok(&format!("ping -q -c 5 -i 0.05 -W 5 {}", b.ip4()))?;
+        let plain = capture.stop()?;
+        ensure!(plain.len() >= 10 && plain.iter().all(|d| d.reserved() == 0), "{plain:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// One side alone has the extensions: neither numbers anything, and all passes.
+    fn one_side_without_them(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        set(b, "extensions", 0)?;
+        // Its neighbours hear of it at once.
+        a.wait_until(
+            &format!("ip neigh show {} | grep -q 'lladdr 00:'", b.ip4()),
+            Duration::from_secs(5),
+        )?;
+        let capture = Capture::start(b)?;
+        a.ok(&format!("ping -q -c 5 -i 0.05 -W 5 {}", b.ip4()))?;
+        let plain = capture.stop()?;
+        ensure!(plain.len() >= 10 && plain.iter().all(|d| d.reserved() == 0), "{plain:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What the wire brings out of order the window puts in order, and passes all of it up once;
+    /// without the window the stack sees the disorder. Table 2 of the paper has 95 to 100 in 100.
+    fn reordering_is_undone(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        // Longer than the wire delays, so that a busy machine does not spoil the figures.
+        set(b, "reorder_timeout_us", 100_000)?;
+        a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 5ms reorder 25%")?;
+        let mut inverted = [0; 2];
+        for (inverted, window) in inverted.iter_mut().zip([0, 32]) {
+            set(b, "reorder_window", window)?;
+            let seen = send(&bed, 1000, 0.001)?;
+            ensure!(seen.received == 1000 && seen.twice == 0 && seen.bad == 0, "window {window}: {seen:?}");
+            *inverted = seen.inverted;
+        }
+        let [without, with] = inverted;
+        ensure!(without > 100 && with * 20 <= without, "{without} without the window, {with} with it");
+        ensure!(counter(b, "rx_seq_filled")? > 100 && counter(b, "rx_seq_reordered")? > 100);
+        ensure!(counter(b, "rx_seq_held")?
+            == counter(b, "rx_seq_filled")? + counter(b, "rx_seq_moved")? + counter(b, "rx_seq_timed_out")?);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Loss, duplication and reordering together: what arrives on the wire arrives above, unharmed.
+    fn nothing_is_held_back(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 3ms reorder 25% duplicate 2%")?;
+        let seen = send(&bed, 1000, 0.001)?;
+        ensure!(seen.received == 1000 && seen.bad == 0 && seen.twice > 5, "{seen:?}");
+        a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 3ms reorder 25% loss 3%")?;
+        let seen = send(&bed, 1000, 0.001)?;
+        ensure!((900..1000).contains(&seen.received) && seen.bad == 0 && seen.twice == 0, "{seen:?}");
+        // To the end of the poll instead of by timer; then not at all.
+        for (name, value) in [("reorder_timeout_us", 0), ("reorder_window", 0)] {
+            set(b, name, value)?;
+            a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 3ms reorder 25%")?;
+            let seen = send(&bed, 500, 0.001)?;
+            ensure!(seen.received == 500 && seen.bad == 0 && seen.twice == 0, "{seen:?}");
+        }
+        bed.finish()
+    }
+}
