@@ -14,6 +14,7 @@ export LAB_ARG_KERNEL := $(KERNEL)
 export LAB_ARG_KDIR := $(KDIR)
 export LAB_ARG_PAIRS := $(PAIRS)
 export LAB_ARG_SELF := $(SELF)
+export LAB_ARG_PAGE := $(PAGE)
 
 $(VERBS):
 	@exec tools/bootstrap $@

@@ -3,6 +3,7 @@
 //! Frames that no honest peer sends, put on the wire by hand with a valid ICRC.
 
 use crate::capture::Capture;
+use crate::order::counter;
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -85,6 +86,13 @@ for _ in range(2000):
 print("sent", psn)
 "#;
 
+/// Numbered frames from ever new sources, each with something that is not a packet.
+const SOURCES: &str = r#"
+for n in range(20000):
+    source = socket.inet_pton(socket.AF_INET6, "fe80::") [:8] + os.urandom(8)
+    send(struct.pack("!HH", 0x0800, 1 + n % 65535) + b"\0" * 20, source=source, source_qpn=2 + n)
+"#;
+
 /// A host's Ethernet address, GID and QPN, as the forger wants them.
 fn identity(host: &Host) -> Result<(String, String, String)> {
     let mac = host
@@ -136,6 +144,29 @@ scenario! {
             from.ok(&format!("ping -6 -c 1 -W 5 {}", to.ip6()))?;
         }
         ensure!(b.ok("ip -o link show ib0")?.contains("LOWER_UP"));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Forged sources do not get more memory than there is for sources, and do not crowd out a source
+    /// that is real: its frames are put in order as before.
+    fn forged_sources_crowd_out_each_other(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        // So many frames that the source is established.
+        a.ok(&format!("ping -q -c 100 -i 0.01 -W 5 {}", b.ip4()))?;
+        let pinging = a.spawn(&format!("ping -q -i 0.02 {}", b.ip4()))?;
+        forge(&bed, SOURCES)?;
+        ensure!(counter(b, "rx_seq_evicted")? > 10_000, "{}", b.ok("ethtool -S ib0")?);
+        ensure!((1000..=2048).contains(&counter(b, "rx_seq_sources")?), "{}", b.ok("ethtool -S ib0")?);
+        pinging.stop()?;
+        let before = counter(b, "rx_seq_filled")?;
+        a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 5ms reorder 50%")?;
+        b.ok("sysctl -qw net.ipoib.ib0.reorder_timeout_us=100000")?;
+        a.ok(&format!("ping -q -c 200 -i 0.002 -W 5 {}", b.ip4()))?;
+        ensure!(counter(b, "rx_seq_filled")? > before, "{}", b.ok("ethtool -S ib0")?);
         bed.finish()
     }
 }

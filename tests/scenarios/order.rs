@@ -88,7 +88,7 @@ fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
 }
 
 /// A counter of `ethtool -S ib0`.
-fn counter(host: &Host, name: &str) -> Result<u64> {
+pub(crate) fn counter(host: &Host, name: &str) -> Result<u64> {
     let text = host.ok("ethtool -S ib0")?;
     text.lines()
         .filter_map(|line| line.trim().split_once(": "))

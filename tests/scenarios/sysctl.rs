@@ -2,8 +2,10 @@
 
 //! `net.ipoib.<interface>.*`.
 
-use anyhow::ensure;
+use anyhow::{Context, Result, ensure};
+use lab::requests;
 use lab::scenario;
+use std::time::Duration;
 
 scenario! {
     /// The variables are there while the interface is, under its name and in its namespace; what is
@@ -14,7 +16,7 @@ scenario! {
         let (a, _) = bed.pair()?;
         for (name, default, good, bad) in [
             ("reorder_window", "32", "128", "129"),
-            ("reorder_timeout_us", "1000", "0", "100001"),
+            ("reorder_timeout_us", "5000", "0", "100001"),
             ("extensions", "1", "0", "2"),
         ] {
             let path = format!("/proc/sys/net/ipoib/ib0/{name}");
@@ -68,6 +70,43 @@ scenario! {
         }
         writer.stop()?;
         ensure!(a.ok("ls /proc/sys/net/ipoib")?.trim() == "ib0");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The kernel's own, which our patch adds: per network namespace, with bounds, and with effect on
+    /// connections that exist.
+    fn delayed_acks_are_tuned(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for (name, default) in [("min", "40000"), ("max", "200000")] {
+            let path = format!("/proc/sys/net/ipv4/tcp_delack_{name}_us");
+            for host in [a, b] {
+                ensure!(host.ok(&format!("cat {path}"))?.trim() == default, "{name}");
+            }
+            for bad in ["0", "-1", "200001"] {
+                a.run(&format!("sysctl -w net.ipv4.tcp_delack_{name}_us={bad}"))?.refused()?;
+            }
+            ensure!(a.ok(&format!("cat {path}"))?.trim() == default, "{name}");
+        }
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        let _answers = b.spawn_python(requests::ANSWERS, &[])?;
+        b.wait_until(&format!("ss -Hltn | grep -q :{}", requests::PORT), Duration::from_secs(10))?;
+        let rate = || -> Result<f64> {
+            let text = a.python(requests::REQUESTS, &[&b.ip4(), "3"])?.ok()?;
+            text.trim().parse().context("a rate")
+        };
+        // A tick of User Mode Linux is 10 ms, and two of them are the least.
+        b.ok("sysctl -qw net.ipv4.tcp_delack_min_us=200000")?;
+        let slow = rate()?;
+        b.ok("sysctl -qw net.ipv4.tcp_delack_min_us=20000")?;
+        let quick = rate()?;
+        b.ok("sysctl -qw net.ipv4.tcp_delack_min_us=200000 net.ipv4.tcp_delack_max_us=20000")?;
+        let bounded = rate()?;
+        ensure!(slow < 10.0, "{slow} requests/s at 200 ms");
+        ensure!(quick > 2.0 * slow && bounded > 2.0 * slow, "{slow}, {quick}, {bounded} requests/s");
         bed.finish()
     }
 }

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod machine;
 pub mod module;
 mod qemu;
+pub mod requests;
 pub mod scenario;
 mod slots;
 pub mod source;

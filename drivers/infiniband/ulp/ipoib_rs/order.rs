@@ -153,11 +153,13 @@ impl Order {
     fn expire(&mut self, context: &Context<'_>, over: bool) {
         let timeout = self.tunables.reorder_timeout_us();
         let mut up = Up(context);
+        // As long as there is more to poll, what is waited for may have come already.
+        if !over {
+            return;
+        }
         if timeout == 0 {
-            if over {
-                self.sources.flush(&mut up);
-                self.deadline = None;
-            }
+            self.sources.flush(&mut up);
+            self.deadline = None;
             return;
         }
         let now = clock::now_us();

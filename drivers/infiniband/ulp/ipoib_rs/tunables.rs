@@ -11,9 +11,11 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 
 use crate::interface::Interface;
 
-/// How long a frame is held by default: much longer than the paths of a fabric differ, and much
-/// shorter than TCP waits for an acknowledgement.
-const DEFAULT_TIMEOUT_US: u32 = 1_000;
+/// How long a frame is held by default.
+///
+/// The paths of a fabric differ by much less, but on a busy host it can take milliseconds until the
+/// one that is waited for is polled. TCP waits for an acknowledgement for much longer.
+const DEFAULT_TIMEOUT_US: u32 = 5_000;
 /// The longest: TCP's shortest retransmission timeout is not far above.
 const MAX_TIMEOUT_US: u32 = 100_000;
 

@@ -77,14 +77,14 @@ impl fmt::Display for Case {
 }
 
 /// What arrived, in Mbit/s, of all streams together.
-fn iperf3_received(text: &str) -> Result<f64> {
+pub(super) fn iperf3_received(text: &str) -> Result<f64> {
     let report: Value = serde_json::from_str(text).context("iperf3's report")?;
     let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(bits.context("no sum_received")? / 1e6)
 }
 
 /// One of the values that netperf was asked for with -k.
-fn netperf(text: &str, name: &str) -> Result<f64> {
+pub(super) fn netperf(text: &str, name: &str) -> Result<f64> {
     text.lines()
         .find_map(|line| {
             line.strip_prefix(name)?

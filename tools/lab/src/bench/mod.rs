@@ -8,7 +8,9 @@
 //! in turn, and what counts is the ratio of neighbours.
 
 mod case;
+mod disorder;
 pub mod peer;
+mod plot;
 mod report;
 mod rig;
 mod statistics;
@@ -21,7 +23,7 @@ use crate::module;
 use crate::step::say;
 use anyhow::Result;
 use case::Case;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use report::{Record, Report};
 use rig::{Rig, Side};
 use statistics::Pairs;
@@ -39,6 +41,24 @@ pub struct Options {
     /// The C driver against itself: what of a ratio is noise.
     #[arg(long = "self", env = "LAB_ARG_SELF", value_parser = clap::builder::FalseyValueParser::new())]
     itself: bool,
+    /// Only this page.
+    #[arg(long, env = "LAB_ARG_PAGE")]
+    page: Option<Page>,
+}
+
+/// A part of what is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Page {
+    /// Datagram mode, on a good wire.
+    Ud,
+    /// A wire that reorders and loses; by instructions only.
+    Disorder,
+}
+
+impl Options {
+    fn wants(&self, page: Page) -> bool {
+        self.page.is_none_or(|p| p == page)
+    }
 }
 
 /// Measures, prints a table, and writes build/bench.json.
@@ -48,7 +68,16 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     for lane in [Lane::Qemu, Lane::Uml] {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
-            page_ud(options, lane, &mut report)?;
+            if options.wants(Page::Ud) {
+                page_ud(options, lane, &mut report)?;
+            }
+            if options.wants(Page::Disorder) && lane == Lane::Qemu && !options.itself {
+                let rig = Rig::up(lane, false)?;
+                report.kernel = rig.release()?;
+                let plots = layout.build().join("plots");
+                disorder::page(&rig, options.pairs, &mut report, &plots)?;
+                rig.finish()?;
+            }
         }
     }
     report.write(&layout.build().join("bench.json"))?;

@@ -162,6 +162,48 @@ impl Rig {
             .and_then(Output::ok)
     }
 
+    /// Runs a command on the second host.
+    pub(super) fn receiver(&self, script: &str) -> Result<String> {
+        let (_, b) = self.bed.pair()?;
+        b.ok(script)
+    }
+
+    /// Runs a Python program on the first host.
+    pub(super) fn python(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let (a, _) = self.bed.pair()?;
+        a.python(program, arguments)?.ok()
+    }
+
+    /// Starts a Python program on the second host, which listens when this returns.
+    pub(super) fn serve_python(&self, program: &str, port: u16) -> Result<Task> {
+        let (_, b) = self.bed.pair()?;
+        let task = b.spawn_python(program, &[])?;
+        b.wait_until(
+            &format!("ss -Hltn | grep -q :{port}"),
+            Duration::from_secs(10),
+        )?;
+        Ok(task)
+    }
+
+    /// What the Ethernet does to what the first host sends; nothing, if that is empty.
+    pub(super) fn netem(&self, netem: &str) -> Result<()> {
+        let (a, _) = self.bed.pair()?;
+        if netem.is_empty() {
+            a.run("tc qdisc del dev eth0 root")?;
+        } else {
+            a.ok(&format!(
+                "tc qdisc replace dev eth0 root netem limit 10000 {netem}"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the width of the receiver's reorder window.
+    pub(super) fn window(&self, width: u32) -> Result<()> {
+        self.receiver(&format!("sysctl -qw net.ipoib.ib0.reorder_window={width}"))?;
+        Ok(())
+    }
+
     /// How long a measurement takes, by the guest's clock: on icount 10^9 instructions each.
     pub(super) fn seconds(&self) -> u32 {
         match self.bed.builder().lane() {
