@@ -156,8 +156,37 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Link speed in Mbit/s; 0 for unknown.
     fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32;
 
-    /// Ring sizes: (receive, transmit).
-    fn ring_sizes(dev: &Device<Self>) -> (u32, u32);
+    /// The rings' sizes.
+    fn ring_sizes(dev: &Device<Self>) -> crate::ethtool::RingSizes;
+
+    /// How received frames' completions are reported.
+    fn moderation(dev: &Device<Self>) -> crate::ethtool::Moderation;
+
+    /// Changes how received frames' completions are reported, for `ethtool -C`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it; nothing has changed then.
+    fn set_moderation(
+        dev: &Device<Self>,
+        moderation: crate::ethtool::Moderation,
+        extack: &crate::link::Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result;
+
+    /// Gives the rings other sizes, for `ethtool -G`; neither is above the most that
+    /// [`Driver::ring_sizes`] says.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it; the sizes are as before then.
+    fn set_ring_sizes(
+        dev: &Device<Self>,
+        receive: u32,
+        transmit: u32,
+        extack: &crate::link::Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result;
 
     /// Runs work item `id`, which [`Device::queue_task`] queued.
     ///

@@ -6,10 +6,31 @@ use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
 use kernel::error::code::*;
+use kernel::error::from_result;
 use kernel::ffi::{c_char, c_int};
 
 use crate::device::{Device, Driver};
+use crate::link::Extack;
 use crate::rtnl::Rtnl;
+
+/// What `ethtool -g` shows.
+pub struct RingSizes {
+    /// Frames in the receive ring.
+    pub receive: u32,
+    /// Frames in the transmit ring.
+    pub transmit: u32,
+    /// The most that either can have.
+    pub max: u32,
+}
+
+/// What `ethtool -c` shows: completions are reported when either is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Moderation {
+    /// Microseconds after the first.
+    pub usecs: u16,
+    /// How many there are.
+    pub frames: u16,
+}
 
 /// What `ethtool -i` shows beside the driver's name.
 pub struct Identity<'a> {
@@ -54,6 +75,10 @@ impl<T: Driver> Table<T> {
         get_ethtool_stats: Some(Self::counters),
         get_link_ksettings: Some(Self::link_settings),
         get_ringparam: Some(Self::ring),
+        set_ringparam: Some(Self::set_ring),
+        supported_coalesce_params: bindings::IPOIB_RS_COALESCE,
+        get_coalesce: Some(Self::coalesce),
+        set_coalesce: Some(Self::set_coalesce),
         ..pin_init::zeroed()
     };
 
@@ -146,10 +171,81 @@ impl<T: Driver> Table<T> {
     ) {
         // SAFETY: By this function's requirements.
         let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &mut *ring) };
-        let (rx, tx) = T::ring_sizes(dev);
-        ring.rx_pending = rx;
-        ring.rx_max_pending = rx;
-        ring.tx_pending = tx;
-        ring.tx_max_pending = tx;
+        let sizes = T::ring_sizes(dev);
+        ring.rx_pending = sizes.receive;
+        ring.rx_max_pending = sizes.max;
+        ring.tx_pending = sizes.transmit;
+        ring.tx_max_pending = sizes.max;
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::ring`], with a valid `extack` or null.
+    unsafe extern "C" fn set_ring(
+        dev: *mut bindings::net_device,
+        ring: *mut bindings::ethtool_ringparam,
+        _kernel: *mut bindings::kernel_ethtool_ringparam,
+        extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: By this function's requirements.
+            let (dev, ring, extack, mut rtnl) = unsafe {
+                (
+                    Device::<T>::from_raw(dev),
+                    &*ring,
+                    Extack::from_raw(extack),
+                    Rtnl::assume(),
+                )
+            };
+            T::set_ring_sizes(dev, ring.rx_pending, ring.tx_pending, &extack, &mut rtnl)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::ring`], with a valid `coalesce`.
+    unsafe extern "C" fn coalesce(
+        dev: *mut bindings::net_device,
+        coalesce: *mut bindings::ethtool_coalesce,
+        _kernel: *mut bindings::kernel_ethtool_coalesce,
+        _extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        // SAFETY: By this function's requirements.
+        let (dev, coalesce) = unsafe { (Device::<T>::from_raw(dev), &mut *coalesce) };
+        let moderation = T::moderation(dev);
+        coalesce.rx_coalesce_usecs = moderation.usecs.into();
+        coalesce.rx_max_coalesced_frames = moderation.frames.into();
+        0
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::coalesce`], with a valid `extack` or null.
+    unsafe extern "C" fn set_coalesce(
+        dev: *mut bindings::net_device,
+        coalesce: *mut bindings::ethtool_coalesce,
+        _kernel: *mut bindings::kernel_ethtool_coalesce,
+        extack: *mut bindings::netlink_ext_ack,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: By this function's requirements.
+            let (dev, coalesce, extack, mut rtnl) = unsafe {
+                (
+                    Device::<T>::from_raw(dev),
+                    &*coalesce,
+                    Extack::from_raw(extack),
+                    Rtnl::assume(),
+                )
+            };
+            let (Ok(usecs), Ok(frames)) = (
+                coalesce.rx_coalesce_usecs.try_into(),
+                coalesce.rx_max_coalesced_frames.try_into(),
+            ) else {
+                return Err(extack.refuse(c"Values up to 65535 are possible", EINVAL));
+            };
+            T::set_moderation(dev, Moderation { usecs, frames }, &extack, &mut rtnl)?;
+            Ok(0)
+        })
     }
 }

@@ -14,6 +14,9 @@ use kernel::types::Opaque;
 
 use crate::device::{DeviceRef, RawDevice};
 
+/// The most units of work that a poll may do at a time.
+pub const MAX_BUDGET: u32 = bindings::NAPI_POLL_WEIGHT;
+
 /// What a NAPI instance polls.
 pub trait Poll: Send + 'static {
     /// Whether this polls transmit completions only.
@@ -131,6 +134,18 @@ impl<P: Poll> Napi<P> {
         Handle {
             inner: self.inner.clone(),
         }
+    }
+
+    /// Sets how many units of work a poll may do at a time: 64 at first, and at most
+    /// ([`MAX_BUDGET`]).
+    ///
+    /// # Context
+    ///
+    /// Any; the poll may be running, and the next one keeps to it.
+    pub fn set_budget(&self, budget: u32) {
+        let budget = budget.clamp(1, MAX_BUDGET) as kernel::ffi::c_int;
+        // SAFETY: Registered by the invariant; the weight is an int that polls read without a lock.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.inner.napi.get()).weight, budget) };
     }
 
     /// Gives the poll its state and lets it run. Gives the state back if it runs already.

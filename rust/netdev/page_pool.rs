@@ -16,6 +16,7 @@ use kernel::ffi::c_uint;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
+use crate::napi::Context;
 use crate::skb::{PacketType, RxSkb};
 
 /// Octets that a receive begins with on a UD queue pair, whether they hold a GRH or not.
@@ -269,6 +270,44 @@ impl RxBuf {
         };
         let mut skb = self.become_skb(skb)?;
         // As every fresh skb, it is for this host.
+        if frame.packet_type != PacketType::Host {
+            skb.set_packet_type(frame.packet_type);
+        }
+        Ok(skb)
+    }
+
+    /// Copies the frame into an skb of its own size, which is as [`Self::into_frame`] makes it. The
+    /// buffer goes back to its pool.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, if there is no memory for the skb or no wire header at `offset`.
+    pub fn copy_frame(
+        self,
+        context: &Context<'_>,
+        frame: Frame,
+    ) -> core::result::Result<RxSkb, Self> {
+        let Some(octets) = self.bytes().get(frame.offset..) else {
+            return Err(self);
+        };
+        if octets.len() < ENCAP_LEN {
+            return Err(self);
+        }
+        // SAFETY: The poll of the context's NAPI runs; the octets are copied.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_copy(
+                context.as_raw(),
+                octets.as_ptr().cast(),
+                octets.len() as c_uint,
+                frame.protocol.to_be(),
+                frame.csum_ok,
+            )
+        };
+        let Some(skb) = NonNull::new(skb) else {
+            return Err(self);
+        };
+        // SAFETY: A fresh skb is linear and ours alone.
+        let mut skb = unsafe { RxSkb::from_non_null(skb) };
         if frame.packet_type != PacketType::Host {
             skb.set_packet_type(frame.packet_type);
         }

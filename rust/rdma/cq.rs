@@ -5,7 +5,7 @@
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
-use kernel::error::from_err_ptr;
+use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStrExt;
@@ -135,6 +135,21 @@ impl Cq {
             cq: self.clone(),
             next: self.next.load(Relaxed),
         })
+    }
+
+    /// Lets the device report completions together: as soon as there are `count`, or `us` microseconds
+    /// after the first.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the device cannot, and its own.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn moderate(&self, count: u16, us: u16) -> Result {
+        // SAFETY: The queue exists by the type invariant.
+        to_result(unsafe { bindings::rdma_set_cq_moderation(self.as_raw(), count, us) })
     }
 
     /// Asks for an event at the next completion. True: there may be completions that no event will

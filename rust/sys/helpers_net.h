@@ -56,6 +56,11 @@ void ipoib_rs_napi_del(struct napi_struct *napi);
 bool ipoib_rs_napi_schedule(struct napi_struct *napi);
 void ipoib_rs_timer_start(struct hrtimer *timer, u32 us);
 
+/* Ethtool: the kinds of coalescing that there are. BIT() is beyond bindgen. */
+enum {
+	IPOIB_RS_COALESCE = ETHTOOL_COALESCE_RX_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES,
+};
+
 /* Sysctl. */
 int ipoib_rs_restart_syscall(void);
 

@@ -134,3 +134,20 @@ void ipoib_rs_page_pool_put(void *va)
 
 	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
+
+/* The same, in an skb of its own: @header is the wire header, @len counts it. */
+struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
+				 unsigned int len, __be16 protocol, bool csum_ok)
+{
+	struct sk_buff *skb = napi_alloc_skb(napi, len);
+
+	if (unlikely(!skb))
+		return NULL;
+
+	skb_put_data(skb, header, len);
+	ipoib_rs_rx_pseudo_header(skb);
+	skb->protocol = protocol;
+	if (csum_ok)
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	return skb;
+}

@@ -22,6 +22,8 @@ bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len);
 struct sk_buff *ipoib_rs_rx_build(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len);
 void ipoib_rs_rx_pseudo_header(struct sk_buff *skb);
+struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
+				 unsigned int len, __be16 protocol, bool csum_ok);
 struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len, __be16 protocol, bool csum_ok);
 void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type);

@@ -16,6 +16,7 @@ mod order;
 mod ping;
 mod reboot;
 mod removal;
+mod ring;
 mod streams;
 mod sysctl;
 mod wire;

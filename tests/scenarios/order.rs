@@ -56,15 +56,15 @@ print(json.dumps({'received': len(seen), 'inverted': inverted, 'twice': twice, '
 
 /// What arrived.
 #[derive(Debug)]
-struct Seen {
-    received: u64,
-    inverted: u64,
+pub(crate) struct Seen {
+    pub(crate) received: u64,
+    pub(crate) inverted: u64,
     twice: u64,
     bad: u64,
 }
 
 /// Sends `count` datagrams from the first host to the second, `pause` seconds apart.
-fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
+pub(crate) fn send(bed: &Bed, count: u64, pause: f64) -> Result<Seen> {
     let (a, b) = bed.pair()?;
     let receiver = b.spawn_python(RECEIVER, &[])?;
     receiver.wait_for("ready", b.scaled(Duration::from_secs(10)))?;

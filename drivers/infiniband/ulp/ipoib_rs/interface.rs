@@ -4,7 +4,8 @@
 
 use ipoib_netdev::address::AddressList;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
-use ipoib_netdev::ethtool::Identity;
+use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
+use ipoib_netdev::link::Extack;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::skb::TxSkb;
@@ -173,7 +174,7 @@ impl Interface {
         };
         let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
-        if stuck || moved || attributes.ip_mtu() > running.ip_mtu {
+        if stuck || moved || attributes.ib_mtu > running.ib_mtu {
             Self::restart(dev, rtnl);
             return;
         }
@@ -196,6 +197,59 @@ impl Interface {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
             this.port.refresh(RETRY_MS);
         }
+    }
+
+    /// The receive poll is to do as much at a time as it says now.
+    pub(crate) fn budget_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        if let Some(verbs) = this.verbs.get(rtnl).as_ref() {
+            verbs.set_budget(this.tunables.napi_budget());
+        }
+    }
+
+    /// Gives the rings other sizes. A running interface goes on with new ones: it loses what is on
+    /// the wire at the time, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a size that a ring cannot have, and those of making rings; the sizes are as
+    /// before then.
+    pub(crate) fn resize(
+        dev: &Device<Self>,
+        receive: u32,
+        transmit: u32,
+        rtnl: &mut Rtnl,
+    ) -> Result {
+        let this = dev.data();
+        let max = params::queue_capacity(this.port.device());
+        if ![receive, transmit]
+            .iter()
+            .all(|size| params::is_ring_size(*size, max))
+        {
+            return Err(EINVAL);
+        }
+        let before = this.tunables.queue_sizes();
+        if before == (receive, transmit) {
+            return Ok(());
+        }
+        this.tunables.set_queue_sizes((receive, transmit));
+        let Some(verbs) = this
+            .verbs
+            .get(rtnl)
+            .as_mut()
+            .filter(|verbs| verbs.running().is_some())
+        else {
+            return Ok(());
+        };
+        dev.disable_queue();
+        let result = verbs.resize(dev);
+        if result.is_err() {
+            this.tunables.set_queue_sizes(before);
+            // All is down: what there was before is made again.
+            Self::restart_soon(dev);
+        }
+        dev.start_queue();
+        result
     }
 
     /// Whether the port's netdev receives the broadcast group's packets.
@@ -370,8 +424,53 @@ impl Driver for Interface {
         dev.data().port.attributes(rtnl).speed_mbps
     }
 
-    fn ring_sizes(_dev: &Device<Self>) -> (u32, u32) {
-        (params::recv_queue_size(), params::send_queue_size())
+    fn ring_sizes(dev: &Device<Self>) -> RingSizes {
+        let this = dev.data();
+        let (receive, transmit) = this.tunables.queue_sizes();
+        RingSizes {
+            receive,
+            transmit,
+            max: params::queue_capacity(this.port.device()),
+        }
+    }
+
+    fn moderation(dev: &Device<Self>) -> Moderation {
+        dev.data().tunables.moderation()
+    }
+
+    fn set_moderation(
+        dev: &Device<Self>,
+        moderation: Moderation,
+        extack: &Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result {
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref().ok_or(ENODEV)?;
+        if moderation == this.tunables.moderation() {
+            return Ok(());
+        }
+        verbs.moderate(moderation).map_err(|error| {
+            extack.refuse(
+                c"The RDMA device does not moderate completions; napi_defer_hard_irqs may do",
+                error,
+            )
+        })?;
+        this.tunables.set_moderation(moderation);
+        Ok(())
+    }
+
+    fn set_ring_sizes(
+        dev: &Device<Self>,
+        receive: u32,
+        transmit: u32,
+        extack: &Extack<'_>,
+        rtnl: &mut Rtnl,
+    ) -> Result {
+        Self::resize(dev, receive, transmit, rtnl).inspect_err(|error| {
+            if *error == EINVAL {
+                extack.say(c"A ring's size is a power of two, 64 at least");
+            }
+        })
     }
 
     fn task(dev: &Device<Self>, id: usize) {

@@ -84,7 +84,7 @@ impl Link for Interface {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         };
         let (rx, tx) = (params::recv_queue_size(), params::send_queue_size());
-        if rx.max(tx) > device.max_qp_wr().min(device.max_cqe()) {
+        if rx.max(tx) > params::queue_capacity(device) {
             return Err(extack.refuse(
                 c"The RDMA device has no queues of recv_queue_size and send_queue_size",
                 EINVAL,

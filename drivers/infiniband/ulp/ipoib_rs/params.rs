@@ -3,10 +3,11 @@
 //! Module parameters, checked.
 
 use ipoib_proto::qkey::QKey;
+use ipoib_rdma::Device;
 use kernel::prelude::*;
 
 /// What a ring's size may be.
-const RING_SIZES: core::ops::RangeInclusive<u32> = 64..=8192;
+pub(crate) const RING_SIZES: core::ops::RangeInclusive<u32> = 64..=8192;
 
 /// Frames in the send ring.
 pub(crate) fn send_queue_size() -> u32 {
@@ -16,6 +17,21 @@ pub(crate) fn send_queue_size() -> u32 {
 /// Frames in the receive ring.
 pub(crate) fn recv_queue_size() -> u32 {
     crate::module_parameters::recv_queue_size.value()
+}
+
+/// How many frames an interface's queues can hold, whatever its rings' sizes are at the time: four
+/// times as many as the larger one begins with, or as the device has.
+pub(crate) fn queue_capacity(device: &Device) -> u32 {
+    let largest = recv_queue_size().max(send_queue_size());
+    let wanted = largest.saturating_mul(4).min(*RING_SIZES.end());
+    let limit = device.max_qp_wr().min(device.max_cqe());
+    // A power of two, like what it is made from.
+    wanted.min(limit.checked_ilog2().map_or(0, |log| 1 << log))
+}
+
+/// Whether a ring may have that size where `max` is the most.
+pub(crate) fn is_ring_size(size: u32, max: u32) -> bool {
+    size.is_power_of_two() && RING_SIZES.contains(&size) && size <= max
 }
 
 /// The interfaces' Q_Key.
@@ -33,7 +49,7 @@ pub(crate) fn check() -> Result {
         ("send_queue_size", send_queue_size()),
         ("recv_queue_size", recv_queue_size()),
     ] {
-        if !RING_SIZES.contains(&size) || !size.is_power_of_two() {
+        if !is_ring_size(size, *RING_SIZES.end()) {
             pr_err!("{name}={size}: must be a power of two from 64 to 8192\n");
             return Err(EINVAL);
         }

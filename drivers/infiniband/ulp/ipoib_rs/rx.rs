@@ -15,6 +15,7 @@ use kernel::sync::Arc;
 use crate::counters::Counters;
 use crate::interface::{Interface, RECOVER};
 use crate::order::Order;
+use crate::tunables::Tunables;
 use crate::verbs::Events;
 
 /// The state of the receive NAPI.
@@ -36,6 +37,9 @@ struct Sums {
 /// Where received frames go.
 struct Sink {
     local: Local,
+    /// Frames of up to so many octets are copied; during this poll.
+    copybreak: usize,
+    tunables: Arc<Tunables>,
     counters: Arc<Counters>,
 }
 
@@ -45,12 +49,18 @@ impl RxPoll {
         ring: RecvRing,
         local: Local,
         order: Order,
+        tunables: Arc<Tunables>,
         counters: Arc<Counters>,
         dev: OwnedDevice<Interface>,
     ) -> Self {
         Self {
             ring,
-            sink: Sink { local, counters },
+            sink: Sink {
+                local,
+                copybreak: 0,
+                tunables,
+                counters,
+            },
             order,
             dev,
         }
@@ -98,12 +108,17 @@ impl Sink {
             Destination::Multicast => PacketType::Multicast,
             Destination::Broadcast => PacketType::Broadcast,
         };
-        let skb = received.buf.into_frame(Frame {
+        let description = Frame {
             offset: GRH_LEN,
             protocol: frame.ether_type.0,
             packet_type,
             csum_ok: received.csum_ok,
-        });
+        };
+        let skb = if frame.payload_len <= self.copybreak {
+            received.buf.copy_frame(context, description)
+        } else {
+            received.buf.into_frame(description)
+        };
         let Ok(skb) = skb else {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
@@ -141,6 +156,7 @@ impl Poll for RxPoll {
         } = self;
         let mut sums = Sums::default();
         order.begin(context);
+        sink.copybreak = sink.tunables.rx_copybreak() as usize;
         let polled = ring.poll(budget, |received| {
             sink.receive(context, received, order, &mut sums)
         });

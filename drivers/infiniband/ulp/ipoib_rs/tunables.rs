@@ -3,6 +3,8 @@
 //! What can be tuned while an interface runs: `net.ipoib.<interface>.*`.
 
 use ipoib_netdev::device::Device;
+use ipoib_netdev::ethtool::Moderation;
+use ipoib_netdev::napi;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::sysctl::{Tunable, Variable};
 use ipoib_proto::reorder;
@@ -10,6 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
 use crate::interface::Interface;
+use crate::params;
 
 /// How long a frame is held by default.
 ///
@@ -19,20 +22,35 @@ const DEFAULT_TIMEOUT_US: u32 = 5_000;
 /// The longest: TCP's shortest retransmission timeout is not far above.
 const MAX_TIMEOUT_US: u32 = 100_000;
 
+/// The longest frame that can be asked to be copied: more costs more than a new buffer.
+const MAX_COPYBREAK: u32 = 2_048;
+
 /// The values, which one context writes, under RTNL, and the others read whenever they need them.
 pub(crate) struct Tunables {
     reorder_window: Atomic<u32>,
     reorder_timeout_us: Atomic<u32>,
     extensions: Atomic<u32>,
+    rx_copybreak: Atomic<u32>,
+    recv_queue_size: Atomic<u32>,
+    send_queue_size: Atomic<u32>,
+    napi_budget: Atomic<u32>,
+    rx_usecs: Atomic<u32>,
+    rx_frames: Atomic<u32>,
 }
 
 impl Tunables {
     /// The defaults.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            reorder_window: Atomic::new(reorder::DEFAULT_WIDTH as u32),
+            reorder_window: Atomic::new(reorder::DEFAULT_WIDTH.into()),
             reorder_timeout_us: Atomic::new(DEFAULT_TIMEOUT_US),
             extensions: Atomic::new(1),
+            rx_copybreak: Atomic::new(0),
+            recv_queue_size: Atomic::new(params::recv_queue_size()),
+            send_queue_size: Atomic::new(params::send_queue_size()),
+            napi_budget: Atomic::new(napi::MAX_BUDGET),
+            rx_usecs: Atomic::new(0),
+            rx_frames: Atomic::new(0),
         }
     }
 
@@ -52,11 +70,54 @@ impl Tunables {
         self.extensions.load(Relaxed) != 0
     }
 
+    /// Frames of up to so many octets are copied out of their buffer, which stays on the ring.
+    pub(crate) fn rx_copybreak(&self) -> u32 {
+        self.rx_copybreak.load(Relaxed)
+    }
+
+    /// Frames in the receive ring, and in the send ring.
+    pub(crate) fn queue_sizes(&self) -> (u32, u32) {
+        (
+            self.recv_queue_size.load(Relaxed),
+            self.send_queue_size.load(Relaxed),
+        )
+    }
+
+    /// Takes note of sizes that were found good.
+    pub(crate) fn set_queue_sizes(&self, (receive, transmit): (u32, u32)) {
+        self.recv_queue_size.store(receive, Relaxed);
+        self.send_queue_size.store(transmit, Relaxed);
+    }
+
+    /// Frames that a receive poll takes at a time.
+    pub(crate) fn napi_budget(&self) -> u32 {
+        self.napi_budget.load(Relaxed)
+    }
+
+    /// How the completions of received frames are reported; all 0: each at once.
+    pub(crate) fn moderation(&self) -> Moderation {
+        // Stored from numbers of 16 bits.
+        Moderation {
+            usecs: self.rx_usecs.load(Relaxed) as u16,
+            frames: self.rx_frames.load(Relaxed) as u16,
+        }
+    }
+
+    /// Takes note of what the device does now.
+    pub(crate) fn set_moderation(&self, moderation: Moderation) {
+        self.rx_usecs.store(moderation.usecs.into(), Relaxed);
+        self.rx_frames.store(moderation.frames.into(), Relaxed);
+    }
+
     fn variable(&self, id: usize) -> Option<&Atomic<u32>> {
         match id {
             REORDER_WINDOW => Some(&self.reorder_window),
             REORDER_TIMEOUT_US => Some(&self.reorder_timeout_us),
             EXTENSIONS => Some(&self.extensions),
+            RX_COPYBREAK => Some(&self.rx_copybreak),
+            RECV_QUEUE_SIZE => Some(&self.recv_queue_size),
+            SEND_QUEUE_SIZE => Some(&self.send_queue_size),
+            NAPI_BUDGET => Some(&self.napi_budget),
             _ => None,
         }
     }
@@ -65,6 +126,10 @@ impl Tunables {
 const REORDER_WINDOW: usize = 0;
 const REORDER_TIMEOUT_US: usize = 1;
 const EXTENSIONS: usize = 2;
+const RX_COPYBREAK: usize = 3;
+const RECV_QUEUE_SIZE: usize = 4;
+const SEND_QUEUE_SIZE: usize = 5;
+const NAPI_BUDGET: usize = 6;
 
 impl Tunable for Interface {
     const DIRECTORY: &'static str = "ipoib";
@@ -85,6 +150,26 @@ impl Tunable for Interface {
             min: 0,
             max: 1,
         },
+        Variable {
+            name: c"rx_copybreak",
+            min: 0,
+            max: MAX_COPYBREAK,
+        },
+        Variable {
+            name: c"recv_queue_size",
+            min: *params::RING_SIZES.start(),
+            max: *params::RING_SIZES.end(),
+        },
+        Variable {
+            name: c"send_queue_size",
+            min: *params::RING_SIZES.start(),
+            max: *params::RING_SIZES.end(),
+        },
+        Variable {
+            name: c"napi_budget",
+            min: 1,
+            max: napi::MAX_BUDGET,
+        },
     ];
 
     fn get(dev: &Device<Self>, id: usize) -> u32 {
@@ -94,10 +179,18 @@ impl Tunable for Interface {
 
     fn set(dev: &Device<Self>, id: usize, value: u32, rtnl: &mut Rtnl) -> Result {
         let tunables = &dev.data().get_ref().tunables;
+        let (receive, transmit) = tunables.queue_sizes();
+        match id {
+            RECV_QUEUE_SIZE => return Self::resize(dev, value, transmit, rtnl),
+            SEND_QUEUE_SIZE => return Self::resize(dev, receive, value, rtnl),
+            _ => {}
+        }
         let variable = tunables.variable(id).ok_or(EINVAL)?;
         variable.store(value, Relaxed);
-        if id == EXTENSIONS {
-            Self::extensions_changed(dev, rtnl);
+        match id {
+            EXTENSIONS => Self::extensions_changed(dev, rtnl),
+            NAPI_BUDGET => Self::budget_changed(dev, rtnl),
+            _ => {}
         }
         Ok(())
     }

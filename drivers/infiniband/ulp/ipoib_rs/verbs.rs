@@ -4,6 +4,7 @@
 //! unregistration, and the two rings on them while it is up.
 
 use ipoib_netdev::device::Device;
+use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
@@ -78,8 +79,8 @@ impl Source for Events {
 pub(crate) struct Running {
     /// Our GID.
     pub(crate) gid: Gid,
-    /// The largest IP packet that a receive buffer holds.
-    pub(crate) ip_mtu: u32,
+    /// The largest message that a receive buffer holds.
+    pub(crate) ib_mtu: u32,
 }
 
 /// An interface's verbs objects. Fields are dropped in order: users first.
@@ -111,16 +112,17 @@ impl Verbs {
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
         let reaper = Reaper::new()?;
+        let capacity = params::queue_capacity(device);
         let pd = Pd::new(device, &reaper)?;
         let recv_cq = Cq::new(
             device,
-            params::recv_queue_size(),
+            capacity,
             0,
             Arc::new(Wake(rx.handle()), GFP_KERNEL)?,
         )?;
         let send_cq = Cq::new(
             device,
-            params::send_queue_size(),
+            capacity,
             0,
             Arc::new(Wake(tx.handle()), GFP_KERNEL)?,
         )?;
@@ -130,8 +132,8 @@ impl Verbs {
             &send_cq,
             &recv_cq,
             QpCaps {
-                send_wr: params::send_queue_size(),
-                recv_wr: params::recv_queue_size(),
+                send_wr: capacity,
+                recv_wr: capacity,
                 send_sge: max_sge,
                 recv_sge: 1,
             },
@@ -148,6 +150,22 @@ impl Verbs {
             qpn,
             max_sge,
         })
+    }
+
+    /// Sets how many frames a receive poll takes at a time.
+    pub(crate) fn set_budget(&self, budget: u32) {
+        self.rx.set_budget(budget);
+    }
+
+    /// Changes how the completions of received frames are reported.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
+        self.qp
+            .recv_cq()
+            .moderate(moderation.frames, moderation.usecs)
     }
 
     /// Our QPN.
@@ -187,22 +205,6 @@ impl Verbs {
         let this = dev.data().get_ref();
         let gid = this.port.device().choose_gid(this.port.number())?;
         let our_gid = Gid(gid.raw());
-        self.qp.to_init(this.pkey_index, params::qkey().0)?;
-
-        let capacity = attributes.ib_mtu.saturating_add(GRH_LEN as u32);
-        let buffers = params::recv_queue_size();
-        let pool = PagePool::new(capacity as usize, buffers as usize)?;
-        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
-        // Posted before the QP can receive, so that nothing is lost.
-        recv.fill()?;
-        self.qp.start(random_psn())?;
-        let (sender, completions) = send_ring(
-            &self.qp,
-            params::send_queue_size(),
-            self.max_sge,
-            params::qkey().0,
-        )?;
-        let thresholds = Thresholds::new(params::send_queue_size(), 1).ok_or(EINVAL)?;
         let mut destinations = Destinations::new(this.broadcast)?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
@@ -215,19 +217,49 @@ impl Verbs {
             },
             GFP_KERNEL,
         )?;
+        let running = Running {
+            gid: our_gid,
+            ib_mtu: attributes.ib_mtu,
+        };
+        self.run(dev, running, destinations, endpoint)?;
+        Ok(our_gid)
+    }
+
+    /// Makes the rings, in the sizes that are asked for now, and lets them run.
+    fn run(
+        &mut self,
+        dev: &Device<Interface>,
+        running: Running,
+        destinations: Destinations,
+        endpoint: Arc<Endpoint>,
+    ) -> Result {
+        let this = dev.data().get_ref();
+        let (buffers, sends) = this.tunables.queue_sizes();
+        self.qp.to_init(this.pkey_index, params::qkey().0)?;
+
+        let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
+        let pool = PagePool::new(capacity as usize, buffers as usize)?;
+        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        let order = Order::new(this.tunables.clone())?;
+        // Posted before the QP can receive, so that nothing is lost.
+        recv.fill()?;
+        self.qp.start(random_psn())?;
+        let (sender, completions) = send_ring(&self.qp, sends, self.max_sge, params::qkey().0)?;
+        let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
 
         let local = Local {
-            gid: our_gid,
+            gid: running.gid,
             qpn: self.qpn,
             broadcast: this.broadcast,
             capacity,
         };
-        // Neither can run already: `running` is None.
+        // Neither can run already: the caller has seen to that.
         let _ = self.rx.enable(
             RxPoll::new(
                 recv,
                 local,
-                Order::new(this.tunables.clone())?,
+                order,
+                this.tunables.clone(),
                 this.counters.clone(),
                 dev.get_typed(),
             ),
@@ -257,14 +289,42 @@ impl Verbs {
             endpoint,
         };
         *dev.lock_tx() = Some(tx);
-        self.running = Some(Running {
-            gid: our_gid,
-            ip_mtu: attributes.ip_mtu(),
-        });
+        self.running = Some(running);
         // What arrived before NAPI was enabled rang no bell that anyone heard.
         self.rx.handle().schedule();
         self.tx.handle().schedule();
-        Ok(our_gid)
+        Ok(())
+    }
+
+    /// Makes new rings in the sizes that are asked for now, and leaves all else as it is: the QP
+    /// keeps its number, and the interface its carrier, its paths and its groups.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device, and `ENOMEM`; nothing runs then.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL, with the transmit queue disabled; sleeps.
+    pub(crate) fn resize(&mut self, dev: &Device<Interface>) -> Result {
+        let Some(running) = self.running else {
+            return Ok(());
+        };
+        // A job that is under way would find nobody to bring its answer to.
+        dev.cancel_task(PUMP);
+        dev.cancel_task(RECOVER);
+        let Some(tx) = dev.lock_tx().take() else {
+            return Ok(());
+        };
+        let Tx {
+            destinations,
+            line,
+            endpoint,
+        } = tx;
+        self.halt(dev, Some(line));
+        self.run(dev, running, destinations, endpoint)?;
+        dev.queue_task(PUMP, 0);
+        Ok(())
     }
 
     /// Takes the rings down: first nobody sends, then nothing completes, then all is freed.
@@ -277,12 +337,16 @@ impl Verbs {
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
         dev.data().get_ref().groups.lock().leave_all();
-        self.running = None;
+        self.halt(dev, tx.map(|tx| tx.line));
+    }
 
+    /// Ends both polls, resets the QP and frees what the rings hold.
+    fn halt(&mut self, dev: &Device<Interface>, line: Option<Line>) {
+        self.running = None;
         let rx = self.rx.disable();
         let completions = self.tx.disable();
-        if let (Some(tx), Some(completions)) = (tx, completions) {
-            completions.drain(dev, tx.line.into_sender());
+        if let (Some(line), Some(completions)) = (line, completions) {
+            completions.drain(dev, line.into_sender());
         }
         if let Some(rx) = rx {
             rx.drain(dev);
