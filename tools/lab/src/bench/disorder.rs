@@ -113,7 +113,7 @@ type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
 
 /// The cases that have a bar.
 fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
-    let cases: [(&str, &str, Measure<'_>); 6] = [
+    let cases: [(&str, &str, Measure<'_>); 7] = [
         ("reorders", "out of order, W=32 and W=0", &|| {
             rig.netem(REORDER)?;
             let mut with = (0.0, 0.0);
@@ -133,6 +133,21 @@ fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
             let without = tcp(rig, Side::Ours, LOADS[0])?.1;
             Ok((with, without, removed(without, with)?))
         }),
+        // Why there is a timer: what is held could be let go at the end of each poll instead.
+        (
+            "poll_end",
+            "out of order, until the end of the poll and W=0",
+            &|| {
+                rig.netem(REORDER)?;
+                rig.window(WINDOW)?;
+                rig.receiver("sysctl -qw net.ipoib.ib0.reorder_timeout_us=0")?;
+                let with = tcp(rig, Side::Ours, LOADS[1])?.1;
+                rig.receiver("sysctl -qw net.ipoib.ib0.reorder_timeout_us=5000")?;
+                rig.window(0)?;
+                let without = tcp(rig, Side::Ours, LOADS[1])?.1;
+                Ok((with, without, removed(without, with)?))
+            },
+        ),
         ("loss_w32_vs_w80", "Mbit, W=32 and W=80", &|| {
             rig.netem(REORDER_AND_LOSS)?;
             rig.window(WINDOW)?;
