@@ -12,7 +12,7 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::reorder::{Held, MAX_WIDTH};
 use ipoib_proto::seq::MsgId;
-use ipoib_proto::source::{self, Sink, Sources};
+use ipoib_proto::source::{self, Place, Sink, Sources};
 use ipoib_proto::table::{Seed, Slot};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -23,13 +23,15 @@ use crate::tunables::Tunables;
 
 /// Sources that can be put in order at a time: half of the table's slots.
 const SOURCE_SLOTS: usize = 2048;
+/// Sources that can hold frames at a time.
+const RINGS: usize = 64;
 
 type Ring = Storage<Option<Held<RxSkb>>>;
 type Source = source::Source<RxSkb, Ring>;
 
 /// What puts frames in order.
 pub(crate) struct Order {
-    sources: KBox<Sources<RxSkb, Ring, Storage<Slot<Source>>>>,
+    sources: Sources<RxSkb, Ring, Storage<Slot<Source>>, Storage<Place<Ring>>>,
     tunables: Arc<Tunables>,
     /// When to look for frames that were held for too long, in microseconds. There if anything is
     /// held.
@@ -74,11 +76,13 @@ impl Order {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(tunables: Arc<Tunables>) -> Result<Self> {
-        let slots = Storage::new(SOURCE_SLOTS, || Slot::EMPTY)?;
-        let ring = || Ring::new(MAX_WIDTH.into(), || None).ok();
-        let sources = Sources::new(slots, Seed(random()), ring).ok_or(EINVAL)?;
+        let slots = Storage::new(SOURCE_SLOTS, || Ok(Slot::EMPTY))?;
+        let places = Storage::new(RINGS, || {
+            Ok(Place::new(Ring::new(MAX_WIDTH.into(), || Ok(None))?))
+        })?;
+        let sources = Sources::new(slots, places, Seed(random())).ok_or(EINVAL)?;
         Ok(Self {
-            sources: KBox::new(sources, GFP_KERNEL)?,
+            sources,
             tunables,
             deadline: None,
             width: 0,

@@ -75,9 +75,12 @@ impl Destinations {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(broadcast: Mgid) -> Result<Self> {
-        let paths = PathTable::new(Storage::new(PATH_SLOTS, || Slot::EMPTY)?, Seed(random()));
+        let paths = PathTable::new(
+            Storage::new(PATH_SLOTS, || Ok(Slot::EMPTY))?,
+            Seed(random()),
+        );
         let groups = GroupTable::new(
-            Storage::new(GROUP_SLOTS, || Slot::EMPTY)?,
+            Storage::new(GROUP_SLOTS, || Ok(Slot::EMPTY))?,
             Seed(random()),
             multicast::Config::DEFAULT,
             SEND_ONLY,

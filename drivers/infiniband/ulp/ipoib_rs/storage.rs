@@ -14,11 +14,11 @@ impl<E> Storage<E> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(crate) fn new(len: usize, mut element: impl FnMut() -> E) -> Result<Self> {
+    /// `ENOMEM`, and those of `element`.
+    pub(crate) fn new(len: usize, mut element: impl FnMut() -> Result<E>) -> Result<Self> {
         let mut elements = KVVec::with_capacity(len, GFP_KERNEL)?;
         for _ in 0..len {
-            elements.push(element(), GFP_KERNEL)?;
+            elements.push(element()?, GFP_KERNEL)?;
         }
         Ok(Self(elements))
     }

@@ -10,7 +10,7 @@
 //!   order, but received.
 //! * A source is established after [`ESTABLISHED`] frames. It keeps its place for as long as it
 //!   sends something every [`IDLE_MS`]; what is not established may lose its place to any new one.
-//! * Frames are held in one of [`RINGS`] rings, which a source has only for as long as it holds
+//! * Frames are held in one of a few rings, which a source has only for as long as it holds
 //!   something. The second half of them is for established sources.
 
 use core::borrow::BorrowMut;
@@ -20,8 +20,6 @@ use crate::reorder::{Counts, Held, Host, Window};
 use crate::seq::MsgId;
 use crate::table::{InsertError, Seed, Slot, Table};
 
-/// How many sources can hold frames at a time.
-pub const RINGS: usize = 64;
 /// After so many frames a source keeps its place.
 pub const ESTABLISHED: u32 = 64;
 /// A source that has sent nothing for so long, in milliseconds, is forgotten.
@@ -95,32 +93,50 @@ pub trait Sink<T> {
     fn deliver(&mut self, item: T);
 }
 
-/// The rings that hold nothing, and who has the others.
-struct Pool<B> {
-    rings: [Option<B>; RINGS],
+/// A place for a ring that holds nothing, and, apart from that, for the address of a source that
+/// holds something. The caller provides an array of them, one for each ring.
+#[derive(Debug)]
+pub struct Place<B> {
+    ring: Option<B>,
+    holder: Option<HwAddr>,
+}
+
+impl<B> Place<B> {
+    /// A place with a ring, which is empty.
+    pub const fn new(ring: B) -> Self {
+        Place {
+            ring: Some(ring),
+            holder: None,
+        }
+    }
+}
+
+/// The first `free` places have a ring.
+struct Pool<P> {
+    places: P,
     free: usize,
 }
 
 /// A window's surroundings.
-struct Surroundings<'a, S, B> {
+struct Surroundings<'a, S, P> {
     sink: &'a mut S,
-    pool: &'a mut Pool<B>,
+    pool: &'a mut Pool<P>,
     events: &'a mut Events,
     /// How many rings have to remain when it takes one.
     reserve: usize,
 }
 
-impl<T, B, S: Sink<T>> Host<T, B> for Surroundings<'_, S, B> {
+impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_, S, P> {
     fn now(&mut self) -> u64 {
         self.sink.now_us()
     }
 
     fn take_ring(&mut self) -> Option<B> {
-        let last = self.pool.free.checked_sub(1);
-        let ring = match last {
+        let ring = match self.pool.free.checked_sub(1) {
             Some(last) if last >= self.reserve => {
                 self.pool.free = last;
-                self.pool.rings.get_mut(last).and_then(Option::take)
+                let place = self.pool.places.borrow_mut().get_mut(last);
+                place.and_then(|place| place.ring.take())
             }
             _ => None,
         };
@@ -131,8 +147,8 @@ impl<T, B, S: Sink<T>> Host<T, B> for Surroundings<'_, S, B> {
     }
 
     fn return_ring(&mut self, ring: B) {
-        if let Some(place) = self.pool.rings.get_mut(self.pool.free) {
-            *place = Some(ring);
+        if let Some(place) = self.pool.places.borrow_mut().get_mut(self.pool.free) {
+            place.ring = Some(ring);
             self.pool.free = self.pool.free.saturating_add(1);
         }
     }
@@ -154,12 +170,11 @@ fn counted<T, B, R>(
     result
 }
 
-/// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table.
-pub struct Sources<T, B, S> {
+/// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table, `P` that of the
+/// rings.
+pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
-    pool: Pool<B>,
-    /// Who holds something, in no particular order.
-    holding: [Option<HwAddr>; RINGS],
+    pool: Pool<P>,
     events: Events,
     /// What all sources did, those that are gone included, less what was taken.
     counts: Counts,
@@ -170,27 +185,19 @@ pub struct Sources<T, B, S> {
     sweep_at: usize,
 }
 
-impl<T, B, S> Sources<T, B, S>
+impl<T, B, S, P> Sources<T, B, S, P>
 where
     B: BorrowMut<[Option<Held<T>>]>,
     S: BorrowMut<[Slot<Source<T, B>>]>,
+    P: BorrowMut<[Place<B>]>,
 {
-    /// Makes an empty table; `None` unless the number of slots is a power of two. `ring` makes the
-    /// rings; the table does with fewer if it fails.
-    pub fn new(storage: S, seed: Seed, mut ring: impl FnMut() -> Option<B>) -> Option<Self> {
-        let mut pool = Pool {
-            rings: [const { None }; RINGS],
-            free: 0,
-        };
-        for place in &mut pool.rings {
-            let Some(ring) = ring() else { break };
-            *place = Some(ring);
-            pool.free = pool.free.saturating_add(1);
-        }
+    /// Makes an empty table; `None` unless the number of slots is a power of two. As many sources can
+    /// hold frames at a time as there are places.
+    pub fn new(slots: S, places: P, seed: Seed) -> Option<Self> {
+        let free = places.borrow().len();
         Some(Sources {
-            table: Table::new(storage, seed)?,
-            pool,
-            holding: [None; RINGS],
+            table: Table::new(slots, seed)?,
+            pool: Pool { places, free },
             events: Events::default(),
             counts: Counts::default(),
             changed: false,
@@ -271,7 +278,7 @@ where
             reserve: if source.is_established() {
                 0
             } else {
-                RINGS / 2
+                self.pool.places.borrow().len().div_ceil(2)
             },
             sink,
             pool: &mut self.pool,
@@ -294,9 +301,9 @@ where
     #[inline(never)]
     fn note_holding(&mut self, from: &HwAddr, holding: bool) {
         let wanted = if holding { None } else { Some(*from) };
-        let place = self.holding.iter_mut().find(|place| **place == wanted);
-        if let Some(place) = place {
-            *place = holding.then_some(*from);
+        let mut places = self.pool.places.borrow_mut().iter_mut();
+        if let Some(place) = places.find(|place| place.holder == wanted) {
+            place.holder = holding.then_some(*from);
         }
     }
 
@@ -349,28 +356,29 @@ where
         let before = now.checked_sub(timeout);
         self.changed = true;
         let mut oldest: Option<u64> = None;
-        for place in &mut self.holding {
-            let Some(from) = place else { continue };
-            let Some(source) = self.table.get_mut(from) else {
-                *place = None;
+        for at in 0..self.pool.places.borrow().len() {
+            let Some(from) = self.holder(at) else {
                 continue;
             };
-            let mut host = Surroundings {
-                sink,
-                pool: &mut self.pool,
-                events: &mut self.events,
-                reserve: 0,
-            };
-            // Nothing is as old as the timeout yet while the clock is younger than that.
-            let rest = match before {
-                Some(before) => counted(&mut self.counts, source, |window| {
-                    window.expire(before, &mut host)
-                }),
-                None => Some(now),
+            let rest = match (self.table.get_mut(&from), before) {
+                (Some(source), Some(before)) => {
+                    let mut host = Surroundings {
+                        sink,
+                        pool: &mut self.pool,
+                        events: &mut self.events,
+                        reserve: 0,
+                    };
+                    counted(&mut self.counts, source, |window| {
+                        window.expire(before, &mut host)
+                    })
+                }
+                // Nothing is as old as the timeout yet while the clock is younger than that.
+                (Some(_), None) => Some(now),
+                (None, _) => None,
             };
             match rest {
                 Some(since) => oldest = Some(oldest.map_or(since, |oldest| oldest.min(since))),
-                None => *place = None,
+                None => self.forget_holder(at),
             }
         }
         let age = now.saturating_sub(oldest?);
@@ -380,8 +388,11 @@ where
     /// Delivers all that is held. The sources are kept.
     pub fn flush(&mut self, sink: &mut impl Sink<T>) {
         self.changed = true;
-        for place in &mut self.holding {
-            let Some(from) = place.take() else { continue };
+        for at in 0..self.pool.places.borrow().len() {
+            let Some(from) = self.holder(at) else {
+                continue;
+            };
+            self.forget_holder(at);
             if let Some(source) = self.table.get_mut(&from) {
                 let mut host = Surroundings {
                     sink,
@@ -391,6 +402,17 @@ where
                 };
                 counted(&mut self.counts, source, |window| window.flush(&mut host));
             }
+        }
+    }
+
+    /// Who is on the list of those that hold something at place `at`.
+    fn holder(&self, at: usize) -> Option<HwAddr> {
+        self.pool.places.borrow().get(at)?.holder
+    }
+
+    fn forget_holder(&mut self, at: usize) {
+        if let Some(place) = self.pool.places.borrow_mut().get_mut(at) {
+            place.holder = None;
         }
     }
 
@@ -438,7 +460,8 @@ mod tests {
     /// A ring, lent by the test: kernel stacks are small.
     type Ring<'a> = &'a mut [Option<Held<u32>>];
     type TestSource<'a> = Source<u32, Ring<'a>>;
-    type TestSources<'a> = Sources<u32, Ring<'a>, [Slot<TestSource<'a>>; SLOTS]>;
+    type TestSources<'a> =
+        Sources<u32, Ring<'a>, &'a mut [Slot<TestSource<'a>>], &'a mut [Place<Ring<'a>>]>;
 
     const EMPTY: [Option<Held<u32>>; 128] = [const { None }; 128];
 
@@ -474,10 +497,11 @@ mod tests {
         }
     }
 
-    /// A table with one ring, or none.
-    fn sources(ring: Option<Ring<'_>>) -> TestSources<'_> {
-        let mut ring = ring;
-        match Sources::new([const { Slot::EMPTY }; SLOTS], SEED, || ring.take()) {
+    fn sources<'a>(
+        slots: &'a mut [Slot<TestSource<'a>>],
+        places: &'a mut [Place<Ring<'a>>],
+    ) -> TestSources<'a> {
+        match Sources::new(slots, places, SEED) {
             Some(sources) => sources,
             None => unreachable!("the number of slots is a power of two"),
         }
@@ -513,8 +537,9 @@ mod tests {
 
     #[test]
     fn each_source_has_a_window_of_its_own() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
         assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
@@ -529,8 +554,9 @@ mod tests {
     /// The timer's view: when to come back, and nothing is held for longer.
     #[test]
     fn what_is_held_expires() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         log.now = 5_000;
@@ -549,8 +575,9 @@ mod tests {
     /// While few rings are free, a newcomer gets none, and its frames are not held.
     #[test]
     fn rings_are_for_established_sources() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         sources.receive(&a, id(1), 1, 32, 0, &mut log);
         assert!(!sources.receive(&a, id(3), 3, 32, 0, &mut log));
@@ -561,8 +588,9 @@ mod tests {
     /// A flood of forged sources does not push an established one out, nor grow the table.
     #[test]
     fn a_flood_evicts_itself() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         for qpn in 0x1000..0x2000 {
@@ -579,7 +607,8 @@ mod tests {
     /// Where all are established, a newcomer's frames are delivered as they come.
     #[test]
     fn a_full_table_refuses_and_delivers() {
-        let (mut sources, mut log) = (sources(None), Log::new());
+        let mut slots = [const { Slot::EMPTY }; SLOTS];
+        let (mut sources, mut log) = (sources(&mut slots, &mut []), Log::new());
         for qpn in 2..2 + SLOTS as u32 {
             establish(&mut sources, &peer(qpn), 0, &mut log);
         }
@@ -602,8 +631,9 @@ mod tests {
 
     #[test]
     fn an_evicted_source_loses_nothing() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
@@ -616,8 +646,9 @@ mod tests {
     /// After a pause a sender may go on anywhere: nothing of it is on its way any more.
     #[test]
     fn a_pause_is_another_beginning() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         assert!(!sources.receive(&a, id(80), 80, 32, PAUSE_MS, &mut log));
@@ -627,8 +658,9 @@ mod tests {
 
     #[test]
     fn idle_sources_are_swept() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         sources.receive(&peer(0x11), id(1), 1, 32, 0, &mut log);
         sources.receive(&peer(0x12), id(1), 1, 32, 1_000, &mut log);
         sources.sweep(IDLE_MS, &mut log);
@@ -642,8 +674,9 @@ mod tests {
 
     #[test]
     fn clearing_delivers_what_is_held() {
-        let mut ring = EMPTY;
-        let (mut sources, mut log) = (sources(Some(&mut ring)), Log::new());
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         sources.receive(&a, id(68), 68, 32, 0, &mut log);
