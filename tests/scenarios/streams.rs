@@ -3,7 +3,7 @@
 //! iperf3: TCP and UDP streams.
 
 use anyhow::{Context, Result, ensure};
-use lab::bed::{Bed, Netem};
+use lab::bed::{Bed, Host, Netem};
 use lab::scenario;
 use serde_json::Value;
 use std::time::Duration;
@@ -26,6 +26,17 @@ fn number(end: &Value, path: &str) -> Result<f64> {
     end.pointer(path)
         .and_then(Value::as_f64)
         .with_context(|| format!("no {path} in {end}"))
+}
+
+/// Datagrams that a host dropped since nobody read them: the socket's buffer was full.
+fn socket_full(host: &Host) -> Result<f64> {
+    let text = host.ok("grep ^Udp: /proc/net/snmp")?;
+    let (names, values) = text.trim().split_once('\n').context("two lines")?;
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    let (_, value) = both
+        .find(|(name, _)| *name == "RcvbufErrors")
+        .context("RcvbufErrors")?;
+    Ok(value.parse()?)
 }
 
 scenario! {
@@ -55,9 +66,14 @@ scenario! {
         bed.ib()?;
         let (_, b) = bed.pair()?;
         for (size, rate) in [(64, "500K"), (1400, "4M"), (4000, "4M")] {
+            let before = socket_full(b)?;
             let end = iperf3(&bed, &b.ip4(), &format!("-u -b {rate} -l {size}"))?;
-            ensure!(number(&end, "/sum/packets")? > 100.0, "{end}");
-            ensure!(number(&end, "/sum/lost_percent")? < 2.0, "{size} octets: {end}");
+            let packets = number(&end, "/sum/packets")?;
+            ensure!(packets > 100.0, "{end}");
+            // On a busy machine the receiver may not come to read its socket in time.
+            let full = socket_full(b)? - before;
+            let lost = number(&end, "/sum/lost_packets")? - full;
+            ensure!(lost < packets * 0.02, "{size} octets: {lost} lost, and {full} at the socket: {end}");
         }
         bed.finish()
     }
