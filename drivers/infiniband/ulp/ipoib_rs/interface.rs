@@ -64,6 +64,8 @@ pub(crate) struct Interface {
     pub(crate) umcast: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
     stuck: Atomic<bool>,
+    /// The work item is to leave what there is to do for later.
+    pub(crate) pausing: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
     parent: Option<Parent>,
     /// From registration to unregistration.
@@ -111,6 +113,7 @@ impl Interface {
             groups <- new_mutex!(Groups::new(*broadcast)),
             umcast: Atomic::new(umcast),
             stuck: Atomic::new(false),
+            pausing: Atomic::new(false),
             parent,
             verbs: RtnlCell::new(None),
             admin_mtu: RtnlCell::new(mtu),
@@ -246,6 +249,7 @@ impl Interface {
         if result.is_err() {
             this.tunables.set_queue_sizes(before);
             // All is down: what there was before is made again.
+            dev.set_carrier(false);
             Self::restart_soon(dev);
         }
         dev.start_queue();

@@ -25,6 +25,9 @@ use crate::tunables::Tunables;
 const SOURCE_SLOTS: usize = 2048;
 /// Sources that can hold frames at a time.
 const RINGS: usize = 64;
+/// For how long beyond its time a frame is held at least, in microseconds, while there is more to
+/// poll.
+const MIN_GRACE_US: u32 = 1_000;
 
 type Ring = Storage<Option<Held<RxSkb>>>;
 type Source = source::Source<RxSkb, Ring>;
@@ -157,17 +160,17 @@ impl Order {
     fn expire(&mut self, context: &Context<'_>, over: bool) {
         let timeout = self.tunables.reorder_timeout_us();
         let mut up = Up(context);
-        // As long as there is more to poll, what is waited for may have come already.
-        if !over {
+        let now = clock::now_us();
+        // As long as there is more to poll, what is waited for may have come already; but under a
+        // flood there is always more.
+        let grace = if over { 0 } else { timeout.max(MIN_GRACE_US) };
+        let due = |deadline: u64| now >= deadline.saturating_add(grace.into());
+        if !self.deadline.is_some_and(due) {
             return;
         }
         if timeout == 0 {
             self.sources.flush(&mut up);
             self.deadline = None;
-            return;
-        }
-        let now = clock::now_us();
-        if self.deadline.is_some_and(|deadline| now < deadline) {
             return;
         }
         let rest = self.sources.expire(timeout.into(), &mut up);

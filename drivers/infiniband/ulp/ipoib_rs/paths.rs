@@ -331,7 +331,8 @@ impl Jobs {
 ///
 /// Process context; sleeps.
 pub(crate) fn pump(dev: &Device<Interface>) {
-    loop {
+    // Who sets it wakes us again.
+    while !dev.data().pausing.load(Relaxed) {
         let mut jobs = Jobs::new();
         let (endpoint, wait, refused) = {
             let mut guard = dev.lock_tx();

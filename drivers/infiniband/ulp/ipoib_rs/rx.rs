@@ -155,7 +155,9 @@ impl Poll for RxPoll {
             dev,
         } = self;
         let mut sums = Sums::default();
-        order.begin(context);
+        if budget > 0 {
+            order.begin(context);
+        }
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
         let polled = ring.poll(budget, |received| {
             sink.receive(context, received, order, &mut sums)

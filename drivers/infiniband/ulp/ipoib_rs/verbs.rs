@@ -17,6 +17,7 @@ use ipoib_rdma::{
     RecvRing, UdQp,
 };
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::completions::TxPoll;
@@ -310,18 +311,27 @@ impl Verbs {
         let Some(running) = self.running else {
             return Ok(());
         };
-        // A job that is under way would find nobody to bring its answer to.
+        let pausing = &dev.data().get_ref().pausing;
+        pausing.store(true, Relaxed);
+        // Its completions would start the queue again.
+        let completions = self.tx.disable();
+        // A job that is under way would find nobody to bring its answer to; none begins now.
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
-        let Some(tx) = dev.lock_tx().take() else {
-            return Ok(());
+        // The work item may have started the queue once more before it ended.
+        dev.disable_queue();
+        let tx = dev.lock_tx().take();
+        pausing.store(false, Relaxed);
+        let Some(tx) = tx else {
+            self.halt(dev, None, completions);
+            return Err(ENODEV);
         };
         let Tx {
             destinations,
             line,
             endpoint,
         } = tx;
-        self.halt(dev, Some(line));
+        self.halt(dev, Some(line), completions);
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -337,14 +347,14 @@ impl Verbs {
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
         dev.data().get_ref().groups.lock().leave_all();
-        self.halt(dev, tx.map(|tx| tx.line));
+        let completions = self.tx.disable();
+        self.halt(dev, tx.map(|tx| tx.line), completions);
     }
 
-    /// Ends both polls, resets the QP and frees what the rings hold.
-    fn halt(&mut self, dev: &Device<Interface>, line: Option<Line>) {
+    /// Ends the receive poll, after the other one, resets the QP and frees what the rings hold.
+    fn halt(&mut self, dev: &Device<Interface>, line: Option<Line>, completions: Option<TxPoll>) {
         self.running = None;
         let rx = self.rx.disable();
-        let completions = self.tx.disable();
         if let (Some(line), Some(completions)) = (line, completions) {
             completions.drain(dev, line.into_sender());
         }
