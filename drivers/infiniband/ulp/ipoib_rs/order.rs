@@ -143,7 +143,7 @@ impl Order {
         }
     }
 
-    /// A poll ends; `over`: for now, nothing follows.
+    /// A poll ends; `over`: it took all completions that there were.
     #[inline]
     pub(crate) fn end(&mut self, context: &Context<'_>, over: bool, counters: &Sequence) {
         if self.deadline.is_some() {

@@ -226,7 +226,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings, in the sizes that are asked for now, and lets them run.
+    /// Makes the rings, in the sizes that the tunables say, and lets them run.
     fn run(
         &mut self,
         dev: &Device<Interface>,
@@ -297,7 +297,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Makes new rings in the sizes that are asked for now, and leaves all else as it is: the QP
+    /// Makes new rings in the sizes that the tunables say, and leaves all else as it is: the QP
     /// keeps its number, and the interface its carrier, its paths and its groups.
     ///
     /// # Errors
