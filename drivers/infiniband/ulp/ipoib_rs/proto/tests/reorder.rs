@@ -166,3 +166,18 @@ fn displacement_within_the_width_is_undone() {
         assert_eq!(play.delivered_ids(), sent, "seed {seed}, width {width}");
     }
 }
+
+/// Found by the fuzzer: the move that uses up the score passes the very frame that caused it, which
+/// then is a late one like any other.
+#[test]
+fn a_move_that_passes_its_frame() {
+    let mut events: Vec<Event> = (0..5).map(|n| Event::Frame(60639 + 47 * n)).collect();
+    events.extend([16191; 10].map(Event::Frame));
+    // Each is beyond the held ones: the window moves, and gives up.
+    events.extend((1..15).map(|n| Event::Frame(16191 + 47 * n)));
+    events.push(Event::Frame(16774));
+    events.push(Event::Width(52));
+    events.extend([16821, 16824].map(Event::Frame));
+    events.extend((0..6).map(|n| Event::Frame(16871 + 47 * n)));
+    Play::new(126).run(&events).unwrap();
+}

@@ -138,6 +138,21 @@ impl Oracle {
         self.late_run = 0;
     }
 
+    fn late(&mut self, position: i64, next: i64, item: Item) {
+        if next - position <= 128 && self.missing.remove(&position) {
+            self.late_run = 0;
+            self.score = (self.score + 4).min(16);
+            self.delivered.push(item);
+            return;
+        }
+        self.late_run += 1;
+        if self.late_run >= 16 {
+            self.begin_anew(position, item);
+        } else {
+            self.delivered.push(item);
+        }
+    }
+
     fn frame(&mut self, item: Item, width: i64, rings: bool, now: u64) {
         let position = self.position(item.0);
         let Some(next) = self.next else {
@@ -146,20 +161,7 @@ impl Oracle {
             return;
         };
         if position < next {
-            let known = next - position <= 128 && self.missing.remove(&position);
-            if known {
-                self.late_run = 0;
-                self.score = (self.score + 4).min(16);
-                self.delivered.push(item);
-                return;
-            }
-            self.late_run += 1;
-            if self.late_run >= 16 {
-                self.begin_anew(position, item);
-            } else {
-                self.delivered.push(item);
-            }
-            return;
+            return self.late(position, next, item);
         }
         self.late_run = 0;
         if position - next > width + 128 {
@@ -173,9 +175,8 @@ impl Oracle {
         }
         let next = self.next.unwrap();
         if position < next {
-            // What was held beyond a width that was lowered came out, and this is its twin.
-            self.late_run += 1;
-            self.delivered.push(item);
+            // Passed by the move: its twin came out, or all that was held.
+            self.late(position, next, item);
         } else if position == next {
             if !self.held.is_empty() {
                 self.score = (self.score + 4).min(16);
