@@ -20,10 +20,10 @@ use kernel::str::CStr;
 use kernel::types::Opaque;
 
 use crate::address::AddressList;
+use crate::named::Named;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
-use crate::sysctl;
 
 /// What became of a frame that was to be sent.
 pub enum Transmit {
@@ -368,7 +368,7 @@ pub(crate) struct Private<T: Driver> {
     /// Protected by the transmit lock.
     tx: UnsafeCell<Option<T::Tx>>,
     /// Protected by RTNL.
-    directory: UnsafeCell<Option<sysctl::Directory>>,
+    named: UnsafeCell<Option<Named>>,
     tasks: [Task; MAX_TASKS],
     data: UnsafeCell<MaybeUninit<T>>,
 }
@@ -438,7 +438,7 @@ impl<T: Driver> Device<T> {
         // whose all-zero options are written before use.
         unsafe {
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
-            (&raw mut (*private).directory).write(UnsafeCell::new(None));
+            (&raw mut (*private).named).write(UnsafeCell::new(None));
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
             for id in 0..T::TASKS {
                 let task = &raw mut (*private).tasks[id];
@@ -472,9 +472,9 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Where the device's directory of sysctls is kept, protected by RTNL.
-    pub(crate) fn directory(&self) -> *mut Option<sysctl::Directory> {
-        self.private().directory.get()
+    /// Where what the device has under its name is kept, protected by RTNL.
+    pub(crate) fn named(&self) -> *mut Option<Named> {
+        self.private().named.get()
     }
 
     /// Waits for the work items and keeps them from ever running again.

@@ -15,10 +15,12 @@
 
 pub mod address;
 pub mod clock;
+pub mod debugfs;
 pub mod device;
 pub mod ethtool;
 pub mod link;
 pub mod log;
+pub mod named;
 pub mod napi;
 pub mod notifier;
 mod ops;

@@ -8,8 +8,10 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomPinned;
 
 use ipoib_sys::bindings;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::{Arc, Completion, Mutex};
 use kernel::types::Opaque;
 
 use crate::device::{DeviceRef, RawDevice};
@@ -24,6 +26,16 @@ pub trait Poll: Send + 'static {
 
     /// Where events come from.
     type Source: Source;
+
+    /// What others can ask the state ([`Handle::ask`]), and the place for the answer.
+    type Question: Send;
+
+    /// Answers a question.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or with interrupts off. Must not sleep.
+    fn answer(&mut self, question: &mut Self::Question);
 
     /// Does up to `budget` units of work; a `budget` of 0 (netpoll) means that no received frame may
     /// be passed up.
@@ -59,6 +71,10 @@ pub struct Napi<P: Poll> {
 /// * `timer` is set up; it is started by the poll only, and so stopped for good with NAPI.
 /// * `state` is reached by the poll callback while NAPI is enabled, and by the owner of the one
 ///   [`Napi`] otherwise. `source` is written by the latter only, and shared by the former.
+/// * `enabled` says whether NAPI is enabled: while it is locked and true, polls run when they are
+///   scheduled.
+/// * `asked` is null, or points to a question that whoever holds `enabled` waits to be answered.
+///   The poll makes it null when it has done so, and touches it no more.
 #[pin_data(PinnedDrop)]
 struct Inner<P: Poll> {
     #[pin]
@@ -69,7 +85,18 @@ struct Inner<P: Poll> {
     source: UnsafeCell<Option<P::Source>>,
     dev: DeviceRef,
     #[pin]
+    enabled: Mutex<bool>,
+    asked: Atomic<*mut Asked<P::Question>>,
+    #[pin]
     _pin: PhantomPinned,
+}
+
+/// A question, which is on the stack of who asks, as this is.
+#[pin_data]
+struct Asked<Q> {
+    question: *mut Q,
+    #[pin]
+    answered: Completion,
 }
 
 // SAFETY: `napi_schedule` may be called from anywhere; `state` moves between the poll callback and
@@ -122,6 +149,8 @@ impl<P: Poll> Napi<P> {
                 state: UnsafeCell::new(None),
                 source: UnsafeCell::new(None),
                 dev: dev.get(),
+                enabled <- new_mutex!(false),
+                asked: Atomic::new(core::ptr::null_mut()),
                 _pin: PhantomPinned,
             }),
             GFP_KERNEL,
@@ -165,6 +194,7 @@ impl<P: Poll> Napi<P> {
         unsafe { *self.inner.source.get() = Some(source) };
         // SAFETY: The instance is registered and disabled.
         unsafe { bindings::napi_enable(self.inner.napi.get()) };
+        *self.inner.enabled.lock() = true;
         Ok(())
     }
 
@@ -183,6 +213,8 @@ impl<P: Poll> Napi<P> {
         if unsafe { (*self.inner.state.get()).is_none() } {
             return None;
         }
+        // Questions are answered before.
+        *self.inner.enabled.lock() = false;
         // SAFETY: State is there, hence the instance is enabled. A poll that has completed may still
         // be arming its source; polls are RCU readers.
         unsafe {
@@ -229,6 +261,35 @@ impl<P: Poll> Handle<P> {
         // SAFETY: The instance is registered as long as `inner` lives.
         unsafe { bindings::ipoib_rs_napi_schedule(self.inner.napi.get()) };
     }
+
+    /// Asks the poll's state something, and waits until the next poll has answered.
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` while NAPI is disabled.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps. With RTNL or without.
+    pub fn ask(&self, mut question: P::Question) -> Result<P::Question> {
+        let enabled = self.inner.enabled.lock();
+        if !*enabled {
+            return Err(ENETDOWN);
+        }
+        let place = &raw mut question;
+        pin_init::stack_pin_init!(let asked = pin_init!(Asked {
+            question: place,
+            answered <- Completion::new(),
+        }));
+        // INVARIANT: We hold `enabled` until it is answered.
+        self.inner
+            .asked
+            .store(core::ptr::from_ref(&*asked).cast_mut(), Release);
+        self.schedule();
+        asked.answered.wait_for_completion();
+        drop(enabled);
+        Ok(question)
+    }
 }
 
 /// A running poll.
@@ -261,6 +322,19 @@ impl Context<'_> {
     }
 }
 
+/// Answers the question that was asked.
+#[cold]
+fn answer<P: Poll>(inner: &Inner<P>, state: &mut P) {
+    let asked = inner.asked.load(Acquire);
+    inner.asked.store(core::ptr::null_mut(), Relaxed);
+    // SAFETY: Who asked waits until it is answered, by the type invariant, and looks at the question
+    // only then; polls do not run at the same time.
+    unsafe {
+        state.answer(&mut *(*asked).question);
+        (*asked).answered.complete_all();
+    }
+}
+
 /// # Safety
 ///
 /// Called by NAPI for an instance that lies in an [`Inner<P>`].
@@ -279,6 +353,9 @@ unsafe extern "C" fn poll<P: Poll>(
         let Some(state) = (unsafe { &mut *inner.state.get() }) else {
             return 0;
         };
+        if !inner.asked.load(Relaxed).is_null() {
+            answer(inner, state);
+        }
         state
             .poll(
                 &Context {

@@ -4,18 +4,13 @@
 //!
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h).
 
-use core::marker::PhantomData;
-
 use ipoib_sys::bindings;
 use kernel::error::{from_result, to_result};
-use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::{CStr, CString};
-use kernel::types::Opaque;
 
 use crate::device::{Device, Driver};
-use crate::link::{self, Link};
-use crate::netdev_log;
 use crate::rtnl::Rtnl;
 
 /// A whole number that can be read and written.
@@ -76,7 +71,7 @@ impl Directory {
     /// # Context
     ///
     /// Process context under RTNL.
-    unsafe fn new<T: Tunable>(dev: &Device<T>) -> Result<Self> {
+    pub(crate) unsafe fn new<T: Tunable>(dev: &Device<T>) -> Result<Self> {
         // SAFETY: RTNL keeps the name, which is a string, as it is.
         let name = unsafe { CStr::from_char_ptr((*dev.as_raw()).name.as_ptr()) };
         let path = CString::try_from_fmt(kernel::prelude::fmt!(
@@ -123,107 +118,6 @@ impl Drop for Directory {
         // waits for RTNL, which our caller holds.
         unsafe { bindings::unregister_net_sysctl_table(self.header) };
     }
-}
-
-/// Gives all devices of a kind their directory, which follows them through renaming and from one
-/// network namespace to another. Dropping it removes the directories.
-pub struct Registration<T: Tunable>(Pin<KBox<Watch>>, PhantomData<T>);
-
-#[pin_data]
-struct Watch {
-    #[pin]
-    block: Opaque<bindings::notifier_block>,
-    /// What tells our devices from others.
-    ops: *const bindings::rtnl_link_ops,
-}
-
-// SAFETY: The notifier chain does its own locking, and `ops` is only compared.
-unsafe impl Send for Watch {}
-// SAFETY: As above.
-unsafe impl Sync for Watch {}
-
-impl<T: Tunable + Link> Registration<T> {
-    /// Does so for the devices of `kind`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, and those of the notifier chain.
-    ///
-    /// # Context
-    ///
-    /// Process context without RTNL.
-    pub fn new(kind: &link::Registration<T>) -> Result<Self> {
-        let watch = KBox::pin_init(
-            try_pin_init!(Watch {
-                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe {
-                        slot.write(bindings::notifier_block {
-                            notifier_call: Some(call::<T>),
-                            ..pin_init::zeroed()
-                        });
-                    }
-                }),
-                ops: kind.as_raw(),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        // SAFETY: The block is pinned until `Drop` unregistered it.
-        to_result(unsafe { bindings::register_netdevice_notifier(watch.block.get()) })?;
-        Ok(Self(watch, PhantomData))
-    }
-}
-
-impl<T: Tunable> Drop for Registration<T> {
-    fn drop(&mut self) {
-        // SAFETY: Registered by `new`. All devices that are left are reported as unregistered.
-        unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
-    }
-}
-
-/// # Safety
-///
-/// Called by the netdevice notifier chain under RTNL for the block of a [`Watch`], with a valid
-/// `netdev_notifier_info`.
-unsafe extern "C" fn call<T: Tunable>(
-    block: *mut bindings::notifier_block,
-    event: c_ulong,
-    info: *mut c_void,
-) -> c_int {
-    let field = Opaque::cast_from(block);
-    // SAFETY: By this function's requirements.
-    let (watch, dev) = unsafe {
-        (
-            &*kernel::container_of!(field, Watch, block),
-            (*info.cast::<bindings::netdev_notifier_info>()).dev,
-        )
-    };
-    // SAFETY: The device is valid for the call.
-    if unsafe { (*dev).rtnl_link_ops } != watch.ops {
-        return bindings::NOTIFY_DONE as c_int;
-    }
-    // SAFETY: A device of the kind that `T` registered, between `init` and `uninit`, where its
-    // private area is filled.
-    let dev = unsafe { Device::<T>::from_raw(dev) };
-    let (remove, make) = match event as bindings::netdev_cmd {
-        bindings::netdev_cmd_NETDEV_REGISTER => (true, true),
-        bindings::netdev_cmd_NETDEV_CHANGENAME => (true, true),
-        bindings::netdev_cmd_NETDEV_UNREGISTER => (true, false),
-        _ => (false, false),
-    };
-    // SAFETY: RTNL is held, which protects the slot, and nobody has a reference to its content.
-    let slot = unsafe { &mut *dev.directory() };
-    if remove {
-        *slot = None;
-    }
-    if make {
-        // SAFETY: Removed above at the event that precedes either.
-        match unsafe { Directory::new(dev) } {
-            Ok(directory) => *slot = Some(directory),
-            Err(error) => netdev_log!(dev, Warn, "no sysctls: {error:?}\n"),
-        }
-    }
-    bindings::NOTIFY_DONE as c_int
 }
 
 /// # Safety

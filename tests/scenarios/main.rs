@@ -8,6 +8,7 @@ mod capture;
 mod faults;
 mod harness;
 mod hostile;
+mod inspect;
 mod interop;
 mod lifecycle;
 mod link;

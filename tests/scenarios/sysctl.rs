@@ -116,3 +116,28 @@ scenario! {
         bed.finish()
     }
 }
+
+/// What we recommend.
+const SAMPLE: &str = include_str!("../../samples/sysctl/90-ipoib_rs.conf");
+
+scenario! {
+    /// Every line of the sample is accepted and takes effect.
+    fn the_sample_is_accepted(bed) {
+        let bed = bed.up()?;
+        let (a, _) = bed.pair()?;
+        // net.core's are the machine's.
+        let machine = a.outside();
+        machine.ok(&format!("cat >/tmp/sample.conf <<'EOF'\n{SAMPLE}\nEOF\nsysctl -qp /tmp/sample.conf"))?;
+        let mut settings = 0;
+        for line in SAMPLE.lines().filter(|line| !line.starts_with('#')) {
+            let Some((name, value)) = line.trim_start_matches('-').split_once(" = ") else {
+                continue;
+            };
+            let text = machine.ok(&format!("sysctl -n {name}"))?;
+            ensure!(text.split_whitespace().eq(value.split_whitespace()), "{name}: {text}");
+            settings += 1;
+        }
+        ensure!(settings == 5, "{settings}");
+        bed.finish()
+    }
+}

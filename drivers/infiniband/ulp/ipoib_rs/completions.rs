@@ -2,6 +2,8 @@
 
 //! Sent: the NAPI that takes completed frames off the send ring.
 
+use core::convert::Infallible;
+
 use ipoib_netdev::device::{OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
@@ -59,6 +61,11 @@ impl TxPoll {
 impl Poll for TxPoll {
     const TX: bool = true;
     type Source = Events;
+    type Question = Infallible;
+
+    fn answer(&mut self, question: &mut Infallible) {
+        match *question {}
+    }
 
     fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
         let reaped = self.completions.reap(budget);

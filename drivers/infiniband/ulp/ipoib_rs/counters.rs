@@ -29,7 +29,7 @@ pub(crate) struct Sequence {
     refused: Counter,
     no_ring: Counter,
     /// How many there are.
-    sources: Counter,
+    pub(crate) sources: Counter,
 }
 
 impl Sequence {

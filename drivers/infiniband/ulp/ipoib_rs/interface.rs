@@ -6,6 +6,7 @@ use ipoib_netdev::address::AddressList;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
 use ipoib_netdev::link::Extack;
+use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::skb::TxSkb;
@@ -25,9 +26,11 @@ use kernel::sync::{Arc, Mutex};
 
 use crate::counters::{self, Counters};
 use crate::groups::Groups;
+use crate::inspect::Sources;
 use crate::params;
 use crate::paths;
 use crate::port::Port;
+use crate::rx::RxPoll;
 use crate::tunables::Tunables;
 use crate::tx::{self, Tx};
 use crate::verbs::Verbs;
@@ -68,6 +71,9 @@ pub(crate) struct Interface {
     pub(crate) pausing: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
     parent: Option<Parent>,
+    /// Whom to ask about received frames, from registration to unregistration.
+    #[pin]
+    rx: Mutex<Option<Handle<RxPoll>>>,
     /// From registration to unregistration.
     verbs: RtnlCell<Option<Verbs>>,
     /// What a user set the MTU to, if it is not the largest that the port allows.
@@ -115,6 +121,7 @@ impl Interface {
             stuck: Atomic::new(false),
             pausing: Atomic::new(false),
             parent,
+            rx <- new_mutex!(None),
             verbs: RtnlCell::new(None),
             admin_mtu: RtnlCell::new(mtu),
         }))
@@ -200,6 +207,21 @@ impl Interface {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
             this.port.refresh(RETRY_MS);
         }
+    }
+
+    /// Asks the receive poll which sources there are.
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` while the interface is down, and `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub(crate) fn sources(&self) -> Result<Sources> {
+        let rx = self.rx.lock().clone().ok_or(ENETDOWN)?;
+        let known = self.counters.sequence.sources.get();
+        rx.ask(Sources::new(usize::try_from(known)?)?)
     }
 
     /// The receive poll is to do as much at a time as it says now.
@@ -327,6 +349,7 @@ impl Driver for Interface {
         let verbs = Verbs::new(dev)?;
         let sg = verbs.max_sge() > 1;
         let qpn = verbs.qpn();
+        let rx = verbs.rx();
         *this.verbs.get(rtnl) = Some(verbs);
 
         let limit = attributes.ip_mtu();
@@ -338,12 +361,15 @@ impl Driver for Interface {
         dev.set_carrier(false);
         this.port.add(dev, rtnl).inspect_err(|_| {
             this.verbs.get(rtnl).take();
-        })
+        })?;
+        *this.rx.lock() = Some(rx);
+        Ok(())
     }
 
     fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         this.port.remove(dev, rtnl);
+        this.rx.lock().take();
         this.verbs.get(rtnl).take();
     }
 

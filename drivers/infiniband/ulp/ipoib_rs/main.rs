@@ -22,6 +22,7 @@
 mod completions;
 mod counters;
 mod groups;
+mod inspect;
 mod interface;
 mod link;
 mod order;
@@ -61,12 +62,11 @@ module! {
 
 /// The loaded module.
 ///
-/// The order of the fields is the order of unloading: first the sysctls go, then no more links can
-/// be made and all there are go; then the ports go.
+/// The order of the fields is the order of unloading: first no more links can be made and all there
+/// are go; then the ports go.
 #[pin_data]
 struct Module {
-    _sysctls: ipoib_netdev::sysctl::Registration<interface::Interface>,
-    _link: ipoib_netdev::link::Registration<interface::Interface>,
+    _links: ipoib_netdev::named::Registration<interface::Interface>,
     _mtu: ipoib_netdev::notifier::Registration,
     #[pin]
     _ports: ipoib_rdma::Registration<port::Ports>,
@@ -78,8 +78,7 @@ impl kernel::InPlaceModule for Module {
             _: { params::check()? },
             _ports <- ipoib_rdma::Registration::new(),
             _mtu: ipoib_netdev::notifier::Registration::new::<port::LowerMtu>()?,
-            _link: link::register()?,
-            _sysctls: ipoib_netdev::sysctl::Registration::new(_link)?,
+            _links: ipoib_netdev::named::Registration::new(link::register()?)?,
         })
     }
 }

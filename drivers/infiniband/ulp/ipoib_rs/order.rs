@@ -30,7 +30,8 @@ const RINGS: usize = 64;
 const MIN_GRACE_US: u32 = 1_000;
 
 type Ring = Storage<Option<Held<RxSkb>>>;
-type Source = source::Source<RxSkb, Ring>;
+/// A source.
+pub(crate) type Source = source::Source<RxSkb, Ring>;
 
 /// What puts frames in order.
 pub(crate) struct Order {
@@ -91,6 +92,11 @@ impl Order {
             width: 0,
             now: 0,
         })
+    }
+
+    /// Walks over the sources.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&HwAddr, &Source)> + '_ {
+        self.sources.iter()
     }
 
     /// A poll begins.

@@ -47,9 +47,11 @@ const ROCE_MLID: u16 = 0;
 /// Few: each path may take a second to resolve, and the interface cannot go down meanwhile.
 const JOBS: usize = 4;
 
-type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
+/// The path to a peer.
+pub(crate) type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
 type Paths = PathTable<KBox<Path>, Storage<Slot<KBox<Path>>>>;
-type Group = multicast::Group<Arc<Ah>, TxSkb, GROUP_WAITING>;
+/// A multicast group.
+pub(crate) type Group = multicast::Group<Arc<Ah>, TxSkb, GROUP_WAITING>;
 type Groups = GroupTable<Arc<Ah>, TxSkb, GROUP_WAITING, Storage<Slot<Group>>>;
 
 /// All destinations of an interface.
@@ -141,6 +143,16 @@ impl Destinations {
     /// worth another try when the work item has made room.
     pub(crate) fn want(&mut self, wanted: impl Iterator<Item = Mgid>) -> bool {
         self.groups.sync(wanted) > 0
+    }
+
+    /// Walks over the paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> + '_ {
+        self.paths.iter().map(|(_, path)| &**path)
+    }
+
+    /// Walks over the groups.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> + '_ {
+        self.groups.iter()
     }
 
     fn path_or_new(&mut self, address: HwAddr, now: u64) -> Result<&mut Path, DropReason> {

@@ -13,6 +13,7 @@ use ipoib_rdma::{NetworkHeader, Received, RecvRing};
 use kernel::sync::Arc;
 
 use crate::counters::Counters;
+use crate::inspect::Sources;
 use crate::interface::{Interface, RECOVER};
 use crate::order::Order;
 use crate::tunables::Tunables;
@@ -146,6 +147,11 @@ impl Sink {
 impl Poll for RxPoll {
     const TX: bool = false;
     type Source = Events;
+    type Question = Sources;
+
+    fn answer(&mut self, sources: &mut Sources) {
+        sources.note(self.order.sources());
+    }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let Self {

@@ -169,6 +169,11 @@ impl Verbs {
             .moderate(moderation.frames, moderation.usecs)
     }
 
+    /// What can be asked about received frames.
+    pub(crate) fn rx(&self) -> Handle<RxPoll> {
+        self.rx.handle()
+    }
+
     /// Our QPN.
     pub(crate) fn qpn(&self) -> Qpn {
         self.qpn

@@ -141,6 +141,29 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         }
     }
 
+    /// Says what state the membership is in, for people.
+    pub const fn state(&self) -> &'static str {
+        match &self.state {
+            State::Absent if self.failed => "failed",
+            State::Absent => "absent",
+            State::Attaching { .. } => "joining",
+            State::Attached { stale: true, .. } => "stale",
+            State::Attached {
+                membership: Membership::Full,
+                ..
+            } => "joined",
+            State::Attached {
+                membership: Membership::SendOnly,
+                ..
+            } => "send-only",
+        }
+    }
+
+    /// Returns how many frames wait for the join.
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns the address handle if frames can be transmitted right now: the hot path.
     ///
     /// It is `None` as long as other frames wait, since those come first.

@@ -128,6 +128,27 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         &self.addr
     }
 
+    /// Says what state the path is in, for people.
+    pub const fn state(&self) -> &'static str {
+        match &self.state {
+            State::Idle => "idle",
+            State::Resolving { .. } => "resolving",
+            State::Ready(_) => "ready",
+            State::Stale(_) => "stale",
+            State::Failed { .. } => "failed",
+        }
+    }
+
+    /// Returns how many frames wait for the path.
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns for how long nothing was sent, in milliseconds.
+    pub const fn unused_for(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last_used)
+    }
+
     /// Returns the address handle if frames can be transmitted right now, and their numbers: the
     /// hot path.
     ///
@@ -166,7 +187,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         if !self.waiting.is_empty() || matches!(self.state, State::Resolving { .. }) {
             None
         } else {
-            Some(now.saturating_sub(self.last_used))
+            Some(self.unused_for(now))
         }
     }
 

@@ -49,13 +49,19 @@ impl<T, B> Source<T, B> {
         &self.window
     }
 
-    const fn is_established(&self) -> bool {
+    /// For how long it has sent nothing at `now`, in milliseconds.
+    pub const fn idle_for(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last)
+    }
+
+    /// Whether it keeps its place.
+    pub const fn is_established(&self) -> bool {
         self.frames >= ESTABLISHED
     }
 
     /// How readily it gives its place away, if at all.
     fn score(&self, now: u64) -> Option<u64> {
-        let idle = now.saturating_sub(self.last);
+        let idle = self.idle_for(now);
         if idle >= IDLE_MS {
             Some(u64::MAX)
         } else if self.is_established() {
@@ -265,7 +271,7 @@ where
             return false;
         };
         source.frames = source.frames.saturating_add(1);
-        let paused = now.saturating_sub(source.last) >= PAUSE_MS;
+        let paused = source.idle_for(now) >= PAUSE_MS;
         source.last = now;
         if !paused && source.window.receive_in_order(id) {
             self.counts.in_order = self.counts.in_order.wrapping_add(1);
@@ -437,7 +443,7 @@ where
         for _ in 0..SWEEP_SLOTS.min(capacity) {
             self.sweep_at = self.sweep_at.wrapping_add(1) & capacity.wrapping_sub(1);
             let idle = match self.table.slot_mut(self.sweep_at) {
-                Some((from, source)) if now.saturating_sub(source.last) >= IDLE_MS => *from,
+                Some((from, source)) if source.idle_for(now) >= IDLE_MS => *from,
                 _ => continue,
             };
             self.events.expired = self.events.expired.wrapping_add(1);

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a device has under its name: sysctls and files in debugfs, which follow it through renaming
+//! and from one network namespace to another.
+
+use core::marker::PhantomData;
+
+use ipoib_sys::bindings;
+use kernel::debugfs::Dir;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+use crate::debugfs::{self, Inspect};
+use crate::device::Device;
+use crate::link::{self, Link};
+use crate::netdev_log;
+use crate::sysctl::{self, Tunable};
+
+/// The directories of a device.
+pub(crate) struct Named {
+    _sysctls: Option<sysctl::Directory>,
+    _files: Option<debugfs::Directory>,
+}
+
+impl Named {
+    /// Makes what can be made.
+    ///
+    /// # Safety
+    ///
+    /// The result must be dropped before the device is unregistered or moves to another namespace.
+    unsafe fn new<T: Tunable + Inspect>(root: &Dir, dev: &Device<T>) -> Self {
+        // SAFETY: By the requirements.
+        let sysctls = unsafe { sysctl::Directory::new(dev) };
+        if let Err(error) = &sysctls {
+            netdev_log!(dev, Warn, "no sysctls: {error:?}\n");
+        }
+        let files = debugfs::Directory::new(root, dev);
+        if let Err(error) = &files {
+            netdev_log!(dev, Warn, "no files in debugfs: {error:?}\n");
+        }
+        Self {
+            _sysctls: sysctls.ok(),
+            _files: files.ok(),
+        }
+    }
+}
+
+/// Gives all devices of a kind what they have under their names. Dropping it takes that from them,
+/// and then ends the kind.
+///
+/// The order of the fields is that of their ends.
+pub struct Registration<T: Tunable + Inspect + Link> {
+    watch: Pin<KBox<Watch>>,
+    _kind: link::Registration<T>,
+    _driver: PhantomData<T>,
+}
+
+#[pin_data]
+struct Watch {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    /// What tells our devices from others.
+    ops: *const bindings::rtnl_link_ops,
+    root: Dir,
+}
+
+// SAFETY: The notifier chain does its own locking, `ops` is only compared, and `root` is only used
+// by the chain's callback.
+unsafe impl Send for Watch {}
+// SAFETY: As above.
+unsafe impl Sync for Watch {}
+
+impl<T: Tunable + Inspect + Link> Registration<T> {
+    /// Does so for the devices of `kind`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of the notifier chain.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL.
+    pub fn new(kind: link::Registration<T>) -> Result<Self> {
+        let ops = kind.as_raw();
+        let watch = KBox::pin_init(
+            try_pin_init!(Watch {
+                block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(call::<T>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+                ops,
+                root: Dir::new(T::NAME),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The block is pinned until `Drop` unregistered it.
+        to_result(unsafe { bindings::register_netdevice_notifier(watch.block.get()) })?;
+        Ok(Self {
+            watch,
+            _kind: kind,
+            _driver: PhantomData,
+        })
+    }
+}
+
+impl<T: Tunable + Inspect + Link> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`. All devices that are left are reported as unregistered.
+        unsafe { bindings::unregister_netdevice_notifier(self.watch.block.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the netdevice notifier chain under RTNL for the block of a [`Watch`], with a valid
+/// `netdev_notifier_info`.
+unsafe extern "C" fn call<T: Tunable + Inspect>(
+    block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    let field = Opaque::cast_from(block);
+    // SAFETY: By this function's requirements.
+    let (watch, dev) = unsafe {
+        (
+            &*kernel::container_of!(field, Watch, block),
+            (*info.cast::<bindings::netdev_notifier_info>()).dev,
+        )
+    };
+    // SAFETY: The device is valid for the call.
+    if unsafe { (*dev).rtnl_link_ops } != watch.ops {
+        return bindings::NOTIFY_DONE as c_int;
+    }
+    // SAFETY: A device of the kind that `T` registered, between `init` and `uninit`, where its
+    // private area is filled.
+    let dev = unsafe { Device::<T>::from_raw(dev) };
+    let (remove, make) = match event as bindings::netdev_cmd {
+        bindings::netdev_cmd_NETDEV_REGISTER => (true, true),
+        bindings::netdev_cmd_NETDEV_CHANGENAME => (true, true),
+        bindings::netdev_cmd_NETDEV_UNREGISTER => (true, false),
+        _ => (false, false),
+    };
+    // SAFETY: RTNL is held, which protects the slot, and nobody has a reference to its content.
+    let slot = unsafe { &mut *dev.named() };
+    if remove {
+        *slot = None;
+    }
+    if make {
+        // SAFETY: Removed above at the event that precedes either.
+        *slot = Some(unsafe { Named::new(&watch.root, dev) });
+    }
+    bindings::NOTIFY_DONE as c_int
+}
