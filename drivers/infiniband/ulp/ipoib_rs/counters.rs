@@ -28,6 +28,7 @@ pub(crate) struct Sequence {
     expired: Counter,
     refused: Counter,
     no_ring: Counter,
+    reclaimed: Counter,
     /// How many there are.
     pub(crate) sources: Counter,
 }
@@ -41,6 +42,7 @@ impl Sequence {
             expired: Counter::new(),
             refused: Counter::new(),
             no_ring: Counter::new(),
+            reclaimed: Counter::new(),
             sources: Counter::new(),
         }
     }
@@ -55,6 +57,7 @@ impl Sequence {
         self.expired.add(events.expired);
         self.refused.add(events.refused);
         self.no_ring.add(events.no_ring);
+        self.reclaimed.add(events.reclaimed);
         let before = self.sources.get();
         self.sources.add((sources as u64).wrapping_sub(before));
     }
@@ -198,6 +201,7 @@ impl Counters {
             &self.sequence.expired,
             &self.sequence.refused,
             &self.sequence.no_ring,
+            &self.sequence.reclaimed,
             &self.done.frames,
             &self.done.bytes,
             &self.tx.queued,
@@ -216,7 +220,7 @@ impl Counters {
     }
 }
 
-const NAMED: usize = 32;
+const NAMED: usize = 33;
 
 /// The names of [`Counters::named`].
 const NAMED_NAMES: [&str; NAMED] = [
@@ -238,6 +242,7 @@ const NAMED_NAMES: [&str; NAMED] = [
     "rx_seq_expired",
     "rx_seq_refused",
     "rx_seq_no_ring",
+    "rx_seq_reclaimed",
     "tx_frames",
     "tx_bytes",
     "tx_path_queued",

@@ -201,6 +201,14 @@ impl<T, B> Window<T, B> {
         &self.counts
     }
 
+    /// Whether a frame would be held by a window of `width`, and nothing is held yet.
+    pub fn wants_ring(&self, id: MsgId, width: u8) -> bool {
+        let width = width.min(MAX_WIDTH);
+        let reach = i32::from(width).wrapping_add(i32::from(MAX_WIDTH));
+        let is_ahead = |next| (1..=reach).contains(&id.distance(next));
+        width > 0 && self.held == 0 && self.score > 0 && self.next.is_some_and(is_ahead)
+    }
+
     /// Whether frames behind a gap are held at present.
     pub const fn is_holding(&self) -> bool {
         self.score > 0

@@ -11,7 +11,8 @@
 //! * A source is established after [`ESTABLISHED`] frames. It keeps its place for as long as it
 //!   sends something every [`IDLE_MS`]; what is not established may lose its place to any new one.
 //! * Frames are held in one of a few rings, which a source has only for as long as it holds
-//!   something. The second half of them is for established sources.
+//!   something. The second half of them is for established sources, which, where all are taken, take
+//!   one from another: each holds for a shorter time then, but none is left without.
 
 use core::borrow::BorrowMut;
 
@@ -88,6 +89,8 @@ pub struct Events {
     pub refused: u64,
     /// Frames that could not be held since all rings were taken.
     pub no_ring: u64,
+    /// Rings that were taken from one source for another.
+    pub reclaimed: u64,
 }
 
 /// What a table needs of its surroundings.
@@ -189,6 +192,8 @@ pub struct Sources<T, B, S, P> {
     changed: bool,
     swept: u64,
     sweep_at: usize,
+    /// The place whose holder is the next to lose its ring.
+    reclaim_at: usize,
 }
 
 impl<T, B, S, P> Sources<T, B, S, P>
@@ -209,6 +214,7 @@ where
             changed: false,
             swept: 0,
             sweep_at: 0,
+            reclaim_at: 0,
         })
     }
 
@@ -280,6 +286,13 @@ where
         }
         self.changed = true;
         let before = source.window.held();
+        if self.pool.free == 0 && source.is_established() && source.window.wants_ring(id, width) {
+            self.reclaim(sink);
+        }
+        let Some(source) = self.table.get_mut(from) else {
+            sink.deliver(item);
+            return false;
+        };
         let mut host = Surroundings {
             reserve: if source.is_established() {
                 0
@@ -355,8 +368,9 @@ where
         });
     }
 
-    /// Delivers what has waited for `timeout` or longer. Returns in how long the next one will have,
-    /// if anything is held. All in microseconds.
+    /// Delivers what has waited for `timeout` or longer. Returns in how long to look again, if anything
+    /// is held: when the next one has waited for as long, but not before an eighth of the timeout is
+    /// over, lest a timer runs for each frame. All in microseconds.
     pub fn expire(&mut self, timeout: u64, sink: &mut impl Sink<T>) -> Option<u64> {
         let now = sink.now_us();
         let before = now.checked_sub(timeout);
@@ -388,27 +402,48 @@ where
             }
         }
         let age = now.saturating_sub(oldest?);
-        Some(timeout.saturating_sub(age).max(1))
+        Some(timeout.saturating_sub(age).max(timeout >> 3).max(1))
     }
 
     /// Delivers all that is held. The sources are kept.
     pub fn flush(&mut self, sink: &mut impl Sink<T>) {
         self.changed = true;
         for at in 0..self.pool.places.borrow().len() {
-            let Some(from) = self.holder(at) else {
-                continue;
-            };
-            self.forget_holder(at);
-            if let Some(source) = self.table.get_mut(&from) {
-                let mut host = Surroundings {
-                    sink,
-                    pool: &mut self.pool,
-                    events: &mut self.events,
-                    reserve: 0,
-                };
-                counted(&mut self.counts, source, |window| window.flush(&mut host));
+            self.release(at, sink);
+        }
+    }
+
+    /// Takes the ring of one of the sources that hold something, in turn.
+    #[cold]
+    fn reclaim(&mut self, sink: &mut impl Sink<T>) {
+        let places = self.pool.places.borrow().len();
+        for _ in 0..places {
+            let at = self.reclaim_at;
+            let next = at.wrapping_add(1);
+            self.reclaim_at = if next < places { next } else { 0 };
+            if self.release(at, sink) {
+                self.events.reclaimed = self.events.reclaimed.wrapping_add(1);
+                return;
             }
         }
+    }
+
+    /// Delivers what the source on the list at `at` holds, and takes it off. False: there is none.
+    fn release(&mut self, at: usize, sink: &mut impl Sink<T>) -> bool {
+        let Some(from) = self.holder(at) else {
+            return false;
+        };
+        self.forget_holder(at);
+        if let Some(source) = self.table.get_mut(&from) {
+            let mut host = Surroundings {
+                sink,
+                pool: &mut self.pool,
+                events: &mut self.events,
+                reserve: 0,
+            };
+            counted(&mut self.counts, source, |window| window.flush(&mut host));
+        }
+        true
     }
 
     /// Who is on the list of those that hold something at place `at`.
@@ -575,6 +610,8 @@ mod tests {
         assert_eq!(log.take(), [66]);
         // The ring is free again.
         assert!(sources.receive(&a, id(68), 68, 32, 6, &mut log));
+        log.now = 6_999;
+        assert_eq!(sources.expire(1_000, &mut log), Some(125));
         assert_eq!(changes(&mut sources).1.no_ring, 0);
     }
 
@@ -589,6 +626,39 @@ mod tests {
         assert!(!sources.receive(&a, id(3), 3, 32, 0, &mut log));
         assert_eq!(log.take(), [1, 3]);
         assert_eq!(changes(&mut sources).1.no_ring, 1);
+    }
+
+    /// Whoever holds all rings cannot keep them from the others; what he held is delivered.
+    #[test]
+    fn rings_are_taken_in_turn() {
+        let (mut first, mut second) = (EMPTY, EMPTY);
+        let mut slots = [const { Slot::EMPTY }; SLOTS];
+        let mut places = [Place::new(&mut first[..]), Place::new(&mut second[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let all = [peer(0x11), peer(0x12), peer(0x13)];
+        for from in &all {
+            establish(&mut sources, from, 0, &mut log);
+        }
+        let [a, b, c] = all;
+        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert!(sources.receive(&b, id(67), 67, 32, 0, &mut log));
+        // A frame that is not to be held takes nothing from anybody.
+        assert!(!sources.receive(&c, id(64), 64, 32, 0, &mut log));
+        assert_eq!(log.take(), [64]);
+        assert!(sources.receive(&c, id(68), 68, 32, 0, &mut log));
+        let evicted = log.take();
+        assert!(evicted == [66] || evicted == [67]);
+        let loser = if evicted == [66] { (a, 66) } else { (b, 67) };
+        // In turn: now it is the other one of the two that goes.
+        assert!(sources.receive(&loser.0, id(70), 70, 32, 0, &mut log));
+        let evicted = log.take();
+        assert!(evicted != [68] && evicted.len() == 1);
+        let (_, events) = changes(&mut sources);
+        assert_eq!((events.reclaimed, events.no_ring), (2, 0));
+        assert!(!sources.receive(&c, id(65), 65, 32, 0, &mut log));
+        sources.receive(&c, id(66), 66, 32, 0, &mut log);
+        sources.receive(&c, id(67), 67, 32, 0, &mut log);
+        assert_eq!(log.take(), [65, 66, 67, 68]);
     }
 
     /// A flood of forged sources does not push an established one out, nor grow the table.
