@@ -56,6 +56,33 @@ scenario! {
 }
 
 scenario! {
+    /// Whichever allocation of a change of the rings fails, it is refused or done, and the interface
+    /// works on.
+    qemu: fn rings_that_cannot_be_made(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let script = format!(
+            "{UNDER_FAULTS}
+             refused=0
+             for i in $(seq 1 60); do
+                 under_faults $i ethtool -G ib0 rx $((256 << (i % 3))) || refused=$((refused + 1))
+                 under_faults $i ip link set ib0 down
+                 under_faults $i ip link set ib0 up
+             done
+             echo $refused"
+        );
+        let refused = b.run_for(&script, Duration::from_secs(90))?.ok()?;
+        quiet(b)?;
+        anyhow::ensure!(refused.trim() != "0", "no change of the rings was refused");
+        b.ok("ip link set ib0 up")?;
+        b.ok("ethtool -G ib0 rx 512")?;
+        a.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", b.ip4()), Duration::from_secs(15))?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// Whichever allocation of modprobe fails, the next modprobe works.
     qemu: fn modules_that_cannot_be_loaded(bed) {
         let bed = bed.hosts(1).up()?;

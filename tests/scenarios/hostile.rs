@@ -6,49 +6,8 @@ use crate::capture::Capture;
 use crate::order::{self, counter};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::scenario;
+use lab::{forge, scenario};
 use std::time::Duration;
-
-/// Forges UD datagrams: RoCEv2 over IPv6 in an Ethernet frame, ICRC by IBA annex A17.
-const FORGE: &str = r#"
-import os, random, socket, struct, sys, zlib
-own_mac, mac, own_gid, gid, qpn, own_qpn, qkey = sys.argv[1:8]
-hexed = lambda s: bytes.fromhex(s.replace(":", ""))
-own_mac, mac = hexed(own_mac), hexed(mac)
-own_gid, gid = socket.inet_pton(socket.AF_INET6, own_gid), socket.inet_pton(socket.AF_INET6, gid)
-qpn, own_qpn, qkey = int(qpn, 0), int(own_qpn, 0), int(qkey, 0)
-group = socket.inet_pton(socket.AF_INET6, "ff12:401b:ffff::ffff:ffff")
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-s.bind(("eth0", 0))
-psn = 0
-
-def send(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None):
-    global psn
-    psn = (psn + 1) & 0xffffff
-    to, source = to or gid, source or own_gid
-    source_qpn = own_qpn if source_qpn is None else source_qpn
-    to_qpn = (0xffffff if to == group else qpn) if to_qpn is None else to_qpn
-    key = qkey if key is None else key
-    pad = -len(payload) % 4
-    bth = struct.pack("!BBHII", 0x64, 0x40 | pad << 4, 0xffff, to_qpn, psn)
-    deth = struct.pack("!II", key, source_qpn)
-    body = deth + payload + bytes(pad)
-    length = 8 + len(bth) + len(body) + 4
-    ip = struct.pack("!IHBB", 6 << 28, length, 17, 64) + source + to
-    masked_ip = struct.pack("!IHBB", 0x6fffffff, length, 17, 255) + source + to
-    udp = struct.pack("!HHH", 0xc000, 4791, length)
-    masked_bth = bth[:4] + b"\xff" + bth[5:]
-    icrc = zlib.crc32(b"\xff" * 8 + masked_ip + udp + b"\xff\xff" + masked_bth + body)
-    datagram = udp + b"\0\0" + bth + body + struct.pack("<I", icrc)
-    # The UDP checksum is wanted over IPv6.
-    summed = source + to + struct.pack("!II", length, 17) + datagram + bytes(len(datagram) % 2)
-    total = sum(struct.unpack("!%dH" % (len(summed) // 2), summed))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    datagram = udp + struct.pack("!H", ~total & 0xffff or 0xffff) + datagram[8:]
-    ether = (b"\x33\x33" + to[12:] if to[0] == 0xff else mac) + own_mac + b"\x86\xdd"
-    s.send(ether + ip + datagram)
-"#;
 
 /// A frame that is honest, to prove that the forger's frames get through at all.
 const HONEST: &str = r#"
@@ -86,35 +45,9 @@ for _ in range(2000):
 print("sent", psn)
 "#;
 
-/// Numbered frames from ever new sources, each with something that is not a packet.
-const SOURCES: &str = r#"
-for n in range(20000):
-    source = socket.inet_pton(socket.AF_INET6, "fe80::") [:8] + os.urandom(8)
-    send(struct.pack("!HH", 0x0800, 1 + n % 65535) + b"\0" * 20, source=source, source_qpn=2 + n)
-"#;
-
-/// A host's Ethernet address, GID and QPN, as the forger wants them.
-fn identity(host: &Host) -> Result<(String, String, String)> {
-    let mac = host
-        .ok("cat /sys/class/net/eth0/address")?
-        .trim()
-        .to_owned();
-    let address = host.ok("cat /sys/class/net/ib0/address")?;
-    let octets: Vec<&str> = address.trim().split(':').collect();
-    ensure!(octets.len() == 20, "{address}");
-    let gid: Vec<String> = octets[4..].chunks(2).map(|c| c.concat()).collect();
-    Ok((mac, gid.join(":"), format!("0x{}", octets[1..4].concat())))
-}
-
 fn forge(bed: &Bed, program: &str) -> Result<String> {
     let (a, b) = bed.pair()?;
-    let (own_mac, own_gid, own_qpn) = identity(a)?;
-    let (mac, gid, qpn) = identity(b)?;
-    a.python(
-        &format!("{FORGE}{program}"),
-        &[&own_mac, &mac, &own_gid, &gid, &qpn, &own_qpn, "0x80010b1b"],
-    )?
-    .ok()
+    a.python(&forge::program(a, b, program)?, &[])?.ok()
 }
 
 scenario! {
@@ -158,7 +91,7 @@ scenario! {
         // So many frames that the source is established.
         a.ok(&format!("ping -q -c 100 -i 0.01 -W 5 {}", b.ip4()))?;
         let pinging = a.spawn(&format!("ping -q -i 0.02 {}", b.ip4()))?;
-        forge(&bed, SOURCES)?;
+        a.python(&forge::program(a, b, forge::SOURCES)?, &["20000", "3000"])?.ok()?;
         ensure!(counter(b, "rx_seq_evicted")? > 10_000, "{}", b.ok("ethtool -S ib0")?);
         ensure!((1000..=2048).contains(&counter(b, "rx_seq_sources")?), "{}", b.ok("ethtool -S ib0")?);
         pinging.stop()?;

@@ -2,6 +2,7 @@
 
 //! IP multicast between a sender and a receiver.
 
+use crate::order::counter;
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::machine::Task;
@@ -124,6 +125,47 @@ scenario! {
         a.python(SENDER, &["239.3.3.3", COUNT, "64"])?.ok()?;
         let output = receiver.wait(b.scaled(Duration::from_secs(15)))?;
         ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        bed.finish()
+    }
+}
+
+/// Joins a group on the Ethernet, as somebody who uses the port from user space would.
+const ETHERNET_MEMBER: &str = r#"
+import socket, struct, time
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+group = socket.inet_pton(socket.AF_INET6, "ff12:401b:ffff::f01:203")
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + struct.pack("@I", socket.if_nametoindex("eth0")))
+print("joined", flush=True)
+time.sleep(1000)
+"#;
+
+scenario! {
+    /// With `umcast`, a group that somebody else has joined on the port is left to him; without, ib0
+    /// joins it as well.
+    fn umcast_leaves_a_group_to_others(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let other = b.spawn_python(ETHERNET_MEMBER, &[])?;
+        other.wait_for("joined", b.scaled(Duration::from_secs(10)))?;
+        b.ok("ip link set ib0 type ipoib umcast 1")?;
+        ensure!(b.ok("ip -d link show ib0")?.contains("umcast 0001"), "{}", b.ok("ip -d link show ib0")?);
+        let receiver = receive(b, "239.1.2.3")?;
+        let before = counter(b, "rx_multicast")?;
+        a.python(SENDER, &["239.1.2.3", COUNT, "64"])?.ok()?;
+        let came = counter(b, "rx_multicast")? - before;
+        ensure!(came < 50 && !receiver.peek()?.stdout.contains("received"), "{came} came");
+
+        b.ok("ip link set ib0 type ipoib umcast 0")?;
+        for _ in 0..5 {
+            a.python(SENDER, &["239.1.2.3", COUNT, "64"])?.ok()?;
+            if receiver.peek()?.stdout.contains("received") {
+                break;
+            }
+        }
+        let output = receiver.wait(b.scaled(Duration::from_secs(5)))?;
+        ensure!(output.stdout.contains("received 100"), "{}", output.describe());
+        other.stop()?;
         bed.finish()
     }
 }

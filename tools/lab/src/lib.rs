@@ -14,6 +14,7 @@ pub mod classify;
 pub mod cmd;
 pub mod console;
 pub mod fabric;
+pub mod forge;
 pub mod kernel;
 pub mod kunit;
 pub mod layout;

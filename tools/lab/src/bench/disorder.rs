@@ -18,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// Half of the frames overtake the others, which are delayed: at full load by about a dozen
 /// frames, less than the default window.
@@ -28,6 +29,12 @@ const REORDER_AND_LOSS: &str = "delay 500us reorder 50% loss 0.5%";
 const LOSS: &str = "delay 500us loss 0.5%";
 /// A stream under losses is measured for so many times as long, since it has its ups and downs.
 const LONG: u32 = 4;
+/// Forged sources over all pairs, and how many a second: the forger's work is done by the same
+/// processor, and is to be no more than a few percent of it.
+const FORGED: u32 = 100_000;
+const FORGED_RATE: u32 = 2_000;
+/// Sources that the receiver has memory for.
+const SOURCES: u64 = 2_048;
 /// The widths that are swept.
 const WINDOWS: [u32; 5] = [0, 8, 32, 80, 128];
 /// Offered loads in Mbit/s; 0 is as much as goes.
@@ -113,7 +120,7 @@ type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
 
 /// The cases that have a bar.
 fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
-    let cases: [(&str, &str, Measure<'_>); 7] = [
+    let cases: [(&str, &str, Measure<'_>); 8] = [
         ("reorders", "out of order, W=32 and W=0", &|| {
             rig.netem(REORDER)?;
             let mut with = (0.0, 0.0);
@@ -187,6 +194,35 @@ fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
             let without = tcp(rig, Side::Ours, 0)?.0;
             Ok((with, without, with / without))
         }),
+        (
+            "forged_sources",
+            "Mbit, during the flood and before",
+            &|| {
+                rig.netem("")?;
+                rig.window(WINDOW)?;
+                let forged = FORGED.div_ceil(count);
+                let times = (forged / FORGED_RATE / rig.seconds())
+                    .saturating_sub(1)
+                    .max(1);
+                let before = tcp_for(rig, Side::Ours, 0, times)?.0;
+                let evicted = rig.counter("rx_seq_evicted")?;
+                let flood = rig.flood(forged, FORGED_RATE)?;
+                let during = tcp_for(rig, Side::Ours, 0, times)?.0;
+                ensure!(
+                    !flood.peek()?.stdout.contains("done"),
+                    "the flood was over before the measurement"
+                );
+                flood.wait_for("done", Duration::from_secs(120))?;
+                let evicted = rig.counter("rx_seq_evicted")? - evicted;
+                ensure!(
+                    evicted + SOURCES >= u64::from(forged),
+                    "{evicted} of {forged} got through"
+                );
+                let sources = rig.counter("rx_seq_sources")?;
+                ensure!(sources <= SOURCES, "{sources} sources");
+                Ok((during, before, during / before))
+            },
+        ),
     ];
     for (name, unit, measure) in cases {
         let mut pairs = Pairs::default();

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Once;
 
 /// Pixels.
-const SIZE: (u32, u32) = (900, 540);
+const SIZE: (u32, u32) = (1080, 540);
+/// The width of the part that says what the lines are.
+const LEGEND: u32 = 230;
 const FONT: &str = "sans-serif";
 
 /// A line of a plot.
@@ -68,7 +70,8 @@ where
     let left = points().map(|p| p.0).fold(f64::MAX, f64::min);
     let top = points().map(|p| p.1).fold(0.0, f64::max).max(1e-9) * 1.05;
     area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(area)
+    let (plot, legend) = area.split_horizontally(SIZE.0 - LEGEND);
+    let mut chart = ChartBuilder::on(&plot)
         .caption(title, (FONT, 20))
         .margin(12)
         .x_label_area_size(44)
@@ -84,20 +87,13 @@ where
         .draw()?;
     for (n, line) in lines.iter().enumerate() {
         let color = Palette99::pick(n).to_rgba();
-        chart
-            .draw_series(
-                LineSeries::new(line.points.iter().copied(), color.stroke_width(2)).point_size(3),
-            )?
-            .label(&line.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        let style = color.stroke_width(2);
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), style).point_size(3))?;
+        let y = 60 + 22 * n as i32;
+        legend.draw(&PathElement::new([(0, y), (20, y)], style))?;
+        let text = (FONT, 14).into_font().color(&BLACK);
+        legend.draw(&Text::new(line.name.clone(), (26, y - 7), text))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .label_font((FONT, 13))
-        .draw()?;
     area.present().context("cannot write it")
 }
 

@@ -4,6 +4,7 @@
 
 use super::peer;
 use crate::bed::{Bed, Builder, Host};
+use crate::forge;
 use crate::machine::{Kernel, Lane, Output, Task};
 use anyhow::{Context, Result, ensure};
 use std::fmt;
@@ -183,6 +184,27 @@ impl Rig {
             Duration::from_secs(10),
         )?;
         Ok(task)
+    }
+
+    /// The first host sends frames from `count` forged sources to the second, `rate` a second.
+    pub(super) fn flood(&self, count: u32, rate: u32) -> Result<Task> {
+        let (a, b) = self.bed.pair()?;
+        let program = forge::program(a, b, forge::SOURCES)?;
+        let task = a.spawn_python(&program, &[&count.to_string(), &rate.to_string()])?;
+        // On a machine that counts instructions, making them takes its time.
+        task.wait_for("ready", Duration::from_secs(120))?;
+        Ok(task)
+    }
+
+    /// One of the second host's counters (`ethtool -S`).
+    pub(super) fn counter(&self, name: &str) -> Result<u64> {
+        let text = self.receiver("ethtool -S ib0")?;
+        let value = text
+            .lines()
+            .filter_map(|line| line.trim().split_once(": "))
+            .find(|(key, _)| *key == name)
+            .with_context(|| format!("no {name} in {text}"))?;
+        value.1.parse().context("a counter")
     }
 
     /// What the Ethernet does to what the first host sends; nothing, if that is empty.
