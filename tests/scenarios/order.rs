@@ -6,7 +6,7 @@ use crate::capture::{Capture, Datagram};
 use crate::wire::hardware_address;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::scenario;
+use lab::{forge, scenario};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -212,6 +212,83 @@ scenario! {
             let seen = send(&bed, 500, 0.001)?;
             ensure!(seen.received == 500 && seen.bad == 0 && seen.twice == 0, "{seen:?}");
         }
+        bed.finish()
+    }
+}
+
+/// A hundred datagrams from one source, and one behind a gap that never fills; all of that from
+/// several sources, since a flood makes losses, too. Each says who it is and when it was sent.
+/// Arguments: from and to which address.
+const BEHIND_A_GAP: &str = r#"
+import time
+source, to = (socket.inet_aton(a) for a in sys.argv[1:3])
+
+def numbered(peer, n):
+    body = struct.pack("!HHHHId", 5003, 5003, 20, 0, n, time.monotonic())
+    ip = bytearray(struct.pack("!BBHHHBBH", 0x45, 0, 40, 1, 0, 64, 17, 0) + source + to)
+    total = sum(struct.unpack("!10H", ip))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    ip[10:12] = struct.pack("!H", ~total & 0xffff)
+    send(struct.pack("!HH", 0x0800, n) + ip + body, source_qpn=peer)
+
+for peer in range(0x4711, 0x4711 + 5):
+    for n in range(1, 101):
+        numbered(peer, n)
+        if n % 5 == 0:
+            time.sleep(0.001)
+    time.sleep(0.3)
+    numbered(peer, 102)
+    time.sleep(0.5)
+"#;
+
+/// Prints how long each of those behind a gap took, in seconds, until none has come for two.
+const ARRIVALS: &str = r#"
+import socket, struct, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+s.bind(("", 5003))
+print("ready", flush=True)
+s.settimeout(20)
+waits = []
+try:
+    while True:
+        n, sent = struct.unpack("!Id", s.recv(100))
+        s.settimeout(2)
+        if n == 102:
+            waits.append(time.monotonic() - sent)
+except socket.timeout:
+    print(*waits)
+"#;
+
+scenario! {
+    /// A frame behind a gap waits for the timeout, and at most for another one though there is always
+    /// more to poll: a flood does not keep the poll from looking at its clock.
+    ///
+    /// The hosts need one clock.
+    uml: fn a_flood_makes_nothing_wait_for_ever(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        set(b, "reorder_timeout_us", 100_000)?;
+        // One frame a poll, so that no poll of a flood can say that it took all.
+        set(b, "napi_budget", 1)?;
+        let receiver = b.spawn_python(ARRIVALS, &[])?;
+        receiver.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
+        let _server = b.spawn("iperf3 -s")?;
+        b.wait_until("ss -Hltn | grep -q :5201", Duration::from_secs(10))?;
+        let flood = a.spawn(&format!("iperf3 -c {} -u -b 0 -l 64 -t 100", b.ip4()))?;
+        let program = forge::program(a, b, BEHIND_A_GAP)?;
+        a.python(&program, &[&a.ip4(), &b.ip4()])?.ok()?;
+        let (frames, polls) = (counter(b, "rx_frames")?, counter(b, "rx_polls")?);
+        let output = receiver.wait(b.scaled(Duration::from_secs(30)))?.ok()?;
+        flood.stop()?;
+        ensure!(frames > 5_000 && polls < 2 * frames, "{frames} frames, {polls} polls");
+        let waits = output.lines().last().unwrap_or_default();
+        let waits: Vec<f64> = waits.split(' ').filter_map(|wait| wait.parse().ok()).collect();
+        // Those after a loss too many are not held.
+        ensure!(waits.iter().any(|wait| *wait > 0.09) && waits.iter().all(|wait| *wait < 0.4), "{waits:?}");
         bed.finish()
     }
 }

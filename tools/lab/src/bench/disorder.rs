@@ -7,6 +7,7 @@
 //! counters: segments that TCP had to queue out of order (`TcpExtTCPOFOQueue`), and datagrams that
 //! iperf3 received out of order.
 
+use super::Options;
 use super::case::{iperf3_received, netperf};
 use super::plot::{self, Line};
 use super::report::{Record, Report};
@@ -45,12 +46,17 @@ const DELAYS: [u32; 7] = [2_000, 3_000, 5_000, 8_000, 10_000, 20_000, 40_000];
 const WINDOW: u32 = 32;
 
 /// Measures the page, and draws its plots into `plots`.
-pub(super) fn page(rig: &Rig, pairs: u32, report: &mut Report, plots: &Path) -> Result<()> {
+pub(super) fn page(rig: &Rig, options: &Options, report: &mut Report, plots: &Path) -> Result<()> {
     rig.receiver("sysctl -qw net.ipv4.tcp_no_metrics_save=1")?;
     rig.client("sysctl -qw net.ipv4.tcp_no_metrics_save=1")?;
-    bars(rig, pairs, report)?;
-    sweep_windows(rig, report, plots)?;
-    sweep_delays(rig, report, plots)
+    bars(rig, options, report)?;
+    if options.includes("windows") {
+        sweep_windows(rig, report, plots)?;
+    }
+    if options.includes("delack") {
+        sweep_delays(rig, report, plots)?;
+    }
+    Ok(())
 }
 
 /// One TCP stream: what arrived in Mbit/s, and how many segments TCP had to put in order.
@@ -119,7 +125,8 @@ fn removed(before: f64, after: f64) -> Result<f64> {
 type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
 
 /// The cases that have a bar.
-fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
+fn bars(rig: &Rig, options: &Options, report: &mut Report) -> Result<()> {
+    let count = options.pairs;
     let cases: [(&str, &str, Measure<'_>); 8] = [
         ("reorders", "out of order, W=32 and W=0", &|| {
             rig.netem(REORDER)?;
@@ -224,7 +231,7 @@ fn bars(rig: &Rig, count: u32, report: &mut Report) -> Result<()> {
             },
         ),
     ];
-    for (name, unit, measure) in cases {
+    for (name, unit, measure) in cases.into_iter().filter(|case| options.includes(case.0)) {
         let mut pairs = Pairs::default();
         for n in 1..=count {
             let (ours, other, ratio) = measure().with_context(|| name.to_owned())?;

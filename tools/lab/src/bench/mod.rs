@@ -44,6 +44,9 @@ pub struct Options {
     /// Only this page.
     #[arg(long, env = "LAB_ARG_PAGE")]
     page: Option<Page>,
+    /// Only cases with this in their name.
+    #[arg(long, env = "LAB_ARG_FILTER")]
+    case: Option<String>,
 }
 
 /// A part of what is measured.
@@ -58,6 +61,11 @@ enum Page {
 impl Options {
     fn wants(&self, page: Page) -> bool {
         self.page.is_none_or(|p| p == page)
+    }
+
+    /// Whether a case is to be measured.
+    fn includes(&self, case: &str) -> bool {
+        self.case.as_ref().is_none_or(|part| case.contains(part))
     }
 }
 
@@ -75,7 +83,7 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
                 let rig = Rig::up(lane, false)?;
                 report.kernel = rig.release()?;
                 let plots = layout.build().join("plots");
-                disorder::page(&rig, options.pairs, &mut report, &plots)?;
+                disorder::page(&rig, options, &mut report, &plots)?;
                 rig.finish()?;
             }
         }
@@ -101,7 +109,10 @@ fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
 fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
     let rig = Rig::up(lane, options.itself)?;
     report.kernel = rig.release()?;
-    for case in Case::ALL {
+    for case in Case::ALL
+        .into_iter()
+        .filter(|case| options.includes(case.name()))
+    {
         let mut pairs = Pairs::default();
         for n in 0..options.pairs {
             let ours = case.measure(&rig, Side::Ours)?;
@@ -126,7 +137,7 @@ fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
             &pairs,
         ));
     }
-    if lane == Lane::Qemu {
+    if lane == Lane::Qemu && options.includes("text_share") {
         let mut pairs = Pairs::default();
         for n in 0..options.pairs {
             let ours = text_share::profile(&rig, Side::Ours)?;
