@@ -6,13 +6,12 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
-use kernel::debugfs::Dir;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-use crate::debugfs::{self, Inspect};
+use crate::debugfs::{self, Dir, Inspect};
 use crate::device::Device;
 use crate::link::{self, Link};
 use crate::netdev_log;

@@ -5,7 +5,9 @@
 #ifndef IPOIB_RS_HELPERS_NET_H
 #define IPOIB_RS_HELPERS_NET_H
 
+#include <linux/debugfs.h>
 #include <linux/ethtool.h>
+#include <linux/seq_file.h>
 #include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/workqueue.h>
@@ -63,6 +65,16 @@ enum {
 
 /* Sysctl. */
 int ipoib_rs_restart_syscall(void);
+
+/* Debugfs: a file whose content @show prints; it is given the file itself. */
+struct ipoib_rs_file {
+	int (*show)(struct seq_file *seq, const struct ipoib_rs_file *file);
+};
+
+struct dentry *ipoib_rs_debugfs_dir(const char *name, struct dentry *parent);
+void ipoib_rs_debugfs_file(const char *name, struct dentry *parent,
+			   const struct ipoib_rs_file *file);
+void ipoib_rs_debugfs_remove(struct dentry *dir);
 
 /* Work. */
 void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func);

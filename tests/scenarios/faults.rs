@@ -8,7 +8,7 @@ use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
 
-/// Makes the first allocation of a system call fail, then the second, and so on until it makes
+/// Makes the first slab allocation of a system call fail, then the second, and so on until it makes
 /// fewer. Nothing else of the process is touched: a file system that cannot read a library
 /// would be the end of the host.
 const EACH: &str = r#"
@@ -41,6 +41,11 @@ delete = message(17, 0, attributes=attribute(3, b"ib0\0"))
 up = lambda: message(16, 0, socket.if_nametoindex("ib0"), 1, 1)
 down = lambda: message(16, 0, socket.if_nametoindex("ib0"), 0, 1)
 
+def undone(error, result):
+    # What failed may have left nothing to undo.
+    if result != 0 and error == 0:
+        sys.exit(f"cannot be undone: {result}")
+
 def each(attempt, undo):
     n = refused = 0
     while True:
@@ -60,7 +65,7 @@ def each(attempt, undo):
     print(n - 1, refused)
 "#;
 
-/// Calls `attempt` with each of its allocations failing; returns how many there are, and in how many
+/// Calls `attempt` with each of its slab allocations failing; returns how many there are, and in how many
 /// cases it was refused.
 fn each(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
     host.ok("cd /run/debug/failslab
@@ -80,7 +85,7 @@ scenario! {
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
         // A link may be there though its answer failed.
-        let (all, refused) = each(host, "each(lambda: call(add), lambda error: call(delete))")?;
+        let (all, refused) = each(host, "each(lambda: call(add), lambda error: undone(error, call(delete)))")?;
         ensure!(all > 20 && refused > 5, "{refused} of {all}");
         host.ib_add("")?;
         host.ib_up()?;
@@ -99,7 +104,7 @@ scenario! {
         let (all, refused) = each(
             host,
             "ready = up()
-each(lambda: call(ready), lambda error: call(down()))",
+each(lambda: call(ready), lambda error: undone(0, call(down())))",
         )?;
         ensure!(all > 20 && refused > 5, "{refused} of {all}");
         host.ib_up()?;
@@ -156,7 +161,7 @@ scenario! {
 image = open("{}", "rb").read()
 libc = ctypes.CDLL(None, use_errno=True)
 load = lambda: libc.syscall(175, image, len(image), b"") and ctypes.get_errno()
-unload = lambda error: error or libc.syscall(176, b"ipoib_rs", 0)
+unload = lambda error: undone(error, libc.syscall(176, b"ipoib_rs", 0))
 each(load, unload)
 "#,
                 file.trim()

@@ -262,8 +262,8 @@ except socket.timeout:
 "#;
 
 scenario! {
-    /// A frame behind a gap waits for the timeout, and at most for another one though there is always
-    /// more to poll: a flood does not keep the poll from looking at its clock.
+    /// A frame behind a gap waits for the timeout, and not for much longer though hardly a poll of a
+    /// flood takes all that there is.
     ///
     /// The hosts need one clock.
     uml: fn a_flood_makes_nothing_wait_for_ever(bed) {
@@ -272,7 +272,7 @@ scenario! {
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         set(b, "reorder_timeout_us", 100_000)?;
-        // One frame a poll, so that no poll of a flood can say that it took all.
+        // One frame a poll.
         set(b, "napi_budget", 1)?;
         let receiver = b.spawn_python(ARRIVALS, &[])?;
         receiver.wait_for("ready", b.scaled(Duration::from_secs(10)))?;

@@ -11,8 +11,9 @@ use ipoib_netdev::device::Device;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::reorder::Counts;
-use kernel::fmt;
 use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
 use kernel::str::CStr;
 
 use crate::interface::Interface;
@@ -68,20 +69,20 @@ impl Sources {
         }
     }
 
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
+    fn show(&self, out: &SeqFile) {
+        seq_print!(
+            out,
             "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
-             holding established idle_ms\n",
-        )?;
+             holding established idle_ms\n"
+        );
         for row in &self.0 {
-            write!(f, "{} {}", row.address.gid(), row.address.qpn())?;
+            seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
             for value in row.counts.values() {
-                write!(f, " {value}")?;
+                seq_print!(out, " {value}");
             }
             let (holding, established) = (row.holding, u8::from(row.established));
-            writeln!(f, " {holding} {established} {}", row.idle_ms)?;
+            seq_print!(out, " {holding} {established} {}\n", row.idle_ms);
         }
-        Ok(())
     }
 }
 
@@ -108,68 +109,60 @@ fn with_room<T>(known: usize) -> Result<KVVec<T>> {
     )?)
 }
 
-/// Copies rows of what is known about destinations, which the transmit lock protects: `each` passes
-/// one after the other on. None while the interface is down.
+/// Copies `len` rows of what is known about destinations, and a few more, while the transmit lock
+/// protects them. None while the interface is down.
 fn copy<T>(
     dev: &Device<Interface>,
-    each: impl Fn(&Destinations, &mut dyn FnMut(T)),
+    len: impl Fn(&Destinations) -> usize,
+    each: impl Fn(&Destinations, &mut dyn FnMut(T) -> bool),
 ) -> Result<KVVec<T>> {
-    let mut known = 0usize;
-    if let Some(tx) = dev.lock_tx().as_ref() {
-        each(&tx.destinations, &mut |_| known = known.saturating_add(1));
-    }
+    let known = dev.lock_tx().as_ref().map_or(0, |tx| len(&tx.destinations));
     let mut rows = with_room(known)?;
     if let Some(tx) = dev.lock_tx().as_ref() {
         each(&tx.destinations, &mut |row| {
-            // What came since and has no room is seen the next time.
-            let _ = rows.push_within_capacity(row);
+            rows.push_within_capacity(row).is_ok()
         });
     }
     Ok(rows)
 }
 
-fn show_paths(dev: &Device<Interface>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_paths(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let rows = copy(dev, |destinations, note| {
-        for path in destinations.paths() {
+    let rows = copy(dev, Destinations::path_count, |destinations, note| {
+        let _ = destinations.paths().all(|path| {
             note(Path {
                 address: *path.addr(),
                 state: path.state(),
                 waiting: path.waiting(),
                 idle_ms: path.unused_for(now),
-            });
-        }
-    });
-    f.write_str("gid qpn flags state waiting idle_ms\n")?;
-    for row in &rows.map_err(|_| fmt::Error)? {
+            })
+        });
+    })?;
+    seq_print!(out, "gid qpn flags state waiting idle_ms\n");
+    for row in &rows {
         let Path { address, state, .. } = row;
-        write!(f, "{} {} ", address.gid(), address.qpn())?;
-        writeln!(
-            f,
-            "{:#04x} {state} {} {}",
-            address.flags().0,
-            row.waiting,
-            row.idle_ms
-        )?;
+        seq_print!(out, "{} {} ", address.gid(), address.qpn());
+        let (flags, waiting) = (address.flags().0, row.waiting);
+        seq_print!(out, "{flags:#04x} {state} {waiting} {}\n", row.idle_ms);
     }
     Ok(())
 }
 
-fn show_groups(dev: &Device<Interface>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let rows = copy(dev, |destinations, note| {
-        for group in destinations.groups() {
+fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let rows = copy(dev, Destinations::group_count, |destinations, note| {
+        let _ = destinations.groups().all(|group| {
             note(Group {
                 mgid: *group.mgid(),
                 state: group.state(),
                 wanted: group.is_wanted(),
                 waiting: group.waiting(),
-            });
-        }
-    });
-    f.write_str("mgid state wanted waiting\n")?;
-    for row in &rows.map_err(|_| fmt::Error)? {
+            })
+        });
+    })?;
+    seq_print!(out, "mgid state wanted waiting\n");
+    for row in &rows {
         let (mgid, wanted) = (row.mgid.gid(), u8::from(row.wanted));
-        writeln!(f, "{mgid} {} {wanted} {}", row.state, row.waiting)?;
+        seq_print!(out, "{mgid} {} {wanted} {}\n", row.state, row.waiting);
     }
     Ok(())
 }
@@ -177,16 +170,19 @@ fn show_groups(dev: &Device<Interface>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
 impl Inspect for Interface {
     const FILES: &'static [&'static CStr] = &[c"sources", c"paths", c"groups"];
 
-    fn show(dev: &Device<Self>, id: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
         match id {
-            SOURCES => match dev.data().sources() {
-                Ok(sources) => sources.show(f),
-                Err(error) if error == ENETDOWN => Sources(KVVec::new()).show(f),
-                Err(_) => Err(fmt::Error),
-            },
-            PATHS => show_paths(dev, f),
-            GROUPS => show_groups(dev, f),
-            _ => Err(fmt::Error),
+            SOURCES => {
+                let sources = match dev.data().sources() {
+                    Err(error) if error == ENETDOWN => Sources(KVVec::new()),
+                    other => other?,
+                };
+                sources.show(out);
+                Ok(())
+            }
+            PATHS => show_paths(dev, out),
+            GROUPS => show_groups(dev, out),
+            _ => Err(EINVAL),
         }
     }
 }

@@ -8,6 +8,7 @@ use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::random::random;
 use ipoib_netdev::skb::RxSkb;
+use ipoib_proto::deadline::Deadline;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::reorder::{Held, MAX_WIDTH};
@@ -25,9 +26,6 @@ use crate::tunables::Tunables;
 const SOURCE_SLOTS: usize = 2048;
 /// Sources that can hold frames at a time.
 const RINGS: usize = 64;
-/// For how long beyond its time a frame is held at least, in microseconds, while there is more to
-/// poll.
-const MIN_GRACE_US: u32 = 1_000;
 
 type Ring = Storage<Option<Held<RxSkb>>>;
 /// A source.
@@ -37,9 +35,7 @@ pub(crate) type Source = source::Source<RxSkb, Ring>;
 pub(crate) struct Order {
     sources: Sources<RxSkb, Ring, Storage<Slot<Source>>, Storage<Place<Ring>>>,
     tunables: Arc<Tunables>,
-    /// When to look for frames that were held for too long, in microseconds. There if anything is
-    /// held.
-    deadline: Option<u64>,
+    deadline: Deadline,
     /// The width during this poll.
     width: u8,
     /// The time of this poll in milliseconds.
@@ -88,7 +84,7 @@ impl Order {
         Ok(Self {
             sources,
             tunables,
-            deadline: None,
+            deadline: Deadline::NONE,
             width: 0,
             now: 0,
         })
@@ -140,19 +136,16 @@ impl Order {
     /// Something is held that was not before.
     #[cold]
     fn hold(&mut self, context: &Context<'_>) {
-        if self.deadline.is_none() {
-            let timeout = self.tunables.reorder_timeout_us();
-            self.deadline = Some(clock::now_us().saturating_add(timeout.into()));
-            if timeout > 0 {
-                context.wake_in(timeout);
-            }
+        let timeout = self.tunables.reorder_timeout_us();
+        if self.deadline.start(clock::now_us(), timeout.into()) && timeout > 0 {
+            context.wake_in(timeout);
         }
     }
 
     /// A poll ends; `over`: it took all completions that there were.
     #[inline]
     pub(crate) fn end(&mut self, context: &Context<'_>, over: bool, counters: &Sequence) {
-        if self.deadline.is_some() {
+        if self.deadline.is_set() {
             self.expire(context, over);
         }
         self.sources.sweep(self.now, &mut Up(context));
@@ -167,20 +160,16 @@ impl Order {
         let timeout = self.tunables.reorder_timeout_us();
         let mut up = Up(context);
         let now = clock::now_us();
-        // As long as there is more to poll, what is waited for may have come already; but under a
-        // flood there is always more.
-        let grace = if over { 0 } else { timeout.max(MIN_GRACE_US) };
-        let due = |deadline: u64| now >= deadline.saturating_add(grace.into());
-        if !self.deadline.is_some_and(due) {
+        if !self.deadline.is_due(now, timeout.into(), over) {
             return;
         }
         if timeout == 0 {
             self.sources.flush(&mut up);
-            self.deadline = None;
+            self.deadline = Deadline::NONE;
             return;
         }
         let rest = self.sources.expire(timeout.into(), &mut up);
-        self.deadline = rest.map(|rest| now.saturating_add(rest));
+        self.deadline.again(now, rest);
         if let Some(rest) = rest {
             // No longer than the timeout.
             context.wake_in(rest as u32);

@@ -145,6 +145,16 @@ impl Destinations {
         self.groups.sync(wanted) > 0
     }
 
+    /// How many paths there are.
+    pub(crate) fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// How many groups there are.
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Walks over the paths.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> + '_ {
         self.paths.iter().map(|(_, path)| &**path)

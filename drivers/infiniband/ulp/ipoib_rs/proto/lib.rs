@@ -33,6 +33,7 @@
 mod fmt;
 
 pub mod backoff;
+pub mod deadline;
 pub mod drop;
 pub mod gid;
 pub mod group;

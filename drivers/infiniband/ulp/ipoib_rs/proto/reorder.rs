@@ -201,12 +201,19 @@ impl<T, B> Window<T, B> {
         &self.counts
     }
 
-    /// Whether a frame would be held by a window of `width`, and nothing is held yet.
+    /// Whether a frame will be held by a window of `width`, and nothing is held yet.
     pub fn wants_ring(&self, id: MsgId, width: u8) -> bool {
-        let width = width.min(MAX_WIDTH);
-        let reach = i32::from(width).wrapping_add(i32::from(MAX_WIDTH));
-        let is_ahead = |next| (1..=reach).contains(&id.distance(next));
-        width > 0 && self.held == 0 && self.score > 0 && self.next.is_some_and(is_ahead)
+        let width = i32::from(width.min(MAX_WIDTH));
+        let Some(next) = self.next else {
+            return false;
+        };
+        let distance = id.distance(next);
+        // Beyond the width, a gap is given up first, which costs 1.
+        let holds = (1..=width).contains(&distance) && self.score > 0
+            || (width.saturating_add(1)..=width.saturating_add(i32::from(MAX_WIDTH)))
+                .contains(&distance)
+                && self.score > 1;
+        width > 0 && self.held == 0 && holds
     }
 
     /// Whether frames behind a gap are held at present.

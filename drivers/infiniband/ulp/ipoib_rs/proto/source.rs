@@ -286,7 +286,8 @@ where
         }
         self.changed = true;
         let before = source.window.held();
-        if self.pool.free == 0 && source.is_established() && source.window.wants_ring(id, width) {
+        let keen = !paused && source.is_established() && source.window.wants_ring(id, width);
+        if keen && self.pool.free == 0 {
             self.reclaim(sink);
         }
         let Some(source) = self.table.get_mut(from) else {
@@ -642,23 +643,25 @@ mod tests {
         let [a, b, c] = all;
         assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
         assert!(sources.receive(&b, id(67), 67, 32, 0, &mut log));
-        // A frame that is not to be held takes nothing from anybody.
+        // Neither a late frame takes anything from anybody, nor the first one after a pause.
         assert!(!sources.receive(&c, id(64), 64, 32, 0, &mut log));
-        assert_eq!(log.take(), [64]);
-        assert!(sources.receive(&c, id(68), 68, 32, 0, &mut log));
+        assert!(!sources.receive(&c, id(70), 70, 32, PAUSE_MS, &mut log));
+        assert_eq!(log.take(), [64, 70]);
+        assert_eq!(changes(&mut sources).1.reclaimed, 0);
+        assert!(sources.receive(&c, id(74), 74, 32, PAUSE_MS, &mut log));
         let evicted = log.take();
         assert!(evicted == [66] || evicted == [67]);
-        let loser = if evicted == [66] { (a, 66) } else { (b, 67) };
+        let loser = if evicted == [66] { a } else { b };
         // In turn: now it is the other one of the two that goes.
-        assert!(sources.receive(&loser.0, id(70), 70, 32, 0, &mut log));
+        assert!(sources.receive(&loser, id(80), 80, 32, 0, &mut log));
         let evicted = log.take();
-        assert!(evicted != [68] && evicted.len() == 1);
+        assert!(evicted == [66] || evicted == [67]);
         let (_, events) = changes(&mut sources);
         assert_eq!((events.reclaimed, events.no_ring), (2, 0));
-        assert!(!sources.receive(&c, id(65), 65, 32, 0, &mut log));
-        sources.receive(&c, id(66), 66, 32, 0, &mut log);
-        sources.receive(&c, id(67), 67, 32, 0, &mut log);
-        assert_eq!(log.take(), [65, 66, 67, 68]);
+        for raw in 71..=73 {
+            sources.receive(&c, id(raw), raw.into(), 32, PAUSE_MS, &mut log);
+        }
+        assert_eq!(log.take(), [71, 72, 73, 74]);
     }
 
     /// A flood of forged sources does not push an established one out, nor grow the table.

@@ -259,7 +259,12 @@ impl Play {
                 let rings = self.world.rings;
                 self.oracle
                     .frame(item, self.width.into(), rings, self.world.now);
+                let wanted = self.window.wants_ring(id, self.width);
+                let before = self.window.held();
                 self.window.receive(id, item, self.width, &mut self.world);
+                if before == 0 && rings && wanted != (self.window.held() > 0) {
+                    return Err(format!("it wanted a ring for {raw}: {wanted}"));
+                }
             }
             Event::Tick(microseconds) => {
                 self.world.now += microseconds;
