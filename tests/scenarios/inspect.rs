@@ -182,7 +182,7 @@ scenario! {
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let file = format!("{}/paths", directory(a, "ib0")?);
-        let holder = a.spawn(&format!("exec 3<{file}; echo open; sleep 1000"))?;
+        let holder = a.spawn(&format!("sh -c 'exec 3<{file}; echo open; exec sleep 1000'"))?;
         holder.wait_for("open", a.scaled(Duration::from_secs(10)))?;
         for host in &bed.hosts {
             host.ok("ip link del ib0")?;
