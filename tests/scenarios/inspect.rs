@@ -132,11 +132,7 @@ scenario! {
         a.ok(&format!("ls {second}"))?;
 
         let outside = a.outside();
-        outside.ok("ip netns add guest")?;
-        let holder = outside.spawn("ip netns exec guest sleep 1000")?;
-        outside.wait_until("ip netns pids guest | grep -q .", Duration::from_secs(10))?;
-        let inside = outside.ok("ip netns pids guest")?;
-        let pid = inside.split_whitespace().next().unwrap_or_default();
+        let (holder, pid) = a.netns_add("guest")?;
         a.ok(&format!("ip link set ib.7 netns {pid}"))?;
         a.run(&format!("ls {second}"))?.refused()?;
         let inode = outside.ok(&format!("stat -Lc %i /proc/{pid}/ns/net"))?;

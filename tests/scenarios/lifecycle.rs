@@ -98,13 +98,7 @@ scenario! {
         bed.ib()?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
-        outside.ok("ip netns add guest")?;
-        // By process: a name is only known where it was made.
-        let holder = outside.spawn("ip netns exec guest sleep 1000")?;
-        // It takes a moment until it is there.
-        outside.wait_until("ip netns pids guest | grep -q .", Duration::from_secs(10))?;
-        let inside = outside.ok("ip netns pids guest")?;
-        let pid = inside.split_whitespace().next().unwrap_or_default().to_owned();
+        let (holder, pid) = a.netns_add("guest")?;
         a.ok(&format!("ip link set ib0 netns {pid}"))?;
         a.run("ip link show ib0")?.refused()?;
         outside.ok(&format!(

@@ -39,13 +39,7 @@ scenario! {
         ensure!(a.ok("cat /proc/sys/net/ipoib/ib.7/reorder_window")?.trim() == "128");
 
         let outside = a.outside();
-        outside.ok("ip netns add guest")?;
-        // By process: a name is only known where it was made.
-        let holder = outside.spawn("ip netns exec guest sleep 1000")?;
-        // It takes a moment until it is there.
-        outside.wait_until("ip netns pids guest | grep -q .", Duration::from_secs(10))?;
-        let inside = outside.ok("ip netns pids guest")?;
-        let pid = inside.split_whitespace().next().unwrap_or_default();
+        let (holder, pid) = a.netns_add("guest")?;
         a.ok(&format!("ip link set ib.7 netns {pid}"))?;
         a.run("ls /proc/sys/net/ipoib/ib.7")?.refused()?;
         let guest = "ip netns exec guest";

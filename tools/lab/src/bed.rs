@@ -441,6 +441,22 @@ impl Host {
         }
     }
 
+    /// Makes a network namespace `name` on the machine with a process in it. That lives as long as the
+    /// task; interfaces are moved there by its number, since a name is only known where it was made.
+    pub fn netns_add(&self, name: &str) -> Result<(Task, String)> {
+        let outside = self.outside();
+        outside.ok(&format!("ip netns add {name}"))?;
+        let holder = outside.spawn(&format!("ip netns exec {name} sleep 1000"))?;
+        // It takes a moment until it is there.
+        outside.wait_until(
+            &format!("ip netns pids {name} | grep -q ."),
+            Duration::from_secs(10),
+        )?;
+        let inside = outside.ok(&format!("ip netns pids {name}"))?;
+        let pid = inside.split_whitespace().next().context("no process")?;
+        Ok((holder, pid.to_owned()))
+    }
+
     fn command(&self, script: &str) -> Command {
         Command {
             argv: vec!["sh".into(), "-c".into(), script.into()],
