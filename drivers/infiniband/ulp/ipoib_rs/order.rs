@@ -9,8 +9,8 @@ use ipoib_netdev::napi::Context;
 use ipoib_netdev::random::random;
 use ipoib_netdev::skb::RxSkb;
 use ipoib_proto::deadline::Deadline;
-use ipoib_proto::gid::Gid;
-use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
+use ipoib_proto::gid::GidWords;
+use ipoib_proto::hwaddr::{HwAddr, Qpn};
 use ipoib_proto::reorder::{Held, MAX_WIDTH};
 use ipoib_proto::seq::MsgId;
 use ipoib_proto::source::{self, Place, Sink, Sources};
@@ -115,14 +115,14 @@ impl Order {
     pub(crate) fn receive(
         &mut self,
         context: &Context<'_>,
-        gid: Option<Gid>,
+        gid: Option<GidWords>,
         qpn: Qpn,
         number: u16,
         skb: RxSkb,
     ) {
         match (MsgId::new(number), gid) {
             (Some(id), Some(gid)) if self.width > 0 => {
-                let from = HwAddr::new(Flags::NONE, qpn, gid);
+                let from = HwAddr::of_words(qpn, gid);
                 let mut up = Up(context);
                 let (width, now) = (self.width, self.now);
                 if self.sources.receive(&from, id, skb, width, now, &mut up) {

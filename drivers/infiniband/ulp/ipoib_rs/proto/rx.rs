@@ -7,7 +7,7 @@
 //! follows at a fixed place either way (RFC 4391, section 6, wants both forms accepted).
 
 use crate::drop::DropReason;
-use crate::gid::Gid;
+use crate::gid::{Gid, GidWords};
 use crate::header::{EtherType, Header};
 use crate::hwaddr::Qpn;
 use crate::mgid::Mgid;
@@ -83,7 +83,7 @@ pub struct Frame {
     /// How long the payload is, in bytes; at least 1.
     pub payload_len: usize,
     /// The sender's GID, if the packet had a GRH.
-    pub source_gid: Option<Gid>,
+    pub source_gid: Option<GidWords>,
     /// The sender's queue pair, one that a unicast answer can go to.
     pub source_qpn: Qpn,
     /// To whom the packet was sent.
@@ -121,7 +121,7 @@ pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, Drop
         let source = Gid::from_ipv4_mapped([s0, s1, s2, s3]);
         let destination = Gid::from_ipv4_mapped([d0, d1, d2, d3]);
         let dest = destined(&source, source_qpn, &destination, local)?;
-        (Some(source), dest)
+        (Some(GidWords::new(source.as_bytes())), dest)
     } else {
         let (_, tail) = grh
             .split_first_chunk::<8>()
@@ -132,9 +132,8 @@ pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, Drop
         let (destination, _) = tail
             .split_first_chunk::<16>()
             .ok_or(DropReason::TruncatedGrh)?;
-        let source = Gid(*source);
-        let dest = destined(&source, source_qpn, &Gid(*destination), local)?;
-        (Some(source), dest)
+        let dest = destined(&Gid(*source), source_qpn, &Gid(*destination), local)?;
+        (Some(GidWords::new(source)), dest)
     };
 
     if !header.ether_type.is_supported() {
@@ -330,7 +329,7 @@ mod tests {
                 reserved: 0,
                 payload_offset: 44,
                 payload_len: 20,
-                source_gid: Some(Gid(PEER_GID)),
+                source_gid: Some(GidWords::new(&PEER_GID)),
                 source_qpn: local().qpn,
                 dest: Destination::Unicast,
             })
@@ -479,7 +478,9 @@ mod tests {
             let frame = classify(&bytes, &meta, &local());
             assert_eq!(
                 frame.map(|f| f.source_gid),
-                Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
+                Ok(Some(GidWords::new(
+                    Gid::from_ipv4_mapped([10, 0, 0, 2]).as_bytes()
+                )))
             );
             assert_eq!(frame.map(|f| f.dest), Ok(Destination::Unicast));
         }
@@ -508,11 +509,13 @@ mod tests {
         let frame = classify(&bytes, &meta, &local());
         assert_eq!(
             frame.map(|f| f.source_gid),
-            Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
+            Ok(Some(GidWords::new(
+                Gid::from_ipv4_mapped([10, 0, 0, 2]).as_bytes()
+            )))
         );
         bytes[30] ^= 0x01;
         let frame = classify(&bytes, &meta, &local());
-        assert!(frame.map(|f| f.source_gid.map(|g| g.to_ipv4())) == Ok(Some(None)));
+        assert!(frame.map(|f| f.source_gid.map(|g| g.to_gid().to_ipv4())) == Ok(Some(None)));
     }
 
     #[test]

@@ -266,9 +266,33 @@ where
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
+        if let Some(source) = self.table.get_mut(from) {
+            let paused = source.idle_for(now) >= PAUSE_MS;
+            if !paused && source.window.receive_in_order(id) {
+                source.frames = source.frames.saturating_add(1);
+                source.last = now;
+                self.counts.in_order = self.counts.in_order.wrapping_add(1);
+                sink.deliver(item);
+                return false;
+            }
+        }
+        self.receive_other(from, id, item, width, now, sink)
+    }
+
+    /// A frame of a new source, or one that is not the next.
+    #[inline(never)]
+    fn receive_other(
+        &mut self,
+        from: &HwAddr,
+        id: MsgId,
+        item: T,
+        width: u8,
+        now: u64,
+        sink: &mut impl Sink<T>,
+    ) -> bool {
+        self.changed = true;
         if self.table.get_mut(from).is_none() && !self.admit(from, now, sink) {
             self.events.refused = self.events.refused.wrapping_add(1);
-            self.changed = true;
             sink.deliver(item);
             return false;
         }
@@ -279,12 +303,6 @@ where
         source.frames = source.frames.saturating_add(1);
         let paused = source.idle_for(now) >= PAUSE_MS;
         source.last = now;
-        if !paused && source.window.receive_in_order(id) {
-            self.counts.in_order = self.counts.in_order.wrapping_add(1);
-            sink.deliver(item);
-            return false;
-        }
-        self.changed = true;
         let before = source.window.held();
         let keen = !paused && source.is_established() && source.window.wants_ring(id, width);
         if keen && self.pool.free == 0 {

@@ -189,7 +189,7 @@ proptest! {
                 prop_assert!(frame.source_qpn.is_unicast());
                 prop_assert_eq!(frame.source_gid.is_some(), has_grh);
                 prop_assert!(has_grh || frame.dest == Destination::Unicast);
-                prop_assert!(frame.source_gid.is_none_or(|gid| !gid.is_multicast()));
+                prop_assert!(frame.source_gid.is_none_or(|gid| !gid.to_gid().is_multicast()));
             }
             Err(reason) => prop_assert!(reason.name().starts_with("rx_drop_")),
         }
