@@ -33,8 +33,10 @@
 mod fmt;
 
 pub mod backoff;
+pub mod cm;
 pub mod deadline;
 pub mod drop;
+pub mod extended;
 pub mod gid;
 pub mod group;
 pub mod header;
