@@ -34,6 +34,7 @@ mod fmt;
 
 pub mod backoff;
 pub mod cm;
+pub mod connection;
 pub mod deadline;
 pub mod drop;
 pub mod extended;

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A reliable connection to one peer: when to ask for one, whose request to accept, when to give up.
+//!
+//! Frames go by UD whenever there is no connection, so that nothing here is ever waited for. `C` is
+//! whatever stands for a connection outside, a queue pair with its CM ID; each event that ends one
+//! gives it back, to be destroyed. Events name the connection that they are about by its ticket, and
+//! those about another one than the present are without effect. All times are in milliseconds.
+//!
+//! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
+//! aside, is the smaller number accepts the other's request and withdraws its own.
+
+use crate::backoff::Backoff;
+use crate::hwaddr::HwAddr;
+use crate::ticket::{Ticket, Tickets};
+
+/// The limits of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a request, or an accepted one, may take until it is established.
+    pub connect_ms: u64,
+    /// After how long without a frame it is given up.
+    pub idle_ms: u64,
+    /// After how long to try again.
+    pub backoff: Backoff,
+}
+
+impl Config {
+    /// 5 s to connect, which leaves the CM some retries; 60 s without a frame; 1 s to 64 s until
+    /// another attempt.
+    pub const DEFAULT: Config = Config {
+        connect_ms: 5_000,
+        idle_ms: 60_000,
+        backoff: Backoff::new(1_000, 64_000),
+    };
+}
+
+/// Why a request is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// We do not have connections at present.
+    Closed,
+    /// Our own request is on its way, and is the one to be accepted.
+    Crossing,
+}
+
+#[derive(Debug)]
+enum State<C> {
+    /// There is none, and there may be one.
+    Down,
+    /// A request is being made.
+    Starting { ticket: Ticket },
+    /// A request was sent.
+    Requested {
+        ticket: Ticket,
+        connection: C,
+        deadline: u64,
+    },
+    /// A request was accepted, and the other end has not confirmed that.
+    Accepted {
+        ticket: Ticket,
+        connection: C,
+        deadline: u64,
+    },
+    /// Frames can be sent.
+    Up { ticket: Ticket, connection: C },
+    /// No request before this time; those of the peer are accepted.
+    Waiting { until: u64 },
+}
+
+/// A connection to a peer, or none.
+#[derive(Debug)]
+pub struct Connection<C> {
+    state: State<C>,
+    /// There are to be no connections.
+    closed: bool,
+    /// Our address is a smaller number than the peer's.
+    smaller: bool,
+    last_used: u64,
+    tickets: Tickets,
+    config: Config,
+    backoff: Backoff,
+}
+
+impl<C> Connection<C> {
+    /// None yet, between two addresses.
+    pub fn new(own: &HwAddr, peer: &HwAddr, config: &Config, now: u64) -> Self {
+        Connection {
+            state: State::Down,
+            closed: false,
+            smaller: own.words() < peer.words(),
+            last_used: now,
+            tickets: Tickets::new(),
+            config: *config,
+            backoff: config.backoff,
+        }
+    }
+
+    /// The connection, if frames can be sent: the hot path.
+    #[inline]
+    pub fn transmit(&mut self, now: u64) -> Option<&mut C> {
+        match &mut self.state {
+            State::Up { connection, .. } => {
+                self.last_used = now;
+                Some(connection)
+            }
+            _ => None,
+        }
+    }
+
+    /// When a frame was sent last: the least recently used one is the first to go where there are too
+    /// many.
+    pub const fn last_used(&self) -> u64 {
+        self.last_used
+    }
+
+    /// Says what state it is in, for people.
+    pub const fn state(&self) -> &'static str {
+        match &self.state {
+            _ if self.closed => "closed",
+            State::Down => "down",
+            State::Starting { .. } => "starting",
+            State::Requested { .. } => "requested",
+            State::Accepted { .. } => "accepted",
+            State::Up { .. } => "up",
+            State::Waiting { .. } => "waiting",
+        }
+    }
+
+    /// Event: a frame for the peer, which goes by UD. A ticket: make a queue pair and send a request;
+    /// answer with [`Connection::requested`] or [`Connection::failed`].
+    pub fn want(&mut self, now: u64) -> Option<Ticket> {
+        let may_start = match &self.state {
+            State::Down => true,
+            State::Waiting { until } => now >= *until,
+            _ => false,
+        };
+        if self.closed || !may_start {
+            return None;
+        }
+        let ticket = self.tickets.issue();
+        self.last_used = now;
+        self.state = State::Starting { ticket };
+        Some(ticket)
+    }
+
+    /// Event: a request was sent. The connection comes back if nobody wants it any more.
+    pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
+        match self.state {
+            State::Starting { ticket } if ticket == about => {
+                self.state = State::Requested {
+                    ticket,
+                    connection,
+                    deadline: now.saturating_add(self.config.connect_ms),
+                };
+                None
+            }
+            _ => Some(connection),
+        }
+    }
+
+    /// Event: the peer has accepted our request. True: confirm it, frames can be sent. False: nobody
+    /// has asked for this, refuse it.
+    pub fn accepted(&mut self, about: Ticket, now: u64) -> bool {
+        match self.take() {
+            State::Requested {
+                ticket, connection, ..
+            } if ticket == about => {
+                self.up(ticket, connection, now);
+                true
+            }
+            other => {
+                self.state = other;
+                false
+            }
+        }
+    }
+
+    /// Event: a request of the peer's.
+    ///
+    /// # Errors
+    ///
+    /// Why it is to be rejected. Otherwise make a queue pair, accept it, and say so with
+    /// [`Connection::accept`].
+    pub fn request(&mut self) -> Result<(), Rejection> {
+        if self.closed {
+            return Err(Rejection::Closed);
+        }
+        match &self.state {
+            State::Starting { .. } | State::Requested { .. } if !self.smaller => {
+                Err(Rejection::Crossing)
+            }
+            // Who asks has no connection, whatever we think.
+            _ => Ok(()),
+        }
+    }
+
+    /// Event: the peer's request was accepted. A ticket for it, and what there was instead, if anything;
+    /// the connection itself if it is not wanted after all.
+    ///
+    /// # Errors
+    ///
+    /// The connection, which comes too late.
+    pub fn accept(&mut self, connection: C, now: u64) -> Result<(Ticket, Option<C>), C> {
+        if self.request().is_err() {
+            return Err(connection);
+        }
+        let ticket = self.tickets.issue();
+        let before = self.take();
+        self.state = State::Accepted {
+            ticket,
+            connection,
+            deadline: now.saturating_add(self.config.connect_ms),
+        };
+        self.last_used = now;
+        Ok((ticket, before.into_connection()))
+    }
+
+    /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
+    /// good.
+    pub fn confirmed(&mut self, about: Ticket, now: u64) {
+        match self.take() {
+            State::Accepted {
+                ticket, connection, ..
+            } if ticket == about => self.up(ticket, connection, now),
+            other => self.state = other,
+        }
+    }
+
+    /// Event: our request was rejected since the peer's own is on its way. What is to be destroyed.
+    pub fn yielded(&mut self, about: Ticket, now: u64) -> Option<C> {
+        // If it does not come, ours is the next.
+        self.end(about, now.saturating_add(self.config.connect_ms))
+    }
+
+    /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
+    /// destroyed.
+    pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
+        if self.ticket() != Some(about) {
+            return None;
+        }
+        let until = self.backoff.fail(now);
+        self.end(about, until)
+    }
+
+    /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle.
+    pub fn poll(&mut self, now: u64) -> Option<C> {
+        match &self.state {
+            State::Requested {
+                ticket, deadline, ..
+            }
+            | State::Accepted {
+                ticket, deadline, ..
+            } if now >= *deadline => self.failed(*ticket, now),
+            State::Up { .. } if now >= self.last_used.saturating_add(self.config.idle_ms) => {
+                self.evict()
+            }
+            _ => None,
+        }
+    }
+
+    /// When [`Connection::poll`] has something to do, if nothing happens before.
+    pub fn deadline(&self) -> Option<u64> {
+        match &self.state {
+            State::Requested { deadline, .. } | State::Accepted { deadline, .. } => Some(*deadline),
+            State::Up { .. } => Some(self.last_used.saturating_add(self.config.idle_ms)),
+            _ => None,
+        }
+    }
+
+    /// Event: room is needed, or nobody uses it. What is to be destroyed; the next frame may ask for
+    /// another one.
+    pub fn evict(&mut self) -> Option<C> {
+        self.take().into_connection()
+    }
+
+    /// Event: there are to be no connections any more. What is to be destroyed.
+    pub fn close(&mut self) -> Option<C> {
+        self.closed = true;
+        self.evict()
+    }
+
+    /// Event: there may be connections again.
+    pub fn open(&mut self) {
+        self.closed = false;
+        self.backoff.reset();
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        match &self.state {
+            State::Down | State::Waiting { .. } => None,
+            State::Starting { ticket }
+            | State::Requested { ticket, .. }
+            | State::Accepted { ticket, .. }
+            | State::Up { ticket, .. } => Some(*ticket),
+        }
+    }
+
+    fn up(&mut self, ticket: Ticket, connection: C, now: u64) {
+        self.backoff.reset();
+        self.last_used = now;
+        self.state = State::Up { ticket, connection };
+    }
+
+    /// No more, and no request before `until`.
+    fn end(&mut self, about: Ticket, until: u64) -> Option<C> {
+        if self.ticket() != Some(about) {
+            return None;
+        }
+        let ended = self.take().into_connection();
+        self.state = State::Waiting { until };
+        ended
+    }
+
+    fn take(&mut self) -> State<C> {
+        core::mem::replace(&mut self.state, State::Down)
+    }
+}
+
+impl<C> State<C> {
+    fn into_connection(self) -> Option<C> {
+        match self {
+            State::Down | State::Starting { .. } | State::Waiting { .. } => None,
+            State::Requested { connection, .. }
+            | State::Accepted { connection, .. }
+            | State::Up { connection, .. } => Some(connection),
+        }
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_connection))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+    use crate::gid::Gid;
+    use crate::hwaddr::{Flags, Qpn};
+
+    fn address(last: u8) -> HwAddr {
+        let mut gid = [0xfe; 16];
+        gid[15] = last;
+        let qpn = Qpn::unicast(0x11).unwrap_or(Qpn::MULTICAST);
+        // The flags do not decide.
+        HwAddr::new(Flags(0xff ^ last), qpn, Gid(gid))
+    }
+
+    fn smaller() -> Connection<u32> {
+        Connection::new(&address(1), &address(2), &Config::DEFAULT, 0)
+    }
+
+    fn larger() -> Connection<u32> {
+        Connection::new(&address(2), &address(1), &Config::DEFAULT, 0)
+    }
+
+    fn start(connection: &mut Connection<u32>, handle: u32, now: u64) -> Ticket {
+        let Some(ticket) = connection.want(now) else {
+            unreachable!("it may start");
+        };
+        assert!(connection.requested(ticket, handle, now).is_none());
+        ticket
+    }
+
+    #[test]
+    fn asked_for_and_accepted() {
+        let mut connection = smaller();
+        assert!(connection.transmit(0).is_none());
+        let ticket = start(&mut connection, 7, 0);
+        // One request at a time.
+        assert!(connection.want(1).is_none());
+        assert!(connection.accepted(ticket, 10));
+        assert!(connection.transmit(11) == Some(&mut 7));
+        // A second time is somebody's mistake.
+        assert!(!connection.accepted(ticket, 12));
+        assert!(connection.failed(ticket, 20) == Some(7));
+        assert!(connection.transmit(21).is_none());
+    }
+
+    #[test]
+    fn accepted_and_confirmed() {
+        let mut connection = larger();
+        assert!(connection.request().is_ok());
+        let ticket = connection.accept(9, 0);
+        assert!(ticket.is_ok_and(|(_, before)| before.is_none()));
+        assert!(connection.transmit(1).is_none());
+        if let Ok((ticket, _)) = ticket {
+            connection.confirmed(ticket, 2);
+        }
+        assert!(connection.transmit(3) == Some(&mut 9));
+    }
+
+    /// RFC 4755, section 3.3: of two requests that cross, the smaller address's is withdrawn.
+    #[test]
+    fn rfc4755_3_3_crossing_requests() {
+        let (mut small, mut large) = (smaller(), larger());
+        let withdrawn = start(&mut small, 1, 0);
+        let kept = start(&mut large, 2, 0);
+        assert!(large.request() == Err(Rejection::Crossing));
+        assert!(small.request().is_ok());
+        let accepted = small.accept(3, 1);
+        assert!(accepted.is_ok_and(|(_, before)| before == Some(1)));
+        // What comes of the one that was withdrawn is of no interest.
+        assert!(small.yielded(withdrawn, 2).is_none() && small.failed(withdrawn, 2).is_none());
+        assert!(large.accepted(kept, 2));
+        if let Ok((ticket, _)) = accepted {
+            small.confirmed(ticket, 3);
+        }
+        assert!(small.transmit(4) == Some(&mut 3) && large.transmit(4) == Some(&mut 2));
+    }
+
+    /// The rejection arrives before the request that it speaks of.
+    #[test]
+    fn a_crossing_request_is_waited_for() {
+        let mut connection = smaller();
+        let ticket = start(&mut connection, 1, 0);
+        assert!(connection.yielded(ticket, 10) == Some(1));
+        assert!(connection.want(20).is_none());
+        assert!(connection.accept(2, 30).is_ok());
+        // Or it does not come.
+        let mut connection = smaller();
+        let ticket = start(&mut connection, 1, 0);
+        assert!(connection.yielded(ticket, 10) == Some(1));
+        assert!(connection.want(10 + Config::DEFAULT.connect_ms).is_some());
+    }
+
+    #[test]
+    fn attempts_become_rarer() {
+        let mut connection = smaller();
+        let mut now = 0;
+        for delay in [1_000, 2_000, 4_000] {
+            let ticket = start(&mut connection, 1, now);
+            assert!(connection.failed(ticket, now) == Some(1));
+            assert!(connection.want(now + delay - 1).is_none());
+            now += delay;
+        }
+        let ticket = start(&mut connection, 1, now);
+        assert!(connection.accepted(ticket, now));
+        assert!(connection.failed(ticket, now) == Some(1));
+        assert!(connection.want(now + 1_000).is_some());
+    }
+
+    /// A lost REP, from either side.
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let limit = Config::DEFAULT.connect_ms;
+        let mut connection = smaller();
+        start(&mut connection, 1, 0);
+        assert!(connection.deadline() == Some(limit));
+        assert!(connection.poll(limit - 1).is_none());
+        assert!(connection.poll(limit) == Some(1));
+        let mut connection = smaller();
+        assert!(connection.accept(2, 0).is_ok());
+        assert!(connection.poll(limit) == Some(2));
+        assert!(connection.poll(limit).is_none());
+    }
+
+    /// The peer has forgotten us and asks again, whatever we take the state to be.
+    #[test]
+    fn a_peer_that_restarts() {
+        let mut connection = smaller();
+        let ticket = start(&mut connection, 1, 0);
+        assert!(connection.accepted(ticket, 1));
+        let again = connection.accept(2, 2);
+        assert!(again.is_ok_and(|(_, before)| before == Some(1)));
+        // Once more, before it has confirmed.
+        let again = connection.accept(3, 3);
+        assert!(again.is_ok_and(|(_, before)| before == Some(2)));
+        assert!(connection.failed(ticket, 4).is_none());
+    }
+
+    #[test]
+    fn idle_ones_end_without_a_grudge() {
+        let mut connection = smaller();
+        let ticket = start(&mut connection, 1, 0);
+        assert!(connection.accepted(ticket, 0));
+        assert!(connection.transmit(1_000).is_some());
+        assert!(connection.poll(60_999).is_none());
+        assert!(connection.poll(61_000) == Some(1));
+        assert!(connection.want(61_000).is_some());
+    }
+
+    /// Connected mode ends and begins again, in each state.
+    #[test]
+    fn closed_in_every_state() {
+        let states: [fn(&mut Connection<u32>); 6] = [
+            |_| (),
+            |c| assert!(c.want(0).is_some()),
+            |c| assert!(start(c, 1, 0) == start(&mut smaller(), 1, 0)),
+            |c| assert!(c.accept(1, 0).is_ok()),
+            |c| {
+                let ticket = start(c, 1, 0);
+                assert!(c.accepted(ticket, 0));
+            },
+            |c| {
+                let ticket = start(c, 1, 0);
+                assert!(c.failed(ticket, 0) == Some(1));
+            },
+        ];
+        for (n, reach) in states.into_iter().enumerate() {
+            let mut connection = smaller();
+            reach(&mut connection);
+            let ended = connection.close();
+            assert!(ended.is_some() == (2..5).contains(&n));
+            assert!(connection.request() == Err(Rejection::Closed));
+            assert!(connection.accept(5, 1) == Err(5));
+            assert!(connection.want(1_000_000).is_none() && connection.transmit(1).is_none());
+            connection.open();
+            assert!(connection.want(1_000_000).is_some());
+        }
+    }
+
+    /// What was being made when the mode changed is destroyed when it is there.
+    #[test]
+    fn a_request_that_nobody_wants_any_more() {
+        let mut connection = smaller();
+        let ticket = connection.want(0);
+        assert!(connection.close().is_none());
+        assert!(ticket.is_some_and(|ticket| connection.requested(ticket, 4, 1) == Some(4)));
+    }
+}
