@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
 /// Samples per second of the guest's clock.
-const FREQUENCIES: [u32; 8] = [4013, 4421, 4787, 5113, 5483, 5881, 6247, 6661];
+const FREQUENCIES: [u32; 4] = [4013, 4787, 5483, 6247];
 
 /// Whether a sample in a DSO, at a symbol, belongs to a group.
 type Belongs = fn(&str, &str) -> bool;
