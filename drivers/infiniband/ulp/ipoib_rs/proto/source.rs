@@ -296,6 +296,15 @@ where
             sink.deliver(item);
             return false;
         }
+        if self.pool.free == 0
+            && self.table.get_mut(from).is_some_and(|source| {
+                source.is_established()
+                    && source.idle_for(now) < PAUSE_MS
+                    && source.window.wants_ring(id, width)
+            })
+        {
+            self.reclaim(sink);
+        }
         let Some(source) = self.table.get_mut(from) else {
             sink.deliver(item);
             return false;
@@ -304,14 +313,6 @@ where
         let paused = source.idle_for(now) >= PAUSE_MS;
         source.last = now;
         let before = source.window.held();
-        let keen = !paused && source.is_established() && source.window.wants_ring(id, width);
-        if keen && self.pool.free == 0 {
-            self.reclaim(sink);
-        }
-        let Some(source) = self.table.get_mut(from) else {
-            sink.deliver(item);
-            return false;
-        };
         let mut host = Surroundings {
             reserve: if source.is_established() {
                 0
