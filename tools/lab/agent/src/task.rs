@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, bail};
 use lab_wire::{Answer, Command};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, setsid};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -55,14 +55,8 @@ impl Task {
             .current_dir("/tmp")
             .stdin(Stdio::from(stdin))
             .stdout(Stdio::from(stdout.try_clone()?))
-            .stderr(Stdio::from(stderr.try_clone()?));
-        // SAFETY: setsid() is async-signal-safe, and nothing else runs between fork and exec.
-        unsafe {
-            cmd.pre_exec(|| {
-                setsid()?;
-                Ok(())
-            });
-        }
+            .stderr(Stdio::from(stderr.try_clone()?))
+            .process_group(0);
         let child = cmd.spawn().with_context(|| format!("start {program}"))?;
         let task = Task {
             pid: Pid::from_raw(i32::try_from(child.id()).context("pid")?),
