@@ -14,7 +14,11 @@
 //! | 13 | what it takes, as in the hardware address ([`Flags::SEQ`], [`Flags::ICRC`]) |
 //! | 14, 15 | messages that it can receive now, the first credit of the other side |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
-//! | 20 to 23 | 0 |
+//! | 20 | which of several connections of the same two ends |
+//! | 21 to 23 | 0 |
+//!
+//! A rejection has the sender's UD QPN (section 3.2) as the first 4 octets do, 4 octets of 0, and, from
+//! one of ours, [`MAGIC`] and a [`Refusal`].
 
 use crate::header::Header;
 use crate::hwaddr::{Flags, Qpn};
@@ -27,6 +31,8 @@ const VERSION: u8 = 1;
 pub const BASE_LEN: usize = 8;
 /// The length of ours.
 pub const LEN: usize = 24;
+/// The length of those of our rejections.
+pub const REFUSAL_LEN: usize = 13;
 
 /// The smallest message that an end must take: RFC 4755, section 5, has an MTU of 2044 by default,
 /// but over a RoCE port with an InfiniBand MTU of 1024 there is no such thing; this is what a link for
@@ -53,6 +59,8 @@ pub struct Extension {
     pub credits: u16,
     /// The largest message that it receives, in octets, extended frames included.
     pub max_message: u32,
+    /// Which of several connections of the same two ends this is.
+    pub lane: u8,
 }
 
 /// The private data of a REQ or a REP.
@@ -117,8 +125,9 @@ impl PrivateData {
         let [c0, c1] = extension.credits.to_be_bytes();
         let [x0, x1, x2, x3] = extension.max_message.to_be_bytes();
         let flags = extension.flags.0;
+        let lane = extension.lane;
         rest.copy_from_slice(&[
-            i, p, r, s, VERSION, flags, c0, c1, x0, x1, x2, x3, 0, 0, 0, 0,
+            i, p, r, s, VERSION, flags, c0, c1, x0, x1, x2, x3, lane, 0, 0, 0,
         ]);
         (bytes, LEN)
     }
@@ -132,7 +141,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
     if *magic != MAGIC {
         return Ok(None);
     }
-    let [version, flags, c0, c1, x0, x1, x2, x3, ..] = *rest else {
+    let [version, flags, c0, c1, x0, x1, x2, x3, lane, ..] = *rest else {
         return Err(PrivateDataError::Extension);
     };
     if version != VERSION {
@@ -147,7 +156,49 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
         flags: Flags(flags & (Flags::SEQ.0 | Flags::ICRC.0)),
         credits: u16::from_be_bytes([c0, c1]),
         max_message,
+        lane,
     }))
+}
+
+/// Why one of ours rejects a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Refusal {
+    /// There are no connections at present.
+    Closed = 1,
+    /// Its own request, which crosses this one, is to be accepted (RFC 4755, section 3.3).
+    Crossing = 2,
+    /// There is no room for another connection.
+    Full = 3,
+    /// The partition is not that of the interface.
+    Partition = 4,
+    /// It is not sent to the GID of the interface.
+    Gid = 5,
+    /// The private data make no sense.
+    Data = 6,
+}
+
+impl Refusal {
+    /// The private data of the rejection that the interface with `qpn` sends.
+    pub const fn encode(self, qpn: Qpn) -> [u8; REFUSAL_LEN] {
+        let [_, q0, q1, q2] = qpn.get().to_be_bytes();
+        let [i, p, r, s] = MAGIC;
+        [0, q0, q1, q2, 0, 0, 0, 0, i, p, r, s, self as u8]
+    }
+
+    /// What the private data of a rejection say; None if it is from somebody else.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.get(BASE_LEN..)?.strip_prefix(&MAGIC)?;
+        Some(match *rest.first()? {
+            1 => Refusal::Closed,
+            2 => Refusal::Crossing,
+            3 => Refusal::Full,
+            4 => Refusal::Partition,
+            5 => Refusal::Gid,
+            6 => Refusal::Data,
+            _ => return None,
+        })
+    }
 }
 
 /// The MTU of a connection (RFC 4755, section 5.1): what both ends receive, less the encapsulation
@@ -164,7 +215,7 @@ mod tests {
     const RFC: [u8; 8] = [0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4];
     const OURS: [u8; 24] = [
         0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 1, 0x30, 0x01, 0x00, 0, 1,
-        0x10, 0, 0, 0, 0, 0,
+        0x10, 0, 3, 0, 0, 0,
     ];
 
     fn qpn() -> Qpn {
@@ -179,6 +230,7 @@ mod tests {
                 flags: Flags(0x30),
                 credits: 256,
                 max_message: 0x11000,
+                lane: 3,
             }),
         }
     }
@@ -221,7 +273,7 @@ mod tests {
         for len in 0..BASE_LEN {
             assert!(PrivateData::parse(&OURS[..len]) == Err(PrivateDataError::Short));
         }
-        for len in BASE_LEN + 4..BASE_LEN + 12 {
+        for len in BASE_LEN + 4..BASE_LEN + 13 {
             assert!(PrivateData::parse(&OURS[..len]) == Err(PrivateDataError::Extension));
         }
         for (at, value, error) in [
@@ -235,6 +287,32 @@ mod tests {
             bytes[at..at + 4].copy_from_slice(&value);
             assert!(PrivateData::parse(&bytes) == Err(error));
         }
+    }
+
+    /// RFC 4755, section 3.2: a rejection says whose it is.
+    #[test]
+    fn rfc4755_3_2_rejections() {
+        for refusal in [
+            Refusal::Closed,
+            Refusal::Crossing,
+            Refusal::Full,
+            Refusal::Partition,
+            Refusal::Gid,
+            Refusal::Data,
+        ] {
+            let bytes = refusal.encode(qpn());
+            assert!(bytes[1..4] == [1, 2, 3]);
+            assert!(Refusal::parse(&bytes) == Some(refusal));
+            let mut long = [0; 148];
+            long[..REFUSAL_LEN].copy_from_slice(&bytes);
+            assert!(Refusal::parse(&long) == Some(refusal));
+            assert!(Refusal::parse(&bytes[..REFUSAL_LEN - 1]).is_none());
+        }
+        // Linux says nothing, and a later version may say something else.
+        assert!(Refusal::parse(&[0; 148]).is_none() && Refusal::parse(&[]).is_none());
+        let mut bytes = Refusal::Data.encode(qpn());
+        bytes[12] = 99;
+        assert!(Refusal::parse(&bytes).is_none());
     }
 
     /// RFC 4755, section 3.5, and what Linux does instead.

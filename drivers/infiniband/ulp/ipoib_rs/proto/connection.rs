@@ -35,6 +35,9 @@ impl Config {
     };
 }
 
+/// After so many failures none is expected to succeed soon.
+const HOPELESS: u8 = 2;
+
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
@@ -80,6 +83,8 @@ pub struct Connection<C> {
     tickets: Tickets,
     config: Config,
     backoff: Backoff,
+    /// Attempts that failed since there was a connection.
+    failures: u8,
 }
 
 impl<C> Connection<C> {
@@ -88,11 +93,13 @@ impl<C> Connection<C> {
         Connection {
             state: State::Down,
             closed: false,
-            smaller: own.words() < peer.words(),
+            // Network byte order, without the octet of flags.
+            smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
             last_used: now,
             tickets: Tickets::new(),
             config: *config,
             backoff: config.backoff,
+            failures: 0,
         }
     }
 
@@ -108,7 +115,65 @@ impl<C> Connection<C> {
         }
     }
 
-    /// When a frame was sent last: the least recently used one is the first to go where there are too
+    /// The connection that a ticket names, whatever state it is in.
+    pub fn get(&self, about: Ticket) -> Option<&C> {
+        match &self.state {
+            State::Requested {
+                ticket, connection, ..
+            }
+            | State::Accepted {
+                ticket, connection, ..
+            }
+            | State::Up { ticket, connection } => (*ticket == about).then_some(connection),
+            _ => None,
+        }
+    }
+
+    /// The connection, if there is one, for people.
+    pub fn present(&self) -> Option<&C> {
+        self.get(self.ticket()?)
+    }
+
+    /// Whether frames can be sent.
+    pub const fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    /// Whether a request of the peer's was accepted and is not confirmed.
+    pub const fn is_half_open(&self) -> bool {
+        matches!(self.state, State::Accepted { .. })
+    }
+
+    /// Whether a frame that only a connection can carry had better wait: there have not been attempts
+    /// enough to say that none comes.
+    pub const fn is_hopeful(&self) -> bool {
+        !self.closed && self.failures < HOPELESS
+    }
+
+    /// When another attempt may be made, if that is not now.
+    pub const fn retry_at(&self) -> Option<u64> {
+        match self.state {
+            State::Waiting { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
+    /// be made at any time.
+    pub fn is_blank(&self, now: u64) -> bool {
+        match &self.state {
+            State::Down => true,
+            State::Waiting { until } => now >= *until,
+            _ => false,
+        }
+    }
+
+    /// Event: a frame came, so that the connection is in use.
+    pub fn used(&mut self, now: u64) {
+        self.last_used = now;
+    }
+
+    /// When a frame was sent or came last: the least recently used one is the first to go where there are too
     /// many.
     pub const fn last_used(&self) -> u64 {
         self.last_used
@@ -239,6 +304,7 @@ impl<C> Connection<C> {
         if self.ticket() != Some(about) {
             return None;
         }
+        self.failures = self.failures.saturating_add(1);
         let until = self.backoff.fail(now);
         self.end(about, until)
     }
@@ -283,10 +349,12 @@ impl<C> Connection<C> {
     /// Event: there may be connections again.
     pub fn open(&mut self) {
         self.closed = false;
+        self.failures = 0;
         self.backoff.reset();
     }
 
-    fn ticket(&self) -> Option<Ticket> {
+    /// Names the present connection, or the attempt at one.
+    pub const fn ticket(&self) -> Option<Ticket> {
         match &self.state {
             State::Down | State::Waiting { .. } => None,
             State::Starting { ticket }
@@ -298,6 +366,7 @@ impl<C> Connection<C> {
 
     fn up(&mut self, ticket: Ticket, connection: C, now: u64) {
         self.backoff.reset();
+        self.failures = 0;
         self.last_used = now;
         self.state = State::Up { ticket, connection };
     }
@@ -368,6 +437,8 @@ mod tests {
         assert!(connection.want(1).is_none());
         assert!(connection.accepted(ticket, 10));
         assert!(connection.transmit(11) == Some(&mut 7));
+        assert!(connection.get(ticket) == Some(&7) && connection.present() == Some(&7));
+        assert!(!connection.is_blank(u64::MAX));
         // A second time is somebody's mistake.
         assert!(!connection.accepted(ticket, 12));
         assert!(connection.failed(ticket, 20) == Some(7));
@@ -381,9 +452,11 @@ mod tests {
         let ticket = connection.accept(9, 0);
         assert!(ticket.is_ok_and(|(_, before)| before.is_none()));
         assert!(connection.transmit(1).is_none());
+        assert!(connection.is_half_open() && !connection.is_up());
         if let Ok((ticket, _)) = ticket {
             connection.confirmed(ticket, 2);
         }
+        assert!(connection.is_up() && !connection.is_half_open());
         assert!(connection.transmit(3) == Some(&mut 9));
     }
 
@@ -426,14 +499,18 @@ mod tests {
         let mut connection = smaller();
         let mut now = 0;
         for delay in [1_000, 2_000, 4_000] {
+            assert!(connection.is_hopeful() == (delay < 4_000));
             let ticket = start(&mut connection, 1, now);
             assert!(connection.failed(ticket, now) == Some(1));
+            assert!(connection.retry_at() == Some(now + delay));
             assert!(connection.want(now + delay - 1).is_none());
             now += delay;
         }
         let ticket = start(&mut connection, 1, now);
         assert!(connection.accepted(ticket, now));
         assert!(connection.failed(ticket, now) == Some(1));
+        assert!(connection.get(ticket).is_none() && connection.is_hopeful());
+        assert!(!connection.is_blank(now + 999) && connection.is_blank(now + 1_000));
         assert!(connection.want(now + 1_000).is_some());
     }
 
@@ -473,8 +550,10 @@ mod tests {
         assert!(connection.accepted(ticket, 0));
         assert!(connection.transmit(1_000).is_some());
         assert!(connection.poll(60_999).is_none());
-        assert!(connection.poll(61_000) == Some(1));
-        assert!(connection.want(61_000).is_some());
+        connection.used(2_000);
+        assert!(connection.poll(61_000).is_none() && connection.deadline() == Some(62_000));
+        assert!(connection.poll(62_000) == Some(1));
+        assert!(connection.want(62_000).is_some());
     }
 
     /// Connected mode ends and begins again, in each state.

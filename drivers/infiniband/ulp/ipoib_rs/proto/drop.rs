@@ -50,6 +50,10 @@ drop_reasons! {
     BadCompletion = "rx_drop_bad_completion",
     /// Received: no memory for a replacement, so that the buffer was posted again.
     NoBuffer = "rx_drop_no_buffer",
+    /// Received: an extended frame whose header and packet contradict each other.
+    BadExtended = "rx_drop_bad_extended",
+    /// Received: on a connection that nobody knows any more.
+    NoConnection = "rx_drop_no_connection",
     /// Transmit: the link-layer address is no valid destination.
     BadAddress = "tx_drop_bad_address",
     /// Transmit: a payload type that the link does not carry.

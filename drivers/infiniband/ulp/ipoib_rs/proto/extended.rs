@@ -15,7 +15,9 @@
 //! | 4, 5 | where the checksum begins, counted from the packet's first octet |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
-//! | 10, 11 | 0 |
+//! | 10, 11 | the sender's grant ([`crate::credit`]) |
+//!
+//! If all of it is 0 but the grant, and nothing follows, that is all there is.
 //!
 //! The fields mean what those of a `virtio_net_hdr` mean. A stack believes them when it segments a
 //! packet or computes its checksum, so that nothing of them is believed here: they have to agree with
@@ -38,6 +40,8 @@ const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
 /// More segments than a packet of 64 KiB with the smallest sensible payload has.
 const MAX_SEGMENTS: usize = 65_535 / MIN_GSO_SIZE;
+/// As many datagrams as Linux makes one packet of.
+const MAX_DATAGRAMS: usize = 128;
 /// A stack that segments into less has lost its way, and would be kept busy by it: the least MTU of
 /// IPv4 leaves no less for TCP without options.
 const MIN_GSO_SIZE: usize = 28;
@@ -107,6 +111,26 @@ pub enum ExtendedError {
     Segments,
 }
 
+/// The grant that a header carries.
+#[inline]
+pub const fn grant(header: &[u8; Extended::LEN]) -> u16 {
+    u16::from_be_bytes([header[10], header[11]])
+}
+
+/// Puts a grant into a header.
+#[inline]
+pub fn set_grant(header: &mut [u8; Extended::LEN], grant: u16) {
+    let [.., g0, g1] = header;
+    [*g0, *g1] = grant.to_be_bytes();
+}
+
+/// Whether a frame carries nothing but a grant: its header, with `len` octets behind.
+#[inline]
+pub fn is_grant_alone(header: &[u8; Extended::LEN], len: usize) -> bool {
+    let [rest @ .., _, _] = header;
+    len == 0 && *rest == [0; 10]
+}
+
 /// A packet's headers, as far as they matter here.
 struct Layout {
     protocol: u8,
@@ -128,10 +152,10 @@ impl Extended {
     ///
     /// What is wrong with it; the frame is to be dropped.
     pub fn parse(header: &[u8; Self::LEN], head: &[u8], len: usize) -> Result<Self, ExtendedError> {
-        let [flags, kind, s0, s1, c0, c1, o0, o1, t0, t1, z0, z1] = *header;
+        let [flags, kind, s0, s1, c0, c1, o0, o1, t0, t1, ..] = *header;
         let (size, start) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([c0, c1]));
         let offset = u16::from_be_bytes([o0, o1]);
-        if flags & !NEEDS_CSUM != 0 || [z0, z1] != [0, 0] {
+        if flags & !NEEDS_CSUM != 0 {
             return Err(ExtendedError::Undefined);
         }
         let checksum = if flags & NEEDS_CSUM != 0 {
@@ -157,8 +181,8 @@ impl Extended {
         this.segmented(&layout, gso, size, len)
     }
 
-    /// Makes the header for a packet of `len` octets, whose headers are in `head`. What is returned is
-    /// what [`Extended::parse`] accepts.
+    /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a grant of 0.
+    /// What is returned is what [`Extended::parse`] accepts.
     ///
     /// # Errors
     ///
@@ -220,7 +244,12 @@ impl Extended {
             return Err(ExtendedError::Segments);
         }
         let segments = payload.div_ceil(full);
-        if segments > MAX_SEGMENTS {
+        let most = if kind == GsoKind::Udp {
+            MAX_DATAGRAMS
+        } else {
+            MAX_SEGMENTS
+        };
+        if segments > most {
             return Err(ExtendedError::Segments);
         }
         let segments = u16::try_from(segments).map_err(|_| ExtendedError::Segments)?;
@@ -416,8 +445,6 @@ mod tests {
             (7, 6, ExtendedError::Checksum),
             (8, 0x86, ExtendedError::Protocol),
             (9, 0x06, ExtendedError::Protocol),
-            (10, 1, ExtendedError::Undefined),
-            (11, 1, ExtendedError::Undefined),
         ] {
             let mut header = TCP_V4;
             header[at] = value;
@@ -466,6 +493,31 @@ mod tests {
         for len in 0..48 {
             assert!(Extended::parse(&UDP_V6, &udp_v6()[..len], LEN) == Err(ExtendedError::Short));
         }
+    }
+
+    #[test]
+    fn datagrams_of_a_sensible_number() {
+        // 3952 octets of payload.
+        for (size, fits) in [(30u16, false), (31, true)] {
+            let mut header = UDP_V6;
+            header[2..4].copy_from_slice(&size.to_be_bytes());
+            assert!(Extended::parse(&header, &udp_v6(), LEN).is_ok() == fits);
+        }
+    }
+
+    #[test]
+    fn a_grant_goes_with_any_packet_or_alone() {
+        let mut header = TCP_V4;
+        set_grant(&mut header, 0xfedc);
+        assert!(grant(&header) == 0xfedc && grant(&TCP_V4) == 0);
+        let parsed = Extended::parse(&header, &tcp_v4(), LEN);
+        assert!(parsed == Extended::parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
+        assert!(!is_grant_alone(&header, LEN) && !is_grant_alone(&header, 0));
+        let mut header = [0; 12];
+        set_grant(&mut header, 1);
+        assert!(is_grant_alone(&header, 0) && !is_grant_alone(&header, 1));
+        // And that is no packet.
+        assert!(Extended::parse(&header, &[], 0) == Err(ExtendedError::Protocol));
     }
 
     /// Segments of no octets, of fewer than are worth a header, and more than there is.

@@ -95,6 +95,8 @@ pub struct Path<A, T, const Q: usize> {
     /// If set, the frames that wait are to be dropped for this reason.
     flush: Option<DropReason>,
     closed: bool,
+    /// It is to be resolved though no frame waits here.
+    wanted: bool,
     last_used: u64,
     sequence: Sequence,
     backoff: Backoff,
@@ -113,6 +115,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             waiting: Queue::new(config.max_waiting),
             flush: None,
             closed: false,
+            wanted: false,
             last_used: now,
             sequence,
             backoff: config.backoff,
@@ -212,6 +215,17 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             Ok(()) => Verdict::Queued,
             Err(frame) => Verdict::Drop(frame, DropReason::QueueFull),
         }
+    }
+
+    /// Event: somebody needs the address handle, though no frame waits for it. Poll.
+    pub fn want(&mut self, now: u64) {
+        self.last_used = now;
+        if let State::Failed { until } = self.state {
+            if now >= until {
+                self.state = State::Idle;
+            }
+        }
+        self.wanted = matches!(self.state, State::Idle);
     }
 
     /// Event: the request was answered with an address handle.
@@ -326,7 +340,8 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
         match self.state {
             State::Ready(_) => self.waiting.pop().map(Action::Transmit),
-            State::Idle if !self.waiting.is_empty() => {
+            State::Idle if !self.waiting.is_empty() || (self.wanted && !self.closed) => {
+                self.wanted = false;
                 let ticket = self.tickets.issue();
                 self.state = State::Resolving {
                     ticket,
@@ -415,6 +430,33 @@ mod tests {
         assert_eq!(path.poll(0), None);
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
         assert_eq!(path.send(4, 100, 0), Verdict::Transmit(4));
+        Ok(())
+    }
+
+    #[test]
+    fn resolved_without_a_frame() -> Result<(), ()> {
+        let mut path = path();
+        path.want(0);
+        let Some(Action::Resolve(ticket)) = path.poll(0) else {
+            return Err(());
+        };
+        path.want(1);
+        assert_eq!(path.poll(1), None);
+        path.resolve_failed(ticket, 2);
+        // Not before its time.
+        path.want(3);
+        assert_eq!(path.poll(3), None);
+        path.want(1_002);
+        let Some(Action::Resolve(ticket)) = path.poll(1_002) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(ticket, "ah"), Ok(()));
+        path.want(1_003);
+        assert_eq!(path.poll(1_003), None);
+        path.close();
+        path.want(1_004);
+        assert_eq!(path.poll(1_004), Some(Action::Release("ah")));
+        assert_eq!(path.poll(1_004), Some(Action::Remove));
         Ok(())
     }
 
