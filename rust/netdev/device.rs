@@ -20,6 +20,7 @@ use kernel::str::CStr;
 use kernel::types::Opaque;
 
 use crate::address::AddressList;
+use crate::header::Outgoing;
 use crate::named::Named;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
@@ -68,12 +69,18 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// What the transmit lock protects.
     type Tx: Send;
 
-    /// The link-layer header of a frame: `proto` is its EtherType. None: no such address.
+    /// The link-layer header of `packet`, whose EtherType is `proto`. None: it cannot be sent to
+    /// `dest`, and a sender on this host is told so (`EINVAL`).
     ///
     /// # Context
     ///
-    /// Softirq or process context, without any lock.
-    fn header(proto: u16, dest: &[u8; ADDR_LEN]) -> [u8; HEADER_LEN];
+    /// Softirq or process context, without any lock; several at once.
+    fn header(
+        dev: &Device<Self>,
+        packet: &Outgoing<'_>,
+        proto: u16,
+        dest: &[u8; ADDR_LEN],
+    ) -> Option<[u8; HEADER_LEN]>;
 
     /// The device is being registered: make what it needs. [`Driver::uninit`] follows if this
     /// returned `Ok`.
@@ -324,6 +331,17 @@ impl RawDevice {
     pub fn sent(&self, bytes: u32) -> bool {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_sent(self.as_raw(), bytes) }
+    }
+
+    /// Whether the stack hands over another frame at once, so that the doorbell can wait.
+    ///
+    /// # Context
+    ///
+    /// Within [`Driver::transmit`].
+    #[inline]
+    pub fn more_follows(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_more(self.as_raw()) }
     }
 
     /// Takes completed frames off the queue's byte limit.

@@ -4,8 +4,9 @@
 //!
 //! What a driver needs to be a `net_device` without `unsafe`: the device and its callbacks
 //! ([`device`], [`ops`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
-//! ([`skb`], [`page_pool`]), ethtool ([`ethtool`]), notifiers ([`notifier`]), work that a device
-//! or a module owns ([`task`]), and RTNL as a token ([`rtnl`]).
+//! ([`skb`], [`page_pool`], [`parts`]) and packets before they are frames ([`header`]), offloads
+//! ([`features`]), ethtool ([`ethtool`]), sysfs ([`modes`]), notifiers ([`notifier`]), work that a
+//! device or a module owns ([`task`]), and RTNL as a token ([`rtnl`]).
 //!
 //! Locks and contexts are types here: a callback that runs under RTNL gets a [`rtnl::Rtnl`], one
 //! that runs under the transmit lock gets `&mut` to what that lock protects, a NAPI poll gets
@@ -18,13 +19,17 @@ pub mod clock;
 pub mod debugfs;
 pub mod device;
 pub mod ethtool;
+pub mod features;
+pub mod header;
 pub mod link;
 pub mod log;
+pub mod modes;
 pub mod named;
 pub mod napi;
 pub mod notifier;
 mod ops;
 pub mod page_pool;
+pub mod parts;
 pub mod random;
 pub mod rtnl;
 pub mod skb;

@@ -13,8 +13,9 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::types::Opaque;
 
-use crate::device::{Device, Driver, OwnedDevice, RawDevice};
+use crate::device::{Device, OwnedDevice, RawDevice};
 use crate::ethtool;
+use crate::modes::{self, Modes};
 use crate::ops::Tables;
 use crate::rtnl::Rtnl;
 
@@ -117,7 +118,7 @@ impl Message<'_> {
 }
 
 /// A driver whose devices are made by netlink, with attributes that are all 16-bit numbers.
-pub trait Link: Driver {
+pub trait Link: Modes {
     /// The highest attribute.
     const ATTRIBUTES: u16;
 
@@ -185,7 +186,7 @@ pub struct Registration<T: Link> {
 #[pin_data]
 struct LinkOps {
     #[pin]
-    ops: Opaque<bindings::rtnl_link_ops>,
+    ops: Opaque<bindings::ipoib_rs_kind>,
     policy: KVec<bindings::nla_policy>,
 }
 
@@ -197,7 +198,8 @@ unsafe impl Sync for LinkOps {}
 impl<T: Link> Registration<T> {
     /// What devices of this kind refer to.
     pub(crate) fn as_raw(&self) -> *const bindings::rtnl_link_ops {
-        self.ops.ops.get()
+        // SAFETY: Computing a field's address does not read it.
+        unsafe { &raw const (*self.ops.ops.get()).ops }
     }
 
     /// Registers `kind`.
@@ -218,23 +220,28 @@ impl<T: Link> Registration<T> {
         let table = policy.as_ptr();
         let ops = KBox::pin_init(
             try_pin_init!(LinkOps {
-                ops <- Opaque::ffi_init(|slot: *mut bindings::rtnl_link_ops| {
+                ops <- Opaque::ffi_init(|slot: *mut bindings::ipoib_rs_kind| {
+                    let ops = bindings::rtnl_link_ops {
+                        kind: kind.as_char_ptr(),
+                        priv_size: Device::<T>::PRIVATE_SIZE,
+                        setup: Some(setup::<T>),
+                        maxtype: u32::from(T::ATTRIBUTES),
+                        policy: table,
+                        validate: Some(validate::<T>),
+                        newlink: Some(newlink::<T>),
+                        changelink: Some(changelink::<T>),
+                        dellink: Some(dellink::<T>),
+                        get_size: Some(size::<T>),
+                        fill_info: Some(fill_info::<T>),
+                        get_link_net: Some(link_net::<T>),
+                        ..pin_init::zeroed()
+                    };
                     // SAFETY: `slot` is valid for writes.
                     unsafe {
-                        slot.write(bindings::rtnl_link_ops {
-                            kind: kind.as_char_ptr(),
-                            priv_size: Device::<T>::PRIVATE_SIZE,
-                            setup: Some(setup::<T>),
-                            maxtype: u32::from(T::ATTRIBUTES),
-                            policy: table,
-                            validate: Some(validate::<T>),
-                            newlink: Some(newlink::<T>),
-                            changelink: Some(changelink::<T>),
-                            dellink: Some(dellink::<T>),
-                            get_size: Some(size::<T>),
-                            fill_info: Some(fill_info::<T>),
-                            get_link_net: Some(link_net::<T>),
-                            ..pin_init::zeroed()
+                        slot.write(bindings::ipoib_rs_kind {
+                            ops,
+                            mode: Some(modes::mode::<T>),
+                            set_mode: Some(modes::set_mode::<T>),
                         });
                     }
                 }),
@@ -243,7 +250,7 @@ impl<T: Link> Registration<T> {
             GFP_KERNEL,
         )?;
         // SAFETY: The table is pinned, with its policy, until `Drop` unregistered it.
-        to_result(unsafe { bindings::rtnl_link_register(ops.ops.get()) })?;
+        to_result(unsafe { bindings::rtnl_link_register(&raw mut (*ops.ops.get()).ops) })?;
         Ok(Self {
             ops,
             _driver: PhantomData,
@@ -254,7 +261,7 @@ impl<T: Link> Registration<T> {
 impl<T: Link> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
-        unsafe { bindings::rtnl_link_unregister(self.ops.ops.get()) };
+        unsafe { bindings::rtnl_link_unregister(&raw mut (*self.ops.ops.get()).ops) };
     }
 }
 
@@ -276,6 +283,7 @@ unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
         (*dev).header_ops = const { &Tables::<T>::HEADER };
         (*dev).ethtool_ops = const { &ethtool::Table::<T>::OPS };
         (*dev).priv_destructor = Some(destroy::<T>);
+        bindings::ipoib_rs_netdev_add_mode(dev);
     }
 }
 

@@ -11,6 +11,7 @@ use kernel::prelude::*;
 
 use crate::address::AddressList;
 use crate::device::{Device, Driver, Transmit, ADDR_LEN, HEADER_LEN};
+use crate::header::Outgoing;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 
@@ -170,23 +171,32 @@ impl<T: Driver> Tables<T> {
 
     /// # Safety
     ///
-    /// Called by the network core with an skb that has `hard_header_len` of headroom; `dest` is
-    /// null or `addr_len` octets.
+    /// Called by the network core for a filled device of `T`'s, with an skb that has
+    /// `hard_header_len` of headroom and whose data begins with a packet that is or will be of
+    /// `len` octets; `dest` is null or `addr_len` octets.
     unsafe extern "C" fn header(
         skb: *mut bindings::sk_buff,
-        _dev: *mut bindings::net_device,
+        dev: *mut bindings::net_device,
         proto: c_ushort,
         dest: *const c_void,
         _source: *const c_void,
-        _len: c_uint,
+        len: c_uint,
     ) -> c_int {
         if dest.is_null() {
             // AF_PACKET may send without naming a destination: there is no header for that.
             return -(HEADER_LEN as c_int);
         }
-        // SAFETY: `addr_len` octets by this function's requirements.
-        let dest = unsafe { &*dest.cast::<[u8; ADDR_LEN]>() };
-        let header = T::header(proto, dest);
+        // SAFETY: By this function's requirements; nobody else has the skb.
+        let (dev, packet, dest) = unsafe {
+            (
+                Device::<T>::from_raw(dev),
+                Outgoing::from_raw(skb, len),
+                &*dest.cast::<[u8; ADDR_LEN]>(),
+            )
+        };
+        let Some(header) = T::header(dev, &packet, proto, dest) else {
+            return -(HEADER_LEN as c_int);
+        };
         // SAFETY: There is headroom for it by this function's requirements, and `skb_push` returns
         // where the pushed octets lie.
         unsafe {

@@ -32,6 +32,18 @@ const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LE
 /// The largest order of the pool's pages: one that the allocator still finds cheap.
 const MAX_ORDER: c_uint = 3;
 
+/// The first order whose pages waste no more than an eighth when they are cut into fragments of
+/// `frag_size` octets, or else the largest.
+pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
+    (0..MAX_ORDER)
+        .find(|&order| {
+            let page = PAGE_SIZE << order;
+            let waste = page % frag_size;
+            page >= frag_size && waste <= page / 8
+        })
+        .unwrap_or(MAX_ORDER)
+}
+
 /// A pool of receive buffers of one size.
 ///
 /// # Invariants
@@ -68,14 +80,7 @@ impl PagePool {
         let buf_len = u32::try_from(buf_len)?;
         // SAFETY: A computation.
         let frag_size = unsafe { bindings::ipoib_rs_page_pool_buf_size(HEADROOM as u32, buf_len) };
-        // The first order that wastes no more than an eighth, or else the largest.
-        let order = (0..MAX_ORDER)
-            .find(|&order| {
-                let page = PAGE_SIZE << order;
-                let waste = page % frag_size as usize;
-                page >= frag_size as usize && waste <= page / 8
-            })
-            .unwrap_or(MAX_ORDER);
+        let order = fragment_order(frag_size as usize);
         let fragments = (PAGE_SIZE << order) / frag_size as usize;
         if fragments == 0 {
             return Err(EINVAL);
@@ -306,7 +311,7 @@ impl RxBuf {
         let Some(skb) = NonNull::new(skb) else {
             return Err(self);
         };
-        // SAFETY: A fresh skb is linear and ours alone.
+        // SAFETY: A fresh skb is ours alone.
         let mut skb = unsafe { RxSkb::from_non_null(skb) };
         if frame.packet_type != PacketType::Host {
             skb.set_packet_type(frame.packet_type);
@@ -321,7 +326,7 @@ impl RxBuf {
         };
         // The skb owns the fragment now.
         let _ = ManuallyDrop::new(self);
-        // SAFETY: A fresh skb is linear and ours alone.
+        // SAFETY: A fresh skb is ours alone.
         Ok(unsafe { RxSkb::from_non_null(skb) })
     }
 }

@@ -20,8 +20,12 @@ use kernel::prelude::*;
 use crate::device::RawDevice;
 use crate::napi;
 
+mod offload;
+mod part;
+mod path_mtu;
 mod queue;
 
+pub use offload::{GsoInfo, GsoKind, Keep, PartialChecksum, Segments};
 pub use queue::SkbQueue;
 
 /// Why a frame was dropped, as tracing tools show it.
@@ -126,9 +130,43 @@ unsafe fn free(skb: NonNull<bindings::sk_buff>, reason: DropReason) {
 ///
 /// `skb` must be valid and unchanged meanwhile.
 #[inline]
-unsafe fn headlen(skb: *const bindings::sk_buff) -> usize {
+pub(crate) unsafe fn headlen(skb: *const bindings::sk_buff) -> usize {
     // SAFETY: Valid by this function's requirements; `data_len <= len` holds for every skb.
     unsafe { (*skb).len.wrapping_sub((*skb).data_len) as usize }
+}
+
+/// What lies behind the head of `skb`.
+///
+/// # Safety
+///
+/// `skb` must be valid.
+#[inline]
+unsafe fn shared_info(skb: *const bindings::sk_buff) -> *mut bindings::skb_shared_info {
+    // SAFETY: Valid by this function's requirements; the shared info lies at `end` of every skb's
+    // head.
+    unsafe { (*skb).head.add((*skb).end as usize).cast() }
+}
+
+/// Whether `skb` is a GSO super-frame.
+///
+/// # Safety
+///
+/// `skb` must be valid and unchanged meanwhile.
+#[inline]
+pub(crate) unsafe fn is_gso(skb: *const bindings::sk_buff) -> bool {
+    // SAFETY: By this function's requirements.
+    unsafe { (*shared_info(skb)).gso_size != 0 }
+}
+
+/// Whether `skb` is a packet of this host's that may be fragmented though its header forbids that.
+///
+/// # Safety
+///
+/// `skb` must be valid and unchanged meanwhile.
+#[inline]
+pub(crate) unsafe fn ignores_df(skb: *const bindings::sk_buff) -> bool {
+    // SAFETY: By this function's requirements; every view of the union holds integers only.
+    unsafe { (*skb).__bindgen_anon_4.headers.as_ref().ignore_df() != 0 }
 }
 
 /// A frame on its way out.
@@ -178,9 +216,8 @@ impl TxSkb {
 
     #[inline]
     fn shared_info(&self) -> *mut bindings::skb_shared_info {
-        let skb = self.as_raw();
-        // SAFETY: Valid by the type invariant; the shared info lies at `end` of every skb's head.
-        unsafe { (*skb).head.add((*skb).end as usize).cast() }
+        // SAFETY: Valid by the type invariant.
+        unsafe { shared_info(self.as_raw()) }
     }
 
     /// Octets from the start of the data to the end of the frame.
@@ -215,8 +252,15 @@ impl TxSkb {
     /// Whether this is a GSO super-frame.
     #[inline]
     pub fn is_gso(&self) -> bool {
-        // SAFETY: The shared info is valid.
-        unsafe { (*self.shared_info()).gso_size != 0 }
+        // SAFETY: Valid by the type invariant.
+        unsafe { is_gso(self.as_raw()) }
+    }
+
+    /// Whether this host, which has made the packet, may fragment it though its header forbids that.
+    #[inline]
+    pub fn ignores_df(&self) -> bool {
+        // SAFETY: Valid by the type invariant.
+        unsafe { ignores_df(self.as_raw()) }
     }
 
     /// The octets in the head.
@@ -391,8 +435,7 @@ impl Drop for TxSkb {
 ///
 /// # Invariants
 ///
-/// `skb` is a valid skb, the only reference to which is owned by this value, with all of its data
-/// in the head.
+/// `skb` is a valid skb, the only reference to which is owned by this value.
 #[must_use = "a frame is dropped when it goes out of scope; leave through a named exit"]
 #[repr(transparent)]
 pub struct RxSkb {
@@ -409,7 +452,7 @@ impl RxSkb {
     ///
     /// # Safety
     ///
-    /// `skb` must be valid, linear and owned by the caller alone, who gives it up.
+    /// `skb` must be valid and owned by the caller alone, who gives it up.
     #[inline]
     pub(crate) unsafe fn from_non_null(skb: NonNull<bindings::sk_buff>) -> Self {
         // INVARIANT: By this function's requirements.
@@ -430,10 +473,10 @@ impl RxSkb {
         unsafe { (*self.as_raw()).len as usize }
     }
 
-    /// The frame from the start of the data.
+    /// The octets in the head, from the start of the data. What follows is in page fragments.
     #[inline]
     pub fn linear(&self) -> &[u8] {
-        // SAFETY: Valid, linear and unchanged by the type invariant.
+        // SAFETY: Valid and unchanged by the type invariant; the head holds that much at `data`.
         unsafe { core::slice::from_raw_parts((*self.as_raw()).data, headlen(self.as_raw())) }
     }
 
@@ -441,7 +484,7 @@ impl RxSkb {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if the frame is shorter; it is then as it was.
+    /// `EMSGSIZE` if the head holds less; the frame is then as it was.
     #[inline]
     pub fn pull(&mut self, n: usize) -> Result {
         if n > self.linear().len() {

@@ -21,6 +21,7 @@
 #include <net/addrconf.h>
 #include <net/dropreason.h>
 #include <net/gro.h>
+#include <net/gso.h>
 #include <net/if_inet6.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
@@ -29,8 +30,10 @@
 #include <net/rtnetlink.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
+#include <rdma/ib_cm.h>
 #include <rdma/ib_verbs.h>
 
+#include "helpers_cm.h"
 #include "helpers_net.h"
 #include "helpers_rdma.h"
 #include "helpers_skb.h"

@@ -6,8 +6,11 @@
 
 #include "helpers_net.h"
 
+#include <linux/capability.h>
+#include <linux/device.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched/signal.h>
+#include <linux/sysfs.h>
 
 static struct netdev_queue *txq(const struct net_device *dev)
 {
@@ -18,6 +21,12 @@ static struct netdev_queue *txq(const struct net_device *dev)
 bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes)
 {
 	return __netdev_tx_sent_queue(txq(dev), bytes, netdev_xmit_more());
+}
+
+/* Whether the stack hands over another frame at once. */
+bool ipoib_rs_tx_more(const struct net_device *dev)
+{
+	return netdev_xmit_more() && !netif_xmit_stopped(netdev_get_tx_queue(dev, 0));
 }
 
 void ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames,
@@ -157,6 +166,76 @@ int ipoib_rs_restart(struct net_device *dev)
 	netif_tx_disable(dev);
 	ops->ndo_stop(dev);
 	return ops->ndo_open(dev);
+}
+
+/* Features that the driver offers at some times and at others does not, under RTNL. */
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso)
+{
+	const netdev_features_t gso_features = NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO6 |
+					       NETIF_F_GSO_UDP_L4;
+	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0);
+	netdev_features_t lost = dev->hw_features & (NETIF_F_HW_CSUM | gso_features) & ~offered;
+	netdev_features_t gained = offered & ~dev->hw_features;
+
+	if (!lost && !gained)
+		return;
+
+	dev->hw_features = (dev->hw_features & ~lost) | gained;
+	dev->features &= ~lost;
+	if (dev->reg_state == NETREG_REGISTERED) {
+		dev->wanted_features = (dev->wanted_features & ~lost) | gained;
+		netdev_change_features(dev);
+	} else {
+		/* Registration takes what there is for what is wanted. */
+		dev->features |= gained;
+	}
+}
+
+void ipoib_rs_netdev_keep_dst(struct net_device *dev)
+{
+	netif_keep_dst(dev);
+}
+
+static const struct ipoib_rs_kind *kind_of(const struct net_device *dev)
+{
+	return container_of(dev->rtnl_link_ops, const struct ipoib_rs_kind, ops);
+}
+
+static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
+{
+	struct net_device *dev = to_net_dev(d);
+
+	return sysfs_emit(buf, "%s\n", kind_of(dev)->mode(dev));
+}
+
+static ssize_t mode_store(struct device *d, struct device_attribute *attr, const char *buf,
+			  size_t count)
+{
+	struct net_device *dev = to_net_dev(d);
+	int err;
+
+	if (!ns_capable(dev_net(dev)->user_ns, CAP_NET_ADMIN))
+		return -EPERM;
+
+	err = kind_of(dev)->set_mode(dev, buf, count);
+	return err ?: count;
+}
+
+static DEVICE_ATTR_RW(mode);
+
+static struct attribute *mode_attrs[] = {
+	&dev_attr_mode.attr,
+	NULL
+};
+
+static const struct attribute_group mode_group = {
+	.attrs = mode_attrs,
+};
+
+/* To be called before the device, which is of an ipoib_rs_kind, is registered. */
+void ipoib_rs_netdev_add_mode(struct net_device *dev)
+{
+	dev->sysfs_groups[0] = &mode_group;
 }
 
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,

@@ -16,6 +16,7 @@
 
 /* Transmit: called once a frame. */
 bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes);
+bool ipoib_rs_tx_more(const struct net_device *dev);
 void ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames,
 			   unsigned int bytes);
 bool ipoib_rs_tx_stopped(const struct net_device *dev);
@@ -50,6 +51,21 @@ u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
 bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
+
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso);
+void ipoib_rs_netdev_keep_dst(struct net_device *dev);
+
+/*
+ * A kind of link: what rtnetlink knows of it, and the file "mode" of each of its devices in sysfs.
+ * @mode returns a string, @set_mode 0 or an error.
+ */
+struct ipoib_rs_kind {
+	struct rtnl_link_ops ops;
+	const char *(*mode)(struct net_device *dev);
+	int (*set_mode)(struct net_device *dev, const char *mode, size_t len);
+};
+
+void ipoib_rs_netdev_add_mode(struct net_device *dev);
 
 /* NAPI. */
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,

@@ -5,7 +5,14 @@
 
 #include "helpers_skb.h"
 
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/netdevice.h>
+#include <net/dst_metadata.h>
+#include <net/gso.h>
+#include <net/icmp.h>
 #include <net/page_pool/helpers.h>
 
 int ipoib_rs_skb_linearize(struct sk_buff *skb)
@@ -29,6 +36,136 @@ void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev)
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len)
 {
 	return pskb_may_pull(skb, len);
+}
+
+u32 ipoib_rs_skb_hash(struct sk_buff *skb)
+{
+	return skb_get_hash(skb);
+}
+
+/*
+ * Segments a frame of IP that begins with the stack's link-layer header, as each of the segments
+ * then does. They are linked by their next, and @skb stays the caller's.
+ */
+int ipoib_rs_skb_segment(struct sk_buff *skb, bool scatter, bool checksum,
+			 struct sk_buff **segments)
+{
+	netdev_features_t features = 0;
+	struct sk_buff *first;
+
+	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
+		return -EPROTONOSUPPORT;
+	/* What the core takes off the front before it calls the protocol. */
+	if (skb_network_offset(skb) != IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN ||
+	    skb_headlen(skb) < IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN)
+		return -EINVAL;
+
+	if (scatter)
+		features |= NETIF_F_SG;
+	if (checksum)
+		features |= NETIF_F_HW_CSUM;
+	first = skb_gso_segment(skb, features);
+	if (IS_ERR(first))
+		return PTR_ERR(first);
+	if (!first)
+		return -EINVAL;
+
+	*segments = first;
+	return 0;
+}
+
+/*
+ * A frame with the first @link octets of @skb, then @header, then the @len octets of @skb that are
+ * @offset behind the first @link, for the caller to have checked.
+ */
+struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int link,
+				       const void *header, unsigned int header_len,
+				       unsigned int offset, unsigned int len)
+{
+	unsigned int room = NET_SKB_PAD + IPOIB_RS_PSEUDO_LEN;
+	struct sk_buff *copy = alloc_skb(room + link + header_len + len,
+					 GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!copy)
+		return NULL;
+
+	skb_reserve(copy, room);
+	skb_put_data(copy, skb->data, link);
+	skb_reset_mac_header(copy);
+	skb_set_network_header(copy, link);
+	skb_put_data(copy, header, header_len);
+	if (skb_copy_bits(skb, link + offset, skb_put(copy, len), len)) {
+		kfree_skb(copy);
+		return NULL;
+	}
+	copy->dev = skb->dev;
+	copy->protocol = skb->protocol;
+	copy->priority = skb->priority;
+	copy->mark = skb->mark;
+	skb_copy_hash(copy, skb);
+	return copy;
+}
+
+/* A frame of @len octets. */
+struct sk_buff *ipoib_rs_skb_new(const void *data, unsigned int len)
+{
+	unsigned int room = NET_SKB_PAD + IPOIB_RS_PSEUDO_LEN;
+	struct sk_buff *skb = alloc_skb(room + len, GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!skb)
+		return NULL;
+
+	skb_reserve(skb, room);
+	skb_put_data(skb, data, len);
+	return skb;
+}
+
+/* Whether the @len octets of the network header are in @skb's head, behind its data. */
+static bool has_network_header(const struct sk_buff *skb, int len)
+{
+	int offset = skb_network_offset(skb);
+
+	return offset >= 0 && offset + len <= (int)skb_headlen(skb);
+}
+
+/* Whether @skb has, and keeps, a route of @family: none of a tunnel's, nor one borrowed. */
+static bool has_route(const struct sk_buff *skb, unsigned short family)
+{
+	return !(skb->_skb_refdst & SKB_DST_NOREF) && skb_valid_dst(skb) &&
+	       skb_dst(skb)->ops->family == family;
+}
+
+void ipoib_rs_skb_update_mtu(struct sk_buff *skb, u32 mtu)
+{
+	bool usable;
+
+	if (skb->protocol == htons(ETH_P_IP))
+		usable = has_route(skb, AF_INET) &&
+			 has_network_header(skb, sizeof(struct iphdr));
+	else if (skb->protocol == htons(ETH_P_IPV6))
+		usable = has_route(skb, AF_INET6) &&
+			 has_network_header(skb, sizeof(struct ipv6hdr));
+	else
+		usable = false;
+	if (usable)
+		skb_dst_update_pmtu_no_confirm(skb, mtu);
+}
+
+/* Tells the sender of @skb, which is given up, that packets above @mtu do not get through. */
+void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu)
+{
+	skb->dev = dev;
+	memset(skb->cb, 0, sizeof(skb->cb));
+	if (skb->protocol == htons(ETH_P_IP)) {
+		if (has_route(skb, AF_INET) && has_network_header(skb, sizeof(struct iphdr)))
+			icmp_ndo_send(skb, ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED, htonl(mtu));
+	} else if (skb->protocol == htons(ETH_P_IPV6)) {
+		if (!has_route(skb, AF_INET6))
+			skb_dst_drop(skb);
+		if (has_network_header(skb, sizeof(struct ipv6hdr)))
+			icmpv6_ndo_send(skb, ICMPV6_PKT_TOOBIG, 0, mtu);
+	}
+	kfree_skb_reason(skb, SKB_DROP_REASON_PKT_TOO_BIG);
 }
 
 /*
@@ -90,6 +227,74 @@ struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offs
 	return skb;
 }
 
+static void add_bodies(struct sk_buff *skb, const struct ipoib_rs_parts *parts)
+{
+	unsigned int rest = parts->len - IPOIB_RS_HEAD_LEN;
+	int n = 0;
+
+	skb->len += rest;
+	skb->data_len = rest;
+	do {
+		unsigned int len = min(rest, parts->body_len);
+
+		skb_fill_page_desc(skb, n, virt_to_page(parts->va[1 + n]), 0, len);
+		skb->truesize += parts->body_len;
+		rest -= len;
+		n++;
+	} while (rest);
+}
+
+/*
+ * ipoib_rs_rx_frame() for a buffer of several parts. Behind an extended header, what is in front of
+ * the packet is no wire header, so that all of the link-layer header is written.
+ *
+ * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
+ * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
+ * most hardware from segmenting it.
+ */
+struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts,
+				  const struct ipoib_rs_packet *packet)
+{
+	unsigned int room = IPOIB_RS_HEAD_ROOM + IPOIB_RS_HEAD_LEN;
+	struct sk_buff *skb = napi_build_skb(parts->va[0], SKB_HEAD_ALIGN(room));
+	unsigned int head = min(parts->len, IPOIB_RS_HEAD_LEN);
+	unsigned int offset = IPOIB_RS_HEAD_ROOM + packet->strip;
+	u8 *data = parts->va[0] + offset;
+	__be16 *encap = (__be16 *)(data - IPOIB_RS_ENCAP_LEN);
+
+	if (unlikely(!skb))
+		return NULL;
+
+	memset(data - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN, 0, IPOIB_RS_PSEUDO_LEN);
+	encap[0] = packet->protocol;
+	encap[1] = 0;
+	skb->data = data;
+	skb->tail += IPOIB_RS_HEAD_ROOM + head;
+	skb->len = head - packet->strip;
+	skb->mac_header = offset - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN;
+	skb->network_header = offset;
+	skb->protocol = packet->protocol;
+	skb_mark_for_recycle(skb);
+	if (parts->len > IPOIB_RS_HEAD_LEN)
+		add_bodies(skb, parts);
+
+	skb->ip_summed = packet->ip_summed;
+	if (packet->ip_summed == CHECKSUM_PARTIAL) {
+		skb->csum_start = offset + packet->csum_start;
+		skb->csum_offset = packet->csum_offset;
+		/* Who segments looks for the transport header, and there it is. */
+		skb->transport_header = skb->csum_start;
+	}
+	if (packet->gso_size) {
+		struct skb_shared_info *info = skb_shinfo(skb);
+
+		info->gso_size = packet->gso_size;
+		info->gso_segs = packet->gso_segs;
+		info->gso_type = packet->gso_type;
+	}
+	return skb;
+}
+
 void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type)
 {
 	skb->pkt_type = packet_type;
@@ -135,7 +340,33 @@ void ipoib_rs_page_pool_put(void *va)
 	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
 
-/* The same, in an skb of its own: @header is the wire header, @len counts it. */
+/* Fills @va with a head of @size octets and @n bodies, or says false with nothing allocated. */
+bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct page_pool *bodies,
+			  unsigned int n, bool sleep, void **va)
+{
+	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
+	unsigned int i, offset;
+	struct page *page = page_pool_alloc_frag(heads, &offset, size, gfp);
+
+	if (unlikely(!page))
+		return false;
+	va[0] = page_address(page) + offset;
+
+	for (i = 1; i <= n; i++) {
+		page = page_pool_alloc_pages(bodies, gfp);
+		if (unlikely(!page))
+			goto free;
+		va[i] = page_address(page);
+	}
+	return true;
+
+free:
+	while (i-- > 0)
+		ipoib_rs_page_pool_put(va[i]);
+	return false;
+}
+
+/* ipoib_rs_rx_frame() with a copy of the frame: @header is the wire header, @len counts it. */
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok)
 {

@@ -4,8 +4,7 @@
 //!
 //! The `kernel` crate's own bindings hold neither `net_device` nor `ib_*`, so this crate generates
 //! its own with bindgen, once: a crate that generated a second copy would get different types. The
-//! C inlines and macros that a safe abstraction needs are wrapped in `helpers_net.c` and
-//! `helpers_rdma.c`.
+//! C inlines and macros that a safe abstraction needs are wrapped in `helpers_*.c`.
 //!
 //! Only `rust/netdev` and `rust/rdma` may use it. The driver crate does not name it.
 

@@ -117,7 +117,7 @@ impl SkbQueue {
 /// # Safety
 ///
 /// `skb` must be owned by the caller.
-unsafe fn set_next(skb: *mut bindings::sk_buff, next: *mut bindings::sk_buff) {
+pub(super) unsafe fn set_next(skb: *mut bindings::sk_buff, next: *mut bindings::sk_buff) {
     // SAFETY: Owned by this function's requirements.
     unsafe { (*skb).__bindgen_anon_1.__bindgen_anon_1.next = next };
 }

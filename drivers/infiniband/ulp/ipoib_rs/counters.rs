@@ -79,7 +79,7 @@ pub(crate) struct Done {
     pub(crate) wakes: Counter,
 }
 
-/// Written by the work items.
+/// Written by the work items, and at times from elsewhere.
 #[repr(align(64))]
 pub(crate) struct Slow {
     pub(crate) paths_resolved: Counter,
@@ -90,6 +90,8 @@ pub(crate) struct Slow {
     pub(crate) timeouts: Counter,
     pub(crate) recoveries: Counter,
     pub(crate) restarts: Counter,
+    /// Multicast packets that were refused before they were frames.
+    pub(crate) multicast_too_big: Counter,
 }
 
 /// All counters of an interface.
@@ -133,6 +135,7 @@ impl Counters {
                 timeouts: Counter::new(),
                 recoveries: Counter::new(),
                 restarts: Counter::new(),
+                multicast_too_big: Counter::new(),
             },
             drops: [const { Counter::new() }; DropReason::COUNT],
         }
@@ -216,11 +219,12 @@ impl Counters {
             &self.slow.timeouts,
             &self.slow.recoveries,
             &self.slow.restarts,
+            &self.slow.multicast_too_big,
         ]
     }
 }
 
-const NAMED: usize = 33;
+const NAMED: usize = 34;
 
 /// The names of [`Counters::named`].
 const NAMED_NAMES: [&str; NAMED] = [
@@ -257,6 +261,7 @@ const NAMED_NAMES: [&str; NAMED] = [
     "tx_timeouts",
     "qp_recoveries",
     "restarts",
+    "multicast_too_big",
 ];
 
 /// Names for `ethtool -S`: [`NAMED_NAMES`], then one for each drop reason.

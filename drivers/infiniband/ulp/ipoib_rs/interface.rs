@@ -5,12 +5,14 @@
 use ipoib_netdev::address::AddressList;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
+use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::link::Extack;
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::skb::TxSkb;
 use ipoib_netdev::stats::LinkStats;
+use ipoib_proto::fragment;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -65,6 +67,8 @@ pub(crate) struct Interface {
     pub(crate) groups: Mutex<Groups>,
     /// Leaves groups alone that somebody else has joined on the port (the `umcast` flag).
     pub(crate) umcast: Atomic<bool>,
+    /// The longest IP packet that a multicast group takes; longer ones are fragmented or refused.
+    multicast_limit: Atomic<u32>,
     /// A restart is asked for, which needs RTNL.
     stuck: Atomic<bool>,
     /// The work item is to leave what there is to do for later.
@@ -118,6 +122,8 @@ impl Interface {
             tunables,
             groups <- new_mutex!(Groups::new(*broadcast)),
             umcast: Atomic::new(umcast),
+            // The MTU is the limit.
+            multicast_limit: Atomic::new(u32::MAX),
             stuck: Atomic::new(false),
             pausing: Atomic::new(false),
             parent,
@@ -125,6 +131,17 @@ impl Interface {
             verbs: RtnlCell::new(None),
             admin_mtu: RtnlCell::new(mtu),
         }))
+    }
+
+    /// Whether a multicast packet can be sent, whole or in fragments. Out of the way of the others.
+    #[inline(never)]
+    fn takes_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
+        let takes = packet.fits(self.multicast_limit.load(Relaxed))
+            || fragment::is_allowed(ether_type, packet.linear(), packet.ignores_df());
+        if !takes {
+            self.counters.slow.multicast_too_big.add_shared(1);
+        }
+        takes
     }
 
     /// Whether this is a P_Key child.
@@ -334,13 +351,23 @@ impl Driver for Interface {
 
     /// The destination's address, which [`Driver::transmit`] takes off again, and the wire's
     /// header (RFC 4391, section 6).
+    ///
+    /// A multicast packet that does not get through ends here, where its sender is told.
     #[inline]
-    fn header(proto: u16, dest: &[u8; ADDR_LEN]) -> [u8; HEADER_LEN] {
+    fn header(
+        dev: &Device<Self>,
+        packet: &Outgoing<'_>,
+        proto: u16,
+        dest: &[u8; ADDR_LEN],
+    ) -> Option<[u8; HEADER_LEN]> {
+        if HwAddr(*dest).is_multicast() && !dev.data().takes_multicast(packet, EtherType(proto)) {
+            return None;
+        }
         let mut header = [0; HEADER_LEN];
         let (address, wire) = header.split_at_mut(ADDR_LEN);
         address.copy_from_slice(dest);
         wire.copy_from_slice(&Header::new(EtherType(proto)).to_bytes());
-        header
+        Some(header)
     }
 
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {

@@ -4,10 +4,12 @@
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration, Request};
+use ipoib_netdev::modes::Modes;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use kernel::prelude::*;
+use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
 
 use crate::interface::Interface;
@@ -32,6 +34,20 @@ pub(crate) fn register() -> Result<Registration<Interface>> {
             Registration::new(c"ipoib_rs")
         }
         other => other,
+    }
+}
+
+impl Modes for Interface {
+    fn mode(_dev: &Device<Self>) -> &'static CStr {
+        c"datagram"
+    }
+
+    fn set_mode(_dev: &Device<Self>, mode: &[u8], _rtnl: &mut Rtnl) -> Result {
+        match mode {
+            b"datagram" => Ok(()),
+            b"connected" => Err(EOPNOTSUPP),
+            _ => Err(EINVAL),
+        }
     }
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a device does in the stack's place, from time to time.
+
+use ipoib_sys::bindings;
+
+use crate::device::{Device, Driver};
+use crate::rtnl::Rtnl;
+
+/// What a driver does with the frames that it sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    /// Checksums, of whatever protocol.
+    pub checksum: bool,
+    /// Segmentation of TCP and UDP. The stack has it only with `checksum` and scattered frames.
+    pub gso: bool,
+}
+
+impl<T: Driver> Device<T> {
+    /// Says what the driver does from now on. What is new is switched on, what is not in
+    /// `offloads` can be switched on no more; in between, a user may choose (`ethtool -K`).
+    ///
+    /// Frames that the stack has prepared before may come after: without the segmentation or the
+    /// checksum that the driver did then.
+    ///
+    /// A super-frame is shorter, link-layer header included, than the limit of
+    /// [`Self::set_gso_limit`], which is 65536 by default and cannot be made larger by a user. The
+    /// packet in it is thus no longer than 65511.
+    pub fn set_offloads(&self, offloads: Offloads, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held. Our token is not used while the core calls back.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_offloads(self.as_raw(), offloads.checksum, offloads.gso);
+        }
+    }
+
+    /// Keeps the stack from handing over super-frames of `limit` octets or more, link-layer header
+    /// included. A limit that was lower stays for those that the stack cuts up itself.
+    pub fn set_gso_limit(&self, limit: u32, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held.
+        unsafe { bindings::netif_set_tso_max_size(self.as_raw(), limit) };
+    }
+
+    /// Lets frames have their routes when they are handed over, which costs the stack a reference
+    /// each. There is no way back, since a queueing discipline may rely on it from then on.
+    pub fn keep_routes(&self, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held.
+        unsafe { bindings::ipoib_rs_netdev_keep_dst(self.as_raw()) };
+    }
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive buffers of several parts, for messages of up to 64 KiB.
+//!
+//! C headers: [`include/net/page_pool/helpers.h`](srctree/include/net/page_pool/helpers.h).
+//!
+//! A buffer has a head, which is a fragment of a page, and bodies, which are whole pages of a
+//! higher order. A device fills the head first. A received message takes the head away, which
+//! becomes the head of an skb, and the bodies that were written, which become its page fragments:
+//! nothing is copied. A message that fits the head leaves the bodies where they are, and costs what
+//! it would without them.
+//!
+//! The head takes 580 octets. Acknowledgements and small requests fit, and so do the headers of
+//! whatever is longer, link and options included, which the stack wants to find in an skb's head
+//! (at most 16 + 60 + 60 octets). With the room in front of them and the `skb_shared_info` behind,
+//! that makes fragments of 1 KiB where `MAX_SKB_FRAGS` is 17, four of which fill a page.
+//!
+//! There are two bodies at most, each as small as it can be then: 32 KiB for 64 KiB messages. Soft
+//! devices look up every element of a receive for every packet that reaches it, and page fragments
+//! cost something everywhere. Larger ones would cost the page allocator too much.
+
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::ffi::{c_uint, c_void};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use crate::napi::Context;
+use crate::page_pool::fragment_order;
+use crate::skb::RxSkb;
+
+/// Octets that a head takes.
+pub const HEAD_LEN: usize = bindings::IPOIB_RS_HEAD_LEN as usize;
+
+/// The most bodies that a buffer has.
+pub const MAX_BODIES: usize = bindings::IPOIB_RS_MAX_BODIES as usize;
+
+/// The most parts that a buffer has: the elements of a receive.
+pub const MAX_PARTS: usize = 1 + MAX_BODIES;
+
+const HEAD_ROOM: usize = bindings::IPOIB_RS_HEAD_ROOM as usize;
+
+/// The largest body.
+const MAX_BODY: usize = 65536;
+
+const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
+const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
+const MIN_IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const MIN_TCP_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+/// Where the upper half of an octet is a TCP header's length in words.
+const TCP_DOFF: usize = 12;
+const TCP_CHECK: u16 = 16;
+const UDP_CHECK: u16 = 6;
+/// As many datagrams as the stack makes of one (`UDP_MAX_SEGMENTS`).
+const UDP_MAX_SEGMENTS: u16 = 128;
+
+const _: () = {
+    let encap = bindings::IPOIB_RS_ENCAP_LEN as usize;
+    // A packet's header starts a cache line, behind the 64 octets that the stack likes to have
+    // (`NET_SKB_PAD`) at least, and the link-layer header has room whatever is stripped.
+    assert!((HEAD_ROOM + encap) & 63 == 0 && HEAD_ROOM >= 64);
+    assert!(HEAD_ROOM >= encap + bindings::IPOIB_RS_PSEUDO_LEN as usize);
+    // All of them are counted in 16 bits.
+    assert!(HEAD_ROOM + HEAD_LEN <= u16::MAX as usize);
+};
+
+/// A pool of buffers of several parts.
+///
+/// # Invariants
+///
+/// * `heads` is a valid page pool, which this value alone allocates from, and so is `bodies`,
+///   whose pages are of `body_len` octets; the latter may be null if `count` is 0.
+/// * A fragment of `frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
+///   `skb_shared_info` behind them.
+/// * `count <= MAX_BODIES`. If it is not 0, nor is `body_len`.
+pub struct PartsPool {
+    heads: NonNull<bindings::page_pool>,
+    bodies: *mut bindings::page_pool,
+    frag_size: u32,
+    body_len: u32,
+    count: usize,
+}
+
+// SAFETY: A page pool may be used by any one thread at a time.
+unsafe impl Send for PartsPool {}
+// SAFETY: Nothing can be done with a shared reference but read the sizes.
+unsafe impl Sync for PartsPool {}
+
+impl PartsPool {
+    /// A pool of buffers that take messages of `max_message` octets, in no more than `max_parts`
+    /// parts. It keeps about as many pages as `buffers` have.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that many parts are not enough; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new(max_message: usize, max_parts: usize, buffers: usize) -> Result<Self> {
+        let rest = max_message.saturating_sub(HEAD_LEN);
+        let most = max_parts.checked_sub(1).ok_or(EINVAL)?.min(MAX_BODIES);
+        let order = (0..)
+            .take_while(|&order| order == 0 || PAGE_SIZE << order <= MAX_BODY)
+            .find(|&order| rest <= most * (PAGE_SIZE << order))
+            .ok_or(EINVAL)?;
+        let body_len = PAGE_SIZE << order;
+        let count = rest.div_ceil(body_len);
+        // SAFETY: A computation.
+        let frag_size = unsafe {
+            bindings::ipoib_rs_page_pool_buf_size(HEAD_ROOM as c_uint, HEAD_LEN as c_uint)
+        };
+        let head_order = fragment_order(frag_size as usize);
+        let fragments = (PAGE_SIZE << head_order) / frag_size as usize;
+        if fragments == 0 {
+            return Err(EINVAL);
+        }
+        let heads = pool(head_order, buffers.div_ceil(fragments))?;
+        // INVARIANT: The sizes are as computed, and the pool was just made. `most` limits `count`.
+        let mut this = Self {
+            heads,
+            bodies: ptr::null_mut(),
+            frag_size,
+            body_len: u32::try_from(body_len)?,
+            count: 0,
+        };
+        if count > 0 {
+            // INVARIANT: As above.
+            this.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
+            this.count = count;
+        }
+        Ok(this)
+    }
+
+    /// Parts of a buffer.
+    pub fn parts(&self) -> usize {
+        1 + self.count
+    }
+
+    /// Octets that part `i` of a buffer takes.
+    pub fn part_len(&self, i: usize) -> usize {
+        if i == 0 {
+            HEAD_LEN
+        } else if i <= self.count {
+            self.body_len as usize
+        } else {
+            0
+        }
+    }
+
+    /// Octets that a buffer takes.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        HEAD_LEN + self.count * self.body_len as usize
+    }
+
+    /// Octets of memory that a buffer costs.
+    pub fn buf_cost(&self) -> usize {
+        self.frag_size as usize + self.count * self.body_len as usize
+    }
+
+    /// How many bodies a message of `len` octets reaches, if a buffer takes it.
+    #[inline]
+    fn reached(&self, len: usize) -> usize {
+        let mut end = HEAD_LEN;
+        let mut n = 0;
+        while n < self.count && end < len {
+            end = end.wrapping_add(self.body_len as usize);
+            n += 1;
+        }
+        n
+    }
+
+    /// A buffer; may sleep for memory, None if there is none even so.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn alloc_sleeping(&mut self) -> Option<Parts> {
+        self.alloc(self.count, true)
+    }
+
+    /// A buffer of a head and `n` bodies, which is no more than `count`.
+    #[inline]
+    fn alloc(&mut self, n: usize, sleep: bool) -> Option<Parts> {
+        let mut va = [ptr::null_mut::<c_void>(); MAX_PARTS];
+        // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only
+        // user; there is room for all parts. The second one is not used if `n` is 0.
+        let done = unsafe {
+            bindings::ipoib_rs_parts_alloc(
+                self.heads.as_ptr(),
+                self.frag_size,
+                self.bodies,
+                n as c_uint,
+                sleep,
+                va.as_mut_ptr(),
+            )
+        };
+        if !done {
+            return None;
+        }
+        // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
+        Some(Parts(bindings::ipoib_rs_parts {
+            va,
+            len: 0,
+            body_len: self.body_len,
+        }))
+    }
+
+    /// Takes what a message of `len` octets was written to out of `parts`, and puts new memory in
+    /// its place, if there is some and `prepare` accepts it: that gets the new parts and how many
+    /// they are, which are about to take the places of the old ones. Otherwise `parts` is as it
+    /// was.
+    ///
+    /// None, too, if the buffer does not take that much or belongs to a pool of another size.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline]
+    pub fn exchange(
+        &mut self,
+        parts: &mut Parts,
+        len: usize,
+        prepare: impl FnOnce(&Parts, usize) -> bool,
+    ) -> Option<PartsFrame> {
+        let bodies = self.reached(len);
+        if len > self.capacity() || parts.0.body_len != self.body_len || !parts.has(bodies) {
+            return None;
+        }
+        let mut new = self.alloc(bodies, false)?;
+        if !prepare(&new, 1 + bodies) {
+            return None;
+        }
+        for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
+            core::mem::swap(old, new);
+        }
+        new.0.len = len as u32;
+        // INVARIANT: The bodies up to the last that was reached are there, and the message ends
+        // within them; it fits a u32, as every buffer does. `parts` has all that it had.
+        Some(PartsFrame(new))
+    }
+}
+
+impl Drop for PartsPool {
+    fn drop(&mut self) {
+        // SAFETY: Valid by the type invariant and given up here. A pool's memory stays until all of
+        // its pages have come back.
+        unsafe {
+            bindings::page_pool_destroy(self.heads.as_ptr());
+            bindings::page_pool_destroy(self.bodies);
+        }
+    }
+}
+
+/// A page pool that keeps about `pages` pages of order `order`.
+fn pool(order: c_uint, pages: usize) -> Result<NonNull<bindings::page_pool>> {
+    let pages = pages.clamp(16, 4096) as c_uint;
+    // SAFETY: Any order that the page allocator knows and that number of pages are valid.
+    let pool = from_err_ptr(unsafe { bindings::ipoib_rs_page_pool_create(order, pages) })?;
+    NonNull::new(pool).ok_or(ENOMEM)
+}
+
+/// A receive buffer of several parts.
+///
+/// # Invariants
+///
+/// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
+///   head takes.
+/// * The others are null or the start of whole pages of a page pool, owned by this value, of
+///   `body_len` octets each. None that is null stands in front of one that is not.
+#[must_use = "the buffer goes back to its pool when it goes out of scope"]
+pub struct Parts(bindings::ipoib_rs_parts);
+
+// SAFETY: Fragments and pages may be used and given back by any thread.
+unsafe impl Send for Parts {}
+// SAFETY: Shared references only read.
+unsafe impl Sync for Parts {}
+
+impl Parts {
+    /// Whether it has `n` bodies.
+    #[inline]
+    fn has(&self, n: usize) -> bool {
+        n == 0 || self.0.va.get(n).is_some_and(|va| !va.is_null())
+    }
+
+    /// Where the device is to put the data of part `i`.
+    #[inline]
+    pub fn part(&self, i: usize) -> Option<NonNull<u8>> {
+        let va = NonNull::new(*self.0.va.get(i)?)?.cast::<u8>();
+        if i == 0 {
+            // SAFETY: The fragment is longer than that by the type invariant.
+            return Some(unsafe { va.add(HEAD_ROOM) });
+        }
+        Some(va)
+    }
+}
+
+impl Drop for Parts {
+    #[inline]
+    fn drop(&mut self) {
+        for &va in &self.0.va {
+            if !va.is_null() {
+                // SAFETY: Owned by the type invariant, and given up here.
+                unsafe { bindings::ipoib_rs_page_pool_put(va) };
+            }
+        }
+    }
+}
+
+/// What a packet's checksums are worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksum {
+    /// They are still to be verified.
+    Unverified,
+    /// They are right.
+    Verified,
+    /// The transport's is still to be computed by whoever sends the packet on; what is stored is
+    /// the sum of the pseudo header.
+    Partial {
+        /// Where it begins, counted from the packet's first octet.
+        start: u16,
+        /// Where it is stored, counted from there.
+        offset: u16,
+    },
+}
+
+/// What a packet is to be segmented into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams, over either.
+    Udp,
+}
+
+/// How to segment a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gso {
+    /// Into what.
+    pub kind: GsoKind,
+    /// Whether only the first TCP segment has the flag CWR.
+    pub ecn: bool,
+    /// Octets of payload in a segment, but for the last.
+    pub size: u16,
+    /// Into how many; one is no segmentation, but allowed.
+    pub segments: u16,
+}
+
+/// What the stack has to know about a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Octets of link headers in front of it.
+    pub strip: usize,
+    /// EtherType, in host order.
+    pub protocol: u16,
+    /// What its checksums are worth.
+    pub checksum: Checksum,
+    /// How to segment it; its checksum is [`Checksum::Partial`] then.
+    pub gso: Option<Gso>,
+}
+
+/// A message that was received.
+///
+/// # Invariants
+///
+/// The bodies that are there, with the head, take `len` octets; none is there that the message does
+/// not reach.
+#[must_use = "the buffer goes back to its pool when it goes out of scope"]
+pub struct PartsFrame(Parts);
+
+impl PartsFrame {
+    /// How many octets were received.
+    #[inline]
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        (self.0).0.len as usize
+    }
+
+    /// Those of them that are in the head.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        let len = self.len().min(HEAD_LEN);
+        // SAFETY: That many octets lie behind `HEAD_ROOM` in the owned fragment by the type
+        // invariant. They are plain octets in memory that the device or, if it lied about the
+        // length, an earlier owner has written.
+        unsafe { core::slice::from_raw_parts((self.0).0.va[0].cast::<u8>().add(HEAD_ROOM), len) }
+    }
+
+    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are
+    /// the packet, its link-layer header is as [`RxSkb::set_pseudo_header`] makes it, and it is for
+    /// this host. If it cannot, the message is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINVAL` if the message does not hold what `packet` says, or not in the head.
+    #[inline]
+    pub fn into_frame(self, _context: &Context<'_>, packet: &Packet) -> Result<RxSkb> {
+        let head = self.head().get(packet.strip..).ok_or(EINVAL)?;
+        let mut raw = bindings::ipoib_rs_packet {
+            strip: packet.strip as u16,
+            protocol: packet.protocol.to_be(),
+            ..Default::default()
+        };
+        match packet.checksum {
+            Checksum::Unverified => raw.ip_summed = bindings::CHECKSUM_NONE as u8,
+            Checksum::Verified => raw.ip_summed = bindings::CHECKSUM_UNNECESSARY as u8,
+            Checksum::Partial { start, offset } => {
+                let end = usize::from(start) + usize::from(offset) + size_of::<u16>();
+                if end > head.len() {
+                    return Err(EINVAL);
+                }
+                raw.ip_summed = bindings::CHECKSUM_PARTIAL as u8;
+                raw.csum_start = start;
+                raw.csum_offset = offset;
+            }
+        }
+        if let Some(gso) = &packet.gso {
+            let len = self.len().wrapping_sub(packet.strip);
+            segment(&mut raw, gso, packet, head, len)?;
+        }
+        // SAFETY: The parts are owned, and there are as many as the message takes, by the type
+        // invariant. The link headers are in the head, behind the room that the stack's needs. The
+        // checksum is within the head, and so are the headers of what is to be segmented. A NAPI
+        // poll runs.
+        let skb = unsafe { bindings::ipoib_rs_rx_parts(&raw const (self.0).0, &raw const raw) };
+        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
+        // The skb owns all parts now.
+        let _ = ManuallyDrop::new(self);
+        // SAFETY: A fresh skb is ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+}
+
+/// Describes how to segment a packet of `len` octets, of which `head` are in the head. Its checksum
+/// was checked.
+///
+/// Whoever segments a packet trusts all of this, unless the packet says that it is dodgy.
+fn segment(
+    raw: &mut bindings::ipoib_rs_packet,
+    gso: &Gso,
+    packet: &Packet,
+    head: &[u8],
+    len: usize,
+) -> Result {
+    let Checksum::Partial { start, offset } = packet.checksum else {
+        return Err(EINVAL);
+    };
+    let start = usize::from(start);
+    let min_ip = match packet.protocol {
+        ETH_P_IP => MIN_IPV4_LEN,
+        ETH_P_IPV6 => IPV6_LEN,
+        _ => return Err(EINVAL),
+    };
+    let (gso_type, protocol, check) = match gso.kind {
+        GsoKind::TcpV4 => (bindings::SKB_GSO_TCPV4, ETH_P_IP, TCP_CHECK),
+        GsoKind::TcpV6 => (bindings::SKB_GSO_TCPV6, ETH_P_IPV6, TCP_CHECK),
+        GsoKind::Udp => (bindings::SKB_GSO_UDP_L4, packet.protocol, UDP_CHECK),
+    };
+    if packet.protocol != protocol || start < min_ip || offset != check {
+        return Err(EINVAL);
+    }
+    let transport_len = if gso.kind == GsoKind::Udp {
+        if gso.ecn || gso.segments > UDP_MAX_SEGMENTS {
+            return Err(EINVAL);
+        }
+        UDP_LEN
+    } else {
+        let doff = *head.get(start + TCP_DOFF).ok_or(EINVAL)?;
+        usize::from(doff >> 4) * 4
+    };
+    let payload = start + transport_len;
+    if (gso.kind != GsoKind::Udp && transport_len < MIN_TCP_LEN) || payload > head.len() {
+        return Err(EINVAL);
+    }
+    // So many octets fill all segments but the last, and what is left fits that. A size of
+    // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
+    let rest = usize::from(gso.segments)
+        .checked_sub(1)
+        .and_then(|full| (len - payload).checked_sub(full * usize::from(gso.size)))
+        .ok_or(EINVAL)?;
+    if rest == 0 || rest > usize::from(gso.size) || gso.size == u16::MAX {
+        return Err(EINVAL);
+    }
+    // What fits one segment is not for the stack to segment: it would drop it.
+    if gso.segments > 1 {
+        raw.gso_size = gso.size;
+        raw.gso_segs = gso.segments;
+        raw.gso_type = gso_type as u32;
+        if gso.ecn {
+            raw.gso_type |= bindings::SKB_GSO_TCP_ECN as u32;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the stack has left to the device: checksums and segmentation.
+
+use core::ptr;
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::{DropReason, TxSkb};
+
+/// The link-layer header that [`TxSkb::segment`] finds.
+const LINK: usize = crate::device::HEADER_LEN;
+
+// Bits of an unsigned field.
+const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
+const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
+const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
+
+/// A checksum that is yet to be made: over the octets from `start` to the end of the packet, and
+/// to be written `offset` octets behind `start`, where its pseudo-header's sum stands now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartialChecksum {
+    /// Where the sum begins, counted from the first octet of the packet.
+    pub start: u16,
+    /// Where it goes, counted from `start`.
+    pub offset: u16,
+}
+
+/// What a super-frame is to be segmented to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams, over either.
+    UdpL4,
+    /// Anything else: tunnels, untrusted headers, lists of frames.
+    Other,
+}
+
+/// What is known of a super-frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GsoInfo {
+    /// How it is segmented.
+    pub kind: GsoKind,
+    /// TCP: the CWR flag belongs to the first segment alone.
+    pub ecn: bool,
+    /// Octets of payload in a segment, the last one excepted.
+    pub size: u16,
+    /// How many segments there are, if whoever made the frame has counted them; otherwise 0.
+    pub segments: u16,
+}
+
+/// What the frames that come out of [`TxSkb::segment`] may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keep {
+    /// Payload in page fragments.
+    pub fragments: bool,
+    /// Checksums that are yet to be made.
+    pub checksum: bool,
+}
+
+impl TxSkb {
+    /// Whether the frame has a checksum that is yet to be made.
+    #[inline]
+    pub fn needs_checksum(&self) -> bool {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; every view of the union holds integers only.
+        let summed = unsafe { (*skb).__bindgen_anon_4.headers.as_ref().ip_summed() };
+        u32::from(summed) == bindings::CHECKSUM_PARTIAL
+    }
+
+    /// The checksum that is yet to be made, in a frame with `from` octets of data in front of the
+    /// packet. None: there is none, or it is not within the packet's part in the head, so that
+    /// [`Self::checksum_help`] alone may know what to do.
+    #[inline]
+    pub fn partial_checksum(&self, from: usize) -> Option<PartialChecksum> {
+        if !self.needs_checksum() {
+            return None;
+        }
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only, and
+        // `data` never lies before `head`.
+        let (start, offset, headroom) = unsafe {
+            let headers = (*skb).__bindgen_anon_4.headers.as_ref();
+            let sum = headers.__bindgen_anon_1.__bindgen_anon_1;
+            (
+                sum.csum_start,
+                sum.csum_offset,
+                (*skb).data.offset_from((*skb).head) as usize,
+            )
+        };
+        let start = usize::from(start)
+            .checked_sub(headroom)?
+            .checked_sub(from)?;
+        let end = start + usize::from(offset) + core::mem::size_of::<u16>();
+        if end > self.headlen().saturating_sub(from) {
+            return None;
+        }
+        Some(PartialChecksum {
+            // No more than `csum_start`.
+            start: start as u16,
+            offset,
+        })
+    }
+
+    /// Makes the checksum that is yet to be made, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and `EINVAL` if it does not lie behind the start of the data; the frame has it yet
+    /// to be made then.
+    pub fn checksum_help(&mut self) -> Result {
+        if !self.needs_checksum() {
+            return Ok(());
+        }
+        if self.is_gso() || self.partial_checksum(0).is_none() {
+            // The stack would report it as a bug.
+            return Err(EINVAL);
+        }
+        // SAFETY: Valid and owned by the type invariant.
+        to_result(unsafe { bindings::skb_checksum_help(self.as_raw()) })
+    }
+
+    /// What is known of the frame if it is a super-frame.
+    #[inline]
+    pub fn gso(&self) -> Option<GsoInfo> {
+        if !self.is_gso() {
+            return None;
+        }
+        // SAFETY: The shared info is valid.
+        let (kind, size, segments) = unsafe {
+            let info = self.shared_info();
+            ((*info).gso_type, (*info).gso_size, (*info).gso_segs)
+        };
+        let ecn = kind & TCP_ECN != 0;
+        let kind = match kind & !TCP_ECN {
+            TCP_V4 => GsoKind::TcpV4,
+            TCP_V6 => GsoKind::TcpV6,
+            UDP_L4 if !ecn => GsoKind::UdpL4,
+            _ => GsoKind::Other,
+        };
+        Some(GsoInfo {
+            kind,
+            ecn,
+            size,
+            segments,
+        })
+    }
+
+    /// Cuts a super-frame of IP up.
+    ///
+    /// Its data must begin with the whole link-layer header, as the stack hands a frame over: what
+    /// was taken off it has to be put back ([`Self::push`]) before. Each segment begins with a copy
+    /// of that header, then. All but what `keep` says is done by the stack: checksums, and the
+    /// copying of payload out of page fragments.
+    ///
+    /// # Errors
+    ///
+    /// The frame, whose headers may have changed, so that all that is left to do with it is to drop
+    /// it; with `EINVAL` if it is no super-frame or does not begin with the link-layer header,
+    /// `EPROTONOSUPPORT` if the stack cannot segment what is in it, or `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context.
+    pub fn segment(self, keep: Keep) -> core::result::Result<Segments, (Self, Error)> {
+        if !self.is_gso() || self.headlen() < LINK {
+            return Err((self, EINVAL));
+        }
+        let mut first = ptr::null_mut();
+        // SAFETY: Valid and owned by the type invariant.
+        let result = to_result(unsafe {
+            bindings::ipoib_rs_skb_segment(
+                self.as_raw(),
+                keep.fragments,
+                keep.checksum,
+                &raw mut first,
+            )
+        });
+        if let Err(error) = result {
+            return Err((self, error));
+        }
+        // Where the first segment is the frame itself, that has one reference more.
+        self.consume();
+        // INVARIANT: The stack has made the list and given it to us.
+        Ok(Segments { next: first })
+    }
+
+    /// A number that is the same for all frames of a flow, and for few others.
+    #[inline]
+    pub fn hash(&mut self) -> u32 {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; every view of the union holds integers only.
+        let (known, hash) = unsafe {
+            let headers = (*skb).__bindgen_anon_4.headers.as_ref();
+            (headers.l4_hash() | headers.sw_hash(), headers.hash)
+        };
+        if known != 0 {
+            return hash;
+        }
+        // SAFETY: Valid and owned by the type invariant.
+        unsafe { bindings::ipoib_rs_skb_hash(skb) }
+    }
+}
+
+/// What a super-frame was cut to. The segments that are left when this is dropped are freed.
+///
+/// # Invariants
+///
+/// `next` is null or the first of a list of owned skbs that are linked by their `next`.
+#[must_use = "segments are dropped when this goes out of scope"]
+pub struct Segments {
+    next: *mut bindings::sk_buff,
+}
+
+// SAFETY: Owned skbs may be handled and freed by any thread.
+unsafe impl Send for Segments {}
+// SAFETY: A shared reference gives access to nothing.
+unsafe impl Sync for Segments {}
+
+impl Segments {
+    /// Frees what is left of them; says how many.
+    pub fn drop_reason(self, reason: DropReason) -> usize {
+        let mut count = 0;
+        for skb in self {
+            skb.drop_reason(reason);
+            count += 1;
+        }
+        count
+    }
+}
+
+impl Iterator for Segments {
+    type Item = TxSkb;
+
+    #[inline]
+    fn next(&mut self) -> Option<TxSkb> {
+        let skb = self.next;
+        if skb.is_null() {
+            return None;
+        }
+        // SAFETY: Owned by the type invariant.
+        unsafe {
+            // INVARIANT: The successor is the first of what is left.
+            self.next = (*skb).__bindgen_anon_1.__bindgen_anon_1.next;
+            super::queue::set_next(skb, ptr::null_mut());
+        }
+        // SAFETY: Not null, and owned by the list, from which it was taken.
+        Some(unsafe { TxSkb::from_raw(skb) })
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        for skb in self {
+            drop(skb);
+        }
+    }
+}
