@@ -71,8 +71,7 @@ impl Cq {
         vector: u32,
         handler: Arc<H>,
     ) -> Result<Arc<Self>> {
-        // SAFETY: The device is registered; its operations are constant.
-        let ops = unsafe { &(*dev.as_raw()).ops };
+        let ops = dev.ops();
         let poll = ops.poll_cq.ok_or(EOPNOTSUPP)?;
         let notify = ops.req_notify_cq.ok_or(EOPNOTSUPP)?;
         let attr = bindings::ib_cq_init_attr {

@@ -104,6 +104,32 @@ impl Device {
         unsafe { &(*self.as_raw()).attrs }
     }
 
+    #[inline]
+    pub(crate) fn ops(&self) -> &bindings::ib_device_ops {
+        // SAFETY: Registered by the type invariant; the operations are constant.
+        unsafe { &(*self.as_raw()).ops }
+    }
+
+    /// The most queue pairs that it has.
+    pub fn max_qp(&self) -> u32 {
+        self.attrs().max_qp
+    }
+
+    /// The most shared receive queues that it has; 0 if there is no such thing.
+    pub fn max_srq(&self) -> u32 {
+        self.attrs().max_srq
+    }
+
+    /// The most receives that a shared receive queue takes.
+    pub fn max_srq_wr(&self) -> u32 {
+        self.attrs().max_srq_wr
+    }
+
+    /// The most elements that a receive of a shared receive queue may scatter to.
+    pub fn max_srq_sge(&self) -> u32 {
+        self.attrs().max_srq_sge
+    }
+
     /// The most work requests that a queue takes.
     pub fn max_qp_wr(&self) -> u32 {
         self.attrs().max_qp_wr

@@ -10,8 +10,8 @@ use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
 use kernel::sync::Arc;
 
-use crate::ah::{Graveyard, Reaper};
 use crate::device::Device;
+use crate::graveyard::{Graveyard, Reaper};
 
 /// The name under which resources are tracked; see `rdma resource`.
 pub(crate) const CALLER: &CStr = c"ipoib_rs";
@@ -33,7 +33,7 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Makes a protection domain, whose address handles `reaper` destroys.
+    /// Makes a protection domain, of which `reaper` destroys what is dropped in softirq.
     ///
     /// # Errors
     ///

@@ -129,8 +129,7 @@ impl UdQp {
     }
 
     pub(crate) fn ops(&self) -> &bindings::ib_device_ops {
-        // SAFETY: The device is registered; its operations are constant.
-        unsafe { &(*self.pd.device().as_raw()).ops }
+        self.pd.device().ops()
     }
 
     /// Its number, 24 bits, by which it is addressed.

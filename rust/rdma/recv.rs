@@ -66,7 +66,8 @@ pub struct ReceiveReport {
     pub malformed: u32,
     /// Receives that failed.
     pub errors: u32,
-    /// Receives given back, since the queue pair is in error; they are not posted again.
+    /// Receives given back, since the queue pair is in error. Those of its own are not posted again,
+    /// those of a shared receive queue are.
     pub flushed: u32,
     /// Completions of what is not posted; they are ignored.
     pub unknown: u32,

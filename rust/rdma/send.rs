@@ -18,7 +18,7 @@ use core::ptr;
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
-use kernel::ffi::{c_int, c_uint};
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::ah::Ah;
 use crate::qp::UdQp;
 
 mod completions;
+pub(crate) mod mapping;
 mod ring;
 
 pub(crate) use completions::FLUSH_MS;
@@ -241,7 +242,9 @@ impl Sender {
         let wr = unsafe { self.wrs.as_mut_ptr().add(self.pending) };
         // SAFETY: As above; nobody else has a reference.
         let sges = unsafe { (*wr).wr.sg_list };
-        let (skb, num_sge) = self.map(skb, sges)?;
+        // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. Slot
+        // `head` is ours, since the ring is not full.
+        let (skb, num_sge) = unsafe { self.ring.map(skb, sges, self.head)? };
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };
         wr.wr.__bindgen_anon_1.wr_id = u64::from(self.head);
@@ -261,51 +264,6 @@ impl Sender {
         self.head = self.head.wrapping_add(1);
         self.pending = self.pending.wrapping_add(1);
         Ok(())
-    }
-
-    /// Fills the elements from `sges` on, which belong to the next work request, with the parts of
-    /// a frame, and says how many.
-    #[inline(always)]
-    fn map(
-        &mut self,
-        skb: TxSkb,
-        sges: *mut bindings::ib_sge,
-    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
-        // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them.
-        let n = unsafe {
-            bindings::ipoib_rs_ib_map_skb(
-                self.ring.device(),
-                skb.as_raw(),
-                sges,
-                self.ring.max_sge() as c_uint,
-            )
-        };
-        if n < 0 {
-            return self.map_linear(skb, sges, Error::from_errno(n));
-        }
-        if !self.ring.virt_dma() {
-            // SAFETY: Slot `head` is ours, and that many elements were filled.
-            unsafe { self.ring.keep_mapping(self.head, sges, n as usize) };
-        }
-        Ok((skb, n))
-    }
-
-    /// Joins the parts of a frame that has too many, and tries again.
-    #[cold]
-    fn map_linear(
-        &mut self,
-        mut skb: TxSkb,
-        sges: *mut bindings::ib_sge,
-        err: Error,
-    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
-        if err != EMSGSIZE {
-            return Err((skb, EIO));
-        }
-        if let Err(err) = skb.linearize() {
-            return Err((skb, err));
-        }
-        // Now it has one part, and there is an element for that.
-        self.map(skb, sges)
     }
 
     /// Hands the chain to the queue pair, and says what became of the frames since the last time.

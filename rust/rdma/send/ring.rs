@@ -18,6 +18,7 @@ use core::mem::ManuallyDrop;
 
 use ipoib_netdev::skb::TxSkb;
 use ipoib_sys::bindings;
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
@@ -25,6 +26,7 @@ use kernel::sync::Arc;
 use crate::ah::Ah;
 use crate::cq::Claim;
 use crate::qp::UdQp;
+use crate::send::mapping::Mapping;
 
 /// A frame that the device has.
 #[derive(Default)]
@@ -40,19 +42,14 @@ pub(super) struct Slot {
 /// * `slots` has a power of two of elements.
 /// * Slot `n` for `n` from `tail` up to `head` belongs to the completions half, the others to the
 ///   sender.
-/// * Unless `virt_dma`, `mapping` has `max_sge` elements for each slot, which for a full slot are
-///   the addresses at which its frame is mapped. They belong to whom the slot belongs.
-/// * `device` is that of `qp`.
+/// * `mapping` has a place for each slot.
 pub(super) struct Ring {
     slots: KVec<UnsafeCell<Slot>>,
-    mapping: KVec<UnsafeCell<u64>>,
+    mapping: Mapping,
     head: Atomic<u32>,
     tail: Atomic<u32>,
     unsent_frames: Atomic<u32>,
     unsent_bytes: Atomic<usize>,
-    max_sge: usize,
-    device: *mut bindings::ib_device,
-    virt_dma: bool,
     claim: ManuallyDrop<Claim>,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
@@ -67,18 +64,10 @@ unsafe impl Sync for Ring {}
 impl Ring {
     pub(super) fn new(qp: &Arc<UdQp>, size: u32, max_sge: u32) -> Result<Self> {
         let claim = qp.send_cq().claim()?;
-        let virt_dma = qp.pd().device().virt_dma();
+        let mapping = Mapping::new(qp.pd().device(), size, max_sge)?;
         let mut slots = KVec::with_capacity(size as usize, GFP_KERNEL)?;
         for _ in 0..size {
             slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
-        }
-        let mut mapping = KVec::new();
-        if !virt_dma {
-            let len = size as usize * max_sge as usize;
-            mapping.reserve(len, GFP_KERNEL)?;
-            for _ in 0..len {
-                mapping.push(UnsafeCell::new(0), GFP_KERNEL)?;
-            }
         }
         // INVARIANT: `send_ring` checked that `size` is a power of two; all slots are empty.
         Ok(Self {
@@ -88,9 +77,6 @@ impl Ring {
             tail: Atomic::new(claim.next),
             unsent_frames: Atomic::new(0),
             unsent_bytes: Atomic::new(0),
-            max_sge: max_sge as usize,
-            device: qp.pd().device().as_raw(),
-            virt_dma,
             claim: ManuallyDrop::new(claim),
             last_ah: UnsafeCell::new(None),
             qp: qp.clone(),
@@ -100,22 +86,6 @@ impl Ring {
     #[inline]
     pub(super) fn size(&self) -> u32 {
         self.slots.len() as u32
-    }
-
-    #[inline]
-    pub(super) fn max_sge(&self) -> usize {
-        self.max_sge
-    }
-
-    /// The device, for the DMA interface.
-    #[inline]
-    pub(super) fn device(&self) -> *mut bindings::ib_device {
-        self.device
-    }
-
-    #[inline]
-    pub(super) fn virt_dma(&self) -> bool {
-        self.virt_dma
     }
 
     #[inline]
@@ -185,21 +155,24 @@ impl Ring {
         (frames, self.unsent_bytes.xchg(0, Relaxed))
     }
 
-    /// Keeps where the frame that goes into slot `n` is mapped, in `count` parts.
+    /// Maps a frame for slot `n`, and fills the elements from `sges` on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Mapping::map`].
     ///
     /// # Safety
     ///
-    /// The slot must belong to the caller, and there must be that many elements from `sges` on.
-    #[inline]
-    pub(super) unsafe fn keep_mapping(&self, n: u32, sges: *const bindings::ib_sge, count: usize) {
-        if self.virt_dma {
-            return;
-        }
-        let first = self.index(n) * self.max_sge;
-        for (i, cell) in self.mapping[first..].iter().take(count).enumerate() {
-            // SAFETY: It belongs to whom the slot belongs; there are that many elements.
-            unsafe { *cell.get() = (*sges.add(i)).addr };
-        }
+    /// The slot must belong to the caller; for the elements as for [`Mapping::map`].
+    #[inline(always)]
+    pub(super) unsafe fn map(
+        &self,
+        skb: TxSkb,
+        sges: *mut bindings::ib_sge,
+        n: u32,
+    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
+        // SAFETY: By this function's requirements.
+        unsafe { self.mapping.map(skb, sges, self.index(n)) }
     }
 
     /// Undoes the mapping of the frame that was in slot `n`.
@@ -209,15 +182,8 @@ impl Ring {
     /// The slot must belong to the caller, and `skb` must be the frame that was put into it.
     #[inline]
     pub(super) unsafe fn unmap(&self, n: u32, skb: &TxSkb) {
-        if self.virt_dma {
-            return;
-        }
-        let addrs = self.mapping[self.index(n) * self.max_sge..].as_ptr();
-        // SAFETY: The device is registered, and the addresses are those that the frame was mapped
-        // to. An `UnsafeCell` has the layout of what it holds.
-        unsafe {
-            bindings::ipoib_rs_ib_unmap_skb(self.device, skb.as_raw(), addrs.cast());
-        }
+        // SAFETY: By this function's requirements.
+        unsafe { self.mapping.unmap(self.index(n), skb) };
     }
 
     /// Undoes the mapping of all frames and drops them with `drop_skb`.

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where resources go when their last user drops them.
+//!
+//! Address handles, connected queue pairs and connection IDs must be destroyed in process context
+//! with no lock held, whereas their last reference may well be dropped by a completion in softirq.
+//! So dropping one only puts it on a list, and a work item destroys what is on the list.
+
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
+use kernel::sync::{Arc, Completion};
+use kernel::types::Opaque;
+
+/// What every grave begins with, whatever is in it.
+struct Link {
+    next: *mut Link,
+    /// Frees the grave that this is the beginning of, and drops what is in it.
+    free: unsafe fn(NonNull<Link>),
+}
+
+/// Where a value lies, from the beginning; on a list only once its owner is gone.
+#[repr(C)]
+struct Grave<T> {
+    link: Link,
+    value: T,
+    /// Dropped last.
+    user: User,
+}
+
+/// Room for a value, taken before there is one: what was made cannot be buried for want of memory
+/// then.
+pub(crate) struct Plot<T> {
+    room: KBox<MaybeUninit<Grave<T>>>,
+    user: User,
+}
+
+impl<T: Send + 'static> Plot<T> {
+    /// Room in `graveyard`.
+    ///
+    /// # Errors
+    ///
+    /// `ESHUTDOWN` after the [`Reaper`] was dropped; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn new(graveyard: &Arc<Graveyard>) -> Result<Self> {
+        Ok(Self {
+            room: KBox::new_uninit(GFP_KERNEL)?,
+            user: User::new(graveyard)?,
+        })
+    }
+
+    /// Puts a value into it.
+    pub(crate) fn fill(self, value: T) -> Mortal<T> {
+        let grave = KBox::write(
+            self.room,
+            Grave {
+                link: Link {
+                    next: ptr::null_mut(),
+                    free: free::<T>,
+                },
+                value,
+                user: self.user,
+            },
+        );
+        // INVARIANT: The box is given up here.
+        Mortal {
+            // SAFETY: A box's pointer is not null.
+            grave: unsafe { NonNull::new_unchecked(KBox::into_raw(grave)) },
+        }
+    }
+}
+
+/// Drops a grave.
+///
+/// # Safety
+///
+/// `link` must be the beginning of an owned `Grave<T>`, which is given up here.
+unsafe fn free<T>(link: NonNull<Link>) {
+    // SAFETY: By this function's requirements; all graves come from boxes, and the link is the first
+    // field of a `repr(C)` structure.
+    drop(unsafe { KBox::from_raw(link.cast::<Grave<T>>().as_ptr()) });
+}
+
+/// The owner of a value that is dropped in process context, by the work item, wherever the owner
+/// itself is dropped: in any context but hard interrupt.
+///
+/// # Invariants
+///
+/// `grave` is owned by this value, comes from a box and is not on a list.
+pub(crate) struct Mortal<T: Send + 'static> {
+    grave: NonNull<Grave<T>>,
+}
+
+// SAFETY: It is a box whose content another thread, the work item, drops in any case.
+unsafe impl<T: Send + 'static> Send for Mortal<T> {}
+// SAFETY: It gives out shared references only.
+unsafe impl<T: Send + Sync + 'static> Sync for Mortal<T> {}
+
+impl<T: Send + 'static> Deref for Mortal<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: Owned by the type invariant.
+        unsafe { &self.grave.as_ref().value }
+    }
+}
+
+impl<T: Send + 'static> Drop for Mortal<T> {
+    fn drop(&mut self) {
+        // Held across all of this: once the grave is on the list, the work item may empty it, and
+        // with it drop what else keeps the graveyard.
+        //
+        // SAFETY: Owned by the type invariant.
+        let graveyard = unsafe { self.grave.as_ref() }.user.0.clone();
+        // There are users, the grave's being one, so that there can be one more.
+        let user = User::new(&graveyard);
+        graveyard.bury(self.grave.cast());
+        drop(user);
+    }
+}
+
+/// Dropped resources of all devices, and the work item that destroys them.
+///
+/// # Invariants
+///
+/// * `dead` is null or the first of a list of owned graves linked by `next`.
+/// * `users` counts the reaper while it is there, the graves, empty ones included, and those who are
+///   about to queue the work. When it becomes 0, `idle` is completed, and the work is not queued any
+///   more.
+#[pin_data]
+pub(crate) struct Graveyard {
+    dead: Atomic<*mut Link>,
+    users: Atomic<i32>,
+    #[pin]
+    idle: Completion,
+    #[pin]
+    work: Opaque<bindings::work_struct>,
+}
+
+// SAFETY: The list is atomic and its graves, which hold only things that are `Send`, belong to who
+// takes them off; the work item is C's to synchronise.
+unsafe impl Send for Graveyard {}
+// SAFETY: As above.
+unsafe impl Sync for Graveyard {}
+
+impl Graveyard {
+    fn bury(&self, grave: NonNull<Link>) {
+        let grave = grave.as_ptr();
+        let mut head = self.dead.load(Relaxed);
+        loop {
+            // SAFETY: The grave is ours until it is on the list.
+            unsafe { (*grave).next = head };
+            // The list is only ever taken as a whole, so that a head that was taken and came back
+            // is no harm: it still is the head.
+            match self.dead.cmpxchg(head, grave, Full) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
+        // caller is one.
+        unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
+    }
+
+    fn empty(&self) {
+        // Again and again, since what is dropped may bury what it was made of.
+        loop {
+            let mut next = self.dead.xchg(ptr::null_mut(), Full);
+            if next.is_null() {
+                return;
+            }
+            while let Some(link) = NonNull::new(next) {
+                // SAFETY: The list's graves are owned, and it is ours now.
+                let free = unsafe { link.as_ref() }.free;
+                // SAFETY: As above.
+                next = unsafe { link.as_ref() }.next;
+                // SAFETY: As above; a grave's link names the function for its type.
+                unsafe { free(link) };
+            }
+        }
+    }
+
+    fn put(&self) {
+        if self.users.fetch_sub(1, Full) == 1 {
+            self.idle.complete_all();
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by the workqueue for the work of a [`Graveyard`].
+unsafe extern "C" fn reap(work: *mut bindings::work_struct) {
+    let field = Opaque::cast_from(work);
+    // SAFETY: By this function's requirements; `Reaper::drop` waits for the work before the
+    // graveyard can go.
+    unsafe { &*kernel::container_of!(field, Graveyard, work) }.empty();
+}
+
+/// One of a graveyard's users.
+struct User(Arc<Graveyard>);
+
+impl User {
+    fn new(graveyard: &Arc<Graveyard>) -> Result<Self> {
+        let mut users = graveyard.users.load(Acquire);
+        loop {
+            if users <= 0 || users == i32::MAX {
+                return Err(ESHUTDOWN);
+            }
+            match graveyard.users.cmpxchg(users, users + 1, Full) {
+                Ok(_) => return Ok(Self(graveyard.clone())),
+                Err(now) => users = now,
+            }
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.put();
+    }
+}
+
+/// Destroys dropped resources. The module owns it and drops it last.
+pub struct Reaper {
+    graveyard: Arc<Graveyard>,
+}
+
+impl Reaper {
+    /// A reaper with nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new() -> Result<Self> {
+        let graveyard = Arc::pin_init(
+            pin_init!(Graveyard {
+                dead: Atomic::new(ptr::null_mut()),
+                users: Atomic::new(1),
+                idle <- Completion::new(),
+                work <- Opaque::ffi_init(|work| {
+                    // SAFETY: `work` is writable and pinned.
+                    unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
+                }),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self { graveyard })
+    }
+
+    pub(crate) fn graveyard(&self) -> &Arc<Graveyard> {
+        &self.graveyard
+    }
+
+    /// Waits until everything whose last reference was dropped before is destroyed, and does not
+    /// hold its protection domain any more. That includes what was made of: the shared receive
+    /// queue of the last queue pair that used it, too.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Not from a [`crate::CmHandler`] or while one waits for the
+    /// caller, since a connection ID is only destroyed when its handler has returned.
+    pub fn flush(&self) {
+        // SAFETY: The work was initialised.
+        unsafe { bindings::flush_work(self.graveyard.work.get()) };
+    }
+}
+
+impl Drop for Reaper {
+    /// Waits until everything was dropped and is destroyed.
+    fn drop(&mut self) {
+        self.graveyard.put();
+        self.graveyard.idle.wait_for_completion();
+        // SAFETY: The work was initialised; without users nobody queues it any more.
+        unsafe { bindings::cancel_work_sync(self.graveyard.work.get()) };
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connection queue pairs.
+
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::error::{from_err_ptr, to_result};
+use kernel::ffi::c_int;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::str::CStrExt;
+use kernel::sync::{Arc, Mutex};
+
+use crate::cq::Cq;
+use crate::graveyard::{Mortal, Plot};
+use crate::pd::{Pd, CALLER};
+use crate::srq::Srq;
+
+/// Which queue pair a completion is of: where it lies, which is never followed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct QpKey(usize);
+
+impl QpKey {
+    /// Of a completion, or of a queue pair.
+    #[inline]
+    pub(crate) fn of(raw: *const bindings::ib_qp) -> Self {
+        Self(raw.addr())
+    }
+}
+
+/// A reliable connection queue pair, which receives from a shared receive queue.
+///
+/// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
+/// completion queues and the shared receive queue are held until that has happened.
+///
+/// # Invariants
+///
+/// `raw` is the queue pair of `body`. Its state is only changed with `modify` locked.
+#[pin_data]
+pub struct RcQp {
+    raw: NonNull<bindings::ib_qp>,
+    send_wr: u32,
+    send_sge: u32,
+    #[pin]
+    modify: Mutex<()>,
+    body: Mortal<Body>,
+}
+
+// SAFETY: A queue pair may be used by any thread.
+unsafe impl Send for RcQp {}
+// SAFETY: Posting is synchronised by the device driver, changing its state by the mutex.
+unsafe impl Sync for RcQp {}
+
+/// What is left of a queue pair that nobody uses any more.
+///
+/// # Invariants
+///
+/// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `srq`, which
+/// are all of one device.
+struct Body {
+    raw: NonNull<bindings::ib_qp>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    srq: Arc<Srq>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: A queue pair may be destroyed by any thread.
+unsafe impl Send for Body {}
+// SAFETY: As above.
+unsafe impl Sync for Body {}
+
+impl RcQp {
+    /// Makes a queue pair that may have `send_wr` sends outstanding, each of which gathers from at
+    /// most `send_sge` elements, and that receives into what is posted to `srq`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for things of different devices, or more than the device can; `ESHUTDOWN` after the
+    /// [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Dropping it is fine in softirq.
+    pub fn new(
+        pd: &Arc<Pd>,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        srq: &Arc<Srq>,
+        send_wr: u32,
+        send_sge: u32,
+    ) -> Result<Arc<Self>> {
+        let dev = pd.device();
+        if !dev.same(send_cq.device())
+            || !dev.same(recv_cq.device())
+            || !dev.same(srq.pd().device())
+        {
+            return Err(EINVAL);
+        }
+        srq.bind(recv_cq)?;
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: send_cq.as_raw(),
+            recv_cq: recv_cq.as_raw(),
+            srq: srq.as_raw(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: send_wr,
+                max_send_sge: send_sge,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        let plot = Plot::new(pd.graveyard())?;
+        // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
+        // type invariant.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_create_qp_kernel(pd.as_raw(), &raw mut attr, CALLER.as_char_ptr())
+        })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // INVARIANT: It was just made.
+        let body = plot.fill(Body {
+            raw,
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            srq: srq.clone(),
+            pd: pd.clone(),
+        });
+        // INVARIANT: That is the body's.
+        Arc::pin_init(
+            pin_init!(Self {
+                raw,
+                // The device may have rounded up; what was asked for is what rings rely on.
+                send_wr,
+                send_sge,
+                modify <- new_mutex!(()),
+                body,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
+        self.raw.as_ptr()
+    }
+
+    /// Its number, 24 bits, by which the other side addresses it.
+    pub fn qpn(&self) -> u32 {
+        // SAFETY: Owned by the type invariant; the number is constant.
+        unsafe { (*self.as_raw()).qp_num }
+    }
+
+    /// What its completions name it by. Another queue pair may have it once this one is destroyed.
+    #[inline]
+    pub fn key(&self) -> QpKey {
+        QpKey::of(self.as_raw())
+    }
+
+    /// Sends that may be outstanding.
+    pub fn send_wr(&self) -> u32 {
+        self.send_wr
+    }
+
+    /// Elements that a send gathers from.
+    pub fn send_sge(&self) -> u32 {
+        self.send_sge
+    }
+
+    /// Its protection domain.
+    #[inline]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.body.pd
+    }
+
+    /// Where its sends complete.
+    pub fn send_cq(&self) -> &Arc<Cq> {
+        &self.body.send_cq
+    }
+
+    /// Where its receives complete.
+    pub fn recv_cq(&self) -> &Arc<Cq> {
+        &self.body.recv_cq
+    }
+
+    /// What it receives into.
+    pub fn srq(&self) -> &Arc<Srq> {
+        &self.body.srq
+    }
+
+    /// Changes its state, and the attributes that `mask` names.
+    ///
+    /// # Safety
+    ///
+    /// The GID that an address in the attributes refers to, if `mask` names that, must be
+    /// referenced by somebody.
+    pub(crate) unsafe fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: c_int) -> Result {
+        // Neither the RDMA core nor every device driver has a lock of its own for this.
+        let _guard = self.modify.lock();
+        // SAFETY: Owned by the type invariant; the attributes are ours, `mask` says which count, and
+        // what they refer to is valid by this function's requirements.
+        to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
+    }
+
+    /// Has all that is posted flushed. Nothing is sent or received any more.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn to_error(&self) -> Result {
+        let mut attr = bindings::ib_qp_attr {
+            qp_state: bindings::ib_qp_state_IB_QPS_ERR,
+            ..Default::default()
+        };
+        // SAFETY: There is no address.
+        unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
+    }
+}
+
+impl RcQp {
+    /// Has all that is posted forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn to_reset(&self) -> Result {
+        let mut attr = bindings::ib_qp_attr {
+            qp_state: bindings::ib_qp_state_IB_QPS_RESET,
+            ..Default::default()
+        };
+        // SAFETY: There is no address.
+        unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; rings hold an `Arc`.
+        let err = unsafe { bindings::ib_destroy_qp_user(self.raw.as_ptr(), ptr::null_mut()) };
+        if err != 0 {
+            pr_err!("connected queue pair not destroyed: {}\n", err);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The half of a shared send ring that learns what was sent.
+
+use ipoib_netdev::skb::DropReason;
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
+
+use super::slots::{Frame, Lane, Slots};
+use crate::cq::{wr_id, BATCH};
+use crate::send::FLUSH_MS;
+
+/// Batches that one call takes at most.
+const MAX_BATCHES: usize = 8;
+
+/// What was learned.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RcReaped {
+    /// Frames that were sent.
+    pub frames: u32,
+    /// Octets of those.
+    pub bytes: usize,
+    /// Frames that the device failed to send, or gave back.
+    pub lost: u32,
+    /// Completions of what is not in the ring; they are ignored.
+    pub unknown: u32,
+    /// Frames that left the ring, sent or not, and those that the sender's flush reported as dropped:
+    /// what BQL is to be told.
+    pub released_frames: u32,
+    /// Octets of those.
+    pub released_bytes: usize,
+    /// There may be more.
+    pub more: bool,
+}
+
+/// The half of a shared send ring that learns what was sent, and frees it.
+///
+/// # Invariants
+///
+/// This is the one completions half of `slots`; `wcs` has [`BATCH`] elements.
+pub struct RcCompletions {
+    slots: Arc<Slots>,
+    wcs: KVec<bindings::ib_wc>,
+}
+
+// SAFETY: The pointers in the completions are not followed; all else is `Send`.
+unsafe impl Send for RcCompletions {}
+
+impl RcCompletions {
+    pub(super) fn new(slots: &Arc<Slots>) -> Result<Self> {
+        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+        for _ in 0..BATCH {
+            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
+        }
+        // INVARIANT: Made once for each ring.
+        Ok(Self {
+            slots: slots.clone(),
+            wcs,
+        })
+    }
+
+    /// How many more frames the ring takes now.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.slots.free()
+    }
+
+    /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
+    /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, with the status
+    /// (`IB_WC_*`), and may be told several times.
+    ///
+    /// # Context
+    ///
+    /// Softirq; process context with a `budget` of 0.
+    #[inline]
+    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>, u32)) -> RcReaped {
+        let mut reaped = RcReaped::default();
+        for _ in 0..MAX_BATCHES {
+            let n = self.slots.cq().poll(&mut self.wcs);
+            for i in 0..n {
+                self.complete(i, budget, &mut reaped, &mut failed);
+            }
+            reaped.more = n == BATCH;
+            if !reaped.more {
+                break;
+            }
+        }
+        let (frames, bytes) = self.slots.take_unsent();
+        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
+        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped
+    }
+
+    /// Handles completion `i` of the batch, which is less than [`BATCH`].
+    #[inline]
+    fn complete(
+        &mut self,
+        i: usize,
+        budget: usize,
+        reaped: &mut RcReaped,
+        failed: &mut impl FnMut(&Arc<Lane>, u32),
+    ) {
+        let Some(wc) = self.wcs.get(i) else {
+            return;
+        };
+        let (id, status) = (wr_id(wc), wc.status);
+        // SAFETY: This is the completions half, and the device says that it is done with it.
+        let Some(frame) = (unsafe { self.slots.empty(id) }) else {
+            reaped.unknown = reaped.unknown.wrapping_add(1);
+            return;
+        };
+        let mut before = frame.before;
+        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            sent(frame, budget, reaped);
+        } else {
+            lost(frame, status, reaped, failed);
+        }
+        // Those in front of it which asked for no completion were sent: what fails completes.
+        while before != 0 {
+            // SAFETY: As above: a queue pair's sends complete in order.
+            let Some(frame) = (unsafe { self.slots.empty(before) }) else {
+                break;
+            };
+            before = frame.before;
+            sent(frame, budget, reaped);
+        }
+    }
+
+    /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
+    /// error for that. Says what came back.
+    ///
+    /// # Context
+    ///
+    /// Process context, with the queue stopped and NAPI disabled; may sleep.
+    pub fn drain(&mut self) -> RcReaped {
+        let mut all = RcReaped::default();
+        for _ in 0..FLUSH_MS {
+            loop {
+                let some = self.reap(0, |_, _| ());
+                all.frames = all.frames.wrapping_add(some.frames);
+                all.bytes = all.bytes.wrapping_add(some.bytes);
+                all.lost = all.lost.wrapping_add(some.lost);
+                all.unknown = all.unknown.wrapping_add(some.unknown);
+                all.released_frames = all.released_frames.wrapping_add(some.released_frames);
+                all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
+                if !some.more {
+                    break;
+                }
+            }
+            if self.slots.is_idle() {
+                break;
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        all
+    }
+}
+
+#[inline]
+fn sent(frame: Frame, budget: usize, reaped: &mut RcReaped) {
+    let bytes = frame.skb.len();
+    frame.lane.done();
+    frame.skb.napi_consume(budget);
+    reaped.frames = reaped.frames.wrapping_add(1);
+    reaped.bytes = reaped.bytes.wrapping_add(bytes);
+    reaped.released_frames = reaped.released_frames.wrapping_add(1);
+    reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+}
+
+#[cold]
+fn lost(
+    frame: Frame,
+    status: u32,
+    reaped: &mut RcReaped,
+    failed: &mut impl FnMut(&Arc<Lane>, u32),
+) {
+    reaped.released_frames = reaped.released_frames.wrapping_add(1);
+    reaped.released_bytes = reaped.released_bytes.wrapping_add(frame.skb.len());
+    reaped.lost = reaped.lost.wrapping_add(1);
+    frame.skb.drop_reason(DropReason::DevReady);
+    frame.lane.done();
+    failed(&frame.lane, status);
+}

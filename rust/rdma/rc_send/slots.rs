@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the two halves of a shared send ring have in common.
+//!
+//! Sends of different queue pairs complete in any order, so that slots are not used in turn: `free` is a
+//! ring of the numbers of the slots that are free. `taken` counts the slots that were ever taken off it,
+//! `given` those that were ever put back; both only grow, modulo 2^32. The numbers of the free slots
+//! stand at the places from `taken` up to `given` plus the size. The sender takes and then owns them;
+//! a slot that it has posted belongs to the completions half, which owns those places, and puts the
+//! number back when it has emptied the slot.
+//!
+//! A slot says whose it is: its `state` is 0 while it is free or being filled, and the generation of the
+//! work request from just before that is posted until the slot is emptied. The generation is part of the
+//! work request's identifier, so that a completion of what is not posted is of no effect.
+
+use core::cell::UnsafeCell;
+use core::mem::ManuallyDrop;
+
+use ipoib_netdev::skb::TxSkb;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::Arc;
+
+use crate::cq::{Claim, Cq};
+use crate::rc::RcQp;
+use crate::send::mapping::Mapping;
+
+/// A queue pair that sends through a shared ring.
+pub struct Lane {
+    qp: Arc<RcQp>,
+    in_flight: Atomic<u32>,
+    done: Atomic<u32>,
+}
+
+impl Lane {
+    /// Of a queue pair that uses no other ring.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(qp: Arc<RcQp>) -> Result<Arc<Self>> {
+        let lane = Self {
+            qp,
+            in_flight: Atomic::new(0),
+            done: Atomic::new(0),
+        };
+        Ok(Arc::new(lane, GFP_KERNEL)?)
+    }
+
+    /// The queue pair.
+    #[inline]
+    pub fn qp(&self) -> &Arc<RcQp> {
+        &self.qp
+    }
+
+    /// Frames that were posted and are not known to be sent.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Acquire)
+    }
+
+    /// How many frames were posted and are done with, modulo 2^32.
+    pub fn completed(&self) -> u32 {
+        self.done.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn posted(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn done(&self) {
+        self.done.fetch_add(1, Relaxed);
+        self.in_flight.fetch_sub(1, Release);
+    }
+}
+
+/// What a full slot holds.
+pub(super) struct Frame {
+    pub(super) skb: TxSkb,
+    pub(super) lane: Arc<Lane>,
+    /// The identifier of the work request in front of this one that asks for no completion, if that is
+    /// so: a completion of this one is one of that as well. 0 if there is none.
+    pub(super) before: u64,
+}
+
+/// # Invariants
+///
+/// `frame` is the sender's while `state` is 0 and the slot is not free; the completions half's while
+/// `state` is not 0. A free slot has none.
+pub(super) struct Slot {
+    state: Atomic<u32>,
+    frame: UnsafeCell<Option<Frame>>,
+}
+
+/// # Invariants
+///
+/// * `slots` and `free` have the same number of elements, a power of two, and `mapping` a place for
+///   each.
+/// * `taken`, `given` and `free` are as the module's documentation says.
+pub(super) struct Slots {
+    slots: KVec<Slot>,
+    free: KVec<Atomic<u32>>,
+    taken: Atomic<u32>,
+    given: Atomic<u32>,
+    unsent_frames: Atomic<u32>,
+    unsent_bytes: Atomic<usize>,
+    pub(super) mapping: Mapping,
+    /// The generation with which the next ring on the completion queue begins.
+    next_generation: Atomic<u32>,
+    claim: ManuallyDrop<Claim>,
+    cq: Arc<Cq>,
+}
+
+// SAFETY: All that it holds may be handled by any thread.
+unsafe impl Send for Slots {}
+// SAFETY: Each slot belongs to one half at a time, as the module's documentation says.
+unsafe impl Sync for Slots {}
+
+/// The identifier of the work request of slot `index` with a generation.
+#[inline]
+pub(super) fn id(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+impl Slots {
+    pub(super) fn new(cq: &Arc<Cq>, size: u32, max_sge: u32) -> Result<Self> {
+        let mapping = Mapping::new(cq.device(), size, max_sge)?;
+        let mut slots = KVec::with_capacity(size as usize, GFP_KERNEL)?;
+        let mut free = KVec::with_capacity(size as usize, GFP_KERNEL)?;
+        for index in 0..size {
+            let slot = Slot {
+                state: Atomic::new(0),
+                frame: UnsafeCell::new(None),
+            };
+            slots.push(slot, GFP_KERNEL)?;
+            free.push(Atomic::new(index), GFP_KERNEL)?;
+        }
+        let claim = cq.claim()?;
+        // INVARIANT: All slots are free; the caller checked that `size` is a power of two.
+        Ok(Self {
+            slots,
+            free,
+            taken: Atomic::new(0),
+            given: Atomic::new(0),
+            unsent_frames: Atomic::new(0),
+            unsent_bytes: Atomic::new(0),
+            mapping,
+            next_generation: Atomic::new(claim.next),
+            claim: ManuallyDrop::new(claim),
+            cq: cq.clone(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn size(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    #[inline]
+    pub(super) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// The generation that the first work request of this ring has: it goes on where the ring before it
+    /// on the completion queue ended.
+    pub(super) fn first_generation(&self) -> u32 {
+        self.next_generation.load(Relaxed)
+    }
+
+    /// The place in `free` with number `n`.
+    #[inline]
+    fn place(&self, n: u32) -> &Atomic<u32> {
+        // SAFETY: The index is below the length, which is a power of two.
+        unsafe {
+            self.free
+                .get_unchecked(n as usize & self.free.len().wrapping_sub(1))
+        }
+    }
+
+    /// How many slots are free, as the sender.
+    #[inline]
+    pub(super) fn free(&self) -> u32 {
+        let in_use = self
+            .taken
+            .load(Relaxed)
+            .wrapping_sub(self.given.load(Acquire));
+        self.size().wrapping_sub(in_use)
+    }
+
+    /// The number of the slot that would be taken next, as the sender, if one is free.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<u32> {
+        if self.free() == 0 {
+            return None;
+        }
+        Some(self.place(self.taken.load(Relaxed)).load(Relaxed))
+    }
+
+    /// Takes the slot that [`Self::peek`] named and fills it: from now on the device may have it.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender, and have peeked; `generation` is not 0.
+    #[inline]
+    pub(super) unsafe fn fill(&self, index: u32, generation: u32, frame: Frame) {
+        // SAFETY: What `free` holds is below the number of slots.
+        let slot = unsafe { self.slots.get_unchecked(index as usize) };
+        // SAFETY: A free slot has no frame, and is the sender's now.
+        unsafe { core::ptr::write(slot.frame.get(), Some(frame)) };
+        // INVARIANT: The completions half, which sees the state, sees the frame as well.
+        slot.state.store(generation, Release);
+        let taken = self.taken.load(Relaxed);
+        self.taken.store(taken.wrapping_add(1), Relaxed);
+    }
+
+    /// Takes back the last slot that was filled, which the device does not have, and its frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender; the device must have refused the slot's work request, and those of
+    /// all slots that were filled after it must have been taken back before.
+    pub(super) unsafe fn take_back(&self) -> Option<(u32, Frame)> {
+        let last = self.taken.load(Relaxed).wrapping_sub(1);
+        // The place was not used since: it is used for a slot that is emptied once all taken before it
+        // have been emptied, and this one has not been.
+        let index = self.place(last).load(Relaxed);
+        // SAFETY: As in `fill`.
+        let slot = unsafe { self.slots.get_unchecked(index as usize) };
+        // INVARIANT: No completion names it, so that it is the sender's again, and free.
+        slot.state.store(0, Relaxed);
+        // SAFETY: As above.
+        let frame = unsafe { (*slot.frame.get()).take() };
+        self.taken.store(last, Relaxed);
+        frame.map(|frame| (index, frame))
+    }
+
+    /// Empties the slot of a work request that has completed, as the completions half. None: it is not
+    /// posted.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the completions half, and the device be done with it.
+    #[inline]
+    pub(super) unsafe fn empty(&self, id: u64) -> Option<Frame> {
+        let (index, generation) = (id as u32, (id >> 32) as u32);
+        let slot = self.slots.get(index as usize)?;
+        if generation == 0 || slot.state.load(Acquire) != generation {
+            return None;
+        }
+        // SAFETY: Its state says that it belongs to the completions half.
+        let frame = unsafe { (*slot.frame.get()).take() };
+        if let Some(frame) = &frame {
+            // SAFETY: It was in this slot, which is ours.
+            unsafe { self.mapping.unmap(index as usize, &frame.skb) };
+        }
+        slot.state.store(0, Relaxed);
+        let given = self.given.load(Relaxed);
+        self.place(given).store(index, Relaxed);
+        // The sender sees the place, and the empty slot, when it sees the count.
+        self.given.store(given.wrapping_add(1), Release);
+        frame
+    }
+
+    /// Whether all slots are free, once nobody posts any more.
+    pub(super) fn is_idle(&self) -> bool {
+        self.taken.load(Relaxed) == self.given.load(Acquire)
+    }
+
+    /// Walks over the slots that are in use: their identifiers, and their lanes.
+    ///
+    /// # Safety
+    ///
+    /// Both halves must belong to the caller.
+    pub(super) unsafe fn in_use(&self) -> impl Iterator<Item = (u64, Arc<Lane>)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            // SAFETY: By this function's requirements.
+            let frame = unsafe { (*slot.frame.get()).as_ref() };
+            let lane = frame?.lane.clone();
+            Some((id(index as u32, slot.state.load(Relaxed)), lane))
+        })
+    }
+
+    /// Notes, as the sender, that a frame left the ring which the device refused.
+    pub(super) fn released_unsent(&self, bytes: usize) {
+        self.unsent_bytes.fetch_add(bytes, Relaxed);
+        self.unsent_frames.fetch_add(1, Release);
+    }
+
+    /// Frames and octets of those since the last time, as the completions half.
+    #[inline]
+    pub(super) fn take_unsent(&self) -> (u32, usize) {
+        if self.unsent_frames.load(Relaxed) == 0 {
+            return (0, 0);
+        }
+        let frames = self.unsent_frames.xchg(0, Acquire);
+        (frames, self.unsent_bytes.xchg(0, Relaxed))
+    }
+
+    /// Says, as the sender, which generation comes next.
+    pub(super) fn set_next_generation(&self, generation: u32) {
+        self.next_generation.store(generation, Relaxed);
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        loop {
+            // SAFETY: Both halves are gone.
+            let Some((id, lane)) = (unsafe { self.in_use() }).next() else {
+                break;
+            };
+            if let Err(err) = lane.qp().to_reset() {
+                // The device may still read the frames, and complete them: they must stay for ever, and
+                // no other ring may have the completion queue.
+                pr_err!(
+                    "send ring leaked, a queue pair cannot be reset: {:?}\n",
+                    err
+                );
+                core::mem::forget(core::mem::take(&mut self.slots));
+                return;
+            }
+            // SAFETY: As above; a queue pair that was reset has nothing.
+            drop(unsafe { self.empty(id) });
+        }
+        self.claim.next = self.next_generation.load(Relaxed);
+        // SAFETY: It is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.claim) };
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, SetOnce};
+
+use crate::cq::Cq;
+use crate::graveyard::{Mortal, Plot};
+use crate::pd::Pd;
+
+/// A shared receive queue: many queue pairs receive into what is posted to it.
+///
+/// It is destroyed when its last user, be it a queue pair, is. All that is received through it
+/// completes on one completion queue, so that one ring sees all of it.
+///
+/// # Invariants
+///
+/// * `raw` is the shared receive queue of `body`.
+/// * Queue pairs that use it hold an `Arc` of it, and complete receives on `cq`.
+/// * One ring at most ever posts to it. Once that is dropped, the body's `memory` is what it had
+///   posted.
+pub struct Srq {
+    raw: NonNull<bindings::ib_srq>,
+    max_wr: u32,
+    max_sge: u32,
+    cq: SetOnce<Arc<Cq>>,
+    has_ring: Atomic<bool>,
+    body: Mortal<Body>,
+}
+
+// SAFETY: A shared receive queue may be used by any thread.
+unsafe impl Send for Srq {}
+// SAFETY: Posting is synchronised by the device driver.
+unsafe impl Sync for Srq {}
+
+/// What is left of a shared receive queue that nobody uses any more.
+///
+/// # Invariants
+///
+/// `raw` is a shared receive queue of `pd`, owned by this value. `memory`, if it is there, is what
+/// may be received into.
+struct Body {
+    raw: NonNull<bindings::ib_srq>,
+    memory: ManuallyDrop<SetOnce<KBox<dyn Send>>>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: A shared receive queue may be destroyed by any thread.
+unsafe impl Send for Body {}
+// SAFETY: As above; shared references do not reach what `memory` holds.
+unsafe impl Sync for Body {}
+
+impl Srq {
+    /// Makes a shared receive queue that takes `max_wr` receives, each of which scatters to at most
+    /// `max_sge` elements.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for none, or for more than the device can; `EOPNOTSUPP` if it has no such thing;
+    /// `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Dropping it is fine in softirq.
+    pub fn new(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+        let dev = pd.device();
+        if dev.ops().create_srq.is_none() {
+            return Err(EOPNOTSUPP);
+        }
+        if max_wr == 0 || max_wr > dev.max_srq_wr() || max_sge == 0 || max_sge > dev.max_srq_sge() {
+            return Err(EINVAL);
+        }
+        let mut attr = bindings::ib_srq_init_attr {
+            attr: bindings::ib_srq_attr {
+                max_wr,
+                max_sge,
+                srq_limit: 0,
+            },
+            srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
+            ..Default::default()
+        };
+        let plot = Plot::new(pd.graveyard())?;
+        // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
+        // ours. Without user data this is the kernel's own queue.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_create_srq_user(
+                pd.as_raw(),
+                &raw mut attr,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // INVARIANT: It was just made.
+        let body = Body {
+            raw,
+            memory: ManuallyDrop::new(SetOnce::new()),
+            pd: pd.clone(),
+        };
+        // INVARIANT: That is the body's.
+        let srq = Self {
+            raw,
+            // The device may have rounded up; what was asked for is what rings rely on.
+            max_wr,
+            max_sge,
+            cq: SetOnce::new(),
+            has_ring: Atomic::new(false),
+            body: plot.fill(body),
+        };
+        Ok(Arc::new(srq, GFP_KERNEL)?)
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_srq {
+        self.raw.as_ptr()
+    }
+
+    /// Receives that may be posted.
+    pub fn max_wr(&self) -> u32 {
+        self.max_wr
+    }
+
+    /// Elements that a receive scatters to.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Its protection domain.
+    #[inline]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.body.pd
+    }
+
+    /// Says that all it receives completes on `cq`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that was said of another one, or this one is of another device.
+    pub(crate) fn bind(&self, cq: &Arc<Cq>) -> Result {
+        if !cq.device().same(self.pd().device()) {
+            return Err(EINVAL);
+        }
+        // Nobody reads it while somebody else sets it but to come here: then it is too early to
+        // tell, and an error.
+        match self.cq.as_ref() {
+            Some(bound) if Arc::ptr_eq(bound, cq) => Ok(()),
+            None if self.cq.populate(cq.clone()) => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Makes the caller the one ring that ever posts to it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one, or was.
+    pub(crate) fn claim(&self) -> Result {
+        self.has_ring
+            .cmpxchg(false, true, Relaxed)
+            .map_err(|_| EBUSY)?;
+        Ok(())
+    }
+
+    /// Keeps the memory of the ring, which is being dropped, until nothing can be received into it
+    /// any more.
+    pub(crate) fn keep(&self, memory: KBox<dyn Send>) {
+        // INVARIANT: There was one ring, so that nothing is there yet.
+        self.body.memory.populate(memory);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
+        let err = unsafe { bindings::ib_destroy_srq_user(self.raw.as_ptr(), ptr::null_mut()) };
+        if err != 0 {
+            // The device may still write to what was posted: it must stay for ever.
+            pr_err!("shared receive queue not destroyed: {}\n", err);
+            return;
+        }
+        // SAFETY: It is not used again, and the device has nothing of it any more.
+        unsafe { ManuallyDrop::drop(&mut self.memory) };
+    }
+}

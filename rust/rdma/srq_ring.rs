@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive ring of a shared receive queue, from which connections receive.
+//!
+//! As in [`crate::recv`], every slot has a buffer, always. What differs is that receives complete in
+//! any order, since many queue pairs take them, and that the queue outlives the queue pairs: what
+//! one of them fails to receive is posted again.
+//!
+//! A queue pair that is destroyed in the middle of a message may take a slot with it, which never
+//! completes. Nor can it be posted again, since nobody says which it was, and since the device may
+//! still write to what merely takes long. [`SrqRing::overtaken`] counts those slots.
+//!
+//! Nor can posted buffers be taken back, short of destroying the shared receive queue, which its
+//! queue pairs hold. So a ring that is dropped leaves its memory to the [`Srq`], which gives it back
+//! when it was destroyed, and with it the right to poll the completion queue.
+
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr;
+
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::parts::{Packet, Parts, PartsFrame, PartsPool, MAX_PARTS};
+use ipoib_netdev::skb::RxSkb;
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::cq::{wr_id, Claim, Cq, BATCH};
+use crate::pd::Pd;
+use crate::rc::QpKey;
+use crate::recv::ReceiveReport;
+use crate::srq::Srq;
+
+type PostFn = unsafe extern "C" fn(
+    *mut bindings::ib_srq,
+    *const bindings::ib_recv_wr,
+    *mut *const bindings::ib_recv_wr,
+) -> c_int;
+
+/// The most slots: so few that what was posted for each of them several times is still far from all
+/// generations.
+const MAX_SIZE: u32 = 1 << 16;
+
+/// A slot is overtaken when all slots were posted so many times since it was.
+const OVERTAKEN: u32 = 4;
+
+/// A message that was received.
+#[must_use]
+pub struct RcReceived {
+    /// Who received it.
+    pub qp: QpKey,
+    frame: PartsFrame,
+}
+
+impl RcReceived {
+    /// How many octets were received.
+    #[inline]
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// The first of them, up to [`HEAD_LEN`](ipoib_netdev::parts::HEAD_LEN), the wire header first.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        self.frame.head()
+    }
+
+    /// [`PartsFrame::into_frame`].
+    ///
+    /// # Errors
+    ///
+    /// As that.
+    #[inline]
+    pub fn into_frame(self, context: &Context<'_>, packet: &Packet) -> Result<RxSkb> {
+        self.frame.into_frame(context, packet)
+    }
+}
+
+/// What became of a receive.
+#[must_use]
+pub enum RcEvent {
+    /// It holds a message.
+    Received(RcReceived),
+    /// It failed, and with it the queue pair.
+    Failed {
+        /// Which.
+        qp: QpKey,
+        /// `IB_WC_*`.
+        status: u32,
+    },
+}
+
+/// A buffer and the work request that posts it.
+struct Slot {
+    wr: bindings::ib_recv_wr,
+    sge: [bindings::ib_sge; MAX_PARTS],
+    parts: Parts,
+}
+
+impl Slot {
+    #[inline]
+    fn id(&self) -> u64 {
+        // SAFETY: Every view of the union is plain octets.
+        unsafe { self.wr.__bindgen_anon_1.wr_id }
+    }
+}
+
+/// Work requests that are to be posted.
+///
+/// Each gets the next generation, the upper half of its identifier. The lower half is the slot's
+/// index. So an old completion is told from a new one, and what was posted from what only will be.
+///
+/// # Invariants
+///
+/// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
+///   the last one's link is null.
+/// * Their generations are those after `posted`, up to `generation`.
+struct Chain {
+    first: *mut bindings::ib_recv_wr,
+    last: *mut bindings::ib_recv_wr,
+    generation: u32,
+    posted: u32,
+}
+
+impl Chain {
+    /// Adds a slot with index `index` that is neither chained nor posted.
+    #[inline]
+    fn push(&mut self, slot: &mut Slot, index: usize) {
+        self.generation = self.generation.wrapping_add(1);
+        let wr = &mut slot.wr;
+        wr.__bindgen_anon_1.wr_id = u64::from(self.generation) << 32 | index as u64;
+        wr.next = ptr::null_mut();
+        let wr: *mut _ = wr;
+        if self.first.is_null() {
+            self.first = wr;
+        } else {
+            // SAFETY: `last` is the work request of a slot by the type invariant, another than this
+            // one, and nobody has a reference to it.
+            unsafe { (*self.last).next = wr };
+        }
+        self.last = wr;
+    }
+
+    /// Whether the slot whose identifier this is is not chained, so that the device may have it.
+    ///
+    /// Of a slot that was posted 2^32 receives ago, it may say that it is not.
+    #[inline]
+    fn is_posted(&self, id: u64) -> bool {
+        self.generation.wrapping_sub((id >> 32) as u32) >= self.generation.wrapping_sub(self.posted)
+    }
+
+    /// How many receives were posted since that of the slot whose identifier this is.
+    fn age(&self, id: u64) -> u32 {
+        self.posted.wrapping_sub((id >> 32) as u32)
+    }
+
+    /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
+    #[inline]
+    fn settle(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
+        if err != 0 {
+            return self.refused(err, bad);
+        }
+        // INVARIANT: The device has what was chained.
+        self.first = ptr::null_mut();
+        self.posted = self.generation;
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
+        let mut wr = self.first;
+        while !wr.is_null() && !ptr::eq(wr, bad) {
+            // SAFETY: A work request of the chain, to which nobody has a reference.
+            wr = unsafe { (*wr).next };
+        }
+        // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
+        // none of ours, it may have all of them.
+        self.first = wr;
+        self.posted = if wr.is_null() {
+            self.generation
+        } else {
+            // SAFETY: As above; every view of the union is plain octets.
+            let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
+            ((id >> 32) as u32).wrapping_sub(1)
+        };
+        to_result(err.min(0))
+    }
+}
+
+/// How buffers are mapped for DMA.
+struct Mapping {
+    /// Not at all: the device uses the CPU's addresses.
+    virt_dma: bool,
+    /// Octets that each part takes.
+    lens: [usize; MAX_PARTS],
+    pd: Arc<Pd>,
+}
+
+impl Mapping {
+    /// Maps the first `n` parts of a buffer, or none.
+    #[inline]
+    fn map(&self, parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
+        if !self.virt_dma {
+            return self.map_dma(parts, n);
+        }
+        let mut addrs = [0; MAX_PARTS];
+        for (i, addr) in addrs.iter_mut().enumerate().take(n) {
+            *addr = parts.part(i)?.as_ptr() as u64;
+        }
+        Some(addrs)
+    }
+
+    #[inline(never)]
+    fn map_dma(&self, parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
+        let mut addrs = [0; MAX_PARTS];
+        for i in 0..n {
+            let mut failed = true;
+            if let Some(va) = parts.part(i) {
+                // SAFETY: The device is registered, and the part takes that much.
+                addrs[i] = unsafe {
+                    bindings::ipoib_rs_ib_map_rx(
+                        self.pd.device().as_raw(),
+                        va.as_ptr().cast(),
+                        self.lens[i],
+                        &raw mut failed,
+                    )
+                };
+            }
+            if failed {
+                self.unmap(addrs, i);
+                return None;
+            }
+        }
+        Some(addrs)
+    }
+
+    /// Unmaps `n` parts that are mapped at `addrs`, and that the device does not have.
+    #[inline]
+    fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize) {
+        if self.virt_dma {
+            return;
+        }
+        for (addr, len) in addrs.into_iter().zip(self.lens).take(n) {
+            // SAFETY: The device is registered. Only this file calls this, and it does so for what
+            // `map` mapped there, once.
+            unsafe { bindings::ipoib_rs_ib_unmap_rx(self.pd.device().as_raw(), addr, len) };
+        }
+    }
+
+    /// Maps the first `n` parts of a buffer in the place of those that `sge` refers to, if it can.
+    #[inline]
+    fn exchange(&self, sge: &mut [bindings::ib_sge; MAX_PARTS], parts: &Parts, n: usize) -> bool {
+        let Some(addrs) = self.map(parts, n) else {
+            return false;
+        };
+        self.unmap(sge.map(|sge| sge.addr), n);
+        for (sge, addr) in sge.iter_mut().zip(addrs).take(n) {
+            sge.addr = addr;
+        }
+        true
+    }
+}
+
+/// What a ring leaves behind.
+///
+/// # Invariants
+///
+/// * `slots` never moves its elements. A slot's work request refers to the slot's elements, and
+///   those to all parts of the slot's buffer, which are mapped.
+/// * The slots complete on the completion queue of `claim`.
+/// * Who drops it knows that the device has none of it.
+struct Memory {
+    slots: KVec<Slot>,
+    mapping: Mapping,
+    claim: Claim,
+}
+
+// SAFETY: The pointers are to the memory's own slots; all else is `Send`.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            let n = slot.wr.num_sge as usize;
+            self.mapping.unmap(slot.sge.map(|sge| sge.addr), n);
+        }
+    }
+}
+
+/// The receive ring of a shared receive queue.
+///
+/// # Invariants
+///
+/// * A slot is chained, or the device may have its buffer.
+/// * `late` has an element for every slot. If it is the slot's identifier, the slot was overtaken.
+/// * `wcs` has [`BATCH`] elements.
+/// * `post_recv` is the operation of the shared receive queue's device, and `raw_srq` the queue.
+/// * The ring has claimed `srq`, and posts to it what `memory` holds, which nobody drops before
+///   that is destroyed.
+pub struct SrqRing {
+    memory: ManuallyDrop<Memory>,
+    wcs: KVec<bindings::ib_wc>,
+    chain: Chain,
+    post_recv: PostFn,
+    raw_srq: *mut bindings::ib_srq,
+    pool: PartsPool,
+    late: KVec<u64>,
+    overtaken: usize,
+    /// The generation that was posted last when slots were looked at for being overtaken.
+    looked: u32,
+    /// Where `memory` goes.
+    place: Option<KBox<MaybeUninit<Memory>>>,
+    cq: Arc<Cq>,
+    srq: Arc<Srq>,
+}
+
+// SAFETY: The pointers are to the ring's own slots and the queue it holds; all else is `Send`.
+unsafe impl Send for SrqRing {}
+
+impl SrqRing {
+    /// Makes the receive ring of `srq`, with `size` buffers of `pool`'s. All queue pairs that
+    /// receive from it complete on `cq`.
+    ///
+    /// There is one ring in the life of a shared receive queue, and the completion queue is the
+    /// ring's until the shared receive queue is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `size` is 0, or more than the shared receive queue or the completion queue take,
+    /// or than 65536, or buffers have more parts than a receive has elements, or queue pairs of
+    /// `srq` complete on another queue; `EBUSY` if either queue has a ring, or `srq` had one;
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it.
+    pub fn new(srq: &Arc<Srq>, cq: &Arc<Cq>, mut pool: PartsPool, size: u32) -> Result<Self> {
+        let parts = pool.parts();
+        if size == 0
+            || size > srq.max_wr()
+            || size > cq.entries()
+            || size > MAX_SIZE
+            || parts > srq.max_sge() as usize
+            || parts > MAX_PARTS
+        {
+            return Err(EINVAL);
+        }
+        let n = size as usize;
+        let pd = srq.pd();
+        // SAFETY: The device is registered; its operations are constant.
+        let ops = unsafe { &(*pd.device().as_raw()).ops };
+        let post_recv = ops.post_srq_recv.ok_or(EOPNOTSUPP)?;
+        srq.bind(cq)?;
+        let claim = cq.claim()?;
+        let generation = claim.next;
+        let mut lens = [0; MAX_PARTS];
+        for (i, len) in lens.iter_mut().enumerate() {
+            *len = pool.part_len(i);
+        }
+
+        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+        for _ in 0..BATCH {
+            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
+        }
+        let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
+        let place = KBox::new_uninit(GFP_KERNEL)?;
+        // The slots come one by one as they are mapped, so that dropping the memory unmaps what is.
+        let mut memory = Memory {
+            slots: KVec::with_capacity(n, GFP_KERNEL)?,
+            mapping: Mapping {
+                virt_dma: pd.device().virt_dma(),
+                lens,
+                pd: pd.clone(),
+            },
+            claim,
+        };
+        for _ in 0..n {
+            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let addrs = memory.mapping.map(&buf, parts).ok_or(EIO)?;
+            let mut slot = Slot {
+                wr: bindings::ib_recv_wr {
+                    num_sge: parts as c_int,
+                    ..Default::default()
+                },
+                sge: [bindings::ib_sge {
+                    lkey: pd.local_dma_lkey(),
+                    ..Default::default()
+                }; MAX_PARTS],
+                parts: buf,
+            };
+            for (sge, (addr, len)) in slot.sge.iter_mut().zip(addrs.into_iter().zip(lens)) {
+                sge.addr = addr;
+                sge.length = len as u32;
+            }
+            // There is room for it, so that it does not fail with the buffer mapped.
+            memory.slots.push(slot, GFP_KERNEL)?;
+        }
+        let mut chain = Chain {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+            generation,
+            posted: generation,
+        };
+        for (index, slot) in memory.slots.iter_mut().enumerate() {
+            // INVARIANT: The slots do not move any more.
+            slot.wr.sg_list = slot.sge.as_mut_ptr();
+            chain.push(slot, index);
+            late.push(u64::MAX, GFP_KERNEL)?;
+        }
+        srq.claim()?;
+        // INVARIANT: All slots are chained; no slot has the identifier of those that are late.
+        Ok(Self {
+            memory: ManuallyDrop::new(memory),
+            wcs,
+            chain,
+            post_recv,
+            raw_srq: srq.as_raw(),
+            pool,
+            late,
+            overtaken: 0,
+            looked: generation,
+            place: Some(place),
+            cq: cq.clone(),
+            srq: srq.clone(),
+        })
+    }
+
+    /// How many buffers it has.
+    pub fn size(&self) -> u32 {
+        self.late.len() as u32
+    }
+
+    /// Octets that a buffer takes.
+    pub fn capacity(&self) -> usize {
+        self.pool.capacity()
+    }
+
+    /// Octets of memory that a buffer costs.
+    pub fn buf_cost(&self) -> usize {
+        self.pool.buf_cost()
+    }
+
+    /// Posts all buffers that the device does not have.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says; what it refused is posted at the next poll, or the next fill.
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI.
+    pub fn fill(&mut self) -> Result {
+        self.post_chain()
+    }
+
+    /// How many slots have not completed while others were posted more than four times as often as
+    /// there are slots. A queue pair took them with it, or waits for the rest of a message; only
+    /// the latter come back.
+    ///
+    /// That is known only while something is received: should queue pairs take all slots with them,
+    /// nothing is, and this stays as it is. Each can take one.
+    pub fn overtaken(&self) -> usize {
+        self.overtaken
+    }
+
+    /// Takes up to `budget` completions, and says to `f` what became of each that is no mistake.
+    ///
+    /// Of the report, `flushed` and `errors` count what `f` is told to have failed.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or process context without NAPI.
+    #[inline]
+    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcEvent)) -> ReceiveReport {
+        let mut report = ReceiveReport::default();
+        while report.done < budget {
+            let want = BATCH.min(budget.wrapping_sub(report.done));
+            let n = self.cq.poll(&mut self.wcs[..want]);
+            for i in 0..n {
+                if let Some(event) = self.complete(i, &mut report) {
+                    f(event);
+                }
+            }
+            report.done = report.done.wrapping_add(n);
+            if self.post_chain().is_err() {
+                report.post_errors = report.post_errors.wrapping_add(1);
+            }
+            if n < want {
+                break;
+            }
+        }
+        if self.chain.posted.wrapping_sub(self.looked) >= OVERTAKEN * self.size() {
+            self.look();
+        }
+        report
+    }
+
+    /// Handles completion `i` of the batch, which is less than [`BATCH`].
+    #[inline]
+    fn complete(&mut self, i: usize, report: &mut ReceiveReport) -> Option<RcEvent> {
+        let wc = self.wcs.get(i)?;
+        let id = wr_id(wc);
+        let index = id as u32 as usize;
+        let Memory { slots, mapping, .. } = &mut *self.memory;
+        let slot = match slots.get_mut(index) {
+            Some(slot) if slot.id() == id && self.chain.is_posted(id) => slot,
+            _ => {
+                report.unknown = report.unknown.wrapping_add(1);
+                return None;
+            }
+        };
+        // INVARIANT: A completed receive is not the device's any more; it is chained below.
+        let qp = QpKey::of(wc.qp);
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            let status = wc.status;
+            self.chain.push(slot, index);
+            return Some(failed(qp, status, report));
+        }
+        // Some devices say that there is a GRH in front of the message. There never is.
+        let len = wc.byte_len as usize;
+        // An RDMA write with immediate data takes a receive, too, and puts nothing there.
+        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > self.pool.capacity() {
+            report.malformed = report.malformed.wrapping_add(1);
+            self.chain.push(slot, index);
+            return None;
+        }
+        let Slot { sge, parts, .. } = slot;
+        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
+        // the old ones whenever that says so.
+        let frame = self
+            .pool
+            .exchange(parts, len, |new, n| mapping.exchange(sge, new, n));
+        self.chain.push(slot, index);
+        let Some(frame) = frame else {
+            report.no_buffer = report.no_buffer.wrapping_add(1);
+            return None;
+        };
+        Some(RcEvent::Received(RcReceived { qp, frame }))
+    }
+
+    /// Notes which slots were overtaken.
+    ///
+    /// What is noted stays so until the slot is posted again. So it does no harm that ages begin
+    /// anew after 2^32 receives: this runs far more often.
+    #[cold]
+    fn look(&mut self) {
+        let old = OVERTAKEN * self.size();
+        self.overtaken = 0;
+        for (slot, late) in self.memory.slots.iter().zip(&mut self.late) {
+            let id = slot.id();
+            if self.chain.is_posted(id) && self.chain.age(id) > old {
+                *late = id;
+            }
+            if *late == id {
+                self.overtaken += 1;
+            }
+        }
+        self.looked = self.chain.posted;
+    }
+
+    /// Posts what is to be posted.
+    #[inline]
+    fn post_chain(&mut self) -> Result {
+        let first = self.chain.first;
+        if first.is_null() {
+            return Ok(());
+        }
+        // Some drivers leave this alone when they refuse all.
+        let mut bad: *const bindings::ib_recv_wr = first;
+        // A completion cannot be seen before this call returns: only we poll. So it is early enough
+        // to note afterwards what was posted.
+        //
+        // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
+        // owned by their slots until the device has completed them or the queue is destroyed.
+        let err = unsafe { (self.post_recv)(self.raw_srq, first, &raw mut bad) };
+        self.chain.settle(err, bad)
+    }
+
+    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        self.cq.arm()
+    }
+}
+
+#[cold]
+fn failed(qp: QpKey, status: bindings::ib_wc_status, report: &mut ReceiveReport) -> RcEvent {
+    if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+        report.flushed = report.flushed.wrapping_add(1);
+    } else {
+        report.errors = report.errors.wrapping_add(1);
+        report.status = status;
+    }
+    RcEvent::Failed { qp, status }
+}
+
+impl Drop for SrqRing {
+    fn drop(&mut self) {
+        self.memory.claim.next = self.chain.generation;
+        // SAFETY: It is not used again.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        match self.place.take() {
+            Some(place) => {
+                let memory = KBox::write(place, memory);
+                self.srq.keep(memory);
+            }
+            // There is a place until here.
+            None => core::mem::forget(memory),
+        }
+    }
+}
