@@ -4,16 +4,18 @@
 
 use core::convert::Infallible;
 
-use ipoib_netdev::device::{OwnedDevice, RawDevice};
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ring::Thresholds;
-use ipoib_rdma::{SendCompletions, Sender};
+use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
+use crate::connections::Shared;
 use crate::counters::Counters;
 use crate::interface::{Interface, RECOVER};
 use crate::verbs::Events;
@@ -21,21 +23,57 @@ use crate::verbs::Events;
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
     completions: SendCompletions,
+    rc: Option<RcDone>,
     thresholds: Thresholds,
     counters: Arc<Counters>,
     dev: OwnedDevice<Interface>,
+}
+
+/// The completions of what connections send.
+pub(crate) struct RcDone {
+    pub(crate) completions: RcCompletions,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl RcDone {
+    /// Frees what was sent, and lets what waits for room go. Says how many frames and octets left the
+    /// ring, and whether there may be more.
+    #[inline]
+    fn poll(&mut self, dev: &Device<Interface>, counters: &Counters, budget: usize) -> RcReaped {
+        let reaped = self.completions.reap(budget, |lane, _| {
+            if let Some(tx) = dev.lock_tx().as_mut() {
+                tx.lane_failed(dev, lane, now_ms());
+            }
+        });
+        if reaped.lost > 0 {
+            counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
+        }
+        if reaped.released_frames > 0 {
+            // Pairs with the barrier where a frame begins to wait: either that sees the room, or we see
+            // that it waits.
+            smp_mb(Full);
+            if self.shared.is_stalled() {
+                if let Some(tx) = dev.lock_tx().as_mut() {
+                    tx.service(dev);
+                }
+            }
+        }
+        reaped
+    }
 }
 
 impl TxPoll {
     /// Puts it together.
     pub(crate) fn new(
         completions: SendCompletions,
+        rc: Option<RcDone>,
         thresholds: Thresholds,
         counters: Arc<Counters>,
         dev: OwnedDevice<Interface>,
     ) -> Self {
         Self {
             completions,
+            rc,
             thresholds,
             counters,
             dev,
@@ -44,6 +82,11 @@ impl TxPoll {
 
     /// Frees what is left on the ring of a QP that has stopped.
     pub(crate) fn drain(mut self, dev: &RawDevice, mut sender: Sender) {
+        if let Some(rc) = &mut self.rc {
+            let left = rc.completions.drain();
+            self.counters
+                .dropped(DropReason::Flushed, u64::from(left.lost));
+        }
         match self.completions.drain(&mut sender) {
             Ok(left) => {
                 self.counters.done.frames.add(u64::from(left.frames));
@@ -75,6 +118,15 @@ impl Poll for TxPoll {
             self.dev
                 .completed(reaped.released_frames, reaped.released_bytes as u32);
         }
+        let mut more = reaped.more;
+        if let Some(rc) = &mut self.rc {
+            let reaped = rc.poll(&self.dev, &self.counters, budget);
+            if reaped.released_frames > 0 {
+                self.dev
+                    .completed(reaped.released_frames, reaped.released_bytes as u32);
+            }
+            more |= reaped.more;
+        }
         if reaped.failed {
             self.counters
                 .dropped(DropReason::SendFailed, u64::from(reaped.errors));
@@ -95,7 +147,9 @@ impl Poll for TxPoll {
         }
         // Pairs with the barrier in `Line::send`.
         smp_mb(Full);
+        let blocked = self.rc.as_ref().is_some_and(|rc| rc.shared.is_blocked());
         if self.dev.queue_stopped()
+            && !blocked
             && self.thresholds.may_wake(self.completions.free())
             && self.dev.is_running()
         {
@@ -103,7 +157,7 @@ impl Poll for TxPoll {
             self.dev.start_queue();
         }
         // Freeing what was sent is not what the budget is for.
-        if reaped.more {
+        if more {
             budget
         } else {
             0

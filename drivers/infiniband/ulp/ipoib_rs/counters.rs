@@ -94,6 +94,159 @@ pub(crate) struct Slow {
     pub(crate) multicast_too_big: Counter,
 }
 
+/// What became of connections, and of what goes by them.
+///
+/// Those of frames are written under the transmit lock or by the receive NAPI, the others from
+/// everywhere.
+#[repr(align(64))]
+pub(crate) struct Connected {
+    pub(crate) connected: Counter,
+    pub(crate) requests_sent: Counter,
+    pub(crate) requests_received: Counter,
+    pub(crate) accepted: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) refused_pkey: Counter,
+    pub(crate) refused_gid: Counter,
+    pub(crate) refused_data: Counter,
+    pub(crate) refused_full: Counter,
+    pub(crate) refused_crossing: Counter,
+    pub(crate) refused_closed: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) disconnected: Counter,
+    pub(crate) idle: Counter,
+    pub(crate) evicted: Counter,
+    pub(crate) stuck: Counter,
+    pub(crate) no_room: Counter,
+    /// How many there are.
+    pub(crate) current: Counter,
+    pub(crate) rx_frames: Counter,
+    pub(crate) rx_bytes: Counter,
+    pub(crate) rx_large: Counter,
+    pub(crate) rx_partial: Counter,
+    pub(crate) tx_frames: Counter,
+    pub(crate) tx_bytes: Counter,
+    pub(crate) tx_large: Counter,
+    pub(crate) tx_partial: Counter,
+    pub(crate) fallback: Counter,
+    pub(crate) credit_stalls: Counter,
+    pub(crate) grants: Counter,
+    pub(crate) too_big: Counter,
+}
+
+impl Connected {
+    const COUNT: usize = 30;
+
+    const NAMES: [&'static str; Self::COUNT] = [
+        "rc_connected",
+        "rc_requests_sent",
+        "rc_requests_received",
+        "rc_accepted",
+        "rc_refused",
+        "rc_refused_pkey",
+        "rc_refused_gid",
+        "rc_refused_data",
+        "rc_refused_full",
+        "rc_refused_crossing",
+        "rc_refused_closed",
+        "rc_failed",
+        "rc_disconnected",
+        "rc_idle",
+        "rc_evicted",
+        "rc_stuck",
+        "rc_no_room",
+        "rc_current",
+        "rc_rx_frames",
+        "rc_rx_bytes",
+        "rc_rx_large",
+        "rc_rx_partial",
+        "rc_tx_frames",
+        "rc_tx_bytes",
+        "rc_tx_large",
+        "rc_tx_partial",
+        "rc_fallback",
+        "rc_credit_stalls",
+        "rc_grants",
+        "tx_too_big",
+    ];
+
+    const fn new() -> Self {
+        Self {
+            connected: Counter::new(),
+            requests_sent: Counter::new(),
+            requests_received: Counter::new(),
+            accepted: Counter::new(),
+            refused: Counter::new(),
+            refused_pkey: Counter::new(),
+            refused_gid: Counter::new(),
+            refused_data: Counter::new(),
+            refused_full: Counter::new(),
+            refused_crossing: Counter::new(),
+            refused_closed: Counter::new(),
+            failed: Counter::new(),
+            disconnected: Counter::new(),
+            idle: Counter::new(),
+            evicted: Counter::new(),
+            stuck: Counter::new(),
+            no_room: Counter::new(),
+            current: Counter::new(),
+            rx_frames: Counter::new(),
+            rx_bytes: Counter::new(),
+            rx_large: Counter::new(),
+            rx_partial: Counter::new(),
+            tx_frames: Counter::new(),
+            tx_bytes: Counter::new(),
+            tx_large: Counter::new(),
+            tx_partial: Counter::new(),
+            fallback: Counter::new(),
+            credit_stalls: Counter::new(),
+            grants: Counter::new(),
+            too_big: Counter::new(),
+        }
+    }
+
+    /// In the order of [`Self::NAMES`].
+    fn all(&self) -> [&Counter; Self::COUNT] {
+        [
+            &self.connected,
+            &self.requests_sent,
+            &self.requests_received,
+            &self.accepted,
+            &self.refused,
+            &self.refused_pkey,
+            &self.refused_gid,
+            &self.refused_data,
+            &self.refused_full,
+            &self.refused_crossing,
+            &self.refused_closed,
+            &self.failed,
+            &self.disconnected,
+            &self.idle,
+            &self.evicted,
+            &self.stuck,
+            &self.no_room,
+            &self.current,
+            &self.rx_frames,
+            &self.rx_bytes,
+            &self.rx_large,
+            &self.rx_partial,
+            &self.tx_frames,
+            &self.tx_bytes,
+            &self.tx_large,
+            &self.tx_partial,
+            &self.fallback,
+            &self.credit_stalls,
+            &self.grants,
+            &self.too_big,
+        ]
+    }
+
+    /// Takes note of how many connections there are.
+    pub(crate) fn set_current(&self, count: usize) {
+        let before = self.current.get();
+        self.current.add((count as u64).wrapping_sub(before));
+    }
+}
+
 /// All counters of an interface.
 pub(crate) struct Counters {
     pub(crate) rx: Rx,
@@ -101,6 +254,7 @@ pub(crate) struct Counters {
     pub(crate) tx: Tx,
     pub(crate) done: Done,
     pub(crate) slow: Slow,
+    pub(crate) connected: Connected,
     /// By [`DropReason::index`]; written from everywhere, since drops are rare.
     drops: [Counter; DropReason::COUNT],
 }
@@ -137,6 +291,7 @@ impl Counters {
                 restarts: Counter::new(),
                 multicast_too_big: Counter::new(),
             },
+            connected: Connected::new(),
             drops: [const { Counter::new() }; DropReason::COUNT],
         }
     }
@@ -161,14 +316,15 @@ impl Counters {
             .map(|r| self.drops[r.index()].get())
             .sum();
         LinkStats {
-            rx_packets: self.rx.frames.get(),
-            rx_bytes: self.rx.bytes.get(),
-            rx_errors: lengths + self.drops_of(&[BadGrh, BadSource, BadStatus, BadCompletion]),
-            rx_dropped: self.drops_of(&[EtherType, NoBuffer]),
+            rx_packets: self.rx.frames.get() + self.connected.rx_frames.get(),
+            rx_bytes: self.rx.bytes.get() + self.connected.rx_bytes.get(),
+            rx_errors: lengths
+                + self.drops_of(&[BadGrh, BadSource, BadStatus, BadCompletion, BadExtended]),
+            rx_dropped: self.drops_of(&[EtherType, NoBuffer, NoConnection]),
             rx_length_errors: lengths,
             multicast: self.rx.multicast.get(),
-            tx_packets: self.done.frames.get(),
-            tx_bytes: self.done.bytes.get(),
+            tx_packets: self.done.frames.get() + self.connected.tx_frames.get(),
+            tx_bytes: self.done.bytes.get() + self.connected.tx_bytes.get(),
             tx_errors,
             tx_dropped: tx_drops - tx_errors,
         }
@@ -176,7 +332,11 @@ impl Counters {
 
     /// For `ethtool -S`, in the order of [`NAMES`].
     pub(crate) fn fill(&self, out: &mut [u64]) {
-        let counters = self.named().into_iter().chain(self.drops.iter());
+        let counters = self
+            .named()
+            .into_iter()
+            .chain(self.connected.all())
+            .chain(self.drops.iter());
         for (out, counter) in out.iter_mut().zip(counters) {
             *out = counter.get();
         }
@@ -264,17 +424,22 @@ const NAMED_NAMES: [&str; NAMED] = [
     "multicast_too_big",
 ];
 
-/// Names for `ethtool -S`: [`NAMED_NAMES`], then one for each drop reason.
-pub(crate) static NAMES: [&str; NAMED + DropReason::COUNT] = {
-    let mut names = [""; NAMED + DropReason::COUNT];
+/// Names for `ethtool -S`: [`NAMED_NAMES`], those of [`Connected`], then one for each drop reason.
+pub(crate) static NAMES: [&str; NAMED + Connected::COUNT + DropReason::COUNT] = {
+    let mut names = [""; NAMED + Connected::COUNT + DropReason::COUNT];
     let mut i = 0;
     while i < NAMED {
         names[i] = NAMED_NAMES[i];
         i += 1;
     }
     let mut i = 0;
+    while i < Connected::COUNT {
+        names[NAMED + i] = Connected::NAMES[i];
+        i += 1;
+    }
+    let mut i = 0;
     while i < DropReason::COUNT {
-        names[NAMED + i] = DropReason::ALL[i].name();
+        names[NAMED + Connected::COUNT + i] = DropReason::ALL[i].name();
         i += 1;
     }
     names

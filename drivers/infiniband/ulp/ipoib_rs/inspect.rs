@@ -16,9 +16,11 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::CStr;
 
+use crate::connections;
 use crate::interface::Interface;
 use crate::order;
 use crate::paths::Destinations;
+use crate::rc::Rc;
 
 /// Rows that may come in addition between counting and copying.
 const SPARE: usize = 16;
@@ -26,6 +28,7 @@ const SPARE: usize = 16;
 const SOURCES: usize = 0;
 const PATHS: usize = 1;
 const GROUPS: usize = 2;
+const CONNECTIONS: usize = 3;
 
 /// A source of numbered frames.
 struct Source {
@@ -167,8 +170,90 @@ fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
+/// A reliable connection, or a peer that there is none with.
+struct Connection {
+    address: HwAddr,
+    number: u8,
+    state: &'static str,
+    age_ms: u64,
+    mtu: u32,
+    may_send: u16,
+    window: u16,
+    waiting: usize,
+    tx_frames: u64,
+    tx_bytes: u64,
+    rx_frames: u64,
+    rx_bytes: u64,
+}
+
+impl Connection {
+    fn new(address: HwAddr, number: u8, state: &'static str, rc: Option<&Rc>, now: u64) -> Self {
+        let mut row = Connection {
+            address,
+            number,
+            state,
+            age_ms: 0,
+            mtu: 0,
+            may_send: 0,
+            window: 0,
+            waiting: 0,
+            tx_frames: 0,
+            tx_bytes: 0,
+            rx_frames: 0,
+            rx_bytes: 0,
+        };
+        if let Some(rc) = rc {
+            row.age_ms = now.saturating_sub(rc.since);
+            row.window = rc.width;
+            row.tx_frames = rc.flow.tx_frames.get();
+            row.tx_bytes = rc.flow.tx_bytes.get();
+            row.rx_frames = rc.flow.rx_frames.get();
+            row.rx_bytes = rc.flow.rx_bytes.get();
+        }
+        row
+    }
+}
+
+fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let now = now_ms();
+    let mut rows = with_room(2 * connections::MAX)?;
+    if let Some(connections) = dev
+        .lock_tx()
+        .as_ref()
+        .and_then(|tx| tx.connections.as_ref())
+    {
+        for entry in connections.iter() {
+            let (machine, rc) = (&entry.machine, entry.machine.present());
+            let rc = rc.map(|rc| &**rc);
+            let address = *entry.address();
+            let mut row = Connection::new(address, entry.number(), machine.state(), rc, now);
+            row.mtu = entry.terms.mtu;
+            row.waiting = entry.backlog.len();
+            row.may_send = rc.map_or(0, |rc| rc.flow.grant().wrapping_sub(entry.sent));
+            let _ = rows.push_within_capacity(row);
+        }
+        for rc in connections.senders() {
+            let row = Connection::new(rc.caller.peer, 0, "receiving", Some(rc), now);
+            let _ = rows.push_within_capacity(row);
+        }
+    }
+    seq_print!(
+        out,
+        "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes\n"
+    );
+    for row in &rows {
+        let Connection { address, state, .. } = row;
+        seq_print!(out, "{} {} {} ", address.gid(), address.qpn(), row.number);
+        seq_print!(out, "{state} {} {} {} ", row.age_ms, row.mtu, row.may_send);
+        seq_print!(out, "{} {} ", row.window, row.waiting);
+        seq_print!(out, "{} {} ", row.tx_frames, row.tx_bytes);
+        seq_print!(out, "{} {}\n", row.rx_frames, row.rx_bytes);
+    }
+    Ok(())
+}
+
 impl Inspect for Interface {
-    const FILES: &'static [&'static CStr] = &[c"sources", c"paths", c"groups"];
+    const FILES: &'static [&'static CStr] = &[c"sources", c"paths", c"groups", c"connections"];
 
     fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
         match id {
@@ -182,6 +267,7 @@ impl Inspect for Interface {
             }
             PATHS => show_paths(dev, out),
             GROUPS => show_groups(dev, out),
+            CONNECTIONS => show_connections(dev, out),
             _ => Err(EINVAL),
         }
     }

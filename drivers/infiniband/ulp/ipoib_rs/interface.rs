@@ -5,6 +5,7 @@
 use ipoib_netdev::address::AddressList;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
+use ipoib_netdev::features::Offloads;
 use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::link::Extack;
 use ipoib_netdev::napi::Handle;
@@ -26,13 +27,15 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
+use crate::connect;
 use crate::counters::{self, Counters};
 use crate::groups::Groups;
 use crate::inspect::Sources;
 use crate::params;
 use crate::paths;
-use crate::port::Port;
-use crate::rx::RxPoll;
+use crate::port::{Attributes, Port};
+use crate::rc;
+use crate::rx::{Question, RxPoll};
 use crate::tunables::Tunables;
 use crate::tx::{self, Tx};
 use crate::verbs::Verbs;
@@ -41,6 +44,8 @@ use crate::verbs::Verbs;
 pub(crate) const PUMP: usize = 0;
 /// Work item: brings the QP back after a failed send.
 pub(crate) const RECOVER: usize = 1;
+/// Work item: makes and ends connections.
+pub(crate) const CONNECT: usize = 2;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 const RESTART_MS: u32 = 50;
@@ -69,6 +74,8 @@ pub(crate) struct Interface {
     pub(crate) umcast: Atomic<bool>,
     /// The longest IP packet that a multicast group takes; longer ones are fragmented or refused.
     multicast_limit: Atomic<u32>,
+    /// In connected mode (RFC 4755).
+    connected: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
     stuck: Atomic<bool>,
     /// The work item is to leave what there is to do for later.
@@ -105,6 +112,7 @@ impl Interface {
         pkey_index: u16,
         mtu: Option<u32>,
         umcast: bool,
+        connected: bool,
     ) -> Result<impl PinInit<Self, Error>> {
         let parent = parent.map(|dev| Parent {
             id: dev.id(),
@@ -124,6 +132,7 @@ impl Interface {
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
             multicast_limit: Atomic::new(u32::MAX),
+            connected: Atomic::new(connected),
             stuck: Atomic::new(false),
             pausing: Atomic::new(false),
             parent,
@@ -172,9 +181,11 @@ impl Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
 
-        dev.set_mtu_limit(attributes.ip_mtu(), rtnl);
+        let limit = this.mtu_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
+        this.set_multicast_limit(&attributes);
         let wanted = match *this.admin_mtu.get(rtnl) {
-            Some(mtu) => mtu.min(attributes.ip_mtu()),
+            Some(mtu) => mtu.min(limit),
             None => attributes.ip_mtu(),
         };
         if wanted != dev.mtu() {
@@ -238,7 +249,8 @@ impl Interface {
     pub(crate) fn sources(&self) -> Result<Sources> {
         let rx = self.rx.lock().clone().ok_or(ENETDOWN)?;
         let known = self.counters.sequence.sources.get();
-        rx.ask(Sources::new(usize::try_from(known)?)?)
+        let question = Question::Sources(Sources::new(usize::try_from(known)?)?);
+        rx.ask(question)?.into_sources().ok_or(EINVAL)
     }
 
     /// The receive poll is to do as much at a time as it says now.
@@ -316,10 +328,101 @@ impl Interface {
 
     /// What our address says of us.
     fn announced(&self) -> Flags {
+        let mut flags = Flags::NONE;
+        if self.is_connected() {
+            flags = flags.union(Flags::RC);
+        }
         if self.tunables.extensions() {
-            Flags::SEQ
+            flags = flags.union(Flags::SEQ);
+            if self.is_connected() && self.tunables.icrc() {
+                flags = flags.union(Flags::ICRC);
+            }
+        }
+        flags
+    }
+
+    /// Whether it is in connected mode.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Relaxed)
+    }
+
+    /// The largest MTU that it can have.
+    fn mtu_limit(&self, attributes: &Attributes) -> u32 {
+        if self.is_connected() {
+            rc::MAX_MTU
         } else {
-            Flags::NONE
+            attributes.ip_mtu()
+        }
+    }
+
+    /// Multicast always goes by UD, whatever the MTU is.
+    fn set_multicast_limit(&self, attributes: &Attributes) {
+        let limit = if self.is_connected() {
+            attributes.ip_mtu()
+        } else {
+            u32::MAX
+        };
+        self.multicast_limit.store(limit, Relaxed);
+    }
+
+    /// What is done in the stack's place.
+    fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let connected = dev.data().is_connected();
+        dev.set_offloads(
+            Offloads {
+                checksum: connected,
+                gso: connected,
+            },
+            rtnl,
+        );
+        if connected {
+            // To tell senders the MTU of their path.
+            dev.keep_routes(rtnl);
+        }
+    }
+
+    /// Changes the mode. A running interface goes down and up; its MTU stays as it is if it can.
+    ///
+    /// # Errors
+    ///
+    /// Those of coming up again; it is tried once more then.
+    pub(crate) fn set_connected(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        if this.connected.xchg(connected, Relaxed) == connected {
+            return Ok(());
+        }
+        let attributes = this.port.attributes(rtnl);
+        let limit = this.mtu_limit(&attributes);
+        Self::set_offloads(dev, rtnl);
+        this.set_multicast_limit(&attributes);
+        if dev.mtu() > limit {
+            if let Err(error) = dev.set_mtu(limit, rtnl) {
+                this.connected.store(!connected, Relaxed);
+                Self::set_offloads(dev, rtnl);
+                this.set_multicast_limit(&attributes);
+                return Err(error);
+            }
+        }
+        dev.set_mtu_limit(limit, rtnl);
+        if this
+            .verbs
+            .get(rtnl)
+            .as_ref()
+            .and_then(Verbs::running)
+            .is_some()
+        {
+            Self::restart(dev, rtnl);
+        } else {
+            Self::set_address(dev, attributes.gid, rtnl);
+        }
+        dev.notify_peers(rtnl);
+        Ok(())
+    }
+
+    /// What connections may do was changed: those that there are end, and new ones are made.
+    pub(crate) fn connections_changed(dev: &Device<Self>) {
+        if let Some(tx) = dev.lock_tx().as_mut() {
+            tx.end_connections(dev);
         }
     }
 
@@ -327,6 +430,7 @@ impl Interface {
     pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         tx::set_extensions(dev, this.tunables.extensions());
+        Self::connections_changed(dev);
         let running = this.verbs.get(rtnl).as_ref().and_then(Verbs::running);
         let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
         Self::set_address(dev, gid, rtnl);
@@ -345,7 +449,7 @@ impl Driver for Interface {
         watchdog_ms: 10_000,
     };
     const COUNTERS: &'static [&'static str] = &counters::NAMES;
-    const TASKS: usize = 2;
+    const TASKS: usize = 3;
 
     type Tx = Tx;
 
@@ -381,7 +485,10 @@ impl Driver for Interface {
 
         let limit = attributes.ip_mtu();
         let mtu = this.admin_mtu.get(rtnl).unwrap_or(limit);
-        dev.set_limits(mtu.min(limit), mtu::MIN_IPV4, limit, sg, rtnl);
+        let max = this.mtu_limit(&attributes);
+        dev.set_limits(mtu.min(max), mtu::MIN_IPV4, max, sg, rtnl);
+        this.set_multicast_limit(&attributes);
+        Self::set_offloads(dev, rtnl);
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(this.announced(), qpn, attributes.gid);
         dev.set_address(address.as_bytes(), rtnl);
@@ -444,9 +551,11 @@ impl Driver for Interface {
     fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        mtu::check(mtu, attributes.ib_mtu).map_err(|_| EINVAL)?;
+        if mtu > this.mtu_limit(&attributes) || mtu < mtu::MIN_IPV4 {
+            return Err(EINVAL);
+        }
         *this.admin_mtu.get(rtnl) = (mtu != attributes.ip_mtu()).then_some(mtu);
-        tx::set_mtu(dev, mtu);
+        tx::set_mtu(dev, mtu, attributes.ip_mtu());
         Ok(())
     }
 
@@ -534,6 +643,7 @@ impl Driver for Interface {
         match id {
             PUMP => paths::pump(dev),
             RECOVER => tx::recover(dev),
+            CONNECT => connect::run(dev),
             _ => {}
         }
     }

@@ -13,7 +13,7 @@ use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
 
 use crate::interface::Interface;
-use crate::{params, port, tx};
+use crate::{params, port, rc, tx};
 
 // As in <linux/if_link.h>.
 const PKEY: u16 = 1;
@@ -21,6 +21,7 @@ const MODE: u16 = 2;
 const UMCAST: u16 = 3;
 
 const MODE_DATAGRAM: u16 = 0;
+const MODE_CONNECTED: u16 = 1;
 
 /// Registers the kind: `ipoib`, or `ipoib_rs` where another driver has that one.
 ///
@@ -38,14 +39,18 @@ pub(crate) fn register() -> Result<Registration<Interface>> {
 }
 
 impl Modes for Interface {
-    fn mode(_dev: &Device<Self>) -> &'static CStr {
-        c"datagram"
+    fn mode(dev: &Device<Self>) -> &'static CStr {
+        if dev.data().is_connected() {
+            c"connected"
+        } else {
+            c"datagram"
+        }
     }
 
-    fn set_mode(_dev: &Device<Self>, mode: &[u8], _rtnl: &mut Rtnl) -> Result {
+    fn set_mode(dev: &Device<Self>, mode: &[u8], rtnl: &mut Rtnl) -> Result {
         match mode {
-            b"datagram" => Ok(()),
-            b"connected" => Err(EOPNOTSUPP),
+            b"datagram" => Self::set_connected(dev, false, rtnl),
+            b"connected" => Self::set_connected(dev, true, rtnl),
             _ => Err(EINVAL),
         }
     }
@@ -61,9 +66,11 @@ impl Link for Interface {
             }
         }
         match attributes.get(MODE) {
-            None | Some(MODE_DATAGRAM) => {}
+            None | Some(MODE_DATAGRAM | MODE_CONNECTED) => {}
             Some(_) => {
-                return Err(extack.refuse(c"Only datagram mode is supported", EOPNOTSUPP));
+                return Err(
+                    extack.refuse(c"The mode must be 0 (datagram) or 1 (connected)", EINVAL)
+                );
             }
         }
         if attributes.get(UMCAST).is_some_and(|umcast| umcast > 1) {
@@ -106,20 +113,29 @@ impl Link for Interface {
                 EINVAL,
             ));
         }
+        let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
-            if let Err(error) = mtu::check(mtu, port.attributes(rtnl).ib_mtu) {
-                return Err(extack.refuse(error.message(), EINVAL));
+            let checked = mtu::check(mtu, port.attributes(rtnl).ib_mtu);
+            if connected && mtu > rc::MAX_MTU {
+                return Err(extack.refuse(c"MTU is above 65520", EINVAL));
+            }
+            match checked {
+                Err(error) if !connected || mtu < mtu::MIN_IPV4 => {
+                    return Err(extack.refuse(error.message(), EINVAL));
+                }
+                _ => {}
             }
         }
         let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
-        Interface::new(port, parent.as_deref(), pkey, index, request.mtu, umcast)
+        let parent = parent.as_deref();
+        Interface::new(port, parent, pkey, index, request.mtu, umcast, connected)
     }
 
     fn change(
         dev: &Device<Self>,
         attributes: &Attributes<'_>,
         extack: &Extack<'_>,
-        _rtnl: &mut Rtnl,
+        rtnl: &mut Rtnl,
     ) -> Result {
         let this = dev.data();
         if let Some(pkey) = attributes.get(PKEY) {
@@ -128,6 +144,9 @@ impl Link for Interface {
                     extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP)
                 );
             }
+        }
+        if let Some(mode) = attributes.get(MODE) {
+            Self::set_connected(dev, mode == MODE_CONNECTED, rtnl)?;
         }
         if let Some(umcast) = attributes.get(UMCAST) {
             if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {
@@ -149,7 +168,12 @@ impl Link for Interface {
     fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result {
         let this = dev.data();
         message.put(PKEY, this.pkey.get())?;
-        message.put(MODE, MODE_DATAGRAM)?;
+        let mode = if this.is_connected() {
+            MODE_CONNECTED
+        } else {
+            MODE_DATAGRAM
+        };
+        message.put(MODE, mode)?;
         message.put(UMCAST, u16::from(this.umcast.load(Relaxed)))
     }
 }

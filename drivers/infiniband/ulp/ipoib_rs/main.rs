@@ -19,7 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+mod caller;
 mod completions;
+mod connect;
+mod connections;
 mod counters;
 mod groups;
 mod inspect;
@@ -29,10 +32,14 @@ mod order;
 mod params;
 mod paths;
 mod port;
+mod rc;
+mod rc_post;
 mod rx;
+mod rx_rc;
 mod storage;
 mod tunables;
 mod tx;
+mod tx_rc;
 mod verbs;
 
 use kernel::prelude::*;
@@ -52,6 +59,10 @@ module! {
         recv_queue_size: u32 {
             default: 512,
             description: "Frames that an interface's receive ring holds; a power of two, 64 to 8192",
+        },
+        rc_recv_queue_size: u32 {
+            default: 512,
+            description: "Messages of 64 KiB that an interface in connected mode can receive at a time; 64 to 8192",
         },
         qkey: u32 {
             default: 0x8001_0b1b,

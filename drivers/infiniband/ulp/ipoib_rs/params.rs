@@ -19,6 +19,11 @@ pub(crate) fn recv_queue_size() -> u32 {
     crate::module_parameters::recv_queue_size.value()
 }
 
+/// Messages that an interface's connections can receive at a time.
+pub(crate) fn rc_recv_queue_size() -> u32 {
+    crate::module_parameters::rc_recv_queue_size.value()
+}
+
 /// How many frames an interface's queues can hold, whatever its rings' sizes are at the time: four
 /// times as many as the larger one begins with, or as the device has.
 pub(crate) fn queue_capacity(device: &Device) -> u32 {
@@ -53,6 +58,13 @@ pub(crate) fn check() -> Result {
             pr_err!("{name}={size}: must be a power of two from 64 to 8192\n");
             return Err(EINVAL);
         }
+    }
+    if !(64..=8192).contains(&rc_recv_queue_size()) {
+        pr_err!(
+            "rc_recv_queue_size={}: must be from 64 to 8192\n",
+            rc_recv_queue_size()
+        );
+        return Err(EINVAL);
     }
     if !qkey().is_controlled() {
         pr_warn!(

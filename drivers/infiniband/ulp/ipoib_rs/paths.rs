@@ -25,9 +25,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::interface::{Interface, PUMP};
+use crate::interface::{Interface, CONNECT, PUMP};
 use crate::storage::Storage;
 use crate::tx::{self, Line};
+use crate::tx_rc::Lanes;
 use crate::verbs::Endpoint;
 
 /// Peers that an interface can talk to at once: half of the table's slots.
@@ -49,7 +50,23 @@ const JOBS: usize = 4;
 
 /// The path to a peer.
 pub(crate) type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
-type Paths = PathTable<KBox<Path>, Storage<Slot<KBox<Path>>>>;
+type Paths = PathTable<KBox<Peer>, Storage<Slot<KBox<Peer>>>>;
+/// A peer: the path to it, and where its connections are.
+pub(crate) struct Peer {
+    path: Path,
+    lanes: Lanes,
+}
+
+/// What sending to a peer takes.
+pub(crate) struct PeerRef<'a> {
+    /// Its address handle.
+    pub(crate) ah: &'a Arc<Ah>,
+    /// The numbers of its frames.
+    pub(crate) sequence: &'a mut Sequence,
+    /// Where its connections are.
+    pub(crate) lanes: &'a mut Lanes,
+}
+
 /// A multicast group.
 pub(crate) type Group = multicast::Group<Arc<Ah>, TxSkb, GROUP_WAITING>;
 type Groups = GroupTable<Arc<Ah>, TxSkb, GROUP_WAITING, Storage<Slot<Group>>>;
@@ -99,10 +116,32 @@ impl Destinations {
         Ok(this)
     }
 
-    /// The address handle of a peer that can be sent to right now, and the numbers of its frames.
+    /// What sending to a peer takes, if that can be done right now.
     #[inline]
-    pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<(&Arc<Ah>, &mut Sequence)> {
-        self.paths.get_mut(address)?.transmit(now)
+    pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<PeerRef<'_>> {
+        let Peer { path, lanes } = &mut **self.paths.get_mut(address)?;
+        let (ah, sequence) = path.transmit(now)?;
+        Some(PeerRef {
+            ah,
+            sequence,
+            lanes,
+        })
+    }
+
+    /// Has the path to a peer resolved, for a connection.
+    #[cold]
+    pub(crate) fn want_path(&mut self, dev: &Device<Interface>, address: &HwAddr, now: u64) {
+        if self.up && address.is_unicast() {
+            if let Ok(path) = self.path_or_new(*address, now) {
+                path.want(now);
+                dev.queue_task(PUMP, 0);
+            }
+        }
+    }
+
+    /// The address handle of a peer, if there is one.
+    pub(crate) fn handle(&self, address: &HwAddr) -> Option<Arc<Ah>> {
+        self.paths.get(address)?.path.handle().cloned()
     }
 
     /// The address handle of a group that can be sent to right now.
@@ -129,7 +168,7 @@ impl Destinations {
         } else {
             self.groups.port_down();
             for (_, path) in self.paths.iter_mut() {
-                path.port_down();
+                path.path.port_down();
             }
         }
     }
@@ -157,7 +196,7 @@ impl Destinations {
 
     /// Walks over the paths.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> + '_ {
-        self.paths.iter().map(|(_, path)| &**path)
+        self.paths.iter().map(|(_, peer)| &peer.path)
     }
 
     /// Walks over the groups.
@@ -170,19 +209,23 @@ impl Destinations {
             let [start] = random();
             let sequence = Sequence::new(start as u16);
             let path = Path::new(address, &path::Config::DEFAULT, sequence, now);
-            let path = KBox::new(path, GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
-            if let Err((InsertError::Full, path)) = self.paths.insert(address, path) {
+            let peer = Peer {
+                path,
+                lanes: Lanes::NONE,
+            };
+            let peer = KBox::new(peer, GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
+            if let Err((InsertError::Full, peer)) = self.paths.insert(address, peer) {
                 // The longest idle of those in the way goes; none that frames wait for.
-                let victim = self.paths.victim(&address, |path| path.idle_for(now));
+                let victim = self.paths.victim(&address, |peer| peer.path.idle_for(now));
                 self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
                 self.paths
-                    .insert(address, path)
+                    .insert(address, peer)
                     .map_err(|_| DropReason::TableFull)?;
             }
         }
         self.paths
             .get_mut(&address)
-            .map(|path| &mut **path)
+            .map(|peer| &mut peer.path)
             .ok_or(DropReason::TableFull)
     }
 
@@ -274,9 +317,10 @@ impl Destinations {
         }
         let mut next = self.groups.deadline().unwrap_or(u64::MAX);
         for at in 0..self.paths.capacity() {
-            let Some((key, path)) = self.paths.slot_mut(at) else {
+            let Some((key, peer)) = self.paths.slot_mut(at) else {
                 continue;
             };
+            let path = &mut peer.path;
             let key = *key;
             let mut over = false;
             while jobs.has_room() {
@@ -416,10 +460,13 @@ fn resolve(dev: &Device<Interface>, endpoint: &Endpoint, address: HwAddr, ticket
         slow.paths_resolved.add(1);
     }
     let mut guard = dev.lock_tx();
+    if made.is_ok() && guard.as_ref().is_some_and(|tx| tx.connections.is_some()) {
+        dev.queue_task(CONNECT, 0);
+    }
     let path = guard
         .as_mut()
         .and_then(|tx| tx.destinations.paths.get_mut(&address));
-    let Some(path) = path else {
+    let Some(Peer { path, .. }) = path.map(|peer| &mut **peer) else {
         return;
     };
     match made {

@@ -9,18 +9,77 @@ use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, RxMeta, GRH_LEN};
-use ipoib_rdma::{NetworkHeader, Received, RecvRing};
+use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
+use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::counters::Counters;
 use crate::inspect::Sources;
 use crate::interface::{Interface, RECOVER};
 use crate::order::Order;
+use crate::rc::Rc;
+use crate::rx_rc::{Ask, RcRx};
 use crate::tunables::Tunables;
 use crate::verbs::Events;
 
+/// What others ask the receive poll.
+pub(crate) enum Question {
+    /// Who sends numbered frames.
+    Sources(Sources),
+    /// About connections.
+    Connections(Ask),
+}
+
+impl Question {
+    /// To take a connection's frames from now on, extended ones if that was agreed on.
+    pub(crate) fn learn(rc: Arc<Rc>, extended: bool) -> Self {
+        Question::Connections(Ask::Learn(Some(rc), extended, Err(ENETDOWN)))
+    }
+
+    /// To take no more of a queue pair's frames.
+    pub(crate) fn forget(key: QpKey) -> Self {
+        Question::Connections(Ask::Forget(key))
+    }
+
+    /// How often there was nothing to receive by connections.
+    pub(crate) fn times_empty() -> Self {
+        Question::Connections(Ask::TimesEmpty(None))
+    }
+
+    /// What became of [`Self::learn`].
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` outside connected mode; `ENOSPC`.
+    pub(crate) fn into_result(self) -> Result {
+        match self {
+            Question::Connections(Ask::Learn(_, _, result)) => result,
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer to [`Self::times_empty`].
+    pub(crate) fn into_times(self) -> Option<u64> {
+        match self {
+            Question::Connections(Ask::TimesEmpty(times)) => times,
+            _ => None,
+        }
+    }
+
+    /// The answer to [`Self::Sources`].
+    pub(crate) fn into_sources(self) -> Option<Sources> {
+        match self {
+            Question::Sources(sources) => Some(sources),
+            Question::Connections(_) => None,
+        }
+    }
+}
+
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
+    rc: Option<RcRx>,
+    /// Connections come first in this poll, and not in the next one.
+    rc_first: bool,
     ring: RecvRing,
     sink: Sink,
     order: Order,
@@ -48,6 +107,7 @@ impl RxPoll {
     /// Puts it together.
     pub(crate) fn new(
         ring: RecvRing,
+        rc: Option<RcRx>,
         local: Local,
         order: Order,
         tunables: Arc<Tunables>,
@@ -55,6 +115,8 @@ impl RxPoll {
         dev: OwnedDevice<Interface>,
     ) -> Self {
         Self {
+            rc,
+            rc_first: false,
             ring,
             sink: Sink {
                 local,
@@ -147,14 +209,23 @@ impl Sink {
 impl Poll for RxPoll {
     const TX: bool = false;
     type Source = Events;
-    type Question = Sources;
+    type Question = Question;
 
-    fn answer(&mut self, sources: &mut Sources) {
-        sources.note(self.order.sources());
+    fn answer(&mut self, question: &mut Question) {
+        match question {
+            Question::Sources(sources) => sources.note(self.order.sources()),
+            Question::Connections(ask) => {
+                if let Some(rc) = &mut self.rc {
+                    rc.answer(ask);
+                }
+            }
+        }
     }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let Self {
+            rc,
+            rc_first,
             ring,
             sink,
             order,
@@ -165,11 +236,23 @@ impl Poll for RxPoll {
             order.begin(context);
         }
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
-        let polled = ring.poll(budget, |received| {
+        let mut done = 0;
+        *rc_first = !*rc_first;
+        if let Some(rc) = rc.as_mut().filter(|_| *rc_first) {
+            done = rc.poll(context, budget, order, dev);
+        }
+        let polled = ring.poll(budget.wrapping_sub(done), |received| {
             sink.receive(context, received, order, &mut sums)
         });
+        done = done.wrapping_add(polled.done);
+        if let Some(rc) = rc {
+            if !*rc_first {
+                done = done.wrapping_add(rc.poll(context, budget.wrapping_sub(done), order, dev));
+            }
+            rc.end(dev);
+        }
         if budget > 0 {
-            order.end(context, polled.done < budget, &sink.counters.sequence);
+            order.end(context, done < budget, &sink.counters.sequence);
         }
         let rx = &sink.counters.rx;
         rx.polls.add(1);
@@ -192,6 +275,6 @@ impl Poll for RxPoll {
                 sink.counters.dropped(reason, u64::from(n));
             }
         }
-        polled.done
+        done
     }
 }

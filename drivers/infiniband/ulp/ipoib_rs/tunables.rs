@@ -11,6 +11,7 @@ use ipoib_proto::reorder;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
+use crate::connections;
 use crate::interface::Interface;
 use crate::params;
 
@@ -25,6 +26,9 @@ const MAX_TIMEOUT_US: u32 = 100_000;
 /// The longest frame that can be asked to be copied: more costs more than a new buffer.
 const MAX_COPYBREAK: u32 = 2_048;
 
+/// The longest time without a frame for a connection: a day.
+const MAX_IDLE_S: u32 = 86_400;
+
 /// The values, which one context writes, under RTNL, and the others read whenever they need them.
 pub(crate) struct Tunables {
     reorder_window: Atomic<u32>,
@@ -36,6 +40,11 @@ pub(crate) struct Tunables {
     napi_budget: Atomic<u32>,
     rx_usecs: Atomic<u32>,
     rx_frames: Atomic<u32>,
+    icrc: Atomic<u32>,
+    large_frames: Atomic<u32>,
+    rc_max_qps: Atomic<u32>,
+    rc_max_connections: Atomic<u32>,
+    rc_idle_s: Atomic<u32>,
 }
 
 impl Tunables {
@@ -51,6 +60,11 @@ impl Tunables {
             napi_budget: Atomic::new(napi::MAX_BUDGET),
             rx_usecs: Atomic::new(0),
             rx_frames: Atomic::new(0),
+            icrc: Atomic::new(1),
+            large_frames: Atomic::new(1),
+            rc_max_qps: Atomic::new(1),
+            rc_max_connections: Atomic::new(connections::MAX as u32),
+            rc_idle_s: Atomic::new(60),
         }
     }
 
@@ -68,6 +82,31 @@ impl Tunables {
     /// Whether what RFC 4391 does not know may be used.
     pub(crate) fn extensions(&self) -> bool {
         self.extensions.load(Relaxed) != 0
+    }
+
+    /// Whether the checksums of TCP and UDP may be left to the fabric's own, by connections.
+    pub(crate) fn icrc(&self) -> bool {
+        self.icrc.load(Relaxed) != 0
+    }
+
+    /// Whether packets that are still to be segmented may go by connections whole.
+    pub(crate) fn large_frames(&self) -> bool {
+        self.large_frames.load(Relaxed) != 0
+    }
+
+    /// The most connections to one peer.
+    pub(crate) fn rc_max_qps(&self) -> u32 {
+        self.rc_max_qps.load(Relaxed)
+    }
+
+    /// The most connections.
+    pub(crate) fn rc_max_connections(&self) -> u32 {
+        self.rc_max_connections.load(Relaxed)
+    }
+
+    /// After how many seconds without a frame a connection is ended.
+    pub(crate) fn rc_idle_s(&self) -> u32 {
+        self.rc_idle_s.load(Relaxed)
     }
 
     /// Frames of up to so many octets are copied out of their buffer, which stays on the ring.
@@ -118,6 +157,11 @@ impl Tunables {
             RECV_QUEUE_SIZE => Some(&self.recv_queue_size),
             SEND_QUEUE_SIZE => Some(&self.send_queue_size),
             NAPI_BUDGET => Some(&self.napi_budget),
+            ICRC => Some(&self.icrc),
+            LARGE_FRAMES => Some(&self.large_frames),
+            RC_MAX_QPS => Some(&self.rc_max_qps),
+            RC_MAX_CONNECTIONS => Some(&self.rc_max_connections),
+            RC_IDLE_S => Some(&self.rc_idle_s),
             _ => None,
         }
     }
@@ -130,6 +174,11 @@ const RX_COPYBREAK: usize = 3;
 const RECV_QUEUE_SIZE: usize = 4;
 const SEND_QUEUE_SIZE: usize = 5;
 const NAPI_BUDGET: usize = 6;
+const ICRC: usize = 7;
+const LARGE_FRAMES: usize = 8;
+const RC_MAX_QPS: usize = 9;
+const RC_MAX_CONNECTIONS: usize = 10;
+const RC_IDLE_S: usize = 11;
 
 impl Tunable for Interface {
     const DIRECTORY: &'static str = "ipoib";
@@ -170,6 +219,31 @@ impl Tunable for Interface {
             min: 1,
             max: napi::MAX_BUDGET,
         },
+        Variable {
+            name: c"icrc",
+            min: 0,
+            max: 1,
+        },
+        Variable {
+            name: c"large_frames",
+            min: 0,
+            max: 1,
+        },
+        Variable {
+            name: c"rc_max_qps",
+            min: 1,
+            max: connections::MAX_LANES as u32,
+        },
+        Variable {
+            name: c"rc_max_connections",
+            min: 1,
+            max: connections::MAX as u32,
+        },
+        Variable {
+            name: c"rc_idle_s",
+            min: 1,
+            max: MAX_IDLE_S,
+        },
     ];
 
     fn get(dev: &Device<Self>, id: usize) -> u32 {
@@ -188,8 +262,11 @@ impl Tunable for Interface {
         let variable = tunables.variable(id).ok_or(EINVAL)?;
         variable.store(value, Relaxed);
         match id {
-            EXTENSIONS => Self::extensions_changed(dev, rtnl),
+            EXTENSIONS | ICRC => Self::extensions_changed(dev, rtnl),
             NAPI_BUDGET => Self::budget_changed(dev, rtnl),
+            LARGE_FRAMES | RC_MAX_QPS | RC_MAX_CONNECTIONS | RC_IDLE_S => {
+                Self::connections_changed(dev);
+            }
             _ => {}
         }
         Ok(())

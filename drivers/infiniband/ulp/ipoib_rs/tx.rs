@@ -14,6 +14,7 @@ use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
+use ipoib_proto::queue::Queue;
 use ipoib_proto::ring::Thresholds;
 use ipoib_proto::seq::Sequence;
 use ipoib_rdma::{Ah, QpState, Sender};
@@ -23,6 +24,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::completions::TxPoll;
+use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::interface::{Interface, PUMP};
 use crate::paths::{self, Destinations};
@@ -36,7 +38,14 @@ pub(crate) struct Tx {
     pub(crate) line: Line,
     /// What resolving a destination needs.
     pub(crate) endpoint: Arc<Endpoint>,
+    /// The reliable connections, in connected mode.
+    pub(crate) connections: Option<Connections>,
+    /// Packets that are too big for their peers, and what would not be, to be answered.
+    pub(crate) too_big: Queue<(TxSkb, u32), TOO_BIG>,
 }
+
+/// How many of them wait to be answered at most.
+const TOO_BIG: usize = 16;
 
 /// The producing half of the send ring, with its accounting.
 pub(crate) struct Line {
@@ -44,6 +53,8 @@ pub(crate) struct Line {
     thresholds: Thresholds,
     /// The longest frame, our header included.
     max_len: usize,
+    /// More frames follow, whatever the stack says.
+    pub(crate) hold: bool,
     /// Whether frames may be numbered.
     extensions: bool,
     completions: Handle<TxPoll>,
@@ -54,9 +65,7 @@ impl Tx {
     /// Sends a frame that begins with the header of [`Interface`]'s `header`.
     #[inline]
     pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Transmit {
-        let Self {
-            destinations, line, ..
-        } = self;
+        let line = &mut self.line;
         let Some(head) = skb.linear().first_chunk::<HEADER_LEN>() else {
             line.drop(dev, skb, DropReason::Runt);
             return Transmit::Taken;
@@ -71,16 +80,47 @@ impl Tx {
             line.drop(dev, skb, DropReason::TxEtherType);
             return Transmit::Taken;
         }
+        if self.connections.is_some() {
+            self.transmit_connected(dev, address, skb, now_ms());
+            return Transmit::Taken;
+        }
         if skb.pull(ADDR_LEN).is_err() || skb.len() > line.max_len {
             line.drop(dev, skb, DropReason::TooBig);
             return Transmit::Taken;
         }
-        let now = now_ms();
+        self.datagram_inline(dev, address, skb, now_ms());
+        Transmit::Taken
+    }
+
+    /// [`Self::datagram_inline`] for those that are not as hot.
+    #[inline(never)]
+    pub(crate) fn datagram(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        skb: TxSkb,
+        now: u64,
+    ) {
+        self.datagram_inline(dev, address, skb, now);
+    }
+
+    /// Sends a frame, which begins with the wire's header and is not too long, by UD.
+    #[inline(always)]
+    fn datagram_inline(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        mut skb: TxSkb,
+        now: u64,
+    ) {
+        let Self {
+            destinations, line, ..
+        } = self;
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
-                Some((ah, sequence)) => {
-                    line.number(&mut skb, &address, sequence);
-                    line.send_inline(dev, skb, ah, address.qpn().get());
+                Some(peer) => {
+                    line.number(&mut skb, &address, peer.sequence);
+                    line.send_inline(dev, skb, peer.ah, address.qpn().get());
                 }
                 None => destinations.send_to_peer(dev, line, address, skb, now),
             }
@@ -92,7 +132,6 @@ impl Tx {
         } else {
             line.drop(dev, skb, DropReason::BadAddress);
         }
-        Transmit::Taken
     }
 }
 
@@ -110,6 +149,7 @@ impl Line {
             sender,
             thresholds,
             max_len: max_len(mtu),
+            hold: false,
             extensions,
             completions,
             counters,
@@ -129,6 +169,44 @@ impl Line {
                 Header::set_reserved(header, sequence.take().get());
             }
         }
+    }
+
+    /// Whether frames for a peer are numbered.
+    #[inline]
+    pub(crate) fn numbers(&self, peer: &HwAddr) -> bool {
+        self.extensions && peer.flags().contains(Flags::SEQ)
+    }
+
+    /// Writes a number into a frame that begins with our header.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if its header is somebody else's too.
+    #[inline]
+    pub(crate) fn set_number(&self, skb: &mut TxSkb, number: u16) -> Result {
+        if number != 0 {
+            let head = skb.linear_mut()?.first_chunk_mut().ok_or(EINVAL)?;
+            Header::set_reserved(head, number);
+        }
+        Ok(())
+    }
+
+    /// The longest frame that goes by UD, our header included.
+    #[inline]
+    pub(crate) fn max_datagram(&self) -> usize {
+        self.max_len
+    }
+
+    /// Lets the stack transmit again, if there is room on this ring.
+    pub(crate) fn wake(&mut self, dev: &Device<Interface>) {
+        if self.thresholds.may_wake(self.sender.free()) {
+            dev.start_queue();
+        }
+    }
+
+    /// Has the completion side look at what was dropped.
+    pub(crate) fn wake_completions(&self) {
+        self.completions.schedule();
     }
 
     /// Puts a frame on the ring and rings the doorbell unless more follow.
@@ -152,7 +230,7 @@ impl Line {
         if full {
             return self.sent_last(dev, len);
         }
-        if dev.sent(len) || self.sender.chain_full() {
+        if (dev.sent(len) && !self.hold) || self.sender.chain_full() {
             self.flush(dev);
         }
     }
@@ -174,7 +252,7 @@ impl Line {
 
     /// Drops a frame that did not get on the ring.
     #[cold]
-    fn refused(&mut self, dev: &Device<Interface>, skb: TxSkb, error: Error) {
+    pub(crate) fn refused(&mut self, dev: &Device<Interface>, skb: TxSkb, error: Error) {
         let reason = if error == EBUSY {
             DropReason::Ring
         } else if error == ENOMEM {
@@ -262,10 +340,10 @@ pub(crate) fn rejoin(dev: &Device<Interface>) {
     dev.queue_task(PUMP, 0);
 }
 
-/// The MTU was changed.
-pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32) {
+/// The MTU was changed; `limit` is that of a datagram.
+pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32, limit: u32) {
     if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.line.max_len = max_len(mtu);
+        tx.line.max_len = max_len(mtu.min(limit));
     }
 }
 

@@ -8,29 +8,47 @@ use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
+use ipoib_netdev::parts::PartsPool;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::mtu;
+use ipoib_proto::queue::Queue;
 use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_rdma::{
-    random_psn, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Pd, QpCaps, Reaper,
-    RecvRing, UdQp,
+    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Listener, Pd,
+    QpCaps, Reaper, RecvRing, Srq, SrqRing, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::completions::TxPoll;
-use crate::interface::{Interface, PUMP, RECOVER};
+use crate::caller::Answerer;
+use crate::completions::{RcDone, TxPoll};
+use crate::connect;
+use crate::connections::Connections;
+use crate::interface::{Interface, CONNECT, PUMP, RECOVER};
 use crate::order::Order;
 use crate::params;
 use crate::paths::Destinations;
 use crate::port::{Attributes, Port};
+use crate::rc::{self, Reliable};
 use crate::rx::RxPoll;
+use crate::rx_rc::RcRx;
 use crate::tx::{Line, Tx};
 
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
+
+/// Frames that connections have on their way together; a power of two.
+const RC_SENDS: u32 = 1024;
+
+/// What an interface has in connected mode.
+struct Parts {
+    connections: Connections,
+    rx: RcRx,
+    done: RcDone,
+}
 
 /// What an address handle is made from, and what sends.
 pub(crate) struct Endpoint {
@@ -66,12 +84,12 @@ impl<P: Poll> CompletionHandler for Wake<P> {
     }
 }
 
-/// The events of a CQ, for the NAPI that polls its ring.
-pub(crate) struct Events(Arc<Cq>);
+/// The events of a CQ, for the NAPI that polls its ring, and of that for connections.
+pub(crate) struct Events(Arc<Cq>, Option<Arc<Cq>>);
 
 impl Source for Events {
     fn arm(&self) -> bool {
-        self.0.arm()
+        self.0.arm() | self.1.as_ref().is_some_and(|cq| cq.arm())
     }
 }
 
@@ -86,6 +104,8 @@ pub(crate) struct Running {
 
 /// An interface's verbs objects. Fields are dropped in order: users first.
 pub(crate) struct Verbs {
+    /// Who answers requests for connections.
+    listeners: KVec<Listener<Answerer>>,
     rx: Napi<RxPoll>,
     tx: Napi<TxPoll>,
     running: Option<Running>,
@@ -142,6 +162,7 @@ impl Verbs {
         )?;
         let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
         Ok(Self {
+            listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             rx,
             tx,
             running: None,
@@ -259,32 +280,47 @@ impl Verbs {
             broadcast: this.broadcast,
             capacity,
         };
+        let connected = this.is_connected().then(|| self.connected(dev, &running));
+        let (connections, rc_rx, rc_done) = match connected.transpose()? {
+            Some(parts) => (Some(parts.connections), Some(parts.rx), Some(parts.done)),
+            None => (None, None, None),
+        };
+        let reliable = connections.as_ref().map(|c| c.reliable().clone());
+        let (rc_recv, rc_send) = match &reliable {
+            Some(reliable) => (
+                Some(reliable.recv_cq.clone()),
+                Some(reliable.send_cq.clone()),
+            ),
+            None => (None, None),
+        };
         // Neither can run already: the caller has seen to that.
         let _ = self.rx.enable(
             RxPoll::new(
                 recv,
+                rc_rx,
                 local,
                 order,
                 this.tunables.clone(),
                 this.counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.recv_cq().clone()),
+            Events(self.qp.recv_cq().clone(), rc_recv),
         );
         let _ = self.tx.enable(
             TxPoll::new(
                 completions,
+                rc_done,
                 thresholds,
                 this.counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.send_cq().clone()),
+            Events(self.qp.send_cq().clone(), rc_send),
         );
         dev.reset_queue_limit();
         let line = Line::new(
             sender,
             thresholds,
-            dev.mtu(),
+            dev.mtu().min(mtu::ip_mtu(running.ib_mtu)),
             this.tunables.extensions(),
             self.tx.handle(),
             this.counters.clone(),
@@ -293,12 +329,90 @@ impl Verbs {
             destinations,
             line,
             endpoint,
+            connections,
+            too_big: Queue::new(u32::MAX),
         };
         *dev.lock_tx() = Some(tx);
         self.running = Some(running);
         // What arrived before NAPI was enabled rang no bell that anyone heard.
         self.rx.handle().schedule();
         self.tx.handle().schedule();
+        if let Some(reliable) = reliable {
+            self.listen(dev, &reliable)?;
+        }
+        Ok(())
+    }
+
+    /// What connections need.
+    fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<Parts> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let buffers = params::rc_recv_queue_size().min(device.max_srq_wr());
+        let max_sge = device.max_sge().min(MAX_SGE);
+        let pool = PartsPool::new(
+            rc::MAX_MESSAGE as usize,
+            device.max_srq_sge() as usize,
+            buffers as usize,
+        )?;
+        let srq = Srq::new(&self.pd, buffers, pool.parts() as u32)?;
+        let recv_cq = Cq::new(
+            device,
+            buffers,
+            0,
+            Arc::new(Wake(self.rx.handle()), GFP_KERNEL)?,
+        )?;
+        let send_cq = Cq::new(
+            device,
+            RC_SENDS,
+            0,
+            Arc::new(Wake(self.tx.handle()), GFP_KERNEL)?,
+        )?;
+        let mut ring = SrqRing::new(&srq, &recv_cq, pool, buffers)?;
+        ring.fill()?;
+        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, max_sge)?;
+        let reliable = Arc::new(
+            Reliable {
+                pd: self.pd.clone(),
+                srq,
+                send_cq,
+                recv_cq,
+                max_sge,
+                rx: self.rx.handle(),
+                tunables: this.tunables.clone(),
+                gid: running.gid,
+                qpn: self.qpn,
+                pkey: this.pkey,
+                ib_mtu: running.ib_mtu,
+            },
+            GFP_KERNEL,
+        )?;
+        let counters = &this.counters;
+        let connections = Connections::new(reliable, sender, counters.clone(), buffers)?;
+        let shared = connections.shared.clone();
+        Ok(Parts {
+            rx: RcRx::new(ring, shared.clone(), counters.clone())?,
+            done: RcDone {
+                completions,
+                shared,
+            },
+            connections,
+        })
+    }
+
+    /// Answers requests for connections from now on.
+    fn listen(&mut self, dev: &Device<Interface>, reliable: &Arc<Reliable>) -> Result {
+        for service in connect::services(reliable) {
+            let answerer = Arc::new(
+                Answerer {
+                    dev: dev.get_typed(),
+                    reliable: reliable.clone(),
+                    port: dev.data().port.number(),
+                },
+                GFP_KERNEL,
+            )?;
+            let listener = Listener::new(&self.pd, service, answerer)?;
+            self.listeners.push(listener, GFP_KERNEL)?;
+        }
         Ok(())
     }
 
@@ -317,7 +431,10 @@ impl Verbs {
             return Ok(());
         };
         let pausing = &dev.data().get_ref().pausing;
+        self.listeners.clear();
         pausing.store(true, Relaxed);
+        // It may be waiting for completions.
+        dev.cancel_task(CONNECT);
         // Its completions would start the queue again.
         let completions = self.tx.disable();
         // A job that is under way would find nobody to bring its answer to; none begins now.
@@ -328,15 +445,17 @@ impl Verbs {
         let tx = dev.lock_tx().take();
         pausing.store(false, Relaxed);
         let Some(tx) = tx else {
-            self.halt(dev, None, completions);
+            self.halt(dev, None, completions, None);
             return Err(ENODEV);
         };
         let Tx {
             destinations,
             line,
             endpoint,
+            connections,
+            ..
         } = tx;
-        self.halt(dev, Some(line), completions);
+        self.halt(dev, Some(line), completions, connections);
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -348,17 +467,36 @@ impl Verbs {
     ///
     /// Under RTNL, with the transmit queue disabled; sleeps.
     pub(crate) fn stop(&mut self, dev: &Device<Interface>) {
+        self.listeners.clear();
         let tx = dev.lock_tx().take();
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
+        dev.cancel_task(CONNECT);
         dev.data().get_ref().groups.lock().leave_all();
         let completions = self.tx.disable();
-        self.halt(dev, tx.map(|tx| tx.line), completions);
+        let (line, connections) = match tx {
+            Some(tx) => (Some(tx.line), tx.connections),
+            None => (None, None),
+        };
+        self.halt(dev, line, completions, connections);
     }
 
     /// Ends the receive poll, after the other one, resets the QP and frees what the rings hold.
-    fn halt(&mut self, dev: &Device<Interface>, line: Option<Line>, completions: Option<TxPoll>) {
+    fn halt(
+        &mut self,
+        dev: &Device<Interface>,
+        line: Option<Line>,
+        completions: Option<TxPoll>,
+        connections: Option<Connections>,
+    ) {
         self.running = None;
+        dev.data().get_ref().counters.connected.set_current(0);
+        let connections = connections.map(Connections::into_parts);
+        // What was not posted yet is dropped with the sender; nobody waits for it then.
+        let connections = connections.map(|(all, _)| all);
+        for rc in connections.iter().flatten() {
+            rc.stop();
+        }
         let rx = self.rx.disable();
         if let (Some(line), Some(completions)) = (line, completions) {
             completions.drain(dev, line.into_sender());

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The work item that makes and ends connections, and answers those whose packets are too big.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::cm::{linux_service_id, rfc_service_id};
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use crate::caller::Caller;
+use crate::connections::Job;
+use crate::interface::{Interface, CONNECT};
+use crate::rc::{Rc, Reliable, Role};
+
+/// The work item.
+///
+/// # Context
+///
+/// Process context; sleeps.
+pub(crate) fn run(dev: &Device<Interface>) {
+    answer_too_big(dev);
+    // Who sets it wakes us again.
+    while !dev.data().pausing.load(Relaxed) {
+        let now = now_ms();
+        let (job, reliable) = {
+            let mut guard = dev.lock_tx();
+            let Some(tx) = guard.as_mut() else {
+                return;
+            };
+            tx.service(dev);
+            tx.give_up_stuck(dev, now);
+            let Some(job) = tx.next_job(dev, now) else {
+                return;
+            };
+            let Some(connections) = &tx.connections else {
+                return;
+            };
+            (job, connections.reliable().clone())
+        };
+        match job {
+            Job::Ask {
+                address,
+                number,
+                ticket,
+                width,
+            } => ask(dev, &reliable, address, (number, ticket, width)),
+            Job::End(rc) => {
+                let width = rc.width;
+                rc.end(dev, &reliable.rx);
+                if let Some(tx) = dev.lock_tx().as_mut() {
+                    tx.connection_over(dev, width);
+                }
+            }
+            Job::Wait(None) => return,
+            Job::Wait(Some(wait)) => {
+                let wait = u32::try_from(wait).unwrap_or(u32::MAX);
+                return dev.queue_task(CONNECT, wait.max(1));
+            }
+        }
+    }
+}
+
+/// Asks a peer for a connection.
+fn ask(
+    dev: &Device<Interface>,
+    reliable: &Arc<Reliable>,
+    address: HwAddr,
+    (number, ticket, width): (u8, Ticket, u16),
+) {
+    let connected = &dev.data().get_ref().counters.connected;
+    let path = dev
+        .lock_tx()
+        .as_ref()
+        .and_then(|tx| tx.destinations.handle(&address));
+    let made = path
+        .ok_or(EHOSTUNREACH)
+        .and_then(|path| Ok((make(dev, reliable, address, number, width)?, path)));
+    let (rc, path) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            log(dev, &address, error);
+            connected.failed.add_shared(1);
+            if let Some(tx) = dev.lock_tx().as_mut() {
+                tx.not_asked(dev, &address, number, ticket, width, now_ms());
+            }
+            return;
+        }
+    };
+    // The answer may come before the call returns, and has to find it.
+    {
+        let mut guard = dev.lock_tx();
+        let Some(tx) = guard.as_mut() else {
+            return;
+        };
+        if !tx.asked(dev, &rc, ticket, now_ms()) {
+            return;
+        }
+    }
+    let sent = request(reliable, &rc, &path, address);
+    match sent {
+        Ok(()) => connected.requests_sent.add_shared(1),
+        Err(error) => {
+            log(dev, &address, error);
+            rc.caller.give_up();
+        }
+    }
+}
+
+fn log(dev: &Device<Interface>, address: &HwAddr, error: Error) {
+    netdev_log!(
+        dev,
+        Info,
+        limited,
+        "cannot ask {} {} for a connection: {error:?}\n",
+        address.gid(),
+        address.qpn()
+    );
+}
+
+fn make(
+    dev: &Device<Interface>,
+    reliable: &Arc<Reliable>,
+    address: HwAddr,
+    number: u8,
+    width: u16,
+) -> Result<Arc<Rc>> {
+    let caller = Arc::new(
+        Caller {
+            dev: dev.get_typed(),
+            reliable: reliable.clone(),
+            peer: address.with_flags(Flags::NONE),
+            number,
+            role: Role::Peer,
+        },
+        GFP_KERNEL,
+    )?;
+    Rc::new(reliable, caller, width, |caller| {
+        CmId::new(&reliable.pd, caller)
+    })
+}
+
+fn request(reliable: &Reliable, rc: &Rc, path: &Ah, address: HwAddr) -> Result {
+    let (bytes, len) = reliable.private_data(rc.width, rc.caller.number).encode();
+    // One of ours listens to both; everybody else has what Linux has, or follows the RFC.
+    let service_id = linux_service_id(address.qpn());
+    rc.cm.request(
+        rc.qp(),
+        &Request {
+            path,
+            service_id,
+            pkey: reliable.pkey.get(),
+            mtu: reliable.ib_mtu,
+            timeouts: CmTimeouts::default(),
+            private_data: bytes.get(..len).unwrap_or(&[]),
+        },
+    )
+}
+
+/// The services of an interface.
+pub(crate) fn services(reliable: &Reliable) -> [u64; 2] {
+    [linux_service_id(reliable.qpn), rfc_service_id(reliable.qpn)]
+}
+
+/// Answers the packets that were too big for their peers.
+fn answer_too_big(dev: &Device<Interface>) {
+    loop {
+        let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
+            return;
+        };
+        skb.answer_too_big(dev, mtu);
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A reliable connection: its queue pair, its CM ID, what both ends have agreed on, and how much each may
+//! send.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::{Device, OwnedDevice};
+use ipoib_netdev::napi::Handle;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::stats::Counter;
+use ipoib_proto::cm::{self, Extension, PrivateData};
+use ipoib_proto::credit;
+use ipoib_proto::extended::Extended;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::header::Header;
+use ipoib_proto::hwaddr::{Flags, Qpn};
+use ipoib_proto::pkey::PKey;
+use ipoib_rdma::{CmId, Cq, Lane, Pd, RcQp, Srq};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
+
+use crate::caller::Caller;
+use crate::interface::Interface;
+use crate::rx::{Question, RxPoll};
+use crate::tunables::Tunables;
+
+/// The largest IP packet that a connection carries by RFC 4755: what Linux has, too.
+pub(crate) const MAX_MTU: u32 = 65_520;
+/// The longest message that we receive: the largest IP packet behind an extended header.
+pub(crate) const MAX_MESSAGE: u32 = 65_535 + (Header::LEN + Extended::LEN) as u32;
+/// Sends that a queue pair holds.
+pub(crate) const SEND_WR: u32 = 128;
+/// How long a queue pair may take to give back what it has, in milliseconds.
+const FLUSH_MS: u32 = 2_000;
+
+/// What the connections of an interface have in common while it is up.
+pub(crate) struct Reliable {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) srq: Arc<Srq>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) max_sge: u32,
+    pub(crate) rx: Handle<RxPoll>,
+    pub(crate) tunables: Arc<Tunables>,
+    /// Our GID and UD queue pair.
+    pub(crate) gid: Gid,
+    pub(crate) qpn: Qpn,
+    pub(crate) pkey: PKey,
+    /// The port's IB MTU in octets.
+    pub(crate) ib_mtu: u32,
+}
+
+impl Reliable {
+    /// What we tell a peer about a connection on which it may send `width` messages.
+    pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
+        let tunables = &self.tunables;
+        let flags = if tunables.icrc() {
+            Flags::SEQ.union(Flags::ICRC)
+        } else {
+            Flags::SEQ
+        };
+        PrivateData {
+            qpn: self.qpn,
+            receive_mtu: MAX_MTU + Header::LEN as u32,
+            extension: tunables.extensions().then_some(Extension {
+                flags,
+                credits: width,
+                max_message: MAX_MESSAGE,
+                lane: number,
+            }),
+        }
+    }
+
+    /// What both ends can do.
+    pub(crate) fn terms(&self, peer: &PrivateData) -> Terms {
+        let mtu = cm::connection_mtu(MAX_MTU + Header::LEN as u32, peer.receive_mtu);
+        let tunables = &self.tunables;
+        let extension = peer
+            .extension
+            .filter(|extension| tunables.extensions() && extension.flags.contains(Flags::SEQ));
+        let Some(extension) = extension else {
+            return Terms { mtu, ..Terms::NONE };
+        };
+        let icrc = tunables.icrc() && extension.flags.contains(Flags::ICRC);
+        let header = (Header::LEN + Extended::LEN) as u32;
+        Terms {
+            mtu,
+            extended: true,
+            icrc,
+            // Each segment gets a checksum of its own, so that one goes with the other.
+            max_large: if icrc && tunables.large_frames() {
+                extension.max_message.min(MAX_MESSAGE) - header
+            } else {
+                0
+            },
+            credits: extension.credits.min(credit::MAX_WIDTH),
+        }
+    }
+}
+
+/// What the ends of a connection have agreed on.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// The largest IP packet.
+    pub(crate) mtu: u32,
+    /// The other end takes extended frames, and both grant each other what they may send.
+    pub(crate) extended: bool,
+    /// The other end takes packets whose checksum was not computed.
+    pub(crate) icrc: bool,
+    /// The largest IP packet that the other end may have to segment; 0 for none.
+    pub(crate) max_large: u32,
+    /// Messages that may be sent at first.
+    pub(crate) credits: u16,
+}
+
+impl Terms {
+    /// Before anything is agreed on.
+    pub(crate) const NONE: Terms = Terms {
+        mtu: 0,
+        extended: false,
+        icrc: false,
+        max_large: 0,
+        credits: 0,
+    };
+}
+
+/// What the receive poll and the transmit side tell each other.
+pub(crate) struct Flow {
+    /// How many messages the peer lets us have sent; modulo 2^16. Written by the receive poll.
+    grant: Atomic<u32>,
+    /// How many of its messages we have received; modulo 2^16. Written by the receive poll.
+    received: Atomic<u32>,
+    /// The grant that the peer was told last. Written under the transmit lock.
+    told: Atomic<u32>,
+    /// Received. Written by the receive poll.
+    pub(crate) rx_frames: Counter,
+    pub(crate) rx_bytes: Counter,
+    /// Sent. Written under the transmit lock.
+    pub(crate) tx_frames: Counter,
+    pub(crate) tx_bytes: Counter,
+}
+
+impl Flow {
+    fn new() -> Self {
+        Self {
+            grant: Atomic::new(0),
+            received: Atomic::new(0),
+            told: Atomic::new(0),
+            rx_frames: Counter::new(),
+            rx_bytes: Counter::new(),
+            tx_frames: Counter::new(),
+            tx_bytes: Counter::new(),
+        }
+    }
+
+    /// Before anything is sent: the peer lets us send so many, and we let it send `width`.
+    pub(crate) fn begin(&self, credits: u16, width: u16) {
+        self.grant.store(credits.into(), Relaxed);
+        self.told.store(width.into(), Relaxed);
+    }
+
+    /// How many messages we may have sent.
+    #[inline]
+    pub(crate) fn grant(&self) -> u16 {
+        self.grant.load(Relaxed) as u16
+    }
+
+    /// The peer has said how many. True: that are more than before.
+    #[inline]
+    pub(crate) fn granted(&self, grant: u16) -> bool {
+        let news = credit::follows(grant, self.grant());
+        if news {
+            self.grant.store(grant.into(), Relaxed);
+        }
+        news
+    }
+
+    /// A message came that counts.
+    #[inline]
+    pub(crate) fn note_received(&self) {
+        let received = self.received.load(Relaxed) as u16;
+        self.received
+            .store(received.wrapping_add(1).into(), Relaxed);
+    }
+
+    /// What the peer is to be told now: there is room for `width`.
+    #[inline]
+    fn own_grant(&self, width: u16) -> u16 {
+        credit::grant(self.received.load(Relaxed) as u16, width)
+    }
+
+    /// The same, and it will be told.
+    #[inline]
+    pub(crate) fn tell(&self, width: u16) -> u16 {
+        let grant = self.own_grant(width);
+        self.told.store(grant.into(), Relaxed);
+        grant
+    }
+
+    /// It was not told after all.
+    pub(crate) fn untell(&self) {
+        // Far behind, so that it is due.
+        let received = self.received.load(Relaxed) as u16;
+        self.told.store(received.into(), Relaxed);
+    }
+
+    /// Whether it should be told, though there is nothing else to tell it.
+    #[inline]
+    pub(crate) fn is_due(&self, width: u16) -> bool {
+        credit::is_due(self.own_grant(width), self.told.load(Relaxed) as u16, width)
+    }
+}
+
+/// A reliable connection, whatever state it is in.
+pub(crate) struct Rc {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) cm: CmId<Caller>,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) flow: Flow,
+    /// Messages that the peer may have on their way to us.
+    pub(crate) width: u16,
+    /// When it was made.
+    pub(crate) since: u64,
+}
+
+impl Rc {
+    /// Puts it together, with a new CM ID or that of a request.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and those of the device and the CM.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub(crate) fn new(
+        reliable: &Reliable,
+        caller: Arc<Caller>,
+        width: u16,
+        cm: impl FnOnce(Arc<Caller>) -> Result<CmId<Caller>>,
+    ) -> Result<Arc<Self>> {
+        let qp = RcQp::new(
+            &reliable.pd,
+            &reliable.send_cq,
+            &reliable.recv_cq,
+            &reliable.srq,
+            SEND_WR,
+            reliable.max_sge,
+        )?;
+        let lane = Lane::new(qp)?;
+        let cm = cm(caller.clone())?;
+        let rc = Self {
+            lane,
+            cm,
+            caller,
+            flow: Flow::new(),
+            width,
+            since: now_ms(),
+        };
+        Ok(Arc::new(rc, GFP_KERNEL)?)
+    }
+
+    /// Its queue pair.
+    pub(crate) fn qp(&self) -> &Arc<RcQp> {
+        self.lane.qp()
+    }
+
+    /// Brings the queue pair up, once the CM knows the other end's, and lets frames be received.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub(crate) fn bring_up(self: &Arc<Self>, reliable: &Reliable, terms: &Terms) -> Result {
+        self.flow.begin(terms.credits, self.width);
+        let question = Question::learn(self.clone(), terms.extended);
+        reliable.rx.ask(question)?.into_result()?;
+        self.cm.ready(self.qp())
+    }
+
+    /// Ends it, whatever becomes of what is on its way: the interface goes down.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub(crate) fn stop(&self) {
+        let _ = self.cm.disconnect();
+        // If that fails, it is reset before its frames are freed.
+        let _ = self.qp().to_error();
+    }
+
+    /// Ends it: the peer is told, what was sent comes back, what was received is passed up.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps. Nobody sends by it any more.
+    pub(crate) fn end(self: Arc<Self>, dev: &Device<Interface>, rx: &Handle<RxPoll>) {
+        // One that was not established, or that the peer has ended, needs no more.
+        let _ = self.cm.disconnect();
+        if let Err(error) = self.qp().to_error() {
+            netdev_log!(dev, Warn, "connection does not end: {error:?}\n");
+        }
+        for _ in 0..FLUSH_MS {
+            if self.lane.in_flight() == 0 {
+                break;
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        // What it received before is in the completion queue. When a poll has found that empty once,
+        // there is no more.
+        let key = self.qp().key();
+        let mut found_empty = None;
+        for _ in 0..FLUSH_MS {
+            let Ok(Some(times)) = rx.ask(Question::times_empty()).map(Question::into_times) else {
+                break;
+            };
+            // One poll may have been under way.
+            if times.wrapping_sub(*found_empty.get_or_insert(times)) > 1 {
+                break;
+            }
+        }
+        let _ = rx.ask(Question::forget(key));
+    }
+}
+
+/// Whom a connection is with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// One of ours, or anybody that we asked: we send by it.
+    Peer,
+    /// Somebody who does as Linux: by the connection that it asked for it sends, and we do not.
+    Sender,
+}
+
+/// A reference to an interface, for what is called from outside.
+pub(crate) type Owner = OwnedDevice<Interface>;

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Putting frames on a connection: in which form, and what waits when there is no room.
+
+use ipoib_netdev::device::{Device, ADDR_LEN};
+use ipoib_netdev::skb::{self, GsoKind, TxSkb};
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::extended::{self, Extended, Gso, PartialChecksum};
+use ipoib_proto::header::{EtherType, Header};
+use ipoib_proto::rc::grant_alone;
+use ipoib_proto::seq::Sequence;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::barrier::smp_mb;
+
+use crate::connections::{Connections, Entry, BACKLOG};
+use crate::counters::Connected;
+use crate::interface::{Interface, CONNECT};
+use crate::rc::Terms;
+use crate::tx::Line;
+
+/// Frames that wait for a connection when the queue is stopped.
+const STOP_AT: usize = BACKLOG * 3 / 4;
+/// A message's headers, between two of ours.
+const HEADERS: usize = Header::LEN + Extended::LEN;
+
+/// What a frame is for a connection.
+enum Form {
+    /// Header and packet, as RFC 4391 has them.
+    Plain,
+    /// With an extended header.
+    Extended([u8; Extended::LEN]),
+}
+
+/// What became of a frame that was to go by a connection.
+pub(crate) enum Fate {
+    /// It is sent or waits, or was dropped and counted.
+    Taken,
+    /// The peer wants it segmented. It begins as the stack gave it.
+    Segment(TxSkb),
+    /// The peer takes no packet of more than so many octets.
+    TooBig(TxSkb, u32),
+}
+
+impl Connections {
+    fn counters(&self) -> &Connected {
+        &self.counters.connected
+    }
+
+    /// Whether one more message can go by the connection of an entry.
+    #[inline]
+    pub(crate) fn has_room(&mut self, at: u16) -> bool {
+        let Some(entry) = self.entries.get(usize::from(at)).and_then(Option::as_ref) else {
+            return false;
+        };
+        entry.machine.present().is_some_and(|rc| {
+            // A lane takes no more of the ring than it leaves, so that a peer that is slow leaves
+            // something for others.
+            entry.may_send(rc)
+                && rc.lane.in_flight() < self.sender.free()
+                && self.sender.has_room(&rc.lane)
+        })
+    }
+
+    /// Sends a frame, or lets it wait.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        at: u16,
+        sequence: Option<&mut Sequence>,
+        mut skb: TxSkb,
+        now: u64,
+    ) -> Fate {
+        let waits = self
+            .entries
+            .get(usize::from(at))
+            .and_then(Option::as_ref)
+            .is_some_and(|entry| !entry.backlog.is_empty());
+        if waits || !self.has_room(at) {
+            // What cannot go whole does not wait whole: its segments would come out behind it.
+            let terms = self.entry_at(at).map(|entry| entry.terms);
+            if skb.is_gso() && terms.is_some_and(|terms| Self::form(&terms, &mut skb).is_err()) {
+                return Fate::Segment(skb);
+            }
+            return self.wait(dev, line, at, skb, now);
+        }
+        self.send_now(dev, line, at, sequence, skb)
+    }
+
+    /// Lets a frame wait until there is room.
+    #[cold]
+    fn wait(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        at: u16,
+        mut skb: TxSkb,
+        now: u64,
+    ) -> Fate {
+        self.counters().credit_stalls.add(1);
+        if skb.pull(ADDR_LEN).is_err() {
+            line.drop(dev, skb, DropReason::Runt);
+            return Fate::Taken;
+        }
+        let Some(entry) = self.entry_at(at) else {
+            line.drop(dev, skb, DropReason::Flushed);
+            return Fate::Taken;
+        };
+        if entry.stall(now) {
+            // It looks when that has lasted too long.
+            dev.queue_task(CONNECT, 0);
+        }
+        let trusted = entry.hopes(now);
+        if let Err(skb) = entry.backlog.push(skb) {
+            line.drop(dev, skb, DropReason::QueueFull);
+        } else if trusted && entry.backlog.len() >= STOP_AT && !self.shared.blocked.load(Relaxed) {
+            self.shared.blocked.store(true, Relaxed);
+            dev.stop_queue();
+            line.counters().tx.stops.add(1);
+        }
+        self.shared.stalled.store(true, Relaxed);
+        // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
+        // have brought.
+        smp_mb(Full);
+        if self.has_room(at) {
+            // The work item will look after it; this is as rare as it gets.
+            dev.queue_task(CONNECT, 0);
+        }
+        Fate::Taken
+    }
+
+    /// The form in which a frame goes to a peer.
+    #[inline]
+    fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
+        let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
+        let gso = skb.gso();
+        if gso.is_none() && packet > terms.mtu as usize {
+            return Err(Unfit::TooBig);
+        }
+        if let Some(partial) = skb
+            .partial_checksum(ADDR_LEN + Header::LEN)
+            .filter(|_| terms.icrc)
+        {
+            if let Some(header) = extended_header(terms, skb, packet, partial, gso) {
+                return Ok(Form::Extended(header));
+            }
+        }
+        if gso.is_some() {
+            return Err(Unfit::Segment);
+        }
+        match skb.checksum_help() {
+            Ok(()) => Ok(Form::Plain),
+            Err(_) => Err(Unfit::NoMemory),
+        }
+    }
+
+    /// Sends a frame, as the stack gave it, by the connection of an entry, which has room.
+    #[inline]
+    pub(crate) fn send_now(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        at: u16,
+        sequence: Option<&mut Sequence>,
+        mut skb: TxSkb,
+    ) -> Fate {
+        let connected = &self.counters.connected;
+        let Some(entry) = self
+            .entries
+            .get_mut(usize::from(at))
+            .and_then(Option::as_mut)
+        else {
+            line.drop(dev, skb, DropReason::Flushed);
+            return Fate::Taken;
+        };
+        let Entry {
+            address,
+            machine,
+            terms,
+            sent,
+            ..
+        } = &mut **entry;
+        let Some(rc) = machine.present() else {
+            line.drop(dev, skb, DropReason::Flushed);
+            return Fate::Taken;
+        };
+        let form = match Self::form(terms, &mut skb) {
+            Ok(form) => form,
+            Err(Unfit::Segment) => return Fate::Segment(skb),
+            Err(Unfit::TooBig) => {
+                let _ = skb.pull(ADDR_LEN);
+                return Fate::TooBig(skb, terms.mtu);
+            }
+            Err(Unfit::NoMemory) => {
+                line.drop(dev, skb, DropReason::NoMemory);
+                return Fate::Taken;
+            }
+        };
+        let is_large = skb.is_gso();
+        let number = match sequence {
+            Some(sequence) if line.numbers(address) => sequence.take().get(),
+            _ => 0,
+        };
+        let framed = match form {
+            Form::Plain => skb
+                .pull(ADDR_LEN)
+                .and_then(|()| line.set_number(&mut skb, number)),
+            Form::Extended(mut header) => {
+                let mut headers = [0; HEADERS];
+                let (wire, rest) = headers.split_at_mut(Header::LEN);
+                let plain = Header {
+                    ether_type: EtherType::EXTENDED,
+                    reserved: number,
+                };
+                wire.copy_from_slice(&plain.to_bytes());
+                extended::set_grant(&mut header, rc.flow.tell(rc.width));
+                rest.copy_from_slice(&header);
+                connected.tx_partial.add(1);
+                if is_large {
+                    connected.tx_large.add(1);
+                }
+                skb.pull(ADDR_LEN + Header::LEN)
+                    .and_then(|()| skb.push(&headers))
+            }
+        };
+        if framed.is_err() {
+            rc.flow.untell();
+            line.drop(dev, skb, DropReason::NoMemory);
+            return Fate::Taken;
+        }
+        let len = skb.len() as u32;
+        if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
+            rc.flow.untell();
+            line.refused(dev, skb, error);
+            return Fate::Taken;
+        }
+        *sent = sent.wrapping_add(1);
+        let octets = u64::from(len - Header::LEN as u32);
+        rc.flow.tx_frames.add(1);
+        rc.flow.tx_bytes.add(octets);
+        connected.tx_frames.add(1);
+        connected.tx_bytes.add(octets);
+        if (dev.sent(len) && !line.hold) || self.sender.chain_full() {
+            self.flush(dev, line);
+        }
+        Fate::Taken
+    }
+
+    /// Tells the peer of an entry what it may send, if nothing else did so for long.
+    pub(crate) fn tell(&mut self, dev: &Device<Interface>, at: u16) {
+        let Some(entry) = self.entries.get(usize::from(at)).and_then(Option::as_ref) else {
+            return;
+        };
+        let Some(rc) = entry.machine.present() else {
+            return;
+        };
+        if !entry.machine.is_up() || !entry.terms.extended || !rc.flow.is_due(rc.width) {
+            return;
+        }
+        let room = self.sender.free() > 0 && self.sender.has_room(&rc.lane);
+        let skb = if room {
+            // Told before it is certain: if it is not sent, the next news are not far.
+            TxSkb::new(&grant_alone(rc.flow.tell(rc.width)))
+        } else {
+            Err(EBUSY)
+        };
+        let sent = skb.and_then(|skb| {
+            let len = skb.len() as u32;
+            match self.sender.post(skb, &rc.lane) {
+                Ok(()) => {
+                    dev.sent(len);
+                    Ok(())
+                }
+                Err((_, error)) => Err(error),
+            }
+        });
+        if sent.is_err() {
+            // The peer may be waiting for it.
+            rc.flow.untell();
+            self.shared.stalled.store(true, Relaxed);
+            dev.queue_task(CONNECT, 1);
+        } else {
+            self.counters().grants.add(1);
+        }
+    }
+
+    /// Hands what is on the ring to the device.
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>, line: &mut Line) {
+        let posted = self.sender.flush();
+        if posted.frames > 0 {
+            line.counters().tx.doorbells.add(1);
+        }
+        if posted.dropped > 0 {
+            self.refused(dev, line, posted.dropped);
+        }
+        if posted.unsignalled {
+            Interface::restart_soon(dev);
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, dev: &Device<Interface>, line: &mut Line, dropped: u32) {
+        line.counters()
+            .dropped(DropReason::PostFailed, u64::from(dropped));
+        line.wake_completions();
+        // A queue pair that refuses is in error; its connection ends by the work item, since who called us
+        // is still busy with it.
+        if let Some(lane) = self.sender.take_failed() {
+            self.suspect = Some(lane);
+            dev.queue_task(CONNECT, 0);
+        }
+    }
+
+    /// Whether so many frames wait for a connection that the stack had better wait, too.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.iter()
+            .any(|entry| entry.machine.is_up() && entry.backlog.len() >= STOP_AT / 2)
+    }
+}
+
+/// Why a frame cannot go as it is.
+enum Unfit {
+    Segment,
+    TooBig,
+    NoMemory,
+}
+
+/// The extended header of a frame, if it can have one.
+fn extended_header(
+    terms: &Terms,
+    skb: &TxSkb,
+    packet: usize,
+    partial: skb::PartialChecksum,
+    gso: Option<skb::GsoInfo>,
+) -> Option<[u8; Extended::LEN]> {
+    let gso = match gso {
+        None => None,
+        Some(_) if packet > terms.max_large as usize => return None,
+        Some(gso) => Some(Gso {
+            kind: match gso.kind {
+                GsoKind::TcpV4 => extended::GsoKind::TcpV4,
+                GsoKind::TcpV6 => extended::GsoKind::TcpV6,
+                GsoKind::UdpL4 => extended::GsoKind::Udp,
+                GsoKind::Other => return None,
+            },
+            ecn: gso.ecn,
+            size: gso.size,
+            segments: gso.segments,
+        }),
+    };
+    let head = skb.linear().get(ADDR_LEN..)?;
+    let (wire, head) = head.split_first_chunk::<{ Header::LEN }>()?;
+    let this = Extended {
+        ether_type: EtherType(u16::from_be_bytes([wire[0], wire[1]])),
+        checksum: Some(PartialChecksum {
+            start: partial.start,
+            offset: partial.offset,
+        }),
+        gso,
+    };
+    this.encode(head, packet).ok()
+}
