@@ -11,11 +11,13 @@ mod case;
 mod disorder;
 pub mod peer;
 mod plot;
+mod rc;
 mod report;
 mod rig;
 mod statistics;
 mod text_share;
 
+use crate::bed::LINK_MTU;
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -24,7 +26,7 @@ use crate::step::say;
 use anyhow::Result;
 use case::Case;
 use clap::{Args, ValueEnum};
-use report::{Record, Report};
+use report::{Profiles, Record, Report};
 use rig::{Rig, Side};
 use statistics::Pairs;
 use std::time::Instant;
@@ -56,6 +58,8 @@ enum Page {
     Ud,
     /// A wire that reorders and loses; by instructions only.
     Disorder,
+    /// Connected mode.
+    Rc,
 }
 
 impl Options {
@@ -73,6 +77,7 @@ impl Options {
 pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut report = Report::default();
+    let plots = layout.build().join("plots");
     for lane in [Lane::Qemu, Lane::Uml] {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
@@ -80,11 +85,13 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
                 page_ud(options, lane, &mut report)?;
             }
             if options.wants(Page::Disorder) && lane == Lane::Qemu && !options.itself {
-                let rig = Rig::up(lane, false)?;
+                let rig = Rig::up(lane, false, LINK_MTU)?;
                 report.kernel = rig.release()?;
-                let plots = layout.build().join("plots");
                 disorder::page(&rig, options, &mut report, &plots)?;
                 rig.finish()?;
+            }
+            if options.wants(Page::Rc) {
+                rc::page(lane, options, &mut report, &plots)?;
             }
         }
     }
@@ -107,7 +114,7 @@ fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
 
 /// Page `ud`: datagram mode, at the largest MTU that soft-RoCE has.
 fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
-    let rig = Rig::up(lane, options.itself)?;
+    let rig = Rig::up(lane, options.itself, LINK_MTU)?;
     report.kernel = rig.release()?;
     for case in Case::ALL
         .into_iter()
@@ -138,30 +145,48 @@ fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
         ));
     }
     if lane == Lane::Qemu && options.includes("text_share") {
-        let mut pairs = Pairs::default();
-        for n in 0..options.pairs {
-            let ours = text_share::profile(&rig, Side::Ours)?;
-            let peer = text_share::profile(&rig, Side::Peer)?;
-            say(&format!(
-                "{} text_share {}/{}: ours {:.2}%, C driver {:.2}%",
-                rig.lane_name(),
-                n + 1,
-                options.pairs,
-                ours.driver,
-                peer.driver
-            ));
-            // Less is better.
-            pairs.add(ours.driver, peer.driver, peer.driver / ours.driver);
-            report.profiles.push(ours);
-            report.profiles.push(peer);
-        }
-        report.results.push(Record::new(
-            "ud",
-            "text_share",
-            rig.lane_name(),
-            "% of instructions",
-            &pairs,
-        ));
+        text_share(&rig, "ud", options, report, 1, &|_| Ok(()))?;
     }
     rig.finish()
+}
+
+/// Case `text_share` of a page: the drivers' own text. `prepare` is called before each measurement, and
+/// that takes `seconds` at each frequency.
+fn text_share(
+    rig: &Rig,
+    page: &str,
+    options: &Options,
+    report: &mut Report,
+    seconds: u32,
+    prepare: &dyn Fn(Side) -> Result<()>,
+) -> Result<()> {
+    let mut pairs = Pairs::default();
+    let mut profiles = Profiles::new(page);
+    for n in 0..options.pairs {
+        let profile = |side| {
+            prepare(side)?;
+            text_share::profile(rig, side, seconds)
+        };
+        let (ours, peer) = (profile(Side::Ours)?, profile(Side::Peer)?);
+        say(&format!(
+            "{} text_share {}/{}: ours {:.2}%, C driver {:.2}%",
+            rig.lane_name(),
+            n + 1,
+            options.pairs,
+            ours.driver,
+            peer.driver
+        ));
+        // Less is better.
+        pairs.add(ours.driver, peer.driver, peer.driver / ours.driver);
+        profiles.add(ours, peer);
+    }
+    report.results.push(Record::new(
+        page,
+        "text_share",
+        rig.lane_name(),
+        "% of instructions",
+        &pairs,
+    ));
+    report.profiles.push(profiles);
+    Ok(())
 }

@@ -46,6 +46,30 @@ impl Record {
     }
 }
 
+/// Where the instructions of one TCP stream went, on a page.
+#[derive(Debug)]
+pub(super) struct Profiles {
+    page: String,
+    ours: Vec<Profile>,
+    peer: Vec<Profile>,
+}
+
+impl Profiles {
+    pub(super) fn new(page: &str) -> Profiles {
+        Profiles {
+            page: page.to_owned(),
+            ours: Vec::new(),
+            peer: Vec::new(),
+        }
+    }
+
+    /// A pair that was taken in turn.
+    pub(super) fn add(&mut self, ours: Profile, peer: Profile) {
+        self.ours.push(ours);
+        self.peer.push(peer);
+    }
+}
+
 /// All of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -53,9 +77,9 @@ pub(super) struct Report {
     /// The release of the kernel that was measured.
     pub(super) kernel: String,
     pub(super) results: Vec<Record>,
-    /// Where instructions went; for the eye only.
+    /// For the eye only.
     #[serde(skip)]
-    pub(super) profiles: Vec<Profile>,
+    pub(super) profiles: Vec<Profiles>,
 }
 
 impl Default for Report {
@@ -70,21 +94,6 @@ impl Default for Report {
 }
 
 impl Report {
-    /// A driver's functions, the largest first: 0 is ours, 1 the C driver.
-    fn functions(&self, side: usize) -> Vec<(String, f64)> {
-        let profiles: Vec<&Profile> = self.profiles.iter().skip(side).step_by(2).collect();
-        let mut sums: HashMap<&str, f64> = HashMap::new();
-        for (name, share) in profiles.iter().flat_map(|p| &p.functions) {
-            *sums.entry(name).or_default() += share / profiles.len() as f64;
-        }
-        let mut functions: Vec<(String, f64)> = sums
-            .into_iter()
-            .map(|(name, share)| (name.to_owned(), share))
-            .collect();
-        functions.sort_by(|a, b| b.1.total_cmp(&a.1));
-        functions
-    }
-
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
@@ -93,6 +102,20 @@ impl Report {
         text.push('\n');
         fs::write(path, text).with_context(|| path.display().to_string())
     }
+}
+
+/// A driver's functions, the largest first.
+fn functions(profiles: &[Profile]) -> Vec<(String, f64)> {
+    let mut sums: HashMap<&str, f64> = HashMap::new();
+    for (name, share) in profiles.iter().flat_map(|p| &p.functions) {
+        *sums.entry(name).or_default() += share / profiles.len() as f64;
+    }
+    let mut functions: Vec<(String, f64)> = sums
+        .into_iter()
+        .map(|(name, share)| (name.to_owned(), share))
+        .collect();
+    functions.sort_by(|a, b| b.1.total_cmp(&a.1));
+    functions
 }
 
 /// So many of a driver's functions are told.
@@ -157,47 +180,37 @@ impl fmt::Display for Report {
             "Linux {}; a ratio above 1 says that ours is better\n{results}",
             self.kernel
         )?;
-        if self.profiles.is_empty() {
-            return Ok(());
-        }
-        let mut shares = table(
-            &["TCP, one stream: % of all instructions", "ours", "C driver"],
-            1,
-        );
-        let mean = |side: usize, share: &dyn Fn(&Profile) -> f64| {
-            let of: Vec<f64> = self
-                .profiles
-                .iter()
-                .skip(side)
-                .step_by(2)
-                .map(share)
-                .collect();
-            format!("{:.2}", of.iter().sum::<f64>() / of.len() as f64)
+        self.profiles.iter().try_for_each(|p| p.fmt(f))
+    }
+}
+
+impl fmt::Display for Profiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = format!("{}: one TCP stream, % of all instructions", self.page);
+        let mut shares = table(&[&title, "ours", "C driver"], 1);
+        let mean = |profiles: &[Profile], share: &dyn Fn(&Profile) -> f64| {
+            let sum: f64 = profiles.iter().map(share).sum();
+            format!("{:.2}", sum / profiles.len() as f64)
+        };
+        let mut row = |name: &str, share: &dyn Fn(&Profile) -> f64| {
+            shares.add_row([
+                name.to_owned(),
+                mean(&self.ours, share),
+                mean(&self.peer, share),
+            ]);
         };
         for (n, (name, _)) in GROUPS.iter().enumerate() {
-            shares.add_row([
-                (*name).to_owned(),
-                mean(0, &|p| p.groups[n]),
-                mean(1, &|p| p.groups[n]),
-            ]);
+            row(name, &|p| p.groups[n]);
         }
-        shares.add_row([
-            "the driver".to_owned(),
-            mean(0, &|p| p.driver),
-            mean(1, &|p| p.driver),
-        ]);
-        shares.add_row([
-            "all the rest".to_owned(),
-            mean(0, &|p| p.rest),
-            mean(1, &|p| p.rest),
-        ]);
+        row("the driver", &|p| p.driver);
+        row("all the rest", &|p| p.rest);
         writeln!(f, "{shares}")?;
-        for (side, name) in ["ours", "the C driver"].iter().enumerate() {
-            let mut functions = table(&["% of all instructions", name], 2);
-            for (function, share) in self.functions(side).into_iter().take(FUNCTIONS) {
-                functions.add_row([format!("{share:.3}"), function]);
+        for (profiles, name) in [(&self.ours, "ours"), (&self.peer, "the C driver")] {
+            let mut table = table(&["% of all instructions", name], 2);
+            for (function, share) in functions(profiles).into_iter().take(FUNCTIONS) {
+                table.add_row([format!("{share:.3}"), function]);
             }
-            writeln!(f, "{functions}")?;
+            writeln!(f, "{table}")?;
         }
         Ok(())
     }

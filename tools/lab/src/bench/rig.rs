@@ -7,8 +7,12 @@ use crate::bed::{Bed, Builder, Host};
 use crate::forge;
 use crate::machine::{Kernel, Lane, Output, Task};
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A connection that is not there after this will not come.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Over which way two hosts talk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,19 +35,40 @@ impl fmt::Display for Side {
     }
 }
 
+/// How an interface sends to its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Datagrams, at the port's MTU.
+    Datagram,
+    /// Connections, at this MTU.
+    Connected(u32),
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Datagram => f.write_str("datagram"),
+            Mode::Connected(mtu) => write!(f, "connected, MTU {mtu}"),
+        }
+    }
+}
+
 /// A bed with all three ways up, and servers that wait on the second host.
 pub(super) struct Rig {
     bed: Bed,
     itself: bool,
+    // The largest MTU without connections.
+    mtu: u32,
     // Killed with the machine.
     _servers: [Task; 2],
 }
 
 impl Rig {
-    /// Boots it. With `itself`, the C driver stands in for ours.
-    pub(super) fn up(lane: Lane, itself: bool) -> Result<Rig> {
-        let mut builder =
-            Builder::new("bench", lane, Kernel::Base).lifetime(Duration::from_secs(1200));
+    /// Boots it, with an Ethernet of this MTU. With `itself`, the C driver stands in for ours.
+    pub(super) fn up(lane: Lane, itself: bool, ethernet: u32) -> Result<Rig> {
+        let mut builder = Builder::new("bench", lane, Kernel::Base)
+            .mtu(ethernet)
+            .lifetime(Duration::from_secs(1200));
         if lane == Lane::Qemu {
             builder = builder.icount();
         }
@@ -61,26 +86,19 @@ impl Rig {
         if !itself {
             for host in &bed.hosts {
                 host.ib_add("")?;
-                host.ib_up()?;
+                up(host, "ib0", &host.ip4())?;
             }
         }
         let (a, b) = bed.pair()?;
         a.ok(&format!("modprobe {}", peer::MODULE))?;
         for host in &bed.hosts {
-            let interface = peer::INTERFACE;
-            host.ok(&format!(
-                "ip addr add {}/24 dev {interface} && ip link set {interface} up",
-                peer_address(host)
-            ))?;
-            host.wait_until(
-                &format!("ip -o link show {interface} | grep -q LOWER_UP"),
-                Duration::from_secs(10),
-            )?;
+            up(host, peer::INTERFACE, &peer_address(host))?;
         }
         let servers = [b.spawn("iperf3 -s")?, b.spawn("netserver -D")?];
-        let rig = Rig {
+        let mut rig = Rig {
             bed,
             itself,
+            mtu: 0,
             _servers: servers,
         };
         let (a, b) = rig.bed.pair()?;
@@ -94,7 +112,7 @@ impl Rig {
         }
         rig.check(Side::Ours)?;
         rig.check(Side::Peer)?;
-        rig.same_mtu()?;
+        rig.mtu = rig.same_mtu()?;
         Ok(rig)
     }
 
@@ -115,7 +133,7 @@ impl Rig {
     }
 
     /// Packets of different sizes could not be compared.
-    fn same_mtu(&self) -> Result<()> {
+    fn same_mtu(&self) -> Result<u32> {
         let (a, _) = self.bed.pair()?;
         let mtu = |side| a.ok(&format!("cat /sys/class/net/{}/mtu", self.interface(side)));
         let (ours, peer) = (mtu(Side::Ours)?, mtu(Side::Peer)?);
@@ -125,6 +143,104 @@ impl Rig {
             ours.trim(),
             peer.trim()
         );
+        ours.trim().parse().context("an MTU")
+    }
+
+    /// Has a way send as `mode` says, on both hosts; returns when it does.
+    pub(super) fn mode(&self, side: Side, mode: Mode) -> Result<()> {
+        let interface = self.interface(side);
+        let (word, mtu) = match mode {
+            Mode::Datagram => ("datagram", self.mtu),
+            Mode::Connected(mtu) => ("connected", mtu),
+        };
+        for host in &self.bed.hosts {
+            host.ok(&format!(
+                "set -e
+                 echo {word} >/sys/class/net/{interface}/mode
+                 ip link set {interface} mtu {mtu}
+                 [ $(cat /sys/class/net/{interface}/mode) = {word} ]"
+            ))
+            .with_context(|| format!("{side}: {mode}"))?;
+        }
+        let (a, _) = self.bed.pair()?;
+        let to = self.address(side)?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {to}"), Duration::from_secs(10))
+            .with_context(|| format!("{side}: {mode}"))?;
+        if mode != Mode::Datagram {
+            self.wait_connected(side)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until both hosts have a connection to each other that frames are sent through. It is what
+    /// a frame asks for, so that there must be some.
+    fn wait_connected(&self, side: Side) -> Result<()> {
+        let (a, _) = self.bed.pair()?;
+        let to = self.address(side)?;
+        let deadline = Instant::now() + a.scaled(CONNECTED_WITHIN);
+        loop {
+            let mut missing = Vec::new();
+            for host in &self.bed.hosts {
+                if !self.is_connected(side, host)? {
+                    missing.push(host.number());
+                }
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{side}: no connection within {CONNECTED_WITHIN:?} on hosts {missing:?}:\n{}{}",
+                a.ok("rdma resource show qp")?,
+                self.client(&format!("ethtool -S {}", self.interface(side)))?
+            );
+            a.ok(&format!("ping -q -c 1 -W 5 {to}"))?;
+        }
+    }
+
+    fn is_connected(&self, side: Side, host: &Host) -> Result<bool> {
+        if self.counts(side) {
+            return Ok(counter(host, "rc_current")? > 0);
+        }
+        // One for each direction.
+        Ok(self.connections(side, host)? >= 2)
+    }
+
+    /// Whether a way has counters of its connections.
+    pub(super) fn counts(&self, side: Side) -> bool {
+        side == Side::Ours && !self.itself
+    }
+
+    /// A host's RC queue pairs that can send, of a way's driver.
+    fn connections(&self, side: Side, host: &Host) -> Result<usize> {
+        let text = host.ok(&format!(
+            "rdma -j resource show qp link {}/1 type RC",
+            host.rxe()
+        ))?;
+        rc_pairs(&text, self.module(side)).with_context(|| text.clone())
+    }
+
+    /// The first host's RC queue pairs that can send.
+    pub(super) fn senders_connections(&self, side: Side) -> Result<usize> {
+        let (a, _) = self.bed.pair()?;
+        self.connections(side, a)
+    }
+
+    /// Brings a way's connections down on both hosts and lets it make new ones, without having it do
+    /// so; nothing is known of neighbours then.
+    pub(super) fn forget(&self, side: Side, mtu: u32) -> Result<()> {
+        self.mode(side, Mode::Datagram)?;
+        let interface = self.interface(side);
+        for host in &self.bed.hosts {
+            host.ok(&format!(
+                "echo connected >/sys/class/net/{interface}/mode && ip link set {interface} mtu {mtu}"
+            ))?;
+        }
+        // What the neighbours are told of the change is on its way.
+        std::thread::sleep(Duration::from_secs(1));
+        for host in &self.bed.hosts {
+            host.ok(&format!("ip neigh flush dev {interface}"))?;
+        }
         Ok(())
     }
 
@@ -139,7 +255,7 @@ impl Rig {
     }
 
     /// The interface of a way, of the same name on either host.
-    fn interface(&self, side: Side) -> &'static str {
+    pub(super) fn interface(&self, side: Side) -> &'static str {
         match side {
             Side::Ceiling => "eth0",
             Side::Ours if !self.itself => "ib0",
@@ -198,13 +314,14 @@ impl Rig {
 
     /// One of the second host's counters (`ethtool -S`).
     pub(super) fn counter(&self, name: &str) -> Result<u64> {
-        let text = self.receiver("ethtool -S ib0")?;
-        let value = text
-            .lines()
-            .filter_map(|line| line.trim().split_once(": "))
-            .find(|(key, _)| *key == name)
-            .with_context(|| format!("no {name} in {text}"))?;
-        value.1.parse().context("a counter")
+        let (_, b) = self.bed.pair()?;
+        counter(b, name)
+    }
+
+    /// One of the first host's.
+    pub(super) fn senders_counter(&self, name: &str) -> Result<u64> {
+        let (a, _) = self.bed.pair()?;
+        counter(a, name)
     }
 
     /// What the Ethernet does to what the first host sends; nothing, if that is empty.
@@ -223,6 +340,14 @@ impl Rig {
     /// Sets the width of the receiver's reorder window.
     pub(super) fn window(&self, width: u32) -> Result<()> {
         self.receiver(&format!("sysctl -qw net.ipoib.ib0.reorder_window={width}"))?;
+        Ok(())
+    }
+
+    /// Whether our hosts send several segments as one frame, 1 or 0.
+    pub(super) fn large_frames(&self, setting: u32) -> Result<()> {
+        for host in &self.bed.hosts {
+            host.ok(&format!("sysctl -qw net.ipoib.ib0.large_frames={setting}"))?;
+        }
         Ok(())
     }
 
@@ -261,7 +386,59 @@ impl Rig {
     }
 }
 
+/// Brings an interface up with its address, and waits for its carrier.
+fn up(host: &Host, interface: &str, address: &str) -> Result<()> {
+    host.ok(&format!(
+        "ip addr add {address}/24 dev {interface} && ip link set {interface} up"
+    ))?;
+    host.wait_until(
+        &format!("ip -o link show {interface} | grep -q LOWER_UP"),
+        Duration::from_secs(10),
+    )
+}
+
+/// A counter of a host's `ib0`.
+fn counter(host: &Host, name: &str) -> Result<u64> {
+    let text = host.ok("ethtool -S ib0")?;
+    let value = text
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .find(|(key, _)| *key == name)
+        .with_context(|| format!("no {name} in {text}"))?;
+    value.1.parse().context("a counter")
+}
+
+/// How many of the queue pairs that `rdma -j resource show qp` tells of are a module's, reliable
+/// connections, and ready to send.
+fn rc_pairs(text: &str, module: &str) -> Result<usize> {
+    let pairs: Vec<Value> = serde_json::from_str(text).context("rdma's report")?;
+    let is = |pair: &Value, key: &str, value: &str| pair[key].as_str() == Some(value);
+    let counted = pairs.iter().filter(|pair| {
+        is(pair, "comm", module) && is(pair, "type", "RC") && is(pair, "state", "RTS")
+    });
+    Ok(counted.count())
+}
+
 /// A host's address on the C driver's interface.
 fn peer_address(host: &Host) -> String {
     format!("10.2.0.{}", host.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rc_pairs;
+
+    #[test]
+    fn queue_pairs_are_told_apart() {
+        let text = r#"[
+            {"ifindex":0,"ifname":"rxe0","port":1,"lqpn":1,"type":"GSI","state":"RTS","comm":"ib_core"},
+            {"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"type":"UD","state":"RTS","comm":"ipoib_rs"},
+            {"ifindex":0,"ifname":"rxe0","port":1,"lqpn":18,"type":"RC","state":"RTS","comm":"ipoib_rs"},
+            {"ifindex":0,"ifname":"rxe0","port":1,"lqpn":19,"type":"RC","state":"RESET","comm":"ipoib_rs"},
+            {"ifindex":0,"ifname":"rxe0","port":1,"lqpn":20,"type":"RC","state":"RTS","comm":"ib_ipoib_peer"}
+        ]"#;
+        assert_eq!(rc_pairs(text, "ipoib_rs").expect("is a report"), 1);
+        assert_eq!(rc_pairs("[]", "ipoib_rs").expect("is one, too"), 0);
+        rc_pairs("Wrong option", "ipoib_rs").expect_err("is none");
+    }
 }

@@ -49,14 +49,15 @@ pub(super) struct Profile {
     pub(super) rest: f64,
 }
 
-/// Profiles one TCP stream, sender and receiver and all that lies between.
-pub(super) fn profile(rig: &Rig, side: Side) -> Result<Profile> {
+/// Profiles one TCP stream, sender and receiver and all that lies between, for `seconds` at each
+/// frequency.
+pub(super) fn profile(rig: &Rig, side: Side, seconds: u32) -> Result<Profile> {
     let to = rig.address(side)?;
     let mut all = String::new();
     for frequency in FREQUENCIES {
         all += &rig.client(&format!(
             "set -e
-             perf record -q -o /tmp/perf.data -e cpu-clock -F {frequency} -a -- iperf3 -c {to} -t 1 >/dev/null
+             perf record -q -o /tmp/perf.data -e cpu-clock -F {frequency} -a -- iperf3 -c {to} -t {seconds} >/dev/null
              perf report -q -i /tmp/perf.data --stdio --no-children -g none --sort dso,sym -F sample,dso,sym -t '|'
              rm /tmp/perf.data"
         ))?;

@@ -21,7 +21,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   T=name         with make test and bench: only scenarios or cases whose name contains it
   LANE=uml|qemu  with make test, bench and kernel: one lane only
   KERNEL=base|debug   with make test and kernel: one kernel only
-  PAGE=ud|disorder, PAIRS=n   with make bench: one page only; measurements of each case
+  PAGE=ud|disorder|rc, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
   IPOIB_RS_MIRROR  Debian mirror for the root"

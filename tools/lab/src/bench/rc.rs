@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page `rc`: connected mode against the C driver's, and what it is worth beside datagrams.
+
+use super::Options;
+use super::case::{Case, iperf3_received};
+use super::plot::{self, Line};
+use super::report::{Record, Report};
+use super::rig::{Mode, Rig, Side};
+use super::statistics::Pairs;
+use crate::bed::LINK_MTU;
+use crate::machine::Lane;
+use crate::step::say;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+
+/// The largest MTU of a connection.
+const LARGE: u32 = 65520;
+/// What most Ethernets have: an IB MTU of 1024 goes over it.
+const SMALL_ETHERNET: u32 = 1500;
+/// Flows of the case with many of them.
+const FLOWS: u32 = 64;
+/// Seconds of a profile at each frequency: a driver that sends 64 KiB at a time has few samples.
+const PROFILED: u32 = 4;
+/// MTUs that are swept.
+const MTUS: [u32; 6] = [2044, 4092, 8188, 16380, 32764, LARGE];
+
+/// One TCP stream over ours in one mode, and over the C driver in its.
+struct Stream {
+    name: &'static str,
+    /// The MTU of the Ethernet.
+    ethernet: u32,
+    ours: Mode,
+    peer: Mode,
+}
+
+/// Those on one Ethernet are beside each other: each of them wants machines of its own.
+const STREAMS: [Stream; 4] = [
+    Stream {
+        name: "tcp_65520",
+        ethernet: LINK_MTU,
+        ours: Mode::Connected(LARGE),
+        peer: Mode::Connected(LARGE),
+    },
+    Stream {
+        name: "tcp_4092_vs_peer_65520",
+        ethernet: LINK_MTU,
+        ours: Mode::Connected(4092),
+        peer: Mode::Connected(LARGE),
+    },
+    Stream {
+        name: "tcp_4092_vs_peer_4092",
+        ethernet: LINK_MTU,
+        ours: Mode::Connected(4092),
+        peer: Mode::Connected(4092),
+    },
+    Stream {
+        name: "tcp_1020_large",
+        ethernet: SMALL_ETHERNET,
+        ours: Mode::Connected(1020),
+        peer: Mode::Datagram,
+    },
+];
+
+/// Measures the page, and draws its plot into `plots`.
+pub(super) fn page(lane: Lane, options: &Options, report: &mut Report, plots: &Path) -> Result<()> {
+    for ethernet in [LINK_MTU, SMALL_ETHERNET] {
+        let streams = || {
+            STREAMS
+                .iter()
+                .filter(|s| s.ethernet == ethernet && options.includes(s.name))
+        };
+        let others = ethernet == LINK_MTU && OTHERS.iter().any(|name| options.includes(name));
+        if streams().next().is_none() && !others {
+            continue;
+        }
+        let rig = Rig::up(lane, options.itself, ethernet)?;
+        report.kernel = rig.release()?;
+        for stream in streams() {
+            pairs(
+                &rig,
+                options,
+                report,
+                stream.name,
+                &Case::Tcp1.unit(&rig),
+                &|| {
+                    let ours = tcp(&rig, Side::Ours, stream.ours)?;
+                    let peer = tcp(&rig, Side::Peer, stream.peer)?;
+                    Ok((ours, peer, ours / peer))
+                },
+            )?;
+        }
+        if others {
+            other_cases(&rig, lane, options, report, plots)?;
+        }
+        rig.finish()?;
+    }
+    Ok(())
+}
+
+/// The cases beside the streams.
+const OTHERS: [&str; 5] = ["text_share", "flows_64", "rr_vs_ud", "connect_ms", "mtus"];
+
+fn other_cases(
+    rig: &Rig,
+    lane: Lane,
+    options: &Options,
+    report: &mut Report,
+    plots: &Path,
+) -> Result<()> {
+    if lane == Lane::Qemu && options.includes("text_share") {
+        let connected = |side| rig.mode(side, Mode::Connected(LARGE));
+        super::text_share(rig, "rc", options, report, PROFILED, &connected)?;
+    }
+    // The rest is about this driver alone.
+    if options.itself {
+        return Ok(());
+    }
+    let unit = Case::Tcp1.unit(rig);
+    if options.includes("flows_64") {
+        pairs(
+            rig,
+            options,
+            report,
+            "flows_64",
+            &format!("{unit}, {FLOWS} flows and 1"),
+            &|| {
+                let many = flows(rig, Side::Ours, FLOWS)?;
+                few_connections(rig)?;
+                let one = flows(rig, Side::Ours, 1)?;
+                // What the stack makes of many flows is not the driver's doing.
+                let other = flows(rig, Side::Peer, FLOWS)? / flows(rig, Side::Peer, 1)?;
+                say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
+                Ok((many, one, many / one))
+            },
+        )?;
+    }
+    if options.includes("rr_vs_ud") {
+        let unit = format!("{}, connected and not", Case::TcpRr.unit(rig));
+        pairs(rig, options, report, "rr_vs_ud", &unit, &|| {
+            rig.mode(Side::Ours, Mode::Connected(LARGE))?;
+            let connected = Case::TcpRr.measure(rig, Side::Ours)?;
+            rig.mode(Side::Ours, Mode::Datagram)?;
+            let datagram = Case::TcpRr.measure(rig, Side::Ours)?;
+            Ok((connected, datagram, connected / datagram))
+        })?;
+    }
+    if options.includes("connect_ms") {
+        let unit = "ms until it is used; C driver: until an answer";
+        pairs(rig, options, report, "connect_ms", unit, &|| {
+            let ours = connect(rig, Side::Ours)?;
+            let peer = connect(rig, Side::Peer)?.answered;
+            let used = ours.used.context("no frame went through it")?;
+            ensure!(
+                ours.answered <= used && ours.datagrams > 0,
+                "answered after {} ms, used after {used} ms, {} datagrams until then: the first frame has waited",
+                ours.answered,
+                ours.datagrams
+            );
+            say(&format!(
+                "first answer: ours {:.2} ms, C driver {peer:.2} ms",
+                ours.answered
+            ));
+            Ok((used, peer, peer / used))
+        })?;
+    }
+    if options.includes("mtus") {
+        sweep_mtus(rig, report, plots)?;
+    }
+    rig.mode(Side::Ours, Mode::Connected(LARGE))
+}
+
+/// One measurement of a case: ours, what it is compared with, and what comes of it.
+type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
+
+fn pairs(
+    rig: &Rig,
+    options: &Options,
+    report: &mut Report,
+    name: &str,
+    unit: &str,
+    measure: Measure<'_>,
+) -> Result<()> {
+    let mut pairs = Pairs::default();
+    for n in 1..=options.pairs {
+        let (ours, other, ratio) = measure().with_context(|| name.to_owned())?;
+        say(&format!(
+            "{} {name} {n}/{}: {ours:.1}, {other:.1}: {ratio:.3}",
+            rig.lane_name(),
+            options.pairs
+        ));
+        pairs.add(ours, other, ratio);
+    }
+    report
+        .results
+        .push(Record::new("rc", name, rig.lane_name(), unit, &pairs));
+    Ok(())
+}
+
+/// One TCP stream, which must have gone the way that the mode says.
+fn tcp(rig: &Rig, side: Side, mode: Mode) -> Result<f64> {
+    rig.mode(side, mode)?;
+    let before = sent(rig, side)?;
+    let rate = Case::Tcp1.measure(rig, side)?;
+    by_connection(rig, side, mode, before, rate)?;
+    Ok(rate)
+}
+
+/// What the first host has sent through connections, in octets; nothing is known of the C driver's.
+fn sent(rig: &Rig, side: Side) -> Result<Option<u64>> {
+    if !rig.counts(side) {
+        return Ok(None);
+    }
+    rig.senders_counter("rc_tx_bytes").map(Some)
+}
+
+/// Most of what arrived, `rate` Mbit/s, went through connections, if these are wanted.
+fn by_connection(rig: &Rig, side: Side, mode: Mode, before: Option<u64>, rate: f64) -> Result<()> {
+    let (Some(before), Some(after)) = (before, sent(rig, side)?) else {
+        return Ok(());
+    };
+    let through = (after - before) as f64;
+    let all = rate * 1e6 / 8.0 * f64::from(rig.seconds());
+    ensure!(
+        mode == Mode::Datagram || through > 0.9 * all,
+        "{side}, {mode}: {through:.0} octets of {all:.0} went through connections"
+    );
+    Ok(())
+}
+
+/// So many TCP flows at once, in Mbit.
+fn flows(rig: &Rig, side: Side, count: u32) -> Result<f64> {
+    let mode = Mode::Connected(LARGE);
+    rig.mode(side, mode)?;
+    let before = sent(rig, side)?;
+    let (to, seconds) = (rig.address(side)?, rig.seconds());
+    let text = rig.client(&format!("iperf3 -c {to} -t {seconds} -P {count} -J"))?;
+    let rate = iperf3_received(&text).with_context(|| text.clone())?;
+    by_connection(rig, side, mode, before, rate)?;
+    Ok(rate)
+}
+
+/// No more connections to a peer than there may be.
+fn few_connections(rig: &Rig) -> Result<()> {
+    let allowed = rig.client("cat /proc/sys/net/ipoib/ib0/rc_max_qps")?;
+    let allowed: usize = allowed.trim().parse().context("rc_max_qps")?;
+    let pairs = rig.senders_connections(Side::Ours)?;
+    ensure!(
+        (1..=allowed).contains(&pairs),
+        "{pairs} queue pairs, {allowed} allowed"
+    );
+    Ok(())
+}
+
+/// How a connection began, in milliseconds from the first frame on.
+struct Connect {
+    /// The first frame was answered.
+    answered: f64,
+    /// A frame went through the connection; unknown where there are no counters.
+    used: Option<f64>,
+    /// So many went by UD until then, though there was to be a connection.
+    datagrams: u64,
+}
+
+/// Asks for an echo where nothing is known of the neighbour and there is no connection, then for another
+/// each millisecond until one has gone through a connection. Prints, by the host's clock in
+/// milliseconds from the first request on, when that was answered, and when one had gone through; and
+/// how many frames went by UD for want of a connection.
+///
+/// Arguments: the target, the interface, and whether it counts.
+const CONNECT: &str = r#"
+import array, fcntl, os, socket, struct, sys, time
+target, interface, counts = sys.argv[1], sys.argv[2], sys.argv[3] == "true"
+control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+def ethtool(data):
+    request = struct.pack("16sP16x", interface.encode(), data.buffer_info()[0])
+    fcntl.ioctl(control, 0x8946, request)
+
+if counts:
+    # ETHTOOL_GSSET_INFO, _GSTRINGS and _GSTATS of ETH_SS_STATS.
+    info = array.array("B", struct.pack("=IIQI", 0x37, 0, 2, 0))
+    ethtool(info)
+    count = struct.unpack_from("=I", info, 16)[0]
+    strings = array.array("B", struct.pack("=III", 0x1b, 1, count) + bytes(32 * count))
+    ethtool(strings)
+    names = [bytes(strings[12 + 32 * n:44 + 32 * n]).rstrip(b"\0").decode() for n in range(count)]
+    values = array.array("B", struct.pack("=II", 0x1d, count) + bytes(8 * count))
+
+def counter(name):
+    ethtool(values)
+    return struct.unpack_from("=Q", values, 8 + 8 * names.index(name))[0]
+
+def echo(n):
+    head = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xffff, n)
+    total = sum(struct.unpack("!4H", head))
+    total = (total & 0xffff) + (total >> 16)
+    s.sendto(head[:2] + struct.pack("!H", ~total & 0xffff) + head[4:], (target, 0))
+
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+s.setblocking(False)
+if counts and counter("rc_current") != 0:
+    sys.exit("there is a connection already")
+before = counter("rc_tx_frames") if counts else 0
+datagrams = counter("rc_fallback") if counts else 0
+answered = used = None
+n = 0
+start = time.monotonic()
+echo(0)
+while answered is None or counts and used is None:
+    time.sleep(0.0003)
+    now = time.monotonic() - start
+    if now > 20:
+        sys.exit(f"answered after {answered}, used after {used}")
+    try:
+        while True:
+            header, identity, number = struct.unpack_from("!B3xHH", s.recv(2000), 20)
+            if header == 0 and identity == os.getpid() & 0xffff and number == 0:
+                answered = answered or now
+    except BlockingIOError:
+        pass
+    if counts and used is None and counter("rc_tx_frames") > before:
+        used = now
+    if now * 1000 > n + 1:
+        n += 1
+        echo(n)
+datagrams = counter("rc_fallback") - datagrams if counts else 0
+print(answered * 1000, used * 1000 if used else "unknown", datagrams)
+"#;
+
+fn connect(rig: &Rig, side: Side) -> Result<Connect> {
+    rig.forget(side, LARGE)?;
+    let counts = rig.counts(side).to_string();
+    let text = rig.python(
+        CONNECT,
+        &[&rig.address(side)?, rig.interface(side), &counts],
+    )?;
+    let values: Vec<&str> = text.split_whitespace().collect();
+    let [answered, used, datagrams] = values[..] else {
+        bail!("no three values: {text}");
+    };
+    Ok(Connect {
+        answered: answered.parse()?,
+        used: used.parse().ok(),
+        datagrams: datagrams.parse()?,
+    })
+}
+
+/// Goodput over the MTU: ours with large frames and without, and the C driver's.
+fn sweep_mtus(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
+    let (mut large, mut small, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+    for mtu in MTUS {
+        let mode = Mode::Connected(mtu);
+        let peer = tcp(rig, Side::Peer, mode)?;
+        peers.push((f64::from(mtu), peer));
+        for (setting, name, points) in [(1, "large", &mut large), (0, "plain", &mut small)] {
+            rig.large_frames(setting)?;
+            let ours = tcp(rig, Side::Ours, mode)?;
+            let mut pair = Pairs::default();
+            pair.add(ours, peer, ours / peer);
+            let case = format!("mtu_{mtu}_{name}");
+            say(&format!("{case}: {ours:.0}; C driver {peer:.0}"));
+            report.results.push(Record::new(
+                "rc",
+                &case,
+                rig.lane_name(),
+                &Case::Tcp1.unit(rig),
+                &pair,
+            ));
+            points.push((f64::from(mtu), ours));
+        }
+    }
+    rig.large_frames(1)?;
+    plot::draw(
+        &plots.join("connected_mtu"),
+        "Connected mode: TCP, one stream",
+        "MTU",
+        &format!("goodput, {}", Case::Tcp1.unit(rig)),
+        &[
+            Line::new("ours", large),
+            Line::new("ours, large_frames=0", small),
+            Line::new("C driver", peers),
+        ],
+    )
+}
