@@ -12,7 +12,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 /// Where the host's interface is.
-fn directory(host: &Host, interface: &str) -> Result<String> {
+pub(crate) fn directory(host: &Host, interface: &str) -> Result<String> {
     let inside = host.ok("stat -Lc %i /proc/self/ns/net")?;
     let first = host.outside().ok("stat -Lc %i /proc/1/ns/net")?;
     Ok(if inside == first {
@@ -22,10 +22,10 @@ fn directory(host: &Host, interface: &str) -> Result<String> {
     })
 }
 
-type Row = HashMap<String, String>;
+pub(crate) type Row = HashMap<String, String>;
 
 /// The rows of a file, by column.
-fn table(host: &Host, file: &str) -> Result<Vec<Row>> {
+pub(crate) fn table(host: &Host, file: &str) -> Result<Vec<Row>> {
     let text = host.ok(&format!("cat {file}"))?;
     let mut lines = text.lines().map(|line| line.split(' ').map(str::to_owned));
     let names: Vec<String> = lines.next().context("no heading")?.collect();
@@ -39,7 +39,7 @@ fn table(host: &Host, file: &str) -> Result<Vec<Row>> {
 }
 
 /// What the tables show of a host's address.
-fn identity(host: &Host) -> Result<(String, String)> {
+pub(crate) fn identity(host: &Host) -> Result<(String, String)> {
     let address = hardware_address(host)?;
     let gid: [u8; 16] = address[4..].try_into()?;
     let qpn = u32::from_be_bytes([0, address[1], address[2], address[3]]);
@@ -125,7 +125,7 @@ scenario! {
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let first = directory(a, "ib0")?;
-        ensure!(a.ok(&format!("ls {first}"))?.split_whitespace().eq(["groups", "paths", "sources"]));
+        ensure!(a.ok(&format!("ls {first}"))?.split_whitespace().eq(["connections", "groups", "paths", "sources"]));
         a.ok("ip link set ib0 down && ip link set ib0 name ib.7")?;
         a.run(&format!("ls {first}"))?.refused()?;
         let second = directory(a, "ib.7")?;

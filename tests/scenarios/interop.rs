@@ -4,6 +4,8 @@
 //!
 //! A copy of `ib_ipoib`, patched to run over RoCE (`tools/lab/bench-peer`), is on the second host.
 
+mod connected;
+
 use crate::capture::Capture;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -13,7 +15,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// This driver on the first host, the C driver on the second; the addresses are as ever.
-fn mixed(bed: &Bed) -> Result<(&Host, &Host)> {
+pub(crate) fn mixed(bed: &Bed) -> Result<(&Host, &Host)> {
     let (a, b) = bed.pair()?;
     for host in [a, b] {
         // What is sent from an address that is not there yet ends the C driver's QP.

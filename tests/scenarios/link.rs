@@ -26,6 +26,29 @@ scenario! {
 }
 
 scenario! {
+    /// The mode can be read and written in sysfs, as that of the kernel's own driver.
+    fn the_mode_is_in_sysfs(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        let file = "/sys/class/net/ib0/mode";
+        ensure!(host.ok(&format!("stat -c %a {file}"))?.trim() == "644");
+        ensure!(host.ok(&format!("cat {file}"))? == "datagram\n");
+        host.ok(&format!("echo datagram >{file} && printf datagram >{file}"))?;
+        for mode in ["data", "connecte", "connected-", ""] {
+            let text = host.run(&format!("echo {mode} | tee {file}"))?.refused()?;
+            ensure!(text.contains("Invalid argument"), "{mode}: {text}");
+        }
+        host.ok(&format!("echo connected >{file}"))?;
+        ensure!(host.ok(&format!("cat {file}"))? == "connected\n");
+        host.ok(&format!("printf datagram >{file}"))?;
+        ensure!(host.ok(&format!("cat {file}"))? == "datagram\n");
+        host.run("ls /sys/class/net/eth0/mode")?.refused()?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// `ifconfig ib0 10.1.0.1/24 up` works and prints sensibly.
     fn ifconfig_works(bed) {
         let bed = bed.up()?;

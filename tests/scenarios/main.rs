@@ -5,6 +5,7 @@
 //! `make test` runs them all; `make test T=ping` those with `ping` in their name.
 
 mod capture;
+mod connected;
 mod faults;
 mod harness;
 mod hostile;
@@ -20,4 +21,5 @@ mod removal;
 mod ring;
 mod streams;
 mod sysctl;
+mod transfer;
 mod wire;

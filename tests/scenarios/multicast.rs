@@ -51,9 +51,9 @@ for n in range(count):
     time.sleep(0.005)
 "#;
 
-const COUNT: &str = "100";
+pub(crate) const COUNT: &str = "100";
 
-fn receive(host: &Host, group: &str) -> Result<Task> {
+pub(crate) fn receive(host: &Host, group: &str) -> Result<Task> {
     let task = host.spawn_python(RECEIVER, &[group, COUNT])?;
     task.wait_for("joined", host.scaled(Duration::from_secs(10)))?;
     Ok(task)

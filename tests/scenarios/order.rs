@@ -100,7 +100,7 @@ pub(crate) fn counter(host: &Host, name: &str) -> Result<u64> {
         .context("a counter")
 }
 
-fn set(host: &Host, name: &str, value: u32) -> Result<()> {
+pub(crate) fn set(host: &Host, name: &str, value: u32) -> Result<()> {
     host.ok(&format!("sysctl -qw net.ipoib.ib0.{name}={value}"))?;
     Ok(())
 }

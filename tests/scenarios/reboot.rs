@@ -2,6 +2,8 @@
 
 //! A peer that vanishes and comes back as somebody else.
 
+use crate::connected::{connect, connected};
+use crate::transfer::transfer;
 use lab::scenario;
 use std::time::Duration;
 
@@ -24,6 +26,52 @@ scenario! {
         a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(90))?;
         a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip6()), Duration::from_secs(40))?;
         flood.stop()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The same in connected mode: what we sent through the connection to its former life is given up,
+    /// and there is a new one.
+    qemu: fn a_peer_with_a_connection_is_reset(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
+        bed.reset(b)?;
+        b.rxe_up()?;
+        b.ib_add("mode connected")?;
+        b.ok("ip link set ib0 up && ip link del ib0")?;
+        b.ib_add("mode connected")?;
+        b.ok("ip link set ib0 mtu 65520")?;
+        b.ib_up()?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(90))?;
+        flood.stop()?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        transfer(b, a, &a.ip4(), 2)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The peer is reset and comes back as who it was, with the same address: what it gets through the
+    /// old connection it does not know.
+    qemu: fn a_peer_is_reset_and_has_its_old_address(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
+        let old = b.ok("cat /sys/class/net/ib0/address")?;
+        bed.reset(b)?;
+        b.rxe_up()?;
+        b.ib_add("mode connected")?;
+        b.ok("ip link set ib0 mtu 65520")?;
+        b.ib_up()?;
+        anyhow::ensure!(b.ok("cat /sys/class/net/ib0/address")? == old);
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(60))?;
+        flood.stop()?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        transfer(b, a, &a.ip4(), 2)?;
         bed.finish()
     }
 }

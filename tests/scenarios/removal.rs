@@ -2,6 +2,7 @@
 
 //! Whatever ib0 stands on is taken away under traffic: it ends cleanly, and can be made again.
 
+use crate::connected::connected;
 use anyhow::Result;
 use lab::bed::{Bed, Host};
 use lab::machine::Task;
@@ -92,6 +93,54 @@ scenario! {
             b.ib_add("")?;
             b.ib_up()?;
         }
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ip link del ib0`, connected.
+    fn of_the_link_with_connections(bed) {
+        let bed = bed.up()?;
+        let (a, _) = connected(&bed)?;
+        let tasks = traffic(&bed)?;
+        a.ok("ip link del ib0")?;
+        gone(a)?;
+        stop(tasks)?;
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The RDMA device, connected.
+    fn of_the_rdma_device_with_connections(bed) {
+        let bed = bed.up()?;
+        let (a, _) = connected(&bed)?;
+        let tasks = traffic(&bed)?;
+        a.ok(&format!("rdma link del {}", a.rxe()))?;
+        gone(a)?;
+        stop(tasks)?;
+        a.rxe_up()?;
+        again(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The module, connected; then the peer's module.
+    fn of_the_module_with_connections(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let tasks = traffic(&bed)?;
+        for host in [a, b] {
+            // In one kernel it has gone with the neighbour's.
+            host.ok("! lsmod | grep -q ^ipoib_rs || modprobe -r ipoib_rs")?;
+            gone(host)?;
+        }
+        stop(tasks)?;
+        b.ib_add("")?;
+        b.ib_up()?;
         again(&bed)?;
         bed.finish()
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Runs iperf3 from the first host to the second; its JSON report.
-fn iperf3(bed: &Bed, target: &str, options: &str) -> Result<Value> {
+pub(crate) fn iperf3(bed: &Bed, target: &str, options: &str) -> Result<Value> {
     let (a, b) = bed.pair()?;
     let server = b.spawn("iperf3 -s -1 --forceflush")?;
     server.wait_for("Server listening", b.scaled(Duration::from_secs(10)))?;

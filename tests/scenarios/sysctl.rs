@@ -22,6 +22,11 @@ scenario! {
             ("recv_queue_size", "512", "1024", "1000"),
             ("send_queue_size", "512", "64", "63"),
             ("napi_budget", "64", "1", "65"),
+            ("icrc", "1", "0", "2"),
+            ("large_frames", "1", "0", "2"),
+            ("rc_max_qps", "1", "8", "9"),
+            ("rc_idle_s", "60", "86400", "86401"),
+            ("rc_max_connections", "64", "1", "65"),
         ] {
             let path = format!("/proc/sys/net/ipoib/ib0/{name}");
             ensure!(a.ok(&format!("cat {path}"))?.trim() == default, "{name}");
@@ -63,12 +68,17 @@ scenario! {
         let writer = a.spawn(
             "while :; do for v in 0 1; do echo $v >/proc/sys/net/ipoib/ib0/extensions; done; done 2>/dev/null",
         )?;
+        let mode = "/sys/class/net/ib0/mode";
+        let other = a.spawn(&format!(
+            "while :; do for v in datagram connected; do cat {mode} && echo $v >{mode}; done; done >/dev/null 2>&1",
+        ))?;
         for _ in 0..20 {
             a.ok("ip link del ib0")?;
             a.ib_add("")?;
             a.ok("ip link set ib0 up")?;
         }
         writer.stop()?;
+        other.stop()?;
         ensure!(a.ok("ls /proc/sys/net/ipoib")?.trim() == "ib0");
         bed.finish()
     }

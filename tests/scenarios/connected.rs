@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connected mode: RC connections between peers that have them, UD for everything else.
+
+mod credit;
+mod extended;
+mod life;
+pub(crate) mod mtu;
+
+use crate::capture::Capture;
+use crate::inspect::{directory, table};
+use crate::order::counter;
+use crate::streams::iperf3;
+use crate::transfer::transfer;
+use crate::wire::hardware_address;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Builder, Host};
+use lab::machine::{Kernel, Lane};
+use lab::scenario;
+use std::time::Duration;
+
+/// The largest MTU in connected mode.
+const LARGE: u32 = 65520;
+/// What the address of one who takes connections begins with (RFC 4755, section 3.1).
+const RC: u8 = 0x80;
+/// IPoIB's type of IPv4.
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+
+/// Sets a host's mode as its users may.
+pub(crate) fn set_mode(host: &Host, mode: &str) -> Result<()> {
+    host.ok(&format!("ip link set ib0 type ipoib mode {mode}"))?;
+    Ok(())
+}
+
+/// An `ib0` in connected mode at the largest MTU on every host.
+pub(crate) fn up(bed: &Bed) -> Result<()> {
+    bed.rxe()?;
+    for host in &bed.hosts {
+        host.ib_add("mode connected")?;
+        host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+        host.ib_up()?;
+    }
+    Ok(())
+}
+
+/// Two hosts that have a connection to each other.
+pub(crate) fn connected(bed: &Bed) -> Result<(&Host, &Host)> {
+    up(bed)?;
+    let (a, b) = bed.pair()?;
+    connect(a, b)?;
+    Ok((a, b))
+}
+
+/// What a host knows of its connections, for messages.
+pub(crate) fn story(host: &Host) -> String {
+    let script = "ethtool -S ib0 | grep -v ': 0$'; cat /run/debug/ipoib_rs/ib0*/connections";
+    let connections = host.run(script).map(|output| output.describe());
+    connections.unwrap_or_else(|e| format!("{e:#}"))
+}
+
+/// Has two hosts make a connection, and waits until both have it.
+pub(crate) fn connect(a: &Host, b: &Host) -> Result<()> {
+    a.wait_until(
+        &format!(
+            "ping -q -c 1 -W 1 {} && ethtool -S ib0 | grep -q ' rc_current: [1-9]'",
+            b.ip4()
+        ),
+        Duration::from_secs(20),
+    )
+    .and_then(|()| {
+        b.wait_until(
+            "ethtool -S ib0 | grep -q ' rc_current: [1-9]'",
+            Duration::from_secs(10),
+        )
+    })
+    .with_context(|| format!("no connection: {}{}", story(a), story(b)))
+}
+
+/// `full` on the base kernel of the uml lane, an eighth of it where all is slow.
+fn amount(bed: &Builder, full: u32) -> u32 {
+    match (bed.lane(), bed.kernel()) {
+        (Lane::Uml, Kernel::Base) => full,
+        _ => full.div_ceil(8),
+    }
+}
+
+/// RC queue pairs of the driver on a host's port.
+fn queue_pairs(host: &Host) -> Result<usize> {
+    let text = host.ok(&format!("rdma resource show qp link {}/1", host.rxe()))?;
+    let ours = text
+        .lines()
+        .filter(|line| line.contains("type RC") && line.contains("comm [ipoib_rs]"));
+    Ok(ours.count())
+}
+
+scenario! {
+    /// The mode is set by netlink and by sysfs, while down and while up, and told by both. Connected mode
+    /// keeps the MTU and allows a larger one; datagram mode ends that. The address says who takes
+    /// connections.
+    fn the_mode_is_set_and_told(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        let is = |mode: &str, mtu: u32| -> Result<()> {
+            let text = host.ok("ip -d link show ib0")?;
+            ensure!(text.contains(&format!("mode {mode} ")), "not {mode}: {text}");
+            ensure!(text.contains(&format!("mtu {mtu} ")), "not {mtu}: {text}");
+            ensure!(host.ok("cat /sys/class/net/ib0/mode")? == format!("{mode}\n"));
+            let flag = hardware_address(host)?[0] & RC;
+            ensure!((flag == RC) == (mode == "connected"), "{mode}: {flag:#x}");
+            Ok(())
+        };
+        host.ib_add("mode connected")?;
+        is("connected", 4092)?;
+        host.ok("ip link del ib0")?;
+        host.ib_add("")?;
+        for state in ["down", "up"] {
+            host.ok(&format!("ip link set ib0 {state}"))?;
+            is("datagram", 4092)?;
+            host.run(&format!("ip link set ib0 mtu {LARGE}"))?.refused()?;
+            host.ok("echo connected >/sys/class/net/ib0/mode")?;
+            is("connected", 4092)?;
+            host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+            is("connected", LARGE)?;
+            let text = host.run(&format!("ip link set ib0 mtu {}", LARGE + 1))?.refused()?;
+            ensure!(text.contains("mtu"), "no reason given: {text}");
+            // Once more changes nothing.
+            set_mode(host, "connected")?;
+            is("connected", LARGE)?;
+            set_mode(host, "datagram")?;
+            is("datagram", 4092)?;
+            set_mode(host, "connected")?;
+            is("connected", 4092)?;
+            host.ok("echo datagram >/sys/class/net/ib0/mode")?;
+        }
+        is("datagram", 4092)?;
+        bed.finish()
+    }
+}
+
+/// Asks for a mode by its number; prints the error number and the kernel's words.
+const MODE_BY_NUMBER: &str = r#"
+import socket, struct, sys
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+# NETLINK_CAP_ACK and NETLINK_EXT_ACK of SOL_NETLINK.
+s.setsockopt(270, 10, 1)
+s.setsockopt(270, 11, 1)
+
+def attribute(kind, data):
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+mode = attribute(2, struct.pack("=H", int(sys.argv[1])))
+info = attribute(18, attribute(1, b"ipoib") + attribute(2, mode))
+body = struct.pack("=BxHiII", 0, 0, socket.if_nametoindex("ib0"), 0, 0) + info
+s.send(struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body)
+answer = s.recv(65536)
+error, = struct.unpack_from("=i", answer, 16)
+words = ""
+at = 36
+while at + 4 <= len(answer):
+    length, kind = struct.unpack_from("=HH", answer, at)
+    if kind == 1:
+        words = answer[at + 4:at + length].rstrip(b"\0").decode()
+    at += (length + 3) & ~3
+print(-error, words)
+"#;
+
+scenario! {
+    /// What is no mode is refused, by netlink in words, and changes nothing.
+    fn what_is_no_mode_is_refused(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ib_add("")?;
+        for mode in ["datagram", "connected"] {
+            set_mode(host, mode)?;
+            for number in ["2", "7", "65535"] {
+                let text = host.python(MODE_BY_NUMBER, &[number])?.ok()?;
+                let (error, words) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+                // EINVAL
+                ensure!(error == "22" && !words.is_empty(), "mode {number}: {text}");
+            }
+            for word in ["nonsense", "connectedd", "Datagram", "1", ""] {
+                let refused = host
+                    .run(&format!("echo '{word}' >/sys/class/net/ib0/mode"))?
+                    .refused()?;
+                ensure!(refused.contains("nvalid argument") || refused.contains("I/O error"), "{word}: {refused}");
+            }
+            ensure!(host.ok("cat /sys/class/net/ib0/mode")?.trim() == mode);
+        }
+        let text = host.python(MODE_BY_NUMBER, &["0"])?.ok()?;
+        ensure!(text.starts_with("0"), "{text}");
+        ensure!(host.ok("cat /sys/class/net/ib0/mode")?.trim() == "datagram");
+        bed.finish()
+    }
+}
+
+/// Payload sizes: none, around the MTU of datagrams, a power of two, and around the largest MTU.
+const SIZES: [u32; 10] = [0, 56, 4063, 4064, 4065, 16384, 65472, 65491, 65492, 65507];
+
+scenario! {
+    /// IPv4 and IPv6 pass in both directions at every size, nothing lost; a frame as large as the MTU
+    /// passes whole.
+    fn every_size_passes(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for (from, to) in [(a, b), (b, a)] {
+            let mut script = String::from("set -e\n");
+            for size in SIZES {
+                for target in [format!("-4 {}", to.ip4()), format!("-6 {}", to.ip6())] {
+                    script += &format!("ping -c 2 -i 0.01 -W 5 -s {size} {target} >/tmp/ping.log || {{ cat /tmp/ping.log; exit 1; }}\n");
+                }
+            }
+            from.run_for(&script, Duration::from_secs(60))?.ok()?;
+            from.ok(&format!("ping -M do -c 1 -W 5 -s {} {}", LARGE - 28, to.ip4()))?;
+            from.ok(&format!("ping -6 -M do -c 1 -W 5 -s {} {}", LARGE - 48, to.ip6()))?;
+            from.run(&format!("ping -M do -c 1 -W 5 -s {} {}", LARGE - 27, to.ip4()))?.refused()?;
+        }
+        for host in [a, b] {
+            ensure!(counter(host, "rc_tx_frames")? > 60 && counter(host, "rc_rx_frames")? > 60,
+                "{}", story(host));
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The first frame does not wait for a connection. Then unicast goes through that, and ARP and
+    /// multicast by UD still (RFC 4755, section 2.1).
+    fn unicast_goes_by_connection_and_arp_by_datagram(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
+        ensure!(counter(a, "rc_fallback")? > 0, "{}", story(a));
+        connect(a, b)?;
+        let before = (counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?);
+        let capture = Capture::start(b)?;
+        a.ok("ip neigh flush dev ib0")?;
+        a.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {}", b.ip4()))?;
+        a.run("ping -q -c 3 -i 0.1 -W 1 -I ib0 224.0.0.1")?;
+        let datagrams = capture.stop()?;
+        let sent = counter(a, "rc_tx_frames")? - before.0;
+        let received = counter(b, "rc_rx_frames")? - before.1;
+        ensure!(sent >= 20 && received >= 20, "{sent} sent, {received} received");
+        ensure!(datagrams.iter().any(|d| d.ether_type() == ARP), "no ARP in {datagrams:?}");
+        // QPN 0xffffff is multicast's.
+        let unicast = datagrams
+            .iter()
+            .filter(|d| d.ether_type() == IPV4 && d.qpn != 0xff_ffff);
+        ensure!(unicast.count() == 0, "IPv4 by UD: {datagrams:?}");
+        ensure!(datagrams.iter().any(|d| d.ether_type() == IPV4), "no multicast in {datagrams:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
+    /// arrives is what was sent.
+    fn streams_go_by_connection(bed) {
+        let mib = amount(&bed, 64);
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for (from, to) in [(a, b), (b, a)] {
+            for target in [to.ip4(), to.ip6()] {
+                let before = counter(from, "rc_tx_bytes")?;
+                transfer(from, to, &target, mib)?;
+                let through = counter(from, "rc_tx_bytes")? - before;
+                ensure!(through > u64::from(mib) << 20, "{through} octets to {target}");
+            }
+        }
+        for options in ["", "-R", "--bidir", "-P 4", "-u -b 4M -l 30000"] {
+            let end = iperf3(&bed, &b.ip4(), options)?;
+            let bytes = end.pointer("/sum_received/bytes").and_then(serde_json::Value::as_f64);
+            ensure!(bytes.is_some_and(|bytes| bytes > 2e5), "{options}: {end}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The tables tell of the connection: who, in what state, what it has carried.
+    fn connections_are_told(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        let connections = table(a, &format!("{}/connections", directory(a, "ib0")?))?;
+        ensure!(connections.len() == 1 && connections[0]["state"] == "up", "{connections:?}");
+        ensure!(queue_pairs(a)? == 1 && queue_pairs(b)? == 1, "{}", a.ok("rdma resource show qp")?);
+        for host in [a, b] {
+            ensure!(counter(host, "rc_connected")? >= 1 && counter(host, "rc_current")? == 1, "{}", story(host));
+        }
+        for host in [a, b] {
+            host.ok("ip link set ib0 down")?;
+            let left = table(host, &format!("{}/connections", directory(host, "ib0")?))?;
+            ensure!(left.is_empty() && counter(host, "rc_current")? == 0, "{}", story(host));
+        }
+        bed.finish()
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What connections between two of ours carry beside packets as they are: segments that are to be made
+//! yet, and checksums that are left out.
+
+use super::{LARGE, RC, amount, connect, connected, set_mode, story, up};
+use crate::order::{counter, set};
+use crate::transfer::{RECEIVER, Transfer, transfer};
+use crate::wire::hardware_address;
+use anyhow::ensure;
+use lab::bed::Netem;
+use lab::machine::{Kernel, Lane};
+use lab::scenario;
+use regex::Regex;
+use std::time::Duration;
+
+scenario! {
+    /// Without the extensions on either side, or on one, connections are those of RFC 4755: no large
+    /// frame, and every checksum there.
+    fn connections_without_extensions(bed) {
+        let mib = amount(&bed, 16);
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        for without in [vec![a, b], vec![b], vec![a]] {
+            for host in [a, b] {
+                let extensions = !without.iter().any(|w| w.number() == host.number());
+                set_mode(host, "datagram")?;
+                set(host, "extensions", u32::from(extensions))?;
+                set_mode(host, "connected")?;
+                host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+                let flags = hardware_address(host)?[0];
+                ensure!(flags & RC == RC && (flags == RC) != extensions, "{flags:#x}");
+            }
+            connect(a, b)?;
+            // At a small MTU, where large frames would be worth most.
+            for mtu in [LARGE, 2044] {
+                for host in [a, b] {
+                    host.ok(&format!("ip link set ib0 mtu {mtu}"))?;
+                }
+                transfer(a, b, &b.ip4(), mib)?;
+                transfer(b, a, &a.ip6(), mib)?;
+            }
+            for host in [a, b] {
+                for name in ["rc_tx_large", "rc_rx_large", "rc_tx_partial", "rc_rx_partial"] {
+                    ensure!(counter(host, name)? == 0, "{name} on {}", host.number());
+                }
+                ensure!(counter(host, "rc_tx_frames")? > 100);
+            }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Large frames that are forwarded out of an Ethernet leave as segments of its size with right
+    /// checksums, whether that Ethernet cuts them up itself or not.
+    fn large_frames_are_forwarded_as_segments(bed) {
+        let mib = amount(&bed, 16);
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let outside = b.outside();
+        let (holder, pid) = b.netns_add("inner")?;
+        b.ok(&format!(
+            "set -e
+             ip link add veth0 type veth peer name veth1 netns {pid}
+             ip addr add 10.3.0.1/24 dev veth0 && ip link set veth0 up
+             echo 1 >/proc/sys/net/ipv4/ip_forward"
+        ))?;
+        outside.ok(
+            "set -e
+             ip -n inner addr add 10.3.0.2/24 dev veth1
+             ip -n inner link set veth1 up && ip -n inner link set lo up
+             ip -n inner route add default via 10.3.0.1
+             ip netns exec inner sh -c 'ethtool -K veth1 tx off tso off gso off gro off'",
+        )?;
+        a.ok(&format!("ip route add 10.3.0.0/24 via {} dev ib0", b.ip4()))?;
+        a.wait_until("ping -q -c 1 -W 1 10.3.0.2", Duration::from_secs(10))?;
+        outside.machine().write("/tmp/receive.py", RECEIVER)?;
+        let receiver = || outside.spawn("ip netns exec inner python3 -u /tmp/receive.py");
+
+        let before = (counter(a, "rc_tx_large")?, counter(b, "rc_rx_large")?);
+        // The veth passes them on whole.
+        Transfer::begin(a, receiver()?, "10.3.0.2", mib, 0)?.finish()?;
+        ensure!(counter(a, "rc_tx_large")? > before.0 && counter(b, "rc_rx_large")? > before.1,
+            "no large frame: {}", story(a));
+
+        // They are cut up, and their checksums made.
+        b.ok("ethtool -K veth0 tx off tso off gso off gro off")?;
+        let capture = outside.spawn(
+            "ip netns exec inner tcpdump -i veth1 -U --immediate-mode -s 0 -w /tmp/inner.pcap tcp",
+        )?;
+        capture.wait_for("listening on", b.scaled(Duration::from_secs(10)))?;
+        let before = counter(b, "rc_rx_large")?;
+        Transfer::begin(a, receiver()?, "10.3.0.2", mib, 0)?.finish()?;
+        ensure!(counter(b, "rc_rx_large")? > before);
+        std::thread::sleep(b.scaled(Duration::from_millis(300)));
+        capture.stop()?;
+        let text = outside
+            .run_for("tcpdump -r /tmp/inner.pcap -n -vv -s 0 2>/dev/null | grep -E 'proto TCP|cksum'", Duration::from_secs(60))?
+            .ok()?;
+        let length = Regex::new(r"proto TCP \(6\), length (\d+)\)")?;
+        let lengths: Vec<u32> = length
+            .captures_iter(&text)
+            .filter_map(|c| c[1].parse().ok())
+            .collect();
+        let correct = text.matches("(correct)").count();
+        let wrong: Vec<&str> = text.lines().filter(|line| line.contains("incorrect")).collect();
+        ensure!(wrong.is_empty(), "{} of {correct}: {}", wrong.len(), wrong[0]);
+        let full = lengths.iter().filter(|n| **n == 1500).count();
+        ensure!(lengths.iter().all(|n| *n <= 1500) && full > 500 && correct >= full,
+            "{full} full segments of {}, {correct} correct, longest {:?}", lengths.len(), lengths.iter().max());
+        holder.stop()?;
+        outside.ok("ip netns del inner")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Checksums that are left to the fabric: bits flip on the wire, and no wrong octet gets through. With
+    /// `icrc=0` they are made again.
+    fn flipped_bits_do_not_get_through(bed) {
+        // 1 GiB where it does not take for ever.
+        let mib = match (bed.lane(), bed.kernel()) {
+            (Lane::Uml, Kernel::Base) => 1024,
+            (Lane::Qemu, Kernel::Debug) => 4,
+            _ => 32,
+        };
+        let bed = bed.lifetime(Duration::from_secs(1500)).up()?;
+        let (a, b) = connected(&bed)?;
+        for host in [a, b] {
+            host.netem(Netem {
+                corrupt: 0.05,
+                ..Netem::default()
+            })?;
+        }
+        transfer(a, b, &b.ip4(), mib)?;
+        transfer(b, a, &a.ip6(), mib.div_ceil(8))?;
+        for host in [a, b] {
+            ensure!(counter(host, "rc_tx_partial")? > 0 && counter(host, "rc_rx_partial")? > 0,
+                "{}", story(host));
+            host.netem(Netem::default())?;
+        }
+        for host in [a, b] {
+            set_mode(host, "datagram")?;
+            set(host, "icrc", 0)?;
+            set_mode(host, "connected")?;
+        }
+        connect(a, b)?;
+        let before = (counter(a, "rc_tx_partial")?, counter(b, "rc_tx_partial")?);
+        transfer(a, b, &b.ip4(), 2)?;
+        ensure!((counter(a, "rc_tx_partial")?, counter(b, "rc_tx_partial")?) == before);
+        bed.finish()
+    }
+}

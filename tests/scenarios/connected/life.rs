@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that come to an end, and come again; how many there may be.
+
+use super::{LARGE, amount, connect, connected, queue_pairs, set_mode, story, up};
+use crate::inspect::{directory, identity};
+use crate::order::{counter, set};
+use crate::streams::iperf3;
+use crate::transfer::{Transfer, transfer};
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Host, Netem};
+use lab::machine::{Kernel, Lane};
+use lab::scenario;
+use std::time::Duration;
+
+/// How many of each kind of RDMA object a host's device has.
+fn resources(host: &Host) -> Result<String> {
+    host.ok(&format!("rdma resource show {}", host.rxe()))
+}
+
+scenario! {
+    /// From connected to datagram and back under traffic, again and again, either side first: no flow
+    /// dies, and no octet is lost.
+    fn modes_change_under_traffic(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let flows = [
+            Transfer::start(a, b, &b.ip4(), 1, 12)?,
+            Transfer::start(b, a, &a.ip6(), 1, 12)?,
+        ];
+        for round in 0..4 {
+            let order = if round % 2 == 0 { [a, b] } else { [b, a] };
+            for mode in ["datagram", "connected"] {
+                for host in order {
+                    set_mode(host, mode)?;
+                    if mode == "connected" {
+                        host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+                    }
+                    std::thread::sleep(a.scaled(Duration::from_millis(300)));
+                }
+            }
+        }
+        for flow in flows {
+            flow.finish()?;
+        }
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
+    fn a_peer_goes_down_and_comes_up(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let flows = [
+            Transfer::start(a, b, &b.ip4(), 1, 10)?,
+            Transfer::start(b, a, &a.ip4(), 1, 10)?,
+        ];
+        for _ in 0..3 {
+            std::thread::sleep(a.scaled(Duration::from_millis(700)));
+            b.ok("ip link set ib0 down")?;
+            std::thread::sleep(a.scaled(Duration::from_millis(300)));
+            b.ok("ip link set ib0 up")?;
+        }
+        for flow in flows {
+            flow.finish()?;
+        }
+        connect(a, b)?;
+        ensure!(counter(a, "rc_connected")? >= 2, "{}", story(a));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The peer's link is deleted and made again under traffic, and its address is another one: both
+    /// find each other, and connect.
+    fn a_peer_is_made_anew(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000")?;
+        let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
+        b.ok("ip link del ib0")?;
+        b.ib_add("mode connected")?;
+        b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+        b.ib_up()?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(60))?;
+        connect(a, b)?;
+        flood.stop()?;
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A wire that loses and reorders: the transport puts it right, or the frames go by UD; every
+    /// octet arrives.
+    fn a_bad_wire_loses_no_octet(bed) {
+        let mib = amount(&bed, 32);
+        let bed = bed.lifetime(Duration::from_secs(480)).up()?;
+        let (a, b) = connected(&bed)?;
+        let bad = Netem {
+            delay_ms: 1,
+            loss: 0.2,
+            reorder: 1.0,
+            ..Netem::default()
+        };
+        for host in [a, b] {
+            host.netem(bad)?;
+        }
+        transfer(a, b, &b.ip4(), mib)?;
+        transfer(b, a, &a.ip4(), mib.div_ceil(4))?;
+        ensure!(counter(a, "rc_tx_frames")? > 0);
+        for host in [a, b] {
+            host.netem(Netem::default())?;
+        }
+        connect(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A connection that carries nothing goes after `rc_idle_s`, and comes back with the next frame.
+    fn idle_connections_go(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        // Long enough to be seen by who looks after the peer.
+        let idle = a.scaled(Duration::from_secs(2)).as_secs() as u32;
+        for host in [a, b] {
+            set(host, "rc_idle_s", idle)?;
+        }
+        for round in 1..=3 {
+            connect(a, b)?;
+            for host in [a, b] {
+                host.wait_until("ethtool -S ib0 | grep -q ' rc_current: 0'", Duration::from_secs(20))?;
+                host.wait_until("! rdma resource show qp | grep -q 'type RC'", Duration::from_secs(10))?;
+                ensure!(queue_pairs(host)? == 0, "{}", host.ok("rdma resource show qp")?);
+            }
+            let idle = counter(a, "rc_idle")? + counter(b, "rc_idle")?;
+            ensure!(idle >= round, "{idle} after {round} rounds");
+        }
+        // Under traffic it stays.
+        connect(a, b)?;
+        let before = counter(a, "rc_connected")?;
+        a.ok(&format!("ping -q -c 30 -i 0.1 -W 5 {}", b.ip4()))?;
+        ensure!(counter(a, "rc_connected")? == before && counter(a, "rc_current")? == 1);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A peer that is set to datagram mode takes no connection, though our neighbour table says that
+    /// it does: frames go by UD, at its MTU.
+    fn a_peer_in_datagram_mode_refuses(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let address = b.ok("cat /sys/class/net/ib0/address")?;
+        a.ok(&format!(
+            "ip neigh replace {} lladdr {} dev ib0 nud permanent",
+            b.ip4(),
+            address.trim()
+        ))?;
+        set_mode(b, "datagram")?;
+        for host in [a, b] {
+            host.wait_until("ethtool -S ib0 | grep -q ' rc_current: 0'", Duration::from_secs(10))?;
+        }
+        let (requests, fallback) = (counter(a, "rc_requests_sent")?, counter(a, "rc_fallback")?);
+        a.wait_until(
+            &format!(
+                "ping -q -c 1 -W 5 {}; [ $(ethtool -S ib0 | sed -n 's/^ *rc_requests_sent: //p') -gt {requests} ]",
+                b.ip4()
+            ),
+            Duration::from_secs(30),
+        )?;
+        transfer(a, b, &b.ip4(), 1)?;
+        a.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s 4000 {}", b.ip4()))?;
+        ensure!(counter(a, "rc_fallback")? > fallback);
+        ensure!(counter(a, "rc_failed")? + counter(b, "rc_refused")? > 0, "{}", story(a));
+        for host in [a, b] {
+            ensure!(counter(host, "rc_current")? == 0 && queue_pairs(host)? == 0);
+        }
+        // It changes its mind.
+        set_mode(b, "connected")?;
+        b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+        // After some refusals, nobody asks again at once.
+        a.wait_until(
+            &format!("ping -q -c 1 -W 1 {} && ethtool -S ib0 | grep -q ' rc_current: 1'", b.ip4()),
+            Duration::from_secs(90),
+        )?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A thousand connections, one after the other: what the RDMA device has in the end is what it had
+    /// in the beginning.
+    fn connections_come_and_go(bed) {
+        let rounds: u32 = match (bed.lane(), bed.kernel()) {
+            (Lane::Uml, Kernel::Base) => 1000,
+            (_, Kernel::Base) => 200,
+            (Lane::Uml, Kernel::Debug) => 100,
+            (Lane::Qemu, Kernel::Debug) => 20,
+        };
+        let bed = bed.lifetime(Duration::from_secs(900)).up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        let none = "ethtool -S ib0 | grep -q ' rc_current: 0'";
+        set_mode(a, "datagram")?;
+        b.wait_until(none, Duration::from_secs(10))?;
+        let before = (resources(a)?, resources(b)?);
+        let mut left = rounds;
+        while left > 0 {
+            // So that each command has an end.
+            let some = left.min(50);
+            left -= some;
+            a.run_for(
+                &format!(
+                    "for i in $(seq {some}); do
+                         echo connected >/sys/class/net/ib0/mode || exit 1
+                         n=0
+                         until ethtool -S ib0 | grep -q ' rc_current: 1'; do
+                             n=$((n + 1)); [ $n -lt 100 ] || {{ ethtool -S ib0; exit 1; }}
+                             ping -q -c 1 -W 1 {0} >/dev/null
+                         done
+                         ping -q -c 1 -W 5 {0} >/dev/null || exit 1
+                         echo datagram >/sys/class/net/ib0/mode || exit 1
+                     done",
+                    b.ip4()
+                ),
+                Duration::from_secs(120),
+            )?
+            .ok()?;
+        }
+        for host in [a, b] {
+            host.wait_until(none, Duration::from_secs(10))?;
+        }
+        ensure!(counter(a, "rc_connected")? > u64::from(rounds), "{}", story(a));
+        // What is destroyed by a work item takes its moment.
+        let mut after = (resources(a)?, resources(b)?);
+        for _ in 0..50 {
+            if after == before {
+                break;
+            }
+            std::thread::sleep(a.scaled(Duration::from_millis(100)));
+            after = (resources(a)?, resources(b)?);
+        }
+        ensure!(after == before, "{after:?} is not {before:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// 64 flows to one peer: there are no more queue pairs than `rc_max_qps` allows, and every flow gets
+    /// on.
+    fn many_flows_share_few_connections(bed) {
+        // Where all is slow, 64 do not even all begin before the time is over.
+        let flows = if bed.kernel() == Kernel::Debug { 16 } else { 64 };
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for limit in [1, 4] {
+            for host in [a, b] {
+                set(host, "rc_max_qps", limit)?;
+            }
+            let end = iperf3(&bed, &b.ip4(), &format!("-P {flows}"))?;
+            let streams = end["streams"].as_array().context("no streams")?;
+            ensure!(streams.len() == flows, "{} streams", streams.len());
+            for stream in streams {
+                let sent = stream.pointer("/sender/bytes").and_then(serde_json::Value::as_u64);
+                ensure!(sent.is_some_and(|bytes| bytes > 0), "{stream}");
+            }
+            for host in [a, b] {
+                let pairs = queue_pairs(host)?;
+                ensure!((1..=limit as usize).contains(&pairs), "{pairs} queue pairs, {limit} allowed");
+                ensure!(counter(host, "rc_current")? <= u64::from(limit));
+            }
+        }
+        // Flows of more than one kind are spread.
+        ensure!(queue_pairs(a)? > 1, "{}", a.ok("rdma resource show qp")?);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Two peers and room for one connection: the one that was used least recently goes, and nothing is
+    /// lost by it.
+    fn the_least_recently_used_connection_goes(bed) {
+        let bed = bed.hosts(3).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            anyhow::bail!("no three hosts");
+        };
+        set(a, "rc_max_connections", 1)?;
+        connect(a, b)?;
+        // One that is in use is not taken away for another's first frame.
+        let table = format!("{}/connections", directory(a, "ib0")?);
+        for other in [c, b, c, b] {
+            let (gid, _) = identity(other)?;
+            a.wait_until(
+                &format!(
+                    "ping -q -c 1 -W 5 {} || exit 1; grep -q '^{gid} .* up ' {table}",
+                    other.ip4()
+                ),
+                Duration::from_secs(30),
+            )?;
+            ensure!(counter(a, "rc_current")? <= 1, "{}", story(a));
+            // What was taken away is destroyed in a moment.
+            a.wait_until(
+                &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", a.rxe()),
+                Duration::from_secs(10),
+            )?;
+            for host in [b, c] {
+                a.ok(&format!("ping -q -c 5 -i 0.05 -W 5 -s 10000 {}", host.ip4()))?;
+            }
+        }
+        // Both at once.
+        let flows = [
+            Transfer::start(a, b, &b.ip4(), 1, 3)?,
+            Transfer::start(a, c, &c.ip4(), 1, 3)?,
+        ];
+        for flow in flows {
+            flow.finish()?;
+        }
+        ensure!(counter(a, "rc_current")? <= 1 && counter(a, "rc_evicted")? > 0);
+        bed.finish()
+    }
+}

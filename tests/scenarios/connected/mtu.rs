@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers and groups that frames go to by UD, and frames that are too large for that.
+
+use super::{connected, set_mode, story, up};
+use crate::multicast;
+use crate::order::counter;
+use crate::transfer::transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use std::time::Duration;
+
+/// Sends numbered datagrams. Arguments: to whom, how many, of how many octets, and IP_MTU_DISCOVER.
+/// Prints the error numbers that sending ended with.
+const UDP_SENDER: &str = r#"
+import socket, struct, sys, time
+target, count, size, discover = sys.argv[1], *(int(a) for a in sys.argv[2:5])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+index = socket.if_nametoindex("ib0")
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", bytes(4), bytes(4), index))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
+# IP_MTU_DISCOVER
+s.setsockopt(socket.IPPROTO_IP, 10, discover)
+errors = []
+for n in range(count):
+    try:
+        s.sendto(struct.pack("!I", n) + b"x" * (size - 4), (target, 4000))
+    except OSError as error:
+        errors.append(error.errno)
+    time.sleep(0.02)
+print(*errors)
+"#;
+
+/// Prints how many datagrams came until none has for three seconds.
+const UDP_RECEIVER: &str = r#"
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+s.bind(("", 4000))
+print("ready", flush=True)
+s.settimeout(20)
+seen = set()
+try:
+    while True:
+        seen.add(s.recv(65536)[:4])
+        s.settimeout(3)
+except TimeoutError:
+    print("received", len(seen))
+"#;
+
+/// `IP_MTU_DISCOVER`: no DF; DF as long as the path's MTU allows, which is the default; always DF.
+const DONT: &str = "0";
+const WANT: &str = "1";
+const DO: &str = "2";
+
+/// Sends large UDP datagrams to a host and counts those that arrive, of fifty.
+pub(crate) fn large_datagrams(from: &Host, to: &Host) -> Result<u32> {
+    let receiver = to.spawn_python(UDP_RECEIVER, &[])?;
+    receiver.wait_for("ready", to.scaled(Duration::from_secs(10)))?;
+    from.python(UDP_SENDER, &[&to.ip4(), "50", "30000", WANT])?
+        .ok()?;
+    let output = receiver.wait(to.scaled(Duration::from_secs(30)))?.ok()?;
+    let (_, count) = output.rsplit_once(' ').context("no count")?;
+    count.trim().parse().context("a count")
+}
+
+scenario! {
+    /// One side connected with a large MTU, the other in datagram mode: the path's MTU is found, for TCP
+    /// and for UDP, and for pings of every size.
+    fn the_path_to_a_datagram_peer_has_its_mtu(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        set_mode(b, "datagram")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        transfer(a, b, &b.ip4(), 4)?;
+        transfer(a, b, &b.ip6(), 4)?;
+        transfer(b, a, &a.ip4(), 4)?;
+        for size in [100, 4064, 4065, 30000, 65507] {
+            for target in [b.ip4(), b.ip6()] {
+                // The first one may be what is found too large.
+                a.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s {size} {target}"))?;
+            }
+        }
+        let came = large_datagrams(a, b)?;
+        ensure!(came >= 45, "{came} of 50");
+        ensure!(counter(a, "tx_too_big")? > 0, "{}", story(a));
+        ensure!(counter(a, "rc_tx_frames")? == 0 && counter(a, "rc_current")? == 0);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Multicast goes by UD and is no larger than that: what may be cut up arrives in pieces, and what may
+    /// not is refused to the sender.
+    fn large_multicast_is_cut_up_or_refused(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        // DF: the sender hears of it, at the latest with the next one.
+        let before = counter(a, "multicast_too_big")?;
+        let errors = a.python(UDP_SENDER, &["239.1.2.4", "20", "10000", DO])?.ok()?;
+        // EINVAL or EMSGSIZE
+        ensure!(errors.split_whitespace().any(|e| e == "22" || e == "90"), "errors: {errors}");
+        ensure!(counter(a, "multicast_too_big")? > before, "{}", story(a));
+
+        // The default, too, leaves it to the system.
+        for (group, discover) in [("239.1.2.3", DONT), ("239.1.2.5", WANT)] {
+            let receiver = multicast::receive(b, group)?;
+            let errors = a.python(UDP_SENDER, &[group, multicast::COUNT, "10000", discover])?.ok()?;
+            ensure!(errors.trim().is_empty(), "{group}: {errors}");
+            let output = receiver.wait(b.scaled(Duration::from_secs(70)))?;
+            ensure!(output.stdout.contains("received 100"), "{group}: {}", output.describe());
+        }
+        bed.finish()
+    }
+}
