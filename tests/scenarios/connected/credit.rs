@@ -4,7 +4,7 @@
 
 use super::connect;
 use crate::order::{counter, set};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
@@ -35,14 +35,14 @@ print(sum(int(line) for line in os.read(read, 65536).split()))
 
 /// What soft-RoCE has counted of receivers without a buffer, on either side.
 fn not_ready(host: &Host) -> Result<u64> {
-    let directory = format!("/sys/class/infiniband/{}/ports/1/hw_counters", host.rxe());
-    let text = host.ok(&format!(
-        "cat {directory}/send_rnr_err {directory}/rcvd_rnr_err"
-    ))?;
-    Ok(text
-        .split_whitespace()
-        .filter_map(|n| n.parse::<u64>().ok())
-        .sum())
+    let text = host.ok(&format!("rdma statistic show link {}/1", host.rxe()))?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let counts = ["send_rnr_err", "rcvd_rnr_err"].map(|name| {
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at + 1)?.parse::<u64>().ok()
+    });
+    let counts = counts.into_iter().sum::<Option<u64>>();
+    counts.with_context(|| text.clone())
 }
 
 scenario! {
