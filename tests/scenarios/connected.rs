@@ -257,7 +257,7 @@ scenario! {
 
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
-    /// arrives is what was sent.
+    /// arrives is what was sent, and all by the same connection.
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
         let bed = bed.up()?;
@@ -274,6 +274,10 @@ scenario! {
             let end = iperf3(&bed, &b.ip4(), options)?;
             let bytes = end.pointer("/sum_received/bytes").and_then(serde_json::Value::as_f64);
             ensure!(bytes.is_some_and(|bytes| bytes > 2e5), "{options}: {end}");
+        }
+        for host in [a, b] {
+            let ended = counter(host, "rc_failed")? + counter(host, "rc_stuck")?;
+            ensure!(ended == 0 && counter(host, "rc_connected")? == 1, "{}", story(host));
         }
         bed.finish()
     }

@@ -12,6 +12,7 @@ use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::{self, Connection, Rejection};
 use ipoib_proto::credit::{self, Pool};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::progress::Progress;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Lane, RcSender};
 use kernel::prelude::*;
@@ -67,12 +68,10 @@ pub(crate) struct Entry {
     number: u8,
     pub(crate) machine: Connection<Arc<Rc>>,
     pub(crate) terms: Terms,
-    /// Messages that had come, and those of ours that were done with, when that was looked at.
+    /// Messages that had come when that was looked at.
     seen: u64,
-    completed: u32,
-    /// Since when none of ours is done with, though some are on their way.
-    completed_at: u64,
-    in_flight: bool,
+    /// What becomes of ours.
+    progress: Progress,
     /// Messages sent that count, modulo 2^16.
     pub(crate) sent: u16,
     /// Frames that wait, for room or for the connection; they begin with the wire's header.
@@ -273,9 +272,7 @@ impl Connections {
                 machine: Connection::new(&self.own, &address, &config, now),
                 terms: Terms::NONE,
                 seen: 0,
-                completed: 0,
-                completed_at: now,
-                in_flight: false,
+                progress: Progress::new(now),
                 sent: 0,
                 backlog: SkbQueue::new(BACKLOG, BACKLOG_BYTES),
                 stalled_since: now,
@@ -479,7 +476,7 @@ impl Connections {
             .and_then(Option::as_mut)
             .ok_or(ENOSPC)?;
         let (_, before) = entry.machine.accept(rc, now).map_err(|_| ECANCELED)?;
-        entry.begin(terms);
+        entry.begin(terms, now);
         if let Some(before) = before {
             self.end(dev, before);
         }
@@ -671,10 +668,10 @@ impl Entry {
     }
 
     /// A connection begins.
-    pub(crate) fn begin(&mut self, terms: Terms) {
+    pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
         self.terms = terms;
         self.seen = 0;
-        self.in_flight = false;
+        self.progress = Progress::new(now);
         self.sent = 0;
     }
 
@@ -713,24 +710,26 @@ impl Entry {
     }
 
     /// Whether frames have waited for too long, or those that were sent do not arrive.
-    pub(crate) fn is_stuck(&self, now: u64) -> bool {
+    pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
         let waits = !self.backlog.is_empty() && now.saturating_sub(self.stalled_since) >= STALL_MS;
-        waits || (self.in_flight && now.saturating_sub(self.completed_at) >= STALL_MS)
+        waits || self.look_at_sent(now) >= STALL_MS
+    }
+
+    /// Takes note of what has become of what was sent, and says for how long nothing has.
+    fn look_at_sent(&mut self, now: u64) -> u64 {
+        let (done, under_way) = self.machine.present().map_or((0, false), |rc| {
+            (rc.lane.completed(), rc.lane.in_flight() > 0)
+        });
+        self.progress.look(now, done, under_way)
     }
 
     /// Takes note of what has happened to its connection since the last time.
     fn look(&mut self, now: u64) {
+        self.look_at_sent(now);
         let Some(rc) = self.machine.present() else {
-            self.in_flight = false;
             return;
         };
-        let (came, completed) = (rc.flow.rx_frames.get(), rc.lane.completed());
-        let in_flight = rc.lane.in_flight() > 0;
-        if completed != self.completed || !in_flight || !self.in_flight {
-            self.completed = completed;
-            self.completed_at = now;
-        }
-        self.in_flight = in_flight;
+        let came = rc.flow.rx_frames.get();
         if came != self.seen {
             self.seen = came;
             self.machine.used(now);
@@ -740,9 +739,7 @@ impl Entry {
     /// When time alone brings something to do.
     fn deadline(&self, now: u64) -> Option<u64> {
         let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
-        let stuck = stuck.or(self
-            .in_flight
-            .then(|| self.completed_at.saturating_add(STALL_MS)));
+        let stuck = stuck.or(self.progress.deadline(STALL_MS));
         let again = self.machine.retry_at().filter(|_| self.wanted);
         let again = again.or((self.hope_again > now).then_some(self.hope_again));
         match (self.machine.deadline().or(again), stuck) {

@@ -485,7 +485,7 @@ impl Tx {
                 if !entry.machine.accepted(ticket, now) {
                     return Err(ECANCELED);
                 }
-                entry.begin(terms);
+                entry.begin(terms, now);
             }
             None => entry.machine.confirmed(ticket, now),
         }

@@ -49,6 +49,7 @@ pub mod mtu;
 pub mod multicast;
 pub mod path;
 pub mod pkey;
+pub mod progress;
 pub mod qkey;
 pub mod queue;
 pub mod rc;
