@@ -150,7 +150,10 @@ impl Builder {
             .tempdir_in("/tmp")
             .context("/tmp")?;
         let machine_count = if self.one_machine { 1 } else { self.hosts };
-        let slots = slots::take(&layout.cache, usize::from(machine_count))?;
+        let slots = slots::take(
+            &layout.cache,
+            usize::from(machine_count) * slots::needed(self.lane),
+        )?;
 
         let mut machines = Vec::new();
         for n in 0..machine_count {

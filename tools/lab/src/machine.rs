@@ -315,13 +315,13 @@ impl Machine {
         }
     }
 
-    /// Writes a file of the guest.
+    /// Writes a file of the guest. What that sets off may take its time: kmemleak looks through all memory.
     pub fn write(&self, path: &str, data: &str) -> Result<()> {
         let ask = Ask::Write {
             path: path.into(),
             data: data.into(),
         };
-        self.agent.ask(ask, REPLY_GRACE)?;
+        self.agent.ask(ask, 6 * REPLY_GRACE)?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //!
 //! A slot is a locked file in the cache: whoever dies gives its slots back.
 
+use crate::machine::Lane;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -19,9 +20,26 @@ fn open(path: &Path) -> Result<File> {
     File::create(path).with_context(|| path.display().to_string())
 }
 
-/// The computer's number of slots: one per processor, two at least.
+/// Slots of a processor: a machine of the uml lane, which has one processor and often waits, takes two of
+/// them; one of the qemu lane three.
+const OF_PROCESSOR: usize = 3;
+
+/// How many slots a machine of a lane takes.
+pub(crate) fn needed(lane: Lane) -> usize {
+    match lane {
+        Lane::Uml => 2,
+        Lane::Qemu => OF_PROCESSOR,
+    }
+}
+
+/// The computer's number of slots, as if it had two processors at least.
 fn total() -> usize {
-    std::thread::available_parallelism().map_or(2, |n| n.get().max(2))
+    OF_PROCESSOR * std::thread::available_parallelism().map_or(2, |n| n.get().max(2))
+}
+
+/// How many machines of a lane fit.
+pub(crate) fn machines(lane: Lane) -> usize {
+    total() / needed(lane)
 }
 
 /// Waits for `wanted` slots, all that there are at most.

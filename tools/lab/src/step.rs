@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Without a terminal, progress is a line this often.
@@ -20,9 +21,15 @@ const REPORT_EVERY: Duration = Duration::from_secs(20);
 /// Lines of the log shown when a command fails.
 const TAIL: usize = 25;
 
-/// One line to the user.
+/// One line to the user, and for how long we have been at it.
 pub fn say(text: &str) {
-    eprintln!("\x1b[1m::\x1b[0m {text}");
+    static START: OnceLock<Instant> = OnceLock::new();
+    let seconds = START.get_or_init(Instant::now).elapsed().as_secs();
+    eprintln!(
+        "\x1b[1m::\x1b[0m {}:{:02} {text}",
+        seconds / 60,
+        seconds % 60
+    );
 }
 
 /// Holds a file's lock until dropped.

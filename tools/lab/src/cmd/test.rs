@@ -9,15 +9,13 @@ use crate::kunit;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::module;
+use crate::slots;
 use crate::step::say;
 use crate::tally::Tally;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-
-/// Scenarios at once; how many machines may run at once is ruled by slots.
-const THREADS: &str = "2";
 
 /// Scenarios that want what only the debug kernels have.
 const DEBUG_ONLY: &str = "faults::";
@@ -27,7 +25,7 @@ const BASE_ONLY: &str = "interop::";
 
 /// Scenarios on the debug kernel of the qemu lane, where emulation makes each take a minute: those
 /// in which most locks are taken, since lockdep is what that kernel has and UML's has not.
-const LOCKDEP: &str = "removal::";
+const LOCKDEP: [&str; 2] = ["lifecycle::", "removal::"];
 
 /// Runs the tests; true if all passed. The last line printed is the count.
 pub fn run(
@@ -86,8 +84,8 @@ pub fn run(
         }
         say(&format!("scenarios, {lane} {kernel}"));
         let chosen = match (lane, kernel) {
-            (Lane::Qemu, Kernel::Debug) => filter.or(Some(LOCKDEP)),
-            _ => filter,
+            (Lane::Qemu, Kernel::Debug) if filter.is_none() => &LOCKDEP[..],
+            _ => filter.as_slice(),
         };
         let t = counted(layout, &mut scenarios(*lane, *kernel, chosen), "scenarios")?;
         tally.add(&format!("{kernel}"), t);
@@ -112,8 +110,9 @@ fn failed(tally: &mut Tally, name: &str, error: &anyhow::Error) {
     tally.count(name, false);
 }
 
-/// The scenarios of a lane on a kernel, by nextest where it is there.
-fn scenarios(lane: Lane, kernel: Kernel, filter: Option<&str>) -> Command {
+/// The scenarios of a lane on a kernel, all or those whose names contain one of `filters`, by nextest
+/// where it is there.
+fn scenarios(lane: Lane, kernel: Kernel, filters: &[&str]) -> Command {
     let nextest = Command::new("cargo")
         .args(["nextest", "--version"])
         .stdout(Stdio::null())
@@ -122,10 +121,13 @@ fn scenarios(lane: Lane, kernel: Kernel, filter: Option<&str>) -> Command {
         .is_ok_and(|s| s.success());
     let mut cargo = Command::new("cargo");
     cargo.env("LAB_KERNEL", kernel.to_string());
+    // How many machines really run at once is ruled by their slots, over all runs.
+    let threads = slots::machines(lane).to_string();
     if nextest {
         let mut set = format!("test(/::{lane}$/)");
-        if let Some(filter) = filter {
-            set += &format!(" & test(~{filter})");
+        if !filters.is_empty() {
+            let any: Vec<String> = filters.iter().map(|f| format!("test(~{f})")).collect();
+            set += &format!(" & ({})", any.join(" | "));
         }
         set += &format!(" & not test(/^{}/)", not_on(kernel));
         cargo.args([
@@ -136,7 +138,7 @@ fn scenarios(lane: Lane, kernel: Kernel, filter: Option<&str>) -> Command {
             "scenarios",
             "--no-fail-fast",
             "-j",
-            THREADS,
+            &threads,
         ]);
         cargo.args(["-E", &set]);
     } else {
@@ -148,7 +150,7 @@ fn scenarios(lane: Lane, kernel: Kernel, filter: Option<&str>) -> Command {
             "--no-fail-fast",
             "--",
         ]);
-        cargo.args(["--test-threads", THREADS]);
+        cargo.args(["--test-threads", &threads]);
         // libtest's filters are alternatives: the other lane's tests are skipped instead.
         let other = match lane {
             Lane::Uml => "::qemu",
@@ -156,7 +158,7 @@ fn scenarios(lane: Lane, kernel: Kernel, filter: Option<&str>) -> Command {
         };
         cargo.args(["--skip", other]);
         cargo.args(["--skip", not_on(kernel)]);
-        cargo.args(filter);
+        cargo.args(filters);
     }
     cargo
 }
