@@ -462,7 +462,7 @@ impl<T: Driver> Device<T> {
                 let task = &raw mut (*private).tasks[id];
                 (&raw mut (*task).dev).write(UnsafeCell::new(dev));
                 (&raw mut (*task).id).write(UnsafeCell::new(id));
-                bindings::ipoib_rs_delayed_work_init(
+                bindings::ipoib_rs_device_work_init(
                     Opaque::cast_into(&raw const (*task).work),
                     Some(run_task::<T>),
                 );

@@ -60,7 +60,7 @@ impl<R: Run> Task<R> {
             try_pin_init!(Inner {
                 work <- Opaque::ffi_init(|slot| {
                     // SAFETY: `slot` is pinned memory that stays until `Drop` cancelled the work.
-                    unsafe { bindings::ipoib_rs_delayed_work_init(slot, Some(trampoline::<R>)) };
+                    unsafe { bindings::ipoib_rs_free_work_init(slot, Some(trampoline::<R>)) };
                 }),
                 run,
             }),

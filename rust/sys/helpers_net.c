@@ -267,7 +267,16 @@ bool ipoib_rs_napi_schedule(struct napi_struct *napi)
 	return napi_schedule(napi);
 }
 
-void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func)
+/*
+ * Two places, so that lockdep has two classes: RTNL may be held where what belongs to an interface
+ * is waited for, and may be taken by what belongs to none.
+ */
+void ipoib_rs_device_work_init(struct delayed_work *work, work_func_t func)
+{
+	INIT_DELAYED_WORK(work, func);
+}
+
+void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func)
 {
 	INIT_DELAYED_WORK(work, func);
 }

@@ -93,7 +93,8 @@ void ipoib_rs_debugfs_file(const char *name, struct dentry *parent,
 void ipoib_rs_debugfs_remove(struct dentry *dir);
 
 /* Work. */
-void ipoib_rs_delayed_work_init(struct delayed_work *work, work_func_t func);
+void ipoib_rs_device_work_init(struct delayed_work *work, work_func_t func);
+void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func);
 void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms);
 
 /* Netlink. */
