@@ -332,6 +332,11 @@ fn forget(device: &RdmaDevice, refresher: &Refresher) {
             dev.unregister(&mut rtnl);
         }
     }
+    let ports = PORTS.get(&mut rtnl);
+    if ports.is_empty() {
+        // Nobody drops a static when the module goes, nor the list's memory with it.
+        *ports = KVec::new();
+    }
     drop(rtnl);
     // It may hold the last reference to a port, and so to itself.
     refresher.task.end();
