@@ -6,9 +6,13 @@
 //!
 //! A buffer has a head, which is a fragment of a page, and bodies, which are whole pages of a
 //! higher order. A device fills the head first. A received message takes the head away, which
-//! becomes the head of an skb, and the bodies that were written, which become its page fragments:
-//! nothing is copied. A message that fits the head leaves the bodies where they are, and costs what
+//! becomes the head of an skb, and the bodies that were written, which become its page fragments,
+//! without a copy. A message that fits the head leaves the bodies where they are, and costs what
 //! it would without them.
+//!
+//! Sockets are charged for all the memory behind a message, and a body of 32 KiB behind 1000 octets
+//! would fill them with a few messages. So what is in the first body is copied if it is no more than
+//! [three eighths](copied) of it: what is not costs no more than about three times its length.
 //!
 //! The head takes 580 octets. Acknowledgements and small requests fit, and so do the headers of
 //! whatever is longer, link and options included, which the stack wants to find in an skb's head
@@ -46,6 +50,16 @@ const HEAD_ROOM: usize = bindings::IPOIB_RS_HEAD_ROOM as usize;
 /// The largest body.
 const MAX_BODY: usize = 65536;
 
+/// Up to so many octets in a body are copied: packets of 9000 octets are, which many networks have,
+/// where bodies have 32 KiB.
+#[inline]
+const fn copied(body_len: u32) -> usize {
+    body_len as usize / 8 * 3
+}
+
+/// Copies begin at multiples of this.
+const COPY_ALIGN: usize = 64;
+
 const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
 const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
 const MIN_IPV4_LEN: usize = 20;
@@ -73,14 +87,15 @@ const _: () = {
 ///
 /// # Invariants
 ///
-/// * `heads` is a valid page pool, which this value alone allocates from, and so is `bodies`,
-///   whose pages are of `body_len` octets; the latter may be null if `count` is 0.
+/// * `heads` is a valid page pool, which this value alone allocates from, and so are `bodies`,
+///   and `copies`, whose pages are of `body_len` octets; those two may be null if `count` is 0.
 /// * A fragment of `frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
 ///   `skb_shared_info` behind them.
 /// * `count <= MAX_BODIES`. If it is not 0, nor is `body_len`.
 pub struct PartsPool {
     heads: NonNull<bindings::page_pool>,
     bodies: *mut bindings::page_pool,
+    copies: *mut bindings::page_pool,
     frag_size: u32,
     body_len: u32,
     count: usize,
@@ -93,7 +108,7 @@ unsafe impl Sync for PartsPool {}
 
 impl PartsPool {
     /// A pool of buffers that take messages of `max_message` octets, in no more than `max_parts`
-    /// parts. It keeps about as many pages as `buffers` have.
+    /// parts. It keeps about as many pages as `buffers` have, and half as many for copies.
     ///
     /// # Errors
     ///
@@ -125,6 +140,7 @@ impl PartsPool {
         let mut this = Self {
             heads,
             bodies: ptr::null_mut(),
+            copies: ptr::null_mut(),
             frag_size,
             body_len: u32::try_from(body_len)?,
             count: 0,
@@ -133,6 +149,8 @@ impl PartsPool {
             // INVARIANT: As above.
             this.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
             this.count = count;
+            // INVARIANT: As above.
+            this.copies = pool(order, buffers / 2)?.as_ptr();
         }
         Ok(this)
     }
@@ -213,9 +231,8 @@ impl PartsPool {
     }
 
     /// Takes what a message of `len` octets was written to out of `parts`, and puts new memory in
-    /// its place, if there is some and `prepare` accepts it: that gets the new parts and how many
-    /// they are, which are about to take the places of the old ones. Otherwise `parts` is as it
-    /// was.
+    /// its place, or copies it; if there is memory and `prepare` accepts it. Otherwise `parts` is as
+    /// it was.
     ///
     /// None, too, if the buffer does not take that much or belongs to a pool of another size.
     ///
@@ -227,23 +244,56 @@ impl PartsPool {
         &mut self,
         parts: &mut Parts,
         len: usize,
-        prepare: impl FnOnce(&Parts, usize) -> bool,
+        mut prepare: impl FnMut(Exchange<'_>) -> bool,
     ) -> Option<PartsFrame> {
-        let bodies = self.reached(len);
-        if len > self.capacity() || parts.0.body_len != self.body_len || !parts.has(bodies) {
+        let reached = self.reached(len);
+        if len > self.capacity() || parts.0.body_len != self.body_len || !parts.has(reached) {
             return None;
         }
+        let rest = len.saturating_sub(HEAD_LEN);
+        let copied = reached == 1 && rest <= copied(self.body_len);
+        let bodies = if copied { 0 } else { reached };
         let mut new = self.alloc(bodies, false)?;
-        if !prepare(&new, 1 + bodies) {
+        if copied {
+            self.add_copy(&mut new, rest)?;
+        }
+        if !prepare(Exchange::Take(&new, 1 + bodies)) {
             return None;
+        }
+        if copied {
+            prepare(Exchange::Read(1, rest));
+            // SAFETY: The message reached the first body, which is there and has that many octets; the
+            // copy has as many, by `add_copy`, and is memory of its own.
+            unsafe {
+                ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
+            };
+            prepare(Exchange::Leave(1, rest));
         }
         for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
             core::mem::swap(old, new);
         }
         new.0.len = len as u32;
-        // INVARIANT: The bodies up to the last that was reached are there, and the message ends
-        // within them; it fits a u32, as every buffer does. `parts` has all that it had.
+        // INVARIANT: The bodies up to the last that was reached are there, or the copy of the first,
+        // and the message ends within them; it fits a u32, as every buffer does. `parts` has all that
+        // it had.
         Some(PartsFrame(new))
+    }
+
+    /// Gives a buffer without bodies one of its own for `rest` octets, of which there are some, and no
+    /// more than are [`copied`]. A pool without bodies has no memory for that.
+    #[inline]
+    fn add_copy(&mut self, new: &mut Parts, rest: usize) -> Option<()> {
+        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
+        if self.copies.is_null() {
+            return None;
+        }
+        // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
+        // its pages have room for that.
+        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.copies, size, false) };
+        // INVARIANT: A fragment of that size, which the buffer owns now.
+        new.0.va[1] = NonNull::new(va)?.as_ptr();
+        new.0.body_len = size;
+        Some(())
     }
 }
 
@@ -254,6 +304,7 @@ impl Drop for PartsPool {
         unsafe {
             bindings::page_pool_destroy(self.heads.as_ptr());
             bindings::page_pool_destroy(self.bodies);
+            bindings::page_pool_destroy(self.copies);
         }
     }
 }
@@ -266,14 +317,27 @@ fn pool(order: c_uint, pages: usize) -> Result<NonNull<bindings::page_pool>> {
     NonNull::new(pool).ok_or(ENOMEM)
 }
 
+/// What becomes of the parts of a buffer whose message is taken.
+pub enum Exchange<'a> {
+    /// The first so many parts of this new buffer are about to take the places of the old ones. False:
+    /// they cannot.
+    Take(&'a Parts, usize),
+    /// So many octets of the old buffer's part of that number are about to be read; it stays where it
+    /// is.
+    Read(usize, usize),
+    /// They were read: the device may have the part again.
+    Leave(usize, usize),
+}
+
 /// A receive buffer of several parts.
 ///
 /// # Invariants
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
 ///   head takes.
-/// * The others are null or the start of whole pages of a page pool, owned by this value, of
-///   `body_len` octets each. None that is null stands in front of one that is not.
+/// * The others are null or the start of `body_len` octets each of a page pool, owned by this value.
+///   They are whole pages but for a copy, which is a fragment and the only one there is. None that
+///   is null stands in front of one that is not.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct Parts(bindings::ipoib_rs_parts);
 
@@ -394,7 +458,7 @@ impl PartsFrame {
         unsafe { core::slice::from_raw_parts((self.0).0.va[0].cast::<u8>().add(HEAD_ROOM), len) }
     }
 
-    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are
+    /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data are
     /// the packet, its link-layer header is as [`RxSkb::set_pseudo_header`] makes it, and it is for
     /// this host. If it cannot, the message is dropped.
     ///

@@ -18,7 +18,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
 use ipoib_netdev::napi::Context;
-use ipoib_netdev::parts::{Packet, Parts, PartsFrame, PartsPool, MAX_PARTS};
+use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsFrame, PartsPool, MAX_PARTS};
 use ipoib_netdev::skb::RxSkb;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
@@ -249,9 +249,29 @@ impl Mapping {
         }
     }
 
-    /// Maps the first `n` parts of a buffer in the place of those that `sge` refers to, if it can.
+    /// Lends the CPU the first `len` octets of a part that the device has no more, and gives them back.
     #[inline]
-    fn exchange(&self, sge: &mut [bindings::ib_sge; MAX_PARTS], parts: &Parts, n: usize) -> bool {
+    fn sync(&self, sge: &[bindings::ib_sge], part: usize, len: usize, for_cpu: bool) -> bool {
+        match sge.get(part) {
+            _ if self.virt_dma => true,
+            Some(sge) if len <= sge.length as usize => {
+                let raw = self.pd.device().as_raw();
+                // SAFETY: The device is registered, and the part is mapped there for that much.
+                unsafe { bindings::ipoib_rs_ib_sync_rx(raw, sge.addr, len, for_cpu) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Does for the device what an exchange of a buffer's parts, which `sge` refers to, asks for.
+    #[inline]
+    fn exchange(&self, sge: &mut [bindings::ib_sge; MAX_PARTS], exchange: Exchange<'_>) -> bool {
+        let (parts, n) = match exchange {
+            Exchange::Take(parts, n) => (parts, n),
+            Exchange::Read(part, len) => return self.sync(sge, part, len, true),
+            Exchange::Leave(part, len) => return self.sync(sge, part, len, false),
+        };
         let Some(addrs) = self.map(parts, n) else {
             return false;
         };
@@ -531,7 +551,7 @@ impl SrqRing {
         // the old ones whenever that says so.
         let frame = self
             .pool
-            .exchange(parts, len, |new, n| mapping.exchange(sge, new, n));
+            .exchange(parts, len, |exchange| mapping.exchange(sge, exchange));
         self.chain.push(slot, index);
         let Some(frame) = frame else {
             report.no_buffer = report.no_buffer.wrapping_add(1);

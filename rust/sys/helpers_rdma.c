@@ -179,6 +179,15 @@ void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len)
 	ib_dma_unmap_single(device, addr, len, DMA_FROM_DEVICE);
 }
 
+/* Lends the CPU what stays mapped, or gives it back to the device. */
+void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu)
+{
+	if (for_cpu)
+		ib_dma_sync_single_for_cpu(device, addr, len, DMA_FROM_DEVICE);
+	else
+		ib_dma_sync_single_for_device(device, addr, len, DMA_FROM_DEVICE);
+}
+
 /* Kept apart, so that what needs no mapping saves no registers for this. */
 static noinline int map_skb_dma(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge)
 {

@@ -236,8 +236,10 @@ static void add_bodies(struct sk_buff *skb, const struct ipoib_rs_parts *parts)
 	skb->data_len = rest;
 	do {
 		unsigned int len = min(rest, parts->body_len);
+		void *va = parts->va[1 + n];
+		struct page *page = virt_to_head_page(va);
 
-		skb_fill_page_desc(skb, n, virt_to_page(parts->va[1 + n]), 0, len);
+		skb_fill_page_desc(skb, n, page, va - page_address(page), len);
 		skb->truesize += parts->body_len;
 		rest -= len;
 		n++;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A sender never finds a receiver without a buffer, however slow that is.
+//! Receive buffers: a sender never finds a receiver without one, however slow that is, and what waits in
+//! them costs no more than it is worth.
 
-use super::connect;
+use super::{connect, connected};
 use crate::order::{counter, set};
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
@@ -43,6 +44,62 @@ fn not_ready(host: &Host) -> Result<u64> {
     });
     let counts = counts.into_iter().sum::<Option<u64>>();
     counts.with_context(|| text.clone())
+}
+
+/// Has a socket take what it can of the datagrams of so many octets each that are sent to it while nobody
+/// reads, and prints how many those were. Two arguments: the octets, and how large its buffer is.
+const HOARD: &str = r#"
+import socket, sys
+size, room = int(sys.argv[1]), int(sys.argv[2])
+s, end = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+# The kernel doubles it.
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room // 2)
+s.bind(("", 4200))
+end.bind(("", 4201))
+print("ready", flush=True)
+end.recv(1)
+s.setblocking(False)
+count = 0
+try:
+    while True:
+        assert s.recv(65536) == (bytes(range(255)) * 257)[:size]
+        count += 1
+except BlockingIOError:
+    print(count)
+"#;
+
+/// Sends datagrams, not too fast. Arguments: to whom, octets of each, how many.
+const TRICKLE: &str = r#"
+import socket, sys, time
+target, size, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(count):
+    s.sendto((bytes(range(255)) * 257)[:size], (target, 4200))
+    if n % 8 == 7:
+        time.sleep(0.005)
+time.sleep(0.2)
+s.sendto(b".", (target, 4201))
+"#;
+
+scenario! {
+    /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:
+    /// whatever the size of the datagrams, at least a quarter of it are their octets.
+    fn frames_cost_what_they_are_worth(bed) {
+        const BUFFER: u32 = 200_000;
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for size in [600, 1000, 1500, 2048, 4000, 8000, 9000, 16000, 33000, 60000] {
+            let hoard = b.spawn_python(HOARD, &[&size.to_string(), &BUFFER.to_string()])?;
+            hoard.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
+            let count = 2 * BUFFER / size;
+            a.python(TRICKLE, &[&b.ip4(), &size.to_string(), &count.to_string()])?.ok()?;
+            let text = hoard.wait(b.scaled(Duration::from_secs(20)))?.ok()?;
+            let kept: u32 = text.lines().last().context("no count")?.parse()?;
+            ensure!(kept < count, "{size}: the buffer has no limit");
+            ensure!(kept * size >= BUFFER / 4, "{kept} of {count} datagrams of {size} octets fit {BUFFER}");
+        }
+        bed.finish()
+    }
 }
 
 scenario! {
