@@ -4,6 +4,7 @@
 
 mod credit;
 mod extended;
+mod forged;
 mod life;
 pub(crate) mod mtu;
 

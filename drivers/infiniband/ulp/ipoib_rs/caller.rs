@@ -115,11 +115,13 @@ impl CmHandler for Caller {
                 }
             }
             CmEvent::Confirmed => {
-                if let Place::Entry(ticket) = found.place {
-                    let mut guard = self.dev.lock_tx();
-                    if let Some(tx) = guard.as_mut() {
+                let mut guard = self.dev.lock_tx();
+                match (guard.as_mut(), found.place) {
+                    (Some(tx), Place::Entry(ticket)) => {
                         let _ = tx.connection_up(&self.dev, self, ticket, None, now_ms());
                     }
+                    (Some(tx), Place::Sender) => tx.sender_confirmed(&self.dev, &found.rc),
+                    (None, _) => {}
                 }
             }
             CmEvent::Rejected { private_data, .. } => {
@@ -228,24 +230,32 @@ impl Answerer {
         )?;
         let terms = reliable.terms(data);
         let rc = Rc::new(reliable, caller, width, |caller| incoming.take(caller))?;
-        if let Err(error) = self.establish(&rc, terms) {
+        if let Err(error) = self.list(&rc, terms) {
             self.log(&peer, error);
+            if let Some(tx) = self.dev.lock_tx().as_mut() {
+                tx.connection_unused(&self.dev, rc);
+            }
+        } else if let Err(error) = self.reply(&rc) {
+            self.log(&peer, error);
+            // If it is not found, somebody has ended it already.
             if let Some(found) = rc.caller.find() {
                 rc.caller.failed(&found, false);
-            } else if let Some(tx) = self.dev.lock_tx().as_mut() {
-                tx.connection_unused(&self.dev, rc);
             }
         }
         Ok(())
     }
 
-    fn establish(&self, rc: &Arc<Rc>, terms: Terms) -> Result {
+    /// Puts it into the table.
+    fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result {
         rc.bring_up(&self.reliable, &terms)?;
         self.dev
             .lock_tx()
             .as_mut()
             .ok_or(ENETDOWN)?
-            .connection_accepted(&self.dev, rc.clone(), terms, now_ms())?;
+            .connection_accepted(&self.dev, rc.clone(), terms, now_ms())
+    }
+
+    fn reply(&self, rc: &Rc) -> Result {
         let data = self.reliable.private_data(rc.width, rc.caller.number);
         let (bytes, len) = data.encode();
         let reply = Reply {

@@ -9,7 +9,7 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::SkbQueue;
 use ipoib_proto::cm::{PrivateData, Refusal};
-use ipoib_proto::connection::{self, Connection, Rejection};
+use ipoib_proto::connection::{self, Confirmed, Connection, Rejection};
 use ipoib_proto::credit::{self, Pool};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::progress::Progress;
@@ -32,10 +32,10 @@ const MAX_SENDERS: usize = 64;
 pub(crate) const MAX_LANES: usize = 8;
 /// The most that are accepted and not confirmed yet.
 const MAX_HALF_OPEN: usize = 16;
+/// The most of those from one GID.
+const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
 /// The most that have ended, and are not over yet, while others are accepted.
 const MAX_ENDING: u32 = 16;
-/// The most of them from one GID.
-const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
 /// Frames, and octets of them, that wait for one connection.
@@ -46,6 +46,8 @@ const LRU_MS: u64 = 100;
 /// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
 /// themselves, unless they are gone.
 const SENDER_IDLE_MS: u64 = 600_000;
+/// How long they may take to confirm it: Linux asks for answers to be repeated every four seconds.
+const SENDER_CONFIRM_MS: u64 = 15_000;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 /// How long the peer of a connection may keep us from sending, in milliseconds.
@@ -68,6 +70,8 @@ pub(crate) struct Entry {
     number: u8,
     pub(crate) machine: Connection<Arc<Rc>>,
     pub(crate) terms: Terms,
+    /// Those of the connection that the peer has yet to confirm.
+    offered: Terms,
     /// Messages that had come when that was looked at.
     seen: u64,
     /// What becomes of ours.
@@ -87,6 +91,8 @@ pub(crate) struct Entry {
 /// A connection that somebody else sends by.
 struct Sender {
     rc: Arc<Rc>,
+    /// Its peer has said that it was it who asked, or has sent something.
+    confirmed: bool,
     /// Messages that had come when that was looked at, and since when there are no more.
     seen: u64,
     idle_since: u64,
@@ -237,14 +243,15 @@ impl Connections {
             if came != sender.seen {
                 sender.seen = came;
                 sender.idle_since = now;
+                sender.confirmed = true;
             }
         }
     }
 
     /// How many connections there are, or are being made.
     fn count(&self) -> usize {
-        let present = |entry: &&Entry| entry.machine.present().is_some();
-        self.iter().filter(present).count() + self.senders.len()
+        let own = self.iter().map(|entry| entry.machine.all().count());
+        own.sum::<usize>() + self.senders.len()
     }
 
     fn find_entry(&self, peer: &HwAddr, number: u8) -> Option<usize> {
@@ -271,6 +278,7 @@ impl Connections {
                 number,
                 machine: Connection::new(&self.own, &address, &config, now),
                 terms: Terms::NONE,
+                offered: Terms::NONE,
                 seen: 0,
                 progress: Progress::new(now),
                 sent: 0,
@@ -323,6 +331,7 @@ impl Connections {
         self.look(now);
         let idle = |entry: &&mut KBox<Entry>| {
             entry.machine.is_up()
+                && !entry.machine.is_half_open()
                 && entry.backlog.is_empty()
                 && now.saturating_sub(entry.machine.last_used()) >= LRU_MS
         };
@@ -378,8 +387,9 @@ impl Connections {
         self.pool.give_back(width);
     }
 
-    /// A window for one more connection, if there can be one.
-    fn take_window(&mut self, dev: &Device<Interface>, now: u64) -> Option<u16> {
+    /// A window for one more connection, if there can be one. If not, and `may_evict`, there may be room
+    /// for it soon.
+    fn take_window(&mut self, dev: &Device<Interface>, now: u64, may_evict: bool) -> Option<u16> {
         let count = self.count();
         let others = self.cap.saturating_sub(count + 1) as u32;
         if count < self.cap {
@@ -387,8 +397,24 @@ impl Connections {
                 return Some(width);
             }
         }
-        self.make_room(dev, now);
+        // What nobody has confirmed goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(dev, now);
+        }
         None
+    }
+
+    /// How many connections were accepted and are not confirmed, and how many of them bear the GID of
+    /// `peer`.
+    fn half_open(&self, peer: &HwAddr) -> (usize, usize) {
+        let own = || self.iter().filter(|entry| entry.machine.is_half_open());
+        let others = || self.senders.iter().filter(|sender| !sender.confirmed);
+        let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
+        let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
+        (
+            own().count() + others().count(),
+            own_same.count() + others_same.count(),
+        )
     }
 
     /// A request of a peer's: in which role, and how wide a window there is for it.
@@ -406,25 +432,19 @@ impl Connections {
         if self.ending >= MAX_ENDING {
             return Err(Refusal::Full);
         }
+        let (all, same) = self.half_open(peer);
+        if all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH {
+            return Err(Refusal::Full);
+        }
         let Some(extension) = data
             .extension
             .filter(|_| self.reliable.tunables.extensions())
         else {
-            if self.senders.len() == MAX_SENDERS
-                && !self.senders().any(|rc| rc.caller.peer == *peer)
-            {
-                return Err(Refusal::Full);
-            }
-            let width = self.take_window(dev, now).ok_or(Refusal::Full)?;
+            let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
             return Ok((Role::Sender, width));
         };
         if extension.lane >= MAX_LANES as u8 {
             return Err(Refusal::Data);
-        }
-        let half_open = || self.iter().filter(|entry| entry.machine.is_half_open());
-        let same = half_open().filter(|entry| entry.address.gid() == peer.gid());
-        if half_open().count() >= MAX_HALF_OPEN || same.count() >= MAX_HALF_OPEN_EACH {
-            return Err(Refusal::Full);
         }
         if let Some(at) = self.find_entry(peer, extension.lane) {
             let entry = self.entries.get_mut(at).and_then(Option::as_mut);
@@ -434,7 +454,7 @@ impl Connections {
                 Err(Rejection::Closed) => return Err(Refusal::Closed),
             }
         }
-        let width = self.take_window(dev, now).ok_or(Refusal::Full)?;
+        let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
         Ok((Role::Peer, width))
     }
 
@@ -452,15 +472,9 @@ impl Connections {
     ) -> Result {
         let (peer, number) = (rc.caller.peer, rc.caller.number);
         if rc.caller.role == Role::Sender {
-            // Who asks once more has forgotten what there was.
-            let is = |sender: &Sender| sender.rc.caller.peer == peer;
-            while let Some(at) = self.senders.iter().position(is) {
-                if let Ok(before) = self.senders.remove(at) {
-                    self.end(dev, before.rc);
-                }
-            }
             let sender = Sender {
                 rc,
+                confirmed: false,
                 seen: 0,
                 idle_since: now,
             };
@@ -476,11 +490,59 @@ impl Connections {
             .and_then(Option::as_mut)
             .ok_or(ENOSPC)?;
         let (_, before) = entry.machine.accept(rc, now).map_err(|_| ECANCELED)?;
-        entry.begin(terms, now);
+        entry.offered = terms;
         if let Some(before) = before {
             self.end(dev, before);
         }
         Ok(())
+    }
+
+    /// Lets frames be sent by what was accepted of a peer, since that has confirmed it.
+    pub(crate) fn confirm(&mut self, dev: &Device<Interface>, at: u16, ticket: Ticket, now: u64) {
+        let Some(entry) = self.entry_at(at) else {
+            return;
+        };
+        let Confirmed::Up(before) = entry.machine.confirmed(ticket, now) else {
+            return;
+        };
+        entry.begin(entry.offered, now);
+        self.counters.connected.connected.add_shared(1);
+        if let Some(before) = before {
+            self.end(dev, before);
+        }
+    }
+
+    /// The same if a frame has come by it: what said so before was lost, or is still to come.
+    pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let half_open = self
+            .entry_at(at)
+            .and_then(|entry| entry.machine.half_open());
+        if let Some((ticket, rc)) = half_open {
+            if rc.flow.has_received() {
+                self.confirm(dev, at, ticket, now);
+            }
+        }
+    }
+
+    /// One of those that others send by is really its peer's, who has forgotten what there was before.
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
+        let Some(sender) = self.senders.iter_mut().find(this) else {
+            return;
+        };
+        sender.confirmed = true;
+        self.counters.connected.connected.add_shared(1);
+        let before = |other: &Sender| {
+            let (other, this) = (&other.rc.caller, &rc.caller);
+            other.peer == this.peer
+                && other.number == this.number
+                && !core::ptr::eq(&**other, &**this)
+        };
+        while let Some(at) = self.senders.iter().position(before) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc);
+            }
+        }
     }
 
     /// Where the entry of a peer is.
@@ -507,7 +569,7 @@ impl Connections {
     pub(crate) fn of(&mut self, caller: &Caller) -> Option<&mut Entry> {
         let at = self.find_entry(&caller.peer, caller.number)?;
         let entry = self.entries.get_mut(at)?.as_mut()?;
-        let is = entry.machine.present().is_some_and(|rc| is(rc, caller));
+        let is = entry.machine.all().any(|(_, rc)| is(rc, caller));
         is.then_some(&mut **entry)
     }
 
@@ -521,18 +583,18 @@ impl Connections {
         }
         let at = self.find_entry(&caller.peer, caller.number)?;
         let machine = &self.entries.get(at)?.as_ref()?.machine;
-        let rc = machine.present().filter(|rc| is(rc, caller))?;
+        let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, caller))?;
         Some(Found {
             rc: rc.clone(),
-            place: Place::Entry(machine.ticket()?),
+            place: Place::Entry(ticket),
         })
     }
 
     /// The connection whose queue pair a lane is.
     pub(crate) fn of_lane(&self, lane: &Arc<Lane>) -> Option<Arc<Rc>> {
         let is = |rc: &&Arc<Rc>| Arc::ptr_eq(&rc.lane, lane);
-        let mut present = self.iter().filter_map(|entry| entry.machine.present());
-        present
+        let own = self.iter().flat_map(|entry| entry.machine.all());
+        own.map(|(_, rc)| rc)
             .find(is)
             .or_else(|| self.senders().find(is))
             .cloned()
@@ -561,25 +623,30 @@ impl Connections {
             return Job::End(rc);
         }
         self.look(now);
-        let silent = |sender: &Sender| now.saturating_sub(sender.idle_since) >= SENDER_IDLE_MS;
-        if let Some(at) = self.senders.iter().position(silent) {
+        if let Some(at) = self
+            .senders
+            .iter()
+            .position(|sender| now >= sender.deadline())
+        {
             if let Ok(sender) = self.senders.remove(at) {
-                self.counters.connected.idle.add_shared(1);
+                let connected = &self.counters.connected;
+                if sender.confirmed {
+                    connected.idle.add_shared(1);
+                } else {
+                    connected.failed.add_shared(1);
+                }
                 self.ending += 1;
                 return Job::End(sender.rc);
             }
         }
-        let silences = self.senders.iter().map(|sender| sender.idle_since);
-        let mut next = silences
-            .min()
-            .map(|since| since.saturating_add(SENDER_IDLE_MS));
+        let mut next = self.senders.iter().map(Sender::deadline).min();
         for at in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
                 continue;
             };
-            let was_up = entry.machine.is_up();
+            let was_up = entry.machine.is_up() && !entry.machine.is_half_open();
             if let Some(rc) = entry.machine.poll(now) {
-                entry.wanted |= !entry.backlog.is_empty();
+                entry.wanted |= !entry.backlog.is_empty() && !entry.machine.is_up();
                 let connected = &self.counters.connected;
                 if was_up {
                     connected.idle.add_shared(1);
@@ -595,7 +662,7 @@ impl Connections {
             entry.wanted &= !wanted;
             let (address, number) = (entry.address, entry.number);
             if wanted {
-                let width = self.take_window(dev, now);
+                let width = self.take_window(dev, now, true);
                 let entry = self.entries.get_mut(at).and_then(Option::as_mut);
                 let Some(width) = width else {
                     // There may be room soon.
@@ -641,7 +708,7 @@ impl Connections {
     pub(crate) fn into_parts(mut self) -> (KVec<Arc<Rc>>, RcSender) {
         let mut all = core::mem::take(&mut self.ended);
         for mut entry in self.entries.into_iter().flatten() {
-            if let Some(rc) = entry.machine.close() {
+            while let Some(rc) = entry.machine.close() {
                 let _ = all.push_within_capacity(rc);
             }
         }
@@ -654,6 +721,18 @@ impl Connections {
 
 fn is(rc: &Arc<Rc>, caller: &Caller) -> bool {
     core::ptr::eq(&*rc.caller, caller)
+}
+
+impl Sender {
+    /// When it ends, if nothing comes by it.
+    fn deadline(&self) -> u64 {
+        let limit = if self.confirmed {
+            SENDER_IDLE_MS
+        } else {
+            SENDER_CONFIRM_MS
+        };
+        self.idle_since.saturating_add(limit)
+    }
 }
 
 impl Entry {
@@ -670,12 +749,13 @@ impl Entry {
     /// A connection begins.
     pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
         self.terms = terms;
+        self.wanted = false;
         self.seen = 0;
         self.progress = Progress::new(now);
         self.sent = 0;
     }
 
-    /// Nothing is to wait for it for a while, unless there is a connection before.
+    /// Nothing is to wait for it for a while.
     pub(crate) fn lose_hope(&mut self, now: u64) {
         self.hope_again = now.saturating_add(HOPELESS_MS);
     }
@@ -740,7 +820,9 @@ impl Entry {
     fn deadline(&self, now: u64) -> Option<u64> {
         let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
         let stuck = stuck.or(self.progress.deadline(STALL_MS));
-        let again = self.machine.retry_at().filter(|_| self.wanted);
+        // If the time is there, it is a path that is waited for.
+        let again = self.machine.retry_at();
+        let again = again.filter(|until| self.wanted && *until > now);
         let again = again.or((self.hope_again > now).then_some(self.hope_again));
         match (self.machine.deadline().or(again), stuck) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -177,12 +177,18 @@ impl Flow {
         news
     }
 
-    /// A message came that counts.
+    /// A message came that counts. True: it may be the first.
     #[inline]
-    pub(crate) fn note_received(&self) {
+    pub(crate) fn note_received(&self) -> bool {
         let received = self.received.load(Relaxed) as u16;
         self.received
             .store(received.wrapping_add(1).into(), Relaxed);
+        received == 0
+    }
+
+    /// Whether one came, of late at least.
+    pub(crate) fn has_received(&self) -> bool {
+        self.received.load(Relaxed) != 0
     }
 
     /// What the peer is to be told now: there is room for `width`.

@@ -237,12 +237,12 @@ fn receive(
         }
         Err(reason) => {
             // It had a buffer, and so it counts.
-            rc.flow.note_received();
+            *news |= rc.flow.note_received();
             return Err(Some(reason));
         }
     };
-    rc.flow.note_received();
-    if peer.extended && rc.flow.is_due(rc.width) {
+    // The first one confirms the connection.
+    if rc.flow.note_received() || (peer.extended && rc.flow.is_due(rc.width)) {
         *news = true;
     }
     let description = describe(&packet, &counters.connected);

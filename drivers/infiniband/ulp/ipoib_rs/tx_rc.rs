@@ -272,6 +272,9 @@ impl Tx {
         let count = connections.entries.len();
         self.line.hold = true;
         for at in 0..count as u16 {
+            if let Some(connections) = &mut self.connections {
+                connections.confirm_by_frame(dev, at, now);
+            }
             self.resume(dev, at, now);
             if let Some(connections) = &mut self.connections {
                 connections.tell(dev, at);
@@ -409,10 +412,10 @@ impl Tx {
             let Some(connections) = &mut self.connections else {
                 return;
             };
-            let Some(entry) = connections.entry_at(at) else {
-                continue;
-            };
-            if let Some(rc) = entry.machine.evict() {
+            while let Some(rc) = connections
+                .entry_at(at)
+                .and_then(|entry| entry.machine.evict())
+            {
                 connections.end(dev, rc);
             }
             self.give_up(dev, at, now);
@@ -443,10 +446,12 @@ impl Tx {
         } else {
             entry.machine.failed(ticket, now)
         };
+        // What was only offered leaves the one that there is.
+        let is_up = entry.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.caller);
             connections.end(dev, rc);
-            if let Some(at) = at.filter(|_| !yielded) {
+            if let Some(at) = at.filter(|_| !yielded && !is_up) {
                 self.give_up(dev, at, now);
             }
         }
@@ -481,15 +486,16 @@ impl Tx {
         let connections = self.connections.as_mut().ok_or(ENETDOWN)?;
         let entry = connections.of(caller).ok_or(ECANCELED)?;
         match terms {
-            Some(terms) => {
-                if !entry.machine.accepted(ticket, now) {
-                    return Err(ECANCELED);
-                }
+            Some(terms) if entry.machine.accepted(ticket, now) => {
                 entry.begin(terms, now);
+                connections.counters.connected.connected.add_shared(1);
             }
-            None => entry.machine.confirmed(ticket, now),
+            Some(_) => return Err(ECANCELED),
+            None => {
+                let at = connections.place_of(caller).ok_or(ECANCELED)?;
+                connections.confirm(dev, at, ticket, now);
+            }
         }
-        self.line.counters().connected.connected.add_shared(1);
         self.service(dev);
         // It looks when the connection will have been idle for too long.
         dev.queue_task(CONNECT, 0);
@@ -509,11 +515,15 @@ impl Tx {
         now: u64,
     ) -> Result {
         let connections = self.connections.as_mut().ok_or(ENETDOWN)?;
-        if rc.caller.role == Role::Sender {
-            self.line.counters().connected.connected.add_shared(1);
-        }
         dev.queue_task(CONNECT, 0);
         connections.accepted(dev, rc, terms, now)
+    }
+
+    /// A connection that somebody else sends by is confirmed.
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        if let Some(connections) = &mut self.connections {
+            connections.sender_confirmed(dev, rc);
+        }
     }
 
     /// A connection that did not get into the table.

@@ -5,7 +5,11 @@
 //! Frames go by UD whenever there is no connection, so that nothing here is ever waited for. `C` is
 //! whatever stands for a connection outside, a queue pair with its CM ID; each event that ends one
 //! gives it back, to be destroyed. Events name the connection that they are about by its ticket, and
-//! those about another one than the present are without effect. All times are in milliseconds.
+//! those about one that is not there any more are without effect. All times are in milliseconds.
+//!
+//! Who asks has no connection, whatever we think; but anybody can claim to be who asks. So a connection
+//! that is up stays until the one that is to take its place is confirmed, which takes more than a forged
+//! request: what we answer goes to the one whose address it bears.
 //!
 //! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
 //! aside, is the smaller number accepts the other's request and withdraws its own.
@@ -66,9 +70,32 @@ enum State<C> {
         deadline: u64,
     },
     /// Frames can be sent.
-    Up { ticket: Ticket, connection: C },
+    Up {
+        ticket: Ticket,
+        connection: C,
+        /// What takes its place once the peer confirms that.
+        next: Option<Next<C>>,
+    },
     /// No request before this time; those of the peer are accepted.
     Waiting { until: u64 },
+}
+
+/// An accepted request beside a connection that is up.
+#[derive(Debug)]
+struct Next<C> {
+    ticket: Ticket,
+    connection: C,
+    deadline: u64,
+}
+
+/// What a confirmation changes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Confirmed<C> {
+    /// Nothing: it is not about anything that is waited for.
+    Nothing,
+    /// Frames can be sent by what was confirmed, and no more by what was there before, which is to be
+    /// destroyed.
+    Up(Option<C>),
 }
 
 /// A connection to a peer, or none.
@@ -115,23 +142,27 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection that a ticket names, whatever state it is in.
-    pub fn get(&self, about: Ticket) -> Option<&C> {
+    /// The connection, whatever state it is in.
+    #[inline]
+    pub fn present(&self) -> Option<&C> {
         match &self.state {
-            State::Requested {
-                ticket, connection, ..
-            }
-            | State::Accepted {
-                ticket, connection, ..
-            }
-            | State::Up { ticket, connection } => (*ticket == about).then_some(connection),
+            State::Requested { connection, .. }
+            | State::Accepted { connection, .. }
+            | State::Up { connection, .. } => Some(connection),
             _ => None,
         }
     }
 
-    /// The connection, if there is one, for people.
-    pub fn present(&self) -> Option<&C> {
-        self.get(self.ticket()?)
+    /// The connection, and the one that is to take its place, with their tickets.
+    pub fn all(&self) -> impl Iterator<Item = (Ticket, &C)> + '_ {
+        let next = match &self.state {
+            State::Up { next, .. } => next.as_ref(),
+            _ => None,
+        };
+        let present = self.ticket().zip(self.present());
+        present
+            .into_iter()
+            .chain(next.map(|next| (next.ticket, &next.connection)))
     }
 
     /// Whether frames can be sent.
@@ -141,7 +172,23 @@ impl<C> Connection<C> {
 
     /// Whether a request of the peer's was accepted and is not confirmed.
     pub const fn is_half_open(&self) -> bool {
-        matches!(self.state, State::Accepted { .. })
+        self.half_open().is_some()
+    }
+
+    /// What was accepted of the peer's requests and is not confirmed, with its ticket.
+    pub const fn half_open(&self) -> Option<(Ticket, &C)> {
+        match &self.state {
+            State::Accepted {
+                ticket, connection, ..
+            }
+            | State::Up {
+                next: Some(Next {
+                    ticket, connection, ..
+                }),
+                ..
+            } => Some((*ticket, connection)),
+            _ => None,
+        }
     }
 
     /// Whether a frame that only a connection can carry had better wait: there have not been attempts
@@ -255,13 +302,12 @@ impl<C> Connection<C> {
             State::Starting { .. } | State::Requested { .. } if !self.smaller => {
                 Err(Rejection::Crossing)
             }
-            // Who asks has no connection, whatever we think.
             _ => Ok(()),
         }
     }
 
-    /// Event: the peer's request was accepted. A ticket for it, and what there was instead, if anything;
-    /// the connection itself if it is not wanted after all.
+    /// Event: the peer's request was accepted. A ticket for it, and what there was instead, if that is to
+    /// be destroyed now.
     ///
     /// # Errors
     ///
@@ -271,11 +317,20 @@ impl<C> Connection<C> {
             return Err(connection);
         }
         let ticket = self.tickets.issue();
+        let deadline = now.saturating_add(self.config.connect_ms);
+        if let State::Up { next, .. } = &mut self.state {
+            let before = next.replace(Next {
+                ticket,
+                connection,
+                deadline,
+            });
+            return Ok((ticket, before.map(|next| next.connection)));
+        }
         let before = self.take();
         self.state = State::Accepted {
             ticket,
             connection,
-            deadline: now.saturating_add(self.config.connect_ms),
+            deadline,
         };
         self.last_used = now;
         Ok((ticket, before.into_connection()))
@@ -283,12 +338,28 @@ impl<C> Connection<C> {
 
     /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
     /// good.
-    pub fn confirmed(&mut self, about: Ticket, now: u64) {
+    pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
         match self.take() {
             State::Accepted {
                 ticket, connection, ..
-            } if ticket == about => self.up(ticket, connection, now),
-            other => self.state = other,
+            } if ticket == about => {
+                self.up(ticket, connection, now);
+                Confirmed::Up(None)
+            }
+            State::Up {
+                connection: before,
+                next: Some(Next {
+                    ticket, connection, ..
+                }),
+                ..
+            } if ticket == about => {
+                self.up(ticket, connection, now);
+                Confirmed::Up(Some(before))
+            }
+            other => {
+                self.state = other;
+                Confirmed::Nothing
+            }
         }
     }
 
@@ -301,15 +372,26 @@ impl<C> Connection<C> {
     /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
     /// destroyed.
     pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
+        if let State::Up { next, .. } = &mut self.state {
+            // It was an offer: nothing depends on it.
+            if let Some(next) = next.take_if(|next| next.ticket == about) {
+                return Some(next.connection);
+            }
+        }
         if self.ticket() != Some(about) {
             return None;
+        }
+        if self.is_half_open() && !self.is_up() {
+            // It was not our attempt, and perhaps not the peer's.
+            return self.take().into_connection();
         }
         self.failures = self.failures.saturating_add(1);
         let until = self.backoff.fail(now);
         self.end(about, until)
     }
 
-    /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle.
+    /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
+    /// more, until there is none.
     pub fn poll(&mut self, now: u64) -> Option<C> {
         match &self.state {
             State::Requested {
@@ -317,8 +399,16 @@ impl<C> Connection<C> {
             }
             | State::Accepted {
                 ticket, deadline, ..
+            }
+            | State::Up {
+                next: Some(Next {
+                    ticket, deadline, ..
+                }),
+                ..
             } if now >= *deadline => self.failed(*ticket, now),
-            State::Up { .. } if now >= self.last_used.saturating_add(self.config.idle_ms) => {
+            State::Up { next: None, .. }
+                if now >= self.last_used.saturating_add(self.config.idle_ms) =>
+            {
                 self.evict()
             }
             _ => None,
@@ -329,18 +419,27 @@ impl<C> Connection<C> {
     pub fn deadline(&self) -> Option<u64> {
         match &self.state {
             State::Requested { deadline, .. } | State::Accepted { deadline, .. } => Some(*deadline),
+            State::Up {
+                next: Some(next), ..
+            } => Some(next.deadline),
             State::Up { .. } => Some(self.last_used.saturating_add(self.config.idle_ms)),
             _ => None,
         }
     }
 
     /// Event: room is needed, or nobody uses it. What is to be destroyed; the next frame may ask for
-    /// another one.
+    /// another one. There may be more, until there is none.
     pub fn evict(&mut self) -> Option<C> {
+        if let State::Up { next, .. } = &mut self.state {
+            if let Some(next) = next.take() {
+                return Some(next.connection);
+            }
+        }
         self.take().into_connection()
     }
 
-    /// Event: there are to be no connections any more. What is to be destroyed.
+    /// Event: there are to be no connections any more. What is to be destroyed, as of
+    /// [`Connection::evict`].
     pub fn close(&mut self) -> Option<C> {
         self.closed = true;
         self.evict()
@@ -368,7 +467,11 @@ impl<C> Connection<C> {
         self.backoff.reset();
         self.failures = 0;
         self.last_used = now;
-        self.state = State::Up { ticket, connection };
+        self.state = State::Up {
+            ticket,
+            connection,
+            next: None,
+        };
     }
 
     /// No more, and no request before `until`.
@@ -376,8 +479,24 @@ impl<C> Connection<C> {
         if self.ticket() != Some(about) {
             return None;
         }
-        let ended = self.take().into_connection();
-        self.state = State::Waiting { until };
+        let (ended, next) = match self.take() {
+            State::Up {
+                connection, next, ..
+            } => (Some(connection), next),
+            other => (other.into_connection(), None),
+        };
+        self.state = match next {
+            Some(Next {
+                ticket,
+                connection,
+                deadline,
+            }) => State::Accepted {
+                ticket,
+                connection,
+                deadline,
+            },
+            None => State::Waiting { until },
+        };
         ended
     }
 
@@ -437,7 +556,7 @@ mod tests {
         assert!(connection.want(1).is_none());
         assert!(connection.accepted(ticket, 10));
         assert!(connection.transmit(11) == Some(&mut 7));
-        assert!(connection.get(ticket) == Some(&7) && connection.present() == Some(&7));
+        assert!(connection.all().eq([(ticket, &7)]) && connection.present() == Some(&7));
         assert!(!connection.is_blank(u64::MAX));
         // A second time is somebody's mistake.
         assert!(!connection.accepted(ticket, 12));
@@ -454,7 +573,8 @@ mod tests {
         assert!(connection.transmit(1).is_none());
         assert!(connection.is_half_open() && !connection.is_up());
         if let Ok((ticket, _)) = ticket {
-            connection.confirmed(ticket, 2);
+            assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
+            assert!(connection.confirmed(ticket, 2) == Confirmed::Nothing);
         }
         assert!(connection.is_up() && !connection.is_half_open());
         assert!(connection.transmit(3) == Some(&mut 9));
@@ -474,7 +594,7 @@ mod tests {
         assert!(small.yielded(withdrawn, 2).is_none() && small.failed(withdrawn, 2).is_none());
         assert!(large.accepted(kept, 2));
         if let Ok((ticket, _)) = accepted {
-            small.confirmed(ticket, 3);
+            assert!(small.confirmed(ticket, 3) == Confirmed::Up(None));
         }
         assert!(small.transmit(4) == Some(&mut 3) && large.transmit(4) == Some(&mut 2));
     }
@@ -509,7 +629,7 @@ mod tests {
         let ticket = start(&mut connection, 1, now);
         assert!(connection.accepted(ticket, now));
         assert!(connection.failed(ticket, now) == Some(1));
-        assert!(connection.get(ticket).is_none() && connection.is_hopeful());
+        assert!(connection.present().is_none() && connection.is_hopeful());
         assert!(!connection.is_blank(now + 999) && connection.is_blank(now + 1_000));
         assert!(connection.want(now + 1_000).is_some());
     }
@@ -527,20 +647,77 @@ mod tests {
         assert!(connection.accept(2, 0).is_ok());
         assert!(connection.poll(limit) == Some(2));
         assert!(connection.poll(limit).is_none());
+        // Who asks and does not go on, or is somebody else, does not keep us from asking.
+        for now in [limit, 2 * limit, 3 * limit] {
+            let (ticket, _) = accept(&mut connection, 3, now);
+            assert!(connection.half_open() == Some((ticket, &3)));
+            assert!(connection.failed(ticket, now) == Some(3));
+        }
+        assert!(connection.is_hopeful() && connection.want(3 * limit).is_some());
     }
 
-    /// The peer has forgotten us and asks again, whatever we take the state to be.
-    #[test]
-    fn a_peer_that_restarts() {
+    fn accept(connection: &mut Connection<u32>, handle: u32, now: u64) -> (Ticket, Option<u32>) {
+        match connection.accept(handle, now) {
+            Ok(accepted) => accepted,
+            Err(_) => unreachable!("it may be accepted"),
+        }
+    }
+
+    fn up() -> (Connection<u32>, Ticket) {
         let mut connection = smaller();
         let ticket = start(&mut connection, 1, 0);
         assert!(connection.accepted(ticket, 1));
-        let again = connection.accept(2, 2);
-        assert!(again.is_ok_and(|(_, before)| before == Some(1)));
-        // Once more, before it has confirmed.
-        let again = connection.accept(3, 3);
-        assert!(again.is_ok_and(|(_, before)| before == Some(2)));
-        assert!(connection.failed(ticket, 4).is_none());
+        (connection, ticket)
+    }
+
+    /// The peer has forgotten us and asks again: what there was stays until it confirms.
+    #[test]
+    fn a_peer_that_restarts() {
+        let (mut connection, ticket) = up();
+        let (again, before) = accept(&mut connection, 2, 2);
+        assert!(before.is_none() && connection.is_half_open());
+        assert!(connection.all().eq([(ticket, &1), (again, &2)]));
+        assert!(connection.transmit(3) == Some(&mut 1));
+        assert!(connection.confirmed(again, 4) == Confirmed::Up(Some(1)));
+        assert!(connection.transmit(5) == Some(&mut 2) && !connection.is_half_open());
+        assert!(connection.failed(ticket, 6).is_none());
+    }
+
+    /// Somebody asks in the peer's name, again and again: the peer never confirms that.
+    #[test]
+    fn a_forged_request_ends_nothing() {
+        let (mut connection, ticket) = up();
+        assert!(accept(&mut connection, 2, 2).1.is_none());
+        let (last, before) = accept(&mut connection, 3, 3);
+        assert!(before == Some(2));
+        let limit = 3 + Config::DEFAULT.connect_ms;
+        assert!(connection.deadline() == Some(limit) && connection.poll(limit - 1).is_none());
+        assert!(connection.poll(limit) == Some(3));
+        assert!(connection.confirmed(last, limit) == Confirmed::Nothing);
+        // The peer was asked, and says that it has not asked.
+        let (refused, _) = accept(&mut connection, 4, limit);
+        assert!(connection.failed(refused, limit) == Some(4) && connection.is_hopeful());
+        assert!(connection.transmit(limit) == Some(&mut 1) && connection.ticket() == Some(ticket));
+    }
+
+    /// What there was ends before the other one is confirmed, and the other way around.
+    #[test]
+    fn each_of_two_ends() {
+        let (mut connection, ticket) = up();
+        let (again, _) = accept(&mut connection, 2, 2);
+        assert!(connection.failed(ticket, 3) == Some(1));
+        assert!(!connection.is_up() && connection.is_half_open());
+        assert!(connection.confirmed(again, 4) == Confirmed::Up(None));
+        for end in [Connection::evict, Connection::close] {
+            let (mut connection, _) = up();
+            accept(&mut connection, 2, 2);
+            assert!(end(&mut connection) == Some(2) && end(&mut connection) == Some(1));
+            assert!(end(&mut connection).is_none());
+        }
+        let (mut connection, _) = up();
+        accept(&mut connection, 2, 100_000);
+        // Not idle: somebody wants it.
+        assert!(connection.poll(100_000).is_none() && connection.deadline() == Some(105_000));
     }
 
     #[test]

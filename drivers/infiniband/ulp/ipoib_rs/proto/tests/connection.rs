@@ -6,7 +6,7 @@
 //! Whatever happens, each connection that was made is destroyed once or is in use; and when the network
 //! is good again and both ends have something to send, both have a connection, and it is the same one.
 
-use ipoib_proto::connection::{Config, Connection, Rejection};
+use ipoib_proto::connection::{Config, Confirmed, Connection, Rejection};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::ticket::Ticket;
@@ -171,7 +171,9 @@ impl World {
             Message::Rtu { to } | Message::Data { to } => {
                 let end = &mut self.ends[to.0];
                 if let Some(&ticket) = end.tickets.get(&to) {
-                    end.machine.confirmed(ticket, now);
+                    if let Confirmed::Up(before) = end.machine.confirmed(ticket, now) {
+                        self.destroy(before);
+                    }
                 }
             }
             Message::Rej { to, crossing } => {
@@ -199,8 +201,9 @@ impl World {
     fn tick(&mut self, milliseconds: u64) {
         self.now += milliseconds;
         for end in 0..2 {
-            let ended = self.ends[end].machine.poll(self.now);
-            self.destroy(ended);
+            while let Some(ended) = self.ends[end].machine.poll(self.now) {
+                self.destroy(Some(ended));
+            }
         }
     }
 
@@ -220,13 +223,15 @@ impl World {
             }
             Event::Tick(milliseconds) => self.tick(milliseconds),
             Event::Flip(end) => {
-                let ended = self.ends[end].machine.close();
-                self.destroy(ended);
+                while let Some(ended) = self.ends[end].machine.close() {
+                    self.destroy(Some(ended));
+                }
                 self.ends[end].machine.open();
             }
             Event::Evict(end) => {
-                let ended = self.ends[end].machine.evict();
-                self.destroy(ended);
+                while let Some(ended) = self.ends[end].machine.evict() {
+                    self.destroy(Some(ended));
+                }
             }
             Event::Restart(end) => {
                 // Nothing is said: the host is gone.
@@ -237,9 +242,11 @@ impl World {
             }
         }
         for end in &self.ends {
-            // At most one at a time.
+            // At most one at a time, and one that is to take its place; no other is known.
             let of_this = end.tickets.len();
-            assert!(of_this <= 1, "{of_this} connections to one peer");
+            assert!(of_this <= 2, "{of_this} connections to one peer");
+            let known = end.machine.all().map(|(ticket, id)| (*id, ticket));
+            assert!(known.collect::<BTreeMap<_, _>>() == end.tickets);
         }
     }
 
@@ -306,6 +313,9 @@ proptest! {
         for event in events {
             world.apply(event);
         }
+        world.calm_down();
+        // What was offered, and is not in use, goes after a while.
+        world.tick(Config::DEFAULT.connect_ms);
         world.calm_down();
         // What is not in use was destroyed.
         prop_assert_eq!(world.alive.len(), 2);

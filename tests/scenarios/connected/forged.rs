@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests for connections that no honest peer sends, put on the wire by hand.
+
+use super::{connect, queue_pairs, story, up};
+use crate::inspect::identity;
+use crate::order::counter;
+use crate::transfer::{Transfer, transfer};
+use anyhow::{Context, Result, bail, ensure};
+use lab::bed::Host;
+use lab::{forge, scenario};
+use std::time::Duration;
+
+/// Makes requests (IBA volume 1, section 12.6.5; the first field of an octet is its upper bits) in the name of one who is somewhere else. Two arguments:
+/// whose GID and QPN.
+const REQUEST: &str = r#"
+victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
+victim_qpn = int(sys.argv[2], 0)
+
+def private(qpn=victim_qpn, mtu=65524, extension=True, version=1, credits=64, most=65551, lane=0):
+    base = struct.pack("!II", qpn, mtu)
+    ours = struct.pack("!4sBBHIB3x", b"iprs", version, 6, credits, most, lane)
+    return base + (ours if extension else b"")
+
+count = random.getrandbits(24)
+
+def request(data, sender=victim, to=None, pkey=0xffff, transport=0, mtu=5, service=None):
+    global count
+    count += 1
+    head = struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, count, 0x10, 0, 0)
+    body = bytearray(232)
+    service = 1 << 60 | qpn if service is None else service
+    struct.pack_into("!I4xQQ4xI", body, 0, count, service, count << 20, 0)
+    struct.pack_into("!IIII", body, 32, (count & 0xffffff) << 8 | 1, 1, 16 << 3 | transport << 1, count << 8 & 0xffffff00 | 16 << 3 | 6)
+    struct.pack_into("!HBBHH", body, 48, pkey, mtu << 4 | 7, 1 << 4, 0, 0)
+    body[56:72] = sender
+    body[72:88] = to or gid
+    struct.pack_into("!IBBBB", body, 88, 3, 0, 64, 1 << 3, 14 << 3)
+    body[140:140 + len(data)] = data
+    send(head + bytes(body), source=sender, to=to, source_qpn=1, to_qpn=1, key=0x80010000)
+"#;
+
+/// Those that make no sense, a few of each kind; prints nothing.
+const NONSENSE: &str = r#"
+for n in range(3):
+    for data in (private(qpn=0), private(qpn=0xffffff), private(mtu=0), private(mtu=70000), private(lane=8), private(most=1000)):
+        request(data)
+    # The same ports, by names that the interfaces do not have.
+    names = [socket.inet_pton(socket.AF_INET6, name) for name in ("fd77::1", "fd77::2")]
+    request(private(), sender=names[0], to=names[1])
+    request(private(), transport=1)
+    request(private(), mtu=0)
+    # Of these, the CM itself is to be rid.
+    request(private(), pkey=0x1234)
+    request(private(), service=12345)
+    request(os.urandom(92), service=os.getpid())
+    send(os.urandom(256), source=victim, source_qpn=1, to_qpn=1, key=0x80010000)
+"#;
+
+/// All of them good, in the name of the victim and of the forger itself, of one interface and of many, as
+/// one of ours and as another driver.
+const FLOOD: &str = r#"
+import time
+for n in range(200):
+    request(private(lane=n % 8))
+    request(private(extension=False))
+    request(private(qpn=1000 + n, extension=n % 2 == 0))
+    request(private(qpn=1000 + n, extension=n % 2 == 0), sender=own_gid)
+    time.sleep(0.005)
+"#;
+
+fn forge(forger: &Host, victim: &Host, target: &Host, what: &str) -> Result<()> {
+    let (gid, qpn) = identity(victim)?;
+    let program = forge::program(forger, target, &format!("{REQUEST}{what}"))?;
+    forger.python(&program, &[&gid, &qpn])?.ok()?;
+    Ok(())
+}
+
+scenario! {
+    /// Requests with private data that make no sense, for somebody else, in another partition: refused and
+    /// counted, or not even passed on by the CM.
+    fn requests_that_make_no_sense_are_refused(bed) {
+        let bed = bed.hosts(3).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            bail!("no three hosts");
+        };
+        for (host, name) in [(a, "fd77::1"), (b, "fd77::2")] {
+            host.ok(&format!("ip addr add {name}/64 dev eth0 nodad"))?;
+            let gids = "/sys/class/infiniband/*/ports/1/gids/*";
+            host.wait_until(&format!("cat {gids} 2>/dev/null | grep -q ^fd77:"), Duration::from_secs(10))?;
+        }
+        connect(a, b)?;
+        forge(c, a, b, NONSENSE)?;
+        for (name, least) in [("rc_refused_data", 18), ("rc_refused_gid", 3), ("rc_refused_pkey", 3)] {
+            b.wait_until(
+                &format!("[ $(ethtool -S ib0 | sed -n 's/^ *{name}: //p') -ge {least} ]"),
+                Duration::from_secs(10),
+            )
+            .with_context(|| story(b))?;
+        }
+        for host in [a, b] {
+            ensure!(counter(host, "rc_connected")? == 1 && queue_pairs(host)? == 1, "{}", story(host));
+        }
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Anybody can ask in a peer's name. Requests that nobody confirms do not end the connection that
+    /// there is, whose flows go on; they take a few queue pairs, for some seconds; and an honest peer
+    /// gets its connection afterwards.
+    fn forged_requests_end_nothing(bed) {
+        let bed = bed.hosts(3).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            bail!("no three hosts");
+        };
+        connect(a, b)?;
+        let accepted = counter(b, "rc_accepted")?;
+        let flows = [
+            Transfer::start(a, b, &b.ip4(), 1, 5)?,
+            Transfer::start(b, a, &a.ip4(), 1, 5)?,
+        ];
+        forge(c, a, b, FLOOD)?;
+        let most = queue_pairs(b)?;
+        ensure!(most <= 1 + 16 + 16, "{most} queue pairs: {}", story(b));
+        for flow in flows {
+            flow.finish()?;
+        }
+        ensure!(counter(b, "rc_accepted")? > accepted, "none got through: {}", story(b));
+        ensure!(counter(b, "rc_refused_full")? > 100, "{}", story(b));
+        for host in [a, b] {
+            ensure!(counter(host, "rc_connected")? == 1, "{}", story(host));
+            ensure!(counter(host, "rc_stuck")? == 0 && counter(host, "rc_disconnected")? == 0, "{}", story(host));
+        }
+        b.wait_until(
+            &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') = 1 ]", b.rxe()),
+            Duration::from_secs(60),
+        )?;
+        connect(c, b)?;
+        transfer(c, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
