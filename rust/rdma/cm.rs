@@ -46,9 +46,9 @@ pub const REJECT_DATA: usize = bindings::ib_cm_data_size_IB_CM_REJ_PRIVATE_DATA_
 /// that is given up costs all frames that are on it and the time to make another. 7 would be one
 /// more, but stands for ever with soft-RoCE.
 const RETRIES: u8 = 6;
-/// How long an acknowledgement is waited for: from 67 ms to 1 s (4.096 us times two to the power of
+/// How long an acknowledgement is waited for: from 134 ms to 1 s (4.096 us times two to the power of
 /// this), whatever the other side wishes, who might wish for ever.
-const MIN_TIMEOUT: u8 = 14;
+const MIN_TIMEOUT: u8 = 15;
 const MAX_TIMEOUT: u8 = 18;
 /// How often a packet is sent again to who has no buffer for it: for ever. Nothing is wrong with
 /// the connection, and buffers are posted again as soon as the receiver gets to run.
