@@ -4,7 +4,7 @@
 
 use crate::capture::{Capture, Datagram};
 use crate::wire::hardware_address;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
 use lab::machine::Kernel;
 use lab::{forge, scenario};
@@ -294,9 +294,15 @@ scenario! {
         flood.stop()?;
         ensure!(frames > 5_000 && polls < 2 * frames, "{frames} frames, {polls} polls");
         let waits = output.lines().last().unwrap_or_default();
-        let waits: Vec<f64> = waits.split(' ').filter_map(|wait| wait.parse().ok()).collect();
-        // Those after a loss too many are not held.
-        ensure!(waits.iter().any(|wait| *wait > 0.09) && waits.iter().all(|wait| *wait < 0.4), "{waits:?}");
+        let mut waits: Vec<f64> = waits.split(' ').filter_map(|wait| wait.parse().ok()).collect();
+        waits.sort_by(f64::total_cmp);
+        // Those after a loss too many are not held. One may meet a host that has no processor for a
+        // while; what hangs on the flood takes as long as the flood.
+        let (median, longest) = match waits[..] {
+            [.., longest] => (waits[waits.len() / 2], longest),
+            [] => bail!("no frame behind a gap came through"),
+        };
+        ensure!(longest > 0.09 && median < 0.4 && longest < 5.0, "{waits:?}");
         bed.finish()
     }
 }
