@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose request for a connection is accepted, what room there is for one more, and which one makes room.
+
+use ipoib_netdev::device::Device;
+use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::connection::{Confirmed, Rejection};
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::ticket::Ticket;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::{Connections, Entry, MAX_LANES};
+use crate::interface::Interface;
+use crate::rc::{Rc, Role, Terms};
+
+/// The most that are accepted and not confirmed yet.
+const MAX_HALF_OPEN: usize = 16;
+/// The most of those from one GID.
+const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
+/// The most that have ended, and are not over yet, while others are accepted.
+const MAX_ENDING: u32 = 16;
+/// The widest window of a connection.
+const WINDOW: u16 = 64;
+/// How recently used a connection may not be if it is to make room, in milliseconds.
+const LRU_MS: u64 = 100;
+/// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
+/// themselves, unless they are gone.
+const SENDER_IDLE_MS: u64 = 600_000;
+/// How long they may take to confirm it: Linux asks for answers to be repeated every four seconds.
+const SENDER_CONFIRM_MS: u64 = 15_000;
+
+/// A connection that somebody else sends by.
+pub(super) struct Sender {
+    pub(super) rc: Arc<Rc>,
+    /// Its peer has said that it was it who asked, or has sent something.
+    pub(super) confirmed: bool,
+    /// Messages that had come when that was looked at, and since when there are no more.
+    pub(super) seen: u64,
+    pub(super) idle_since: u64,
+}
+
+impl Sender {
+    /// When it ends, if nothing comes by it.
+    pub(super) fn deadline(&self) -> u64 {
+        let limit = if self.confirmed {
+            SENDER_IDLE_MS
+        } else {
+            SENDER_CONFIRM_MS
+        };
+        self.idle_since.saturating_add(limit)
+    }
+
+    /// Takes note of whether something has come since the last time.
+    pub(super) fn look(&mut self, now: u64) {
+        let came = self.rc.flow.rx_frames.get();
+        if came != self.seen {
+            self.seen = came;
+            self.idle_since = now;
+            self.confirmed = true;
+        }
+    }
+}
+
+impl Connections {
+    /// Ends the connection that was used least recently, if that is long ago, since there are too many.
+    /// Not if there will be room anyway.
+    pub(super) fn make_room(&mut self, dev: &Device<Interface>, now: u64) -> bool {
+        self.look(now);
+        let idle = |entry: &&mut KBox<Entry>| {
+            entry.machine.is_up()
+                && !entry.machine.is_half_open()
+                && entry.backlog.is_empty()
+                && now.saturating_sub(entry.machine.last_used()) >= LRU_MS
+        };
+        let longest = self.senders.iter().enumerate();
+        let longest = longest.min_by_key(|(_, sender)| sender.idle_since);
+        let longest = longest.map(|(at, sender)| (at, sender.idle_since));
+        if self.ending > 0 {
+            return false;
+        }
+        let victim = self
+            .entries
+            .iter_mut()
+            .flatten()
+            .filter(idle)
+            .min_by_key(|entry| entry.machine.last_used());
+        let last_used = victim
+            .as_ref()
+            .map_or(u64::MAX, |entry| entry.machine.last_used());
+        let victim = match longest {
+            Some((at, since)) if since < last_used && now.saturating_sub(since) >= LRU_MS => {
+                self.senders.remove(at).ok().map(|sender| sender.rc)
+            }
+            _ => victim.and_then(|entry| entry.machine.evict()),
+        };
+        let Some(rc) = victim else {
+            return false;
+        };
+        self.counters.connected.evicted.add_shared(1);
+        self.end(dev, rc);
+        true
+    }
+
+    /// A window for one more connection, if there can be one. If not, and `may_evict`, there may be room
+    /// for it soon.
+    pub(super) fn take_window(
+        &mut self,
+        dev: &Device<Interface>,
+        now: u64,
+        may_evict: bool,
+    ) -> Option<u16> {
+        let count = self.count();
+        let others = self.cap.saturating_sub(count + 1) as u32;
+        if count < self.cap {
+            if let Some(width) = self.pool.take(WINDOW, others) {
+                return Some(width);
+            }
+        }
+        // What nobody has confirmed goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(dev, now);
+        }
+        None
+    }
+
+    /// How many connections were accepted and are not confirmed, and how many of them bear the GID of
+    /// `peer`.
+    fn half_open(&self, peer: &HwAddr) -> (usize, usize) {
+        let own = || self.iter().filter(|entry| entry.machine.is_half_open());
+        let others = || self.senders.iter().filter(|sender| !sender.confirmed);
+        let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
+        let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
+        (
+            own().count() + others().count(),
+            own_same.count() + others_same.count(),
+        )
+    }
+
+    /// A request of a peer's: in which role, and how wide a window there is for it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(crate) fn admit(
+        &mut self,
+        dev: &Device<Interface>,
+        peer: &HwAddr,
+        data: &PrivateData,
+        now: u64,
+    ) -> Result<(Role, u16), Refusal> {
+        if self.ending >= MAX_ENDING {
+            return Err(Refusal::Full);
+        }
+        let (all, same) = self.half_open(peer);
+        if all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH {
+            return Err(Refusal::Full);
+        }
+        let Some(extension) = data
+            .extension
+            .filter(|_| self.reliable.tunables.extensions())
+        else {
+            let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
+            return Ok((Role::Sender, width));
+        };
+        if extension.lane >= MAX_LANES as u8 {
+            return Err(Refusal::Data);
+        }
+        if let Some(at) = self.find_entry(peer, extension.lane) {
+            let entry = self.entries.get_mut(at).and_then(Option::as_mut);
+            match entry.map_or(Ok(()), |entry| entry.machine.request()) {
+                Ok(()) => {}
+                Err(Rejection::Crossing) => return Err(Refusal::Crossing),
+                Err(Rejection::Closed) => return Err(Refusal::Closed),
+            }
+        }
+        let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
+        Ok((Role::Peer, width))
+    }
+
+    /// A request was accepted.
+    ///
+    /// # Errors
+    ///
+    /// It is not wanted any more.
+    pub(crate) fn accepted(
+        &mut self,
+        dev: &Device<Interface>,
+        rc: Arc<Rc>,
+        terms: Terms,
+        now: u64,
+    ) -> Result {
+        let (peer, number) = (rc.caller.peer, rc.caller.number);
+        if rc.caller.role == Role::Sender {
+            let sender = Sender {
+                rc,
+                confirmed: false,
+                seen: 0,
+                idle_since: now,
+            };
+            return self
+                .senders
+                .push_within_capacity(sender)
+                .map_err(|_| ENOSPC);
+        }
+        let at = self.entry_or_new(peer, number, now).ok_or(ENOSPC)?;
+        let entry = self
+            .entries
+            .get_mut(at)
+            .and_then(Option::as_mut)
+            .ok_or(ENOSPC)?;
+        let (_, before) = entry.machine.accept(rc, now).map_err(|_| ECANCELED)?;
+        entry.offered = terms;
+        if let Some(before) = before {
+            self.end(dev, before);
+        }
+        Ok(())
+    }
+
+    /// Lets frames be sent by what was accepted of a peer, since that has confirmed it.
+    pub(crate) fn confirm(&mut self, dev: &Device<Interface>, at: u16, ticket: Ticket, now: u64) {
+        let Some(entry) = self.entry_at(at) else {
+            return;
+        };
+        let Confirmed::Up(before) = entry.machine.confirmed(ticket, now) else {
+            return;
+        };
+        entry.begin(entry.offered, now);
+        self.counters.connected.connected.add_shared(1);
+        if let Some(before) = before {
+            self.end(dev, before);
+        }
+    }
+
+    /// The same if a frame has come by it: what said so before was lost, or is still to come.
+    pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let half_open = self
+            .entry_at(at)
+            .and_then(|entry| entry.machine.half_open());
+        if let Some((ticket, rc)) = half_open {
+            if rc.flow.has_received() {
+                self.confirm(dev, at, ticket, now);
+            }
+        }
+    }
+
+    /// One of those that others send by is really its peer's, who has forgotten what there was before.
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
+        let Some(sender) = self.senders.iter_mut().find(this) else {
+            return;
+        };
+        sender.confirmed = true;
+        self.counters.connected.connected.add_shared(1);
+        let before = |other: &Sender| {
+            let (other, this) = (&other.rc.caller, &rc.caller);
+            other.peer == this.peer
+                && other.number == this.number
+                && !core::ptr::eq(&**other, &**this)
+        };
+        while let Some(at) = self.senders.iter().position(before) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc);
+            }
+        }
+    }
+
+    /// Takes one out of those that others send by.
+    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        let is = |sender: &Sender| Arc::ptr_eq(&sender.rc, rc);
+        if let Some(at) = self.senders.iter().position(is) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One connection that frames go by, and what waits for it.
+
+use ipoib_netdev::skb::SkbQueue;
+use ipoib_proto::connection::{self, Connection};
+use ipoib_proto::credit;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::progress::Progress;
+use kernel::sync::Arc;
+
+use crate::rc::{Rc, Terms};
+
+/// Frames, and octets of them, that wait for one connection.
+pub(crate) const BACKLOG: usize = 512;
+const BACKLOG_BYTES: usize = 4 << 20;
+/// How long the peer of a connection may keep us from sending, in milliseconds.
+const STALL_MS: u64 = 5_000;
+/// For how long after that no frame waits for a connection.
+const HOPELESS_MS: u64 = 60_000;
+
+/// A peer, or one of several connections to it.
+pub(crate) struct Entry {
+    /// Its address as it announces itself.
+    pub(crate) address: HwAddr,
+    pub(super) number: u8,
+    pub(crate) machine: Connection<Arc<Rc>>,
+    pub(crate) terms: Terms,
+    /// Those of the connection that the peer has yet to confirm.
+    pub(super) offered: Terms,
+    /// Messages that had come when that was looked at.
+    seen: u64,
+    /// What becomes of ours.
+    progress: Progress,
+    /// Messages sent that count, modulo 2^16.
+    pub(crate) sent: u16,
+    /// Frames that wait, for room or for the connection; they begin with the wire's header.
+    pub(crate) backlog: SkbQueue,
+    /// When the oldest of them began to wait.
+    stalled_since: u64,
+    /// A frame was there for it.
+    pub(super) wanted: bool,
+    /// Frames have waited for too long: none is to wait for a connection before this time.
+    hope_again: u64,
+}
+
+impl Entry {
+    /// Of the peer with `address`, whose connection of that number it is; we have the address `own`.
+    pub(super) fn new(
+        own: &HwAddr,
+        address: HwAddr,
+        number: u8,
+        config: &connection::Config,
+        now: u64,
+    ) -> Self {
+        Self {
+            address,
+            number,
+            machine: Connection::new(own, &address, config, now),
+            terms: Terms::NONE,
+            offered: Terms::NONE,
+            seen: 0,
+            progress: Progress::new(now),
+            sent: 0,
+            backlog: SkbQueue::new(BACKLOG, BACKLOG_BYTES),
+            stalled_since: now,
+            wanted: false,
+            hope_again: 0,
+        }
+    }
+
+    /// The address of the peer.
+    pub(crate) fn address(&self) -> &HwAddr {
+        &self.address
+    }
+
+    /// Which of several connections to it.
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// A connection begins.
+    pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
+        self.terms = terms;
+        self.wanted = false;
+        self.seen = 0;
+        self.progress = Progress::new(now);
+        self.sent = 0;
+    }
+
+    /// Nothing is to wait for it for a while.
+    pub(crate) fn lose_hope(&mut self, now: u64) {
+        self.hope_again = now.saturating_add(HOPELESS_MS);
+    }
+
+    pub(crate) fn hopes(&self, now: u64) -> bool {
+        now >= self.hope_again
+    }
+
+    /// Whether a connection is being made, or will be.
+    pub(crate) fn is_coming(&self, now: u64) -> bool {
+        self.hopes(now) && (self.machine.ticket().is_some() || self.machine.is_hopeful())
+    }
+
+    /// Whether a message may be sent, as far as the peer is concerned.
+    #[inline]
+    pub(crate) fn may_send(&self, rc: &Rc) -> bool {
+        !self.terms.extended || credit::may_send(self.sent, rc.flow.grant())
+    }
+
+    /// A frame begins to wait. True: it is the first.
+    pub(crate) fn stall(&mut self, now: u64) -> bool {
+        let first = self.backlog.is_empty();
+        if first {
+            self.stalled_since = now;
+        }
+        first
+    }
+
+    /// Frames have waited, and some could go.
+    pub(crate) fn moved(&mut self, now: u64) {
+        self.stalled_since = now;
+    }
+
+    /// Whether frames have waited for too long, or those that were sent do not arrive.
+    pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
+        let waits = !self.backlog.is_empty() && now.saturating_sub(self.stalled_since) >= STALL_MS;
+        waits || self.look_at_sent(now) >= STALL_MS
+    }
+
+    /// Takes note of what has become of what was sent, and says for how long nothing has.
+    fn look_at_sent(&mut self, now: u64) -> u64 {
+        let (done, under_way) = self.machine.present().map_or((0, false), |rc| {
+            (rc.lane.completed(), rc.lane.in_flight() > 0)
+        });
+        self.progress.look(now, done, under_way)
+    }
+
+    /// Takes note of what has happened to its connection since the last time.
+    pub(super) fn look(&mut self, now: u64) {
+        self.look_at_sent(now);
+        let Some(rc) = self.machine.present() else {
+            return;
+        };
+        let came = rc.flow.rx_frames.get();
+        if came != self.seen {
+            self.seen = came;
+            self.machine.used(now);
+        }
+    }
+
+    /// When time alone brings something to do.
+    pub(super) fn deadline(&self, now: u64) -> Option<u64> {
+        let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
+        let stuck = stuck.or(self.progress.deadline(STALL_MS));
+        // If the time is there, it is a path that is waited for.
+        let again = self.machine.retry_at();
+        let again = again.filter(|until| self.wanted && *until > now);
+        let again = again.or((self.hope_again > now).then_some(self.hope_again));
+        match (self.machine.deadline().or(again), stuck) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
