@@ -203,6 +203,22 @@ impl RcQp {
         to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
     }
 
+    /// Whether it was not brought up yet.
+    fn is_reset(&self) -> Result<bool> {
+        let mut attr = bindings::ib_qp_attr::default();
+        let mut init = bindings::ib_qp_init_attr::default();
+        // SAFETY: Owned by the type invariant; the attributes are ours.
+        to_result(unsafe {
+            bindings::ib_query_qp(
+                self.as_raw(),
+                &raw mut attr,
+                bindings::ib_qp_attr_mask_IB_QP_STATE as c_int,
+                &raw mut init,
+            )
+        })?;
+        Ok(attr.qp_state == bindings::ib_qp_state_IB_QPS_RESET)
+    }
+
     /// Has all that is posted flushed. Nothing is sent or received any more.
     ///
     /// # Errors
@@ -213,6 +229,10 @@ impl RcQp {
     ///
     /// Process context; may sleep.
     pub fn to_error(&self) -> Result {
+        if self.is_reset()? {
+            // Nothing was posted, and there is no way from there.
+            return Ok(());
+        }
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
             ..Default::default()
