@@ -64,6 +64,7 @@ struct Body {
     recv_cq: Arc<Cq>,
     srq: Arc<Srq>,
     pd: Arc<Pd>,
+    _permit: Arc<dyn Send + Sync>,
 }
 
 // SAFETY: A queue pair may be destroyed by any thread.
@@ -73,7 +74,8 @@ unsafe impl Sync for Body {}
 
 impl RcQp {
     /// Makes a queue pair that may have `send_wr` sends outstanding, each of which gathers from at
-    /// most `send_sge` elements, and that receives into what is posted to `srq`.
+    /// most `send_sge` elements, and that receives into what is posted to `srq`. The reference `permit` is
+    /// given up when the device has destroyed the queue pair.
     ///
     /// # Errors
     ///
@@ -90,6 +92,7 @@ impl RcQp {
         srq: &Arc<Srq>,
         send_wr: u32,
         send_sge: u32,
+        permit: Arc<dyn Send + Sync>,
     ) -> Result<Arc<Self>> {
         let dev = pd.device();
         if !dev.same(send_cq.device())
@@ -126,6 +129,7 @@ impl RcQp {
             recv_cq: recv_cq.clone(),
             srq: srq.clone(),
             pd: pd.clone(),
+            _permit: permit,
         });
         // INVARIANT: That is the body's.
         Arc::pin_init(

@@ -35,5 +35,6 @@
 
 #include "helpers_cm.h"
 #include "helpers_net.h"
+#include "helpers_param.h"
 #include "helpers_rdma.h"
 #include "helpers_skb.h"

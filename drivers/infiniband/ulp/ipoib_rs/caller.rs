@@ -15,7 +15,7 @@ use kernel::sync::Arc;
 use crate::connections::{Found, Place};
 use crate::counters::Connected;
 use crate::interface::CONNECT;
-use crate::rc::{Owner, Rc, Reliable, Role, Terms};
+use crate::rc::{Owner, Rc, Reliable, Role, Room, Terms};
 use crate::rx::Question;
 
 /// Hears what the CM says of one connection.
@@ -180,7 +180,7 @@ impl Answerer {
     }
 
     /// Whether there is room for it, and if so, a window.
-    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, u16), Refusal> {
+    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, Room), Refusal> {
         let mut guard = self.dev.lock_tx();
         let tx = guard.as_mut().ok_or(Refusal::Closed)?;
         tx.admit(&self.dev, peer, data, now_ms())
@@ -214,7 +214,7 @@ impl Answerer {
         incoming: Incoming<'_>,
         peer: HwAddr,
         data: &PrivateData,
-        (role, width): (Role, u16),
+        (role, room): (Role, Room),
     ) -> Result {
         let reliable = &self.reliable;
         let number = data.extension.map_or(0, |extension| extension.lane);
@@ -229,7 +229,7 @@ impl Answerer {
             GFP_KERNEL,
         )?;
         let terms = reliable.terms(data);
-        let rc = Rc::new(reliable, caller, width, |caller| incoming.take(caller))?;
+        let rc = Rc::new(reliable, caller, room, |caller| incoming.take(caller))?;
         if let Err(error) = self.list(&rc, terms) {
             self.log(&peer, error);
             if let Some(tx) = self.dev.lock_tx().as_mut() {
@@ -286,11 +286,12 @@ impl Listen for Answerer {
         });
         match admitted {
             Err(refusal) => self.refuse(incoming, refusal),
-            Ok((peer, data, room)) => {
-                if let Err(error) = self.accept(incoming, peer, &data, room) {
+            Ok((peer, data, admitted)) => {
+                let width = admitted.1.width;
+                if let Err(error) = self.accept(incoming, peer, &data, admitted) {
                     self.log(&peer, error);
                     if let Some(tx) = self.dev.lock_tx().as_mut() {
-                        tx.not_accepted(room.1);
+                        tx.not_accepted(width);
                     }
                 } else {
                     counters.accepted.add_shared(1);

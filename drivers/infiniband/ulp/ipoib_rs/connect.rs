@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 use crate::caller::Caller;
 use crate::connections::Job;
 use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable, Role};
+use crate::rc::{Rc, Reliable, Role, Room};
 
 /// The work item.
 ///
@@ -48,8 +48,8 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 address,
                 number,
                 ticket,
-                width,
-            } => ask(dev, &reliable, address, (number, ticket, width)),
+                room,
+            } => ask(dev, &reliable, address, (number, ticket, room)),
             Job::End(rc) => {
                 let width = rc.width;
                 rc.end(dev, &reliable.rx);
@@ -71,8 +71,9 @@ fn ask(
     dev: &Device<Interface>,
     reliable: &Arc<Reliable>,
     address: HwAddr,
-    (number, ticket, width): (u8, Ticket, u16),
+    (number, ticket, room): (u8, Ticket, Room),
 ) {
+    let width = room.width;
     let connected = &dev.data().get_ref().counters.connected;
     let path = dev
         .lock_tx()
@@ -80,7 +81,7 @@ fn ask(
         .and_then(|tx| tx.destinations.handle(&address));
     let made = path
         .ok_or(EHOSTUNREACH)
-        .and_then(|path| Ok((make(dev, reliable, address, number, width)?, path)));
+        .and_then(|path| Ok((make(dev, reliable, address, number, room)?, path)));
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -128,7 +129,7 @@ fn make(
     reliable: &Arc<Reliable>,
     address: HwAddr,
     number: u8,
-    width: u16,
+    room: Room,
 ) -> Result<Arc<Rc>> {
     let caller = Arc::new(
         Caller {
@@ -140,7 +141,7 @@ fn make(
         },
         GFP_KERNEL,
     )?;
-    Rc::new(reliable, caller, width, |caller| {
+    Rc::new(reliable, caller, room, |caller| {
         CmId::new(&reliable.pd, caller)
     })
 }

@@ -19,7 +19,7 @@ use kernel::sync::Arc;
 use crate::caller::Caller;
 use crate::counters::Counters;
 use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable};
+use crate::rc::{Rc, Reliable, Room};
 
 mod admission;
 mod entry;
@@ -63,6 +63,8 @@ pub(crate) struct Connections {
     ending: u32,
     /// The most connections there may be.
     cap: usize,
+    /// Our number among the interfaces on the RDMA device.
+    number: u16,
     pub(crate) lanes: u8,
     idle_ms: u64,
 }
@@ -89,7 +91,7 @@ pub(crate) enum Job {
         address: HwAddr,
         number: u8,
         ticket: Ticket,
-        width: u16,
+        room: Room,
     },
     /// End one.
     End(Arc<Rc>),
@@ -108,6 +110,7 @@ impl Connections {
         sender: RcSender,
         counters: Arc<Counters>,
         buffers: u32,
+        number: u16,
     ) -> Result<Self> {
         let mut entries = KVec::with_capacity(MAX, GFP_KERNEL)?;
         for _ in 0..MAX {
@@ -139,6 +142,7 @@ impl Connections {
             suspect: None,
             ending: 0,
             cap,
+            number,
             lanes,
             idle_ms,
         })
@@ -254,6 +258,7 @@ impl Connections {
     /// A connection is not used any more: the work item ends it.
     pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
         let width = rc.width;
+        rc.ends();
         self.sender.forget(&rc.lane);
         match self.ended.push_within_capacity(rc) {
             Ok(()) => self.ending += 1,
@@ -355,6 +360,7 @@ impl Connections {
                     connected.failed.add_shared(1);
                 }
                 self.ending += 1;
+                sender.rc.ends();
                 return Job::End(sender.rc);
             }
         }
@@ -381,9 +387,9 @@ impl Connections {
             entry.wanted &= !wanted;
             let (address, number) = (entry.address, entry.number);
             if wanted {
-                let width = self.take_window(dev, now, true);
+                let room = self.take_room(dev, now, true);
                 let entry = self.entries.get_mut(at).and_then(Option::as_mut);
-                let Some(width) = width else {
+                let Some(room) = room else {
                     // There may be room soon.
                     if let Some(entry) = entry {
                         entry.wanted = true;
@@ -398,10 +404,10 @@ impl Connections {
                             address,
                             number,
                             ticket,
-                            width,
+                            room,
                         }
                     }
-                    None => self.give_back(width),
+                    None => self.give_back(room.width),
                 }
             } else if is_blank && entry.backlog.is_empty() && !entry.wanted && entry.hopes(now) {
                 if let Some(entry) = self.entries.get_mut(at) {

@@ -14,7 +14,7 @@ use ipoib_proto::reorder::Counts;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
-use kernel::str::CStr;
+use kernel::str::{BStr, CStr};
 
 use crate::connections;
 use crate::interface::Interface;
@@ -29,6 +29,7 @@ const SOURCES: usize = 0;
 const PATHS: usize = 1;
 const GROUPS: usize = 2;
 const CONNECTIONS: usize = 3;
+const DEVICE: usize = 4;
 
 /// A source of numbered frames.
 struct Source {
@@ -252,8 +253,18 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
+/// What all interfaces on the RDMA device have together.
+fn show_device(dev: &Device<Interface>, out: &SeqFile) {
+    let port = &dev.data().get_ref().port;
+    let (taken, ending, limit) = port.quota().counts();
+    let name = BStr::from_bytes(port.device().name().to_bytes());
+    seq_print!(out, "device connections ending limit\n");
+    seq_print!(out, "{name} {taken} {ending} {limit}\n");
+}
+
 impl Inspect for Interface {
-    const FILES: &'static [&'static CStr] = &[c"sources", c"paths", c"groups", c"connections"];
+    const FILES: &'static [&'static CStr] =
+        &[c"sources", c"paths", c"groups", c"connections", c"device"];
 
     fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
         match id {
@@ -268,6 +279,10 @@ impl Inspect for Interface {
             PATHS => show_paths(dev, out),
             GROUPS => show_groups(dev, out),
             CONNECTIONS => show_connections(dev, out),
+            DEVICE => {
+                show_device(dev, out);
+                Ok(())
+            }
             _ => Err(EINVAL),
         }
     }

@@ -32,6 +32,7 @@ mod order;
 mod params;
 mod paths;
 mod port;
+mod quota;
 mod rc;
 mod rc_post;
 mod rx;

@@ -2,6 +2,7 @@
 
 //! Module parameters, checked.
 
+use ipoib_netdev::param;
 use ipoib_proto::qkey::QKey;
 use ipoib_rdma::Device;
 use kernel::prelude::*;
@@ -22,6 +23,11 @@ pub(crate) fn recv_queue_size() -> u32 {
 /// Messages that an interface's connections can receive at a time.
 pub(crate) fn rc_recv_queue_size() -> u32 {
     crate::module_parameters::rc_recv_queue_size.value()
+}
+
+/// Connections that all interfaces on an RDMA device may have together. It can be written at any time.
+pub(crate) fn rc_max_device_connections() -> u32 {
+    param::rc_max_device_connections()
 }
 
 /// How many frames an interface's queues can hold, whatever its rings' sizes are at the time: four

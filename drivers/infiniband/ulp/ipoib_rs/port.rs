@@ -19,6 +19,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::interface::Interface;
+use crate::quota::Quota;
 
 /// Milliseconds until what memory was short for is tried again.
 const RETRY_MS: u32 = 1000;
@@ -54,6 +55,7 @@ pub(crate) struct Port {
     device: RdmaDevice,
     number: u32,
     refresher: Arc<Refresher>,
+    quota: Arc<Quota>,
     /// The index of the port's netdev, or 0: asked for from any context, where the RDMA core
     /// cannot be.
     lower_ifindex: Atomic<i32>,
@@ -77,6 +79,11 @@ impl Port {
         self.lower_ifindex.load(Relaxed)
     }
 
+    /// The connections of all interfaces on its device.
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
     /// What was last read.
     pub(crate) fn attributes(&self, rtnl: &mut Rtnl) -> Attributes {
         *self.attributes.get(rtnl)
@@ -88,15 +95,18 @@ impl Port {
     ///
     /// `ENOMEM`.
     pub(crate) fn add(&self, dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
+        self.quota.join(dev)?;
         self.interfaces
             .get(rtnl)
-            .push(dev.get_typed(), GFP_KERNEL)?;
+            .push(dev.get_typed(), GFP_KERNEL)
+            .inspect_err(|_| self.quota.leave(dev))?;
         Ok(())
     }
 
     /// Removes an interface.
     pub(crate) fn remove(&self, dev: &Device<Interface>, rtnl: &mut Rtnl) {
         self.interfaces.get(rtnl).retain(|other| !other.is(dev));
+        self.quota.leave(dev);
     }
 
     /// Calls `f` for each interface.
@@ -234,6 +244,7 @@ impl EventSink for Refresher {
 pub(crate) struct Adapter {
     device: RdmaDevice,
     refresher: Arc<Refresher>,
+    quota: Arc<Quota>,
     #[pin]
     _events: EventHandler<Refresher>,
 }
@@ -254,13 +265,16 @@ impl Client for Ports {
             },
             GFP_KERNEL,
         )?;
+        let quota = Quota::new()?;
         let (own, sink) = (refresher.clone(), refresher.clone());
-        Self::add_ports(device, &refresher)
+        let own_quota = quota.clone();
+        Self::add_ports(device, &refresher, &quota)
             .and_then(|()| {
                 Arc::pin_init(
                     try_pin_init!(Adapter {
                         device: device.clone(),
                         refresher: own,
+                        quota: own_quota,
                         _events <- EventHandler::new(device, sink),
                     }),
                     GFP_KERNEL,
@@ -268,11 +282,11 @@ impl Client for Ports {
             })
             // What changed before the handler was there is seen now.
             .inspect(|_| refresher.task.queue(0))
-            .inspect_err(|_| forget(device, &refresher))
+            .inspect_err(|_| forget(device, &refresher, &quota))
     }
 
     fn remove(adapter: Arc<Adapter>) {
-        forget(&adapter.device, &adapter.refresher);
+        forget(&adapter.device, &adapter.refresher, &adapter.quota);
     }
 }
 
@@ -282,7 +296,7 @@ impl Ports {
     /// # Errors
     ///
     /// `EOPNOTSUPP`: there is none; `ENOMEM`.
-    fn add_ports(device: &RdmaDevice, refresher: &Arc<Refresher>) -> Result {
+    fn add_ports(device: &RdmaDevice, refresher: &Arc<Refresher>, quota: &Arc<Quota>) -> Result {
         let mut found = false;
         for number in device.ports().filter(|number| device.is_roce(*number)) {
             found = true;
@@ -298,6 +312,7 @@ impl Ports {
                     device: device.clone(),
                     number,
                     refresher: refresher.clone(),
+                    quota: quota.clone(),
                     lower_ifindex: Atomic::new(device.netdev_ifindex(number).unwrap_or(0)),
                     attributes: RtnlCell::new(attributes),
                     interfaces: RtnlCell::new(KVec::new()),
@@ -314,12 +329,12 @@ impl Ports {
     }
 }
 
-/// Drops the ports of `device`, unregisters all their interfaces, and ends their work item.
+/// Drops the ports of `device`, unregisters all their interfaces, and ends their work items.
 ///
 /// # Context
 ///
 /// Without RTNL; sleeps.
-fn forget(device: &RdmaDevice, refresher: &Refresher) {
+fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
     let mut rtnl = Rtnl::lock();
     loop {
         let ports = PORTS.get(&mut rtnl);
@@ -340,6 +355,7 @@ fn forget(device: &RdmaDevice, refresher: &Refresher) {
     drop(rtnl);
     // It may hold the last reference to a port, and so to itself.
     refresher.task.end();
+    quota.end();
 }
 
 /// Watches the MTU of the netdevs under RoCE ports, of which soft-RoCE tells nobody.

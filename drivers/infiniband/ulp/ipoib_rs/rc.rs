@@ -23,6 +23,7 @@ use kernel::time::{delay::fsleep, Delta};
 
 use crate::caller::Caller;
 use crate::interface::Interface;
+use crate::quota::Permit;
 use crate::rx::{Question, RxPoll};
 use crate::tunables::Tunables;
 
@@ -219,6 +220,14 @@ impl Flow {
     }
 }
 
+/// What one more connection takes.
+pub(crate) struct Room {
+    /// Messages that the peer may have on their way to us.
+    pub(crate) width: u16,
+    /// Among those of the RDMA device.
+    pub(crate) permit: Arc<Permit>,
+}
+
 /// A reliable connection, whatever state it is in.
 pub(crate) struct Rc {
     pub(crate) lane: Arc<Lane>,
@@ -229,6 +238,7 @@ pub(crate) struct Rc {
     pub(crate) width: u16,
     /// When it was made.
     pub(crate) since: u64,
+    permit: Arc<Permit>,
 }
 
 impl Rc {
@@ -244,9 +254,10 @@ impl Rc {
     pub(crate) fn new(
         reliable: &Reliable,
         caller: Arc<Caller>,
-        width: u16,
+        room: Room,
         cm: impl FnOnce(Arc<Caller>) -> Result<CmId<Caller>>,
     ) -> Result<Arc<Self>> {
+        let Room { width, permit } = room;
         let qp = RcQp::new(
             &reliable.pd,
             &reliable.send_cq,
@@ -254,6 +265,7 @@ impl Rc {
             &reliable.srq,
             SEND_WR,
             reliable.max_sge,
+            permit.clone(),
         )?;
         let lane = Lane::new(qp)?;
         let cm = cm(caller.clone())?;
@@ -264,8 +276,14 @@ impl Rc {
             flow: Flow::new(),
             width,
             since: now_ms(),
+            permit,
         };
         Ok(Arc::new(rc, GFP_KERNEL)?)
+    }
+
+    /// Nobody uses it any more: it will make room.
+    pub(crate) fn ends(&self) {
+        self.permit.ends();
     }
 
     /// Its queue pair.

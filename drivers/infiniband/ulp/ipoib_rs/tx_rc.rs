@@ -11,6 +11,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
@@ -21,7 +22,7 @@ use kernel::sync::Arc;
 use crate::caller::Caller;
 use crate::connections::{Connections, Found, Job, Place, MAX_LANES};
 use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Role, Terms};
+use crate::rc::{Rc, Role, Room, Terms};
 use crate::rc_post::Fate;
 use crate::tx::Tx;
 
@@ -423,6 +424,26 @@ impl Tx {
         dev.queue_task(CONNECT, 0);
     }
 
+    /// Whether there is a connection that may go for another interface on the device, or for this one.
+    pub(crate) fn can_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
+        let (holder, _) = self.connections.as_mut()?.holder(now)?;
+        holder.gives(need, now)
+    }
+
+    /// Ends that connection, if it still is as it was found; what waits for it may go otherwise.
+    pub(crate) fn give(&mut self, dev: &Device<Interface>, need: &Need, now: u64) {
+        let Some(connections) = &mut self.connections else {
+            return;
+        };
+        let found = connections.holder(now);
+        let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
+            return;
+        };
+        if let Some(at) = connections.evict(dev, least) {
+            self.give_up(dev, at, now);
+        }
+    }
+
     /// A connection has come to an end, by an error or since the peer says so.
     pub(crate) fn connection_failed(
         &mut self,
@@ -544,7 +565,7 @@ impl Tx {
         peer: &HwAddr,
         data: &PrivateData,
         now: u64,
-    ) -> Result<(Role, u16), Refusal> {
+    ) -> Result<(Role, Room), Refusal> {
         let connections = self.connections.as_mut().ok_or(Refusal::Closed)?;
         connections.admit(dev, peer, data, now)
     }

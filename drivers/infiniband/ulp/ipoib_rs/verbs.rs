@@ -387,7 +387,8 @@ impl Verbs {
             GFP_KERNEL,
         )?;
         let counters = &this.counters;
-        let connections = Connections::new(reliable, sender, counters.clone(), buffers)?;
+        let number = this.port.quota().number();
+        let connections = Connections::new(reliable, sender, counters.clone(), buffers, number)?;
         let shared = connections.shared.clone();
         Ok(Parts {
             rx: RcRx::new(ring, shared.clone(), counters.clone())?,

@@ -6,13 +6,14 @@ use ipoib_netdev::device::Device;
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::{Confirmed, Rejection};
 use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::share::{Holder, IDLE_MS};
 use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Connections, Entry, MAX_LANES};
 use crate::interface::Interface;
-use crate::rc::{Rc, Role, Terms};
+use crate::rc::{Rc, Role, Room, Terms};
 
 /// The most that are accepted and not confirmed yet.
 const MAX_HALF_OPEN: usize = 16;
@@ -22,8 +23,6 @@ const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
 const MAX_ENDING: u32 = 16;
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
-/// How recently used a connection may not be if it is to make room, in milliseconds.
-const LRU_MS: u64 = 100;
 /// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
 /// themselves, unless they are gone.
 const SENDER_IDLE_MS: u64 = 600_000;
@@ -62,59 +61,95 @@ impl Sender {
     }
 }
 
+/// Where the least recently used connection is.
+#[derive(Clone, Copy)]
+pub(crate) enum Least {
+    /// Among the entries.
+    Entry(usize),
+    /// Among those that others send by.
+    Sender(usize),
+}
+
 impl Connections {
-    /// Ends the connection that was used least recently, if that is long ago, since there are too many.
-    /// Not if there will be room anyway.
-    pub(super) fn make_room(&mut self, dev: &Device<Interface>, now: u64) -> bool {
+    /// The connection that was used least recently, of those that may go, and what there is to be said
+    /// about it.
+    pub(crate) fn holder(&mut self, now: u64) -> Option<(Holder, Least)> {
         self.look(now);
-        let idle = |entry: &&mut KBox<Entry>| {
-            entry.machine.is_up()
-                && !entry.machine.is_half_open()
-                && entry.backlog.is_empty()
-                && now.saturating_sub(entry.machine.last_used()) >= LRU_MS
+        let may_go = |entry: &&KBox<Entry>| entry.machine.is_up() && !entry.machine.is_half_open();
+        let entries = self.entries.iter().enumerate().filter_map(|(at, entry)| {
+            let entry = entry.as_ref().filter(may_go)?;
+            let since = entry.machine.present()?.since;
+            // What frames wait for is in use.
+            let used = if entry.backlog.is_empty() {
+                entry.machine.last_used()
+            } else {
+                now
+            };
+            Some((used, since, Least::Entry(at)))
+        });
+        let senders = self.senders.iter().enumerate();
+        let senders = senders.map(|(at, sender)| {
+            let since = sender.rc.since;
+            (sender.idle_since, since, Least::Sender(at))
+        });
+        let least = Iterator::chain(entries, senders).min_by_key(|(used, ..)| *used);
+        let (last_used, since, least) = least?;
+        let holder = Holder {
+            held: self.count(),
+            last_used,
+            since,
         };
-        let longest = self.senders.iter().enumerate();
-        let longest = longest.min_by_key(|(_, sender)| sender.idle_since);
-        let longest = longest.map(|(at, sender)| (at, sender.idle_since));
-        if self.ending > 0 {
-            return false;
-        }
-        let victim = self
-            .entries
-            .iter_mut()
-            .flatten()
-            .filter(idle)
-            .min_by_key(|entry| entry.machine.last_used());
-        let last_used = victim
-            .as_ref()
-            .map_or(u64::MAX, |entry| entry.machine.last_used());
-        let victim = match longest {
-            Some((at, since)) if since < last_used && now.saturating_sub(since) >= LRU_MS => {
-                self.senders.remove(at).ok().map(|sender| sender.rc)
+        Some((holder, least))
+    }
+
+    /// Ends that connection, since there are too many. Where its entry is, if it has one.
+    pub(crate) fn evict(&mut self, dev: &Device<Interface>, least: Least) -> Option<u16> {
+        let (rc, at) = match least {
+            Least::Sender(at) => (self.senders.remove(at).ok()?.rc, None),
+            Least::Entry(at) => {
+                let entry = self.entries.get_mut(at)?.as_mut()?;
+                (entry.machine.evict()?, u16::try_from(at).ok())
             }
-            _ => victim.and_then(|entry| entry.machine.evict()),
-        };
-        let Some(rc) = victim else {
-            return false;
         };
         self.counters.connected.evicted.add_shared(1);
         self.end(dev, rc);
-        true
+        at
     }
 
-    /// A window for one more connection, if there can be one. If not, and `may_evict`, there may be room
-    /// for it soon.
-    pub(super) fn take_window(
+    /// Ends the connection that was used least recently, if that is long ago, since there are too many.
+    /// Not if there will be room anyway.
+    pub(super) fn make_room(&mut self, dev: &Device<Interface>, now: u64) {
+        if self.ending > 0 {
+            return;
+        }
+        if let Some((holder, least)) = self.holder(now) {
+            if now.saturating_sub(holder.last_used) >= IDLE_MS {
+                self.evict(dev, least);
+            }
+        }
+    }
+
+    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
+    /// If not, and `may_evict`, there may be soon.
+    pub(super) fn take_room(
         &mut self,
         dev: &Device<Interface>,
         now: u64,
         may_evict: bool,
-    ) -> Option<u16> {
+    ) -> Option<Room> {
         let count = self.count();
         let others = self.cap.saturating_sub(count + 1) as u32;
+        let quota = dev.data().get_ref().port.quota();
         if count < self.cap {
             if let Some(width) = self.pool.take(WINDOW, others) {
-                return Some(width);
+                match quota.take(self.number, count, now) {
+                    Ok(permit) => return Some(Room { width, permit }),
+                    Err(_) => self.give_back(width),
+                }
+                if may_evict {
+                    quota.want(self.number, count, now);
+                }
+                return None;
             }
         }
         // What nobody has confirmed goes by itself, and takes no other one's place.
@@ -137,7 +172,7 @@ impl Connections {
         )
     }
 
-    /// A request of a peer's: in which role, and how wide a window there is for it.
+    /// A request of a peer's: in which role, and the room that there is for it.
     ///
     /// # Errors
     ///
@@ -148,7 +183,7 @@ impl Connections {
         peer: &HwAddr,
         data: &PrivateData,
         now: u64,
-    ) -> Result<(Role, u16), Refusal> {
+    ) -> Result<(Role, Room), Refusal> {
         if self.ending >= MAX_ENDING {
             return Err(Refusal::Full);
         }
@@ -160,8 +195,8 @@ impl Connections {
             .extension
             .filter(|_| self.reliable.tunables.extensions())
         else {
-            let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
-            return Ok((Role::Sender, width));
+            let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;
+            return Ok((Role::Sender, room));
         };
         if extension.lane >= MAX_LANES as u8 {
             return Err(Refusal::Data);
@@ -174,8 +209,8 @@ impl Connections {
                 Err(Rejection::Closed) => return Err(Refusal::Closed),
             }
         }
-        let width = self.take_window(dev, now, all == 0).ok_or(Refusal::Full)?;
-        Ok((Role::Peer, width))
+        let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;
+        Ok((Role::Peer, room))
     }
 
     /// A request was accepted.

@@ -57,6 +57,7 @@ pub mod reorder;
 pub mod ring;
 pub mod rx;
 pub mod seq;
+pub mod share;
 pub mod source;
 pub mod table;
 pub mod ticket;
