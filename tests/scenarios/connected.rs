@@ -7,6 +7,7 @@ mod extended;
 mod forged;
 mod life;
 pub(crate) mod mtu;
+mod share;
 
 use crate::capture::Capture;
 use crate::inspect::{directory, table};
