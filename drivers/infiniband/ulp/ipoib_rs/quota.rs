@@ -20,6 +20,10 @@ use kernel::sync::{Arc, Mutex};
 use crate::interface::Interface;
 use crate::params;
 
+/// For how long those who find none left are waited for, in milliseconds, so that many of them do not have
+/// all interfaces looked at again and again.
+const COLLECT_MS: u32 = 5;
+
 /// What the permits of a device count in.
 struct Usage {
     /// Permits that there are.
@@ -151,7 +155,7 @@ impl Quota {
         if need.goes_before(self.usage.need(now)) {
             self.usage.need.store(need.to_word(), Relaxed);
         }
-        self.task.queue(0);
+        self.task.queue(COLLECT_MS);
     }
 
     /// Looks at an interface, too, when room is to be made.
