@@ -219,4 +219,70 @@ mod tests {
             .gives(&Need::new(1, 0, NOW), NOW)
             .is_some());
     }
+
+    /// Interfaces that always use what they have, each of which wants so many connections: for how long one
+    /// of them had none at most, and what they have after two minutes.
+    fn all_busy<const N: usize>(limit: u32, wants: [usize; N]) -> (u64, [usize; N]) {
+        let (mut held, mut since, mut had) = ([0; N], [NOW; N], [NOW; N]);
+        let (mut word, mut longest, mut dice, mut loser) = (Need::NONE, 0, 1u32, 0);
+        let taken = |held: &[usize; N]| held.iter().sum::<usize>() as u32;
+        for now in (NOW..NOW + 120_000).step_by(20) {
+            // Who has lost one wants it back at once; who comes then is chance.
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for at in 0..=N {
+                let others = (at + (dice >> 16) as usize) % N;
+                let at = if at == 0 { loser } else { others };
+                let need = Need::from_word(word, now);
+                if held[at] < wants[at] {
+                    if may_take(taken(&held), limit, at as u16, held[at], need) {
+                        if need.is_some_and(|need| !need.holds_up(at as u16, held[at])) {
+                            word = Need::NONE;
+                        }
+                        (held[at], since[at]) = (held[at] + 1, now);
+                    } else {
+                        let own = Need::new(at as u16, held[at], now);
+                        if own.goes_before(need) {
+                            word = own.to_word();
+                        }
+                    }
+                }
+                if held[at] > 0 {
+                    had[at] = now;
+                }
+                longest = longest.max(now - had[at]);
+            }
+            assert!(taken(&held) <= limit);
+            let Some(need) = Need::from_word(word, now).filter(|_| taken(&held) == limit) else {
+                continue;
+            };
+            let gives = |at: usize| {
+                let holder = Holder {
+                    held: held[at],
+                    last_used: now,
+                    since: since[at],
+                };
+                (held[at] > 0).then(|| holder.gives(&need, now)).flatten()
+            };
+            let best = (0..N).filter_map(|at| Some((gives(at)?, at))).max();
+            if let Some((_, at)) = best {
+                (held[at], loser) = (held[at] - 1, at);
+            }
+        }
+        (longest, held)
+    }
+
+    #[test]
+    fn nobody_is_left_out() {
+        // Enough for all.
+        assert!(all_busy(64, [20, 20, 20]) == (0, [20, 20, 20]));
+        // Those who want little have that, the others share evenly.
+        let (longest, held) = all_busy(64, [64, 3, 64, 64]);
+        assert!(longest < 1_000 && held[1] == 3);
+        assert!([0, 2, 3].iter().all(|at| (19..=22).contains(&held[*at])));
+        // Fewer connections than interfaces: they take turns.
+        for limit in 1..3 {
+            let (longest, _) = all_busy(limit, [1, 9, 9]);
+            assert!((TURN_MS / 2..8 * TURN_MS).contains(&longest));
+        }
+    }
 }
