@@ -293,6 +293,9 @@ impl Mapping {
 /// * Who drops it knows that the device has none of it.
 struct Memory {
     slots: KVec<Slot>,
+    /// Behind `slots`: a pool that is given up before its memory has come back looks for it once a second
+    /// only, and keeps what has come meanwhile.
+    pool: PartsPool,
     mapping: Mapping,
     claim: Claim,
 }
@@ -325,7 +328,6 @@ pub struct SrqRing {
     chain: Chain,
     post_recv: PostFn,
     raw_srq: *mut bindings::ib_srq,
-    pool: PartsPool,
     late: KVec<u64>,
     overtaken: usize,
     /// The generation that was posted last when slots were looked at for being overtaken.
@@ -356,7 +358,7 @@ impl SrqRing {
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping it.
-    pub fn new(srq: &Arc<Srq>, cq: &Arc<Cq>, mut pool: PartsPool, size: u32) -> Result<Self> {
+    pub fn new(srq: &Arc<Srq>, cq: &Arc<Cq>, pool: PartsPool, size: u32) -> Result<Self> {
         let parts = pool.parts();
         if size == 0
             || size > srq.max_wr()
@@ -389,6 +391,7 @@ impl SrqRing {
         // The slots come one by one as they are mapped, so that dropping the memory unmaps what is.
         let mut memory = Memory {
             slots: KVec::with_capacity(n, GFP_KERNEL)?,
+            pool,
             mapping: Mapping {
                 virt_dma: pd.device().virt_dma(),
                 lens,
@@ -397,7 +400,7 @@ impl SrqRing {
             claim,
         };
         for _ in 0..n {
-            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
             let addrs = memory.mapping.map(&buf, parts).ok_or(EIO)?;
             let mut slot = Slot {
                 wr: bindings::ib_recv_wr {
@@ -437,7 +440,6 @@ impl SrqRing {
             chain,
             post_recv,
             raw_srq: srq.as_raw(),
-            pool,
             late,
             overtaken: 0,
             looked: generation,
@@ -454,12 +456,12 @@ impl SrqRing {
 
     /// Octets that a buffer takes.
     pub fn capacity(&self) -> usize {
-        self.pool.capacity()
+        self.memory.pool.capacity()
     }
 
     /// Octets of memory that a buffer costs.
     pub fn buf_cost(&self) -> usize {
-        self.pool.buf_cost()
+        self.memory.pool.buf_cost()
     }
 
     /// Posts all buffers that the device does not have.
@@ -523,7 +525,12 @@ impl SrqRing {
         let wc = self.wcs.get(i)?;
         let id = wr_id(wc);
         let index = id as u32 as usize;
-        let Memory { slots, mapping, .. } = &mut *self.memory;
+        let Memory {
+            slots,
+            mapping,
+            pool,
+            ..
+        } = &mut *self.memory;
         let slot = match slots.get_mut(index) {
             Some(slot) if slot.id() == id && self.chain.is_posted(id) => slot,
             _ => {
@@ -541,7 +548,7 @@ impl SrqRing {
         // Some devices say that there is a GRH in front of the message. There never is.
         let len = wc.byte_len as usize;
         // An RDMA write with immediate data takes a receive, too, and puts nothing there.
-        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > self.pool.capacity() {
+        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
             report.malformed = report.malformed.wrapping_add(1);
             self.chain.push(slot, index);
             return None;
@@ -549,9 +556,7 @@ impl SrqRing {
         let Slot { sge, parts, .. } = slot;
         // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
         // the old ones whenever that says so.
-        let frame = self
-            .pool
-            .exchange(parts, len, |exchange| mapping.exchange(sge, exchange));
+        let frame = pool.exchange(parts, len, |exchange| mapping.exchange(sge, exchange));
         self.chain.push(slot, index);
         let Some(frame) = frame else {
             report.no_buffer = report.no_buffer.wrapping_add(1);
