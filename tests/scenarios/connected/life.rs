@@ -192,6 +192,48 @@ scenario! {
     }
 }
 
+/// Answers datagrams.
+const ECHO: &str = r#"
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 5011))
+print("ready", flush=True)
+while True:
+    s.sendto(*s.recvfrom(2048))
+"#;
+
+/// Arguments: an address, how often, and a list of connections. Has one to the address, an answer through
+/// it, and none any more.
+const CYCLES: &str = r#"
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], 5011))
+s.settimeout(1)
+
+def mode(name):
+    with open("/sys/class/net/ib0/mode", "w") as file:
+        file.write(name)
+
+def is_up():
+    with open(sys.argv[3]) as file:
+        return any(line.split()[3] == "up" for line in file)
+
+def answered():
+    try:
+        s.send(b"?")
+        return s.recv(2048) == b"?"
+    except OSError:
+        return False
+
+for _ in range(int(sys.argv[2])):
+    mode("connected")
+    if not any(answered() and is_up() or time.sleep(0.01) for _ in range(500)):
+        sys.exit("no connection")
+    if not any(answered() for _ in range(5)):
+        sys.exit("no answer")
+    mode("datagram")
+"#;
+
 scenario! {
     /// A thousand connections, one after the other: what the RDMA device has in the end is what it had
     /// in the beginning.
@@ -210,29 +252,19 @@ scenario! {
         set_mode(a, "datagram")?;
         b.wait_until(none, Duration::from_secs(10))?;
         let before = (resources(a)?, resources(b)?);
+        let connections = format!("{}/connections", directory(a, "ib0")?);
+        let echo = b.spawn_python(ECHO, &[])?;
+        echo.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
         let mut left = rounds;
         while left > 0 {
             // So that each command has an end.
-            let some = left.min(50);
+            let some = left.min(100);
             left -= some;
-            a.run_for(
-                &format!(
-                    "for i in $(seq {some}); do
-                         echo connected >/sys/class/net/ib0/mode || exit 1
-                         n=0
-                         until ethtool -S ib0 | grep -q ' rc_current: 1'; do
-                             n=$((n + 1)); [ $n -lt 100 ] || {{ ethtool -S ib0; exit 1; }}
-                             ping -q -c 1 -W 1 {0} >/dev/null
-                         done
-                         ping -q -c 1 -W 5 {0} >/dev/null || exit 1
-                         echo datagram >/sys/class/net/ib0/mode || exit 1
-                     done",
-                    b.ip4()
-                ),
-                Duration::from_secs(120),
-            )?
-            .ok()?;
+            let cycles = a.spawn_python(CYCLES, &[&b.ip4(), &some.to_string(), &connections])?;
+            let output = cycles.wait(a.scaled(Duration::from_secs(100)))?.ok();
+            output.with_context(|| format!("{}{}", story(a), story(b)))?;
         }
+        echo.stop()?;
         for host in [a, b] {
             host.wait_until(none, Duration::from_secs(10))?;
         }
