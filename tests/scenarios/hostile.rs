@@ -3,6 +3,7 @@
 //! Frames that no honest peer sends, put on the wire by hand with a valid ICRC.
 
 use crate::capture::Capture;
+use crate::inspect::identity;
 use crate::order::{self, counter};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
@@ -77,6 +78,30 @@ scenario! {
             from.ok(&format!("ping -6 -c 1 -W 5 {}", to.ip6()))?;
         }
         ensure!(b.ok("ip -o link show ib0")?.contains("LOWER_UP"));
+        bed.finish()
+    }
+}
+
+/// Datagrams of 0 to 63 octets to soft-RoCE's port. One argument: to which GID.
+const SHORT: &str = r#"
+import os, socket, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+to = (sys.argv[1], 4791, 0, socket.if_nametoindex("eth0"))
+for n in range(64):
+    s.sendto(bytes(n), to)
+    s.sendto(os.urandom(n), to)
+"#;
+
+scenario! {
+    /// Datagrams that are shorter than the headers that soft-RoCE looks for are dropped below us, and do
+    /// the host no harm.
+    fn datagrams_without_headers_do_no_harm(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        a.python(SHORT, &[&identity(b)?.0])?.ok()?;
+        a.ok(&format!("ping -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
         bed.finish()
     }
 }
