@@ -32,6 +32,7 @@ pub mod page_pool;
 pub mod param;
 pub mod parts;
 pub mod random;
+pub mod relaxed;
 pub mod rtnl;
 pub mod skb;
 pub mod stats;

@@ -15,6 +15,7 @@ use kernel::sync::{Arc, Completion, Mutex};
 use kernel::types::Opaque;
 
 use crate::device::{DeviceRef, RawDevice};
+use crate::relaxed::Relax;
 
 /// The most units of work that a poll may do at a time.
 pub const MAX_BUDGET: u32 = bindings::NAPI_POLL_WEIGHT;
@@ -353,7 +354,7 @@ unsafe extern "C" fn poll<P: Poll>(
         let Some(state) = (unsafe { &mut *inner.state.get() }) else {
             return 0;
         };
-        if !inner.asked.load(Relaxed).is_null() {
+        if !inner.asked.get().is_null() {
             answer(inner, state);
         }
         state

@@ -5,6 +5,9 @@
 use ipoib_sys::bindings;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
+#[cfg(CONFIG_64BIT)]
+use crate::relaxed::Relax;
+
 /// A counter that one context writes at a time and any may read.
 ///
 /// [`Counter::add`] is a load and a store, not a locked instruction: two writers at once would
@@ -22,13 +25,7 @@ impl Counter {
     #[inline]
     pub fn add(&self, n: u64) {
         #[cfg(CONFIG_64BIT)]
-        {
-            let count = self.0.as_ptr();
-            // SAFETY: The pointer is to our own counter. Volatile accesses to a word are what a
-            // relaxed load and store are in the kernel's memory model; those of the `kernel` crate
-            // are calls.
-            unsafe { count.write_volatile(count.read_volatile().wrapping_add(n)) };
-        }
+        self.0.set(self.0.get().wrapping_add(n));
         #[cfg(not(CONFIG_64BIT))]
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }

@@ -16,6 +16,7 @@
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
 
+use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
@@ -61,7 +62,7 @@ impl Lane {
 
     /// How many frames were posted and are done with, modulo 2^32.
     pub fn completed(&self) -> u32 {
-        self.done.load(Relaxed)
+        self.done.get()
     }
 
     #[inline]
@@ -166,7 +167,7 @@ impl Slots {
     /// The generation that the first work request of this ring has: it goes on where the ring before it
     /// on the completion queue ended.
     pub(super) fn first_generation(&self) -> u32 {
-        self.next_generation.load(Relaxed)
+        self.next_generation.get()
     }
 
     /// The place in `free` with number `n`.
@@ -182,10 +183,7 @@ impl Slots {
     /// How many slots are free, as the sender.
     #[inline]
     pub(super) fn free(&self) -> u32 {
-        let in_use = self
-            .taken
-            .load(Relaxed)
-            .wrapping_sub(self.given.load(Acquire));
+        let in_use = self.taken.get().wrapping_sub(self.given.load(Acquire));
         self.size().wrapping_sub(in_use)
     }
 
@@ -195,7 +193,7 @@ impl Slots {
         if self.free() == 0 {
             return None;
         }
-        Some(self.place(self.taken.load(Relaxed)).load(Relaxed))
+        Some(self.place(self.taken.get()).get())
     }
 
     /// Takes the slot that [`Self::peek`] named and fills it: from now on the device may have it.
@@ -211,8 +209,8 @@ impl Slots {
         unsafe { core::ptr::write(slot.frame.get(), Some(frame)) };
         // INVARIANT: The completions half, which sees the state, sees the frame as well.
         slot.state.store(generation, Release);
-        let taken = self.taken.load(Relaxed);
-        self.taken.store(taken.wrapping_add(1), Relaxed);
+        let taken = self.taken.get();
+        self.taken.set(taken.wrapping_add(1));
     }
 
     /// Takes back the last slot that was filled, which the device does not have, and its frame.
@@ -222,17 +220,17 @@ impl Slots {
     /// The caller must be the sender; the device must have refused the slot's work request, and those of
     /// all slots that were filled after it must have been taken back before.
     pub(super) unsafe fn take_back(&self) -> Option<(u32, Frame)> {
-        let last = self.taken.load(Relaxed).wrapping_sub(1);
+        let last = self.taken.get().wrapping_sub(1);
         // The place was not used since: it is used for a slot that is emptied once all taken before it
         // have been emptied, and this one has not been.
-        let index = self.place(last).load(Relaxed);
+        let index = self.place(last).get();
         // SAFETY: As in `fill`.
         let slot = unsafe { self.slots.get_unchecked(index as usize) };
         // INVARIANT: No completion names it, so that it is the sender's again, and free.
-        slot.state.store(0, Relaxed);
+        slot.state.set(0);
         // SAFETY: As above.
         let frame = unsafe { (*slot.frame.get()).take() };
-        self.taken.store(last, Relaxed);
+        self.taken.set(last);
         frame.map(|frame| (index, frame))
     }
 
@@ -255,9 +253,9 @@ impl Slots {
             // SAFETY: It was in this slot, which is ours.
             unsafe { self.mapping.unmap(index as usize, &frame.skb) };
         }
-        slot.state.store(0, Relaxed);
-        let given = self.given.load(Relaxed);
-        self.place(given).store(index, Relaxed);
+        slot.state.set(0);
+        let given = self.given.get();
+        self.place(given).set(index);
         // The sender sees the place, and the empty slot, when it sees the count.
         self.given.store(given.wrapping_add(1), Release);
         frame
@@ -265,7 +263,7 @@ impl Slots {
 
     /// Whether all slots are free, once nobody posts any more.
     pub(super) fn is_idle(&self) -> bool {
-        self.taken.load(Relaxed) == self.given.load(Acquire)
+        self.taken.get() == self.given.load(Acquire)
     }
 
     /// Walks over the slots that are in use: their identifiers, and their lanes.
@@ -278,7 +276,7 @@ impl Slots {
             // SAFETY: By this function's requirements.
             let frame = unsafe { (*slot.frame.get()).as_ref() };
             let lane = frame?.lane.clone();
-            Some((id(index as u32, slot.state.load(Relaxed)), lane))
+            Some((id(index as u32, slot.state.get()), lane))
         })
     }
 
@@ -291,7 +289,7 @@ impl Slots {
     /// Frames and octets of those since the last time, as the completions half.
     #[inline]
     pub(super) fn take_unsent(&self) -> (u32, usize) {
-        if self.unsent_frames.load(Relaxed) == 0 {
+        if self.unsent_frames.get() == 0 {
             return (0, 0);
         }
         let frames = self.unsent_frames.xchg(0, Acquire);
@@ -300,7 +298,7 @@ impl Slots {
 
     /// Says, as the sender, which generation comes next.
     pub(super) fn set_next_generation(&self, generation: u32) {
-        self.next_generation.store(generation, Relaxed);
+        self.next_generation.set(generation);
     }
 }
 
@@ -324,7 +322,7 @@ impl Drop for Slots {
             // SAFETY: As above; a queue pair that was reset has nothing.
             drop(unsafe { self.empty(id) });
         }
-        self.claim.next = self.next_generation.load(Relaxed);
+        self.claim.next = self.next_generation.get();
         // SAFETY: It is not used again.
         unsafe { ManuallyDrop::drop(&mut self.claim) };
     }

@@ -16,6 +16,7 @@
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
 
+use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
@@ -148,7 +149,7 @@ impl Ring {
     /// Frames and octets of those since the last time, as the completions half.
     #[inline]
     pub(super) fn take_unsent(&self) -> (u32, usize) {
-        if self.unsent_frames.load(Relaxed) == 0 {
+        if self.unsent_frames.get() == 0 {
             return (0, 0);
         }
         let frames = self.unsent_frames.xchg(0, Acquire);

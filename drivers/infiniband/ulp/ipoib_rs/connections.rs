@@ -7,13 +7,14 @@
 //! which may sleep.
 
 use ipoib_netdev::device::Device;
+use ipoib_netdev::relaxed::Relax;
 use ipoib_proto::connection;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Lane, RcSender};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
@@ -452,12 +453,12 @@ impl Shared {
     /// Whether somebody has to look at what waits.
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled.load(Relaxed)
+        self.stalled.get()
     }
 
     /// Whether the queue is to stay stopped, since so much waits.
     #[inline]
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Relaxed)
+        self.blocked.get()
     }
 }

@@ -7,6 +7,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
+use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::cm::{self, Extension, PrivateData};
 use ipoib_proto::credit;
@@ -17,7 +18,7 @@ use ipoib_proto::hwaddr::{Flags, Qpn};
 use ipoib_proto::pkey::PKey;
 use ipoib_rdma::{CmId, Cq, Lane, Pd, RcQp, Srq};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 
@@ -158,14 +159,14 @@ impl Flow {
 
     /// Before anything is sent: the peer lets us send so many, and we let it send `width`.
     pub(crate) fn begin(&self, credits: u16, width: u16) {
-        self.grant.store(credits.into(), Relaxed);
-        self.told.store(width.into(), Relaxed);
+        self.grant.set(credits.into());
+        self.told.set(width.into());
     }
 
     /// How many messages we may have sent.
     #[inline]
     pub(crate) fn grant(&self) -> u16 {
-        self.grant.load(Relaxed) as u16
+        self.grant.get() as u16
     }
 
     /// The peer has said how many. True: that are more than before.
@@ -173,7 +174,7 @@ impl Flow {
     pub(crate) fn granted(&self, grant: u16) -> bool {
         let news = credit::follows(grant, self.grant());
         if news {
-            self.grant.store(grant.into(), Relaxed);
+            self.grant.set(grant.into());
         }
         news
     }
@@ -181,42 +182,41 @@ impl Flow {
     /// A message came that counts. True: it may be the first.
     #[inline]
     pub(crate) fn note_received(&self) -> bool {
-        let received = self.received.load(Relaxed) as u16;
-        self.received
-            .store(received.wrapping_add(1).into(), Relaxed);
+        let received = self.received.get() as u16;
+        self.received.set(received.wrapping_add(1).into());
         received == 0
     }
 
     /// Whether one came, of late at least.
     pub(crate) fn has_received(&self) -> bool {
-        self.received.load(Relaxed) != 0
+        self.received.get() != 0
     }
 
     /// What the peer is to be told now: there is room for `width`.
     #[inline]
     fn own_grant(&self, width: u16) -> u16 {
-        credit::grant(self.received.load(Relaxed) as u16, width)
+        credit::grant(self.received.get() as u16, width)
     }
 
     /// The same, and it will be told.
     #[inline]
     pub(crate) fn tell(&self, width: u16) -> u16 {
         let grant = self.own_grant(width);
-        self.told.store(grant.into(), Relaxed);
+        self.told.set(grant.into());
         grant
     }
 
     /// It was not told after all.
     pub(crate) fn untell(&self) {
         // Far behind, so that it is due.
-        let received = self.received.load(Relaxed) as u16;
-        self.told.store(received.into(), Relaxed);
+        let received = self.received.get() as u16;
+        self.told.set(received.into());
     }
 
     /// Whether it should be told, though there is nothing else to tell it.
     #[inline]
     pub(crate) fn is_due(&self, width: u16) -> bool {
-        credit::is_due(self.own_grant(width), self.told.load(Relaxed) as u16, width)
+        credit::is_due(self.own_grant(width), self.told.get() as u16, width)
     }
 }
 

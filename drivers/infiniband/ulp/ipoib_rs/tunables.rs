@@ -5,6 +5,7 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi;
+use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::sysctl::{Tunable, Variable};
 use ipoib_proto::reorder;
@@ -71,7 +72,7 @@ impl Tunables {
     /// The width of the reorder window; 0: frames are passed up as they come.
     pub(crate) fn reorder_window(&self) -> u8 {
         // Never more than `MAX_WIDTH`.
-        self.reorder_window.load(Relaxed) as u8
+        self.reorder_window.get() as u8
     }
 
     /// For how long a frame may be held, in microseconds; 0: until the end of the poll.
@@ -81,7 +82,7 @@ impl Tunables {
 
     /// Whether what RFC 4391 does not know may be used.
     pub(crate) fn extensions(&self) -> bool {
-        self.extensions.load(Relaxed) != 0
+        self.extensions.get() != 0
     }
 
     /// Whether the checksums of TCP and UDP may be left to the fabric's own, by connections.
@@ -111,7 +112,7 @@ impl Tunables {
 
     /// Frames of up to so many octets are copied out of their buffer, which stays on the ring.
     pub(crate) fn rx_copybreak(&self) -> u32 {
-        self.rx_copybreak.load(Relaxed)
+        self.rx_copybreak.get()
     }
 
     /// Frames in the receive ring, and in the send ring.

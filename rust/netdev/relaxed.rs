@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Relaxed loads and stores without a call.
+//!
+//! Those of the `kernel` crate are calls of C functions, for want of inlining across languages. In the
+//! kernel's memory model they are volatile accesses, which need none.
+
+use kernel::sync::atomic::{Atomic, AtomicType};
+
+mod private {
+    pub trait Sealed {}
+}
+
+/// What is loaded and stored at once.
+pub trait Word: AtomicType + Copy + private::Sealed {}
+
+impl private::Sealed for bool {}
+impl Word for bool {}
+impl private::Sealed for u32 {}
+impl Word for u32 {}
+#[cfg(CONFIG_64BIT)]
+impl private::Sealed for u64 {}
+#[cfg(CONFIG_64BIT)]
+impl Word for u64 {}
+impl<T> private::Sealed for *mut T {}
+impl<T> Word for *mut T {}
+
+/// The accesses.
+pub trait Relax<T> {
+    /// The same as a relaxed `load`.
+    fn get(&self) -> T;
+
+    /// The same as a relaxed `store`.
+    fn set(&self, value: T);
+}
+
+impl<T: Word> Relax<T> for Atomic<T> {
+    #[inline(always)]
+    fn get(&self) -> T {
+        // SAFETY: The pointer is valid as long as the reference, and a volatile load of a word is no
+        // data race in the kernel's memory model.
+        unsafe { self.as_ptr().read_volatile() }
+    }
+
+    #[inline(always)]
+    fn set(&self, value: T) {
+        // SAFETY: As above.
+        unsafe { self.as_ptr().write_volatile(value) };
+    }
+}
