@@ -4,12 +4,13 @@
 
 use core::ptr::{self, NonNull};
 
+use ipoib_netdev::relaxed::Relax;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStrExt;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
@@ -32,20 +33,44 @@ pub trait CompletionHandler: Send + Sync + 'static {
     fn completion(&self);
 }
 
+/// Whom the device tells.
+struct Waiter<H: ?Sized> {
+    quiet: Arc<Atomic<bool>>,
+    handler: H,
+}
+
 /// A completion queue.
+///
+/// Who polls several need not look at one that is *quiet*: it was armed, and its event has not come.
+/// This loses nothing:
+///
+/// * Only [`Cq::arm`] makes a queue quiet, and it does so *before* it asks the device, in full order.
+///   What follows from that, the event or the answer that completions were missed, comes later and
+///   ends it. An event that was on its way already may end it too, or not: what it was for is there
+///   when the device is asked.
+/// * The event ends it *before* it schedules the poll. Both that and the end of a poll change NAPI's
+///   state in full order: a poll that begins later, or one more if one is running, finds the queue
+///   not quiet.
+/// * If two ask at a time, since the next poll may run on another CPU, one of them finds it quiet and
+///   leaves it to the other, which is just about to ask.
+/// * It may be ended at any time, and a quiet queue be polled, which costs a look in vain.
 ///
 /// # Invariants
 ///
-/// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `handler`'s value.
+/// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `waiter`'s value,
+///   whose `quiet` is this one's.
 /// * `poll` and `notify` are its device's operations.
+/// * While `quiet` is true, the device will tell of all that is in the queue, or somebody is in
+///   [`Cq::arm`] who will.
 pub struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poll: PollFn,
     notify: NotifyFn,
+    quiet: Arc<Atomic<bool>>,
     claimed: Atomic<bool>,
     next: Atomic<u32>,
     dev: Device,
-    _handler: Arc<dyn CompletionHandler>,
+    _waiter: Arc<Waiter<dyn CompletionHandler>>,
 }
 
 // SAFETY: A completion queue may be used and destroyed by any thread.
@@ -69,7 +94,7 @@ impl Cq {
         dev: &Device,
         entries: u32,
         vector: u32,
-        handler: Arc<H>,
+        handler: H,
     ) -> Result<Arc<Self>> {
         let ops = dev.ops();
         let poll = ops.poll_cq.ok_or(EOPNOTSUPP)?;
@@ -79,8 +104,16 @@ impl Cq {
             comp_vector: vector % dev.completion_vectors(),
             flags: 0,
         };
-        let context = Arc::as_ptr(&handler).cast_mut().cast::<c_void>();
-        // SAFETY: The device is registered. The context is the handler, which lives until the queue
+        let quiet = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let waiter = Arc::new(
+            Waiter {
+                quiet: quiet.clone(),
+                handler,
+            },
+            GFP_KERNEL,
+        )?;
+        let context = Arc::as_ptr(&waiter).cast_mut().cast::<c_void>();
+        // SAFETY: The device is registered. The context is the waiter, which lives until the queue
         // is destroyed.
         let raw = from_err_ptr(unsafe {
             bindings::__ib_create_cq(
@@ -92,15 +125,16 @@ impl Cq {
                 CALLER.as_char_ptr(),
             )
         })?;
-        // INVARIANT: It was just made.
+        // INVARIANT: It was just made, and is not quiet.
         let cq = Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             poll,
             notify,
+            quiet,
             claimed: Atomic::new(false),
             next: Atomic::new(0),
             dev: dev.clone(),
-            _handler: handler,
+            _waiter: waiter,
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
@@ -129,6 +163,8 @@ impl Cq {
         self.claimed
             .cmpxchg(false, true, Acquire)
             .map_err(|_| EBUSY)?;
+        // A new ring looks first.
+        self.quiet.set(false);
         // INVARIANT: `claimed` was false and is true now.
         Ok(Claim {
             cq: self.clone(),
@@ -151,14 +187,25 @@ impl Cq {
         to_result(unsafe { bindings::rdma_set_cq_moderation(self.as_raw(), count, us) })
     }
 
-    /// Asks for an event at the next completion. True: there may be completions that no event will
-    /// come for, so poll again.
+    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is
+    /// not due to an event had better look all the same.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.get()
+    }
+
+    /// Asks for an event at the next completion, unless one is being waited for. True: there may be
+    /// completions that no event will come for, so poll again.
     ///
     /// # Context
     ///
     /// Any.
     #[inline]
     pub fn arm(&self) -> bool {
+        // INVARIANT: If it is so already, another has asked or will; otherwise we do.
+        if self.is_quiet() || self.quiet.xchg(true, Full) {
+            return false;
+        }
         // SAFETY: Owned by the type invariant.
         let ret = unsafe {
             (self.notify)(
@@ -168,7 +215,11 @@ impl Cq {
             )
         };
         // An error leaves it unarmed: polling is the only way to go on.
-        ret != 0
+        let again = ret != 0;
+        if again {
+            self.quiet.set(false);
+        }
+        again
     }
 
     /// Takes up to `wcs.len()` completions and says how many.
@@ -220,13 +271,16 @@ impl Drop for Claim {
 
 /// # Safety
 ///
-/// Called by the device with the context of a [`Cq`] made with an `Arc<H>`.
+/// Called by the device with the context of a [`Cq`] made with an `H`.
 unsafe extern "C" fn completion<H: CompletionHandler>(
     _cq: *mut bindings::ib_cq,
     context: *mut c_void,
 ) {
-    // SAFETY: By this function's requirements; the `Cq` holds the handler.
-    unsafe { &*context.cast_const().cast::<H>() }.completion();
+    // SAFETY: By this function's requirements; the `Cq` holds the waiter.
+    let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
+    // Scheduling puts it in order.
+    waiter.quiet.set(false);
+    waiter.handler.completion();
 }
 
 /// The identifier of the work request that `wc` completes.

@@ -309,6 +309,13 @@ impl RecvRing {
         self.post_chain()
     }
 
+    /// Whether a poll may have something to do: completions of which there was an event, or what the
+    /// device refused.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.qp.recv_cq().is_quiet() || !self.chain.first.is_null()
+    }
+
     /// Takes up to `budget` completions, and gives what was received to `f`.
     ///
     /// # Context

@@ -487,6 +487,13 @@ impl SrqRing {
         self.overtaken
     }
 
+    /// Whether a poll may have something to do: completions of which there was an event, or what the
+    /// device refused.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.cq.is_quiet() || !self.chain.first.is_null()
+    }
+
     /// Takes up to `budget` completions, and says to `f` what became of each that is no mistake.
     ///
     /// Of the report, `flushed` and `errors` count what `f` is told to have failed.

@@ -67,6 +67,13 @@ impl RcCompletions {
         self.slots.free()
     }
 
+    /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
+    /// frames that the device refused.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.slots.cq().is_quiet() || self.slots.has_unsent()
+    }
+
     /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
     /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, with the status
     /// (`IB_WC_*`), and may be told several times.

@@ -81,6 +81,13 @@ impl SendCompletions {
         self.ring.size().wrapping_sub(in_flight)
     }
 
+    /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
+    /// frames that the device refused.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.ring.qp().send_cq().is_quiet() || self.ring.has_unsent()
+    }
+
     /// Takes completions and frees the frames that they complete. `budget` is that of the running
     /// NAPI poll; 0 if there is none.
     ///

@@ -146,10 +146,16 @@ impl Ring {
         self.unsent_frames.fetch_add(1, Release);
     }
 
+    /// Whether there are such since the last time.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent_frames.get() != 0
+    }
+
     /// Frames and octets of those since the last time, as the completions half.
     #[inline]
     pub(super) fn take_unsent(&self) -> (u32, usize) {
-        if self.unsent_frames.get() == 0 {
+        if !self.has_unsent() {
             return (0, 0);
         }
         let frames = self.unsent_frames.xchg(0, Acquire);

@@ -80,6 +80,50 @@ impl TxPoll {
         }
     }
 
+    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
+    /// are looked at. Netpoll has a `budget` of 0, and interrupts off.
+    #[inline]
+    fn due(&self, budget: usize) -> (bool, bool) {
+        let Some(rc) = &self.rc else {
+            return (true, false);
+        };
+        match (self.completions.is_due(), rc.completions.is_due()) {
+            due if budget > 0 && due != (false, false) => due,
+            _ => (true, true),
+        }
+    }
+
+    /// Frees datagrams that were sent. True: there may be more.
+    #[inline]
+    fn reap_datagrams(&mut self, budget: usize) -> bool {
+        let reaped = self.completions.reap(budget);
+        if reaped.released_frames > 0 {
+            self.counters.done.frames.add(u64::from(reaped.frames));
+            self.counters.done.bytes.add(reaped.bytes as u64);
+            self.dev
+                .completed(reaped.released_frames, reaped.released_bytes as u32);
+        }
+        if reaped.failed {
+            self.counters
+                .dropped(DropReason::SendFailed, u64::from(reaped.errors));
+            netdev_log!(
+                &self.dev,
+                Warn,
+                limited,
+                "{} sends failed, status {}\n",
+                reaped.errors,
+                reaped.status
+            );
+            self.dev.queue_task(RECOVER, 0);
+        }
+        if reaped.flushed > 0 {
+            self.counters
+                .dropped(DropReason::Flushed, u64::from(reaped.flushed));
+            self.dev.queue_task(RECOVER, 0);
+        }
+        reaped.more
+    }
+
     /// Frees what is left on the ring of a QP that has stopped.
     pub(crate) fn drain(mut self, dev: &RawDevice, mut sender: Sender) {
         if let Some(rc) = &mut self.rc {
@@ -111,39 +155,18 @@ impl Poll for TxPoll {
     }
 
     fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
-        let reaped = self.completions.reap(budget);
-        if reaped.released_frames > 0 {
-            self.counters.done.frames.add(u64::from(reaped.frames));
-            self.counters.done.bytes.add(reaped.bytes as u64);
-            self.dev
-                .completed(reaped.released_frames, reaped.released_bytes as u32);
+        let (datagrams, connections) = self.due(budget);
+        let mut more = false;
+        if datagrams {
+            more = self.reap_datagrams(budget);
         }
-        let mut more = reaped.more;
-        if let Some(rc) = &mut self.rc {
+        if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
             let reaped = rc.poll(&self.dev, &self.counters, budget);
             if reaped.released_frames > 0 {
                 self.dev
                     .completed(reaped.released_frames, reaped.released_bytes as u32);
             }
             more |= reaped.more;
-        }
-        if reaped.failed {
-            self.counters
-                .dropped(DropReason::SendFailed, u64::from(reaped.errors));
-            netdev_log!(
-                &self.dev,
-                Warn,
-                limited,
-                "{} sends failed, status {}\n",
-                reaped.errors,
-                reaped.status
-            );
-            self.dev.queue_task(RECOVER, 0);
-        }
-        if reaped.flushed > 0 {
-            self.counters
-                .dropped(DropReason::Flushed, u64::from(reaped.flushed));
-            self.dev.queue_task(RECOVER, 0);
         }
         // Pairs with the barrier in `Line::send`.
         smp_mb(Full);

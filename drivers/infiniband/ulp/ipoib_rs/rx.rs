@@ -129,6 +129,62 @@ impl RxPoll {
         }
     }
 
+    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
+    /// are looked at.
+    #[inline]
+    fn due(&self) -> (bool, bool) {
+        let Some(rc) = &self.rc else {
+            return (true, false);
+        };
+        match (self.ring.is_due(), rc.is_due()) {
+            (false, false) => (true, true),
+            due => due,
+        }
+    }
+
+    #[inline]
+    fn poll_connections(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let rc = self.rc.as_mut();
+        rc.map_or(0, |rc| rc.poll(context, budget, &mut self.order, &self.dev))
+    }
+
+    #[inline]
+    fn poll_datagrams(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let Self {
+            ring,
+            sink,
+            order,
+            dev,
+            ..
+        } = self;
+        let mut sums = Sums::default();
+        sink.copybreak = sink.tunables.rx_copybreak() as usize;
+        let polled = ring.poll(budget, |received| {
+            sink.receive(context, received, order, &mut sums)
+        });
+        let rx = &sink.counters.rx;
+        rx.frames.add(sums.frames);
+        rx.bytes.add(sums.bytes);
+        if sums.multicast > 0 {
+            rx.multicast.add(sums.multicast);
+        }
+        if polled.flushed > 0 {
+            // The QP is in error, and receives nothing until it is brought up again.
+            dev.queue_task(RECOVER, 0);
+        }
+        for (reason, n) in [
+            (DropReason::BadStatus, polled.errors),
+            (DropReason::BadCompletion, polled.unknown),
+            (DropReason::Oversized, polled.malformed),
+            (DropReason::NoBuffer, polled.no_buffer),
+        ] {
+            if n > 0 {
+                sink.counters.dropped(reason, u64::from(n));
+            }
+        }
+        polled.done
+    }
+
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
     pub(crate) fn drain(mut self, dev: &RawDevice) {
         self.order.close(dev, &self.sink.counters.sequence);
@@ -223,58 +279,29 @@ impl Poll for RxPoll {
     }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let Self {
-            rc,
-            rc_first,
-            ring,
-            sink,
-            order,
-            dev,
-        } = self;
-        let mut sums = Sums::default();
         if budget > 0 {
-            order.begin(context);
+            self.order.begin(context);
         }
-        sink.copybreak = sink.tunables.rx_copybreak() as usize;
+        let (datagrams, connections) = self.due();
+        self.rc_first = !self.rc_first;
         let mut done = 0;
-        *rc_first = !*rc_first;
-        if let Some(rc) = rc.as_mut().filter(|_| *rc_first) {
-            done = rc.poll(context, budget, order, dev);
+        if connections && self.rc_first {
+            done = self.poll_connections(context, budget);
         }
-        let polled = ring.poll(budget.wrapping_sub(done), |received| {
-            sink.receive(context, received, order, &mut sums)
-        });
-        done = done.wrapping_add(polled.done);
-        if let Some(rc) = rc {
-            if !*rc_first {
-                done = done.wrapping_add(rc.poll(context, budget.wrapping_sub(done), order, dev));
-            }
-            rc.end(dev);
+        if datagrams {
+            done = done.wrapping_add(self.poll_datagrams(context, budget.wrapping_sub(done)));
         }
+        if connections && !self.rc_first {
+            done = done.wrapping_add(self.poll_connections(context, budget.wrapping_sub(done)));
+        }
+        if let Some(rc) = &mut self.rc {
+            rc.end(&self.dev);
+        }
+        let counters = &self.sink.counters;
         if budget > 0 {
-            order.end(context, done < budget, &sink.counters.sequence);
+            self.order.end(context, done < budget, &counters.sequence);
         }
-        let rx = &sink.counters.rx;
-        rx.polls.add(1);
-        rx.frames.add(sums.frames);
-        rx.bytes.add(sums.bytes);
-        if sums.multicast > 0 {
-            rx.multicast.add(sums.multicast);
-        }
-        if polled.flushed > 0 {
-            // The QP is in error, and receives nothing until it is brought up again.
-            dev.queue_task(RECOVER, 0);
-        }
-        for (reason, n) in [
-            (DropReason::BadStatus, polled.errors),
-            (DropReason::BadCompletion, polled.unknown),
-            (DropReason::Oversized, polled.malformed),
-            (DropReason::NoBuffer, polled.no_buffer),
-        ] {
-            if n > 0 {
-                sink.counters.dropped(reason, u64::from(n));
-            }
-        }
+        counters.rx.polls.add(1);
         done
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct RcRx {
     counters: Arc<Counters>,
     /// How often there was nothing to receive.
     times_empty: u64,
+    /// Somebody waits for that to happen.
+    asked: bool,
     /// A peer lets us send more.
     granted: bool,
     /// Something has to be done under the transmit lock when the poll ends.
@@ -93,6 +95,7 @@ impl RcRx {
             shared,
             counters,
             times_empty: 0,
+            asked: false,
             granted: false,
             news: false,
         })
@@ -118,8 +121,17 @@ impl RcRx {
                     .map_err(|_| ENOSPC);
             }
             Ask::Forget(key) => self.peers.list.retain(|peer| peer.key != *key),
-            Ask::TimesEmpty(times) => *times = Some(self.times_empty),
+            Ask::TimesEmpty(times) => {
+                *times = Some(self.times_empty);
+                self.asked = true;
+            }
         }
+    }
+
+    /// Whether there may be something to receive, or somebody wants to know.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.ring.is_due() || self.asked
     }
 
     /// Receives up to `budget` messages, and says how many there were.
@@ -165,6 +177,7 @@ impl RcRx {
         });
         if report.done < budget {
             self.times_empty = self.times_empty.wrapping_add(1);
+            self.asked = false;
         }
         if report.done > 0 {
             let connected = &self.counters.connected;

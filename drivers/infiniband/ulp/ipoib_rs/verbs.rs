@@ -135,18 +135,8 @@ impl Verbs {
         let reaper = Reaper::new()?;
         let capacity = params::queue_capacity(device);
         let pd = Pd::new(device, &reaper)?;
-        let recv_cq = Cq::new(
-            device,
-            capacity,
-            0,
-            Arc::new(Wake(rx.handle()), GFP_KERNEL)?,
-        )?;
-        let send_cq = Cq::new(
-            device,
-            capacity,
-            0,
-            Arc::new(Wake(tx.handle()), GFP_KERNEL)?,
-        )?;
+        let recv_cq = Cq::new(device, capacity, 0, Wake(rx.handle()))?;
+        let send_cq = Cq::new(device, capacity, 0, Wake(tx.handle()))?;
         let max_sge = device.max_sge().min(MAX_SGE);
         let qp = UdQp::new(
             &pd,
@@ -355,18 +345,8 @@ impl Verbs {
             buffers as usize,
         )?;
         let srq = Srq::new(&self.pd, buffers, pool.parts() as u32)?;
-        let recv_cq = Cq::new(
-            device,
-            buffers,
-            0,
-            Arc::new(Wake(self.rx.handle()), GFP_KERNEL)?,
-        )?;
-        let send_cq = Cq::new(
-            device,
-            RC_SENDS,
-            0,
-            Arc::new(Wake(self.tx.handle()), GFP_KERNEL)?,
-        )?;
+        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
         let mut ring = SrqRing::new(&srq, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, max_sge)?;
