@@ -147,7 +147,14 @@ impl RcSender {
     /// Whether `lane`'s queue pair takes another frame now.
     #[inline]
     pub fn has_room(&self, lane: &Lane) -> bool {
-        lane.in_flight() < lane.qp().send_wr()
+        lane.under_way() < lane.qp().send_wr()
+    }
+
+    /// The same, and if that takes no more of the ring than it leaves, so that a lane which is slow
+    /// leaves something for others.
+    #[inline]
+    pub fn has_share(&self, lane: &Lane) -> bool {
+        self.has_room(lane) && lane.under_way() < self.free()
     }
 
     /// Adds a frame for a lane to the chain; [`Self::flush`] sends it.
@@ -206,7 +213,7 @@ impl RcSender {
             lane: lane.clone(),
             before: if self.pending > 0 { self.last } else { 0 },
         };
-        lane.posted();
+        lane.add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
         unsafe { self.slots.fill(index, self.generation, frame) };
         // INVARIANT: The slot is filled and its work request is complete.
@@ -248,7 +255,7 @@ impl RcSender {
 
     fn ring_doorbell(&mut self) {
         let pending = core::mem::take(&mut self.pending);
-        let Some(lane) = self.lane.clone() else {
+        let Some(lane) = &self.lane else {
             return;
         };
         let wrs = self.wrs.as_mut_ptr();
@@ -274,8 +281,8 @@ impl RcSender {
         if err == 0 {
             self.posted.frames = self.posted.frames.wrapping_add(pending as u32);
         } else {
+            self.failed = Some(lane.clone());
             self.unwind(pending, bad, Error::from_errno(err));
-            self.failed = Some(lane);
         }
     }
 
@@ -301,7 +308,7 @@ impl RcSender {
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
             self.posted.dropped_bytes = self.posted.dropped_bytes.wrapping_add(skb.len());
             self.slots.released_unsent(skb.len());
-            lane.done();
+            lane.take_back();
             skb.drop_reason(DropReason::DevReady);
         }
         self.posted.frames = self.posted.frames.wrapping_add(good as u32);

@@ -168,7 +168,7 @@ impl RcCompletions {
 #[inline]
 fn sent(frame: Frame, budget: usize, reaped: &mut RcReaped) {
     let bytes = frame.skb.len();
-    frame.lane.done();
+    frame.lane.add_done();
     frame.skb.napi_consume(budget);
     reaped.frames = reaped.frames.wrapping_add(1);
     reaped.bytes = reaped.bytes.wrapping_add(bytes);
@@ -187,6 +187,6 @@ fn lost(
     reaped.released_bytes = reaped.released_bytes.wrapping_add(frame.skb.len());
     reaped.lost = reaped.lost.wrapping_add(1);
     frame.skb.drop_reason(DropReason::DevReady);
-    frame.lane.done();
+    frame.lane.add_done();
     failed(&frame.lane, status);
 }

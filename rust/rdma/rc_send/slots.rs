@@ -27,9 +27,11 @@ use crate::rc::RcQp;
 use crate::send::mapping::Mapping;
 
 /// A queue pair that sends through a shared ring.
+///
+/// It counts as the ring does: `posted` is the sender's to write, `done` the completions half's.
 pub struct Lane {
     qp: Arc<RcQp>,
-    in_flight: Atomic<u32>,
+    posted: Atomic<u32>,
     done: Atomic<u32>,
 }
 
@@ -42,7 +44,7 @@ impl Lane {
     pub fn new(qp: Arc<RcQp>) -> Result<Arc<Self>> {
         let lane = Self {
             qp,
-            in_flight: Atomic::new(0),
+            posted: Atomic::new(0),
             done: Atomic::new(0),
         };
         Ok(Arc::new(lane, GFP_KERNEL)?)
@@ -55,9 +57,15 @@ impl Lane {
     }
 
     /// Frames that were posted and are not known to be sent.
-    #[inline]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Acquire)
+        let done = self.done.load(Acquire);
+        self.posted.get().wrapping_sub(done)
+    }
+
+    /// The same for who only wants to know the number.
+    #[inline]
+    pub(super) fn under_way(&self) -> u32 {
+        self.posted.get().wrapping_sub(self.done.get())
     }
 
     /// How many frames were posted and are done with, modulo 2^32.
@@ -65,15 +73,21 @@ impl Lane {
         self.done.get()
     }
 
+    /// A frame was posted.
     #[inline]
-    pub(super) fn posted(&self) {
-        self.in_flight.fetch_add(1, Relaxed);
+    pub(super) fn add_posted(&self) {
+        self.posted.set(self.posted.get().wrapping_add(1));
     }
 
+    /// One was not after all.
+    pub(super) fn take_back(&self) {
+        self.posted.set(self.posted.get().wrapping_sub(1));
+    }
+
+    /// One is done with, and what it took is free.
     #[inline]
-    pub(super) fn done(&self) {
-        self.done.fetch_add(1, Relaxed);
-        self.in_flight.fetch_sub(1, Release);
+    pub(super) fn add_done(&self) {
+        self.done.store(self.done.get().wrapping_add(1), Release);
     }
 }
 
@@ -180,20 +194,21 @@ impl Slots {
         }
     }
 
-    /// How many slots are free, as the sender.
+    /// How many slots are free.
     #[inline]
     pub(super) fn free(&self) -> u32 {
-        let in_use = self.taken.get().wrapping_sub(self.given.load(Acquire));
+        let in_use = self.taken.get().wrapping_sub(self.given.get());
         self.size().wrapping_sub(in_use)
     }
 
     /// The number of the slot that would be taken next, as the sender, if one is free.
     #[inline]
     pub(super) fn peek(&self) -> Option<u32> {
-        if self.free() == 0 {
+        let taken = self.taken.get();
+        if taken.wrapping_sub(self.given.load(Acquire)) == self.size() {
             return None;
         }
-        Some(self.place(self.taken.get()).get())
+        Some(self.place(taken).get())
     }
 
     /// Takes the slot that [`Self::peek`] named and fills it: from now on the device may have it.

@@ -21,6 +21,7 @@ use crate::caller::Caller;
 use crate::counters::Counters;
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Reliable, Room};
+use crate::rc_post::RcLine;
 
 mod admission;
 mod entry;
@@ -53,13 +54,10 @@ pub(crate) struct Connections {
     /// Those that have come to an end.
     ended: KVec<Arc<Rc>>,
     pool: Pool,
-    pub(crate) sender: RcSender,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) line: RcLine,
     reliable: Arc<Reliable>,
     pub(crate) counters: Arc<Counters>,
     own: HwAddr,
-    /// The lane whose queue pair has refused a frame.
-    pub(crate) suspect: Option<Arc<Lane>>,
     /// How many of `ended` there were that are not over yet.
     ending: u32,
     /// The most connections there may be.
@@ -129,29 +127,16 @@ impl Connections {
             senders: KVec::with_capacity(MAX_SENDERS, GFP_KERNEL)?,
             ended: KVec::with_capacity(2 * MAX + MAX_SENDERS, GFP_KERNEL)?,
             pool: Pool::new(buffers),
-            sender,
-            shared: Arc::new(
-                Shared {
-                    stalled: Atomic::new(false),
-                    blocked: Atomic::new(false),
-                },
-                GFP_KERNEL,
-            )?,
+            line: RcLine::new(sender, counters.clone())?,
             reliable,
             counters,
             own,
-            suspect: None,
             ending: 0,
             cap,
             number,
             lanes,
             idle_ms,
         })
-    }
-
-    /// Takes note that the lane whose queue pair has refused a frame is being looked after.
-    pub(crate) fn take_suspect(&mut self) -> Option<Arc<Lane>> {
-        self.suspect.take()
     }
 
     /// Reads what can be tuned once more.
@@ -167,11 +152,11 @@ impl Connections {
         &self.reliable
     }
 
-    /// The entry at a place that a path remembers, if it is still that peer's.
+    /// The entry at a place that a path remembers, if it is still that peer's, and what it sends by.
     #[inline]
-    pub(crate) fn entry(&mut self, at: u16, address: &HwAddr) -> Option<&mut Entry> {
+    pub(crate) fn route(&mut self, at: u16, peer: &HwAddr) -> Option<(&mut Entry, &mut RcLine)> {
         let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        (entry.address == *address).then_some(&mut **entry)
+        (entry.address == *peer).then_some((&mut **entry, &mut self.line))
     }
 
     /// Walks over the entries, for people.
@@ -260,7 +245,7 @@ impl Connections {
     pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
         let width = rc.width;
         rc.ends();
-        self.sender.forget(&rc.lane);
+        self.line.sender.forget(&rc.lane);
         match self.ended.push_within_capacity(rc) {
             Ok(()) => self.ending += 1,
             // `admit` sees to it that there is room. If there is none, it is destroyed as it is.
@@ -293,6 +278,12 @@ impl Connections {
     /// The entry at a place.
     pub(crate) fn entry_at(&mut self, at: u16) -> Option<&mut Entry> {
         Some(&mut **self.entries.get_mut(usize::from(at))?.as_mut()?)
+    }
+
+    /// The same, and what it sends by.
+    pub(crate) fn route_at(&mut self, at: u16) -> Option<(&mut Entry, &mut RcLine)> {
+        let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
+        Some((&mut **entry, &mut self.line))
     }
 
     /// The entry that a caller's connection is for.
@@ -441,7 +432,7 @@ impl Connections {
         for sender in self.senders {
             let _ = all.push_within_capacity(sender.rc);
         }
-        (all, self.sender)
+        (all, self.line.sender)
     }
 }
 
@@ -450,6 +441,13 @@ fn is(rc: &Arc<Rc>, caller: &Caller) -> bool {
 }
 
 impl Shared {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stalled: Atomic::new(false),
+            blocked: Atomic::new(false),
+        }
+    }
+
     /// Whether somebody has to look at what waits.
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {

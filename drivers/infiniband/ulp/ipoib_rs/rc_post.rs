@@ -9,12 +9,14 @@ use ipoib_proto::extended::{self, Extended, Gso, PartialChecksum};
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::rc::grant_alone;
 use ipoib_proto::seq::Sequence;
+use ipoib_rdma::{Lane, RcSender};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
 
-use crate::connections::{Connections, Entry, BACKLOG};
-use crate::counters::Connected;
+use crate::connections::{Connections, Entry, Shared, BACKLOG};
+use crate::counters::{Connected, Counters};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::Terms;
 use crate::tx::Line;
@@ -42,51 +44,70 @@ pub(crate) enum Fate {
     TooBig(TxSkb, u32),
 }
 
-impl Connections {
+/// The producing half of the ring that connections send by, with its accounting.
+pub(crate) struct RcLine {
+    pub(crate) sender: RcSender,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    /// The lane whose queue pair has refused a frame.
+    suspect: Option<Arc<Lane>>,
+}
+
+impl RcLine {
+    /// Puts it together.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(sender: RcSender, counters: Arc<Counters>) -> Result<Self> {
+        Ok(Self {
+            sender,
+            shared: Arc::new(Shared::new(), GFP_KERNEL)?,
+            counters,
+            suspect: None,
+        })
+    }
+
+    /// What the NAPIs look at.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     fn counters(&self) -> &Connected {
         &self.counters.connected
     }
 
-    /// Whether one more message can go by the connection of an entry.
-    #[inline]
-    pub(crate) fn has_room(&mut self, at: u16) -> bool {
-        let Some(entry) = self.entries.get(usize::from(at)).and_then(Option::as_ref) else {
-            return false;
-        };
-        entry.machine.present().is_some_and(|rc| {
-            // A lane takes no more of the ring than it leaves, so that a peer that is slow leaves
-            // something for others.
-            entry.may_send(rc)
-                && rc.lane.in_flight() < self.sender.free()
-                && self.sender.has_room(&rc.lane)
-        })
+    /// Takes note that the lane whose queue pair has refused a frame is being looked after.
+    pub(crate) fn take_suspect(&mut self) -> Option<Arc<Lane>> {
+        self.suspect.take()
     }
 
-    /// Sends a frame, or lets it wait.
+    /// Whether one more message can go by the connection of an entry.
+    #[inline]
+    pub(crate) fn has_room(&self, entry: &Entry) -> bool {
+        let rc = entry.machine.present();
+        rc.is_some_and(|rc| entry.may_send(rc) && self.sender.has_share(&rc.lane))
+    }
+
+    /// Sends a frame by the connection of an entry, or lets it wait.
     #[inline]
     pub(crate) fn send(
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
-        at: u16,
+        entry: &mut Entry,
         sequence: Option<&mut Sequence>,
         mut skb: TxSkb,
         now: u64,
     ) -> Fate {
-        let waits = self
-            .entries
-            .get(usize::from(at))
-            .and_then(Option::as_ref)
-            .is_some_and(|entry| !entry.backlog.is_empty());
-        if waits || !self.has_room(at) {
+        if !entry.backlog.is_empty() || !self.has_room(entry) {
             // What cannot go whole does not wait whole: its segments would come out behind it.
-            let terms = self.entry_at(at).map(|entry| entry.terms);
-            if skb.is_gso() && terms.is_some_and(|terms| Self::form(&terms, &mut skb).is_err()) {
+            if skb.is_gso() && form(&entry.terms, &mut skb).is_err() {
                 return Fate::Segment(skb);
             }
-            return self.wait(dev, line, at, skb, now);
+            return self.wait(dev, line, entry, skb, now);
         }
-        self.send_now(dev, line, at, sequence, skb)
+        self.send_now(dev, line, entry, sequence, skb)
     }
 
     /// Lets a frame wait until there is room.
@@ -95,7 +116,7 @@ impl Connections {
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
-        at: u16,
+        entry: &mut Entry,
         mut skb: TxSkb,
         now: u64,
     ) -> Fate {
@@ -104,10 +125,6 @@ impl Connections {
             line.drop(dev, skb, DropReason::Runt);
             return Fate::Taken;
         }
-        let Some(entry) = self.entry_at(at) else {
-            line.drop(dev, skb, DropReason::Flushed);
-            return Fate::Taken;
-        };
         if entry.stall(now) {
             // It looks when that has lasted too long.
             dev.queue_task(CONNECT, 0);
@@ -124,36 +141,11 @@ impl Connections {
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);
-        if self.has_room(at) {
+        if self.has_room(entry) {
             // The work item will look after it; this is as rare as it gets.
             dev.queue_task(CONNECT, 0);
         }
         Fate::Taken
-    }
-
-    /// The form in which a frame goes to a peer.
-    #[inline]
-    fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
-        let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
-        let gso = skb.gso();
-        if gso.is_none() && packet > terms.mtu as usize {
-            return Err(Unfit::TooBig);
-        }
-        if let Some(partial) = skb
-            .partial_checksum(ADDR_LEN + Header::LEN)
-            .filter(|_| terms.icrc)
-        {
-            if let Some(header) = extended_header(terms, skb, packet, partial, gso) {
-                return Ok(Form::Extended(header));
-            }
-        }
-        if gso.is_some() {
-            return Err(Unfit::Segment);
-        }
-        match skb.checksum_help() {
-            Ok(()) => Ok(Form::Plain),
-            Err(_) => Err(Unfit::NoMemory),
-        }
     }
 
     /// Sends a frame, as the stack gave it, by the connection of an entry, which has room.
@@ -162,31 +154,23 @@ impl Connections {
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
-        at: u16,
+        entry: &mut Entry,
         sequence: Option<&mut Sequence>,
         mut skb: TxSkb,
     ) -> Fate {
         let connected = &self.counters.connected;
-        let Some(entry) = self
-            .entries
-            .get_mut(usize::from(at))
-            .and_then(Option::as_mut)
-        else {
-            line.drop(dev, skb, DropReason::Flushed);
-            return Fate::Taken;
-        };
         let Entry {
             address,
             machine,
             terms,
             sent,
             ..
-        } = &mut **entry;
+        } = entry;
         let Some(rc) = machine.present() else {
             line.drop(dev, skb, DropReason::Flushed);
             return Fate::Taken;
         };
-        let form = match Self::form(terms, &mut skb) {
+        let form = match form(terms, &mut skb) {
             Ok(form) => form,
             Err(Unfit::Segment) => return Fate::Segment(skb),
             Err(Unfit::TooBig) => {
@@ -249,10 +233,7 @@ impl Connections {
     }
 
     /// Tells the peer of an entry what it may send, if nothing else did so for long.
-    pub(crate) fn tell(&mut self, dev: &Device<Interface>, at: u16) {
-        let Some(entry) = self.entries.get(usize::from(at)).and_then(Option::as_ref) else {
-            return;
-        };
+    pub(crate) fn tell(&mut self, dev: &Device<Interface>, entry: &Entry) {
         let Some(rc) = entry.machine.present() else {
             return;
         };
@@ -312,7 +293,9 @@ impl Connections {
             dev.queue_task(CONNECT, 0);
         }
     }
+}
 
+impl Connections {
     /// Whether so many frames wait for a connection that the stack had better wait, too.
     pub(crate) fn is_crowded(&self) -> bool {
         self.iter()
@@ -325,6 +308,31 @@ enum Unfit {
     Segment,
     TooBig,
     NoMemory,
+}
+
+/// The form in which a frame goes to a peer.
+#[inline]
+fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
+    let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
+    let gso = skb.gso();
+    if gso.is_none() && packet > terms.mtu as usize {
+        return Err(Unfit::TooBig);
+    }
+    if let Some(partial) = skb
+        .partial_checksum(ADDR_LEN + Header::LEN)
+        .filter(|_| terms.icrc)
+    {
+        if let Some(header) = extended_header(terms, skb, packet, partial, gso) {
+            return Ok(Form::Extended(header));
+        }
+    }
+    if gso.is_some() {
+        return Err(Unfit::Segment);
+    }
+    match skb.checksum_help() {
+        Ok(()) => Ok(Form::Plain),
+        Err(_) => Err(Unfit::NoMemory),
+    }
 }
 
 /// The extended header of a frame, if it can have one.

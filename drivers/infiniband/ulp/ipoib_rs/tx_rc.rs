@@ -20,7 +20,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::{Connections, Found, Job, Place, MAX_LANES};
+use crate::connections::{Found, Job, Place, MAX_LANES};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 use crate::rc_post::Fate;
@@ -85,18 +85,16 @@ impl Tx {
         let Some(lane) = peer.lanes.0.get_mut(usize::from(number)) else {
             return self.send_datagram(dev, address, skb, now);
         };
-        if connections.entry(*lane, &address).is_none() {
-            *lane = connections.place(&address, number, now).unwrap_or(NONE);
-        }
         let at = *lane;
-        if let Some(entry) = connections.entry(at, &address) {
-            if entry.machine.transmit(now).is_some() {
-                let fate = connections.send(dev, line, at, Some(peer.sequence), skb, now);
-                return self.settle(dev, address, fate, now);
-            }
+        let Some((entry, rc_line)) = connections.route(at, &address) else {
+            return self.send_to_place(dev, address, number, skb, now);
+        };
+        if entry.machine.transmit(now).is_none() {
+            connections.want(dev, at, now);
+            return self.send_meanwhile(dev, address, at, skb, now);
         }
-        connections.want(dev, at, now);
-        self.send_meanwhile(dev, address, at, skb, now);
+        let fate = rc_line.send(dev, line, entry, Some(peer.sequence), skb, now);
+        self.settle(dev, address, fate, now);
     }
 
     /// Sends to a peer whose address handle is not there, or not usable yet. A connection does not need
@@ -111,13 +109,32 @@ impl Tx {
         now: u64,
     ) {
         self.destinations.want_path(dev, &address, now);
+        self.send_to_place(dev, address, number, skb, now);
+    }
+
+    /// Sends to a peer whose path does not know the place of its entry, or there is no path.
+    #[cold]
+    fn send_to_place(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        number: u8,
+        skb: TxSkb,
+        now: u64,
+    ) {
         let Some(connections) = &mut self.connections else {
             return self.send_datagram(dev, address, skb, now);
         };
         let at = connections.place(&address, number, now).unwrap_or(NONE);
-        if let Some(entry) = connections.entry(at, &address) {
+        let sequence = self.destinations.peer(&address, now).map(|peer| {
+            if let Some(lane) = peer.lanes.0.get_mut(usize::from(number)) {
+                *lane = at;
+            }
+            peer.sequence
+        });
+        if let Some((entry, rc_line)) = connections.route(at, &address) {
             if entry.machine.transmit(now).is_some() {
-                let fate = connections.send(dev, &mut self.line, at, None, skb, now);
+                let fate = rc_line.send(dev, &mut self.line, entry, sequence, skb, now);
                 return self.settle(dev, address, fate, now);
             }
         }
@@ -149,7 +166,7 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         }
         if let Some(connections) = &mut self.connections {
-            if let Some(entry) = connections.entry(at, &address) {
+            if let Some((entry, _)) = connections.route(at, &address) {
                 if entry.is_coming(now) {
                     if skb.pull(ADDR_LEN).is_err() {
                         return self.line.drop(dev, skb, DropReason::Runt);
@@ -239,7 +256,7 @@ impl Tx {
     /// Hands what is on the rings to the device.
     fn flush(&mut self, dev: &Device<Interface>) {
         if let Some(connections) = &mut self.connections {
-            connections.flush(dev, &mut self.line);
+            connections.line.flush(dev, &mut self.line);
         }
         self.line.flush(dev);
     }
@@ -267,7 +284,7 @@ impl Tx {
         let Some(connections) = &mut self.connections else {
             return;
         };
-        connections.shared.stalled.store(false, Relaxed);
+        connections.line.shared().stalled.store(false, Relaxed);
         // Pairs with the barrier where the NAPIs look at it.
         smp_mb(Full);
         let count = connections.entries.len();
@@ -277,15 +294,17 @@ impl Tx {
                 connections.confirm_by_frame(dev, at, now);
             }
             self.resume(dev, at, now);
-            if let Some(connections) = &mut self.connections {
-                connections.tell(dev, at);
+            let connections = self.connections.as_mut();
+            if let Some((entry, rc_line)) = connections.and_then(|c| c.route_at(at)) {
+                rc_line.tell(dev, entry);
             }
         }
         self.line.hold = false;
         self.flush(dev);
         if let Some(connections) = &mut self.connections {
-            if connections.shared.blocked.load(Relaxed) && !connections.is_crowded() {
-                connections.shared.blocked.store(false, Relaxed);
+            let shared = connections.line.shared();
+            if shared.is_blocked() && !connections.is_crowded() {
+                shared.blocked.store(false, Relaxed);
                 // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
                 // stopped, or we see the room.
                 smp_mb(Full);
@@ -306,24 +325,21 @@ impl Tx {
             else {
                 return;
             };
-            let Some(entry) = connections.entry_at(at) else {
+            let Some((entry, rc_line)) = connections.route_at(at) else {
                 return;
             };
             if entry.backlog.is_empty() || !entry.machine.is_up() {
                 return;
             }
-            if !connections.has_room(at) {
-                connections.shared.stalled.store(true, Relaxed);
+            if !rc_line.has_room(entry) {
+                rc_line.shared().stalled.store(true, Relaxed);
                 // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see
                 // what they have brought.
                 smp_mb(Full);
-                if !connections.has_room(at) {
+                if !rc_line.has_room(entry) {
                     return;
                 }
             }
-            let Some(entry) = connections.entry_at(at) else {
-                return;
-            };
             let address = *entry.address();
             let Some(mut skb) = entry.backlog.pop() else {
                 return;
@@ -334,8 +350,8 @@ impl Tx {
                 continue;
             }
             let fate = match destinations.peer(&address, now) {
-                Some(peer) => connections.send_now(dev, line, at, Some(peer.sequence), skb),
-                None => connections.send_now(dev, line, at, None, skb),
+                Some(peer) => rc_line.send_now(dev, line, entry, Some(peer.sequence), skb),
+                None => rc_line.send_now(dev, line, entry, None, skb),
             };
             self.settle(dev, address, fate, now);
         }
@@ -371,10 +387,8 @@ impl Tx {
     /// Gives connections up whose peers let nothing through for too long, or whose queue pairs take
     /// nothing.
     pub(crate) fn give_up_stuck(&mut self, dev: &Device<Interface>, now: u64) {
-        let suspect = self
-            .connections
-            .as_mut()
-            .and_then(Connections::take_suspect);
+        let connections = self.connections.as_mut();
+        let suspect = connections.and_then(|c| c.line.take_suspect());
         if let Some(lane) = suspect {
             self.lane_failed(dev, &lane, now);
         }

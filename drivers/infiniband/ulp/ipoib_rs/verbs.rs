@@ -369,7 +369,7 @@ impl Verbs {
         let counters = &this.counters;
         let number = this.port.quota().number();
         let connections = Connections::new(reliable, sender, counters.clone(), buffers, number)?;
-        let shared = connections.shared.clone();
+        let shared = connections.line.shared().clone();
         Ok(Parts {
             rx: RcRx::new(ring, shared.clone(), counters.clone())?,
             done: RcDone {
