@@ -28,7 +28,7 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
-use kernel::ffi::{c_uint, c_void};
+use kernel::ffi::c_uint;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -91,7 +91,8 @@ const _: () = {
 ///   and `copies`, whose pages are of `body_len` octets; those two may be null if `count` is 0.
 /// * A fragment of `frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
 ///   `skb_shared_info` behind them.
-/// * `count <= MAX_BODIES`. If it is not 0, nor is `body_len`.
+/// * `count <= MAX_BODIES`, and `body_len` is a power of two. `capacity` is what a head and `count`
+///   bodies take.
 pub struct PartsPool {
     heads: NonNull<bindings::page_pool>,
     bodies: *mut bindings::page_pool,
@@ -99,6 +100,7 @@ pub struct PartsPool {
     frag_size: u32,
     body_len: u32,
     count: usize,
+    capacity: usize,
 }
 
 // SAFETY: A page pool may be used by any one thread at a time.
@@ -144,11 +146,13 @@ impl PartsPool {
             frag_size,
             body_len: u32::try_from(body_len)?,
             count: 0,
+            capacity: HEAD_LEN,
         };
         if count > 0 {
             // INVARIANT: As above.
             this.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
             this.count = count;
+            this.capacity = HEAD_LEN + count * body_len;
             // INVARIANT: As above.
             this.copies = pool(order, buffers / 2)?.as_ptr();
         }
@@ -174,7 +178,7 @@ impl PartsPool {
     /// Octets that a buffer takes.
     #[inline]
     pub fn capacity(&self) -> usize {
-        HEAD_LEN + self.count * self.body_len as usize
+        self.capacity
     }
 
     /// Octets of memory that a buffer costs.
@@ -185,13 +189,10 @@ impl PartsPool {
     /// How many bodies a message of `len` octets reaches, if a buffer takes it.
     #[inline]
     fn reached(&self, len: usize) -> usize {
-        let mut end = HEAD_LEN;
-        let mut n = 0;
-        while n < self.count && end < len {
-            end = end.wrapping_add(self.body_len as usize);
-            n += 1;
-        }
-        n
+        let rest = len.saturating_sub(HEAD_LEN);
+        let last = self.body_len.wrapping_sub(1) as usize;
+        // A division by a power of two.
+        (rest.wrapping_add(last) >> self.body_len.trailing_zeros()).min(self.count)
     }
 
     /// A buffer; may sleep for memory, None if there is none even so.
@@ -206,9 +207,16 @@ impl PartsPool {
     /// A buffer of a head and `n` bodies, which is no more than `count`.
     #[inline]
     fn alloc(&mut self, n: usize, sleep: bool) -> Option<Parts> {
-        let mut va = [ptr::null_mut::<c_void>(); MAX_PARTS];
+        // INVARIANT: It has nothing yet.
+        let mut new = Parts(bindings::ipoib_rs_parts {
+            va: [ptr::null_mut(); MAX_PARTS],
+            len: 0,
+            body_len: self.body_len,
+        });
         // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only
         // user; there is room for all parts. The second one is not used if `n` is 0.
+        //
+        // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
         let done = unsafe {
             bindings::ipoib_rs_parts_alloc(
                 self.heads.as_ptr(),
@@ -216,22 +224,19 @@ impl PartsPool {
                 self.bodies,
                 n as c_uint,
                 sleep,
-                va.as_mut_ptr(),
+                new.0.va.as_mut_ptr(),
             )
         };
         if !done {
+            // What was allocated was given back.
+            core::mem::forget(new);
             return None;
         }
-        // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
-        Some(Parts(bindings::ipoib_rs_parts {
-            va,
-            len: 0,
-            body_len: self.body_len,
-        }))
+        Some(new)
     }
 
     /// Takes what a message of `len` octets was written to out of `parts`, and puts new memory in
-    /// its place, or copies it; if there is memory and `prepare` accepts it. Otherwise `parts` is as
+    /// its place, or copies it; if there is memory and `device` accepts it. Otherwise `parts` is as
     /// it was.
     ///
     /// None, too, if the buffer does not take that much or belongs to a pool of another size.
@@ -244,10 +249,10 @@ impl PartsPool {
         &mut self,
         parts: &mut Parts,
         len: usize,
-        mut prepare: impl FnMut(Exchange<'_>) -> bool,
+        mut device: impl Exchange,
     ) -> Option<PartsFrame> {
         let reached = self.reached(len);
-        if len > self.capacity() || parts.0.body_len != self.body_len || !parts.has(reached) {
+        if len > self.capacity || parts.0.body_len != self.body_len || !parts.has(reached) {
             return None;
         }
         let rest = len.saturating_sub(HEAD_LEN);
@@ -257,17 +262,17 @@ impl PartsPool {
         if copied {
             self.add_copy(&mut new, rest)?;
         }
-        if !prepare(Exchange::Take(&new, 1 + bodies)) {
+        if !device.take(&new, 1 + bodies) {
             return None;
         }
         if copied {
-            prepare(Exchange::Read(1, rest));
+            device.read(1, rest);
             // SAFETY: The message reached the first body, which is there and has that many octets; the
             // copy has as many, by `add_copy`, and is memory of its own.
             unsafe {
                 ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
             };
-            prepare(Exchange::Leave(1, rest));
+            device.leave(1, rest);
         }
         for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
             core::mem::swap(old, new);
@@ -317,16 +322,18 @@ fn pool(order: c_uint, pages: usize) -> Result<NonNull<bindings::page_pool>> {
     NonNull::new(pool).ok_or(ENOMEM)
 }
 
-/// What becomes of the parts of a buffer whose message is taken.
-pub enum Exchange<'a> {
-    /// The first so many parts of this new buffer are about to take the places of the old ones. False:
-    /// they cannot.
-    Take(&'a Parts, usize),
+/// Who is told what becomes of the parts of a buffer whose message is taken.
+pub trait Exchange {
+    /// The first `n` parts of a new buffer are about to take the places of the old ones. False: they
+    /// cannot.
+    fn take(&mut self, new: &Parts, n: usize) -> bool;
+
     /// So many octets of the old buffer's part of that number are about to be read; it stays where it
     /// is.
-    Read(usize, usize),
+    fn read(&mut self, part: usize, len: usize);
+
     /// They were read: the device may have the part again.
-    Leave(usize, usize),
+    fn leave(&mut self, part: usize, len: usize);
 }
 
 /// A receive buffer of several parts.

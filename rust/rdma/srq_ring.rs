@@ -251,35 +251,45 @@ impl Mapping {
 
     /// Lends the CPU the first `len` octets of a part that the device has no more, and gives them back.
     #[inline]
-    fn sync(&self, sge: &[bindings::ib_sge], part: usize, len: usize, for_cpu: bool) -> bool {
+    fn sync(&self, sge: &[bindings::ib_sge], part: usize, len: usize, for_cpu: bool) {
         match sge.get(part) {
-            _ if self.virt_dma => true,
-            Some(sge) if len <= sge.length as usize => {
+            Some(sge) if !self.virt_dma && len <= sge.length as usize => {
                 let raw = self.pd.device().as_raw();
                 // SAFETY: The device is registered, and the part is mapped there for that much.
                 unsafe { bindings::ipoib_rs_ib_sync_rx(raw, sge.addr, len, for_cpu) };
-                true
             }
-            _ => false,
+            _ => {}
         }
     }
+}
 
-    /// Does for the device what an exchange of a buffer's parts, which `sge` refers to, asks for.
+/// The elements of a slot, whose buffer's parts are exchanged.
+struct Elements<'a> {
+    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
+    mapping: &'a Mapping,
+}
+
+impl Exchange for Elements<'_> {
     #[inline]
-    fn exchange(&self, sge: &mut [bindings::ib_sge; MAX_PARTS], exchange: Exchange<'_>) -> bool {
-        let (parts, n) = match exchange {
-            Exchange::Take(parts, n) => (parts, n),
-            Exchange::Read(part, len) => return self.sync(sge, part, len, true),
-            Exchange::Leave(part, len) => return self.sync(sge, part, len, false),
-        };
-        let Some(addrs) = self.map(parts, n) else {
+    fn take(&mut self, new: &Parts, n: usize) -> bool {
+        let Some(addrs) = self.mapping.map(new, n) else {
             return false;
         };
-        self.unmap(sge.map(|sge| sge.addr), n);
-        for (sge, addr) in sge.iter_mut().zip(addrs).take(n) {
+        self.mapping.unmap(self.sge.map(|sge| sge.addr), n);
+        for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
             sge.addr = addr;
         }
         true
+    }
+
+    #[inline]
+    fn read(&mut self, part: usize, len: usize) {
+        self.mapping.sync(self.sge, part, len, true);
+    }
+
+    #[inline]
+    fn leave(&mut self, part: usize, len: usize) {
+        self.mapping.sync(self.sge, part, len, false);
     }
 }
 
@@ -508,9 +518,7 @@ impl SrqRing {
             let want = BATCH.min(budget.wrapping_sub(report.done));
             let n = self.cq.poll(&mut self.wcs[..want]);
             for i in 0..n {
-                if let Some(event) = self.complete(i, &mut report) {
-                    f(event);
-                }
+                self.complete(i, &mut report, &mut f);
             }
             report.done = report.done.wrapping_add(n);
             if self.post_chain().is_err() {
@@ -528,8 +536,10 @@ impl SrqRing {
 
     /// Handles completion `i` of the batch, which is less than [`BATCH`].
     #[inline]
-    fn complete(&mut self, i: usize, report: &mut ReceiveReport) -> Option<RcEvent> {
-        let wc = self.wcs.get(i)?;
+    fn complete(&mut self, i: usize, report: &mut ReceiveReport, f: &mut impl FnMut(RcEvent)) {
+        let Some(wc) = self.wcs.get(i) else {
+            return;
+        };
         let id = wr_id(wc);
         let index = id as u32 as usize;
         let Memory {
@@ -542,7 +552,7 @@ impl SrqRing {
             Some(slot) if slot.id() == id && self.chain.is_posted(id) => slot,
             _ => {
                 report.unknown = report.unknown.wrapping_add(1);
-                return None;
+                return;
             }
         };
         // INVARIANT: A completed receive is not the device's any more; it is chained below.
@@ -550,26 +560,24 @@ impl SrqRing {
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
             let status = wc.status;
             self.chain.push(slot, index);
-            return Some(failed(qp, status, report));
+            return f(failed(qp, status, report));
         }
         // Some devices say that there is a GRH in front of the message. There never is.
         let len = wc.byte_len as usize;
         // An RDMA write with immediate data takes a receive, too, and puts nothing there.
         if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
             report.malformed = report.malformed.wrapping_add(1);
-            self.chain.push(slot, index);
-            return None;
+            return self.chain.push(slot, index);
         }
         let Slot { sge, parts, .. } = slot;
         // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
         // the old ones whenever that says so.
-        let frame = pool.exchange(parts, len, |exchange| mapping.exchange(sge, exchange));
+        let frame = pool.exchange(parts, len, Elements { sge, mapping });
         self.chain.push(slot, index);
-        let Some(frame) = frame else {
-            report.no_buffer = report.no_buffer.wrapping_add(1);
-            return None;
-        };
-        Some(RcEvent::Received(RcReceived { qp, frame }))
+        match frame {
+            Some(frame) => f(RcEvent::Received(RcReceived { qp, frame })),
+            None => report.no_buffer = report.no_buffer.wrapping_add(1),
+        }
     }
 
     /// Notes which slots were overtaken.

@@ -18,10 +18,6 @@ const MAX_BATCHES: usize = 8;
 /// What was learned.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
-    /// Frames that were sent.
-    pub frames: u32,
-    /// Octets of those.
-    pub bytes: usize,
     /// Frames that the device failed to send, or gave back.
     pub lost: u32,
     /// Completions of what is not in the ring; they are ignored.
@@ -146,8 +142,6 @@ impl RcCompletions {
         for _ in 0..FLUSH_MS {
             loop {
                 let some = self.reap(0, |_, _| ());
-                all.frames = all.frames.wrapping_add(some.frames);
-                all.bytes = all.bytes.wrapping_add(some.bytes);
                 all.lost = all.lost.wrapping_add(some.lost);
                 all.unknown = all.unknown.wrapping_add(some.unknown);
                 all.released_frames = all.released_frames.wrapping_add(some.released_frames);
@@ -170,8 +164,6 @@ fn sent(frame: Frame, budget: usize, reaped: &mut RcReaped) {
     let bytes = frame.skb.len();
     frame.lane.add_done();
     frame.skb.napi_consume(budget);
-    reaped.frames = reaped.frames.wrapping_add(1);
-    reaped.bytes = reaped.bytes.wrapping_add(bytes);
     reaped.released_frames = reaped.released_frames.wrapping_add(1);
     reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
 }

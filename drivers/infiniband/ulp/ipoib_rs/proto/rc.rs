@@ -68,6 +68,7 @@ pub fn parse(head: &[u8], len: usize, extended: bool) -> Result<Message, DropRea
     })
 }
 
+#[inline]
 fn parse_extended(head: &[u8], rest: usize, reserved: u16) -> Result<Message, DropReason> {
     let (header, head) = head
         .get(Header::LEN..)
