@@ -36,10 +36,9 @@ pub(crate) struct RcDone {
 }
 
 impl RcDone {
-    /// Frees what was sent, and lets what waits for room go. Says how many frames and octets left the
-    /// ring, and whether there may be more.
+    /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
     #[inline]
-    fn poll(&mut self, dev: &Device<Interface>, counters: &Counters, budget: usize) -> RcReaped {
+    fn reap(&mut self, dev: &Device<Interface>, counters: &Counters, budget: usize) -> RcReaped {
         let reaped = self.completions.reap(budget, |lane, _| {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.lane_failed(dev, lane, now_ms());
@@ -48,17 +47,15 @@ impl RcDone {
         if reaped.lost > 0 {
             counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
         }
-        if reaped.released_frames > 0 {
-            // Pairs with the barrier where a frame begins to wait: either that sees the room, or we see
-            // that it waits.
-            smp_mb(Full);
-            if self.shared.is_stalled() {
-                if let Some(tx) = dev.lock_tx().as_mut() {
-                    tx.service(dev);
-                }
-            }
-        }
         reaped
+    }
+}
+
+/// Lets what waits for room go.
+#[cold]
+fn serve(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.service(dev);
     }
 }
 
@@ -156,21 +153,25 @@ impl Poll for TxPoll {
 
     fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
         let (datagrams, connections) = self.due(budget);
-        let mut more = false;
-        if datagrams {
-            more = self.reap_datagrams(budget);
-        }
+        let mut more = datagrams && self.reap_datagrams(budget);
+        let mut room = false;
         if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
-            let reaped = rc.poll(&self.dev, &self.counters, budget);
+            let reaped = rc.reap(&self.dev, &self.counters, budget);
             if reaped.released_frames > 0 {
                 self.dev
                     .completed(reaped.released_frames, reaped.released_bytes as u32);
+                room = true;
             }
             more |= reaped.more;
         }
-        // Pairs with the barrier in `Line::send`.
+        // Pairs with the barriers in `Line::send`, and where a frame begins to wait: either they see the
+        // room, or we see that somebody waits for it.
         smp_mb(Full);
-        let blocked = self.rc.as_ref().is_some_and(|rc| rc.shared.is_blocked());
+        let shared = self.rc.as_ref().map(|rc| &rc.shared);
+        if room && shared.is_some_and(|shared| shared.is_stalled()) {
+            serve(&self.dev);
+        }
+        let blocked = shared.is_some_and(|shared| shared.is_blocked());
         if self.dev.queue_stopped()
             && !blocked
             && self.thresholds.may_wake(self.completions.free())
