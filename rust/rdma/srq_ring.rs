@@ -78,20 +78,6 @@ impl RcReceived {
     }
 }
 
-/// What became of a receive.
-#[must_use]
-pub enum RcEvent {
-    /// It holds a message.
-    Received(RcReceived),
-    /// It failed, and with it the queue pair.
-    Failed {
-        /// Which.
-        qp: QpKey,
-        /// `IB_WC_*`.
-        status: u32,
-    },
-}
-
 /// A buffer and the work request that posts it.
 struct Slot {
     wr: bindings::ib_recv_wr,
@@ -504,21 +490,27 @@ impl SrqRing {
         !self.cq.is_quiet() || !self.chain.first.is_null()
     }
 
-    /// Takes up to `budget` completions, and says to `f` what became of each that is no mistake.
+    /// Takes up to `budget` completions. `received` is given each message; `failed` is told of each
+    /// receive that failed, and with it the queue pair, with the status (`IB_WC_*`).
     ///
-    /// Of the report, `flushed` and `errors` count what `f` is told to have failed.
+    /// Of the report, `flushed` and `errors` count what `failed` is told.
     ///
     /// # Context
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcEvent)) -> ReceiveReport {
+    pub fn poll(
+        &mut self,
+        budget: usize,
+        mut received: impl FnMut(RcReceived),
+        mut failed: impl FnMut(QpKey, u32),
+    ) -> ReceiveReport {
         let mut report = ReceiveReport::default();
         while report.done < budget {
             let want = BATCH.min(budget.wrapping_sub(report.done));
             let n = self.cq.poll(&mut self.wcs[..want]);
             for i in 0..n {
-                self.complete(i, &mut report, &mut f);
+                self.complete(i, &mut report, &mut received, &mut failed);
             }
             report.done = report.done.wrapping_add(n);
             if self.post_chain().is_err() {
@@ -536,7 +528,13 @@ impl SrqRing {
 
     /// Handles completion `i` of the batch, which is less than [`BATCH`].
     #[inline]
-    fn complete(&mut self, i: usize, report: &mut ReceiveReport, f: &mut impl FnMut(RcEvent)) {
+    fn complete(
+        &mut self,
+        i: usize,
+        report: &mut ReceiveReport,
+        received: &mut impl FnMut(RcReceived),
+        failed: &mut impl FnMut(QpKey, u32),
+    ) {
         let Some(wc) = self.wcs.get(i) else {
             return;
         };
@@ -560,7 +558,8 @@ impl SrqRing {
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
             let status = wc.status;
             self.chain.push(slot, index);
-            return f(failed(qp, status, report));
+            count_failure(status, report);
+            return failed(qp, status);
         }
         // Some devices say that there is a GRH in front of the message. There never is.
         let len = wc.byte_len as usize;
@@ -575,7 +574,7 @@ impl SrqRing {
         let frame = pool.exchange(parts, len, Elements { sge, mapping });
         self.chain.push(slot, index);
         match frame {
-            Some(frame) => f(RcEvent::Received(RcReceived { qp, frame })),
+            Some(frame) => received(RcReceived { qp, frame }),
             None => report.no_buffer = report.no_buffer.wrapping_add(1),
         }
     }
@@ -626,14 +625,13 @@ impl SrqRing {
 }
 
 #[cold]
-fn failed(qp: QpKey, status: bindings::ib_wc_status, report: &mut ReceiveReport) -> RcEvent {
+fn count_failure(status: bindings::ib_wc_status, report: &mut ReceiveReport) {
     if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
         report.flushed = report.flushed.wrapping_add(1);
     } else {
         report.errors = report.errors.wrapping_add(1);
         report.status = status;
     }
-    RcEvent::Failed { qp, status }
 }
 
 impl Drop for SrqRing {

@@ -2,6 +2,8 @@
 
 //! Receiving by connections: what the receive NAPI knows of each, and what it does with their messages.
 
+use core::cell::Cell;
+
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::napi::Context;
@@ -11,7 +13,7 @@ use ipoib_proto::extended;
 use ipoib_proto::gid::GidWords;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::rc;
-use ipoib_rdma::{QpKey, RcEvent, RcReceived, SrqRing};
+use ipoib_rdma::{QpKey, RcReceived, SrqRing};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -55,17 +57,23 @@ pub(crate) struct RcRx {
 /// The connections, and which of them had the last frame.
 struct Peers {
     list: KVec<Peer>,
-    last: usize,
+    last: Cell<usize>,
 }
 
 impl Peers {
     #[inline]
-    fn find(&mut self, key: QpKey) -> Option<&Peer> {
-        let is = |peer: &Peer| peer.key == key;
-        if !self.list.get(self.last).is_some_and(is) {
-            self.last = self.list.iter().position(is)?;
+    fn find(&self, key: QpKey) -> Option<&Peer> {
+        match self.list.get(self.last.get()) {
+            Some(peer) if peer.key == key => Some(peer),
+            _ => self.find_other(key),
         }
-        self.list.get(self.last)
+    }
+
+    #[inline(never)]
+    fn find_other(&self, key: QpKey) -> Option<&Peer> {
+        let at = self.list.iter().position(|peer| peer.key == key)?;
+        self.last.set(at);
+        self.list.get(at)
     }
 }
 
@@ -90,7 +98,7 @@ impl RcRx {
             ring,
             peers: Peers {
                 list: KVec::with_capacity(PEERS, GFP_KERNEL)?,
-                last: 0,
+                last: Cell::new(0),
             },
             shared,
             counters,
@@ -152,29 +160,27 @@ impl RcRx {
             ..
         } = self;
         let (mut frames, mut bytes) = (0u64, 0u64);
-        let report = ring.poll(budget, |event| match event {
-            RcEvent::Received(received) => {
-                let Some(peer) = peers.find(received.qp) else {
-                    counters.dropped(DropReason::NoConnection, 1);
-                    return;
-                };
-                match receive(context, counters, peer, received, order, granted, news) {
-                    Ok(len) => {
-                        // Neither can overflow within one poll.
-                        frames = frames.wrapping_add(1);
-                        bytes = bytes.wrapping_add(len as u64);
-                    }
-                    Err(None) => {}
-                    Err(Some(reason)) => counters.dropped(reason, 1),
+        let received = |received: RcReceived| {
+            let Some(peer) = peers.find(received.qp) else {
+                return counters.dropped(DropReason::NoConnection, 1);
+            };
+            match receive(context, counters, peer, received, order, granted, news) {
+                Ok(len) => {
+                    // Neither can overflow within one poll.
+                    frames = frames.wrapping_add(1);
+                    bytes = bytes.wrapping_add(len as u64);
                 }
+                Err(None) => {}
+                Err(Some(reason)) => counters.dropped(reason, 1),
             }
-            RcEvent::Failed { qp, .. } => {
-                let peer = peers.find(qp);
-                if let (Some(peer), Some(tx)) = (peer, dev.lock_tx().as_mut()) {
-                    tx.lane_failed(dev, &peer.rc.lane, now_ms());
-                }
+        };
+        let failed = |qp, _| {
+            let peer = peers.find(qp);
+            if let (Some(peer), Some(tx)) = (peer, dev.lock_tx().as_mut()) {
+                tx.lane_failed(dev, &peer.rc.lane, now_ms());
             }
-        });
+        };
+        let report = ring.poll(budget, received, failed);
         if report.done < budget {
             self.times_empty = self.times_empty.wrapping_add(1);
             self.asked = false;

@@ -31,10 +31,10 @@ pub const NEEDS_CSUM: u8 = 1;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-const UDP_LEN: u8 = 8;
-const MIN_TCP_LEN: u8 = 20;
-const IPV6_LEN: u8 = 40;
-const MIN_IPV4_LEN: u8 = 20;
+const UDP_LEN: usize = 8;
+const MIN_TCP_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const MIN_IPV4_LEN: usize = 20;
 /// Where TCP and UDP store their checksums.
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
@@ -131,14 +131,14 @@ pub fn is_grant_alone(header: &[u8; Extended::LEN], len: usize) -> bool {
     len == 0 && *rest == [0; 10]
 }
 
-/// A packet's headers, as far as they matter here. They are no longer than 120 octets.
+/// A packet's headers, as far as they matter here.
 struct Layout {
     protocol: u8,
     is_ipv4: bool,
     /// Where the transport header begins.
-    transport: u8,
+    transport: usize,
     /// Where its payload begins.
-    payload: u8,
+    payload: usize,
 }
 
 impl Extended {
@@ -219,7 +219,7 @@ impl Extended {
             } else {
                 UDP_CHECK
             };
-            if start != layout.transport.into() || offset != wanted {
+            if usize::from(start) != layout.transport || offset != wanted {
                 return Err(ExtendedError::Checksum);
             }
         }
@@ -240,7 +240,7 @@ impl Extended {
             GsoKind::TcpV6 => layout.protocol == TCP && !layout.is_ipv4,
             GsoKind::Udp => layout.protocol == UDP,
         };
-        let payload = len.saturating_sub(layout.payload.into());
+        let payload = len.saturating_sub(layout.payload);
         let full = usize::from(size);
         // Every segment gets a checksum of its own.
         if !fits || self.checksum.is_none() || full < MIN_GSO_SIZE || payload < full {
@@ -273,7 +273,7 @@ fn ipv4(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
     let [first, _, l0, l1, _, _, f0, f1, _, protocol, ..] = *head else {
         return Err(ExtendedError::Short);
     };
-    let transport = (first & 0xf).wrapping_mul(4);
+    let transport = usize::from(first & 0xf).wrapping_mul(4);
     if first >> 4 != 4 || transport < MIN_IPV4_LEN {
         return Err(ExtendedError::Protocol);
     }
@@ -295,7 +295,7 @@ fn ipv6(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
     if first >> 4 != 6 {
         return Err(ExtendedError::Protocol);
     }
-    if usize::from(u16::from_be_bytes([l0, l1])).wrapping_add(IPV6_LEN.into()) != len {
+    if usize::from(u16::from_be_bytes([l0, l1])).wrapping_add(IPV6_LEN) != len {
         return Err(ExtendedError::Length);
     }
     transport_layout(head, len, IPV6_LEN, next, false)
@@ -304,17 +304,17 @@ fn ipv6(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
 fn transport_layout(
     head: &[u8],
     len: usize,
-    transport: u8,
+    transport: usize,
     protocol: u8,
     is_ipv4: bool,
 ) -> Result<Layout, ExtendedError> {
-    let header = head.get(transport.into()..).ok_or(ExtendedError::Short)?;
+    let header = head.get(transport..).ok_or(ExtendedError::Short)?;
     let header_len = match protocol {
         TCP => {
             let [_, _, _, _, _, _, _, _, _, _, _, _, offset, ..] = *header else {
                 return Err(ExtendedError::Short);
             };
-            let header_len = (offset >> 4).wrapping_mul(4);
+            let header_len = usize::from(offset >> 4).wrapping_mul(4);
             if header_len < MIN_TCP_LEN {
                 return Err(ExtendedError::Protocol);
             }
@@ -324,7 +324,7 @@ fn transport_layout(
             let [_, _, _, _, l0, l1, ..] = *header else {
                 return Err(ExtendedError::Short);
             };
-            if usize::from(u16::from_be_bytes([l0, l1])) != len.wrapping_sub(transport.into()) {
+            if usize::from(u16::from_be_bytes([l0, l1])) != len.wrapping_sub(transport) {
                 return Err(ExtendedError::Length);
             }
             UDP_LEN
@@ -333,7 +333,7 @@ fn transport_layout(
     };
     // The header is all there, in the part that was shown and in the packet.
     let payload = transport.wrapping_add(header_len);
-    if header.len() < header_len.into() || len < payload.into() {
+    if header.len() < header_len || len < payload {
         return Err(ExtendedError::Short);
     }
     Ok(Layout {
@@ -366,7 +366,7 @@ mod tests {
     fn udp_v6() -> [u8; 48] {
         let mut head = [0; 48];
         head[0] = 0x60;
-        let payload = (LEN - usize::from(IPV6_LEN)) as u16;
+        let payload = (LEN - IPV6_LEN) as u16;
         head[4..6].copy_from_slice(&payload.to_be_bytes());
         head[6] = UDP;
         head[44..46].copy_from_slice(&payload.to_be_bytes());
