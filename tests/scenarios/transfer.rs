@@ -26,6 +26,7 @@ const SENDER: &str = r#"
 import hashlib, os, socket, sys, time
 target, mib, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 s = socket.create_connection((target, 5010))
+print("connected", flush=True)
 # No two pieces are the same.
 rest = os.urandom((1 << 16) - 8)
 length, digest, start = 0, hashlib.sha256(), time.monotonic()
@@ -70,6 +71,7 @@ impl Transfer {
         receiver.wait_for("listening", from.scaled(Duration::from_secs(10)))?;
         let arguments = [target, &mib.to_string(), &seconds.to_string()];
         let sender = from.spawn_python(SENDER, &arguments)?;
+        sender.wait_for("connected", from.scaled(Duration::from_secs(30)))?;
         // A debug kernel, or one that shares its processors, does a MiB a second.
         let limit = Duration::from_secs(u64::from(60 + seconds + mib));
         Ok(Transfer {
@@ -83,8 +85,9 @@ impl Transfer {
     pub(crate) fn finish(self) -> Result<u64> {
         let sent = self.sender.wait(self.limit)?.ok()?;
         let received = self.receiver.wait(self.limit)?.ok()?;
-        let received = received.lines().last().unwrap_or_default();
-        ensure!(received == sent.trim(), "{received} is not {sent}");
+        let [sent, received] =
+            [&sent, &received].map(|text| text.lines().last().unwrap_or_default());
+        ensure!(received == sent, "{received} is not {sent}");
         let (length, _) = received.split_once(' ').context("no digest")?;
         length.parse().context("a length")
     }
