@@ -46,6 +46,35 @@ pub enum QpState {
     Error,
 }
 
+/// The state of a queue pair; the errors and the context are those of [`UdQp::state`].
+///
+/// # Safety
+///
+/// `raw` must be a queue pair that is not being destroyed.
+pub(crate) unsafe fn query_state(raw: *mut bindings::ib_qp) -> Result<QpState> {
+    let mut attr = bindings::ib_qp_attr::default();
+    let mut init = bindings::ib_qp_init_attr::default();
+    // SAFETY: By this function's requirements; the attributes are ours.
+    to_result(unsafe {
+        bindings::ib_query_qp(
+            raw,
+            &raw mut attr,
+            bindings::ib_qp_attr_mask_IB_QP_STATE as c_int,
+            &raw mut init,
+        )
+    })?;
+    Ok(match attr.qp_state {
+        bindings::ib_qp_state_IB_QPS_RESET => QpState::Reset,
+        bindings::ib_qp_state_IB_QPS_INIT => QpState::Init,
+        bindings::ib_qp_state_IB_QPS_RTR => QpState::ReadyToReceive,
+        bindings::ib_qp_state_IB_QPS_RTS => QpState::ReadyToSend,
+        bindings::ib_qp_state_IB_QPS_SQD => QpState::SendDraining,
+        bindings::ib_qp_state_IB_QPS_SQE => QpState::SendError,
+        bindings::ib_qp_state_IB_QPS_ERR => QpState::Error,
+        _ => return Err(EIO),
+    })
+}
+
 /// An unreliable datagram queue pair.
 ///
 /// # Invariants
@@ -274,27 +303,8 @@ impl UdQp {
     ///
     /// Process context; may sleep.
     pub fn state(&self) -> Result<QpState> {
-        let mut attr = bindings::ib_qp_attr::default();
-        let mut init = bindings::ib_qp_init_attr::default();
-        // SAFETY: Owned by the type invariant; the attributes are ours.
-        to_result(unsafe {
-            bindings::ib_query_qp(
-                self.as_raw(),
-                &raw mut attr,
-                bindings::ib_qp_attr_mask_IB_QP_STATE as c_int,
-                &raw mut init,
-            )
-        })?;
-        Ok(match attr.qp_state {
-            bindings::ib_qp_state_IB_QPS_RESET => QpState::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => QpState::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => QpState::ReadyToReceive,
-            bindings::ib_qp_state_IB_QPS_RTS => QpState::ReadyToSend,
-            bindings::ib_qp_state_IB_QPS_SQD => QpState::SendDraining,
-            bindings::ib_qp_state_IB_QPS_SQE => QpState::SendError,
-            bindings::ib_qp_state_IB_QPS_ERR => QpState::Error,
-            _ => return Err(EIO),
-        })
+        // SAFETY: Owned by the type invariant.
+        unsafe { query_state(self.as_raw()) }
     }
 
     /// Lets it send again after a failed send. False: that is not the state it is in.

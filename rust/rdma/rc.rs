@@ -15,6 +15,7 @@ use kernel::sync::{Arc, Mutex};
 use crate::cq::Cq;
 use crate::graveyard::{Mortal, Plot};
 use crate::pd::{Pd, CALLER};
+use crate::qp::{query_state, QpState};
 use crate::srq::Srq;
 
 /// Which queue pair a completion is of: where it lies, which is never followed.
@@ -207,22 +208,6 @@ impl RcQp {
         to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
     }
 
-    /// Whether it was not brought up yet.
-    fn is_reset(&self) -> Result<bool> {
-        let mut attr = bindings::ib_qp_attr::default();
-        let mut init = bindings::ib_qp_init_attr::default();
-        // SAFETY: Owned by the type invariant; the attributes are ours.
-        to_result(unsafe {
-            bindings::ib_query_qp(
-                self.as_raw(),
-                &raw mut attr,
-                bindings::ib_qp_attr_mask_IB_QP_STATE as c_int,
-                &raw mut init,
-            )
-        })?;
-        Ok(attr.qp_state == bindings::ib_qp_state_IB_QPS_RESET)
-    }
-
     /// Has all that is posted flushed. Nothing is sent or received any more.
     ///
     /// # Errors
@@ -233,7 +218,8 @@ impl RcQp {
     ///
     /// Process context; may sleep.
     pub fn to_error(&self) -> Result {
-        if self.is_reset()? {
+        // SAFETY: Owned by the type invariant.
+        if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
             // Nothing was posted, and there is no way from there.
             return Ok(());
         }
