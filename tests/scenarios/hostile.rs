@@ -124,7 +124,9 @@ scenario! {
         a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 5ms reorder 50%")?;
         b.ok("sysctl -qw net.ipoib.ib0.reorder_timeout_us=100000")?;
         let seen = order::send(&bed, 500, 0.001)?;
-        ensure!(seen.received == 500 && seen.inverted < 10, "{seen:?}");
+        // Half of them without order. A sender that had no processor for a while makes up for that, and
+        // more overtake one than the window is wide.
+        ensure!(seen.received == 500 && seen.inverted < 100, "{seen:?}");
         ensure!(counter(b, "rx_seq_filled")? > before, "{}", b.ok("ethtool -S ib0")?);
         bed.finish()
     }
