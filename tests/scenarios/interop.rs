@@ -110,6 +110,7 @@ scenario! {
     fn a_peer_that_comes_back_is_found(bed) {
         let bed = bed.up()?;
         let (a, b) = mixed(&bed)?;
+        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000 && ip neigh flush dev ib0")?;
         a.ok(&format!("ping -q -c 2 -i 0.2 -W 5 {}", b.ip4()))?;
         let before = neighbour(a, &b.ip4(), "ib0")?;
         b.ok(&format!("modprobe -r {0} && modprobe {0}", peer::MODULE))?;

@@ -79,7 +79,9 @@ scenario! {
     fn a_peer_is_made_anew(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000")?;
+        // What the neighbour table knows already it believes for as long as it was told to.
+        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000 && ip neigh flush dev ib0")?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
         b.ok("ip link del ib0")?;
         b.ib_add("mode connected")?;

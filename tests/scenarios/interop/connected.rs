@@ -170,7 +170,8 @@ scenario! {
     fn a_peer_that_comes_back_is_connected(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000")?;
+        a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000 && ip neigh flush dev ib0")?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
         b.ok(&format!("modprobe -r {0} && modprobe {0}", peer::MODULE))?;
         set_peers_mode(b, "connected", LARGE)?;
