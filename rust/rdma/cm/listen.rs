@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Listening: services that other hosts ask connections of.
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use ipoib_sys::bindings;
+use kernel::error::{from_err_ptr, to_result};
+use kernel::ffi::c_int;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+
+use super::id::{as_context, event, CmId, Context};
+use super::{private_data, send_reject, CmHandler, RejectReason, REQUEST_DATA};
+use crate::graveyard::Plot;
+use crate::pd::Pd;
+
+/// Who is told of requests for a service.
+pub trait Listen: Send + Sync + 'static {
+    /// The other side asks for a connection. Requests come one by one.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. The [`Listener`] must not be dropped in here, and who drops it
+    /// must not hold a lock that is taken in here.
+    fn request(&self, incoming: Incoming<'_>);
+}
+
+/// What the CM has of a listener.
+#[pin_data]
+struct Door<L> {
+    #[pin]
+    open: Mutex<bool>,
+    listen: Arc<L>,
+    pd: Arc<Pd>,
+}
+
+/// A service that connections can be asked of, until this value is dropped.
+///
+/// # Invariants
+///
+/// `raw` is owned by this value. Its handler is `incoming::<L>`, its context is `door`'s value.
+pub struct Listener<L: Listen> {
+    raw: NonNull<bindings::ib_cm_id>,
+    door: Arc<Door<L>>,
+}
+
+// SAFETY: It is only kept and dropped, which any thread may do.
+unsafe impl<L: Listen> Send for Listener<L> {}
+// SAFETY: As above.
+unsafe impl<L: Listen> Sync for Listener<L> {}
+
+impl<L: Listen> Listener<L> {
+    /// Offers the service `service_id`, on all ports of the device; `listen` is told of requests.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if somebody offers it already; `EINVAL` for an ID that is not for us to choose;
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it, which waits for [`Listen::request`].
+    pub fn new(pd: &Arc<Pd>, service_id: u64, listen: Arc<L>) -> Result<Self> {
+        let pd = pd.clone();
+        let door = Arc::pin_init(
+            pin_init!(Door {
+                open <- new_mutex!(true),
+                listen,
+                pd,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The device is registered, and the context lives until the ID is destroyed.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_create_cm_id(
+                door.pd.device().as_raw(),
+                Some(incoming::<L>),
+                as_context(&door),
+            )
+        })?;
+        // INVARIANT: It was just made.
+        let listener = Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            door,
+        };
+        // SAFETY: Owned by the type invariant.
+        to_result(unsafe { bindings::ib_cm_listen(listener.raw.as_ptr(), service_id.to_be()) })?;
+        Ok(listener)
+    }
+}
+
+impl<L: Listen> Drop for Listener<L> {
+    fn drop(&mut self) {
+        // The CM waits as well, but complains at every tick.
+        *self.door.open.lock() = false;
+        // SAFETY: Owned by the type invariant. On return no request is reported.
+        unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the CM for the ID of a [`Listener<L>`], which is held meanwhile, with a valid event and
+/// a new ID.
+unsafe extern "C" fn incoming<L: Listen>(
+    id: *mut bindings::ib_cm_id,
+    event: *const bindings::ib_cm_event,
+) -> c_int {
+    // SAFETY: By this function's requirements; the new ID has the listener's context.
+    let door = unsafe { &*(*id).context.cast_const().cast::<Door<L>>() };
+    // SAFETY: By this function's requirements.
+    let event = unsafe { &*event };
+    // Returning an error destroys the new ID: that has no owner yet.
+    let refused = EINVAL.to_errno();
+    if event.event != bindings::ib_cm_event_type_IB_CM_REQ_RECEIVED {
+        // Somebody asks for a service's queue pair without wanting a connection.
+        return refused;
+    }
+    // SAFETY: That is what this event comes with.
+    let req = unsafe { &event.param.req_rcvd };
+    let port = u32::from(req.port);
+    if req.ppath_sgid_attr.is_null() || !door.pd.device().is_roce(port) {
+        return refused;
+    }
+    let Some(raw) = NonNull::new(id) else {
+        return refused;
+    };
+    let verdict = Cell::new(refused);
+    // INVARIANT: As this function's requirements say.
+    let incoming = Incoming {
+        raw,
+        verdict: &verdict,
+        pd: &door.pd,
+        port,
+        // SAFETY: The GID is referenced by the new ID's path; every view of the union is plain
+        // octets.
+        local_gid: unsafe { (*req.ppath_sgid_attr).gid.raw },
+        // SAFETY: The event comes with a path, which is as long-lived.
+        path: unsafe { &*req.primary_path },
+        req,
+        // SAFETY: That is what this event comes with.
+        private_data: unsafe { private_data(event, REQUEST_DATA) },
+        _thread: PhantomData,
+    };
+    let open = door.open.lock();
+    if *open {
+        door.listen.request(incoming);
+    }
+    verdict.get()
+}
+
+/// A request for a connection. Dropping it rejects the request.
+///
+/// # Invariants
+///
+/// `raw` is the new ID of a request that is being reported, on a RoCE port; it has no owner, and
+/// the CM destroys it after the report if `verdict` is not 0 then.
+pub struct Incoming<'a> {
+    raw: NonNull<bindings::ib_cm_id>,
+    verdict: &'a Cell<c_int>,
+    pd: &'a Arc<Pd>,
+    port: u32,
+    local_gid: [u8; 16],
+    path: &'a bindings::sa_path_rec,
+    req: &'a bindings::ib_cm_req_event_param,
+    private_data: &'a [u8],
+    /// It belongs to the report, and so to its thread.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl Incoming<'_> {
+    /// The GID that it came to.
+    pub fn local_gid(&self) -> [u8; 16] {
+        self.local_gid
+    }
+
+    /// The GID that it is from, as it says.
+    pub fn remote_gid(&self) -> [u8; 16] {
+        // SAFETY: Every view of the union is plain octets.
+        unsafe { self.path.dgid.raw }
+    }
+
+    /// The service that is asked for.
+    pub fn service_id(&self) -> u64 {
+        u64::from_be(self.path.service_id)
+    }
+
+    /// The partition that the connection is to be in.
+    pub fn pkey(&self) -> u16 {
+        u16::from_be(self.path.pkey)
+    }
+
+    /// The port that it came to.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Octets that a packet is to carry at most; `None` if that is no size there is.
+    pub fn mtu(&self) -> Option<u32> {
+        // The message has 4 bits for it.
+        let mtu = bindings::ib_mtu::from(self.path.mtu);
+        (bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096)
+            .contains(&mtu)
+            .then(|| 128 << mtu)
+    }
+
+    /// The queue pair on the other side.
+    pub fn remote_qpn(&self) -> u32 {
+        self.req.remote_qpn
+    }
+
+    /// Whether that is a reliable connection one.
+    pub fn is_rc(&self) -> bool {
+        self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC
+    }
+
+    /// Whether that has a shared receive queue.
+    pub fn has_srq(&self) -> bool {
+        self.req.srq() != 0
+    }
+
+    /// What the other side tells us, [`REQUEST_DATA`] octets.
+    pub fn private_data(&self) -> &[u8] {
+        self.private_data
+    }
+
+    /// Does not want the connection.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn reject(self, reason: RejectReason, private_data: &[u8]) {
+        // If it fails, the CM tries to say no without a reason.
+        //
+        // SAFETY: Valid by the type invariant.
+        let _ = unsafe { send_reject(self.raw, reason, private_data) };
+    }
+
+    /// Takes the request in hand: `handler` is told what becomes of it from here on, and the ID
+    /// answers it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: the other side is not told, so that it asks again; `ESHUTDOWN` after the
+    /// [`crate::Reaper`] was dropped.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn take<H: CmHandler>(self, handler: Arc<H>) -> Result<CmId<H>> {
+        let room =
+            || -> Result<_> { Ok((Plot::new(self.pd.graveyard())?, Context::new(handler)?)) };
+        let (plot, context) = room().inspect_err(|err| self.verdict.set(err.to_errno()))?;
+        // SAFETY: Valid by the type invariant. Until it is answered nothing happens on the ID but
+        // this report, after which the CM looks at these again.
+        unsafe {
+            (*self.raw.as_ptr()).context = as_context(&context);
+            (*self.raw.as_ptr()).cm_handler = Some(event::<H>);
+        }
+        // From here on it has an owner, so that the CM must not destroy it.
+        self.verdict.set(0);
+        Ok(CmId::own(self.raw, true, plot, context, self.pd))
+    }
+}
