@@ -31,6 +31,9 @@ use rig::{Rig, Side};
 use statistics::Pairs;
 use std::time::Instant;
 
+/// Seconds of a profile of datagram mode.
+const PROFILED: u32 = 8;
+
 /// What to measure.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
@@ -145,13 +148,13 @@ fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
         ));
     }
     if lane == Lane::Qemu && options.includes("text_share") {
-        text_share(&rig, "ud", options, report, 1, &|_| Ok(()))?;
+        text_share(&rig, "ud", options, report, PROFILED, &|_| Ok(()))?;
     }
     rig.finish()
 }
 
 /// Case `text_share` of a page: the drivers' own text. `prepare` is called before each measurement, and
-/// that takes `seconds` at each frequency.
+/// that takes `seconds`.
 fn text_share(
     rig: &Rig,
     page: &str,

@@ -20,8 +20,8 @@ const LARGE: u32 = 65520;
 const SMALL_ETHERNET: u32 = 1500;
 /// Flows of the case with many of them.
 const FLOWS: u32 = 64;
-/// Seconds of a profile at each frequency: a driver that sends 64 KiB at a time has few samples.
-const PROFILED: u32 = 4;
+/// Seconds of a profile: a driver that sends 64 KiB at a time has few samples.
+const PROFILED: u32 = 16;
 /// MTUs that are swept.
 const MTUS: [u32; 6] = [2044, 4092, 8188, 16380, 32764, LARGE];
 

@@ -275,7 +275,7 @@ impl Rig {
     /// Runs a client on the first host. The limit is for a machine that counts instructions, too.
     pub(super) fn client(&self, script: &str) -> Result<String> {
         let (a, _) = self.bed.pair()?;
-        a.run_for(script, Duration::from_secs(120))
+        a.run_for(script, Duration::from_secs(300))
             .and_then(Output::ok)
     }
 
