@@ -85,8 +85,12 @@ pub(super) fn profile(rig: &Rig, side: Side, seconds: u32) -> Result<Profile> {
     let report = rig.client(&format!(
         "set -e
          perf record -q -o /tmp/perf.data {events} -a -- iperf3 -c {to} -t {seconds} >/dev/null
-         perf script -i /tmp/perf.data --ns -F time,ip,sym,dso 2>/tmp/perf.err | awk '{COUNT}'
-         rm /tmp/perf.data"
+         perf script -i /tmp/perf.data --ns -F time,ip,sym,dso >/tmp/perf.txt 2>/tmp/perf.err || {{
+             cat /tmp/perf.err >&2
+             exit 1
+         }}
+         awk '{COUNT}' /tmp/perf.txt
+         rm /tmp/perf.data /tmp/perf.txt"
     ))?;
     shares(&report, rig.module(side))
 }
