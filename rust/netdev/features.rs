@@ -23,21 +23,13 @@ impl<T: Driver> Device<T> {
     /// Frames that the stack has prepared before may come after: without the segmentation or the
     /// checksum that the driver did then.
     ///
-    /// A super-frame is shorter, link-layer header included, than the limit of
-    /// [`Self::set_gso_limit`], which is 65536 by default and cannot be made larger by a user. The
-    /// packet in it is thus no longer than 65511.
+    /// A super-frame is shorter than 65536, link-layer header included, which cannot be made more by a
+    /// user. The packet in it is thus no longer than 65511.
     pub fn set_offloads(&self, offloads: Offloads, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held. Our token is not used while the core calls back.
         unsafe {
             bindings::ipoib_rs_netdev_set_offloads(self.as_raw(), offloads.checksum, offloads.gso);
         }
-    }
-
-    /// Keeps the stack from handing over super-frames of `limit` octets or more, link-layer header
-    /// included. A limit that was lower stays for those that the stack cuts up itself.
-    pub fn set_gso_limit(&self, limit: u32, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held.
-        unsafe { bindings::netif_set_tso_max_size(self.as_raw(), limit) };
     }
 
     /// Lets frames have their routes when they are handed over, which costs the stack a reference

@@ -305,6 +305,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The C side of this instance.
+    #[inline]
     pub fn as_raw(&self) -> *mut bindings::napi_struct {
         self.napi.get()
     }

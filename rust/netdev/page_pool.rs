@@ -115,7 +115,10 @@ impl PagePool {
     /// Any but hard interrupt.
     #[inline]
     pub fn alloc(&mut self) -> Option<RxBuf> {
-        self.alloc_with(false)
+        // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user.
+        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.pool.as_ptr(), self.frag_size) };
+        // SAFETY: That is what was asked for.
+        unsafe { self.own(va) }
     }
 
     /// An empty buffer; may sleep for memory, None if there is none even so.
@@ -124,20 +127,25 @@ impl PagePool {
     ///
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf> {
-        self.alloc_with(true)
-    }
-
-    #[inline]
-    fn alloc_with(&mut self, sleep: bool) -> Option<RxBuf> {
         // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user.
         let va = unsafe {
-            bindings::ipoib_rs_page_pool_alloc(self.pool.as_ptr(), self.frag_size, sleep)
+            bindings::ipoib_rs_page_pool_alloc_sleeping(self.pool.as_ptr(), self.frag_size)
         };
-        // INVARIANT: A fragment of `frag_size` octets of that pool, with nothing received.
+        // SAFETY: That is what was asked for.
+        unsafe { self.own(va) }
+    }
+
+    /// Makes a buffer of a fragment; None of nothing.
+    ///
+    /// # Safety
+    ///
+    /// `va` is null, or the start of a fragment of the pool's of `frag_size` octets, which is given up.
+    #[inline]
+    unsafe fn own(&self, va: *mut c_void) -> Option<RxBuf> {
+        // INVARIANT: By this function's requirements; so much lies in a fragment by the type invariant.
         Some(RxBuf {
             va: NonNull::new(va.cast())?,
-            capacity: self.buf_len,
-            len: 0,
+            capacity: self.buf_len as usize,
         })
     }
 }
@@ -154,14 +162,13 @@ impl Drop for PagePool {
 ///
 /// # Invariants
 ///
-/// * `va` is the start of a fragment of a page pool, owned by this value, of the size that
-///   `capacity` octets from `HEADROOM` on, and the `skb_shared_info` behind them, take.
-/// * `len <= capacity`.
+/// `va` is the start of a fragment of a page pool, owned by this value, of the size that `capacity`
+/// octets from `HEADROOM` on, and the `skb_shared_info` behind them, take.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct RxBuf {
     va: NonNull<u8>,
-    capacity: u32,
-    len: u32,
+    /// As wide as the pointer, so that both are moved about in registers.
+    capacity: usize,
 }
 
 // SAFETY: A fragment may be used and given back by any thread.
@@ -173,7 +180,7 @@ unsafe impl Sync for RxBuf {}
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Where in the buffer the frame's 4-octet wire header starts; [`GRH_LEN`] at least.
-    pub offset: usize,
+    pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
     /// Whom it is for.
@@ -193,81 +200,77 @@ impl RxBuf {
     /// How many octets the device may put there.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.capacity as usize
-    }
-
-    /// Octets from the start of the fragment to the end of the data.
-    #[inline]
-    fn room(&self) -> c_uint {
-        self.capacity.wrapping_add(HEADROOM as c_uint)
+        self.capacity
     }
 
     /// Says that the device has put `len` octets there.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if that is more than the buffer takes.
+    /// The buffer, if that is more than it takes.
     #[inline]
-    pub fn set_len(&mut self, len: u32) -> Result {
-        if len > self.capacity {
-            return Err(EMSGSIZE);
+    pub fn filled(self, len: u32) -> core::result::Result<FilledBuf, Self> {
+        if len as usize > self.capacity {
+            return Err(self);
         }
         // INVARIANT: Checked.
-        self.len = len;
-        Ok(())
+        Ok(FilledBuf { buf: self, len })
     }
+}
 
+impl Drop for RxBuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: An owned fragment by the type invariant, which is given up here.
+        unsafe { bindings::ipoib_rs_page_pool_put(self.va.as_ptr().cast()) };
+    }
+}
+
+/// A receive buffer that something was received into.
+///
+/// # Invariants
+///
+/// `len` is no more than the buffer's capacity.
+#[must_use = "the buffer goes back to its pool when it goes out of scope"]
+pub struct FilledBuf {
+    buf: RxBuf,
+    len: u32,
+}
+
+impl FilledBuf {
     /// What was received, the 40 octets of GRH first.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` octets from there lie in the owned fragment by the type invariant. They are
+        // SAFETY: `len` octets from there lie in the owned fragment by the type invariants. They are
         // plain octets in memory that the device or, if it lied about the length, an earlier owner
         // has written.
-        unsafe { core::slice::from_raw_parts(self.data().as_ptr(), self.len as usize) }
-    }
-
-    /// Makes an skb of it, without a copy, whose data are all that was received.
-    ///
-    /// # Errors
-    ///
-    /// The buffer, if there is no memory for the skb.
-    #[inline]
-    pub fn into_skb(self) -> core::result::Result<RxSkb, Self> {
-        // SAFETY: The fragment is owned and `len` octets fit behind the headroom by the type
-        // invariant.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_build(
-                self.va.as_ptr().cast(),
-                self.room(),
-                HEADROOM as c_uint,
-                self.len,
-            )
-        };
-        self.become_skb(skb)
+        unsafe { core::slice::from_raw_parts(self.buf.data().as_ptr(), self.len as usize) }
     }
 
     /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are
-    /// what follows the wire header, and its link-layer header is as
-    /// [`RxSkb::set_pseudo_header`] makes it.
+    /// what follows the wire header, and its link-layer header is 20 zeroes and the wire header, less
+    /// its reserved field: the stack wants an address in front, and GRO merges only frames whose
+    /// link-layer headers are equal.
     ///
     /// # Errors
     ///
     /// The buffer, if there is no memory for the skb or no wire header at `offset`.
     #[inline]
     pub fn into_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
-        let Some(len) = (self.len as usize).checked_sub(frame.offset) else {
+        let offset = usize::from(frame.offset);
+        let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
         };
-        if len < ENCAP_LEN || frame.offset < PSEUDO_LEN {
+        if len < ENCAP_LEN || offset < PSEUDO_LEN {
             return Err(self);
         }
         // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
         // within what was received; there is room for both headers.
         let skb = unsafe {
             bindings::ipoib_rs_rx_frame(
-                self.va.as_ptr().cast(),
-                self.room(),
-                HEADROOM.wrapping_add(frame.offset) as c_uint,
+                self.buf.va.as_ptr().cast(),
+                self.buf.capacity.wrapping_add(HEADROOM) as c_uint,
+                HEADROOM.wrapping_add(offset) as c_uint,
                 len as c_uint,
                 frame.protocol.to_be(),
                 frame.csum_ok,
@@ -292,7 +295,7 @@ impl RxBuf {
         context: &Context<'_>,
         frame: Frame,
     ) -> core::result::Result<RxSkb, Self> {
-        let Some(octets) = self.bytes().get(frame.offset..) else {
+        let Some(octets) = self.bytes().get(usize::from(frame.offset)..) else {
             return Err(self);
         };
         if octets.len() < ENCAP_LEN {
@@ -328,13 +331,5 @@ impl RxBuf {
         let _ = ManuallyDrop::new(self);
         // SAFETY: A fresh skb is ours alone.
         Ok(unsafe { RxSkb::from_non_null(skb) })
-    }
-}
-
-impl Drop for RxBuf {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: An owned fragment by the type invariant, which is given up here.
-        unsafe { bindings::ipoib_rs_page_pool_put(self.va.as_ptr().cast()) };
     }
 }

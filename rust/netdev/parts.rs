@@ -294,7 +294,7 @@ impl PartsPool {
         }
         // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
         // its pages have room for that.
-        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.copies, size, false) };
+        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.copies, size) };
         // INVARIANT: A fragment of that size, which the buffer owns now.
         new.0.va[1] = NonNull::new(va)?.as_ptr();
         new.0.body_len = size;
@@ -466,7 +466,7 @@ impl PartsFrame {
     }
 
     /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data are
-    /// the packet, its link-layer header is as [`RxSkb::set_pseudo_header`] makes it, and it is for
+    /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is for
     /// this host. If it cannot, the message is dropped.
     ///
     /// # Errors

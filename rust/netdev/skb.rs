@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
 use kernel::error::to_result;
-use kernel::ffi::{c_int, c_uint, c_ulong};
+use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 
 use crate::device::RawDevice;
@@ -242,13 +242,6 @@ impl TxSkb {
         unsafe { usize::from((*self.shared_info()).nr_frags) }
     }
 
-    /// Whether further skbs hang off this one, which no page fragment shows.
-    #[inline]
-    pub fn has_frag_list(&self) -> bool {
-        // SAFETY: The shared info is valid.
-        unsafe { !(*self.shared_info()).frag_list.is_null() }
-    }
-
     /// Whether this is a GSO super-frame.
     #[inline]
     pub fn is_gso(&self) -> bool {
@@ -334,8 +327,13 @@ impl TxSkb {
     #[inline]
     pub fn cow_head(&mut self, headroom: usize) -> Result {
         let headroom = c_uint::try_from(headroom).map_err(|_| EINVAL)?;
+        // Without a call for what nearly always works.
+        //
         // SAFETY: Valid and owned by the type invariant.
-        to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
+        match unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) } {
+            0 => Ok(()),
+            error => to_result(error),
+        }
     }
 
     /// The EtherType, in host order.
@@ -353,40 +351,6 @@ impl TxSkb {
     pub fn linearize(&mut self) -> Result {
         // SAFETY: Valid and owned by the type invariant.
         to_result(unsafe { bindings::ipoib_rs_skb_linearize(self.as_raw()) })
-    }
-
-    /// Ends the accounting of this frame to its socket, which may then send more.
-    #[inline]
-    pub fn orphan(&mut self) {
-        let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; the field is an optional function and is
-        // that in every skb that reaches a driver.
-        unsafe {
-            let destructor = &raw mut (*skb).__bindgen_anon_3.__bindgen_anon_1.destructor;
-            if let Some(destroy) = *destructor {
-                destroy(skb);
-                *destructor = None;
-                (*skb).sk = core::ptr::null_mut();
-            }
-        }
-    }
-
-    /// Gives the route back that this frame took here.
-    #[inline]
-    pub fn dst_drop(&mut self) {
-        let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; the field is a tagged pointer in every skb
-        // that reaches a driver, with the reference counted unless the tag says otherwise.
-        unsafe {
-            let refdst = &raw mut (*skb).__bindgen_anon_3.__bindgen_anon_1._skb_refdst;
-            let dst = *refdst;
-            if dst != 0 {
-                *refdst = 0;
-                if dst & bindings::SKB_DST_NOREF as c_ulong == 0 {
-                    bindings::dst_release(dst as *mut bindings::dst_entry);
-                }
-            }
-        }
     }
 
     /// Frees a frame that was not sent.
@@ -473,42 +437,6 @@ impl RxSkb {
         unsafe { (*self.as_raw()).len as usize }
     }
 
-    /// The octets in the head, from the start of the data. What follows is in page fragments.
-    #[inline]
-    pub fn linear(&self) -> &[u8] {
-        // SAFETY: Valid and unchanged by the type invariant; the head holds that much at `data`.
-        unsafe { core::slice::from_raw_parts((*self.as_raw()).data, headlen(self.as_raw())) }
-    }
-
-    /// Takes `n` octets off the front.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE` if the head holds less; the frame is then as it was.
-    #[inline]
-    pub fn pull(&mut self, n: usize) -> Result {
-        if n > self.linear().len() {
-            return Err(EMSGSIZE);
-        }
-        let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; the head holds `n` octets as was checked.
-        unsafe {
-            (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
-            (*skb).data = (*skb).data.add(n);
-        }
-        Ok(())
-    }
-
-    /// Sets the EtherType, given in host order.
-    #[inline]
-    pub fn set_protocol(&mut self, protocol: u16) {
-        // SAFETY: Valid and owned by the type invariant; every view of the union holds integers.
-        unsafe {
-            let headers = (*self.as_raw()).__bindgen_anon_4.headers.as_mut();
-            headers.protocol = protocol.to_be();
-        }
-    }
-
     /// Sets whom the frame is for.
     #[inline]
     pub fn set_packet_type(&mut self, packet_type: PacketType) {
@@ -516,35 +444,6 @@ impl RxSkb {
         unsafe {
             bindings::ipoib_rs_skb_set_packet_type(self.as_raw(), packet_type.as_raw());
         }
-    }
-
-    /// Turns the 4-octet wire header at the start of the data into the 24-octet link-layer header
-    /// that the stack expects, and moves the data behind it.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE` if there is no such header or no room for 20 octets in front of it; the frame is
-    /// then as it was.
-    #[inline]
-    pub fn set_pseudo_header(&mut self) -> Result {
-        let skb = self.as_raw();
-        // SAFETY: Valid by the type invariant; `data` never lies before `head`.
-        let headroom = unsafe { (*skb).data.offset_from((*skb).head) };
-        if self.linear().len() < bindings::IPOIB_RS_ENCAP_LEN as usize
-            || headroom < bindings::IPOIB_RS_PSEUDO_LEN as isize
-        {
-            return Err(EMSGSIZE);
-        }
-        // SAFETY: Valid and owned by the type invariant; the room was checked.
-        unsafe { bindings::ipoib_rs_rx_pseudo_header(skb) };
-        Ok(())
-    }
-
-    /// Says that the hardware has verified the frame's checksums.
-    #[inline]
-    pub fn checksum_unnecessary(&mut self) {
-        // SAFETY: Valid and owned by the type invariant.
-        unsafe { bindings::ipoib_rs_skb_csum_unnecessary(self.as_raw()) };
     }
 
     /// Passes the frame up the stack, as one that the device of `napi` received.

@@ -144,6 +144,7 @@ impl Cq {
         &self.dev
     }
 
+    #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_cq {
         self.raw.as_ptr()
     }

@@ -9,7 +9,7 @@
 use core::mem::ManuallyDrop;
 use core::ptr;
 
-use ipoib_netdev::page_pool::{PagePool, RxBuf, GRH_LEN};
+use ipoib_netdev::page_pool::{FilledBuf, PagePool, RxBuf, GRH_LEN};
 use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -42,17 +42,50 @@ pub enum NetworkHeader {
 
 /// A datagram that was received.
 #[must_use]
-pub struct Received {
+pub struct Received<'a> {
     /// Its octets, after 40 of [`NetworkHeader`].
-    pub buf: RxBuf,
+    pub buf: FilledBuf,
+    wc: &'a bindings::ib_wc,
+}
+
+/// The kinds of network headers, by the numbers that devices have for them.
+const NETWORK_HEADERS: [NetworkHeader; 4] = {
+    let mut headers = [NetworkHeader::Unknown; 4];
+    headers[bindings::rdma_network_type_RDMA_NETWORK_IB as usize] = NetworkHeader::Grh;
+    headers[bindings::rdma_network_type_RDMA_NETWORK_ROCE_V1 as usize] = NetworkHeader::Grh;
+    headers[bindings::rdma_network_type_RDMA_NETWORK_IPV4 as usize] = NetworkHeader::Ipv4;
+    headers[bindings::rdma_network_type_RDMA_NETWORK_IPV6 as usize] = NetworkHeader::Ipv6;
+    headers
+};
+
+impl Received<'_> {
     /// The queue pair that sent it, as it says.
-    pub src_qp: u32,
+    #[inline]
+    pub fn src_qp(&self) -> u32 {
+        self.wc.src_qp
+    }
+
     /// Whether the first 40 octets hold anything.
-    pub has_grh: bool,
-    /// What they hold.
-    pub network: NetworkHeader,
+    #[inline]
+    pub fn has_grh(&self) -> bool {
+        self.wc.wc_flags & WC_GRH != 0
+    }
+
+    /// What they hold, as the device says.
+    #[inline]
+    pub fn network(&self) -> NetworkHeader {
+        if self.wc.wc_flags & WC_NETWORK == 0 {
+            return NetworkHeader::Unknown;
+        }
+        let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
+        header.copied().unwrap_or(NetworkHeader::Unknown)
+    }
+
     /// Whether the device has verified the checksums of the IP datagram in it.
-    pub csum_ok: bool,
+    #[inline]
+    pub fn csum_ok(&self) -> bool {
+        self.wc.wc_flags & WC_CSUM_OK != 0
+    }
 }
 
 /// What became of the completions that a poll took.
@@ -75,6 +108,14 @@ pub struct ReceiveReport {
     pub status: u32,
     /// Refused posts; what was refused is posted again at the next poll.
     pub post_errors: u32,
+}
+
+impl ReceiveReport {
+    /// Whether all that completed was received.
+    #[inline]
+    pub fn is_clean(&self) -> bool {
+        self.no_buffer | self.malformed | self.errors | self.flushed | self.unknown == 0
+    }
 }
 
 /// A buffer and the work request that posts it.
@@ -100,6 +141,26 @@ impl Slot {
 
     fn set_idle(&mut self) {
         self.wr.__bindgen_anon_1.wr_id = IDLE;
+    }
+
+    /// Its receive has failed, with `status`.
+    #[cold]
+    fn fail(
+        &mut self,
+        index: usize,
+        status: bindings::ib_wc_status,
+        chain: &mut Chain,
+        report: &mut ReceiveReport,
+    ) {
+        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            // Posted again, it would only be flushed again.
+            self.set_idle();
+            report.flushed = report.flushed.wrapping_add(1);
+            return;
+        }
+        report.errors = report.errors.wrapping_add(1);
+        report.status = status;
+        chain.push(self, index);
     }
 }
 
@@ -179,29 +240,140 @@ impl Chain {
     }
 }
 
-/// The receive ring.
+/// How the buffers of a queue pair are mapped for DMA.
+struct Mapping {
+    /// Not at all: the device uses the CPU's addresses.
+    virt_dma: bool,
+    qp: Arc<UdQp>,
+}
+
+impl Mapping {
+    /// Where the device finds a buffer; None if it cannot.
+    #[inline]
+    fn map(&self, buf: &RxBuf) -> Option<u64> {
+        if self.virt_dma {
+            Some(buf.data().as_ptr() as u64)
+        } else {
+            self.map_dma(buf)
+        }
+    }
+
+    #[inline(never)]
+    fn map_dma(&self, buf: &RxBuf) -> Option<u64> {
+        let (va, len) = (buf.data().as_ptr(), buf.capacity());
+        let dev = self.qp.pd().device().as_raw();
+        let mut failed = false;
+        // SAFETY: The device is registered, and the buffer takes that much.
+        let addr = unsafe { bindings::ipoib_rs_ib_map_rx(dev, va.cast(), len, &raw mut failed) };
+        (!failed).then_some(addr)
+    }
+
+    /// Unmaps the buffer that an element refers to.
+    ///
+    /// # Safety
+    ///
+    /// `map` must have returned the element's address, for a buffer of the element's length. The device
+    /// must not have it, and it must not be unmapped again.
+    #[inline]
+    unsafe fn unmap(&self, sge: &bindings::ib_sge) {
+        if !self.virt_dma {
+            let dev = self.qp.pd().device().as_raw();
+            // SAFETY: The device is registered; the rest by this function's requirements.
+            unsafe { bindings::ipoib_rs_ib_unmap_rx(dev, sge.addr, sge.length as usize) };
+        }
+    }
+}
+
+/// The buffers of a queue pair, those that it has and those that it is to have.
 ///
 /// # Invariants
 ///
 /// * `slots` has a power of two of elements and never moves them. A slot's work request refers to
 ///   the slot's one element, and that to the slot's buffer, which is mapped for DMA.
 /// * A slot's identifier is `IDLE`, or it is in `chain`, or the device may have its buffer.
-/// * `wcs` has [`BATCH`] elements.
-/// * `post_recv` is the operation of the queue pair's device, and `raw_qp` the queue pair.
-pub struct RecvRing {
+/// * `raw_qp` is the queue pair, which `mapping` maps buffers for.
+struct Buffers {
     slots: KVec<Slot>,
-    wcs: KVec<bindings::ib_wc>,
     chain: Chain,
-    post_recv: PostFn,
     raw_qp: *mut bindings::ib_qp,
-    virt_dma: bool,
+    mapping: Mapping,
     pool: PagePool,
-    claim: ManuallyDrop<Claim>,
-    qp: Arc<UdQp>,
 }
 
-// SAFETY: The pointers are to the ring's own slots and the queue pair it holds; all else is `Send`.
+// SAFETY: The pointers are to the slots and to the queue pair that `mapping` holds; all else is `Send`.
+unsafe impl Send for Buffers {}
+
+/// The receive ring.
+///
+/// # Invariants
+///
+/// * `wcs` has [`BATCH`] elements.
+/// * `post_recv` is the operation of the queue pair's device.
+pub struct RecvRing {
+    buffers: Buffers,
+    wcs: KVec<bindings::ib_wc>,
+    post_recv: PostFn,
+    claim: ManuallyDrop<Claim>,
+}
+
+// SAFETY: The completions refer to nothing that is used but as a number; all else is `Send`.
 unsafe impl Send for RecvRing {}
+
+impl Buffers {
+    /// Handles a completion.
+    #[inline]
+    fn complete<'a>(
+        &mut self,
+        wc: &'a bindings::ib_wc,
+        report: &mut ReceiveReport,
+    ) -> Option<Received<'a>> {
+        let Self {
+            slots,
+            chain,
+            raw_qp,
+            mapping,
+            pool,
+        } = self;
+        let id = wr_id(wc);
+        let index = id as u32 as usize;
+        let slot = match slots.get_mut(index) {
+            Some(slot) if slot.id() == id && chain.is_posted(id) && ptr::eq(wc.qp, *raw_qp) => slot,
+            _ => {
+                count(&mut report.unknown);
+                return None;
+            }
+        };
+        // INVARIANT: A completed receive is not the device's any more; unless it failed, it is
+        // chained below.
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            slot.fail(index, wc.status, chain, report);
+            return None;
+        }
+        let len = wc.byte_len;
+        if !(GRH_LEN..=slot.buf.capacity()).contains(&(len as usize)) {
+            chain.push(slot, index);
+            count(&mut report.malformed);
+            return None;
+        }
+        let buf = pool.alloc().and_then(|new| {
+            let addr = mapping.map(&new)?;
+            // SAFETY: The slot's buffer is mapped by the type invariant, and not the device's any more. The
+            // element refers to the new one from now on.
+            unsafe { mapping.unmap(&slot.sge) };
+            // INVARIANT: The element refers to the new buffer, which is mapped.
+            slot.sge.addr = addr;
+            Some(core::mem::replace(&mut slot.buf, new))
+        });
+        chain.push(slot, index);
+        match buf.and_then(|buf| buf.filled(len).ok()) {
+            Some(buf) => Some(Received { buf, wc }),
+            None => {
+                count(&mut report.no_buffer);
+                None
+            }
+        }
+    }
+}
 
 impl RecvRing {
     /// Makes the receive ring of `qp`, with `size` (a power of two) buffers of `pool`'s.
@@ -242,25 +414,35 @@ impl RecvRing {
         let claim = qp.recv_cq().claim()?;
         // INVARIANT: There is no slot yet, and nothing is chained or posted.
         let mut ring = Self {
-            slots,
-            wcs,
-            chain: Chain {
-                first: ptr::null_mut(),
-                last: ptr::null_mut(),
-                generation: claim.next,
-                posted: claim.next,
+            buffers: Buffers {
+                slots,
+                chain: Chain {
+                    first: ptr::null_mut(),
+                    last: ptr::null_mut(),
+                    generation: claim.next,
+                    posted: claim.next,
+                },
+                raw_qp: qp.as_raw(),
+                mapping: Mapping {
+                    virt_dma: qp.pd().device().virt_dma(),
+                    qp: qp.clone(),
+                },
+                pool,
             },
+            wcs,
             post_recv,
-            raw_qp: qp.as_raw(),
-            virt_dma: qp.pd().device().virt_dma(),
-            pool,
             claim: ManuallyDrop::new(claim),
-            qp: qp.clone(),
         };
+        let Buffers {
+            slots,
+            mapping,
+            pool,
+            ..
+        } = &mut ring.buffers;
         // The slots come one by one as they are mapped, so that dropping the ring unmaps what is.
         for _ in 0..n {
-            let buf = ring.pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let addr = ring.map(&buf)?;
+            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let addr = mapping.map(&buf).ok_or(EIO)?;
             let mut slot = Slot {
                 wr: bindings::ib_recv_wr {
                     num_sge: 1,
@@ -271,9 +453,9 @@ impl RecvRing {
             };
             slot.set_idle();
             // There is room for it, so that it does not fail with the buffer mapped.
-            ring.slots.push(slot, GFP_KERNEL)?;
+            slots.push(slot, GFP_KERNEL)?;
         }
-        for slot in &mut ring.slots {
+        for slot in slots.iter_mut() {
             // INVARIANT: The slots do not move any more.
             slot.wr.sg_list = &raw mut slot.sge;
         }
@@ -282,12 +464,12 @@ impl RecvRing {
 
     /// How many buffers it has.
     pub fn size(&self) -> u32 {
-        self.slots.len() as u32
+        self.buffers.slots.len() as u32
     }
 
     /// Octets that a buffer takes.
     pub fn buf_len(&self) -> usize {
-        self.pool.buf_len()
+        self.buffers.pool.buf_len()
     }
 
     /// Posts all buffers that the device does not have.
@@ -301,9 +483,9 @@ impl RecvRing {
     ///
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for (index, slot) in self.buffers.slots.iter_mut().enumerate() {
             if slot.is_idle() {
-                self.chain.push(slot, index);
+                self.buffers.chain.push(slot, index);
             }
         }
         self.post_chain()
@@ -313,7 +495,7 @@ impl RecvRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.qp.recv_cq().is_quiet() || !self.chain.first.is_null()
+        !self.buffers.mapping.qp.recv_cq().is_quiet() || !self.buffers.chain.first.is_null()
     }
 
     /// Takes up to `budget` completions, and gives what was received to `f`.
@@ -322,13 +504,18 @@ impl RecvRing {
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received)) -> ReceiveReport {
+    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received<'_>)) -> ReceiveReport {
         let mut report = ReceiveReport::default();
         while report.done < budget {
             let want = BATCH.min(budget.wrapping_sub(report.done));
-            let n = self.qp.recv_cq().poll(&mut self.wcs[..want]);
-            for i in 0..n {
-                if let Some(received) = self.complete(i, &mut report) {
+            let n = self
+                .buffers
+                .mapping
+                .qp
+                .recv_cq()
+                .poll(&mut self.wcs[..want]);
+            for wc in &self.wcs[..n] {
+                if let Some(received) = self.buffers.complete(wc, &mut report) {
                     f(received);
                 }
             }
@@ -343,133 +530,10 @@ impl RecvRing {
         report
     }
 
-    /// Handles completion `i` of the batch, which is less than [`BATCH`].
-    #[inline]
-    fn complete(&mut self, i: usize, report: &mut ReceiveReport) -> Option<Received> {
-        let wc = self.wcs.get(i)?;
-        let id = wr_id(wc);
-        let index = id as u32 as usize;
-        let slot = match self.slots.get_mut(index) {
-            Some(slot)
-                if slot.id() == id && self.chain.is_posted(id) && ptr::eq(wc.qp, self.raw_qp) =>
-            {
-                slot
-            }
-            _ => {
-                report.unknown = report.unknown.wrapping_add(1);
-                return None;
-            }
-        };
-        // INVARIANT: A completed receive is not the device's any more; unless it failed, it is
-        // chained below.
-        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            let status = wc.status;
-            self.fail(index, status, report);
-            return None;
-        }
-        let len = wc.byte_len;
-        if (len as usize) < GRH_LEN || slot.buf.set_len(len).is_err() {
-            report.malformed = report.malformed.wrapping_add(1);
-            self.chain.push(slot, index);
-            return None;
-        }
-        let flags = wc.wc_flags;
-        let network = network_header(wc);
-        let src_qp = wc.src_qp;
-        let buf = self.exchange(index);
-        self.chain.push(&mut self.slots[index], index);
-        let Some(buf) = buf else {
-            report.no_buffer = report.no_buffer.wrapping_add(1);
-            return None;
-        };
-        Some(Received {
-            buf,
-            src_qp,
-            has_grh: flags & WC_GRH != 0,
-            network,
-            csum_ok: flags & WC_CSUM_OK != 0,
-        })
-    }
-
-    #[cold]
-    fn fail(&mut self, index: usize, status: bindings::ib_wc_status, report: &mut ReceiveReport) {
-        let slot = &mut self.slots[index];
-        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-            // Posted again, it would only be flushed again.
-            slot.set_idle();
-            report.flushed = report.flushed.wrapping_add(1);
-            return;
-        }
-        report.errors = report.errors.wrapping_add(1);
-        report.status = status;
-        self.chain.push(slot, index);
-    }
-
-    /// Takes the buffer out of a slot that the device does not have, if another can take its place.
-    #[inline]
-    fn exchange(&mut self, index: usize) -> Option<RxBuf> {
-        let new = self.pool.alloc()?;
-        let addr = if self.virt_dma {
-            new.data().as_ptr() as u64
-        } else {
-            self.remap(index, &new).ok()?
-        };
-        let slot = &mut self.slots[index];
-        // INVARIANT: The element refers to the new buffer, which is mapped.
-        slot.sge.addr = addr;
-        Some(core::mem::replace(&mut slot.buf, new))
-    }
-
-    /// Maps a buffer, and if that worked, unmaps the one that it replaces.
-    #[inline(never)]
-    fn remap(&self, index: usize, new: &RxBuf) -> Result<u64> {
-        let addr = self.map(new)?;
-        self.unmap(index);
-        Ok(addr)
-    }
-
-    /// Maps a buffer of the pool's for the device.
-    fn map(&self, buf: &RxBuf) -> Result<u64> {
-        let va = buf.data().as_ptr();
-        if self.virt_dma {
-            return Ok(va as u64);
-        }
-        let mut failed = false;
-        // SAFETY: The device is registered, and the buffer takes that much.
-        let addr = unsafe {
-            bindings::ipoib_rs_ib_map_rx(
-                self.qp.pd().device().as_raw(),
-                va.cast(),
-                self.pool.buf_len(),
-                &raw mut failed,
-            )
-        };
-        if failed {
-            return Err(EIO);
-        }
-        Ok(addr)
-    }
-
-    /// Unmaps the buffer of a slot that the device does not have.
-    fn unmap(&self, index: usize) {
-        if self.virt_dma {
-            return;
-        }
-        // SAFETY: The device is registered; the buffer is mapped there by the type invariant, and
-        // whoever calls this knows that it is not posted.
-        unsafe {
-            bindings::ipoib_rs_ib_unmap_rx(
-                self.qp.pd().device().as_raw(),
-                self.slots[index].sge.addr,
-                self.pool.buf_len(),
-            );
-        }
-    }
-
     /// Posts what is to be posted.
     #[inline]
     fn post_chain(&mut self) -> Result {
-        let first = self.chain.first;
+        let first = self.buffers.chain.first;
         if first.is_null() {
             return Ok(());
         }
@@ -480,14 +544,14 @@ impl RecvRing {
         //
         // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
         // are owned by their slots until the device has completed them or the queue pair is reset.
-        let err = unsafe { (self.post_recv)(self.raw_qp, first, &raw mut bad) };
-        self.chain.settle(err, bad)
+        let err = unsafe { (self.post_recv)(self.buffers.raw_qp, first, &raw mut bad) };
+        self.buffers.chain.settle(err, bad)
     }
 
     /// Asks for an event at the next completion. True: poll again, there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
-        self.qp.recv_cq().arm()
+        self.buffers.mapping.qp.recv_cq().arm()
     }
 
     /// Takes all buffers back. The queue pair is reset afterwards, so that everything that was
@@ -507,17 +571,17 @@ impl RecvRing {
         // Nothing is to be posted while we drain.
         //
         // INVARIANT: The chain is empty, and its slots are idle.
-        self.chain.first = ptr::null_mut();
-        for slot in &mut self.slots {
-            if !self.chain.is_posted(slot.id()) {
+        self.buffers.chain.first = ptr::null_mut();
+        for slot in &mut self.buffers.slots {
+            if !self.buffers.chain.is_posted(slot.id()) {
                 slot.set_idle();
             }
         }
-        let qp = self.qp.clone();
+        let qp = self.buffers.mapping.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             for _ in 0..FLUSH_MS {
                 self.discard();
-                if self.slots.iter().all(Slot::is_idle) {
+                if self.buffers.slots.iter().all(Slot::is_idle) {
                     break;
                 }
                 fsleep(Delta::from_millis(1));
@@ -525,7 +589,7 @@ impl RecvRing {
         }
         qp.to_reset()?;
         self.discard();
-        for slot in &mut self.slots {
+        for slot in &mut self.buffers.slots {
             // INVARIANT: A queue pair that was reset has nothing.
             slot.set_idle();
         }
@@ -535,11 +599,11 @@ impl RecvRing {
     /// Takes all completions there are, without posting anything again.
     fn discard(&mut self) {
         loop {
-            let n = self.qp.recv_cq().poll(&mut self.wcs);
+            let n = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs);
             for wc in &self.wcs[..n] {
                 let id = wr_id(wc);
-                if let Some(slot) = self.slots.get_mut(id as u32 as usize) {
-                    if slot.id() == id && ptr::eq(wc.qp, self.raw_qp) {
+                if let Some(slot) = self.buffers.slots.get_mut(id as u32 as usize) {
+                    if slot.id() == id && ptr::eq(wc.qp, self.buffers.raw_qp) {
                         // INVARIANT: A completed receive is not the device's any more.
                         slot.set_idle();
                     }
@@ -554,41 +618,34 @@ impl RecvRing {
 
 impl Drop for RecvRing {
     fn drop(&mut self) {
-        let posted = |slot: &Slot| !slot.is_idle() && self.chain.is_posted(slot.id());
-        if self.slots.iter().any(posted) {
-            if let Err(err) = self.qp.to_reset() {
+        let posted = |slot: &Slot| !slot.is_idle() && self.buffers.chain.is_posted(slot.id());
+        if self.buffers.slots.iter().any(posted) {
+            if let Err(err) = self.buffers.mapping.qp.to_reset() {
                 // The device may still write the buffers, and complete them: they must stay for
                 // ever, and no other ring may have the completion queue.
                 pr_err!(
                     "receive ring leaked, the queue pair cannot be reset: {:?}\n",
                     err
                 );
-                core::mem::forget(core::mem::take(&mut self.slots));
+                core::mem::forget(core::mem::take(&mut self.buffers.slots));
                 return;
             }
         }
-        for index in 0..self.slots.len() {
-            self.unmap(index);
+        for slot in &self.buffers.slots {
+            // SAFETY: Mapped by the type invariant, and the device has nothing any more.
+            unsafe { self.buffers.mapping.unmap(&slot.sge) };
         }
-        self.claim.next = self.chain.generation;
+        self.claim.next = self.buffers.chain.generation;
         // SAFETY: It is not used again.
         unsafe { ManuallyDrop::drop(&mut self.claim) };
     }
 }
 
-/// What the device says of the first 40 octets.
-#[inline]
-fn network_header(wc: &bindings::ib_wc) -> NetworkHeader {
-    if wc.wc_flags & WC_NETWORK == 0 {
-        return NetworkHeader::Unknown;
-    }
-    match bindings::rdma_network_type::from(wc.network_hdr_type) {
-        bindings::rdma_network_type_RDMA_NETWORK_IB
-        | bindings::rdma_network_type_RDMA_NETWORK_ROCE_V1 => NetworkHeader::Grh,
-        bindings::rdma_network_type_RDMA_NETWORK_IPV4 => NetworkHeader::Ipv4,
-        bindings::rdma_network_type_RDMA_NETWORK_IPV6 => NetworkHeader::Ipv6,
-        _ => NetworkHeader::Unknown,
-    }
+/// Counts what hardly ever happens, out of the way.
+#[cold]
+#[inline(never)]
+pub(crate) fn count(counter: &mut u32) {
+    *counter = counter.wrapping_add(1);
 }
 
 const WC_GRH: c_int = bindings::ib_wc_flags_IB_WC_GRH as c_int;

@@ -29,7 +29,7 @@ use kernel::sync::Arc;
 use crate::cq::{wr_id, Claim, Cq, BATCH};
 use crate::pd::Pd;
 use crate::rc::QpKey;
-use crate::recv::ReceiveReport;
+use crate::recv::{count, ReceiveReport};
 use crate::srq::Srq;
 
 type PostFn = unsafe extern "C" fn(
@@ -215,22 +215,27 @@ impl Mapping {
                 };
             }
             if failed {
-                self.unmap(addrs, i);
+                // SAFETY: So many were mapped just now, and nobody knows of them.
+                unsafe { self.unmap(addrs, i) };
                 return None;
             }
         }
         Some(addrs)
     }
 
-    /// Unmaps `n` parts that are mapped at `addrs`, and that the device does not have.
+    /// Unmaps `n` parts.
+    ///
+    /// # Safety
+    ///
+    /// `map` must have mapped the parts there. The device must not have them, and they must not be
+    /// unmapped again.
     #[inline]
-    fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize) {
+    unsafe fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize) {
         if self.virt_dma {
             return;
         }
         for (addr, len) in addrs.into_iter().zip(self.lens).take(n) {
-            // SAFETY: The device is registered. Only this file calls this, and it does so for what
-            // `map` mapped there, once.
+            // SAFETY: The device is registered; the rest by this function's requirements.
             unsafe { bindings::ipoib_rs_ib_unmap_rx(self.pd.device().as_raw(), addr, len) };
         }
     }
@@ -261,7 +266,9 @@ impl Exchange for Elements<'_> {
         let Some(addrs) = self.mapping.map(new, n) else {
             return false;
         };
-        self.mapping.unmap(self.sge.map(|sge| sge.addr), n);
+        // SAFETY: The slot's parts are mapped by the type invariant of `Memory`, and not the device's any
+        // more. The elements refer to the new ones from now on.
+        unsafe { self.mapping.unmap(self.sge.map(|sge| sge.addr), n) };
         for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
             sge.addr = addr;
         }
@@ -299,11 +306,64 @@ struct Memory {
 // SAFETY: The pointers are to the memory's own slots; all else is `Send`.
 unsafe impl Send for Memory {}
 
+impl Memory {
+    /// Handles a completion; the slot is chained again.
+    #[inline]
+    fn complete(
+        &mut self,
+        wc: &bindings::ib_wc,
+        chain: &mut Chain,
+        report: &mut ReceiveReport,
+        received: &mut impl FnMut(RcReceived),
+        failed: &mut impl FnMut(QpKey, u32),
+    ) {
+        let id = wr_id(wc);
+        let index = id as u32 as usize;
+        let Memory {
+            slots,
+            mapping,
+            pool,
+            ..
+        } = self;
+        let slot = match slots.get_mut(index) {
+            Some(slot) if slot.id() == id && chain.is_posted(id) => slot,
+            _ => {
+                return count(&mut report.unknown);
+            }
+        };
+        // INVARIANT: A completed receive is not the device's any more; it is chained below.
+        let qp = QpKey::of(wc.qp);
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            let status = wc.status;
+            chain.push(slot, index);
+            count_failure(status, report);
+            return failed(qp, status);
+        }
+        // Some devices say that there is a GRH in front of the message. There never is.
+        let len = wc.byte_len as usize;
+        // An RDMA write with immediate data takes a receive, too, and puts nothing there.
+        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
+            chain.push(slot, index);
+            return count(&mut report.malformed);
+        }
+        let Slot { sge, parts, .. } = slot;
+        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
+        // the old ones whenever that says so.
+        let frame = pool.exchange(parts, len, Elements { sge, mapping });
+        chain.push(slot, index);
+        match frame {
+            Some(frame) => received(RcReceived { qp, frame }),
+            None => count(&mut report.no_buffer),
+        }
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         for slot in &self.slots {
             let n = slot.wr.num_sge as usize;
-            self.mapping.unmap(slot.sge.map(|sge| sge.addr), n);
+            // SAFETY: Mapped by the type invariant, and the device has none of it.
+            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n) };
         }
     }
 }
@@ -508,9 +568,12 @@ impl SrqRing {
         let mut report = ReceiveReport::default();
         while report.done < budget {
             let want = BATCH.min(budget.wrapping_sub(report.done));
-            let n = self.cq.poll(&mut self.wcs[..want]);
-            for i in 0..n {
-                self.complete(i, &mut report, &mut received, &mut failed);
+            let Self {
+                memory, chain, wcs, ..
+            } = self;
+            let n = self.cq.poll(&mut wcs[..want]);
+            for wc in &wcs[..n] {
+                memory.complete(wc, chain, &mut report, &mut received, &mut failed);
             }
             report.done = report.done.wrapping_add(n);
             if self.post_chain().is_err() {
@@ -524,59 +587,6 @@ impl SrqRing {
             self.look();
         }
         report
-    }
-
-    /// Handles completion `i` of the batch, which is less than [`BATCH`].
-    #[inline]
-    fn complete(
-        &mut self,
-        i: usize,
-        report: &mut ReceiveReport,
-        received: &mut impl FnMut(RcReceived),
-        failed: &mut impl FnMut(QpKey, u32),
-    ) {
-        let Some(wc) = self.wcs.get(i) else {
-            return;
-        };
-        let id = wr_id(wc);
-        let index = id as u32 as usize;
-        let Memory {
-            slots,
-            mapping,
-            pool,
-            ..
-        } = &mut *self.memory;
-        let slot = match slots.get_mut(index) {
-            Some(slot) if slot.id() == id && self.chain.is_posted(id) => slot,
-            _ => {
-                report.unknown = report.unknown.wrapping_add(1);
-                return;
-            }
-        };
-        // INVARIANT: A completed receive is not the device's any more; it is chained below.
-        let qp = QpKey::of(wc.qp);
-        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            let status = wc.status;
-            self.chain.push(slot, index);
-            count_failure(status, report);
-            return failed(qp, status);
-        }
-        // Some devices say that there is a GRH in front of the message. There never is.
-        let len = wc.byte_len as usize;
-        // An RDMA write with immediate data takes a receive, too, and puts nothing there.
-        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
-            report.malformed = report.malformed.wrapping_add(1);
-            return self.chain.push(slot, index);
-        }
-        let Slot { sge, parts, .. } = slot;
-        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
-        // the old ones whenever that says so.
-        let frame = pool.exchange(parts, len, Elements { sge, mapping });
-        self.chain.push(slot, index);
-        match frame {
-            Some(frame) => received(RcReceived { qp, frame }),
-            None => report.no_buffer = report.no_buffer.wrapping_add(1),
-        }
     }
 
     /// Notes which slots were overtaken.

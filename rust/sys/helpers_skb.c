@@ -169,29 +169,11 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu)
 }
 
 /*
- * An skb around a page pool fragment with @room in front of its skb_shared_info, whose data are
- * @len octets from @offset.
- */
-struct sk_buff *ipoib_rs_rx_build(void *va, unsigned int room, unsigned int offset,
-				  unsigned int len)
-{
-	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
-
-	if (unlikely(!skb))
-		return NULL;
-
-	skb_mark_for_recycle(skb);
-	skb_reserve(skb, offset);
-	__skb_put(skb, len);
-	return skb;
-}
-
-/*
  * The stack's link-layer header is an address and the wire's header, of which only the latter
  * crosses the wire: put a zeroed address in front of it. The wire header's reserved field is
  * zeroed too, since GRO merges frames only when their link-layer headers are equal.
  */
-void ipoib_rs_rx_pseudo_header(struct sk_buff *skb)
+static void rx_pseudo_header(struct sk_buff *skb)
 {
 	u8 *header = __skb_push(skb, IPOIB_RS_PSEUDO_LEN);
 
@@ -202,8 +184,8 @@ void ipoib_rs_rx_pseudo_header(struct sk_buff *skb)
 }
 
 /*
- * ipoib_rs_rx_build() and ipoib_rs_rx_pseudo_header() at once, for every frame: @offset is the wire
- * header's, @len counts it.
+ * An skb around a page pool fragment with @room in front of its skb_shared_info, for every frame: its
+ * headers are as rx_pseudo_header() makes them. @offset is the wire header's, @len counts it.
  */
 struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len, __be16 protocol, bool csum_ok)
@@ -302,11 +284,6 @@ void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type)
 	skb->pkt_type = packet_type;
 }
 
-void ipoib_rs_skb_csum_unnecessary(struct sk_buff *skb)
-{
-	skb->ip_summed = CHECKSUM_UNNECESSARY;
-}
-
 /* What a fragment for @len octets behind @headroom takes, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
@@ -325,13 +302,22 @@ struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pag
 	return page_pool_create(&params);
 }
 
-void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size, bool sleep)
+static void *alloc_frag(struct page_pool *pool, unsigned int size, gfp_t gfp)
 {
-	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
 	unsigned int offset;
-	struct page *page = page_pool_alloc_frag(pool, &offset, size, gfp);
+	struct page *page = page_pool_alloc_frag(pool, &offset, size, gfp | __GFP_NOWARN);
 
 	return likely(page) ? page_address(page) + offset : NULL;
+}
+
+void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size)
+{
+	return alloc_frag(pool, size, GFP_ATOMIC);
+}
+
+void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size)
+{
+	return alloc_frag(pool, size, GFP_KERNEL);
 }
 
 /* Gives one fragment back, from any context. */
@@ -378,7 +364,7 @@ struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 		return NULL;
 
 	skb_put_data(skb, header, len);
-	ipoib_rs_rx_pseudo_header(skb);
+	rx_pseudo_header(skb);
 	skb->protocol = protocol;
 	if (csum_ok)
 		skb->ip_summed = CHECKSUM_UNNECESSARY;

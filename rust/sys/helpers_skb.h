@@ -55,9 +55,6 @@ void ipoib_rs_skb_update_mtu(struct sk_buff *skb, u32 mtu);
 void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu);
 
 /* Receive: called once a frame. */
-struct sk_buff *ipoib_rs_rx_build(void *va, unsigned int room, unsigned int offset,
-				  unsigned int len);
-void ipoib_rs_rx_pseudo_header(struct sk_buff *skb);
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok);
 struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
@@ -65,12 +62,12 @@ struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offs
 struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts,
 				  const struct ipoib_rs_packet *packet);
 void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type);
-void ipoib_rs_skb_csum_unnecessary(struct sk_buff *skb);
 
 /* Page pool. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len);
 struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pages);
-void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size, bool sleep);
+void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size);
+void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size);
 void ipoib_rs_page_pool_put(void *va);
 bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct page_pool *bodies,
 			  unsigned int n, bool sleep, void **va);

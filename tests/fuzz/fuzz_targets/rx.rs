@@ -8,11 +8,11 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::mgid::{self, Scope};
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::rx::{classify, Local, Network, RxMeta, PAYLOAD_OFFSET};
+use ipoib_proto::rx::{classify, Local, Network, Route, RxMeta, PAYLOAD_OFFSET};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (&[u8], u32, u32, bool, u8)| {
-    let (bytes, byte_len, src_qp, has_grh, network) = input;
+fuzz_target!(|input: (&[u8], u32, u32, bool, u8, u8, u8)| {
+    let (bytes, byte_len, src_qp, has_grh, network, at, change) = input;
     let network = match network % 4 {
         0 => Network::Grh,
         1 => Network::Ipv4,
@@ -31,10 +31,22 @@ fuzz_target!(|input: (&[u8], u32, u32, bool, u8)| {
         broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
         capacity: 4136,
     };
-    if let Ok(frame) = classify(bytes, &meta, &local) {
+    let mut route = Route::NONE;
+    if let Ok(frame) = classify(bytes, &meta, &local, &mut route) {
         assert_eq!(frame.payload_offset, PAYLOAD_OFFSET);
         assert!(frame.payload_len > 0 && byte_len <= local.capacity);
         assert_eq!(frame.payload_offset + frame.payload_len, byte_len as usize);
-        assert!(frame.ether_type.is_supported() && frame.source_qpn.is_unicast());
+        assert!(frame.ether_type.is_supported());
+        assert!(frame.source.is_none_or(|source| source.qpn().is_unicast()));
+    }
+    // What went before changes no verdict, be it the same packet or one that differs in an octet.
+    let mut other = bytes.to_vec();
+    if let Some(octet) = other.get_mut(usize::from(at)) {
+        *octet ^= change;
+    }
+    for next in [bytes, &other] {
+        let mut fresh = Route::NONE;
+        let expected = classify(next, &meta, &local, &mut fresh);
+        assert_eq!(classify(next, &meta, &local, &mut route), expected);
     }
 });

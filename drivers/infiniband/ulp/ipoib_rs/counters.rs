@@ -8,6 +8,7 @@
 use ipoib_netdev::stats::{Counter, LinkStats};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::{reorder, source};
+use ipoib_rdma::ReceiveReport;
 
 /// Written by the receive NAPI.
 #[repr(align(64))]
@@ -297,8 +298,24 @@ impl Counters {
     }
 
     /// Counts `n` frames dropped for `reason`; from any context.
+    #[cold]
     pub(crate) fn dropped(&self, reason: DropReason, n: u64) {
         self.drops[reason.index()].add_shared(n);
+    }
+
+    /// Counts what completed and was not received.
+    #[cold]
+    pub(crate) fn not_received(&self, report: &ReceiveReport) {
+        for (reason, n) in [
+            (DropReason::BadStatus, report.errors),
+            (DropReason::BadCompletion, report.unknown),
+            (DropReason::Oversized, report.malformed),
+            (DropReason::NoBuffer, report.no_buffer),
+        ] {
+            if n > 0 {
+                self.dropped(reason, u64::from(n));
+            }
+        }
     }
 
     fn drops_of(&self, reasons: &[DropReason]) -> u64 {

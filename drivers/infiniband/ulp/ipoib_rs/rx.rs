@@ -8,7 +8,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::rx::{classify, Destination, Local, Network, RxMeta, GRH_LEN};
+use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -97,6 +97,9 @@ struct Sums {
 /// Where received frames go.
 struct Sink {
     local: Local,
+    route: Route,
+    /// During this poll.
+    sums: Sums,
     /// Frames of up to so many octets are copied; during this poll.
     copybreak: usize,
     tunables: Arc<Tunables>,
@@ -120,6 +123,8 @@ impl RxPoll {
             ring,
             sink: Sink {
                 local,
+                route: Route::NONE,
+                sums: Sums::default(),
                 copybreak: 0,
                 tunables,
                 counters,
@@ -157,29 +162,21 @@ impl RxPoll {
             dev,
             ..
         } = self;
-        let mut sums = Sums::default();
+        sink.sums = Sums::default();
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
-        let polled = ring.poll(budget, |received| {
-            sink.receive(context, received, order, &mut sums)
-        });
+        let polled = ring.poll(budget, |received| sink.receive(context, received, order));
+        let sums = &sink.sums;
         let rx = &sink.counters.rx;
         rx.frames.add(sums.frames);
         rx.bytes.add(sums.bytes);
         if sums.multicast > 0 {
             rx.multicast.add(sums.multicast);
         }
-        if polled.flushed > 0 {
-            // The QP is in error, and receives nothing until it is brought up again.
-            dev.queue_task(RECOVER, 0);
-        }
-        for (reason, n) in [
-            (DropReason::BadStatus, polled.errors),
-            (DropReason::BadCompletion, polled.unknown),
-            (DropReason::Oversized, polled.malformed),
-            (DropReason::NoBuffer, polled.no_buffer),
-        ] {
-            if n > 0 {
-                sink.counters.dropped(reason, u64::from(n));
+        if !polled.is_clean() {
+            sink.counters.not_received(&polled);
+            if polled.flushed > 0 {
+                // The QP is in error, and receives nothing until it is brought up again.
+                dev.queue_task(RECOVER, 0);
             }
         }
         polled.done
@@ -197,25 +194,19 @@ impl RxPoll {
 impl Sink {
     /// Checks a frame and passes it up.
     #[inline]
-    fn receive(
-        &self,
-        context: &Context<'_>,
-        received: Received,
-        order: &mut Order,
-        sums: &mut Sums,
-    ) {
+    fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
             byte_len: received.buf.bytes().len() as u32,
-            src_qp: received.src_qp,
-            has_grh: received.has_grh,
-            network: match received.network {
+            src_qp: received.src_qp(),
+            has_grh: received.has_grh(),
+            network: match received.network() {
                 NetworkHeader::Ipv4 => Network::Ipv4,
                 NetworkHeader::Ipv6 => Network::Ipv6,
                 NetworkHeader::Grh => Network::Grh,
                 NetworkHeader::Unknown => Network::Unknown,
             },
         };
-        let frame = match classify(received.buf.bytes(), &meta, &self.local) {
+        let frame = match classify(received.buf.bytes(), &meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
             Err(reason) => {
                 self.counters.dropped(reason, 1);
@@ -228,10 +219,10 @@ impl Sink {
             Destination::Broadcast => PacketType::Broadcast,
         };
         let description = Frame {
-            offset: GRH_LEN,
+            offset: GRH_LEN as u16,
             protocol: frame.ether_type.0,
             packet_type,
-            csum_ok: received.csum_ok,
+            csum_ok: received.csum_ok(),
         };
         let skb = if frame.payload_len <= self.copybreak {
             received.buf.copy_frame(context, description)
@@ -242,6 +233,7 @@ impl Sink {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
         };
+        let sums = &mut self.sums;
         // None of them can overflow within one poll.
         sums.frames = sums.frames.wrapping_add(1);
         sums.bytes = sums.bytes.wrapping_add(frame.payload_len as u64);
@@ -249,13 +241,7 @@ impl Sink {
             sums.multicast = sums.multicast.wrapping_add(1);
         }
         if packet_type == PacketType::Host {
-            order.receive(
-                context,
-                frame.source_gid,
-                frame.source_qpn,
-                frame.reserved,
-                skb,
-            );
+            order.receive(context, frame.source, frame.reserved, skb);
         } else {
             skb.gro_receive(context);
         }

@@ -10,8 +10,7 @@ use ipoib_netdev::napi::Context;
 use ipoib_netdev::parts;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended;
-use ipoib_proto::gid::GidWords;
-use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc;
 use ipoib_rdma::{QpKey, RcReceived, SrqRing};
 use kernel::prelude::*;
@@ -32,8 +31,7 @@ const PEERS: usize = 512;
 struct Peer {
     key: QpKey,
     rc: Arc<Rc>,
-    gid: GidWords,
-    qpn: Qpn,
+    address: HwAddr,
     /// Extended frames were agreed on.
     extended: bool,
 }
@@ -114,11 +112,9 @@ impl RcRx {
         match ask {
             Ask::Learn(rc, extended, result) => {
                 let Some(rc) = rc.take() else { return };
-                let peer = rc.caller.peer;
                 let peer = Peer {
                     key: rc.qp().key(),
-                    gid: GidWords::new(peer.gid().as_bytes()),
-                    qpn: peer.qpn(),
+                    address: rc.caller.peer.with_flags(Flags::NONE),
                     extended: *extended,
                     rc,
                 };
@@ -190,15 +186,8 @@ impl RcRx {
             connected.rx_frames.add(frames);
             connected.rx_bytes.add(bytes);
         }
-        for (reason, n) in [
-            (DropReason::BadStatus, report.errors),
-            (DropReason::BadCompletion, report.unknown),
-            (DropReason::Oversized, report.malformed),
-            (DropReason::NoBuffer, report.no_buffer),
-        ] {
-            if n > 0 {
-                self.counters.dropped(reason, u64::from(n));
-            }
+        if !report.is_clean() {
+            self.counters.not_received(&report);
         }
         report.done
     }
@@ -270,7 +259,7 @@ fn receive(
         .map_err(|_| Some(DropReason::NoBuffer))?;
     rc.flow.rx_frames.add(1);
     rc.flow.rx_bytes.add(packet.len as u64);
-    order.receive(context, Some(peer.gid), peer.qpn, packet.reserved, skb);
+    order.receive(context, Some(&peer.address), packet.reserved, skb);
     Ok(packet.len)
 }
 

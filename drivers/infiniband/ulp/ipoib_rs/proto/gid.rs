@@ -74,38 +74,6 @@ impl Gid {
     }
 }
 
-/// A GID as two words in native order: sixteen octets that are passed on by value become sixteen moves,
-/// which the hot path cannot afford.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GidWords {
-    high: u64,
-    low: u64,
-}
-
-impl GidWords {
-    /// Splits a GID.
-    #[inline]
-    pub const fn new(gid: &[u8; 16]) -> GidWords {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *gid;
-        GidWords {
-            high: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-            low: u64::from_ne_bytes([i, j, k, l, m, n, o, p]),
-        }
-    }
-
-    /// Puts it together.
-    pub const fn to_gid(self) -> Gid {
-        let ([a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]) = self.to_bytes();
-        Gid([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
-    }
-
-    /// The octets of both halves.
-    #[inline]
-    pub const fn to_bytes(self) -> ([u8; 8], [u8; 8]) {
-        (self.high.to_ne_bytes(), self.low.to_ne_bytes())
-    }
-}
-
 impl From<[u8; 16]> for Gid {
     #[inline]
     fn from(bytes: [u8; 16]) -> Gid {

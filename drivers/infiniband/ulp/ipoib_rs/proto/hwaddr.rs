@@ -2,7 +2,7 @@
 
 //! The 20-byte link-layer address (RFC 4391, section 9.1.1; RFC 4755, section 3.1).
 
-use crate::gid::{Gid, GidWords};
+use crate::gid::Gid;
 
 /// A 24-bit queue pair number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,19 +112,6 @@ impl HwAddr {
         HwAddr([
             flags.0, q0, q1, q2, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p,
         ])
-    }
-
-    /// The same without flags, of a GID in words.
-    #[inline]
-    pub fn of_words(qpn: Qpn, gid: GidWords) -> HwAddr {
-        let mut bytes = [0; 20];
-        let (first, rest) = bytes.split_at_mut(4);
-        let (high, low) = rest.split_at_mut(8);
-        first.copy_from_slice(&qpn.0.to_be_bytes());
-        let (own_high, own_low) = gid.to_bytes();
-        high.copy_from_slice(&own_high);
-        low.copy_from_slice(&own_low);
-        HwAddr(bytes)
     }
 
     /// Takes an address from a byte slice; `None` unless it is exactly 20 bytes long.

@@ -7,9 +7,9 @@
 //! follows at a fixed place either way (RFC 4391, section 6, wants both forms accepted).
 
 use crate::drop::DropReason;
-use crate::gid::{Gid, GidWords};
+use crate::gid::Gid;
 use crate::header::{EtherType, Header};
-use crate::hwaddr::Qpn;
+use crate::hwaddr::{Flags, HwAddr, Qpn};
 use crate::mgid::Mgid;
 
 /// The length of the GRH area in bytes.
@@ -71,9 +71,108 @@ pub enum Destination {
     Broadcast,
 }
 
+/// Between whom the last unicast packet with a GRH went whose addresses passed the checks.
+///
+/// Most packets go where the one before went, and what was found out of the one's addresses holds for the
+/// other's.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// In which form the addresses stood there, as the device said; `None` if there was no packet, or they
+    /// do not tell the form if the device does not.
+    network: Option<Network>,
+    /// Both addresses as they stood there, in native words.
+    ends: [u64; 4],
+    /// The source's queue pair, as the completion has it.
+    src_qp: u32,
+    /// The source, without flags.
+    source: HwAddr,
+}
+
+impl Route {
+    /// No packet yet.
+    pub const NONE: Route = Route {
+        network: None,
+        ends: [0; 4],
+        src_qp: 0,
+        source: HwAddr([0; HwAddr::LEN]),
+    };
+
+    /// Whether a packet went between the same two; if so, its GRH area is what it should be.
+    #[inline]
+    fn is_of(&self, grh: &[u8; GRH_LEN], meta: &RxMeta) -> bool {
+        let Some(network) = self.network else {
+            return false;
+        };
+        let [a, b, c, d] = self.ends;
+        let [e, f, g, h] = ends(grh, network);
+        meta.has_grh
+            && meta.network == network
+            && meta.src_qp == self.src_qp
+            && is_well_formed(grh, network == Network::Ipv4)
+            // One branch instead of four.
+            && (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    }
+
+    /// Finds out between whom a packet went, of which the completion says this.
+    #[inline(never)]
+    fn find(
+        &mut self,
+        grh: &[u8; GRH_LEN],
+        src_qp: u32,
+        network: Option<Network>,
+        local: &Local,
+    ) -> Result<(Destination, Option<&HwAddr>), DropReason> {
+        let qpn = Qpn::unicast(src_qp).ok_or(DropReason::BadSource)?;
+        let Some(network) = network else {
+            return Ok((Destination::Unicast, None));
+        };
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
+        let ipv4 = is_ipv4(grh, network)?;
+        let (source, destination) = if ipv4 {
+            (
+                Gid::from_ipv4_mapped([s0, s1, s2, s3]),
+                Gid::from_ipv4_mapped([d0, d1, d2, d3]),
+            )
+        } else {
+            let gids = grh.split_first_chunk::<8>().map(|(_, gids)| gids);
+            let (source, rest) = gids
+                .and_then(|gids| gids.split_first_chunk())
+                .ok_or(DropReason::TruncatedGrh)?;
+            let destination = rest.first_chunk().ok_or(DropReason::TruncatedGrh)?;
+            (Gid(*source), Gid(*destination))
+        };
+        let dest = destined(&source, qpn, &destination, local)?;
+        if dest != Destination::Unicast {
+            return Ok((dest, None));
+        }
+        *self = Route {
+            // Where the device does not say, what is behind the first words settles it, and that is
+            // compared, if they are such as a GRH's.
+            network: Some(network).filter(|known| *known != Network::Unknown || !ipv4),
+            ends: ends(grh, network),
+            src_qp,
+            source: HwAddr::new(Flags::NONE, qpn, source),
+        };
+        Ok((dest, Some(&self.source)))
+    }
+}
+
+/// The words of the GRH area that the addresses stand in, or zeroes.
+#[inline]
+fn ends(grh: &[u8; GRH_LEN], network: Network) -> [u64; 4] {
+    let word = |at| {
+        let bytes = grh.get(at..).and_then(|tail| tail.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    };
+    match network {
+        Network::Ipv4 => [0, 0, 0, word(32)],
+        _ => [word(8), word(16), word(24), word(32)],
+    }
+}
+
 /// A frame that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Frame<'a> {
     /// The type of the payload, one that the link carries.
     pub ether_type: EtherType,
     /// The reserved field of the encapsulation header, in host byte order.
@@ -82,10 +181,8 @@ pub struct Frame {
     pub payload_offset: usize,
     /// How long the payload is, in bytes; at least 1.
     pub payload_len: usize,
-    /// The sender's GID, if the packet had a GRH.
-    pub source_gid: Option<GidWords>,
-    /// The sender's queue pair, one that a unicast answer can go to.
-    pub source_qpn: Qpn,
+    /// Who sent it, without flags, if it was unicast and had a GRH.
+    pub source: Option<&'a HwAddr>,
     /// To whom the packet was sent.
     pub dest: Destination,
 }
@@ -93,16 +190,21 @@ pub struct Frame {
 /// Checks a received packet.
 ///
 /// `head` is the beginning of the receive buffer, at least [`PAYLOAD_OFFSET`] bytes of it; it may
-/// be all of it. Nothing of it is trusted, nor is the completion.
+/// be all of it. Nothing of it is trusted, nor is the completion. `route` is where packets went before.
 ///
 /// # Errors
 ///
 /// The reason to drop the packet, to be counted under its name.
 #[inline]
-pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, DropReason> {
+pub fn classify<'a>(
+    head: &[u8],
+    meta: &RxMeta,
+    local: &Local,
+    route: &'a mut Route,
+) -> Result<Frame<'a>, DropReason> {
     let byte_len = usize::try_from(meta.byte_len).map_err(|_| DropReason::Oversized)?;
     if meta.byte_len > local.capacity || byte_len <= PAYLOAD_OFFSET {
-        return Err(bad_length(meta, local));
+        return Err(bad_length(meta.byte_len, local));
     }
     if head.len() < PAYLOAD_OFFSET {
         return Err(cut_off(head));
@@ -111,31 +213,16 @@ pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, Drop
         .split_first_chunk::<GRH_LEN>()
         .ok_or(DropReason::TruncatedGrh)?;
     let header = Header::parse(rest)?;
-
-    let source_qpn = Qpn::unicast(meta.src_qp).ok_or(DropReason::BadSource)?;
-    // One arm for each form, so that what is known of an IPv4 GID is not looked up again.
-    let (source_gid, dest) = if !meta.has_grh {
-        (None, Destination::Unicast)
-    } else if is_ipv4(grh, meta.network)? {
-        let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
-        let source = Gid::from_ipv4_mapped([s0, s1, s2, s3]);
-        let destination = Gid::from_ipv4_mapped([d0, d1, d2, d3]);
-        let dest = destined(&source, source_qpn, &destination, local)?;
-        (Some(GidWords::new(source.as_bytes())), dest)
+    let (dest, source) = if route.is_of(grh, meta) {
+        (Destination::Unicast, Some(&route.source))
     } else {
-        let (_, tail) = grh
-            .split_first_chunk::<8>()
-            .ok_or(DropReason::TruncatedGrh)?;
-        let (source, tail) = tail
-            .split_first_chunk::<16>()
-            .ok_or(DropReason::TruncatedGrh)?;
-        let (destination, _) = tail
-            .split_first_chunk::<16>()
-            .ok_or(DropReason::TruncatedGrh)?;
-        let dest = destined(&Gid(*source), source_qpn, &Gid(*destination), local)?;
-        (Some(GidWords::new(source)), dest)
+        route.find(
+            grh,
+            meta.src_qp,
+            meta.has_grh.then_some(meta.network),
+            local,
+        )?
     };
-
     if !header.ether_type.is_supported() {
         return Err(DropReason::EtherType);
     }
@@ -144,18 +231,17 @@ pub fn classify(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Frame, Drop
         reserved: header.reserved,
         payload_offset: PAYLOAD_OFFSET,
         payload_len: byte_len.wrapping_sub(PAYLOAD_OFFSET),
-        source_gid,
-        source_qpn,
+        source,
         dest,
     })
 }
 
 /// What is wrong with a length that is wrong.
 #[cold]
-fn bad_length(meta: &RxMeta, local: &Local) -> DropReason {
-    if meta.byte_len > local.capacity {
+fn bad_length(byte_len: u32, local: &Local) -> DropReason {
+    if byte_len > local.capacity {
         DropReason::Oversized
-    } else if usize::try_from(meta.byte_len).is_ok_and(|len| len < GRH_LEN) {
+    } else if usize::try_from(byte_len).is_ok_and(|len| len < GRH_LEN) {
         DropReason::TruncatedGrh
     } else {
         // A frame without any payload is as short as one without a header.
@@ -213,16 +299,21 @@ fn is_ipv4(grh: &[u8; GRH_LEN], network: Network) -> Result<bool, DropReason> {
         Network::Ipv4 => true,
         Network::Unknown => looks_like_ipv4(grh).ok_or(DropReason::BadGrh)?,
     };
-    let good = if ipv4 {
+    if is_well_formed(grh, ipv4) {
+        Ok(ipv4)
+    } else {
+        Err(DropReason::BadGrh)
+    }
+}
+
+/// Whether the first octet of an IPv4 header, or of a GRH, is as it has to be.
+#[inline]
+const fn is_well_formed(grh: &[u8; GRH_LEN], ipv4: bool) -> bool {
+    if ipv4 {
         // RoCEv2 has no IPv4 options.
         grh[IPV4_OFFSET] == 0x45
     } else {
         grh[0] >> 4 == 6
-    };
-    if good {
-        Ok(ipv4)
-    } else {
-        Err(DropReason::BadGrh)
     }
 }
 
@@ -261,6 +352,30 @@ mod tests {
     use super::*;
     use crate::mgid::{self, Scope};
     use crate::pkey::PKey;
+
+    /// [`super::classify`] of a packet that nothing went before; the source as it is.
+    fn classify(
+        head: &[u8],
+        meta: &RxMeta,
+        local: &Local,
+    ) -> Result<(Frame<'static>, Option<HwAddr>), DropReason> {
+        let mut route = Route::NONE;
+        let frame = super::classify(head, meta, local, &mut route)?;
+        let source = frame.source.copied();
+        let frame = Frame {
+            source: None,
+            ..frame
+        };
+        Ok((frame, source))
+    }
+
+    fn dest(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Destination, DropReason> {
+        classify(head, meta, local).map(|(frame, _)| frame.dest)
+    }
+
+    fn source_of(head: &[u8], meta: &RxMeta) -> Result<Option<Gid>, DropReason> {
+        classify(head, meta, &local()).map(|(_, source)| source.map(|source| source.gid()))
+    }
 
     const OUR_GID: [u8; 16] = [
         0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 1,
@@ -322,17 +437,18 @@ mod tests {
     #[test]
     fn rfc4391_6_with_grh() {
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        let frame = Frame {
+            ether_type: EtherType::IPV4,
+            reserved: 0,
+            payload_offset: 44,
+            payload_len: 20,
+            source: None,
+            dest: Destination::Unicast,
+        };
+        let source = HwAddr::new(Flags::NONE, local().qpn, Gid(PEER_GID));
         assert_eq!(
             classify(&bytes, &meta(64), &local()),
-            Ok(Frame {
-                ether_type: EtherType::IPV4,
-                reserved: 0,
-                payload_offset: 44,
-                payload_len: 20,
-                source_gid: Some(GidWords::new(&PEER_GID)),
-                source_qpn: local().qpn,
-                dest: Destination::Unicast,
-            })
+            Ok((frame, Some(source)))
         );
     }
 
@@ -345,10 +461,12 @@ mod tests {
             has_grh: false,
             ..meta(64)
         };
-        let frame = classify(&bytes, &meta, &local());
-        assert_eq!(frame.map(|f| f.source_gid), Ok(None));
-        assert_eq!(frame.map(|f| f.dest), Ok(Destination::Unicast));
-        assert_eq!(frame.map(|f| f.payload_offset), Ok(44));
+        let Ok((frame, source)) = classify(&bytes, &meta, &local()) else {
+            panic!("refused");
+        };
+        assert_eq!(source, None);
+        assert_eq!(frame.dest, Destination::Unicast);
+        assert_eq!(frame.payload_offset, 44);
     }
 
     /// RFC 4391, section 6: the reserved field is handed on and not judged.
@@ -357,7 +475,7 @@ mod tests {
         let bytes = packet(PEER_GID, OUR_GID, [0x86, 0xdd, 0xab, 0xcd]);
         let frame = classify(&bytes, &meta(64), &local());
         assert_eq!(
-            frame.map(|f| (f.ether_type, f.reserved)),
+            frame.map(|(f, _)| (f.ether_type, f.reserved)),
             Ok((EtherType::IPV6, 0xabcd))
         );
     }
@@ -377,7 +495,7 @@ mod tests {
     fn rfc4391_4_destination() {
         let to = |mgid: Mgid| {
             let bytes = packet(PEER_GID, mgid.gid().0, IPV4);
-            classify(&bytes, &meta(64), &local()).map(|f| f.dest)
+            dest(&bytes, &meta(64), &local())
         };
         assert_eq!(to(local().broadcast), Ok(Destination::Broadcast));
         assert_eq!(
@@ -403,20 +521,14 @@ mod tests {
             src_qp: OUR_QPN + 1,
             ..meta(64)
         };
-        assert_eq!(
-            classify(&own, &sibling, &local()).map(|f| f.dest),
-            Ok(Destination::Broadcast)
-        );
+        assert_eq!(dest(&own, &sibling, &local()), Ok(Destination::Broadcast));
         // The same queue pair number on another host.
         let peer = packet(PEER_GID, broadcast, IPV4);
-        assert_eq!(
-            classify(&peer, &meta(64), &local()).map(|f| f.dest),
-            Ok(Destination::Broadcast)
-        );
+        assert_eq!(dest(&peer, &meta(64), &local()), Ok(Destination::Broadcast));
         // Unicast to ourselves is a legitimate path.
         let to_self = packet(OUR_GID, OUR_GID, IPV4);
         assert_eq!(
-            classify(&to_self, &meta(64), &local()).map(|f| f.dest),
+            dest(&to_self, &meta(64), &local()),
             Ok(Destination::Unicast)
         );
     }
@@ -424,7 +536,7 @@ mod tests {
     #[test]
     fn lengths_are_not_trusted() {
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
-        let at = |byte_len| classify(&bytes, &meta(byte_len), &local()).map(|f| f.payload_len);
+        let at = |byte_len| classify(&bytes, &meta(byte_len), &local()).map(|(f, _)| f.payload_len);
         assert_eq!(at(0), Err(DropReason::TruncatedGrh));
         assert_eq!(at(39), Err(DropReason::TruncatedGrh));
         assert_eq!(at(40), Err(DropReason::Short));
@@ -475,14 +587,11 @@ mod tests {
                 network,
                 ..meta(64)
             };
-            let frame = classify(&bytes, &meta, &local());
             assert_eq!(
-                frame.map(|f| f.source_gid),
-                Ok(Some(GidWords::new(
-                    Gid::from_ipv4_mapped([10, 0, 0, 2]).as_bytes()
-                )))
+                source_of(&bytes, &meta),
+                Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
             );
-            assert_eq!(frame.map(|f| f.dest), Ok(Destination::Unicast));
+            assert_eq!(dest(&bytes, &meta, &local()), Ok(Destination::Unicast));
         }
     }
 
@@ -493,8 +602,7 @@ mod tests {
             network: Network::Ipv4,
             ..meta(64)
         };
-        let frame = classify(&bytes, &meta, &local());
-        assert_eq!(frame.map(|f| f.dest), Ok(Destination::Multicast));
+        assert_eq!(dest(&bytes, &meta, &local()), Ok(Destination::Multicast));
     }
 
     /// The 20 bytes in front of an IPv4 header are undefined and may look like a GRH.
@@ -506,16 +614,13 @@ mod tests {
         };
         let mut bytes = packet_ipv4([10, 0, 0, 1]);
         bytes[0] = 0x60;
-        let frame = classify(&bytes, &meta, &local());
-        assert_eq!(
-            frame.map(|f| f.source_gid),
-            Ok(Some(GidWords::new(
-                Gid::from_ipv4_mapped([10, 0, 0, 2]).as_bytes()
-            )))
-        );
+        let mapped = Gid::from_ipv4_mapped([10, 0, 0, 2]);
+        assert_eq!(source_of(&bytes, &meta), Ok(Some(mapped)));
         bytes[30] ^= 0x01;
-        let frame = classify(&bytes, &meta, &local());
-        assert!(frame.map(|f| f.source_gid.map(|g| g.to_gid().to_ipv4())) == Ok(Some(None)));
+        assert_eq!(
+            source_of(&bytes, &meta).map(|gid| gid.and_then(Gid::to_ipv4)),
+            Ok(None)
+        );
     }
 
     #[test]
@@ -537,5 +642,50 @@ mod tests {
             ..meta(64)
         };
         assert_eq!(classify(&bytes, &meta, &local()), Err(DropReason::BadGrh));
+    }
+
+    /// What was found out of one packet is not held against, nor for, another that differs.
+    #[test]
+    fn a_route_is_of_its_packets_only() {
+        let mut route = Route::NONE;
+        let mut source = |bytes: &[u8], meta: &RxMeta| {
+            super::classify(bytes, meta, &local(), &mut route).map(|frame| frame.source.copied())
+        };
+        let peer = |qpn, gid| {
+            let qpn = Qpn::unicast(qpn).unwrap_or(Qpn::MULTICAST);
+            Ok(Some(HwAddr::new(Flags::NONE, qpn, Gid(gid))))
+        };
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        for _ in 0..2 {
+            assert_eq!(source(&bytes, &meta(64)), peer(OUR_QPN, PEER_GID));
+        }
+        let src_qp = OUR_QPN + 1;
+        let sibling = RxMeta { src_qp, ..meta(64) };
+        assert_eq!(source(&bytes, &sibling), peer(src_qp, PEER_GID));
+        let has_grh = false;
+        let without = RxMeta {
+            has_grh,
+            ..meta(64)
+        };
+        assert_eq!(source(&bytes, &without), Ok(None));
+        let network = Network::Ipv4;
+        let ipv4 = RxMeta {
+            network,
+            ..meta(64)
+        };
+        for (bytes, meta) in [(bytes, meta(64)), (packet_ipv4([10, 0, 0, 1]), ipv4)] {
+            let alone = |bytes: &[u8]| classify(bytes, &meta, &local()).map(|(_, source)| source);
+            assert!(matches!(alone(&bytes), Ok(Some(_))));
+            for at in 0..GRH_LEN {
+                for bit in [0x01, 0x10, 0x80] {
+                    let mut other = bytes;
+                    other[at] ^= bit;
+                    assert_eq!(source(&bytes, &meta), alone(&bytes));
+                    assert_eq!(source(&other, &meta), alone(&other));
+                }
+            }
+        }
+        let to_group = packet(PEER_GID, local().broadcast.gid().0, IPV4);
+        assert_eq!(source(&to_group, &meta(64)), Ok(None));
     }
 }

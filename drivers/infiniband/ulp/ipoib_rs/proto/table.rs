@@ -159,17 +159,27 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
     #[inline]
     pub fn get_mut(&mut self, addr: &HwAddr) -> Option<&mut V> {
         if !self.is_at(self.last, addr) {
-            self.last = self.look_up(addr)?;
+            return self.look_up(addr);
         }
-        let slot = self.storage.borrow_mut().get_mut(self.last)?;
-        let (_, value) = slot.entry.as_mut()?;
-        Some(value)
+        self.at_last()
     }
 
-    /// [`Table::find`], kept out of a caller that seldom needs it.
+    /// The same for an address that was not the last one, kept out of a caller that seldom needs it.
     #[inline(never)]
-    fn look_up(&self, addr: &HwAddr) -> Option<usize> {
-        self.find(addr)
+    fn look_up(&mut self, addr: &HwAddr) -> Option<&mut V> {
+        self.last = self.find(addr)?;
+        self.at_last()
+    }
+
+    #[inline]
+    fn at_last(&mut self) -> Option<&mut V> {
+        let (_, value) = self
+            .storage
+            .borrow_mut()
+            .get_mut(self.last)?
+            .entry
+            .as_mut()?;
+        Some(value)
     }
 
     /// Whether the entry of an address is in slot `at`.

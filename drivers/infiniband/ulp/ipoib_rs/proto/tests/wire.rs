@@ -9,7 +9,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mgid::{self, Kind, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::rx::{classify, Destination, Local, Network, RxMeta};
+use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta};
 use proptest::prelude::*;
 
 fn pkey() -> impl Strategy<Value = PKey> {
@@ -180,18 +180,67 @@ proptest! {
             capacity,
         };
         let meta = RxMeta { byte_len, src_qp, has_grh, network };
-        match classify(&head, &meta, &local) {
+        match classify(&head, &meta, &local, &mut { Route::NONE }) {
             Ok(frame) => {
                 prop_assert!(frame.payload_len > 0);
                 prop_assert_eq!(frame.payload_offset + frame.payload_len, byte_len as usize);
                 prop_assert!(byte_len <= capacity);
                 prop_assert!(frame.ether_type.is_supported());
-                prop_assert!(frame.source_qpn.is_unicast());
-                prop_assert_eq!(frame.source_gid.is_some(), has_grh);
-                prop_assert!(has_grh || frame.dest == Destination::Unicast);
-                prop_assert!(frame.source_gid.is_none_or(|gid| !gid.to_gid().is_multicast()));
+                let unicast = frame.dest == Destination::Unicast;
+                prop_assert_eq!(frame.source.is_some(), has_grh && unicast);
+                prop_assert!(has_grh || unicast);
+                prop_assert!(frame.source.is_none_or(|source| source.qpn().is_unicast()));
+                prop_assert!(frame.source.is_none_or(|source| !source.is_multicast()));
             }
             Err(reason) => prop_assert!(reason.name().starts_with("rx_drop_")),
+        }
+    }
+
+    /// Packets of few kinds, in any order: each is judged as if nothing had gone before it.
+    #[test]
+    fn a_route_changes_no_verdict(packets in prop::collection::vec(
+        (0usize..4, 0usize..4, 1u32..4, any::<bool>(), network(), 0u8..8),
+        1..32,
+    )) {
+        // An octet of the second one is where an IPv4 header would begin.
+        let gids: [[u8; 16]; 4] = [
+            [0xfe; 16],
+            [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 1],
+            [0xff; 16],
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
+        ];
+        let addrs = [[10, 0, 0, 1], [10, 0, 0, 2], [192, 168, 0, 1], [239, 1, 2, 3]];
+        let local = Local {
+            gid: Gid(gids[0]),
+            qpn: Qpn::unicast(2).unwrap(),
+            broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
+            capacity: 4136,
+        };
+        let mut route = Route::NONE;
+        for (source, destination, src_qp, has_grh, network, form) in packets {
+            let mut bytes = [0u8; 64];
+            if form & 1 == 0 {
+                bytes[8..24].copy_from_slice(&gids[source]);
+                bytes[24..40].copy_from_slice(&gids[destination]);
+            } else {
+                bytes[20] = 0x45;
+                bytes[32..36].copy_from_slice(&addrs[source]);
+                bytes[36..40].copy_from_slice(&addrs[destination]);
+                let sum: u32 = bytes[20..40]
+                    .chunks(2)
+                    .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+                    .sum();
+                let wrong = u16::from(form & 4 != 0);
+                let checksum = !((sum & 0xffff) + (sum >> 16)) as u16 ^ wrong;
+                bytes[30..32].copy_from_slice(&checksum.to_be_bytes());
+            }
+            // In front of an IPv4 header may stand anything.
+            bytes[0] = if form & 2 == 0 { 0x60 } else { 0 };
+            bytes[40] = 0x08;
+            let meta = RxMeta { byte_len: 64, src_qp, has_grh, network };
+            let mut fresh = Route::NONE;
+            let expected = classify(&bytes, &meta, &local, &mut fresh);
+            prop_assert_eq!(classify(&bytes, &meta, &local, &mut route), expected);
         }
     }
 
@@ -211,7 +260,8 @@ proptest! {
             capacity: 4136,
         };
         let meta = RxMeta { byte_len: 64, src_qp: qpn, has_grh: true, network: Network::Grh };
-        let own = classify(&bytes, &meta, &local).err();
+        let mut route = Route::NONE;
+        let own = classify(&bytes, &meta, &local, &mut route).err();
         // An IPv4-mapped multicast source is refused before it can be recognised as ours.
         prop_assert!(matches!(own, Some(DropReason::OwnMulticast | DropReason::BadSource)));
     }
