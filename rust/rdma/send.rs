@@ -233,8 +233,9 @@ impl Sender {
         if self.pending == CHAIN {
             self.ring_doorbell();
         }
+        let (ring, head) = (&*self.ring, self.head);
         let same_ah = matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah));
-        if !same_ah && !Arc::ptr_eq(ah.pd(), self.ring.qp().pd()) {
+        if !same_ah && !Arc::ptr_eq(ah.pd(), ring.qp().pd()) {
             return Err((skb, EINVAL));
         }
         // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
@@ -244,15 +245,15 @@ impl Sender {
         let sges = unsafe { (*wr).wr.sg_list };
         // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. Slot
         // `head` is ours, since the ring is not full.
-        let (skb, num_sge) = unsafe { self.ring.map(skb, sges, self.head)? };
+        let (skb, num_sge) = unsafe { ring.map(skb, sges, head)? };
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };
-        wr.wr.__bindgen_anon_1.wr_id = u64::from(self.head);
+        wr.wr.__bindgen_anon_1.wr_id = u64::from(head);
         wr.wr.num_sge = num_sge;
         wr.wr.send_flags = if signal { SIGNALED } else { 0 };
         wr.ah = ah.as_raw();
         wr.remote_qpn = qpn;
-        let slot = self.ring.slot(self.head);
+        let slot = ring.slot(head);
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
         // So there is nothing in it to be dropped.
         unsafe { ptr::write(&raw mut (*slot).skb, Some(skb)) };
@@ -261,7 +262,7 @@ impl Sender {
             unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
         }
         // INVARIANT: The slot is filled and its work request is complete.
-        self.head = self.head.wrapping_add(1);
+        self.head = head.wrapping_add(1);
         self.pending = self.pending.wrapping_add(1);
         Ok(())
     }
