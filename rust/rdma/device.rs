@@ -12,6 +12,9 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
 
+/// As much as a device writes of its firmware's version.
+pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
+
 /// A reference to a registered RDMA device.
 ///
 /// It holds up the device's unregistration, which begins with [`crate::Client::remove`] and then
@@ -51,25 +54,6 @@ impl Device {
         })
     }
 
-    /// The RDMA device whose port runs over `ndev`, or which `ndev` stands for.
-    ///
-    /// # Context
-    ///
-    /// Any but hard interrupt.
-    pub fn by_netdev(ndev: &RawDevice) -> Option<Self> {
-        // SAFETY: `ndev` is valid; the result is null or comes with a reference.
-        let raw = unsafe {
-            bindings::ib_device_get_by_netdev(
-                ndev.as_raw(),
-                bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
-            )
-        };
-        // INVARIANT: The function took the reference.
-        Some(Self {
-            raw: NonNull::new(raw)?,
-        })
-    }
-
     /// The C side.
     #[inline]
     pub fn as_raw(&self) -> *mut bindings::ib_device {
@@ -82,6 +66,18 @@ impl Device {
     pub fn name(&self) -> &CStr {
         // SAFETY: The name is part of a registered device; it ends with a zero at any moment.
         unsafe { CStr::from_char_ptr(bindings::ipoib_rs_ib_device_name(self.as_raw())) }
+    }
+
+    /// The version of its firmware, written to `text`; empty if it has none.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn firmware<'a>(&self, text: &'a mut [u8; FIRMWARE_LEN]) -> &'a [u8] {
+        // SAFETY: Registered by the type invariant; there is room for as much as a device may write.
+        unsafe { bindings::ib_get_device_fw_str(self.as_raw(), text.as_mut_ptr().cast()) };
+        let end = text.iter().position(|octet| *octet == 0);
+        &text[..end.unwrap_or(FIRMWARE_LEN)]
     }
 
     /// The numbers of its ports.
@@ -143,11 +139,6 @@ impl Device {
     /// The most entries that a completion queue has.
     pub fn max_cqe(&self) -> u32 {
         self.attrs().max_cqe
-    }
-
-    /// The firmware's version, as the vendor packs it.
-    pub fn fw_version(&self) -> u64 {
-        self.attrs().fw_ver
     }
 
     /// How many vectors completion interrupts can be spread over; 1 at least.

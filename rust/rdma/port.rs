@@ -79,22 +79,6 @@ impl Device {
         })
     }
 
-    /// The P_Key at `index` of a port's table.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for a port or an index that does not exist; whatever the device says.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub fn query_pkey(&self, port: u32, index: u16) -> Result<u16> {
-        let mut pkey = 0;
-        // SAFETY: The device is registered; the key is ours.
-        to_result(unsafe { bindings::ib_query_pkey(self.as_raw(), port, index, &raw mut pkey) })?;
-        Ok(pkey)
-    }
-
     /// The index of `pkey` in a port's table, whatever its membership bit.
     ///
     /// # Errors

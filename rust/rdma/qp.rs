@@ -251,22 +251,6 @@ impl UdQp {
         )
     }
 
-    /// Brings it from reset to where it receives and sends. On an error it is reset again.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` in another state than reset; whatever the device says.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub fn to_ready(&self, pkey_index: u16, qkey: u32, psn: u32) -> Result {
-        self.to_init(pkey_index, qkey)?;
-        self.start(psn).inspect_err(|_| {
-            let _ = self.to_reset();
-        })
-    }
-
     /// Has all that is posted flushed.
     ///
     /// # Errors

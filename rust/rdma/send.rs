@@ -193,19 +193,6 @@ impl Sender {
         self.ring.size().wrapping_sub(self.in_flight())
     }
 
-    /// Sets the Q_Key of the frames that are posted from now on.
-    pub fn set_qkey(&mut self, qkey: u32) {
-        for wr in &mut self.wrs[self.pending..] {
-            wr.remote_qkey = qkey;
-        }
-        if self.pending > 0 {
-            self.ring_doorbell();
-            for wr in &mut self.wrs {
-                wr.remote_qkey = qkey;
-            }
-        }
-    }
-
     /// Adds a frame for queue pair `qpn` at `ah` to the chain; [`Self::flush`] sends it.
     ///
     /// `signal` asks for a completion of just this frame.

@@ -218,11 +218,6 @@ impl Incoming<'_> {
         self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC
     }
 
-    /// Whether that has a shared receive queue.
-    pub fn has_srq(&self) -> bool {
-        self.req.srq() != 0
-    }
-
     /// What the other side tells us, [`REQUEST_DATA`] octets.
     pub fn private_data(&self) -> &[u8] {
         self.private_data

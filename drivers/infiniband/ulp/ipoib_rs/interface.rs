@@ -20,6 +20,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_rdma::device::FIRMWARE_LEN;
 use ipoib_rdma::mcast;
 use kernel::new_mutex;
 use kernel::prelude::*;
@@ -583,7 +584,10 @@ impl Driver for Interface {
     }
 
     fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
-        identity.set_bus(dev.data().port.device().name().to_bytes());
+        let this = dev.data();
+        let device = this.port.device();
+        identity.set_bus(device.name().to_bytes());
+        identity.set_firmware(device.firmware(&mut [0; FIRMWARE_LEN]));
     }
 
     fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32 {
