@@ -271,7 +271,7 @@ scenario! {
         };
         fail(&[a, b], &["fail_page_alloc"], LARGE_ATOMIC)?;
         for size in [30_000, 60_000] {
-            flood(size, "-w 20")?;
+            flood(size, "-w 6")?;
         }
         stop(&[a, b])?;
         let lost = counter(a, "rx_drop_no_buffer")? + counter(b, "rx_drop_no_buffer")?;
@@ -282,7 +282,7 @@ scenario! {
         fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC)?;
         // In the head of a buffer, copied behind it, in one page of it, and in both.
         for size in [100, 3_000, 30_000, 60_000] {
-            flood(size, "-w 20")?;
+            flood(size, "-w 6")?;
         }
         let flows = [
             Transfer::start(a, b, &b.ip4(), 4, 3)?,
