@@ -465,9 +465,9 @@ impl PartsFrame {
         unsafe { core::slice::from_raw_parts((self.0).0.va[0].cast::<u8>().add(HEAD_ROOM), len) }
     }
 
-    /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data are
-    /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is for
-    /// this host. If it cannot, the message is dropped.
+    /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data
+    /// are the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes
+    /// it, and it is for this host. If it cannot, the message is dropped.
     ///
     /// # Errors
     ///

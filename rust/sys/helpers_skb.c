@@ -184,8 +184,8 @@ static void rx_pseudo_header(struct sk_buff *skb)
 }
 
 /*
- * An skb around a page pool fragment with @room in front of its skb_shared_info, for every frame: its
- * headers are as rx_pseudo_header() makes them. @offset is the wire header's, @len counts it.
+ * An skb around a page pool fragment with @room in front of its skb_shared_info: its headers are
+ * as rx_pseudo_header() makes them. @offset is the wire header's, @len counts it.
  */
 struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len, __be16 protocol, bool csum_ok)
