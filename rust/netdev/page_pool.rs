@@ -17,7 +17,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::napi::Context;
-use crate::skb::{PacketType, RxSkb};
+use crate::skb::RxSkb;
 
 /// Octets that a receive begins with on a UD queue pair, whether they hold a GRH or not.
 pub const GRH_LEN: usize = 40;
@@ -183,8 +183,6 @@ pub struct Frame {
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
-    /// Whom it is for.
-    pub packet_type: PacketType,
     /// Whether the hardware has verified its checksums.
     pub csum_ok: bool,
 }
@@ -276,12 +274,7 @@ impl FilledBuf {
                 frame.csum_ok,
             )
         };
-        let mut skb = self.become_skb(skb)?;
-        // As every fresh skb, it is for this host.
-        if frame.packet_type != PacketType::Host {
-            skb.set_packet_type(frame.packet_type);
-        }
-        Ok(skb)
+        self.become_skb(skb)
     }
 
     /// Copies the frame into an skb of its own size, which is as [`Self::into_frame`] makes it. The
@@ -315,11 +308,7 @@ impl FilledBuf {
             return Err(self);
         };
         // SAFETY: A fresh skb is ours alone.
-        let mut skb = unsafe { RxSkb::from_non_null(skb) };
-        if frame.packet_type != PacketType::Host {
-            skb.set_packet_type(frame.packet_type);
-        }
-        Ok(skb)
+        Ok(unsafe { RxSkb::from_non_null(skb) })
     }
 
     #[inline]

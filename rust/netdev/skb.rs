@@ -92,11 +92,9 @@ impl DropReason {
     }
 }
 
-/// Whom a received frame is for.
+/// Whom a received frame is for, if not for this host alone, as a fresh skb is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketType {
-    /// This host alone.
-    Host,
     /// A multicast group.
     Multicast,
     /// Everybody on the link.
@@ -107,7 +105,6 @@ impl PacketType {
     #[inline]
     pub(crate) fn as_raw(self) -> u8 {
         let raw = match self {
-            Self::Host => bindings::PACKET_HOST,
             Self::Broadcast => bindings::PACKET_BROADCAST,
             Self::Multicast => bindings::PACKET_MULTICAST,
         };

@@ -7,7 +7,7 @@
 //! posted again. So the ring never runs dry for want of memory.
 
 use core::mem::ManuallyDrop;
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use ipoib_netdev::page_pool::{FilledBuf, PagePool, RxBuf, GRH_LEN};
 use ipoib_sys::bindings;
@@ -36,14 +36,14 @@ pub enum NetworkHeader {
     Ipv4,
     /// An IPv6 header, which has the layout of a GRH.
     Ipv6,
-    /// The device did not say; on InfiniBand, a GRH if there is one.
+    /// The device did not say; on InfiniBand, a GRH.
     Unknown,
 }
 
 /// A datagram that was received.
 #[must_use]
 pub struct Received<'a> {
-    /// Its octets, after 40 of [`NetworkHeader`].
+    /// Its octets, after 40 of [`NetworkHeader`], as many as the device says.
     pub buf: FilledBuf,
     wc: &'a bindings::ib_wc,
 }
@@ -65,20 +65,14 @@ impl Received<'_> {
         self.wc.src_qp
     }
 
-    /// Whether the first 40 octets hold anything.
+    /// What the first 40 octets hold, as the device says; None if nothing.
     #[inline]
-    pub fn has_grh(&self) -> bool {
-        self.wc.wc_flags & WC_GRH != 0
-    }
-
-    /// What they hold, as the device says.
-    #[inline]
-    pub fn network(&self) -> NetworkHeader {
-        if self.wc.wc_flags & WC_NETWORK == 0 {
-            return NetworkHeader::Unknown;
+    pub fn network(&self) -> Option<NetworkHeader> {
+        if self.wc.wc_flags & (WC_GRH | WC_NETWORK) == WC_GRH | WC_NETWORK {
+            let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
+            return Some(header.copied().unwrap_or(NetworkHeader::Unknown));
         }
-        let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
-        header.copied().unwrap_or(NetworkHeader::Unknown)
+        (self.wc.wc_flags & WC_GRH != 0).then_some(NetworkHeader::Unknown)
     }
 
     /// Whether the device has verified the checksums of the IP datagram in it.
@@ -95,7 +89,7 @@ pub struct ReceiveReport {
     pub done: usize,
     /// Datagrams dropped for want of a buffer.
     pub no_buffer: u32,
-    /// Datagrams longer than their buffer or shorter than the 40 octets, as the device says.
+    /// Datagrams longer than their buffer, as the device says.
     pub malformed: u32,
     /// Receives that failed.
     pub errors: u32,
@@ -254,17 +248,18 @@ impl Mapping {
         if self.virt_dma {
             Some(buf.data().as_ptr() as u64)
         } else {
-            self.map_dma(buf)
+            self.map_dma(buf.data(), buf.capacity())
         }
     }
 
+    // By value, lest the buffer is put into memory for it.
     #[inline(never)]
-    fn map_dma(&self, buf: &RxBuf) -> Option<u64> {
-        let (va, len) = (buf.data().as_ptr(), buf.capacity());
+    fn map_dma(&self, va: NonNull<u8>, len: usize) -> Option<u64> {
         let dev = self.qp.pd().device().as_raw();
         let mut failed = false;
+        let va = va.as_ptr().cast();
         // SAFETY: The device is registered, and the buffer takes that much.
-        let addr = unsafe { bindings::ipoib_rs_ib_map_rx(dev, va.cast(), len, &raw mut failed) };
+        let addr = unsafe { bindings::ipoib_rs_ib_map_rx(dev, va, len, &raw mut failed) };
         (!failed).then_some(addr)
     }
 
@@ -349,12 +344,6 @@ impl Buffers {
             slot.fail(index, wc.status, chain, report);
             return None;
         }
-        let len = wc.byte_len;
-        if !(GRH_LEN..=slot.buf.capacity()).contains(&(len as usize)) {
-            chain.push(slot, index);
-            count(&mut report.malformed);
-            return None;
-        }
         let buf = pool.alloc().and_then(|new| {
             let addr = mapping.map(&new)?;
             // SAFETY: The slot's buffer is mapped by the type invariant, and not the device's any more. The
@@ -365,10 +354,14 @@ impl Buffers {
             Some(core::mem::replace(&mut slot.buf, new))
         });
         chain.push(slot, index);
-        match buf.and_then(|buf| buf.filled(len).ok()) {
-            Some(buf) => Some(Received { buf, wc }),
-            None => {
-                count(&mut report.no_buffer);
+        let Some(buf) = buf else {
+            count(&mut report.no_buffer);
+            return None;
+        };
+        match buf.filled(wc.byte_len) {
+            Ok(buf) => Some(Received { buf, wc }),
+            Err(_) => {
+                count(&mut report.malformed);
                 None
             }
         }

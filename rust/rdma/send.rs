@@ -220,18 +220,69 @@ impl Sender {
         if self.pending == CHAIN {
             self.ring_doorbell();
         }
-        let (ring, head) = (&*self.ring, self.head);
-        let same_ah = matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah));
-        if !same_ah && !Arc::ptr_eq(ah.pd(), ring.qp().pd()) {
+        if matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah)) {
+            // SAFETY: There is room in both, and the address handle is the same.
+            unsafe { self.append(skb, ah, qpn, signal) }
+        } else {
+            // SAFETY: There is room in both.
+            unsafe { self.append_to_another(skb, ah, qpn, signal) }
+        }
+    }
+
+    /// Adds a frame to the chain that does not go where the last one went.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post`].
+    ///
+    /// # Safety
+    ///
+    /// Neither the ring nor the chain may be full.
+    #[inline(never)]
+    unsafe fn append_to_another(
+        &mut self,
+        skb: TxSkb,
+        ah: &Arc<Ah>,
+        qpn: u32,
+        signal: bool,
+    ) -> core::result::Result<(), (TxSkb, Error)> {
+        if !Arc::ptr_eq(ah.pd(), self.ring.qp().pd()) {
             return Err((skb, EINVAL));
         }
-        // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
-        // vector.
+        let slot = self.ring.slot(self.head);
+        // SAFETY: By this function's requirements; the address handle follows.
+        unsafe { self.append(skb, ah, qpn, signal) }?;
+        // SAFETY: The slot was filled just now and has no address handle yet. It stays ours until the
+        // doorbell rings.
+        unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
+        Ok(())
+    }
+
+    /// Adds a frame to the chain.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post`].
+    ///
+    /// # Safety
+    ///
+    /// Neither the ring nor the chain may be full. If the address handle is not the last one, it must be
+    /// made that before the doorbell rings, and the one before it be left in the slot.
+    #[inline(always)]
+    unsafe fn append(
+        &mut self,
+        skb: TxSkb,
+        ah: &Arc<Ah>,
+        qpn: u32,
+        signal: bool,
+    ) -> core::result::Result<(), (TxSkb, Error)> {
+        let (ring, head) = (&*self.ring, self.head);
+        // SAFETY: `pending < CHAIN`, the length of the vector, by this function's requirements.
         let wr = unsafe { self.wrs.as_mut_ptr().add(self.pending) };
         // SAFETY: As above; nobody else has a reference.
         let sges = unsafe { (*wr).wr.sg_list };
         // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. Slot
-        // `head` is ours, since the ring is not full.
+        // `head` is ours, since the ring is not full by this function's requirements.
         let (skb, num_sge) = unsafe { ring.map(skb, sges, head)? };
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };
@@ -244,10 +295,6 @@ impl Sender {
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
         // So there is nothing in it to be dropped.
         unsafe { ptr::write(&raw mut (*slot).skb, Some(skb)) };
-        if !same_ah {
-            // SAFETY: As above.
-            unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
-        }
         // INVARIANT: The slot is filled and its work request is complete.
         self.head = head.wrapping_add(1);
         self.pending = self.pending.wrapping_add(1);

@@ -196,32 +196,24 @@ impl Sink {
     #[inline]
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
-            byte_len: received.buf.bytes().len() as u32,
             src_qp: received.src_qp(),
-            has_grh: received.has_grh(),
-            network: match received.network() {
+            network: received.network().map(|header| match header {
                 NetworkHeader::Ipv4 => Network::Ipv4,
                 NetworkHeader::Ipv6 => Network::Ipv6,
                 NetworkHeader::Grh => Network::Grh,
                 NetworkHeader::Unknown => Network::Unknown,
-            },
+            }),
         };
-        let frame = match classify(received.buf.bytes(), &meta, &self.local, &mut self.route) {
+        let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
             Err(reason) => {
                 self.counters.dropped(reason, 1);
                 return;
             }
         };
-        let packet_type = match frame.dest {
-            Destination::Unicast => PacketType::Host,
-            Destination::Multicast => PacketType::Multicast,
-            Destination::Broadcast => PacketType::Broadcast,
-        };
         let description = Frame {
             offset: GRH_LEN as u16,
             protocol: frame.ether_type.0,
-            packet_type,
             csum_ok: received.csum_ok(),
         };
         let skb = if frame.payload_len <= self.copybreak {
@@ -229,7 +221,7 @@ impl Sink {
         } else {
             received.buf.into_frame(description)
         };
-        let Ok(skb) = skb else {
+        let Ok(mut skb) = skb else {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
         };
@@ -237,14 +229,16 @@ impl Sink {
         // None of them can overflow within one poll.
         sums.frames = sums.frames.wrapping_add(1);
         sums.bytes = sums.bytes.wrapping_add(frame.payload_len as u64);
-        if packet_type == PacketType::Multicast {
+        if frame.dest == Destination::Unicast {
+            return order.receive(context, frame.source, frame.reserved, skb);
+        }
+        if frame.dest == Destination::Multicast {
             sums.multicast = sums.multicast.wrapping_add(1);
-        }
-        if packet_type == PacketType::Host {
-            order.receive(context, frame.source, frame.reserved, skb);
+            skb.set_packet_type(PacketType::Multicast);
         } else {
-            skb.gro_receive(context);
+            skb.set_packet_type(PacketType::Broadcast);
         }
+        skb.gro_receive(context);
     }
 }
 

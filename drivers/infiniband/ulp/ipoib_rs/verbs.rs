@@ -268,7 +268,6 @@ impl Verbs {
             gid: running.gid,
             qpn: self.qpn,
             broadcast: this.broadcast,
-            capacity,
         };
         let connected = this.is_connected().then(|| self.connected(dev, &running));
         let (connections, rc_rx, rc_done) = match connected.transpose()? {

@@ -80,8 +80,9 @@ impl Header {
     /// Writes the reserved field of a header, given in host byte order.
     #[inline]
     pub fn set_reserved(header: &mut [u8; 4], reserved: u16) {
-        let [_, _, r0, r1] = header;
-        [*r0, *r1] = reserved.to_be_bytes();
+        if let Some(field) = header.last_chunk_mut() {
+            *field = reserved.to_be_bytes();
+        }
     }
 
     /// Returns the header as it goes on the wire.

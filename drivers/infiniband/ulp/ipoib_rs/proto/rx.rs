@@ -37,14 +37,10 @@ pub enum Network {
 /// What the completion says about a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct RxMeta {
-    /// How many bytes the device wrote, the GRH area included.
-    pub byte_len: u32,
     /// The queue pair that sent the packet.
     pub src_qp: u32,
-    /// Whether the GRH area is valid.
-    pub has_grh: bool,
-    /// What the GRH area holds.
-    pub network: Network,
+    /// What the GRH area holds; `None` if nothing.
+    pub network: Option<Network>,
 }
 
 /// What the receiver has to know about itself.
@@ -56,8 +52,6 @@ pub struct Local {
     pub qpn: Qpn,
     /// The link's broadcast group.
     pub broadcast: Mgid,
-    /// The size of a posted receive buffer in bytes, the GRH area included.
-    pub capacity: u32,
 }
 
 /// To whom a packet was sent.
@@ -71,19 +65,23 @@ pub enum Destination {
     Broadcast,
 }
 
+/// The GRH area in native words.
+type Words = [u64; GRH_LEN / 8];
+
 /// Between whom the last unicast packet with a GRH went whose addresses passed the checks.
 ///
 /// Most packets go where the one before went, and what was found out of the one's addresses holds for the
-/// other's.
+/// other's. It is compared without a branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// In which form the addresses stood there, as the device said; `None` if there was no packet, or they
-    /// do not tell the form if the device does not.
-    network: Option<Network>,
-    /// Both addresses as they stood there, in native words.
-    ends: [u64; 4],
-    /// The source's queue pair, as the completion has it.
-    src_qp: u32,
+    /// The source's queue pair, as the completion has it; no queue pair if there was no packet.
+    src_qp: u64,
+    /// In which form the addresses stood there, as the device said.
+    network: Network,
+    /// What stood there.
+    words: Words,
+    /// What of it is the same in all packets of the route: all that was looked at.
+    fixed: Words,
     /// The source, without flags.
     source: HwAddr,
 }
@@ -91,39 +89,37 @@ pub struct Route {
 impl Route {
     /// No packet yet.
     pub const NONE: Route = Route {
-        network: None,
-        ends: [0; 4],
-        src_qp: 0,
+        src_qp: u64::MAX,
+        network: Network::Unknown,
+        words: [0; GRH_LEN / 8],
+        fixed: [0; GRH_LEN / 8],
         source: HwAddr([0; HwAddr::LEN]),
     };
 
     /// Whether a packet went between the same two; if so, its GRH area is what it should be.
     #[inline]
-    fn is_of(&self, grh: &[u8; GRH_LEN], meta: &RxMeta) -> bool {
-        let Some(network) = self.network else {
-            return false;
-        };
-        let [a, b, c, d] = self.ends;
-        let [e, f, g, h] = ends(grh, network);
-        meta.has_grh
-            && meta.network == network
-            && meta.src_qp == self.src_qp
-            && is_well_formed(grh, network == Network::Ipv4)
-            // One branch instead of four.
-            && (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    fn is_of(&self, grh: &[u8; GRH_LEN], meta: RxMeta) -> bool {
+        let [a, b, c, d, e] = words(grh);
+        let [was_a, was_b, was_c, was_d, was_e] = self.words;
+        let [fixed_a, fixed_b, fixed_c, fixed_d, fixed_e] = self.fixed;
+        let differ = ((a ^ was_a) & fixed_a)
+            | ((b ^ was_b) & fixed_b)
+            | ((c ^ was_c) & fixed_c)
+            | ((d ^ was_d) & fixed_d)
+            | ((e ^ was_e) & fixed_e);
+        meta.network == Some(self.network) && u64::from(meta.src_qp) == self.src_qp && differ == 0
     }
 
-    /// Finds out between whom a packet went, of which the completion says this.
+    /// Finds out between whom a packet went.
     #[inline(never)]
     fn find(
         &mut self,
         grh: &[u8; GRH_LEN],
-        src_qp: u32,
-        network: Option<Network>,
+        meta: RxMeta,
         local: &Local,
     ) -> Result<(Destination, Option<&HwAddr>), DropReason> {
-        let qpn = Qpn::unicast(src_qp).ok_or(DropReason::BadSource)?;
-        let Some(network) = network else {
+        let qpn = Qpn::unicast(meta.src_qp).ok_or(DropReason::BadSource)?;
+        let Some(network) = meta.network else {
             return Ok((Destination::Unicast, None));
         };
         let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
@@ -146,28 +142,50 @@ impl Route {
             return Ok((dest, None));
         }
         *self = Route {
-            // Where the device does not say, what is behind the first words settles it, and that is
-            // compared, if they are such as a GRH's.
-            network: Some(network).filter(|known| *known != Network::Unknown || !ipv4),
-            ends: ends(grh, network),
-            src_qp,
+            src_qp: u64::from(meta.src_qp),
+            network,
+            words: words(grh),
+            fixed: match (ipv4, network) {
+                (false, _) => FIXED_IN_GRH,
+                (true, Network::Ipv4) => FIXED_IN_IPV4,
+                // All of it tells that it is none of a GRH.
+                (true, _) => [u64::MAX; GRH_LEN / 8],
+            },
             source: HwAddr::new(Flags::NONE, qpn, source),
         };
         Ok((dest, Some(&self.source)))
     }
 }
 
-/// The words of the GRH area that the addresses stand in, or zeroes.
+/// What of a GRH is looked at: the version, and all that is behind the first eight bytes.
+const FIXED_IN_GRH: Words = [
+    u64::from_ne_bytes([0xf0, 0, 0, 0, 0, 0, 0, 0]),
+    u64::MAX,
+    u64::MAX,
+    u64::MAX,
+    u64::MAX,
+];
+
+/// What of an IPv4 header is looked at if it is known to be one: its first byte, which is at
+/// [`IPV4_OFFSET`], and its addresses.
+const FIXED_IN_IPV4: Words = [
+    0,
+    0,
+    u64::from_ne_bytes([0, 0, 0, 0, 0xff, 0, 0, 0]),
+    0,
+    u64::MAX,
+];
+
+/// The GRH area as native words.
 #[inline]
-fn ends(grh: &[u8; GRH_LEN], network: Network) -> [u64; 4] {
-    let word = |at| {
-        let bytes = grh.get(at..).and_then(|tail| tail.first_chunk());
-        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-    };
-    match network {
-        Network::Ipv4 => [0, 0, 0, word(32)],
-        _ => [word(8), word(16), word(24), word(32)],
+fn words(grh: &[u8; GRH_LEN]) -> Words {
+    let mut words = [0; GRH_LEN / 8];
+    for (word, bytes) in words.iter_mut().zip(grh.chunks_exact(8)) {
+        if let Some(bytes) = bytes.first_chunk() {
+            *word = u64::from_ne_bytes(*bytes);
+        }
     }
+    words
 }
 
 /// A frame that passed the checks.
@@ -177,9 +195,7 @@ pub struct Frame<'a> {
     pub ether_type: EtherType,
     /// The reserved field of the encapsulation header, in host byte order.
     pub reserved: u16,
-    /// Where the payload begins in the buffer, in bytes.
-    pub payload_offset: usize,
-    /// How long the payload is, in bytes; at least 1.
+    /// How long the payload is, from [`PAYLOAD_OFFSET`] on, in bytes; at least 1.
     pub payload_len: usize,
     /// Who sent it, without flags, if it was unicast and had a GRH.
     pub source: Option<&'a HwAddr>,
@@ -189,39 +205,31 @@ pub struct Frame<'a> {
 
 /// Checks a received packet.
 ///
-/// `head` is the beginning of the receive buffer, at least [`PAYLOAD_OFFSET`] bytes of it; it may
-/// be all of it. Nothing of it is trusted, nor is the completion. `route` is where packets went before.
+/// `packet` is all that the device wrote, the GRH area first. Nothing of it is trusted, nor is the
+/// completion. `route` is where packets went before.
 ///
 /// # Errors
 ///
 /// The reason to drop the packet, to be counted under its name.
 #[inline]
 pub fn classify<'a>(
-    head: &[u8],
-    meta: &RxMeta,
+    packet: &[u8],
+    meta: RxMeta,
     local: &Local,
     route: &'a mut Route,
 ) -> Result<Frame<'a>, DropReason> {
-    let byte_len = usize::try_from(meta.byte_len).map_err(|_| DropReason::Oversized)?;
-    if meta.byte_len > local.capacity || byte_len <= PAYLOAD_OFFSET {
-        return Err(bad_length(meta.byte_len, local));
+    // A frame without any payload is as short as one without a header.
+    if packet.len() <= PAYLOAD_OFFSET {
+        return Err(cut_off(packet));
     }
-    if head.len() < PAYLOAD_OFFSET {
-        return Err(cut_off(head));
-    }
-    let (grh, rest) = head
+    let (grh, rest) = packet
         .split_first_chunk::<GRH_LEN>()
         .ok_or(DropReason::TruncatedGrh)?;
     let header = Header::parse(rest)?;
     let (dest, source) = if route.is_of(grh, meta) {
         (Destination::Unicast, Some(&route.source))
     } else {
-        route.find(
-            grh,
-            meta.src_qp,
-            meta.has_grh.then_some(meta.network),
-            local,
-        )?
+        route.find(grh, meta, local)?
     };
     if !header.ether_type.is_supported() {
         return Err(DropReason::EtherType);
@@ -229,30 +237,16 @@ pub fn classify<'a>(
     Ok(Frame {
         ether_type: header.ether_type,
         reserved: header.reserved,
-        payload_offset: PAYLOAD_OFFSET,
-        payload_len: byte_len.wrapping_sub(PAYLOAD_OFFSET),
+        payload_len: packet.len().wrapping_sub(PAYLOAD_OFFSET),
         source,
         dest,
     })
 }
 
-/// What is wrong with a length that is wrong.
+/// What is wrong with a packet that is too short.
 #[cold]
-fn bad_length(byte_len: u32, local: &Local) -> DropReason {
-    if byte_len > local.capacity {
-        DropReason::Oversized
-    } else if usize::try_from(byte_len).is_ok_and(|len| len < GRH_LEN) {
-        DropReason::TruncatedGrh
-    } else {
-        // A frame without any payload is as short as one without a header.
-        DropReason::Short
-    }
-}
-
-/// The completion says that there is more than was shown.
-#[cold]
-fn cut_off(head: &[u8]) -> DropReason {
-    if head.len() < GRH_LEN {
+fn cut_off(packet: &[u8]) -> DropReason {
+    if packet.len() < GRH_LEN {
         DropReason::TruncatedGrh
     } else {
         DropReason::Short
@@ -356,7 +350,7 @@ mod tests {
     /// [`super::classify`] of a packet that nothing went before; the source as it is.
     fn classify(
         head: &[u8],
-        meta: &RxMeta,
+        meta: RxMeta,
         local: &Local,
     ) -> Result<(Frame<'static>, Option<HwAddr>), DropReason> {
         let mut route = Route::NONE;
@@ -369,11 +363,11 @@ mod tests {
         Ok((frame, source))
     }
 
-    fn dest(head: &[u8], meta: &RxMeta, local: &Local) -> Result<Destination, DropReason> {
+    fn dest(head: &[u8], meta: RxMeta, local: &Local) -> Result<Destination, DropReason> {
         classify(head, meta, local).map(|(frame, _)| frame.dest)
     }
 
-    fn source_of(head: &[u8], meta: &RxMeta) -> Result<Option<Gid>, DropReason> {
+    fn source_of(head: &[u8], meta: RxMeta) -> Result<Option<Gid>, DropReason> {
         classify(head, meta, &local()).map(|(_, source)| source.map(|source| source.gid()))
     }
 
@@ -390,16 +384,18 @@ mod tests {
             gid: Gid(OUR_GID),
             qpn: Qpn::unicast(OUR_QPN).unwrap_or(Qpn::MULTICAST),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
-            capacity: 4096 + 40,
         }
     }
 
-    fn meta(byte_len: u32) -> RxMeta {
+    const META: RxMeta = RxMeta {
+        src_qp: OUR_QPN,
+        network: Some(Network::Grh),
+    };
+
+    fn of_network(network: Network) -> RxMeta {
         RxMeta {
-            byte_len,
-            src_qp: OUR_QPN,
-            has_grh: true,
-            network: Network::Grh,
+            network: Some(network),
+            ..META
         }
     }
 
@@ -440,16 +436,12 @@ mod tests {
         let frame = Frame {
             ether_type: EtherType::IPV4,
             reserved: 0,
-            payload_offset: 44,
             payload_len: 20,
             source: None,
             dest: Destination::Unicast,
         };
         let source = HwAddr::new(Flags::NONE, local().qpn, Gid(PEER_GID));
-        assert_eq!(
-            classify(&bytes, &meta(64), &local()),
-            Ok((frame, Some(source)))
-        );
+        assert_eq!(classify(&bytes, META, &local()), Ok((frame, Some(source))));
     }
 
     /// RFC 4391, section 6: a frame without a GRH is accepted, whatever stands in its place.
@@ -458,22 +450,22 @@ mod tests {
         let mut bytes = packet([0xff; 16], [0xff; 16], IPV4);
         bytes[0] = 0xa5;
         let meta = RxMeta {
-            has_grh: false,
-            ..meta(64)
+            network: None,
+            ..META
         };
-        let Ok((frame, source)) = classify(&bytes, &meta, &local()) else {
+        let Ok((frame, source)) = classify(&bytes, meta, &local()) else {
             panic!("refused");
         };
         assert_eq!(source, None);
         assert_eq!(frame.dest, Destination::Unicast);
-        assert_eq!(frame.payload_offset, 44);
+        assert_eq!(frame.payload_len, 20);
     }
 
     /// RFC 4391, section 6: the reserved field is handed on and not judged.
     #[test]
     fn rfc4391_6_reserved_is_ignored() {
         let bytes = packet(PEER_GID, OUR_GID, [0x86, 0xdd, 0xab, 0xcd]);
-        let frame = classify(&bytes, &meta(64), &local());
+        let frame = classify(&bytes, META, &local());
         assert_eq!(
             frame.map(|(f, _)| (f.ether_type, f.reserved)),
             Ok((EtherType::IPV6, 0xabcd))
@@ -484,10 +476,7 @@ mod tests {
     #[test]
     fn rfc4391_6_unknown_type() {
         let bytes = packet(PEER_GID, OUR_GID, [0x81, 0x00, 0, 0]);
-        assert_eq!(
-            classify(&bytes, &meta(64), &local()),
-            Err(DropReason::EtherType)
-        );
+        assert_eq!(classify(&bytes, META, &local()), Err(DropReason::EtherType));
     }
 
     /// RFC 4391, section 4: broadcast is one group among the groups.
@@ -495,7 +484,7 @@ mod tests {
     fn rfc4391_4_destination() {
         let to = |mgid: Mgid| {
             let bytes = packet(PEER_GID, mgid.gid().0, IPV4);
-            dest(&bytes, &meta(64), &local())
+            dest(&bytes, META, &local())
         };
         assert_eq!(to(local().broadcast), Ok(Destination::Broadcast));
         assert_eq!(
@@ -513,69 +502,47 @@ mod tests {
         let broadcast = local().broadcast.gid().0;
         let own = packet(OUR_GID, broadcast, IPV4);
         assert_eq!(
-            classify(&own, &meta(64), &local()),
+            classify(&own, META, &local()),
             Err(DropReason::OwnMulticast)
         );
         // The same port, another queue pair: a sibling interface, whose frames are for us.
         let sibling = RxMeta {
             src_qp: OUR_QPN + 1,
-            ..meta(64)
+            ..META
         };
-        assert_eq!(dest(&own, &sibling, &local()), Ok(Destination::Broadcast));
+        assert_eq!(dest(&own, sibling, &local()), Ok(Destination::Broadcast));
         // The same queue pair number on another host.
         let peer = packet(PEER_GID, broadcast, IPV4);
-        assert_eq!(dest(&peer, &meta(64), &local()), Ok(Destination::Broadcast));
+        assert_eq!(dest(&peer, META, &local()), Ok(Destination::Broadcast));
         // Unicast to ourselves is a legitimate path.
         let to_self = packet(OUR_GID, OUR_GID, IPV4);
-        assert_eq!(
-            dest(&to_self, &meta(64), &local()),
-            Ok(Destination::Unicast)
-        );
+        assert_eq!(dest(&to_self, META, &local()), Ok(Destination::Unicast));
     }
 
     #[test]
-    fn lengths_are_not_trusted() {
+    fn short_packets_are_refused() {
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
-        let at = |byte_len| classify(&bytes, &meta(byte_len), &local()).map(|(f, _)| f.payload_len);
+        let at = |len| classify(&bytes[..len], META, &local()).map(|(frame, _)| frame.payload_len);
         assert_eq!(at(0), Err(DropReason::TruncatedGrh));
         assert_eq!(at(39), Err(DropReason::TruncatedGrh));
         assert_eq!(at(40), Err(DropReason::Short));
         assert_eq!(at(43), Err(DropReason::Short));
         assert_eq!(at(44), Err(DropReason::Short));
         assert_eq!(at(45), Ok(1));
-        assert_eq!(at(4136), Ok(4092));
-        assert_eq!(at(4137), Err(DropReason::Oversized));
-        assert_eq!(at(u32::MAX), Err(DropReason::Oversized));
-    }
-
-    #[test]
-    fn a_short_head_is_refused() {
-        let bytes = packet(PEER_GID, OUR_GID, IPV4);
-        assert_eq!(
-            classify(&bytes[..39], &meta(64), &local()),
-            Err(DropReason::TruncatedGrh)
-        );
-        assert_eq!(
-            classify(&bytes[..43], &meta(64), &local()),
-            Err(DropReason::Short)
-        );
-        assert!(classify(&bytes[..44], &meta(64), &local()).is_ok());
+        assert_eq!(at(64), Ok(20));
     }
 
     #[test]
     fn sources_that_cannot_be_peers() {
         let from_group = packet([0xff; 16], OUR_GID, IPV4);
         assert_eq!(
-            classify(&from_group, &meta(64), &local()),
+            classify(&from_group, META, &local()),
             Err(DropReason::BadSource)
         );
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
         for src_qp in [0, 1, 0xff_ffff, 0x100_0000, u32::MAX] {
-            let meta = RxMeta { src_qp, ..meta(64) };
-            assert_eq!(
-                classify(&bytes, &meta, &local()),
-                Err(DropReason::BadSource)
-            );
+            let meta = RxMeta { src_qp, ..META };
+            assert_eq!(classify(&bytes, meta, &local()), Err(DropReason::BadSource));
         }
     }
 
@@ -583,42 +550,33 @@ mod tests {
     fn roce_v2_over_ipv4() {
         let bytes = packet_ipv4([10, 0, 0, 1]);
         for network in [Network::Ipv4, Network::Unknown] {
-            let meta = RxMeta {
-                network,
-                ..meta(64)
-            };
+            let meta = of_network(network);
             assert_eq!(
-                source_of(&bytes, &meta),
+                source_of(&bytes, meta),
                 Ok(Some(Gid::from_ipv4_mapped([10, 0, 0, 2])))
             );
-            assert_eq!(dest(&bytes, &meta, &local()), Ok(Destination::Unicast));
+            assert_eq!(dest(&bytes, meta, &local()), Ok(Destination::Unicast));
         }
     }
 
     #[test]
     fn ipv4_multicast_is_multicast() {
         let bytes = packet_ipv4([239, 1, 2, 3]);
-        let meta = RxMeta {
-            network: Network::Ipv4,
-            ..meta(64)
-        };
-        assert_eq!(dest(&bytes, &meta, &local()), Ok(Destination::Multicast));
+        let meta = of_network(Network::Ipv4);
+        assert_eq!(dest(&bytes, meta, &local()), Ok(Destination::Multicast));
     }
 
     /// The 20 bytes in front of an IPv4 header are undefined and may look like a GRH.
     #[test]
     fn the_ipv4_checksum_decides() {
-        let meta = RxMeta {
-            network: Network::Unknown,
-            ..meta(64)
-        };
+        let meta = of_network(Network::Unknown);
         let mut bytes = packet_ipv4([10, 0, 0, 1]);
         bytes[0] = 0x60;
         let mapped = Gid::from_ipv4_mapped([10, 0, 0, 2]);
-        assert_eq!(source_of(&bytes, &meta), Ok(Some(mapped)));
+        assert_eq!(source_of(&bytes, meta), Ok(Some(mapped)));
         bytes[30] ^= 0x01;
         assert_eq!(
-            source_of(&bytes, &meta).map(|gid| gid.and_then(Gid::to_ipv4)),
+            source_of(&bytes, meta).map(|gid| gid.and_then(Gid::to_ipv4)),
             Ok(None)
         );
     }
@@ -628,27 +586,21 @@ mod tests {
         let mut bytes = packet(PEER_GID, OUR_GID, IPV4);
         bytes[0] = 0;
         for network in [Network::Grh, Network::Ipv4, Network::Ipv6, Network::Unknown] {
-            let meta = RxMeta {
-                network,
-                ..meta(64)
-            };
-            assert_eq!(classify(&bytes, &meta, &local()), Err(DropReason::BadGrh));
+            let meta = of_network(network);
+            assert_eq!(classify(&bytes, meta, &local()), Err(DropReason::BadGrh));
         }
         // IPv4 options do not occur in RoCEv2.
         let mut bytes = packet_ipv4([10, 0, 0, 1]);
         bytes[20] = 0x46;
-        let meta = RxMeta {
-            network: Network::Unknown,
-            ..meta(64)
-        };
-        assert_eq!(classify(&bytes, &meta, &local()), Err(DropReason::BadGrh));
+        let meta = of_network(Network::Unknown);
+        assert_eq!(classify(&bytes, meta, &local()), Err(DropReason::BadGrh));
     }
 
     /// What was found out of one packet is not held against, nor for, another that differs.
     #[test]
     fn a_route_is_of_its_packets_only() {
         let mut route = Route::NONE;
-        let mut source = |bytes: &[u8], meta: &RxMeta| {
+        let mut source = |bytes: &[u8], meta: RxMeta| {
             super::classify(bytes, meta, &local(), &mut route).map(|frame| frame.source.copied())
         };
         let peer = |qpn, gid| {
@@ -657,35 +609,37 @@ mod tests {
         };
         let bytes = packet(PEER_GID, OUR_GID, IPV4);
         for _ in 0..2 {
-            assert_eq!(source(&bytes, &meta(64)), peer(OUR_QPN, PEER_GID));
+            assert_eq!(source(&bytes, META), peer(OUR_QPN, PEER_GID));
         }
         let src_qp = OUR_QPN + 1;
-        let sibling = RxMeta { src_qp, ..meta(64) };
-        assert_eq!(source(&bytes, &sibling), peer(src_qp, PEER_GID));
-        let has_grh = false;
-        let without = RxMeta {
-            has_grh,
-            ..meta(64)
-        };
-        assert_eq!(source(&bytes, &without), Ok(None));
-        let network = Network::Ipv4;
-        let ipv4 = RxMeta {
-            network,
-            ..meta(64)
-        };
-        for (bytes, meta) in [(bytes, meta(64)), (packet_ipv4([10, 0, 0, 1]), ipv4)] {
-            let alone = |bytes: &[u8]| classify(bytes, &meta, &local()).map(|(_, source)| source);
+        let sibling = RxMeta { src_qp, ..META };
+        assert_eq!(source(&bytes, sibling), peer(src_qp, PEER_GID));
+        let network = None;
+        let without = RxMeta { network, ..META };
+        assert_eq!(source(&bytes, without), Ok(None));
+        let over_ipv4 = packet_ipv4([10, 0, 0, 1]);
+        let mut ambiguous = over_ipv4;
+        ambiguous[0] = 0x60;
+        for (bytes, network) in [
+            (bytes, Network::Grh),
+            (bytes, Network::Unknown),
+            (over_ipv4, Network::Ipv4),
+            (over_ipv4, Network::Unknown),
+            (ambiguous, Network::Unknown),
+        ] {
+            let meta = of_network(network);
+            let alone = |bytes: &[u8]| classify(bytes, meta, &local()).map(|(_, source)| source);
             assert!(matches!(alone(&bytes), Ok(Some(_))));
             for at in 0..GRH_LEN {
                 for bit in [0x01, 0x10, 0x80] {
                     let mut other = bytes;
                     other[at] ^= bit;
-                    assert_eq!(source(&bytes, &meta), alone(&bytes));
-                    assert_eq!(source(&other, &meta), alone(&other));
+                    assert_eq!(source(&bytes, meta), alone(&bytes));
+                    assert_eq!(source(&other, meta), alone(&other));
                 }
             }
         }
         let to_group = packet(PEER_GID, local().broadcast.gid().0, IPV4);
-        assert_eq!(source(&to_group, &meta(64)), Ok(None));
+        assert_eq!(source(&to_group, META), Ok(None));
     }
 }

@@ -9,7 +9,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mgid::{self, Kind, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta};
+use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET};
 use proptest::prelude::*;
 
 fn pkey() -> impl Strategy<Value = PKey> {
@@ -159,13 +159,10 @@ proptest! {
         head in prop::collection::vec(any::<u8>(), 0..128),
         version in prop_oneof![Just(0x60u8), Just(0x45), any::<u8>()],
         ether_type in prop_oneof![Just(0x0800u16), Just(0x86dd), any::<u16>()],
-        byte_len in prop_oneof![0u32..128, any::<u32>()],
         src_qp in prop_oneof![0u32..32, any::<u32>()],
-        has_grh: bool,
-        network in network(),
+        network in prop::option::of(network()),
         gid: [u8; 16],
         qpn in 2u32..32,
-        capacity in 0u32..8192,
     ) {
         let mut head = head;
         if head.len() > 44 {
@@ -177,15 +174,14 @@ proptest! {
             gid: Gid(gid),
             qpn: Qpn::unicast(qpn).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
-            capacity,
         };
-        let meta = RxMeta { byte_len, src_qp, has_grh, network };
-        match classify(&head, &meta, &local, &mut { Route::NONE }) {
+        let meta = RxMeta { src_qp, network };
+        match classify(&head, meta, &local, &mut { Route::NONE }) {
             Ok(frame) => {
                 prop_assert!(frame.payload_len > 0);
-                prop_assert_eq!(frame.payload_offset + frame.payload_len, byte_len as usize);
-                prop_assert!(byte_len <= capacity);
+                prop_assert_eq!(PAYLOAD_OFFSET + frame.payload_len, head.len());
                 prop_assert!(frame.ether_type.is_supported());
+                let has_grh = network.is_some();
                 let unicast = frame.dest == Destination::Unicast;
                 prop_assert_eq!(frame.source.is_some(), has_grh && unicast);
                 prop_assert!(has_grh || unicast);
@@ -199,7 +195,7 @@ proptest! {
     /// Packets of few kinds, in any order: each is judged as if nothing had gone before it.
     #[test]
     fn a_route_changes_no_verdict(packets in prop::collection::vec(
-        (0usize..4, 0usize..4, 1u32..4, any::<bool>(), network(), 0u8..8),
+        (0usize..4, 0usize..4, 1u32..4, prop::option::of(network()), 0u8..8),
         1..32,
     )) {
         // An octet of the second one is where an IPv4 header would begin.
@@ -214,10 +210,9 @@ proptest! {
             gid: Gid(gids[0]),
             qpn: Qpn::unicast(2).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
-            capacity: 4136,
         };
         let mut route = Route::NONE;
-        for (source, destination, src_qp, has_grh, network, form) in packets {
+        for (source, destination, src_qp, network, form) in packets {
             let mut bytes = [0u8; 64];
             if form & 1 == 0 {
                 bytes[8..24].copy_from_slice(&gids[source]);
@@ -237,10 +232,10 @@ proptest! {
             // In front of an IPv4 header may stand anything.
             bytes[0] = if form & 2 == 0 { 0x60 } else { 0 };
             bytes[40] = 0x08;
-            let meta = RxMeta { byte_len: 64, src_qp, has_grh, network };
+            let meta = RxMeta { src_qp, network };
             let mut fresh = Route::NONE;
-            let expected = classify(&bytes, &meta, &local, &mut fresh);
-            prop_assert_eq!(classify(&bytes, &meta, &local, &mut route), expected);
+            let expected = classify(&bytes, meta, &local, &mut fresh);
+            prop_assert_eq!(classify(&bytes, meta, &local, &mut route), expected);
         }
     }
 
@@ -257,11 +252,10 @@ proptest! {
             gid: Gid(gid),
             qpn: Qpn::unicast(qpn).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
-            capacity: 4136,
         };
-        let meta = RxMeta { byte_len: 64, src_qp: qpn, has_grh: true, network: Network::Grh };
+        let meta = RxMeta { src_qp: qpn, network: Some(Network::Grh) };
         let mut route = Route::NONE;
-        let own = classify(&bytes, &meta, &local, &mut route).err();
+        let own = classify(&bytes, meta, &local, &mut route).err();
         // An IPv4-mapped multicast source is refused before it can be recognised as ours.
         prop_assert!(matches!(own, Some(DropReason::OwnMulticast | DropReason::BadSource)));
     }
