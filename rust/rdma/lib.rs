@@ -59,4 +59,4 @@ pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};
 pub use send::{send_ring, Posted, Reaped, SendCompletions, Sender};
 pub use srq::Srq;
-pub use srq_ring::{RcReceived, SrqRing};
+pub use srq_ring::{RcOutcome, RcReceived, SrqRing};

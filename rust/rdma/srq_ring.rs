@@ -78,6 +78,16 @@ impl RcReceived {
     }
 }
 
+/// What became of a receive.
+pub enum RcOutcome {
+    /// A message.
+    Received(RcReceived),
+    /// A message of so many octets that was dropped for want of memory.
+    Lost(QpKey, usize),
+    /// Its queue pair is in error.
+    Failed(QpKey),
+}
+
 /// A buffer and the work request that posts it.
 struct Slot {
     wr: bindings::ib_recv_wr,
@@ -314,8 +324,7 @@ impl Memory {
         wc: &bindings::ib_wc,
         chain: &mut Chain,
         report: &mut ReceiveReport,
-        received: &mut impl FnMut(RcReceived),
-        failed: &mut impl FnMut(QpKey, u32),
+        f: &mut impl FnMut(RcOutcome),
     ) {
         let id = wr_id(wc);
         let index = id as u32 as usize;
@@ -334,10 +343,9 @@ impl Memory {
         // INVARIANT: A completed receive is not the device's any more; it is chained below.
         let qp = QpKey::of(wc.qp);
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            let status = wc.status;
             chain.push(slot, index);
-            count_failure(status, report);
-            return failed(qp, status);
+            count_failure(wc.status, report);
+            return f(RcOutcome::Failed(qp));
         }
         // Some devices say that there is a GRH in front of the message. There never is.
         let len = wc.byte_len as usize;
@@ -352,8 +360,11 @@ impl Memory {
         let frame = pool.exchange(parts, len, Elements { sge, mapping });
         chain.push(slot, index);
         match frame {
-            Some(frame) => received(RcReceived { qp, frame }),
-            None => count(&mut report.no_buffer),
+            Some(frame) => f(RcOutcome::Received(RcReceived { qp, frame })),
+            None => {
+                count(&mut report.no_buffer);
+                f(RcOutcome::Lost(qp, len));
+            }
         }
     }
 }
@@ -550,21 +561,15 @@ impl SrqRing {
         !self.cq.is_quiet() || !self.chain.first.is_null()
     }
 
-    /// Takes up to `budget` completions. `received` is given each message; `failed` is told of each
-    /// receive that failed, and with it the queue pair, with the status (`IB_WC_*`).
+    /// Takes up to `budget` completions, and gives `f` what became of each that makes sense.
     ///
-    /// Of the report, `flushed` and `errors` count what `failed` is told.
+    /// The report counts what was lost and what failed, too.
     ///
     /// # Context
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(
-        &mut self,
-        budget: usize,
-        mut received: impl FnMut(RcReceived),
-        mut failed: impl FnMut(QpKey, u32),
-    ) -> ReceiveReport {
+    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcOutcome)) -> ReceiveReport {
         let mut report = ReceiveReport::default();
         while report.done < budget {
             let want = BATCH.min(budget.wrapping_sub(report.done));
@@ -573,7 +578,7 @@ impl SrqRing {
             } = self;
             let n = self.cq.poll(&mut wcs[..want]);
             for wc in &wcs[..n] {
-                memory.complete(wc, chain, &mut report, &mut received, &mut failed);
+                memory.complete(wc, chain, &mut report, &mut f);
             }
             report.done = report.done.wrapping_add(n);
             if self.post_chain().is_err() {

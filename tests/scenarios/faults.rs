@@ -3,6 +3,7 @@
 //! Memory that is not to be had. Debug kernels only: they have fault injection.
 
 use crate::connected::{connect, connected, set_mode, story, up};
+use crate::inspect::{directory, table};
 use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, ensure};
@@ -297,6 +298,18 @@ scenario! {
         settle()?;
         let text = flood(30_000, "-W 10")?.ok()?;
         ensure!(text.contains(" 0% packet loss"), "{text}{}{}", story(a), story(b));
+        // What was lost took room for a while only. Frames of TCP say how much there is.
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        let number = |host: &Host, name: &str| -> Result<u32> {
+            let rows = table(host, &format!("{}/connections", directory(host, "ib0")?))?;
+            let row = rows.iter().find(|row| row["state"] == "up");
+            Ok(row.with_context(|| story(host))?[name].parse()?)
+        };
+        for (host, other) in [(a, b), (b, a)] {
+            let (room, window) = (number(host, "may_send")?, number(other, "window")?);
+            ensure!(room + 8 >= window, "room for {room} of {window}: {}{}", story(host), story(other));
+        }
 
         fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC)?;
         // In the head of a buffer, copied behind it, in one page of it, and in both.

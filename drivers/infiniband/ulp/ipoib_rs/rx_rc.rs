@@ -12,7 +12,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc;
-use ipoib_rdma::{QpKey, RcReceived, SrqRing};
+use ipoib_rdma::{QpKey, RcOutcome, RcReceived, SrqRing};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -34,6 +34,16 @@ struct Peer {
     address: HwAddr,
     /// Extended frames were agreed on.
     extended: bool,
+}
+
+impl Peer {
+    /// A message came that counts. True: something is to be done about that. The first one confirms the
+    /// connection, and every so often the peer has to be told what else it may send.
+    #[inline]
+    fn note_received(&self) -> bool {
+        let flow = &self.rc.flow;
+        flow.note_received() || (self.extended && flow.is_due(self.rc.width))
+    }
 }
 
 /// The receiving side of an interface's connections.
@@ -156,27 +166,35 @@ impl RcRx {
             ..
         } = self;
         let (mut frames, mut bytes) = (0u64, 0u64);
-        let received = |received: RcReceived| {
-            let Some(peer) = peers.find(received.qp) else {
-                return counters.dropped(DropReason::NoConnection, 1);
-            };
-            match receive(context, counters, peer, received, order, granted, news) {
-                Ok(len) => {
-                    // Neither can overflow within one poll.
-                    frames = frames.wrapping_add(1);
-                    bytes = bytes.wrapping_add(len as u64);
+        let report = ring.poll(budget, |outcome| match outcome {
+            RcOutcome::Received(received) => {
+                let Some(peer) = peers.find(received.qp) else {
+                    return counters.dropped(DropReason::NoConnection, 1);
+                };
+                match receive(context, counters, peer, received, order, granted, news) {
+                    Ok(len) => {
+                        // Neither can overflow within one poll.
+                        frames = frames.wrapping_add(1);
+                        bytes = bytes.wrapping_add(len as u64);
+                    }
+                    Err(None) => {}
+                    Err(Some(reason)) => counters.dropped(reason, 1),
                 }
-                Err(None) => {}
-                Err(Some(reason)) => counters.dropped(reason, 1),
             }
-        };
-        let failed = |qp, _| {
-            let peer = peers.find(qp);
-            if let (Some(peer), Some(tx)) = (peer, dev.lock_tx().as_mut()) {
-                tx.lane_failed(dev, &peer.rc.lane, now_ms());
+            RcOutcome::Lost(qp, len) => {
+                // The peer has used room for it, and would wait for that for ever.
+                let peer = peers.find(qp);
+                if let Some(peer) = peer.filter(|peer| rc::counts(len, peer.extended)) {
+                    *news |= peer.note_received();
+                }
             }
-        };
-        let report = ring.poll(budget, received, failed);
+            RcOutcome::Failed(qp) => {
+                let peer = peers.find(qp);
+                if let (Some(peer), Some(tx)) = (peer, dev.lock_tx().as_mut()) {
+                    tx.lane_failed(dev, &peer.rc.lane, now_ms());
+                }
+            }
+        });
         if report.done < budget {
             self.times_empty = self.times_empty.wrapping_add(1);
             self.asked = false;
@@ -245,12 +263,11 @@ fn receive(
         }
         Err(reason) => {
             // It had a buffer, and so it counts.
-            *news |= rc.flow.note_received();
+            *news |= peer.note_received();
             return Err(Some(reason));
         }
     };
-    // The first one confirms the connection.
-    if rc.flow.note_received() || (peer.extended && rc.flow.is_due(rc.width)) {
+    if peer.note_received() {
         *news = true;
     }
     let description = describe(&packet, &counters.connected);
