@@ -5,6 +5,7 @@
 mod credit;
 mod extended;
 mod forged;
+mod hostile;
 mod life;
 pub(crate) mod mtu;
 mod share;

@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host, Netem};
+use lab::machine::Kernel;
 use lab::scenario;
 use serde_json::Value;
 use std::time::Duration;
@@ -42,6 +43,8 @@ fn socket_full(host: &Host) -> Result<f64> {
 scenario! {
     /// TCP over IPv4 and IPv6, one stream and four, forwards and backwards.
     fn tcp(bed) {
+        // Emulated and with everything checked, two streams at a time get some 2 Mbit/s each.
+        let least = if bed.kernel() == Kernel::Debug { 1e5 } else { 1e6 };
         let bed = bed.up()?;
         bed.ib()?;
         let (_, b) = bed.pair()?;
@@ -53,7 +56,7 @@ scenario! {
             (b.ip4(), "--bidir"),
         ] {
             let end = iperf3(&bed, &target, options)?;
-            ensure!(number(&end, "/sum_received/bytes")? > 1e6, "{options}: {end}");
+            ensure!(number(&end, "/sum_received/bytes")? > least, "{options}: {end}");
         }
         bed.finish()
     }

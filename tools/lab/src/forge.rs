@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams that no honest peer sends, put on the wire by hand with a valid ICRC.
+//! Packets that no honest peer sends, put on the wire by hand with a valid ICRC.
 
 use crate::bed::Host;
 use anyhow::{Result, ensure};
 
-/// Forges UD datagrams: RoCEv2 over IPv6 in an Ethernet frame, ICRC by IBA annex A17.
+/// Forges UD datagrams, and whatever else has a BTH: RoCEv2 over IPv6 in an Ethernet frame, ICRC by IBA
+/// annex A17.
 const FORGE: &str = r#"
 import os, random, socket, struct, sys, zlib
 own_mac, own_gid, own_qpn = own
@@ -19,17 +20,10 @@ s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind(("eth0", 0))
 psn = 0
 
-def frame(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None):
-    global psn
-    psn = (psn + 1) & 0xffffff
-    to, source = to or gid, source or own_gid
-    source_qpn = own_qpn if source_qpn is None else source_qpn
-    to_qpn = (0xffffff if to == group else qpn) if to_qpn is None else to_qpn
-    key = qkey if key is None else key
+def packet(opcode, to_qpn, number, headers, payload, to, source, ask=False):
     pad = -len(payload) % 4
-    bth = struct.pack("!BBHII", 0x64, 0x40 | pad << 4, 0xffff, to_qpn, psn)
-    deth = struct.pack("!II", key, source_qpn)
-    body = deth + payload + bytes(pad)
+    bth = struct.pack("!BBHII", opcode, 0x40 | pad << 4, 0xffff, to_qpn, ask << 31 | number)
+    body = headers + payload + bytes(pad)
     length = 8 + len(bth) + len(body) + 4
     ip = struct.pack("!IHBB", 6 << 28, length, 17, 64) + source + to
     masked_ip = struct.pack("!IHBB", 0x6fffffff, length, 17, 255) + source + to
@@ -45,6 +39,15 @@ def frame(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None)
     datagram = udp + struct.pack("!H", ~total & 0xffff or 0xffff) + datagram[8:]
     ether = (b"\x33\x33" + to[12:] if to[0] == 0xff else mac) + own_mac + b"\x86\xdd"
     return ether + ip + datagram
+
+def frame(payload, to=None, source=None, source_qpn=None, to_qpn=None, key=None):
+    global psn
+    psn = (psn + 1) & 0xffffff
+    to = to or gid
+    source_qpn = own_qpn if source_qpn is None else source_qpn
+    to_qpn = (0xffffff if to == group else qpn) if to_qpn is None else to_qpn
+    deth = struct.pack("!II", qkey if key is None else key, source_qpn)
+    return packet(0x64, to_qpn, psn, deth, payload, to, source or own_gid)
 
 def send(payload, **fields):
     s.send(frame(payload, **fields))
