@@ -37,39 +37,21 @@ pub fn run(
     let choices = build::choices(lane, kernel);
     let everything = filter.is_none();
     let mut tally = Tally::default();
-
-    if everything {
-        say("unit and property tests");
-        let mut cargo = Command::new("cargo");
-        cargo.args([
-            "test",
-            "--workspace",
-            "--exclude",
-            "scenarios",
-            "--no-fail-fast",
-            "--locked",
-        ]);
-        tally.add("unit", counted(layout, &mut cargo, "unit tests")?);
-    }
-
-    // Broken kernels and modules are failures like any other: the rest is still worth a run.
-    let mut ready: Vec<Built> = Vec::new();
-    for (lane, kernel) in choices {
-        match kernel::ensure(layout, lane, kernel).and_then(|b| {
-            module::ensure(layout, &b)?;
-            if kernel == Kernel::Base {
-                peer::ensure(layout, &b)?;
+    let ready = std::thread::scope(|scope| -> Result<Vec<Built>> {
+        // Most of it and of what is built has one thread only.
+        let lint = everything.then(|| {
+            say("lint");
+            scope.spawn(|| lint::run(layout))
+        });
+        let ready = prepare(layout, choices, everything, &mut tally);
+        if let Some(lint) = lint {
+            match lint.join() {
+                Ok(t) => tally.add("lint", t),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
-            Ok(b)
-        }) {
-            Ok(built) => ready.push(built),
-            Err(e) => failed(&mut tally, &format!("build for {lane} {kernel}"), &e),
         }
-    }
-    if everything {
-        say("lint");
-        tally.add("lint", lint::run(layout));
-    }
+        ready
+    })?;
     for built in &ready {
         let Built { lane, kernel, .. } = built;
         if filter.is_none() {
@@ -103,6 +85,44 @@ pub fn run(
     }
     println!("{}", tally.summary());
     Ok(tally.failed.is_empty())
+}
+
+/// Runs the unit tests if `everything` is wanted, and builds kernels and modules; says which there are.
+fn prepare(
+    layout: &Layout,
+    choices: Vec<(Lane, Kernel)>,
+    everything: bool,
+    tally: &mut Tally,
+) -> Result<Vec<Built>> {
+    if everything {
+        say("unit and property tests");
+        let mut cargo = Command::new("cargo");
+        cargo.args([
+            "test",
+            "--workspace",
+            "--exclude",
+            "scenarios",
+            "--no-fail-fast",
+            "--locked",
+        ]);
+        tally.add("unit", counted(layout, &mut cargo, "unit tests")?);
+    }
+
+    // Broken kernels and modules are failures like any other: the rest is still worth a run.
+    let mut ready: Vec<Built> = Vec::new();
+    for (lane, kernel) in choices {
+        match kernel::ensure(layout, lane, kernel).and_then(|b| {
+            module::ensure(layout, &b)?;
+            if kernel == Kernel::Base {
+                peer::ensure(layout, &b)?;
+            }
+            Ok(b)
+        }) {
+            Ok(built) => ready.push(built),
+            Err(e) => failed(tally, &format!("build for {lane} {kernel}"), &e),
+        }
+    }
+    Ok(ready)
 }
 
 fn failed(tally: &mut Tally, name: &str, error: &anyhow::Error) {
