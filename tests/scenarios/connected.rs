@@ -10,7 +10,7 @@ mod life;
 pub(crate) mod mtu;
 mod share;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Datagram};
 use crate::inspect::{directory, table};
 use crate::order::counter;
 use crate::streams::iperf3;
@@ -29,6 +29,7 @@ const RC: u8 = 0x80;
 /// IPoIB's type of IPv4.
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
 
 /// Sets a host's mode as its users may.
 pub(crate) fn set_mode(host: &Host, mode: &str) -> Result<()> {
@@ -240,19 +241,28 @@ scenario! {
         connect(a, b)?;
         let before = (counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?);
         let capture = Capture::start(b)?;
-        a.ok("ip neigh flush dev ib0")?;
-        a.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {}", b.ip4()))?;
+        a.ok("ip neigh flush dev ib0; ip -6 neigh flush dev ib0")?;
+        for address in [b.ip4(), b.ip6()] {
+            a.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {address}"))?;
+        }
         a.run("ping -q -c 3 -i 0.1 -W 1 -I ib0 224.0.0.1")?;
         let datagrams = capture.stop()?;
         let sent = counter(a, "rc_tx_frames")? - before.0;
         let received = counter(b, "rc_rx_frames")? - before.1;
-        ensure!(sent >= 20 && received >= 20, "{sent} sent, {received} received");
-        ensure!(datagrams.iter().any(|d| d.ether_type() == ARP), "no ARP in {datagrams:?}");
-        // QPN 0xffffff is multicast's.
-        let unicast = datagrams
-            .iter()
-            .filter(|d| d.ether_type() == IPV4 && d.qpn != 0xff_ffff);
-        ensure!(unicast.count() == 0, "IPv4 by UD: {datagrams:?}");
+        ensure!(sent >= 40 && received >= 40, "{sent} sent, {received} received");
+        // QPN 0xffffff is multicast's. Answers are unicast, and go by UD, too (RFC 4755, section 2.1); behind
+        // the wire header and that of IPv6 stands the type of a neighbour advertisement.
+        let (multicast, unicast): (Vec<_>, Vec<_>) = datagrams.iter().partition(|d| d.qpn == 0xff_ffff);
+        for (what, datagrams) in [("requests", multicast), ("answers", unicast.clone())] {
+            ensure!(datagrams.iter().any(|d| d.ether_type() == ARP), "no ARP {what}: {datagrams:?}");
+        }
+        let resolves = |d: &Datagram| match d.ether_type() {
+            ARP => true,
+            IPV6 => d.payload.get(4 + 6) == Some(&58) && matches!(d.payload.get(4 + 40), Some(133..=137)),
+            _ => false,
+        };
+        ensure!(unicast.iter().any(|d| d.payload.get(4 + 40) == Some(&136)), "no advertisement: {unicast:?}");
+        ensure!(unicast.iter().all(|d| resolves(d)), "by UD: {unicast:?}");
         ensure!(datagrams.iter().any(|d| d.ether_type() == IPV4), "no multicast in {datagrams:?}");
         bed.finish()
     }

@@ -81,7 +81,7 @@ impl Tx {
             return Transmit::Taken;
         }
         if self.connections.is_some() {
-            self.transmit_connected(dev, address, skb, now_ms());
+            self.transmit_connected(dev, address, ether_type, skb, now_ms());
             return Transmit::Taken;
         }
         if skb.pull(ADDR_LEN).is_err() || skb.len() > line.max_len {

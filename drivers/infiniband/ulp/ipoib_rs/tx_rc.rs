@@ -4,13 +4,14 @@
 //! becomes of connections, as far as frames are concerned.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, ADDR_LEN};
+use ipoib_netdev::device::{Device, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::skb::{Keep, TxSkb};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
-use ipoib_proto::header::Header;
+use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::resolution::is_resolution;
 use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
@@ -43,12 +44,17 @@ impl Tx {
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,
+        ether_type: EtherType,
         skb: TxSkb,
         now: u64,
     ) {
         // One burst may go by both rings.
         self.line.hold = true;
-        self.send_connected(dev, address, skb, now);
+        if is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[])) {
+            self.send_datagram(dev, address, skb, now);
+        } else {
+            self.send_connected(dev, address, skb, now);
+        }
         self.line.hold = false;
         if !dev.more_follows() {
             self.flush(dev);

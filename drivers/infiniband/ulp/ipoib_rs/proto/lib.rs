@@ -54,6 +54,7 @@ pub mod qkey;
 pub mod queue;
 pub mod rc;
 pub mod reorder;
+pub mod resolution;
 pub mod ring;
 pub mod rx;
 pub mod seq;
