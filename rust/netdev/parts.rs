@@ -370,6 +370,20 @@ impl Parts {
         }
         Some(va)
     }
+
+    /// The first `len` octets of the head, or all.
+    ///
+    /// # Safety
+    ///
+    /// No device may have the buffer as long as they are referred to.
+    #[inline]
+    pub unsafe fn head(&self, len: usize) -> &[u8] {
+        let head = self.0.va[0].cast::<u8>();
+        // SAFETY: That many octets lie behind `HEAD_ROOM` in the owned fragment by the type invariant, and
+        // nobody writes them by this function's requirements. They are plain octets in memory that the
+        // device or, if it lied about the length, an earlier owner has written.
+        unsafe { core::slice::from_raw_parts(head.add(HEAD_ROOM), len.min(HEAD_LEN)) }
+    }
 }
 
 impl Drop for Parts {
@@ -458,11 +472,8 @@ impl PartsFrame {
     /// Those of them that are in the head.
     #[inline]
     pub fn head(&self) -> &[u8] {
-        let len = self.len().min(HEAD_LEN);
-        // SAFETY: That many octets lie behind `HEAD_ROOM` in the owned fragment by the type
-        // invariant. They are plain octets in memory that the device or, if it lied about the
-        // length, an earlier owner has written.
-        unsafe { core::slice::from_raw_parts((self.0).0.va[0].cast::<u8>().add(HEAD_ROOM), len) }
+        // SAFETY: No device has a message that was received.
+        unsafe { self.0.head(self.len()) }
     }
 
     /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data

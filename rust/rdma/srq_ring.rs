@@ -18,7 +18,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
 use ipoib_netdev::napi::Context;
-use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsFrame, PartsPool, MAX_PARTS};
+use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsFrame, PartsPool, HEAD_LEN, MAX_PARTS};
 use ipoib_netdev::skb::RxSkb;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
@@ -79,11 +79,18 @@ impl RcReceived {
 }
 
 /// What became of a receive.
-pub enum RcOutcome {
+pub enum RcOutcome<'a> {
     /// A message.
     Received(RcReceived),
-    /// A message of so many octets that was dropped for want of memory.
-    Lost(QpKey, usize),
+    /// A message that is dropped for want of memory.
+    Lost {
+        /// Who received it.
+        qp: QpKey,
+        /// How many octets were received.
+        len: usize,
+        /// The first of them, as of [`RcReceived::head`].
+        head: &'a [u8],
+    },
     /// Its queue pair is in error.
     Failed(QpKey),
 }
@@ -100,6 +107,27 @@ impl Slot {
     fn id(&self) -> u64 {
         // SAFETY: Every view of the union is plain octets.
         unsafe { self.wr.__bindgen_anon_1.wr_id }
+    }
+
+    /// Shows the message of `len` octets that stays where it is.
+    ///
+    /// # Safety
+    ///
+    /// The device must have completed the slot's receive, and not have got it again.
+    #[cold]
+    unsafe fn show(
+        &self,
+        qp: QpKey,
+        len: usize,
+        mapping: &Mapping,
+        f: &mut impl FnMut(RcOutcome<'_>),
+    ) {
+        let shown = len.min(HEAD_LEN);
+        mapping.sync(&self.sge, 0, shown, true);
+        // SAFETY: By this function's requirements.
+        let head = unsafe { self.parts.head(shown) };
+        f(RcOutcome::Lost { qp, len, head });
+        mapping.sync(&self.sge, 0, shown, false);
     }
 }
 
@@ -324,7 +352,7 @@ impl Memory {
         wc: &bindings::ib_wc,
         chain: &mut Chain,
         report: &mut ReceiveReport,
-        f: &mut impl FnMut(RcOutcome),
+        f: &mut impl FnMut(RcOutcome<'_>),
     ) {
         let id = wr_id(wc);
         let index = id as u32 as usize;
@@ -357,13 +385,16 @@ impl Memory {
         let Slot { sge, parts, .. } = slot;
         // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
         // the old ones whenever that says so.
-        let frame = pool.exchange(parts, len, Elements { sge, mapping });
-        chain.push(slot, index);
-        match frame {
-            Some(frame) => f(RcOutcome::Received(RcReceived { qp, frame })),
+        match pool.exchange(parts, len, Elements { sge, mapping }) {
+            Some(frame) => {
+                chain.push(slot, index);
+                f(RcOutcome::Received(RcReceived { qp, frame }));
+            }
             None => {
                 count(&mut report.no_buffer);
-                f(RcOutcome::Lost(qp, len));
+                // SAFETY: The device has completed the slot's receive, and it is not posted again yet.
+                unsafe { slot.show(qp, len, mapping, f) };
+                chain.push(slot, index);
             }
         }
     }
@@ -569,7 +600,7 @@ impl SrqRing {
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcOutcome)) -> ReceiveReport {
+    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcOutcome<'_>)) -> ReceiveReport {
         let mut report = ReceiveReport::default();
         while report.done < budget {
             let want = BATCH.min(budget.wrapping_sub(report.done));

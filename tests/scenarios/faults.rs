@@ -278,15 +278,16 @@ scenario! {
             a.wait_until(&ping, Duration::from_secs(15))
         };
         fail(&[a, b], &["fail_page_alloc"], LARGE_ATOMIC)?;
+        // On that host that has lost more.
         let lost = || -> Result<u64> {
-            Ok(counter(a, "rx_drop_no_buffer")? + counter(b, "rx_drop_no_buffer")?)
+            Ok(counter(a, "rx_drop_no_buffer")?.max(counter(b, "rx_drop_no_buffer")?))
         };
         // As long as the pools have pages, none has to be found.
         let begun = Instant::now();
-        while lost()? == 0 {
+        while lost()? < 8 {
             ensure!(
                 begun.elapsed() < a.scaled(Duration::from_secs(30)),
-                "nothing was lost: {}{}",
+                "next to nothing was lost: {}{}",
                 story(a),
                 story(b)
             );
@@ -307,8 +308,9 @@ scenario! {
             Ok(row.with_context(|| story(host))?[name].parse()?)
         };
         for (host, other) in [(a, b), (b, a)] {
+            ensure!(counter(host, "rc_connected")? == 1 && counter(host, "rc_stuck")? == 0, "{}", story(host));
             let (room, window) = (number(host, "may_send")?, number(other, "window")?);
-            ensure!(room + 8 >= window, "room for {room} of {window}: {}{}", story(host), story(other));
+            ensure!(room + 4 >= window && room <= window, "room for {room} of {window}: {}{}", story(host), story(other));
         }
 
         fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC)?;

@@ -37,12 +37,35 @@ struct Peer {
 }
 
 impl Peer {
-    /// A message came that counts. True: something is to be done about that. The first one confirms the
-    /// connection, and every so often the peer has to be told what else it may send.
+    /// Takes note of a message of `len` octets, which begins with `head`; its packet.
+    ///
+    /// # Errors
+    ///
+    /// None if there is no packet; the reason if it is to be dropped.
     #[inline]
-    fn note_received(&self) -> bool {
+    fn note(
+        &self,
+        head: &[u8],
+        len: usize,
+        granted: &mut bool,
+        news: &mut bool,
+    ) -> Result<rc::Packet, Option<DropReason>> {
         let flow = &self.rc.flow;
-        flow.note_received() || (self.extended && flow.is_due(self.rc.width))
+        let packet = match rc::parse(head, len, self.extended) {
+            Ok(message) => {
+                if message.grant.is_some_and(|grant| flow.granted(grant)) {
+                    *granted = true;
+                }
+                Ok(message.packet.ok_or(None)?)
+            }
+            Err(reason) => Err(Some(reason)),
+        };
+        // Whatever it carries, it has used room. The first one confirms the connection, and every so often
+        // the peer has to be told that there is room again.
+        if flow.note_received() || (self.extended && flow.is_due(self.rc.width)) {
+            *news = true;
+        }
+        packet
     }
 }
 
@@ -181,11 +204,10 @@ impl RcRx {
                     Err(Some(reason)) => counters.dropped(reason, 1),
                 }
             }
-            RcOutcome::Lost(qp, len) => {
-                // The peer has used room for it, and would wait for that for ever.
-                let peer = peers.find(qp);
-                if let Some(peer) = peer.filter(|peer| rc::counts(len, peer.extended)) {
-                    *news |= peer.note_received();
+            RcOutcome::Lost { qp, len, head } => {
+                if let Some(peer) = peers.find(qp) {
+                    // The ring has counted what is dropped.
+                    let _ = peer.note(head, len, granted, news);
                 }
             }
             RcOutcome::Failed(qp) => {
@@ -253,23 +275,7 @@ fn receive(
     news: &mut bool,
 ) -> Result<usize, Option<DropReason>> {
     let rc = &peer.rc;
-    let message = rc::parse(received.head(), received.len(), peer.extended);
-    let packet = match message {
-        Ok(message) => {
-            if message.grant.is_some_and(|grant| rc.flow.granted(grant)) {
-                *granted = true;
-            }
-            message.packet.ok_or(None)?
-        }
-        Err(reason) => {
-            // It had a buffer, and so it counts.
-            *news |= peer.note_received();
-            return Err(Some(reason));
-        }
-    };
-    if peer.note_received() {
-        *news = true;
-    }
+    let packet = peer.note(received.head(), received.len(), granted, news)?;
     let description = describe(&packet, &counters.connected);
     let skb = received
         .into_frame(context, &description)

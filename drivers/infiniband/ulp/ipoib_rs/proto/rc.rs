@@ -97,19 +97,9 @@ fn parse_extended(head: &[u8], rest: usize, reserved: u16) -> Result<Message, Dr
     })
 }
 
-/// The length of a message that carries nothing but a grant, and of no packet.
-const GRANT_LEN: usize = Header::LEN + Extended::LEN;
-
-/// Whether a message of `len` octets is one of those that a grant counts ([`crate::credit`]), if nothing
-/// else is known of it.
-#[inline]
-pub const fn counts(len: usize, extended: bool) -> bool {
-    len != GRANT_LEN || !extended
-}
-
 /// The message that carries nothing but a grant.
-pub fn grant_alone(grant: u16) -> [u8; GRANT_LEN] {
-    let mut message = [0; GRANT_LEN];
+pub fn grant_alone(grant: u16) -> [u8; Header::LEN + Extended::LEN] {
+    let mut message = [0; Header::LEN + Extended::LEN];
     let (header, rest) = message.split_at_mut(Header::LEN);
     header.copy_from_slice(&Header::new(EtherType::EXTENDED).to_bytes());
     if let Some(rest) = rest.first_chunk_mut() {
@@ -152,8 +142,6 @@ mod tests {
         assert!(parse(&message, 16, false) == Err(DropReason::EtherType));
         let parsed = parse(&message, 16, true);
         assert!(parsed.is_ok_and(|m| m.packet.is_none() && m.grant == Some(77)));
-        assert!(!counts(message.len(), true) && counts(message.len(), false));
-        assert!(counts(message.len() + 1, true) && counts(4, true));
         // A grant with something behind it, and one that is cut off.
         let mut more = [0; 20];
         more[..16].copy_from_slice(&message);
