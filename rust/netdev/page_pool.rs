@@ -236,7 +236,7 @@ pub struct FilledBuf {
 }
 
 impl FilledBuf {
-    /// What was received, the 40 octets of GRH first.
+    /// What was received, the 40 octets of GRH first, as far as the device says that there is anything.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `len` octets from there lie in the owned fragment by the type invariants. They are

@@ -43,7 +43,7 @@ pub enum NetworkHeader {
 /// A datagram that was received.
 #[must_use]
 pub struct Received<'a> {
-    /// Its octets, after 40 of [`NetworkHeader`], as many as the device says.
+    /// Its octets, after 40 of [`NetworkHeader`], as many as the device says: fewer than 40, if it says so.
     pub buf: FilledBuf,
     wc: &'a bindings::ib_wc,
 }
@@ -248,17 +248,22 @@ impl Mapping {
         if self.virt_dma {
             Some(buf.data().as_ptr() as u64)
         } else {
-            self.map_dma(buf.data(), buf.capacity())
+            // SAFETY: That is what the buffer takes, and it outlives its mapping.
+            unsafe { self.map_dma(buf.data(), buf.capacity()) }
         }
     }
 
-    // By value, lest the buffer is put into memory for it.
+    /// Maps what a buffer takes; by value, lest the buffer is put into memory for it.
+    ///
+    /// # Safety
+    ///
+    /// `len` octets from `va` on must be the device's to write until they are unmapped.
     #[inline(never)]
-    fn map_dma(&self, va: NonNull<u8>, len: usize) -> Option<u64> {
+    unsafe fn map_dma(&self, va: NonNull<u8>, len: usize) -> Option<u64> {
         let dev = self.qp.pd().device().as_raw();
         let mut failed = false;
         let va = va.as_ptr().cast();
-        // SAFETY: The device is registered, and the buffer takes that much.
+        // SAFETY: The device is registered; the rest by this function's requirements.
         let addr = unsafe { bindings::ipoib_rs_ib_map_rx(dev, va, len, &raw mut failed) };
         (!failed).then_some(addr)
     }

@@ -221,7 +221,8 @@ impl Sender {
             self.ring_doorbell();
         }
         if matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah)) {
-            // SAFETY: There is room in both, and the address handle is the same.
+            // SAFETY: There is room in both; the address handle is the last one, and was of the protection
+            // domain then.
             unsafe { self.append(skb, ah, qpn, signal) }
         } else {
             // SAFETY: There is room in both.
@@ -250,7 +251,7 @@ impl Sender {
             return Err((skb, EINVAL));
         }
         let slot = self.ring.slot(self.head);
-        // SAFETY: By this function's requirements; the address handle follows.
+        // SAFETY: By this function's requirements, and as was just checked; the address handle follows.
         unsafe { self.append(skb, ah, qpn, signal) }?;
         // SAFETY: The slot was filled just now and has no address handle yet. It stays ours until the
         // doorbell rings.
@@ -266,8 +267,9 @@ impl Sender {
     ///
     /// # Safety
     ///
-    /// Neither the ring nor the chain may be full. If the address handle is not the last one, it must be
-    /// made that before the doorbell rings, and the one before it be left in the slot.
+    /// Neither the ring nor the chain may be full. The address handle must be of the queue pair's
+    /// protection domain. If it is not the last one, it must be made that before the doorbell rings, and the
+    /// one before it be left in the slot.
     #[inline(always)]
     unsafe fn append(
         &mut self,
