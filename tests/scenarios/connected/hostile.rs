@@ -4,17 +4,19 @@
 
 use super::forged::REQUEST;
 use super::{connect, story, up};
-use crate::inspect::identity;
+use crate::inspect::{directory, identity, table};
 use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Result, bail, ensure};
+use lab::machine::Task;
 use lab::{forge, scenario};
+use std::time::{Duration, Instant};
 
 /// Whom it takes itself for: nobody else answers in this name.
 const NAME: &str = "fe80::bad";
 
-/// Asks for a connection as one of ours does, and confirms it; acknowledges whatever comes by it. The third
-/// argument is its name.
+/// Asks for a connection as one of ours does, and confirms it; acknowledges whatever comes by it, and sends
+/// again what did not get through. The third argument is its name.
 const CONNECTION: &str = r#"
 import select, time
 me = socket.inet_pton(socket.AF_INET6, sys.argv[3])
@@ -55,12 +57,15 @@ management(0x14, struct.pack("!II", count, other_id))
 acknowledged = 0
 
 def acknowledge(wait):
-    global acknowledged
+    global acknowledged, number
     while True:
-        opcode, at, _ = receive(wait)
+        opcode, at, body = receive(wait)
         if opcode is None:
             return
-        if opcode < 6:
+        # Not ready, or something is missing.
+        if opcode == 0x11 and body[0] >> 5 in (1, 3):
+            number = at
+        elif opcode < 6:
             acknowledged += 1
             aeth = struct.pack("!I", 0x1f << 24 | acknowledged)
             s.send(packet(0x11, other_qpn, at, aeth, b"", gid, me))
@@ -74,8 +79,8 @@ ip = struct.pack("!BBHHHBBH", 0x45, 0, 28, 1, 0, 64, 253, 0) + socket.inet_aton(
 good = struct.pack("!HH", 0x0800, 0) + ip + bytes(8)
 "#;
 
-/// Messages that make no sense, fewer than it may send: prints how many are too short, of a type that
-/// there is not, extended and wrong. Between them, grants of anything, which take no room.
+/// Messages that make no sense, and a good one, fewer than it may send: prints how many are too short, of a
+/// type that there is not, extended and wrong. Between them, grants of anything, which take no room.
 const NONSENSE: &str = r#"
 extended = struct.pack("!HH", 0x0101, 0)
 short = [bytes(n) for n in range(4)] + [good[:4], extended, extended + bytes(11)]
@@ -92,17 +97,19 @@ for message in messages:
         post(extended + bytes(10) + os.urandom(2))
     acknowledge(0)
 post(good)
-acknowledge(0.5)
-print(len(short), len(unknown), len(wrong))
+print("sent", len(short), len(unknown), len(wrong), flush=True)
+acknowledge(5)
 "#;
 
-/// Far more messages than it may send, as fast as they go.
+/// Far more messages than it may send, as fast as they go, for some seconds.
 const FLOOD: &str = r#"
-for n in range(5000):
-    post(good)
-    if n % 16 == 0:
-        acknowledge(0)
-acknowledge(0.5)
+print("ready", flush=True)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for n in range(16):
+        post(good)
+    acknowledge(0)
+acknowledge(5)
 "#;
 
 scenario! {
@@ -117,35 +124,47 @@ scenario! {
         connect(a, b)?;
         let mac = c.ok("cat /sys/class/net/eth0/address")?;
         b.ok(&format!("ip neigh replace {NAME} lladdr {} dev eth0 nud permanent", mac.trim()))?;
-        let act = |what: &str| -> Result<String> {
+        let act = |what: &str| -> Result<Task> {
             let program = forge::program(c, b, &format!("{REQUEST}{CONNECTION}{what}"))?;
             let (gid, qpn) = identity(a)?;
-            c.python(&program, &[&gid, &qpn, NAME])?.ok()
+            c.spawn_python(&program, &[&gid, &qpn, NAME])
         };
-        let names = ["rx_drop_short", "rx_drop_ether_type", "rx_drop_bad_extended", "rc_rx_frames"];
-        let counts = || -> Result<Vec<u64>> { names.iter().map(|name| counter(b, name)).collect() };
+        let limit = b.scaled(Duration::from_secs(30));
+        // What came by its connection, which is up.
+        let came = || -> Result<u64> {
+            let rows = table(b, &format!("{}/connections", directory(b, "ib0")?))?;
+            let its = rows.iter().filter(|row| row["gid"] == NAME && row["state"] == "up");
+            let counts = its.map(|row| row["rx_frames"].parse());
+            Ok(counts.collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0))
+        };
 
-        let before = counts()?;
-        let mut sent: Vec<u64> = act(NONSENSE)?
-            .split_whitespace()
-            .map(str::parse)
-            .collect::<Result<_, _>>()?;
-        sent.push(1);
-        for (((name, before), after), sent) in names.iter().zip(before).zip(counts()?).zip(sent) {
-            ensure!(after - before == sent, "{name}: {before}, {after} after {sent}: {}", story(b));
+        let names = ["rx_drop_short", "rx_drop_ether_type", "rx_drop_bad_extended"];
+        let before: Vec<u64> = names.iter().map(|name| counter(b, name)).collect::<Result<_>>()?;
+        let forger = act(NONSENSE)?;
+        forger.wait_for("sent", limit)?;
+        let begun = Instant::now();
+        while came()? != 1 {
+            ensure!(begun.elapsed() < b.scaled(Duration::from_secs(4)), "{} came: {}", came()?, story(b));
         }
-        ensure!(counter(b, "rc_failed")? == 0 && counter(b, "rc_stuck")? == 0, "{}", story(b));
+        let text = forger.wait(limit)?.ok()?;
+        let sent = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+        for ((name, before), sent) in names.iter().zip(before).zip(sent) {
+            let dropped = counter(b, name)? - before;
+            ensure!(dropped == sent && sent > 0, "{name}: {dropped} of {sent}: {}", story(b));
+        }
 
+        let forger = act(FLOOD)?;
+        forger.wait_for("ready", limit)?;
         let flows = [
             Transfer::start(a, b, &b.ip4(), 1, 3)?,
             Transfer::start(b, a, &a.ip4(), 1, 3)?,
         ];
-        let before = counter(b, "rc_rx_frames")?;
-        act(FLOOD)?;
-        ensure!(counter(b, "rc_rx_frames")? - before > 1000, "it sends nothing: {}", story(b));
         for flow in flows {
             flow.finish()?;
         }
+        let flood = came()?;
+        ensure!(flood > 200, "{flood} came: {}", story(b));
+        forger.wait(limit)?.ok()?;
         ensure!(counter(a, "rc_connected")? == 1 && counter(a, "rc_stuck")? == 0, "{}", story(a));
         transfer(a, b, &b.ip4(), 1)?;
         bed.finish()
