@@ -497,10 +497,14 @@ where
 
     #[cold]
     fn sweep_some(&mut self, now: u64, sink: &mut impl Sink<T>) {
+        // Both are powers of two, so that the slots follow each other.
         let capacity = self.table.capacity();
-        for _ in 0..SWEEP_SLOTS.min(capacity) {
-            self.sweep_at = self.sweep_at.wrapping_add(1) & capacity.wrapping_sub(1);
-            let idle = match self.table.slot_mut(self.sweep_at) {
+        let end = self.sweep_at.wrapping_add(SWEEP_SLOTS.min(capacity));
+        let mut rest = self.sweep_at..end;
+        self.sweep_at = end & capacity.wrapping_sub(1);
+        while let Some(at) = self.table.first_in(rest.clone()) {
+            rest.start = at.wrapping_add(1);
+            let idle = match self.table.slot_mut(at) {
                 Some((from, source)) if source.idle_for(now) >= IDLE_MS => *from,
                 _ => continue,
             };

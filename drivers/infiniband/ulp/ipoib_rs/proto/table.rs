@@ -8,6 +8,7 @@
 //! table is full, and the remedy to take something idle out of the same window first.
 
 use core::borrow::BorrowMut;
+use core::ops::Range;
 
 use crate::hwaddr::HwAddr;
 
@@ -266,6 +267,13 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
     pub fn slot_mut(&mut self, at: usize) -> Option<(&HwAddr, &mut V)> {
         let (key, value) = self.storage.borrow_mut().get_mut(at)?.entry.as_mut()?;
         Some((key, value))
+    }
+
+    /// The first of a range of slots that has an entry, so that empty ones cost little on such a walk.
+    pub fn first_in(&self, range: Range<usize>) -> Option<usize> {
+        let slots = self.storage.borrow().get(range.clone())?;
+        let at = slots.iter().position(|slot| slot.entry.is_some())?;
+        Some(range.start.wrapping_add(at))
     }
 
     /// Walks over all entries in no particular order.

@@ -104,8 +104,10 @@ proptest! {
         }
         let mut seen: Vec<_> = table.iter().map(|(key, value)| (*key, *value)).collect();
         let mut walked = Vec::new();
-        for at in 0..table.capacity() {
+        let mut rest = 0..table.capacity();
+        while let Some(at) = table.first_in(rest.clone()) {
             walked.extend(table.slot_mut(at).map(|(key, value)| (*key, *value)));
+            rest.start = at + 1;
         }
         let mut expected: Vec<_> = model.into_iter().collect();
         for list in [&mut seen, &mut walked, &mut expected] {
