@@ -23,7 +23,6 @@
 //! devices look up every element of a receive for every packet that reaches it, and page fragments
 //! cost something everywhere. Larger ones would cost the page allocator too much.
 
-use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
@@ -60,6 +59,11 @@ const fn copied(body_len: u32) -> usize {
 /// Copies begin at multiples of this.
 const COPY_ALIGN: usize = 64;
 
+// Bits of an unsigned field.
+const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
+const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
+const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
 const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
 const MIN_IPV4_LEN: usize = 20;
@@ -91,14 +95,15 @@ const _: () = {
 ///   and `copies`, whose pages are of `body_len` octets; those two may be null if `count` is 0.
 /// * A fragment of `frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
 ///   `skb_shared_info` behind them.
-/// * `count <= MAX_BODIES`, and `body_len` is a power of two. `capacity` is what a head and `count`
-///   bodies take.
+/// * `count <= MAX_BODIES`, and `body_len` is 2 to the power of `body_shift`. `capacity` is what a head
+///   and `count` bodies take.
 pub struct PartsPool {
     heads: NonNull<bindings::page_pool>,
     bodies: *mut bindings::page_pool,
     copies: *mut bindings::page_pool,
     frag_size: u32,
     body_len: u32,
+    body_shift: u32,
     count: usize,
     capacity: usize,
 }
@@ -145,6 +150,7 @@ impl PartsPool {
             copies: ptr::null_mut(),
             frag_size,
             body_len: u32::try_from(body_len)?,
+            body_shift: body_len.trailing_zeros(),
             count: 0,
             capacity: HEAD_LEN,
         };
@@ -191,8 +197,7 @@ impl PartsPool {
     fn reached(&self, len: usize) -> usize {
         let rest = len.saturating_sub(HEAD_LEN);
         let last = self.body_len.wrapping_sub(1) as usize;
-        // A division by a power of two.
-        (rest.wrapping_add(last) >> self.body_len.trailing_zeros()).min(self.count)
+        rest.wrapping_add(last).wrapping_shr(self.body_shift)
     }
 
     /// A buffer; may sleep for memory, None if there is none even so.
@@ -201,23 +206,19 @@ impl PartsPool {
     ///
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<Parts> {
-        self.alloc(self.count, true)
+        let mut new = Parts::none(self.body_len);
+        self.fill(&mut new, self.count, true).then_some(new)
     }
 
-    /// A buffer of a head and `n` bodies, which is no more than `count`.
+    /// Puts a head and `n` bodies, which is no more than `count`, into a buffer that has nothing. False:
+    /// there is no memory, and it still has nothing.
     #[inline]
-    fn alloc(&mut self, n: usize, sleep: bool) -> Option<Parts> {
-        // INVARIANT: It has nothing yet.
-        let mut new = Parts(bindings::ipoib_rs_parts {
-            va: [ptr::null_mut(); MAX_PARTS],
-            len: 0,
-            body_len: self.body_len,
-        });
+    fn fill(&mut self, new: &mut Parts, n: usize, sleep: bool) -> bool {
         // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only
         // user; there is room for all parts. The second one is not used if `n` is 0.
         //
         // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
-        let done = unsafe {
+        unsafe {
             bindings::ipoib_rs_parts_alloc(
                 self.heads.as_ptr(),
                 self.frag_size,
@@ -226,79 +227,114 @@ impl PartsPool {
                 sleep,
                 new.0.va.as_mut_ptr(),
             )
-        };
-        if !done {
-            // What was allocated was given back.
-            core::mem::forget(new);
-            return None;
         }
-        Some(new)
     }
 
-    /// Takes what a message of `len` octets was written to out of `parts`, and puts new memory in
-    /// its place, or copies it; if there is memory and `device` accepts it. Otherwise `parts` is as
-    /// it was.
+    /// Makes an skb of the message of `len` octets in `parts`, and puts new memory in the place of what
+    /// it was written to, if `device` accepts that, or leaves that where it is and copies it. The skb is
+    /// ready for [`RxSkb::gro_receive`]: its data are the packet, its link-layer header is as
+    /// [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is for this host.
     ///
-    /// None, too, if the buffer does not take that much or belongs to a pool of another size.
+    /// # Errors
     ///
-    /// # Context
+    /// `EINVAL` if the message does not hold what `packet` says, or not in the head, or if the buffer does
+    /// not take that much; `ENOMEM` if there is no memory; `EIO` if `device` does not accept it. `parts`
+    /// has all that it had then, or new memory in its place.
     ///
-    /// Any but hard interrupt.
-    #[inline]
-    pub fn exchange(
+    /// # Safety
+    ///
+    /// `parts` must be of this pool, and no device may have it.
+    // For every message; left to itself, the compiler calls it.
+    #[inline(always)]
+    pub unsafe fn exchange(
         &mut self,
+        _context: &Context<'_>,
         parts: &mut Parts,
         len: usize,
+        packet: &Packet,
         mut device: impl Exchange,
-    ) -> Option<PartsFrame> {
-        let reached = self.reached(len);
-        if len > self.capacity || parts.0.body_len != self.body_len || !parts.has(reached) {
-            return None;
+    ) -> Result<RxSkb> {
+        // SAFETY: By this function's requirements.
+        let head = unsafe { parts.head(len) };
+        if !packet.fits(head.len())
+            || (packet.0.gso_segs != 0 && !packet.can_be_segmented(head, len))
+            || len > self.capacity
+        {
+            return Err(EINVAL);
         }
-        let rest = len.saturating_sub(HEAD_LEN);
-        let copied = reached == 1 && rest <= copied(self.body_len);
-        let bodies = if copied { 0 } else { reached };
-        let mut new = self.alloc(bodies, false)?;
-        if copied {
-            self.add_copy(&mut new, rest)?;
-        }
-        if !device.take(&new, 1 + bodies) {
-            return None;
-        }
-        if copied {
-            device.read(1, rest);
-            // SAFETY: The message reached the first body, which is there and has that many octets; the
-            // copy has as many, by `add_copy`, and is memory of its own.
-            unsafe {
-                ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
-            };
-            device.leave(1, rest);
-        }
-        for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
-            core::mem::swap(old, new);
+        let bodies = self.reached(len);
+        let mut new = Parts::none(self.body_len);
+        if bodies == 1 && len.saturating_sub(HEAD_LEN) <= copied(self.body_len) {
+            self.copy(parts, &mut new, len, device)?;
+        } else {
+            if !self.fill(&mut new, bodies, false) {
+                return Err(ENOMEM);
+            }
+            if !device.take(&new, 1 + bodies) {
+                return Err(EIO);
+            }
+            // INVARIANT: Both have what they had, of the same sizes.
+            for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
+                core::mem::swap(old, new);
+            }
         }
         new.0.len = len as u32;
-        // INVARIANT: The bodies up to the last that was reached are there, or the copy of the first,
-        // and the message ends within them; it fits a u32, as every buffer does. `parts` has all that
-        // it had.
-        Some(PartsFrame(new))
+        // SAFETY: `new` has the message: the bodies up to the last that was reached, or the copy of the
+        // first, and it ends within them; its length fits a u32, as every buffer's does. The link headers
+        // are in the head, behind the room that the stack's need. The checksum is within the head, and so
+        // are the headers of what is to be segmented. A NAPI poll runs.
+        let skb = unsafe { bindings::ipoib_rs_rx_parts(&raw const new.0, &raw const packet.0) };
+        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
+        // The skb owns all parts now.
+        core::mem::forget(new);
+        // SAFETY: A fresh skb is ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+
+    /// Puts the message of `len` octets in `parts`, which ends in the first body, into `new`, which has
+    /// nothing: the head itself, and a copy of the rest.
+    #[inline(never)]
+    fn copy(
+        &mut self,
+        parts: &mut Parts,
+        new: &mut Parts,
+        len: usize,
+        mut device: impl Exchange,
+    ) -> Result {
+        let rest = len.saturating_sub(HEAD_LEN);
+        if !self.fill(new, 0, false) || !self.add_copy(new, rest) {
+            return Err(ENOMEM);
+        }
+        if !device.take(new, 1) {
+            return Err(EIO);
+        }
+        device.read(1, rest);
+        // SAFETY: The message reached the first body, which is there and has that many octets; the copy
+        // has as many, by `add_copy`, and is memory of its own.
+        unsafe {
+            ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
+        };
+        device.leave(1, rest);
+        // INVARIANT: Both have what they had, of the same sizes.
+        core::mem::swap(&mut parts.0.va[0], &mut new.0.va[0]);
+        Ok(())
     }
 
     /// Gives a buffer without bodies one of its own for `rest` octets, of which there are some, and no
     /// more than are [`copied`]. A pool without bodies has no memory for that.
     #[inline]
-    fn add_copy(&mut self, new: &mut Parts, rest: usize) -> Option<()> {
+    fn add_copy(&mut self, new: &mut Parts, rest: usize) -> bool {
         let size = rest.next_multiple_of(COPY_ALIGN) as u32;
         if self.copies.is_null() {
-            return None;
+            return false;
         }
         // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
         // its pages have room for that.
         let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.copies, size) };
-        // INVARIANT: A fragment of that size, which the buffer owns now.
-        new.0.va[1] = NonNull::new(va)?.as_ptr();
+        // INVARIANT: A fragment of that size, which the buffer owns now, or none.
+        new.0.va[1] = va;
         new.0.body_len = size;
-        Some(())
+        !va.is_null()
     }
 }
 
@@ -341,7 +377,7 @@ pub trait Exchange {
 /// # Invariants
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
-///   head takes.
+///   head takes; null only while it is being made.
 /// * The others are null or the start of `body_len` octets each of a page pool, owned by this value.
 ///   They are whole pages but for a copy, which is a fragment and the only one there is. None that
 ///   is null stands in front of one that is not.
@@ -354,10 +390,15 @@ unsafe impl Send for Parts {}
 unsafe impl Sync for Parts {}
 
 impl Parts {
-    /// Whether it has `n` bodies.
+    /// Nothing, of a pool whose bodies have so many octets.
     #[inline]
-    fn has(&self, n: usize) -> bool {
-        n == 0 || self.0.va.get(n).is_some_and(|va| !va.is_null())
+    fn none(body_len: u32) -> Self {
+        // INVARIANT: It becomes a buffer when it gets a head; until then only its drop looks at it.
+        Self(bindings::ipoib_rs_parts {
+            va: [ptr::null_mut(); MAX_PARTS],
+            len: 0,
+            body_len,
+        })
     }
 
     /// Where the device is to put the data of part `i`.
@@ -398,23 +439,6 @@ impl Drop for Parts {
     }
 }
 
-/// What a packet's checksums are worth.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Checksum {
-    /// They are still to be verified.
-    Unverified,
-    /// They are right.
-    Verified,
-    /// The transport's is still to be computed by whoever sends the packet on; what is stored is
-    /// the sum of the pseudo header.
-    Partial {
-        /// Where it begins, counted from the packet's first octet.
-        start: u16,
-        /// Where it is stored, counted from there.
-        offset: u16,
-    },
-}
-
 /// What a packet is to be segmented into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GsoKind {
@@ -440,145 +464,112 @@ pub struct Gso {
 }
 
 /// What the stack has to know about a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet {
-    /// Octets of link headers in front of it.
-    pub strip: usize,
-    /// EtherType, in host order.
-    pub protocol: u16,
-    /// What its checksums are worth.
-    pub checksum: Checksum,
-    /// How to segment it; its checksum is [`Checksum::Partial`] then.
-    pub gso: Option<Gso>,
-}
+pub struct Packet(bindings::ipoib_rs_packet);
 
-/// A message that was received.
-///
-/// # Invariants
-///
-/// The bodies that are there, with the head, take `len` octets; none is there that the message does
-/// not reach.
-#[must_use = "the buffer goes back to its pool when it goes out of scope"]
-pub struct PartsFrame(Parts);
-
-impl PartsFrame {
-    /// How many octets were received.
+impl Packet {
+    /// A packet of a type (an EtherType, in host order) behind `strip` octets of link headers, whose
+    /// checksums are still to be verified.
     #[inline]
-    #[expect(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        (self.0).0.len as usize
-    }
-
-    /// Those of them that are in the head.
-    #[inline]
-    pub fn head(&self) -> &[u8] {
-        // SAFETY: No device has a message that was received.
-        unsafe { self.0.head(self.len()) }
-    }
-
-    /// Makes an skb of it, without another copy, that is ready for [`RxSkb::gro_receive`]: its data
-    /// are the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes
-    /// it, and it is for this host. If it cannot, the message is dropped.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; `EINVAL` if the message does not hold what `packet` says, or not in the head.
-    #[inline]
-    pub fn into_frame(self, _context: &Context<'_>, packet: &Packet) -> Result<RxSkb> {
-        let head = self.head().get(packet.strip..).ok_or(EINVAL)?;
-        let mut raw = bindings::ipoib_rs_packet {
-            strip: packet.strip as u16,
-            protocol: packet.protocol.to_be(),
+    pub fn new(strip: u16, protocol: u16) -> Self {
+        Self(bindings::ipoib_rs_packet {
+            strip,
+            protocol: protocol.to_be(),
+            ip_summed: bindings::CHECKSUM_NONE,
             ..Default::default()
+        })
+    }
+
+    /// Whoever sends it on has yet to compute the transport's checksum, which begins at `start`, counted
+    /// from the packet's first octet, and is stored at `offset`, counted from there; there stands the sum
+    /// of the pseudo header.
+    #[inline]
+    pub fn set_partial(&mut self, start: u16, offset: u16) {
+        self.0.ip_summed = bindings::CHECKSUM_PARTIAL;
+        self.0.csum_start = start;
+        self.0.csum_offset = offset;
+    }
+
+    /// Whether the head of a message, which is all there is of it up to `head` octets, holds the link
+    /// headers and what the checksum needs.
+    #[inline]
+    fn fits(&self, head: usize) -> bool {
+        let raw = &self.0;
+        // All of them are 0 if there is no checksum.
+        let end = usize::from(raw.csum_start).wrapping_add(usize::from(raw.csum_offset));
+        let checksum = if raw.ip_summed == bindings::CHECKSUM_PARTIAL {
+            size_of::<u16>()
+        } else {
+            0
         };
-        match packet.checksum {
-            Checksum::Unverified => raw.ip_summed = bindings::CHECKSUM_NONE as u8,
-            Checksum::Verified => raw.ip_summed = bindings::CHECKSUM_UNNECESSARY as u8,
-            Checksum::Partial { start, offset } => {
-                let end = usize::from(start) + usize::from(offset) + size_of::<u16>();
-                if end > head.len() {
-                    return Err(EINVAL);
-                }
-                raw.ip_summed = bindings::CHECKSUM_PARTIAL as u8;
-                raw.csum_start = start;
-                raw.csum_offset = offset;
+        usize::from(raw.strip)
+            .wrapping_add(end)
+            .wrapping_add(checksum)
+            <= head
+    }
+
+    /// Has it segmented, whose checksum is [partial](Self::set_partial).
+    #[inline]
+    pub fn set_gso(&mut self, gso: &Gso) {
+        // What fits one segment is not for the stack to segment: it would drop it.
+        if gso.segments > 1 {
+            let raw = &mut self.0;
+            raw.gso_size = gso.size;
+            raw.gso_segs = gso.segments;
+            raw.gso_type = match gso.kind {
+                GsoKind::TcpV4 => TCP_V4,
+                GsoKind::TcpV6 => TCP_V6,
+                GsoKind::Udp => UDP_L4,
+            };
+            if gso.ecn {
+                raw.gso_type |= TCP_ECN;
             }
         }
-        if let Some(gso) = &packet.gso {
-            let len = self.len().wrapping_sub(packet.strip);
-            segment(&mut raw, gso, packet, head, len)?;
-        }
-        // SAFETY: The parts are owned, and there are as many as the message takes, by the type
-        // invariant. The link headers are in the head, behind the room that the stack's needs. The
-        // checksum is within the head, and so are the headers of what is to be segmented. A NAPI
-        // poll runs.
-        let skb = unsafe { bindings::ipoib_rs_rx_parts(&raw const (self.0).0, &raw const raw) };
-        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // The skb owns all parts now.
-        let _ = ManuallyDrop::new(self);
-        // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
     }
-}
 
-/// Describes how to segment a packet of `len` octets, of which `head` are in the head. Its checksum
-/// was checked.
-///
-/// Whoever segments a packet trusts all of this, unless the packet says that it is dodgy.
-fn segment(
-    raw: &mut bindings::ipoib_rs_packet,
-    gso: &Gso,
-    packet: &Packet,
-    head: &[u8],
-    len: usize,
-) -> Result {
-    let Checksum::Partial { start, offset } = packet.checksum else {
-        return Err(EINVAL);
-    };
-    let start = usize::from(start);
-    let min_ip = match packet.protocol {
-        ETH_P_IP => MIN_IPV4_LEN,
-        ETH_P_IPV6 => IPV6_LEN,
-        _ => return Err(EINVAL),
-    };
-    let (gso_type, protocol, check) = match gso.kind {
-        GsoKind::TcpV4 => (bindings::SKB_GSO_TCPV4, ETH_P_IP, TCP_CHECK),
-        GsoKind::TcpV6 => (bindings::SKB_GSO_TCPV6, ETH_P_IPV6, TCP_CHECK),
-        GsoKind::Udp => (bindings::SKB_GSO_UDP_L4, packet.protocol, UDP_CHECK),
-    };
-    if packet.protocol != protocol || start < min_ip || offset != check {
-        return Err(EINVAL);
-    }
-    let transport_len = if gso.kind == GsoKind::Udp {
-        if gso.ecn || gso.segments > UDP_MAX_SEGMENTS {
-            return Err(EINVAL);
+    /// Whether a message of `len` octets, which begins with `head`, can be segmented as this says.
+    ///
+    /// Whoever segments a packet trusts all of it, unless the packet says that it is dodgy.
+    fn can_be_segmented(&self, head: &[u8], len: usize) -> bool {
+        let raw = &self.0;
+        let strip = usize::from(raw.strip);
+        let (Some(head), Some(len)) = (head.get(strip..), len.checked_sub(strip)) else {
+            return false;
+        };
+        let protocol = u16::from_be(raw.protocol);
+        let min_ip = match protocol {
+            ETH_P_IP => MIN_IPV4_LEN,
+            ETH_P_IPV6 => IPV6_LEN,
+            _ => return false,
+        };
+        let start = usize::from(raw.csum_start);
+        let is_partial = raw.ip_summed == bindings::CHECKSUM_PARTIAL;
+        if !is_partial || start < min_ip {
+            return false;
         }
-        UDP_LEN
-    } else {
-        let doff = *head.get(start + TCP_DOFF).ok_or(EINVAL)?;
-        usize::from(doff >> 4) * 4
-    };
-    let payload = start + transport_len;
-    if (gso.kind != GsoKind::Udp && transport_len < MIN_TCP_LEN) || payload > head.len() {
-        return Err(EINVAL);
-    }
-    // So many octets fill all segments but the last, and what is left fits that. A size of
-    // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
-    let rest = usize::from(gso.segments)
-        .checked_sub(1)
-        .and_then(|full| (len - payload).checked_sub(full * usize::from(gso.size)))
-        .ok_or(EINVAL)?;
-    if rest == 0 || rest > usize::from(gso.size) || gso.size == u16::MAX {
-        return Err(EINVAL);
-    }
-    // What fits one segment is not for the stack to segment: it would drop it.
-    if gso.segments > 1 {
-        raw.gso_size = gso.size;
-        raw.gso_segs = gso.segments;
-        raw.gso_type = gso_type as u32;
-        if gso.ecn {
-            raw.gso_type |= bindings::SKB_GSO_TCP_ECN as u32;
+        let transport_len = if raw.gso_type == UDP_L4 {
+            if raw.gso_segs > UDP_MAX_SEGMENTS || raw.csum_offset != UDP_CHECK {
+                return false;
+            }
+            UDP_LEN
+        } else {
+            let is_v4 = raw.gso_type & !TCP_ECN == TCP_V4;
+            let is_v6 = raw.gso_type & !TCP_ECN == TCP_V6;
+            let fits = (is_v4 && protocol == ETH_P_IP) || (is_v6 && protocol == ETH_P_IPV6);
+            let doff = head.get(start + TCP_DOFF).map_or(0, |octet| octet >> 4);
+            if !fits || raw.csum_offset != TCP_CHECK || usize::from(doff) * 4 < MIN_TCP_LEN {
+                return false;
+            }
+            usize::from(doff) * 4
+        };
+        let payload = start + transport_len;
+        if payload > head.len() {
+            return false;
         }
+        // So many octets fill all segments but the last, and what is left fits that. A size of
+        // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
+        let size = usize::from(raw.gso_size);
+        let full = usize::from(raw.gso_segs).saturating_sub(1);
+        let rest = (len - payload).checked_sub(full * size);
+        raw.gso_size != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
     }
-    Ok(())
 }

@@ -223,12 +223,19 @@ impl Cq {
         again
     }
 
-    /// Takes up to `wcs.len()` completions and says how many.
+    /// Takes up to `most` completions, or as many as `wcs` has room for, and shows them.
     #[inline]
-    pub(crate) fn poll(&self, wcs: &mut [bindings::ib_wc]) -> usize {
+    pub(crate) fn poll<'a>(
+        &self,
+        wcs: &'a mut [bindings::ib_wc],
+        most: usize,
+    ) -> &'a [bindings::ib_wc] {
+        let most = most.min(wcs.len());
         // SAFETY: Owned by the type invariant; there is room for that many.
-        let n = unsafe { (self.poll)(self.as_raw(), wcs.len() as c_int, wcs.as_mut_ptr()) };
-        (n.max(0) as usize).min(wcs.len())
+        let n = unsafe { (self.poll)(self.as_raw(), most as c_int, wcs.as_mut_ptr()) };
+        let n = (n.max(0) as usize).min(most);
+        // SAFETY: No more than the length.
+        unsafe { wcs.get_unchecked(..n) }
     }
 }
 
@@ -261,7 +268,7 @@ impl Drop for Claim {
         // take up the next ring's room.
         let mut wcs = [bindings::ib_wc::default(); 4];
         for _ in 0..self.cq.entries() {
-            if self.cq.poll(&mut wcs) == 0 {
+            if self.cq.poll(&mut wcs, BATCH).is_empty() {
                 break;
             }
         }

@@ -19,7 +19,6 @@ use kernel::sync::Arc;
 
 use crate::cq::Cq;
 use crate::pd::Pd;
-use crate::send::Posted;
 
 mod completions;
 mod slots;
@@ -31,6 +30,16 @@ use slots::{id, Frame, Slots};
 /// How many work requests are posted at once at most.
 const CHAIN: usize = 16;
 
+/// What the device has refused.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Refused {
+    /// Frames, which were dropped.
+    pub frames: u32,
+    /// The device has frames of which it will not tell unless the queue pair is put in error before it has
+    /// sent them: the ring should be drained.
+    pub unsignalled: bool,
+}
+
 /// The half of a shared send ring that posts.
 ///
 /// # Invariants
@@ -40,7 +49,7 @@ const CHAIN: usize = 16;
 ///   `max_sge` elements of `_sges` that are its own. Neither vector ever moves its elements.
 /// * The first `pending` of them are complete, for the last `pending` slots that were filled, in order,
 ///   all of `lane`, the last with the identifier `last`.
-/// * `generation` is not 0.
+/// * `generation` is odd, and so not 0.
 pub struct RcSender {
     slots: Arc<Slots>,
     pd: Arc<Pd>,
@@ -53,7 +62,7 @@ pub struct RcSender {
     last: u64,
     lane: Option<Arc<Lane>>,
     failed: Option<Arc<Lane>>,
-    posted: Posted,
+    refused: Refused,
 }
 
 // SAFETY: The pointers in the work requests are to the sender's own vectors; all else is `Send`.
@@ -106,7 +115,7 @@ pub fn rc_ring(
         wr.next = next;
         next = &raw mut *wr;
     }
-    let generation = slots.first_generation().max(1);
+    let generation = slots.first_generation() | 1;
     // INVARIANT: As was just built; nothing is pending.
     let sender = RcSender {
         slots,
@@ -119,7 +128,7 @@ pub fn rc_ring(
         last: 0,
         lane: None,
         failed: None,
-        posted: Posted::default(),
+        refused: Refused::default(),
     };
     Ok((sender, completions))
 }
@@ -145,49 +154,48 @@ impl RcSender {
     }
 
     /// Whether `lane`'s queue pair takes another frame now.
-    #[inline]
+    #[inline(always)]
     pub fn has_room(&self, lane: &Lane) -> bool {
         lane.under_way() < lane.qp().send_wr()
     }
 
     /// The same, and if that takes no more of the ring than it leaves, so that a lane which is slow
     /// leaves something for others.
-    #[inline]
+    #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
-        self.has_room(lane) && lane.under_way() < self.free()
+        let under_way = lane.under_way();
+        under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
-    /// Adds a frame for a lane to the chain; [`Self::flush`] sends it.
+    /// Adds a frame for a lane, which should [have room](Self::has_room), to the chain; [`Self::flush`]
+    /// sends it. What a queue pair has no room for the device refuses.
     ///
     /// # Errors
     ///
-    /// With the frame: `EBUSY` if the ring or the lane's queue pair is full; `EINVAL` if that completes
+    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair completes
     /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if the frame has too
     /// many parts and no memory to join them; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
     ///
     /// Any but hard interrupt.
-    #[inline]
+    // For every frame; left to itself, the compiler calls it.
+    #[inline(always)]
     pub fn post(
         &mut self,
         skb: TxSkb,
         lane: &Arc<Lane>,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let same = matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane));
-        if !same {
-            let qp = lane.qp();
-            if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
-                || !Arc::ptr_eq(qp.pd(), &self.pd)
-                || qp.send_sge() < self.max_sge
-            {
-                return Err((skb, EINVAL));
+        if !matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
+            if let Err(error) = self.change_lane(lane) {
+                return Err((skb, error));
             }
         }
-        if self.pending == CHAIN || (self.pending > 0 && !same) {
+        if self.pending == CHAIN {
             self.ring_doorbell();
         }
-        let Some(index) = self.slots.peek().filter(|_| self.has_room(lane)) else {
+        let slots: &Slots = &self.slots;
+        let Some(index) = slots.peek() else {
             return Err((skb, EBUSY));
         };
         // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
@@ -197,17 +205,13 @@ impl RcSender {
         let sges = unsafe { (*wr).sg_list };
         // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. The slot
         // is free, and so the sender's.
-        let (skb, num_sge) = unsafe { self.slots.mapping.map(skb, sges, index as usize)? };
+        let (skb, num_sge) = unsafe { slots.mapping.map(skb, sges, index as usize)? };
         let id = id(index, self.generation);
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };
         wr.__bindgen_anon_1.wr_id = id;
         wr.num_sge = num_sge;
         wr.send_flags = 0;
-        if !same {
-            // INVARIANT: Nothing of another lane is pending.
-            self.lane = Some(lane.clone());
-        }
         let frame = Frame {
             skb,
             lane: lane.clone(),
@@ -215,27 +219,51 @@ impl RcSender {
         };
         lane.add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
-        unsafe { self.slots.fill(index, self.generation, frame) };
+        unsafe { slots.fill(index, self.generation, frame) };
         // INVARIANT: The slot is filled and its work request is complete.
         self.last = id;
         self.pending = self.pending.wrapping_add(1);
-        self.generation = self.generation.wrapping_add(1).max(1);
+        // INVARIANT: It stays odd.
+        self.generation = self.generation.wrapping_add(2);
         Ok(())
     }
 
-    /// Hands the chain to its queue pair, and says what became of the frames since the last time. If
-    /// [`Posted::unsignalled`], the device has frames of which it will not tell unless the queue pair
-    /// is put in error before it has sent them: the ring should be drained.
+    /// Makes `lane` the one that frames are posted to; what is pending goes first.
+    #[cold]
+    fn change_lane(&mut self, lane: &Arc<Lane>) -> Result {
+        let qp = lane.qp();
+        if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
+            || !Arc::ptr_eq(qp.pd(), &self.pd)
+            || qp.send_sge() < self.max_sge
+        {
+            return Err(EINVAL);
+        }
+        if self.pending > 0 {
+            self.ring_doorbell();
+        }
+        // INVARIANT: Nothing of another lane is pending.
+        self.lane = Some(lane.clone());
+        Ok(())
+    }
+
+    /// Hands the chain to its queue pair, if there is one. True: there was.
     ///
     /// # Context
     ///
     /// Any but hard interrupt.
     #[inline]
-    pub fn flush(&mut self) -> Posted {
-        if self.pending > 0 {
+    pub fn flush(&mut self) -> bool {
+        let pending = self.pending > 0;
+        if pending {
             self.ring_doorbell();
         }
-        core::mem::take(&mut self.posted)
+        pending
+    }
+
+    /// What the device has refused since the last time, if anything.
+    #[inline]
+    pub fn take_refused(&mut self) -> Option<Refused> {
+        (self.refused.frames > 0).then(|| core::mem::take(&mut self.refused))
     }
 
     /// The lane whose queue pair has refused frames since the last time, or one of them.
@@ -278,17 +306,15 @@ impl RcSender {
         };
         // SAFETY: As above. INVARIANT: The chain is linked as before.
         unsafe { (*last).next = next };
-        if err == 0 {
-            self.posted.frames = self.posted.frames.wrapping_add(pending as u32);
-        } else {
+        if err != 0 {
             self.failed = Some(lane.clone());
-            self.unwind(pending, bad, Error::from_errno(err));
+            self.unwind(pending, bad);
         }
     }
 
     /// Takes back what the device refused: the work requests of a chain of `pending` from `bad` on.
     #[cold]
-    fn unwind(&mut self, pending: usize, bad: *const bindings::ib_send_wr, err: Error) {
+    fn unwind(&mut self, pending: usize, bad: *const bindings::ib_send_wr) {
         // If the device names none of ours, it may have taken any of them: they stay until they complete
         // or the queue pair is reset.
         let good = self
@@ -306,18 +332,15 @@ impl RcSender {
             let Frame { skb, lane, .. } = frame;
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            self.posted.dropped_bytes = self.posted.dropped_bytes.wrapping_add(skb.len());
             self.slots.released_unsent(skb.len());
             lane.take_back();
             skb.drop_reason(DropReason::DevReady);
         }
-        self.posted.frames = self.posted.frames.wrapping_add(good as u32);
-        self.posted.dropped = self
-            .posted
-            .dropped
+        let refused = &mut self.refused;
+        refused.frames = refused
+            .frames
             .wrapping_add(pending.wrapping_sub(good) as u32);
-        self.posted.error = Some(err);
-        self.posted.unsignalled |= good > 0 && good < pending;
+        refused.unsignalled |= good > 0 && good < pending;
     }
 }
 
@@ -325,7 +348,7 @@ impl Drop for RcSender {
     fn drop(&mut self) {
         let pending = core::mem::take(&mut self.pending);
         if pending > 0 {
-            self.unwind(pending, self.wrs.as_ptr(), ESHUTDOWN);
+            self.unwind(pending, self.wrs.as_ptr());
         }
         self.slots.set_next_generation(self.generation);
     }

@@ -82,14 +82,12 @@ impl Received<'_> {
     }
 }
 
-/// What became of the completions that a poll took.
+/// What became of completions that brought nothing.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ReceiveReport {
-    /// Completions taken; what the NAPI budget is charged with.
-    pub done: usize,
     /// Datagrams dropped for want of a buffer.
     pub no_buffer: u32,
-    /// Datagrams longer than their buffer, as the device says.
+    /// Messages longer than their buffer, as the device says.
     pub malformed: u32,
     /// Receives that failed.
     pub errors: u32,
@@ -98,17 +96,24 @@ pub struct ReceiveReport {
     pub flushed: u32,
     /// Completions of what is not posted; they are ignored.
     pub unknown: u32,
-    /// The last status of a failure: `IB_WC_*`.
-    pub status: u32,
-    /// Refused posts; what was refused is posted again at the next poll.
-    pub post_errors: u32,
+    /// Something is not 0.
+    some: bool,
 }
 
 impl ReceiveReport {
-    /// Whether all that completed was received.
+    /// What there is to report since the last time; hardly ever anything.
     #[inline]
-    pub fn is_clean(&self) -> bool {
-        self.no_buffer | self.malformed | self.errors | self.flushed | self.unknown == 0
+    pub(crate) fn take(&mut self) -> Option<Self> {
+        self.some.then(|| core::mem::take(self))
+    }
+
+    /// Counts what hardly ever happens, out of the way.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn count(&mut self, event: impl FnOnce(&mut Self) -> &mut u32) {
+        self.some = true;
+        let counter = event(self);
+        *counter = counter.wrapping_add(1);
     }
 }
 
@@ -149,11 +154,10 @@ impl Slot {
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             // Posted again, it would only be flushed again.
             self.set_idle();
-            report.flushed = report.flushed.wrapping_add(1);
+            report.count(|report| &mut report.flushed);
             return;
         }
-        report.errors = report.errors.wrapping_add(1);
-        report.status = status;
+        report.count(|report| &mut report.errors);
         chain.push(self, index);
     }
 }
@@ -279,7 +283,7 @@ impl Mapping {
         if !self.virt_dma {
             let dev = self.qp.pd().device().as_raw();
             // SAFETY: The device is registered; the rest by this function's requirements.
-            unsafe { bindings::ipoib_rs_ib_unmap_rx(dev, sge.addr, sge.length as usize) };
+            unsafe { bindings::ipoib_rs_ib_unmap_rx(dev, sge.addr, sge.length as usize, false) };
         }
     }
 }
@@ -313,6 +317,7 @@ pub struct RecvRing {
     buffers: Buffers,
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn,
+    report: ReceiveReport,
     claim: ManuallyDrop<Claim>,
 }
 
@@ -339,7 +344,7 @@ impl Buffers {
         let slot = match slots.get_mut(index) {
             Some(slot) if slot.id() == id && chain.is_posted(id) && ptr::eq(wc.qp, *raw_qp) => slot,
             _ => {
-                count(&mut report.unknown);
+                report.count(|report| &mut report.unknown);
                 return None;
             }
         };
@@ -360,13 +365,13 @@ impl Buffers {
         });
         chain.push(slot, index);
         let Some(buf) = buf else {
-            count(&mut report.no_buffer);
+            report.count(|report| &mut report.no_buffer);
             return None;
         };
         match buf.filled(wc.byte_len) {
             Ok(buf) => Some(Received { buf, wc }),
             Err(_) => {
-                count(&mut report.malformed);
+                report.count(|report| &mut report.malformed);
                 None
             }
         }
@@ -429,6 +434,7 @@ impl RecvRing {
             },
             wcs,
             post_recv,
+            report: ReceiveReport::default(),
             claim: ManuallyDrop::new(claim),
         };
         let Buffers {
@@ -496,36 +502,38 @@ impl RecvRing {
         !self.buffers.mapping.qp.recv_cq().is_quiet() || !self.buffers.chain.first.is_null()
     }
 
-    /// Takes up to `budget` completions, and gives what was received to `f`.
+    /// Takes up to `budget` completions, and gives what was received to `f`. Says how many it took: what
+    /// the NAPI budget is charged with.
     ///
     /// # Context
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received<'_>)) -> ReceiveReport {
-        let mut report = ReceiveReport::default();
-        while report.done < budget {
-            let want = BATCH.min(budget.wrapping_sub(report.done));
-            let n = self
-                .buffers
-                .mapping
-                .qp
-                .recv_cq()
-                .poll(&mut self.wcs[..want]);
-            for wc in &self.wcs[..n] {
-                if let Some(received) = self.buffers.complete(wc, &mut report) {
+    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received<'_>)) -> usize {
+        let mut done = 0usize;
+        while done < budget {
+            let want = BATCH.min(budget.wrapping_sub(done));
+            let wcs = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs, want);
+            let n = wcs.len();
+            for wc in wcs {
+                if let Some(received) = self.buffers.complete(wc, &mut self.report) {
                     f(received);
                 }
             }
-            report.done = report.done.wrapping_add(n);
-            if self.post_chain().is_err() {
-                report.post_errors = report.post_errors.wrapping_add(1);
-            }
+            done = done.wrapping_add(n);
+            // What was refused is posted at the next poll.
+            let _ = self.post_chain();
             if n < want {
                 break;
             }
         }
-        report
+        done
+    }
+
+    /// What became of the completions since the last time that brought nothing; None if all did.
+    #[inline]
+    pub fn take_report(&mut self) -> Option<ReceiveReport> {
+        self.report.take()
     }
 
     /// Posts what is to be posted.
@@ -597,8 +605,9 @@ impl RecvRing {
     /// Takes all completions there are, without posting anything again.
     fn discard(&mut self) {
         loop {
-            let n = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs);
-            for wc in &self.wcs[..n] {
+            let wcs = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs, BATCH);
+            let n = wcs.len();
+            for wc in wcs {
                 let id = wr_id(wc);
                 if let Some(slot) = self.buffers.slots.get_mut(id as u32 as usize) {
                     if slot.id() == id && ptr::eq(wc.qp, self.buffers.raw_qp) {
@@ -637,13 +646,6 @@ impl Drop for RecvRing {
         // SAFETY: It is not used again.
         unsafe { ManuallyDrop::drop(&mut self.claim) };
     }
-}
-
-/// Counts what hardly ever happens, out of the way.
-#[cold]
-#[inline(never)]
-pub(crate) fn count(counter: &mut u32) {
-    *counter = counter.wrapping_add(1);
 }
 
 const WC_GRH: c_int = bindings::ib_wc_flags_IB_WC_GRH as c_int;

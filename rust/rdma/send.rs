@@ -303,6 +303,12 @@ impl Sender {
         Ok(())
     }
 
+    /// Whether there is something to [flush](Self::flush), or to tell of.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        self.pending > 0 || self.posted.frames | self.posted.dropped > 0
+    }
+
     /// Hands the chain to the queue pair, and says what became of the frames since the last time.
     ///
     /// # Context

@@ -18,7 +18,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
 use ipoib_netdev::napi::Context;
-use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsFrame, PartsPool, HEAD_LEN, MAX_PARTS};
+use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsPool, HEAD_LEN, MAX_PARTS};
 use ipoib_netdev::skb::RxSkb;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
@@ -29,7 +29,7 @@ use kernel::sync::Arc;
 use crate::cq::{wr_id, Claim, Cq, BATCH};
 use crate::pd::Pd;
 use crate::rc::QpKey;
-use crate::recv::{count, ReceiveReport};
+use crate::recv::ReceiveReport;
 use crate::srq::Srq;
 
 type PostFn = unsafe extern "C" fn(
@@ -45,54 +45,81 @@ const MAX_SIZE: u32 = 1 << 16;
 /// A slot is overtaken when all slots were posted so many times since it was.
 const OVERTAKEN: u32 = 4;
 
-/// A message that was received.
-#[must_use]
-pub struct RcReceived {
+/// A message that was received. It is still where the device has put it, and dropped there unless
+/// [`Self::into_frame`] takes it.
+pub struct RcReceived<'a> {
     /// Who received it.
     pub qp: QpKey,
-    frame: PartsFrame,
+    len: usize,
+    /// Where its head is mapped, which the CPU was lent, if it is.
+    lent: Option<u64>,
+    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
+    parts: &'a mut Parts,
+    pool: &'a mut PartsPool,
+    mapping: &'a Mapping,
 }
 
-impl RcReceived {
+impl RcReceived<'_> {
     /// How many octets were received.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.frame.len()
+        self.len
     }
 
-    /// The first of them, up to [`HEAD_LEN`](ipoib_netdev::parts::HEAD_LEN), the wire header first.
+    /// The first of them, up to [`HEAD_LEN`], the wire header first.
     #[inline]
     pub fn head(&self) -> &[u8] {
-        self.frame.head()
+        // SAFETY: The device has completed the slot's receive, and the ring, which posts it again, is
+        // borrowed until this value is gone.
+        unsafe { self.parts.head(self.len) }
     }
 
-    /// [`PartsFrame::into_frame`].
+    /// Makes an skb of it ([`PartsPool::exchange`]).
     ///
     /// # Errors
     ///
-    /// As that.
-    #[inline]
+    /// As that; the message is dropped.
+    #[inline(always)]
     pub fn into_frame(self, context: &Context<'_>, packet: &Packet) -> Result<RxSkb> {
-        self.frame.into_frame(context, packet)
+        let mut this = ManuallyDrop::new(self);
+        let Self {
+            len,
+            sge,
+            parts,
+            pool,
+            mapping,
+            ..
+        } = &mut *this;
+        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
+        // the old ones whenever that says so.
+        //
+        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`.
+        let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
+        if skb.is_err() {
+            this.give_back();
+        }
+        skb
+    }
+
+    /// Ends what the CPU was lent, unless the part is another one now: that cannot be at the same
+    /// address, since it was mapped before this one was unmapped.
+    #[inline]
+    fn give_back(&self) {
+        if self.lent == Some(self.sge[0].addr) {
+            self.mapping
+                .sync(self.sge, 0, self.len.min(HEAD_LEN), false);
+        }
     }
 }
 
-/// What became of a receive.
-pub enum RcOutcome<'a> {
-    /// A message.
-    Received(RcReceived),
-    /// A message that is dropped for want of memory.
-    Lost {
-        /// Who received it.
-        qp: QpKey,
-        /// How many octets were received.
-        len: usize,
-        /// The first of them, as of [`RcReceived::head`].
-        head: &'a [u8],
-    },
-    /// Its queue pair is in error.
-    Failed(QpKey),
+impl Drop for RcReceived<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lent.is_some() {
+            self.give_back();
+        }
+    }
 }
 
 /// A buffer and the work request that posts it.
@@ -107,27 +134,6 @@ impl Slot {
     fn id(&self) -> u64 {
         // SAFETY: Every view of the union is plain octets.
         unsafe { self.wr.__bindgen_anon_1.wr_id }
-    }
-
-    /// Shows the message of `len` octets that stays where it is.
-    ///
-    /// # Safety
-    ///
-    /// The device must have completed the slot's receive, and not have got it again.
-    #[cold]
-    unsafe fn show(
-        &self,
-        qp: QpKey,
-        len: usize,
-        mapping: &Mapping,
-        f: &mut impl FnMut(RcOutcome<'_>),
-    ) {
-        let shown = len.min(HEAD_LEN);
-        mapping.sync(&self.sge, 0, shown, true);
-        // SAFETY: By this function's requirements.
-        let head = unsafe { self.parts.head(shown) };
-        f(RcOutcome::Lost { qp, len, head });
-        mapping.sync(&self.sge, 0, shown, false);
     }
 }
 
@@ -226,9 +232,16 @@ impl Mapping {
     /// Maps the first `n` parts of a buffer, or none.
     #[inline]
     fn map(&self, parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
-        if !self.virt_dma {
-            return self.map_dma(parts, n);
+        if self.virt_dma {
+            Self::map_virt(parts, n)
+        } else {
+            self.map_dma(parts, n)
         }
+    }
+
+    /// The same where addresses are the CPU's.
+    #[inline(always)]
+    fn map_virt(parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
         let mut addrs = [0; MAX_PARTS];
         for (i, addr) in addrs.iter_mut().enumerate().take(n) {
             *addr = parts.part(i)?.as_ptr() as u64;
@@ -254,28 +267,40 @@ impl Mapping {
             }
             if failed {
                 // SAFETY: So many were mapped just now, and nobody knows of them.
-                unsafe { self.unmap(addrs, i) };
+                unsafe { self.unmap(addrs, i, false) };
                 return None;
             }
         }
         Some(addrs)
     }
 
-    /// Unmaps `n` parts.
+    /// Unmaps `n` parts; if the CPU was lent the head, what is there stays as it was seen.
     ///
     /// # Safety
     ///
     /// `map` must have mapped the parts there. The device must not have them, and they must not be
     /// unmapped again.
     #[inline]
-    unsafe fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize) {
+    unsafe fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize, lent: bool) {
         if self.virt_dma {
             return;
         }
-        for (addr, len) in addrs.into_iter().zip(self.lens).take(n) {
+        let device = self.pd.device().as_raw();
+        for (i, (addr, len)) in addrs.into_iter().zip(self.lens).take(n).enumerate() {
             // SAFETY: The device is registered; the rest by this function's requirements.
-            unsafe { bindings::ipoib_rs_ib_unmap_rx(self.pd.device().as_raw(), addr, len) };
+            unsafe { bindings::ipoib_rs_ib_unmap_rx(device, addr, len, lent && i == 0) };
         }
+    }
+
+    /// Lends the CPU the head of a message of `len` octets, which the device has no more; says where that
+    /// is mapped, if it is.
+    #[inline]
+    fn lend(&self, sge: &[bindings::ib_sge; MAX_PARTS], len: usize) -> Option<u64> {
+        if self.virt_dma {
+            return None;
+        }
+        self.sync(sge, 0, len.min(HEAD_LEN), true);
+        Some(sge[0].addr)
     }
 
     /// Lends the CPU the first `len` octets of a part that the device has no more, and gives them back.
@@ -299,17 +324,15 @@ struct Elements<'a> {
 }
 
 impl Exchange for Elements<'_> {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, new: &Parts, n: usize) -> bool {
-        let Some(addrs) = self.mapping.map(new, n) else {
+        if !self.mapping.virt_dma {
+            return self.take_mapped(new, n);
+        }
+        let Some(addrs) = Mapping::map_virt(new, n) else {
             return false;
         };
-        // SAFETY: The slot's parts are mapped by the type invariant of `Memory`, and not the device's any
-        // more. The elements refer to the new ones from now on.
-        unsafe { self.mapping.unmap(self.sge.map(|sge| sge.addr), n) };
-        for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
-            sge.addr = addr;
-        }
+        self.set(addrs, n);
         true
     }
 
@@ -324,12 +347,34 @@ impl Exchange for Elements<'_> {
     }
 }
 
+impl Elements<'_> {
+    #[inline(always)]
+    fn set(&mut self, addrs: [u64; MAX_PARTS], n: usize) {
+        for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
+            sge.addr = addr;
+        }
+    }
+
+    /// `take` for a device that maps; kept apart, so that what needs no mapping saves no registers for this.
+    #[inline(never)]
+    fn take_mapped(&mut self, new: &Parts, n: usize) -> bool {
+        let Some(addrs) = self.mapping.map_dma(new, n) else {
+            return false;
+        };
+        // SAFETY: The slot's parts are mapped by the type invariant of `Memory`, and not the device's any
+        // more. The elements refer to the new ones from now on.
+        unsafe { self.mapping.unmap(self.sge.map(|sge| sge.addr), n, true) };
+        self.set(addrs, n);
+        true
+    }
+}
+
 /// What a ring leaves behind.
 ///
 /// # Invariants
 ///
-/// * `slots` never moves its elements. A slot's work request refers to the slot's elements, and
-///   those to all parts of the slot's buffer, which are mapped.
+/// * `slots` never moves its elements. Their buffers are of `pool`. A slot's work request refers to the
+///   slot's elements, and those to all parts of the slot's buffer, which are mapped.
 /// * The slots complete on the completion queue of `claim`.
 /// * Who drops it knows that the device has none of it.
 struct Memory {
@@ -345,15 +390,16 @@ struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Handles a completion; the slot is chained again.
-    #[inline]
+    /// Handles a completion: what was received, if it is a message. The slot is chained again, but not
+    /// posted before the caller says so, who has the message until then.
+    #[inline(always)]
     fn complete(
         &mut self,
         wc: &bindings::ib_wc,
         chain: &mut Chain,
         report: &mut ReceiveReport,
-        f: &mut impl FnMut(RcOutcome<'_>),
-    ) {
+        failed: impl FnOnce(QpKey),
+    ) -> Option<RcReceived<'_>> {
         let id = wr_id(wc);
         let index = id as u32 as usize;
         let Memory {
@@ -365,38 +411,35 @@ impl Memory {
         let slot = match slots.get_mut(index) {
             Some(slot) if slot.id() == id && chain.is_posted(id) => slot,
             _ => {
-                return count(&mut report.unknown);
+                report.count(|report| &mut report.unknown);
+                return None;
             }
         };
-        // INVARIANT: A completed receive is not the device's any more; it is chained below.
+        // INVARIANT: A completed receive is not the device's any more; it is chained.
+        chain.push(slot, index);
         let qp = QpKey::of(wc.qp);
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            chain.push(slot, index);
             count_failure(wc.status, report);
-            return f(RcOutcome::Failed(qp));
+            failed(qp);
+            return None;
         }
         // Some devices say that there is a GRH in front of the message. There never is.
         let len = wc.byte_len as usize;
         // An RDMA write with immediate data takes a receive, too, and puts nothing there.
         if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
-            chain.push(slot, index);
-            return count(&mut report.malformed);
+            report.count(|report| &mut report.malformed);
+            return None;
         }
         let Slot { sge, parts, .. } = slot;
-        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
-        // the old ones whenever that says so.
-        match pool.exchange(parts, len, Elements { sge, mapping }) {
-            Some(frame) => {
-                chain.push(slot, index);
-                f(RcOutcome::Received(RcReceived { qp, frame }));
-            }
-            None => {
-                count(&mut report.no_buffer);
-                // SAFETY: The device has completed the slot's receive, and it is not posted again yet.
-                unsafe { slot.show(qp, len, mapping, f) };
-                chain.push(slot, index);
-            }
-        }
+        Some(RcReceived {
+            qp,
+            len,
+            lent: mapping.lend(sge, len),
+            sge,
+            parts,
+            pool,
+            mapping,
+        })
     }
 }
 
@@ -405,7 +448,7 @@ impl Drop for Memory {
         for slot in &self.slots {
             let n = slot.wr.num_sge as usize;
             // SAFETY: Mapped by the type invariant, and the device has none of it.
-            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n) };
+            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n, false) };
         }
     }
 }
@@ -426,10 +469,13 @@ pub struct SrqRing {
     chain: Chain,
     post_recv: PostFn,
     raw_srq: *mut bindings::ib_srq,
+    report: ReceiveReport,
     late: KVec<u64>,
     overtaken: usize,
     /// The generation that was posted last when slots were looked at for being overtaken.
     looked: u32,
+    /// How many receives are posted after that of a slot until that is.
+    old: u32,
     /// Where `memory` goes.
     place: Option<KBox<MaybeUninit<Memory>>>,
     cq: Arc<Cq>,
@@ -538,9 +584,11 @@ impl SrqRing {
             chain,
             post_recv,
             raw_srq: srq.as_raw(),
+            report: ReceiveReport::default(),
             late,
             overtaken: 0,
             looked: generation,
+            old: OVERTAKEN * size,
             place: Some(place),
             cq: cq.clone(),
             srq: srq.clone(),
@@ -592,37 +640,48 @@ impl SrqRing {
         !self.cq.is_quiet() || !self.chain.first.is_null()
     }
 
-    /// Takes up to `budget` completions, and gives `f` what became of each that makes sense.
-    ///
-    /// The report counts what was lost and what failed, too.
+    /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
+    /// budget is charged with. [`Self::message`] shows what they are, and [`Self::post`] comes after that.
     ///
     /// # Context
     ///
     /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(RcOutcome<'_>)) -> ReceiveReport {
-        let mut report = ReceiveReport::default();
-        while report.done < budget {
-            let want = BATCH.min(budget.wrapping_sub(report.done));
-            let Self {
-                memory, chain, wcs, ..
-            } = self;
-            let n = self.cq.poll(&mut wcs[..want]);
-            for wc in &wcs[..n] {
-                memory.complete(wc, chain, &mut report, &mut f);
-            }
-            report.done = report.done.wrapping_add(n);
-            if self.post_chain().is_err() {
-                report.post_errors = report.post_errors.wrapping_add(1);
-            }
-            if n < want {
-                break;
-            }
-        }
-        if self.chain.posted.wrapping_sub(self.looked) >= OVERTAKEN * self.size() {
+    pub fn fetch(&mut self, most: usize) -> usize {
+        self.cq.poll(&mut self.wcs, most.min(BATCH)).len()
+    }
+
+    /// The most that [`Self::fetch`] takes.
+    pub const BATCH: usize = BATCH;
+
+    /// What completion `i` of those that were fetched last has brought, if it is a message that was not
+    /// shown before. `failed` is told if it says that a queue pair is in error.
+    #[inline(always)]
+    pub fn message(&mut self, i: usize, failed: impl FnOnce(QpKey)) -> Option<RcReceived<'_>> {
+        let Self {
+            memory,
+            chain,
+            wcs,
+            report,
+            ..
+        } = self;
+        memory.complete(wcs.get(i)?, chain, report, failed)
+    }
+
+    /// Posts again what was received.
+    #[inline]
+    pub fn post(&mut self) {
+        // What is refused is posted the next time.
+        let _ = self.post_chain();
+        if self.chain.posted.wrapping_sub(self.looked) >= self.old {
             self.look();
         }
-        report
+    }
+
+    /// What became of the completions since the last time that brought nothing; None if all did.
+    #[inline]
+    pub fn take_report(&mut self) -> Option<ReceiveReport> {
+        self.report.take()
     }
 
     /// Notes which slots were overtaken.
@@ -631,11 +690,10 @@ impl SrqRing {
     /// anew after 2^32 receives: this runs far more often.
     #[cold]
     fn look(&mut self) {
-        let old = OVERTAKEN * self.size();
         self.overtaken = 0;
         for (slot, late) in self.memory.slots.iter().zip(&mut self.late) {
             let id = slot.id();
-            if self.chain.is_posted(id) && self.chain.age(id) > old {
+            if self.chain.is_posted(id) && self.chain.age(id) > self.old {
                 *late = id;
             }
             if *late == id {
@@ -673,10 +731,9 @@ impl SrqRing {
 #[cold]
 fn count_failure(status: bindings::ib_wc_status, report: &mut ReceiveReport) {
     if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-        report.flushed = report.flushed.wrapping_add(1);
+        report.count(|report| &mut report.flushed);
     } else {
-        report.errors = report.errors.wrapping_add(1);
-        report.status = status;
+        report.count(|report| &mut report.errors);
     }
 }
 

@@ -174,9 +174,12 @@ u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *fai
 	return addr;
 }
 
-void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len)
+/* @lent: the CPU has looked at it, and another copy of a bounce buffer might be another one. */
+void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len, bool lent)
 {
-	ib_dma_unmap_single(device, addr, len, DMA_FROM_DEVICE);
+	if (!ib_uses_virt_dma(device))
+		dma_unmap_single_attrs(device->dma_device, addr, len, DMA_FROM_DEVICE,
+				       lent ? DMA_ATTR_SKIP_CPU_SYNC : 0);
 }
 
 /* Lends the CPU what stays mapped, or gives it back to the device. */

@@ -40,7 +40,7 @@ void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid
 
 /* DMA. */
 u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed);
-void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len);
+void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len, bool lent);
 void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu);
 int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge,
 			unsigned int max);

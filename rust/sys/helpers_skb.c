@@ -211,6 +211,7 @@ struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offs
 
 static void add_bodies(struct sk_buff *skb, const struct ipoib_rs_parts *parts)
 {
+	struct skb_shared_info *info = skb_shinfo(skb);
 	unsigned int rest = parts->len - IPOIB_RS_HEAD_LEN;
 	int n = 0;
 
@@ -221,11 +222,13 @@ static void add_bodies(struct sk_buff *skb, const struct ipoib_rs_parts *parts)
 		void *va = parts->va[1 + n];
 		struct page *page = virt_to_head_page(va);
 
-		skb_fill_page_desc(skb, n, page, va - page_address(page), len);
-		skb->truesize += parts->body_len;
+		skb_frag_fill_page_desc(&info->frags[n], page, va - page_address(page), len);
+		skb_propagate_pfmemalloc(page, skb);
 		rest -= len;
 		n++;
 	} while (rest);
+	info->nr_frags = n;
+	skb->truesize += n * parts->body_len;
 }
 
 /*
@@ -328,7 +331,7 @@ void ipoib_rs_page_pool_put(void *va)
 	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
 
-/* Fills @va with a head of @size octets and @n bodies, or says false with nothing allocated. */
+/* Fills @va, which is empty, with a head of @size octets and @n bodies, or leaves it so: false. */
 bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct page_pool *bodies,
 			  unsigned int n, bool sleep, void **va)
 {
@@ -349,8 +352,10 @@ bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct pag
 	return true;
 
 free:
-	while (i-- > 0)
+	while (i-- > 0) {
 		ipoib_rs_page_pool_put(va[i]);
+		va[i] = NULL;
+	}
 	return false;
 }
 

@@ -36,7 +36,7 @@ struct ipoib_rs_packet {
 	__be16 protocol;
 	u16 csum_start;				/* From the packet's first octet. */
 	u16 csum_offset;
-	u8 ip_summed;
+	u32 ip_summed;				/* As long as that leaves no gap. */
 };
 
 /* Transmit. */

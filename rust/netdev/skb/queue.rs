@@ -52,6 +52,7 @@ impl SkbQueue {
     }
 
     /// Whether none waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_null()
     }

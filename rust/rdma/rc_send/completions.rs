@@ -2,7 +2,7 @@
 
 //! The half of a shared send ring that learns what was sent.
 
-use ipoib_netdev::skb::DropReason;
+use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -20,10 +20,8 @@ const MAX_BATCHES: usize = 8;
 pub struct RcReaped {
     /// Frames that the device failed to send, or gave back.
     pub lost: u32,
-    /// Completions of what is not in the ring; they are ignored.
-    pub unknown: u32,
-    /// Frames that left the ring, sent or not, and those that the sender's flush reported as dropped:
-    /// what BQL is to be told.
+    /// Frames that left the ring, sent or not, and those that the device has refused: what BQL is to be
+    /// told.
     pub released_frames: u32,
     /// Octets of those.
     pub released_bytes: usize,
@@ -71,21 +69,22 @@ impl RcCompletions {
     }
 
     /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
-    /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, with the status
-    /// (`IB_WC_*`), and may be told several times.
+    /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, and may be told several
+    /// times.
     ///
     /// # Context
     ///
     /// Softirq; process context with a `budget` of 0.
     #[inline]
-    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>, u32)) -> RcReaped {
+    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>)) -> RcReaped {
         let mut reaped = RcReaped::default();
         for _ in 0..MAX_BATCHES {
-            let n = self.slots.cq().poll(&mut self.wcs);
-            for i in 0..n {
-                self.complete(i, budget, &mut reaped, &mut failed);
+            let Self { slots, wcs } = self;
+            let wcs = slots.cq().poll(wcs, BATCH);
+            for wc in wcs {
+                complete(slots, wc, budget, &mut reaped, &mut failed);
             }
-            reaped.more = n == BATCH;
+            reaped.more = wcs.len() == BATCH;
             if !reaped.more {
                 break;
             }
@@ -94,41 +93,6 @@ impl RcCompletions {
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
         reaped
-    }
-
-    /// Handles completion `i` of the batch, which is less than [`BATCH`].
-    #[inline]
-    fn complete(
-        &mut self,
-        i: usize,
-        budget: usize,
-        reaped: &mut RcReaped,
-        failed: &mut impl FnMut(&Arc<Lane>, u32),
-    ) {
-        let Some(wc) = self.wcs.get(i) else {
-            return;
-        };
-        let (id, status) = (wr_id(wc), wc.status);
-        // SAFETY: This is the completions half, and the device says that it is done with it.
-        let Some(frame) = (unsafe { self.slots.empty(id) }) else {
-            reaped.unknown = reaped.unknown.wrapping_add(1);
-            return;
-        };
-        let mut before = frame.before;
-        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            sent(frame, budget, reaped);
-        } else {
-            lost(frame, status, reaped, failed);
-        }
-        // Those in front of it which asked for no completion were sent: what fails completes.
-        while before != 0 {
-            // SAFETY: As above: a queue pair's sends complete in order.
-            let Some(frame) = (unsafe { self.slots.empty(before) }) else {
-                break;
-            };
-            before = frame.before;
-            sent(frame, budget, reaped);
-        }
     }
 
     /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
@@ -141,9 +105,8 @@ impl RcCompletions {
         let mut all = RcReaped::default();
         for _ in 0..FLUSH_MS {
             loop {
-                let some = self.reap(0, |_, _| ());
+                let some = self.reap(0, |_| ());
                 all.lost = all.lost.wrapping_add(some.lost);
-                all.unknown = all.unknown.wrapping_add(some.unknown);
                 all.released_frames = all.released_frames.wrapping_add(some.released_frames);
                 all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
                 if !some.more {
@@ -159,26 +122,39 @@ impl RcCompletions {
     }
 }
 
+/// Handles a completion; one of what is not in the ring is ignored.
 #[inline]
-fn sent(frame: Frame, budget: usize, reaped: &mut RcReaped) {
-    let bytes = frame.skb.len();
-    frame.lane.add_done();
-    frame.skb.napi_consume(budget);
-    reaped.released_frames = reaped.released_frames.wrapping_add(1);
-    reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+fn complete(
+    slots: &Slots,
+    wc: &bindings::ib_wc,
+    budget: usize,
+    reaped: &mut RcReaped,
+    failed: &mut impl FnMut(&Arc<Lane>),
+) {
+    let (mut id, mut status) = (wr_id(wc), wc.status);
+    // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
+    // those in front of it which asked for no completion, since a queue pair's sends complete in order.
+    while let Some(frame) = unsafe { slots.empty(id) } {
+        let Frame { skb, lane, before } = frame;
+        reaped.released_frames = reaped.released_frames.wrapping_add(1);
+        reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+        lane.add_done();
+        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            skb.napi_consume(budget);
+        } else {
+            reaped.lost = reaped.lost.wrapping_add(1);
+            lost(skb, &lane, failed);
+        }
+        if before == 0 {
+            return;
+        }
+        // What fails completes, so that all in front of it were sent.
+        (id, status) = (before, bindings::ib_wc_status_IB_WC_SUCCESS);
+    }
 }
 
 #[cold]
-fn lost(
-    frame: Frame,
-    status: u32,
-    reaped: &mut RcReaped,
-    failed: &mut impl FnMut(&Arc<Lane>, u32),
-) {
-    reaped.released_frames = reaped.released_frames.wrapping_add(1);
-    reaped.released_bytes = reaped.released_bytes.wrapping_add(frame.skb.len());
-    reaped.lost = reaped.lost.wrapping_add(1);
-    frame.skb.drop_reason(DropReason::DevReady);
-    frame.lane.add_done();
-    failed(&frame.lane, status);
+fn lost(skb: TxSkb, lane: &Arc<Lane>, failed: &mut impl FnMut(&Arc<Lane>)) {
+    skb.drop_reason(DropReason::DevReady);
+    failed(lane);
 }

@@ -255,7 +255,7 @@ impl Slots {
     /// # Safety
     ///
     /// The caller must be the completions half, and the device be done with it.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn empty(&self, id: u64) -> Option<Frame> {
         let (index, generation) = (id as u32, (id >> 32) as u32);
         let slot = self.slots.get(index as usize)?;
@@ -263,17 +263,15 @@ impl Slots {
             return None;
         }
         // SAFETY: Its state says that it belongs to the completions half.
-        let frame = unsafe { (*slot.frame.get()).take() };
-        if let Some(frame) = &frame {
-            // SAFETY: It was in this slot, which is ours.
-            unsafe { self.mapping.unmap(index as usize, &frame.skb) };
-        }
+        let frame = unsafe { (*slot.frame.get()).take() }?;
+        // SAFETY: It was in this slot, which is ours.
+        unsafe { self.mapping.unmap(index as usize, &frame.skb) };
         slot.state.set(0);
         let given = self.given.get();
         self.place(given).set(index);
         // The sender sees the place, and the empty slot, when it sees the count.
         self.given.store(given.wrapping_add(1), Release);
-        frame
+        Some(frame)
     }
 
     /// Whether all slots are free, once nobody posts any more.

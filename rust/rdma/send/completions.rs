@@ -99,7 +99,7 @@ impl SendCompletions {
         let mut reaped = Reaped::default();
         let before = self.tail;
         for _ in 0..MAX_BATCHES {
-            let n = self.ring.qp().send_cq().poll(&mut self.wcs);
+            let n = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH).len();
             let head = self.ring.head();
             for i in 0..n {
                 self.complete(i, head, budget, &mut reaped);

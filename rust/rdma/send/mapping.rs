@@ -113,7 +113,7 @@ impl Mapping {
     /// # Safety
     ///
     /// The slot must belong to the caller, and there must be that many elements from `sges` on.
-    #[inline]
+    #[inline(never)]
     unsafe fn keep(&self, index: usize, sges: *const bindings::ib_sge, count: usize) {
         let first = index * self.max_sge;
         for (i, cell) in self.cells[first..].iter().take(count).enumerate() {

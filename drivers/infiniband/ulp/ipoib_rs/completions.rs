@@ -39,7 +39,7 @@ impl RcDone {
     /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
     #[inline]
     fn reap(&mut self, dev: &Device<Interface>, counters: &Counters, budget: usize) -> RcReaped {
-        let reaped = self.completions.reap(budget, |lane, _| {
+        let reaped = self.completions.reap(budget, |lane| {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.lane_failed(dev, lane, now_ms());
             }

@@ -8,6 +8,7 @@
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::relaxed::Relax;
+use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -156,7 +157,19 @@ impl Connections {
     #[inline]
     pub(crate) fn route(&mut self, at: u16, peer: &HwAddr) -> Option<(&mut Entry, &mut RcLine)> {
         let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        (entry.address == *peer).then_some((&mut **entry, &mut self.line))
+        entry
+            .address
+            .is(peer)
+            .then_some((&mut **entry, &mut self.line))
+    }
+
+    /// Which of several connections to a peer a frame goes by.
+    #[inline]
+    pub(crate) fn lane_of(&self, skb: &mut TxSkb) -> u8 {
+        match self.lanes {
+            0 | 1 => 0,
+            lanes => (skb.hash() % u32::from(lanes)) as u8,
+        }
     }
 
     /// Walks over the entries, for people.

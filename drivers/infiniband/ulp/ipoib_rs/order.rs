@@ -104,8 +104,14 @@ impl Order {
             0
         };
         if self.width == 0 && !self.sources.is_empty() {
-            self.sources.clear(&mut Up(context));
+            self.forget(context);
         }
+    }
+
+    /// No order is kept any more.
+    #[cold]
+    fn forget(&mut self, context: &Context<'_>) {
+        self.sources.clear(&mut Up(context));
     }
 
     /// Passes a unicast frame up, now or when those before it have come. `number` is what its header

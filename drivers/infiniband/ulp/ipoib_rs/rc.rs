@@ -11,11 +11,11 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::cm::{self, Extension, PrivateData};
 use ipoib_proto::credit;
-use ipoib_proto::extended::Extended;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, Qpn};
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::rc::EXTENDED_HEADERS;
 use ipoib_rdma::{CmId, Cq, Lane, Pd, RcQp, Srq};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -31,7 +31,7 @@ use crate::tunables::Tunables;
 /// The largest IP packet that a connection carries by RFC 4755: what Linux has, too.
 pub(crate) const MAX_MTU: u32 = 65_520;
 /// The longest message that we receive: the largest IP packet behind an extended header.
-pub(crate) const MAX_MESSAGE: u32 = 65_535 + (Header::LEN + Extended::LEN) as u32;
+pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
 /// Sends that a queue pair holds.
 pub(crate) const SEND_WR: u32 = 128;
 /// How long a queue pair may take to give back what it has, in milliseconds.
@@ -86,7 +86,7 @@ impl Reliable {
             return Terms { mtu, ..Terms::NONE };
         };
         let icrc = tunables.icrc() && extension.flags.contains(Flags::ICRC);
-        let header = (Header::LEN + Extended::LEN) as u32;
+        let header = EXTENDED_HEADERS as u32;
         Terms {
             mtu,
             extended: true,
@@ -179,12 +179,22 @@ impl Flow {
         news
     }
 
-    /// A message came that counts. True: it may be the first.
+    /// A message came that counts. True: something has to be done under the transmit lock, since it may
+    /// be the first, which confirms the connection, or since the peer should be told that there is room
+    /// for `width` again, if it is told such things at all.
     #[inline]
-    pub(crate) fn note_received(&self) -> bool {
-        let received = self.received.get() as u16;
-        self.received.set(received.wrapping_add(1).into());
-        received == 0
+    pub(crate) fn note_received(&self, width: Option<u16>) -> bool {
+        let before = self.received.get() as u16;
+        let received = before.wrapping_add(1);
+        self.received.set(received.into());
+        let is_due = match width {
+            Some(width) => {
+                let grant = credit::grant(received, width);
+                credit::is_due(grant, self.told.get() as u16, width)
+            }
+            None => false,
+        };
+        before == 0 || is_due
     }
 
     /// Whether one came, of late at least.

@@ -5,11 +5,11 @@
 use ipoib_netdev::device::{Device, ADDR_LEN};
 use ipoib_netdev::skb::{self, GsoKind, TxSkb};
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::extended::{self, Extended, Gso, PartialChecksum};
+use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
 use ipoib_proto::header::{EtherType, Header};
-use ipoib_proto::rc::grant_alone;
+use ipoib_proto::rc::{self, EXTENDED_HEADERS};
 use ipoib_proto::seq::Sequence;
-use ipoib_rdma::{Lane, RcSender};
+use ipoib_rdma::{Lane, RcSender, Refused};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
@@ -18,26 +18,26 @@ use kernel::sync::Arc;
 use crate::connections::{Connections, Entry, Shared, BACKLOG};
 use crate::counters::{Connected, Counters};
 use crate::interface::{Interface, CONNECT};
-use crate::rc::Terms;
+use crate::rc::{Rc, Terms};
 use crate::tx::Line;
 
 /// Frames that wait for a connection when the queue is stopped.
 const STOP_AT: usize = BACKLOG * 3 / 4;
-/// A message's headers, between two of ours.
-const HEADERS: usize = Header::LEN + Extended::LEN;
 
 /// What a frame is for a connection.
 enum Form {
     /// Header and packet, as RFC 4391 has them.
     Plain,
     /// With an extended header.
-    Extended([u8; Extended::LEN]),
+    Extended(ExtendedHeader),
 }
 
 /// What became of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// It is sent or waits, or was dropped and counted.
+    /// It waits, or was dropped and counted.
     Taken,
+    /// It is on the ring. True: the stack hands over no other at once.
+    Sent(bool),
     /// The peer wants it segmented. It begins as the stack gave it.
     Segment(TxSkb),
     /// The peer takes no packet of more than so many octets.
@@ -83,14 +83,22 @@ impl RcLine {
     }
 
     /// Whether one more message can go by the connection of an entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_room(&self, entry: &Entry) -> bool {
-        let rc = entry.machine.present();
-        rc.is_some_and(|rc| entry.may_send(rc) && self.sender.has_share(&rc.lane))
+        match entry.machine.present() {
+            Some(rc) => entry.may_send(rc) && self.sender.has_share(&rc.lane),
+            None => false,
+        }
     }
 
-    /// Sends a frame by the connection of an entry, or lets it wait.
-    #[inline]
+    /// Whether a frame can go by the connection of an entry at once.
+    #[inline(always)]
+    pub(crate) fn is_free(&self, entry: &Entry) -> bool {
+        entry.backlog.is_empty() && self.has_room(entry)
+    }
+
+    /// Sends a frame by the connection of an entry, or lets it wait. What is on the ring is to be flushed
+    /// afterwards.
     pub(crate) fn send(
         &mut self,
         dev: &Device<Interface>,
@@ -100,7 +108,7 @@ impl RcLine {
         mut skb: TxSkb,
         now: u64,
     ) -> Fate {
-        if !entry.backlog.is_empty() || !self.has_room(entry) {
+        if !self.is_free(entry) {
             // What cannot go whole does not wait whole: its segments would come out behind it.
             if skb.is_gso() && form(&entry.terms, &mut skb).is_err() {
                 return Fate::Segment(skb);
@@ -148,9 +156,23 @@ impl RcLine {
         Fate::Taken
     }
 
-    /// Sends a frame, as the stack gave it, by the connection of an entry, which has room.
-    #[inline]
+    /// [`Self::send_now_inline`] for those that are not as hot.
+    #[inline(never)]
     pub(crate) fn send_now(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        entry: &mut Entry,
+        sequence: Option<&mut Sequence>,
+        skb: TxSkb,
+    ) -> Fate {
+        self.send_now_inline(dev, line, entry, sequence, skb)
+    }
+
+    /// Sends a frame, as the stack gave it, by the connection of an entry, which has room. What is on the
+    /// ring is to be flushed afterwards.
+    #[inline(always)]
+    pub(crate) fn send_now_inline(
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
@@ -170,6 +192,7 @@ impl RcLine {
             line.drop(dev, skb, DropReason::Flushed);
             return Fate::Taken;
         };
+        let rc: &Rc = rc;
         let form = match form(terms, &mut skb) {
             Ok(form) => form,
             Err(Unfit::Segment) => return Fate::Segment(skb),
@@ -191,22 +214,15 @@ impl RcLine {
             Form::Plain => skb
                 .pull(ADDR_LEN)
                 .and_then(|()| line.set_number(&mut skb, number)),
-            Form::Extended(mut header) => {
-                let mut headers = [0; HEADERS];
-                let (wire, rest) = headers.split_at_mut(Header::LEN);
-                let plain = Header {
-                    ether_type: EtherType::EXTENDED,
-                    reserved: number,
-                };
-                wire.copy_from_slice(&plain.to_bytes());
-                extended::set_grant(&mut header, rc.flow.tell(rc.width));
-                rest.copy_from_slice(&header);
+            Form::Extended(header) => {
+                let header = header.with_grant(rc.flow.tell(rc.width));
+                let headers = rc::extended_headers(number, header);
                 connected.tx_partial.add(1);
                 if is_large {
                     connected.tx_large.add(1);
                 }
-                skb.pull(ADDR_LEN + Header::LEN)
-                    .and_then(|()| skb.push(&headers))
+                skb.pull(ADDR_LEN + Header::LEN - EXTENDED_HEADERS)
+                    .and_then(|()| put(&mut skb, &headers))
             }
         };
         if framed.is_err() {
@@ -226,10 +242,11 @@ impl RcLine {
         rc.flow.tx_bytes.add(octets);
         connected.tx_frames.add(1);
         connected.tx_bytes.add(octets);
-        if (dev.sent(len) && !line.hold) || self.sender.chain_full() {
+        let is_last = dev.sent(len);
+        if self.sender.chain_full() {
             self.flush(dev, line);
         }
-        Fate::Taken
+        Fate::Sent(is_last)
     }
 
     /// Tells the peer of an entry what it may send, if nothing else did so for long.
@@ -243,7 +260,7 @@ impl RcLine {
         let room = self.sender.free() > 0 && self.sender.has_room(&rc.lane);
         let skb = if room {
             // Told before it is certain: if it is not sent, the next news are not far.
-            TxSkb::new(&grant_alone(rc.flow.tell(rc.width)))
+            TxSkb::new(&rc::grant_alone(rc.flow.tell(rc.width)))
         } else {
             Err(EBUSY)
         };
@@ -268,23 +285,23 @@ impl RcLine {
     }
 
     /// Hands what is on the ring to the device.
+    #[inline]
     pub(crate) fn flush(&mut self, dev: &Device<Interface>, line: &mut Line) {
-        let posted = self.sender.flush();
-        if posted.frames > 0 {
+        if self.sender.flush() {
             line.counters().tx.doorbells.add(1);
         }
-        if posted.dropped > 0 {
-            self.refused(dev, line, posted.dropped);
-        }
-        if posted.unsignalled {
-            Interface::restart_soon(dev);
+        if let Some(refused) = self.sender.take_refused() {
+            self.refused(dev, line, refused);
         }
     }
 
     #[cold]
-    fn refused(&mut self, dev: &Device<Interface>, line: &mut Line, dropped: u32) {
+    fn refused(&mut self, dev: &Device<Interface>, line: &mut Line, refused: Refused) {
         line.counters()
-            .dropped(DropReason::PostFailed, u64::from(dropped));
+            .dropped(DropReason::PostFailed, u64::from(refused.frames));
+        if refused.unsignalled {
+            Interface::restart_soon(dev);
+        }
         line.wake_completions();
         // A queue pair that refuses is in error; its connection ends by the work item, since who called us
         // is still busy with it.
@@ -310,24 +327,29 @@ enum Unfit {
     NoMemory,
 }
 
+/// Writes the headers of a frame over what it begins with.
+#[inline(always)]
+fn put(skb: &mut TxSkb, headers: &[u8; EXTENDED_HEADERS]) -> Result {
+    *skb.linear_mut()?.first_chunk_mut().ok_or(EINVAL)? = *headers;
+    Ok(())
+}
+
 /// The form in which a frame goes to a peer.
-#[inline]
+#[inline(always)]
 fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
     let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
-    let gso = skb.gso();
-    if gso.is_none() && packet > terms.mtu as usize {
+    if let Some(gso) = skb.gso() {
+        return large_form(terms, skb, packet, gso);
+    }
+    if packet > terms.mtu as usize {
         return Err(Unfit::TooBig);
     }
-    if let Some(partial) = skb
-        .partial_checksum(ADDR_LEN + Header::LEN)
-        .filter(|_| terms.icrc)
-    {
-        if let Some(header) = extended_header(terms, skb, packet, partial, gso) {
-            return Ok(Form::Extended(header));
+    if terms.icrc {
+        if let Some((ether_type, checksum, head)) = describe(skb) {
+            if let Ok(header) = Extended::encode_whole(ether_type, checksum, head, packet) {
+                return Ok(Form::Extended(header));
+            }
         }
-    }
-    if gso.is_some() {
-        return Err(Unfit::Segment);
     }
     match skb.checksum_help() {
         Ok(()) => Ok(Form::Plain),
@@ -335,38 +357,47 @@ fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
     }
 }
 
-/// The extended header of a frame, if it can have one.
-fn extended_header(
-    terms: &Terms,
-    skb: &TxSkb,
-    packet: usize,
-    partial: skb::PartialChecksum,
-    gso: Option<skb::GsoInfo>,
-) -> Option<[u8; Extended::LEN]> {
-    let gso = match gso {
-        None => None,
-        Some(_) if packet > terms.max_large as usize => return None,
-        Some(gso) => Some(Gso {
-            kind: match gso.kind {
-                GsoKind::TcpV4 => extended::GsoKind::TcpV4,
-                GsoKind::TcpV6 => extended::GsoKind::TcpV6,
-                GsoKind::UdpL4 => extended::GsoKind::Udp,
-                GsoKind::Other => return None,
-            },
-            ecn: gso.ecn,
-            size: gso.size,
-            segments: gso.segments,
-        }),
+/// The same for a frame of several segments.
+#[inline(never)]
+fn large_form(terms: &Terms, skb: &TxSkb, packet: usize, gso: skb::GsoInfo) -> Result<Form, Unfit> {
+    if !terms.icrc || packet > terms.max_large as usize {
+        return Err(Unfit::Segment);
+    }
+    let kind = match gso.kind {
+        GsoKind::TcpV4 => extended::GsoKind::TcpV4,
+        GsoKind::TcpV6 => extended::GsoKind::TcpV6,
+        GsoKind::UdpL4 => extended::GsoKind::Udp,
+        GsoKind::Other => return Err(Unfit::Segment),
     };
+    let gso = Gso {
+        kind,
+        ecn: gso.ecn,
+        size: gso.size,
+        segments: gso.segments,
+    };
+    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Segment)?;
+    let extended = Extended {
+        ether_type,
+        checksum: Some(checksum),
+        gso: Some(gso),
+    };
+    match extended.encode(head, packet) {
+        Ok(header) => Ok(Form::Extended(header)),
+        Err(_) => Err(Unfit::Segment),
+    }
+}
+
+/// What an extended header is made of: the packet's type, its checksum, which is to be computed, and its
+/// part in the head.
+#[inline(always)]
+fn describe(skb: &TxSkb) -> Option<(EtherType, PartialChecksum, &[u8])> {
+    let partial = skb.partial_checksum(ADDR_LEN + Header::LEN)?;
     let head = skb.linear().get(ADDR_LEN..)?;
     let (wire, head) = head.split_first_chunk::<{ Header::LEN }>()?;
-    let this = Extended {
-        ether_type: EtherType(u16::from_be_bytes([wire[0], wire[1]])),
-        checksum: Some(PartialChecksum {
-            start: partial.start,
-            offset: partial.offset,
-        }),
-        gso,
+    let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
+    let checksum = PartialChecksum {
+        start: partial.start,
+        offset: partial.offset,
     };
-    this.encode(head, packet).ok()
+    Some((ether_type, checksum, head))
 }

@@ -41,7 +41,7 @@ impl Question {
         Question::Connections(Ask::Forget(key))
     }
 
-    /// How often there was nothing to receive by connections.
+    /// How often there was nothing more to receive by connections, while somebody asked.
     pub(crate) fn times_empty() -> Self {
         Question::Connections(Ask::TimesEmpty(None))
     }
@@ -78,8 +78,8 @@ impl Question {
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
     rc: Option<RcRx>,
-    /// Connections come first in this poll, and not in the next one.
-    rc_first: bool,
+    /// Datagrams got the larger half of the last budget that was shared.
+    round_up: bool,
     ring: RecvRing,
     sink: Sink,
     order: Order,
@@ -119,7 +119,7 @@ impl RxPoll {
     ) -> Self {
         Self {
             rc,
-            rc_first: false,
+            round_up: false,
             ring,
             sink: Sink {
                 local,
@@ -147,10 +147,20 @@ impl RxPoll {
         }
     }
 
+    /// What datagrams get of a budget when connections are due, too: neither may starve the other, even if
+    /// it is 1.
+    #[cold]
+    fn share_of(&mut self, budget: usize) -> usize {
+        self.round_up = !self.round_up;
+        budget.wrapping_add(self.round_up.into()) / 2
+    }
+
     #[inline]
     fn poll_connections(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let rc = self.rc.as_mut();
-        rc.map_or(0, |rc| rc.poll(context, budget, &mut self.order, &self.dev))
+        match &mut self.rc {
+            Some(rc) => rc.poll(context, budget, &mut self.order, &self.dev),
+            None => 0,
+        }
     }
 
     #[inline]
@@ -164,7 +174,7 @@ impl RxPoll {
         } = self;
         sink.sums = Sums::default();
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
-        let polled = ring.poll(budget, |received| sink.receive(context, received, order));
+        let done = ring.poll(budget, |received| sink.receive(context, received, order));
         let sums = &sink.sums;
         let rx = &sink.counters.rx;
         rx.frames.add(sums.frames);
@@ -172,14 +182,14 @@ impl RxPoll {
         if sums.multicast > 0 {
             rx.multicast.add(sums.multicast);
         }
-        if !polled.is_clean() {
-            sink.counters.not_received(&polled);
-            if polled.flushed > 0 {
+        if let Some(report) = ring.take_report() {
+            sink.counters.not_received(&report);
+            if report.flushed > 0 {
                 // The QP is in error, and receives nothing until it is brought up again.
                 dev.queue_task(RECOVER, 0);
             }
         }
-        polled.done
+        done
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
@@ -263,16 +273,21 @@ impl Poll for RxPoll {
             self.order.begin(context);
         }
         let (datagrams, connections) = self.due();
-        self.rc_first = !self.rc_first;
         let mut done = 0;
-        if connections && self.rc_first {
-            done = self.poll_connections(context, budget);
-        }
+        let mut share = budget;
         if datagrams {
-            done = done.wrapping_add(self.poll_datagrams(context, budget.wrapping_sub(done)));
+            if connections {
+                share = self.share_of(budget);
+            }
+            done = self.poll_datagrams(context, share);
         }
-        if connections && !self.rc_first {
+        // There may be more of them.
+        let cut_short = done == share && share < budget;
+        if connections {
             done = done.wrapping_add(self.poll_connections(context, budget.wrapping_sub(done)));
+        }
+        if cut_short {
+            done = budget;
         }
         if let Some(rc) = &mut self.rc {
             rc.end(&self.dev);

@@ -11,15 +11,15 @@ use ipoib_netdev::parts;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::rc;
-use ipoib_rdma::{QpKey, RcOutcome, RcReceived, SrqRing};
+use ipoib_proto::rc::{self, ExtendedMessage};
+use ipoib_rdma::{QpKey, SrqRing};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::connections::Shared;
-use crate::counters::Counters;
+use crate::counters::{Connected, Counters};
 use crate::interface::Interface;
 use crate::order::Order;
 use crate::rc::Rc;
@@ -32,41 +32,8 @@ struct Peer {
     key: QpKey,
     rc: Arc<Rc>,
     address: HwAddr,
-    /// Extended frames were agreed on.
-    extended: bool,
-}
-
-impl Peer {
-    /// Takes note of a message of `len` octets, which begins with `head`; its packet.
-    ///
-    /// # Errors
-    ///
-    /// None if there is no packet; the reason if it is to be dropped.
-    #[inline]
-    fn note(
-        &self,
-        head: &[u8],
-        len: usize,
-        granted: &mut bool,
-        news: &mut bool,
-    ) -> Result<rc::Packet, Option<DropReason>> {
-        let flow = &self.rc.flow;
-        let packet = match rc::parse(head, len, self.extended) {
-            Ok(message) => {
-                if message.grant.is_some_and(|grant| flow.granted(grant)) {
-                    *granted = true;
-                }
-                Ok(message.packet.ok_or(None)?)
-            }
-            Err(reason) => Err(Some(reason)),
-        };
-        // Whatever it carries, it has used room. The first one confirms the connection, and every so often
-        // the peer has to be told that there is room again.
-        if flow.note_received() || (self.extended && flow.is_due(self.rc.width)) {
-            *news = true;
-        }
-        packet
-    }
+    /// Messages that it may have on their way to us, if extended frames were agreed on.
+    width: Option<u16>,
 }
 
 /// The receiving side of an interface's connections.
@@ -75,9 +42,9 @@ pub(crate) struct RcRx {
     peers: Peers,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    /// How often there was nothing to receive.
+    /// How often there was nothing more to receive while somebody waited for that.
     times_empty: u64,
-    /// Somebody waits for that to happen.
+    /// Somebody waits for that.
     asked: bool,
     /// A peer lets us send more.
     granted: bool,
@@ -100,6 +67,14 @@ impl Peers {
         }
     }
 
+    /// A connection's queue pair is in error.
+    #[cold]
+    fn failed(&self, key: QpKey, dev: &Device<Interface>) {
+        if let (Some(peer), Some(tx)) = (self.find(key), dev.lock_tx().as_mut()) {
+            tx.lane_failed(dev, &peer.rc.lane, now_ms());
+        }
+    }
+
     #[inline(never)]
     fn find_other(&self, key: QpKey) -> Option<&Peer> {
         let at = self.list.iter().position(|peer| peer.key == key)?;
@@ -114,7 +89,7 @@ pub(crate) enum Ask {
     Learn(Option<Arc<Rc>>, bool, Result),
     /// To take them no more.
     Forget(QpKey),
-    /// How often it has found nothing.
+    /// How often it has found nothing more, since it was asked that first.
     TimesEmpty(Option<u64>),
 }
 
@@ -148,7 +123,7 @@ impl RcRx {
                 let peer = Peer {
                     key: rc.qp().key(),
                     address: rc.caller.peer.with_flags(Flags::NONE),
-                    extended: *extended,
+                    width: extended.then_some(rc.width),
                     rc,
                 };
                 *result = self
@@ -172,7 +147,7 @@ impl RcRx {
     }
 
     /// Receives up to `budget` messages, and says how many there were.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(
         &mut self,
         context: &Context<'_>,
@@ -180,56 +155,89 @@ impl RcRx {
         order: &mut Order,
         dev: &Device<Interface>,
     ) -> usize {
-        let Self {
-            ring,
-            peers,
-            counters,
-            granted,
-            news,
-            ..
-        } = self;
-        let (mut frames, mut bytes) = (0u64, 0u64);
-        let report = ring.poll(budget, |outcome| match outcome {
-            RcOutcome::Received(received) => {
-                let Some(peer) = peers.find(received.qp) else {
-                    return counters.dropped(DropReason::NoConnection, 1);
-                };
-                match receive(context, counters, peer, received, order, granted, news) {
-                    Ok(len) => {
-                        // Neither can overflow within one poll.
-                        frames = frames.wrapping_add(1);
-                        bytes = bytes.wrapping_add(len as u64);
-                    }
-                    Err(None) => {}
-                    Err(Some(reason)) => counters.dropped(reason, 1),
+        let mut done = 0usize;
+        while done < budget {
+            let most = budget.wrapping_sub(done).min(SrqRing::BATCH);
+            let n = self.ring.fetch(most);
+            for i in 0..n {
+                if let Err(reason) = self.receive(i, context, order, dev) {
+                    self.counters.dropped(reason, 1);
                 }
             }
-            RcOutcome::Lost { qp, len, head } => {
-                if let Some(peer) = peers.find(qp) {
-                    // The ring has counted what is dropped.
-                    let _ = peer.note(head, len, granted, news);
-                }
+            self.ring.post();
+            done = done.wrapping_add(n);
+            if n < most {
+                break;
             }
-            RcOutcome::Failed(qp) => {
-                let peer = peers.find(qp);
-                if let (Some(peer), Some(tx)) = (peer, dev.lock_tx().as_mut()) {
-                    tx.lane_failed(dev, &peer.rc.lane, now_ms());
-                }
-            }
-        });
-        if report.done < budget {
+        }
+        if self.asked && done < budget {
             self.times_empty = self.times_empty.wrapping_add(1);
             self.asked = false;
         }
-        if report.done > 0 {
-            let connected = &self.counters.connected;
-            connected.rx_frames.add(frames);
-            connected.rx_bytes.add(bytes);
-        }
-        if !report.is_clean() {
+        if let Some(report) = self.ring.take_report() {
             self.counters.not_received(&report);
         }
-        report.done
+        done
+    }
+
+    /// Checks what completion `i` has brought, and passes its packet up, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        i: usize,
+        context: &Context<'_>,
+        order: &mut Order,
+        dev: &Device<Interface>,
+    ) -> Result<(), DropReason> {
+        let peers = &self.peers;
+        let Some(received) = self.ring.message(i, |qp| peers.failed(qp, dev)) else {
+            return Ok(());
+        };
+        let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
+        let connected = &self.counters.connected;
+        let flow = &peer.rc.flow;
+        let (head, len) = (received.head(), received.len());
+        let is_extended = rc::is_extended(head, peer.width.is_some());
+        if is_extended {
+            if let Some(grant) = ExtendedMessage::new(head, len).ok().and_then(|m| m.alone()) {
+                self.granted |= flow.granted(grant);
+                return Ok(());
+            }
+        }
+        // Whatever else it carries, and whatever is wrong with it, it has used room.
+        self.news |= flow.note_received(peer.width);
+        let (packet, description) = if is_extended {
+            let message = ExtendedMessage::new(head, len)?;
+            let found = if message.is_large() {
+                large(head, len, connected)?
+            } else {
+                whole(&message, connected)?
+            };
+            self.granted |= flow.granted(message.grant());
+            found
+        } else {
+            let packet = rc::parse(head, len)?;
+            (
+                packet,
+                parts::Packet::new(packet.offset, packet.ether_type.0),
+            )
+        };
+        let skb = match received.into_frame(context, &description) {
+            Ok(skb) => skb,
+            Err(EINVAL) => return Err(DropReason::BadExtended),
+            Err(_) => return Err(DropReason::NoBuffer),
+        };
+        let octets = packet.len as u64;
+        flow.rx_frames.add(1);
+        flow.rx_bytes.add(octets);
+        connected.rx_frames.add(1);
+        connected.rx_bytes.add(octets);
+        order.receive(context, Some(&peer.address), packet.reserved, skb);
+        Ok(())
     }
 
     /// The poll ends: does what needs the transmit lock, if anything does.
@@ -259,55 +267,38 @@ impl RcRx {
     }
 }
 
-/// Checks a message and passes its packet up; says how long that is.
-///
-/// # Errors
-///
-/// None if there is no packet; the reason if it is dropped.
-#[inline]
-fn receive(
-    context: &Context<'_>,
-    counters: &Counters,
-    peer: &Peer,
-    received: RcReceived,
-    order: &mut Order,
-    granted: &mut bool,
-    news: &mut bool,
-) -> Result<usize, Option<DropReason>> {
-    let rc = &peer.rc;
-    let packet = peer.note(received.head(), received.len(), granted, news)?;
-    let description = describe(&packet, &counters.connected);
-    let skb = received
-        .into_frame(context, &description)
-        .map_err(|_| Some(DropReason::NoBuffer))?;
-    rc.flow.rx_frames.add(1);
-    rc.flow.rx_bytes.add(packet.len as u64);
-    order.receive(context, Some(&peer.address), packet.reserved, skb);
-    Ok(packet.len)
+/// The packet behind an extended header, which is not to be segmented, and what the stack has to know
+/// about it.
+#[inline(always)]
+fn whole(
+    message: &ExtendedMessage<'_>,
+    connected: &Connected,
+) -> Result<(rc::Packet, parts::Packet), DropReason> {
+    let packet = message.whole()?;
+    let mut description = parts::Packet::new(packet.offset, packet.ether_type.0);
+    if let Some(checksum) = message.checksum() {
+        connected.rx_partial.add(1);
+        description.set_partial(checksum.start, checksum.offset);
+    }
+    Ok((packet, description))
 }
 
-/// What the stack has to know about a packet.
-#[inline]
-fn describe(packet: &rc::Packet, counters: &crate::counters::Connected) -> parts::Packet {
-    let mut description = parts::Packet {
-        strip: packet.offset,
-        protocol: packet.ether_type.0,
-        checksum: parts::Checksum::Unverified,
-        gso: None,
-    };
-    let Some(extended) = packet.extended else {
-        return description;
-    };
+/// The same for one that is to be segmented.
+#[inline(never)]
+fn large(
+    head: &[u8],
+    len: usize,
+    connected: &Connected,
+) -> Result<(rc::Packet, parts::Packet), DropReason> {
+    let (packet, extended) = ExtendedMessage::new(head, len)?.large()?;
+    let mut description = parts::Packet::new(packet.offset, packet.ether_type.0);
     if let Some(checksum) = extended.checksum {
-        counters.rx_partial.add(1);
-        description.checksum = parts::Checksum::Partial {
-            start: checksum.start,
-            offset: checksum.offset,
-        };
+        connected.rx_partial.add(1);
+        description.set_partial(checksum.start, checksum.offset);
     }
-    if let Some(gso) = extended.gso {
-        counters.rx_large.add(1);
-        description.gso = Some(parts::Gso {
+    if let Some(gso) = &extended.gso {
+        connected.rx_large.add(1);
+        description.set_gso(&parts::Gso {
             kind: match gso.kind {
                 extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,
                 extended::GsoKind::TcpV6 => parts::GsoKind::TcpV6,
@@ -318,5 +309,5 @@ fn describe(packet: &rc::Packet, counters: &crate::counters::Connected) -> parts
             segments: gso.segments,
         });
     }
-    description
+    Ok((packet, description))
 }

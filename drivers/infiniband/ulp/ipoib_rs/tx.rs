@@ -65,30 +65,34 @@ impl Tx {
     /// Sends a frame that begins with the header of [`Interface`]'s `header`.
     #[inline]
     pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Transmit {
-        let line = &mut self.line;
         let Some(head) = skb.linear().first_chunk::<HEADER_LEN>() else {
-            line.drop(dev, skb, DropReason::Runt);
-            return Transmit::Taken;
+            return self.refuse(dev, skb, DropReason::Runt);
         };
         let (address, wire) = head.split_at(ADDR_LEN);
         let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
         let Some(address) = HwAddr::from_slice(address) else {
-            line.drop(dev, skb, DropReason::Runt);
-            return Transmit::Taken;
+            return self.refuse(dev, skb, DropReason::Runt);
         };
         if !ether_type.is_supported() {
-            line.drop(dev, skb, DropReason::TxEtherType);
-            return Transmit::Taken;
+            return self.refuse(dev, skb, DropReason::TxEtherType);
         }
         if self.connections.is_some() {
-            self.transmit_connected(dev, address, ether_type, skb, now_ms());
+            self.transmit_connected(dev, &address, ether_type, skb, now_ms());
             return Transmit::Taken;
         }
-        if skb.pull(ADDR_LEN).is_err() || skb.len() > line.max_len {
-            line.drop(dev, skb, DropReason::TooBig);
-            return Transmit::Taken;
+        if skb.pull(ADDR_LEN).is_err() || skb.len() > self.line.max_len {
+            return self.refuse(dev, skb, DropReason::TooBig);
         }
         self.datagram_inline(dev, address, skb, now_ms());
+        Transmit::Taken
+    }
+
+    /// Drops a frame that cannot be sent. The stack may have said of what was put on either ring before it
+    /// that more follows.
+    #[cold]
+    fn refuse(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> Transmit {
+        self.line.drop(dev, skb, reason);
+        self.flush(dev);
         Transmit::Taken
     }
 
@@ -264,7 +268,14 @@ impl Line {
     }
 
     /// Hands what is on the ring to the device.
+    #[inline]
     pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
+        if self.sender.is_pending() {
+            self.ring_doorbell(dev);
+        }
+    }
+
+    fn ring_doorbell(&mut self, dev: &Device<Interface>) {
         let posted = self.sender.flush();
         if posted.frames > 0 {
             self.counters.tx.doorbells.add(1);

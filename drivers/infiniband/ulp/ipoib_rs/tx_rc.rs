@@ -12,6 +12,7 @@ use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::resolution::is_resolution;
+use ipoib_proto::seq::Sequence;
 use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
@@ -21,17 +22,25 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::{Found, Job, Place, MAX_LANES};
+use crate::connections::{Entry, Found, Job, Place, MAX_LANES};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
-use crate::rc_post::Fate;
-use crate::tx::Tx;
+use crate::rc_post::{Fate, RcLine};
+use crate::tx::{Line, Tx};
 
 /// The places of a peer's connections in the table; those that there are not have the number `NONE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes([u16; MAX_LANES]);
 
 const NONE: u16 = u16::MAX;
+
+/// What a frame goes by whose connection is up.
+struct Up<'a> {
+    entry: &'a mut Entry,
+    rc_line: &'a mut RcLine,
+    line: &'a mut Line,
+    sequence: &'a mut Sequence,
+}
 
 impl Lanes {
     pub(crate) const NONE: Lanes = Lanes([NONE; MAX_LANES]);
@@ -43,25 +52,97 @@ impl Tx {
     pub(crate) fn transmit_connected(
         &mut self,
         dev: &Device<Interface>,
-        address: HwAddr,
+        address: &HwAddr,
         ether_type: EtherType,
+        mut skb: TxSkb,
+        now: u64,
+    ) {
+        if ether_type != EtherType::IPV4
+            && is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[]))
+        {
+            return self.transmit_otherwise(dev, *address, true, skb, now);
+        }
+        let Some(Up {
+            entry,
+            rc_line,
+            line,
+            sequence,
+        }) = self.up(address, &mut skb, now)
+        else {
+            return self.transmit_otherwise(dev, *address, false, skb, now);
+        };
+        match rc_line.send_now_inline(dev, line, entry, Some(sequence), skb) {
+            Fate::Sent(false) => {}
+            Fate::Sent(true) => {
+                // One burst may go by both rings.
+                rc_line.flush(dev, line);
+                line.flush(dev);
+            }
+            fate => self.in_burst(dev, |this| this.settle(dev, *address, fate, now)),
+        }
+    }
+
+    /// A connection by which a frame can go at once: nearly always there is one.
+    #[inline(always)]
+    fn up(&mut self, address: &HwAddr, skb: &mut TxSkb, now: u64) -> Option<Up<'_>> {
+        if address.is_multicast() || !address.flags().contains(Flags::RC) {
+            return None;
+        }
+        let Self {
+            destinations,
+            connections: Some(connections),
+            line,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let number = connections.lane_of(skb);
+        let peer = destinations.peer(address, now)?;
+        let at = *peer.lanes.0.get(usize::from(number))?;
+        let (entry, rc_line) = connections.route(at, address)?;
+        if entry.machine.transmit(now).is_none() || !rc_line.is_free(entry) {
+            return None;
+        }
+        Some(Up {
+            entry,
+            rc_line,
+            line,
+            sequence: peer.sequence,
+        })
+    }
+
+    /// Sends a frame that does not go by a connection at once, or is to go by UD.
+    #[inline(never)]
+    fn transmit_otherwise(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        by_datagram: bool,
         skb: TxSkb,
         now: u64,
     ) {
-        // One burst may go by both rings.
+        self.in_burst(dev, |this| {
+            if by_datagram {
+                this.send_datagram(dev, address, skb, now);
+            } else {
+                this.send_connected(dev, address, skb, now);
+            }
+        });
+    }
+
+    /// Does something that may put frames on either ring, and hands them to the device if the stack has no
+    /// other frame at once.
+    #[inline]
+    fn in_burst(&mut self, dev: &Device<Interface>, f: impl FnOnce(&mut Self)) {
         self.line.hold = true;
-        if is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[])) {
-            self.send_datagram(dev, address, skb, now);
-        } else {
-            self.send_connected(dev, address, skb, now);
-        }
+        f(self);
         self.line.hold = false;
         if !dev.more_follows() {
             self.flush(dev);
         }
     }
 
-    #[inline]
     fn send_connected(
         &mut self,
         dev: &Device<Interface>,
@@ -81,10 +162,7 @@ impl Tx {
         else {
             return self.send_datagram(dev, address, skb, now);
         };
-        let number = match connections.lanes {
-            0 | 1 => 0,
-            lanes => (skb.hash() % u32::from(lanes)) as u8,
-        };
+        let number = connections.lane_of(&mut skb);
         let Some(peer) = destinations.peer(&address, now) else {
             return self.send_without_path(dev, address, number, skb, now);
         };
@@ -149,9 +227,10 @@ impl Tx {
     }
 
     /// Does what a connection leaves to be done.
+    #[inline(never)]
     fn settle(&mut self, dev: &Device<Interface>, address: HwAddr, fate: Fate, now: u64) {
         match fate {
-            Fate::Taken => {}
+            Fate::Taken | Fate::Sent(_) => {}
             Fate::Segment(skb) => self.segment(dev, address, skb, now),
             Fate::TooBig(skb, mtu) => self.too_big(dev, skb, mtu),
         }
@@ -260,7 +339,7 @@ impl Tx {
     }
 
     /// Hands what is on the rings to the device.
-    fn flush(&mut self, dev: &Device<Interface>) {
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
         if let Some(connections) = &mut self.connections {
             connections.line.flush(dev, &mut self.line);
         }

@@ -33,6 +33,10 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const MIN_TCP_LEN: usize = 20;
+/// Where the upper half of an octet is the length of TCP's header in words.
+const TCP_DOFF: usize = 12;
+/// Of IPv4's flags and offset: more fragments, or not the first one.
+const FRAGMENT: u16 = 0x3fff;
 const IPV6_LEN: usize = 40;
 const MIN_IPV4_LEN: usize = 20;
 /// Where TCP and UDP store their checksums.
@@ -83,6 +87,12 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
+/// That of TCP behind IPv4 without options.
+const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
+    start: MIN_IPV4_LEN as u16,
+    offset: TCP_CHECK,
+};
+
 /// What is known of a packet beyond its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
@@ -111,27 +121,138 @@ pub enum ExtendedError {
     Segments,
 }
 
-/// The grant that a header carries.
-#[inline]
-pub const fn grant(header: &[u8; Extended::LEN]) -> u16 {
-    u16::from_be_bytes([header[10], header[11]])
+/// The header: two numbers, so that it is read and written in two pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtendedHeader {
+    /// Flags, kind, payload of a segment, start and offset of the checksum.
+    front: u64,
+    /// EtherType and grant.
+    back: u32,
 }
 
-/// Puts a grant into a header.
-#[inline]
-pub fn set_grant(header: &mut [u8; Extended::LEN], grant: u16) {
-    let [.., g0, g1] = header;
-    [*g0, *g1] = grant.to_be_bytes();
-}
+impl ExtendedHeader {
+    /// The length of the header in octets, without the encapsulation header.
+    pub const LEN: usize = 12;
 
-/// Whether a frame carries nothing but a grant: its header, with `len` octets behind.
-#[inline]
-pub fn is_grant_alone(header: &[u8; Extended::LEN], len: usize) -> bool {
-    let [rest @ .., _, _] = header;
-    len == 0 && *rest == [0; 10]
+    /// Reads it.
+    #[inline(always)]
+    pub const fn from_bytes(header: &[u8; Self::LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
+        Self {
+            front: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            back: u32::from_be_bytes([i, j, k, l]),
+        }
+    }
+
+    /// Writes it.
+    #[inline(always)]
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut header = [0; Self::LEN];
+        let (front, back) = header.split_at_mut(size_of::<u64>());
+        front.copy_from_slice(&self.front.to_be_bytes());
+        back.copy_from_slice(&self.back.to_be_bytes());
+        header
+    }
+
+    /// Of a packet that is not to be segmented, with a grant of 0.
+    #[inline(always)]
+    fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
+        let front = match checksum {
+            Some(PartialChecksum { start, offset }) => {
+                (u64::from(NEEDS_CSUM) << 56) | (u64::from(start) << 16) | u64::from(offset)
+            }
+            None => 0,
+        };
+        Self {
+            front,
+            back: u32::from(ether_type.0) << 16,
+        }
+    }
+
+    /// One that carries nothing but a grant.
+    pub const fn grant_alone(grant: u16) -> Self {
+        Self {
+            front: 0,
+            back: grant as u32,
+        }
+    }
+
+    /// The grant that it carries.
+    #[inline]
+    pub const fn grant(&self) -> u16 {
+        self.back as u16
+    }
+
+    /// The same with another grant.
+    #[inline]
+    pub const fn with_grant(self, grant: u16) -> Self {
+        Self {
+            back: self.back & 0xffff_0000 | grant as u32,
+            ..self
+        }
+    }
+
+    /// Whether it carries nothing but a grant, with `len` octets behind.
+    #[inline]
+    pub const fn is_grant_alone(&self, len: usize) -> bool {
+        self.front | len as u64 == 0 && self.ether_type().0 == 0
+    }
+
+    /// Whether there is something to segment.
+    #[inline]
+    pub const fn is_large(&self) -> bool {
+        self.kind() != 0 || self.size() != 0
+    }
+
+    /// The packet's type, as it says.
+    #[inline]
+    pub const fn ether_type(&self) -> EtherType {
+        EtherType((self.back >> 16) as u16)
+    }
+
+    #[inline]
+    const fn flags(&self) -> u8 {
+        (self.front >> 56) as u8
+    }
+
+    #[inline]
+    const fn kind(&self) -> u8 {
+        (self.front >> 48) as u8
+    }
+
+    #[inline]
+    const fn size(&self) -> u16 {
+        (self.front >> 32) as u16
+    }
+
+    #[inline]
+    const fn start(&self) -> u16 {
+        (self.front >> 16) as u16
+    }
+
+    #[inline]
+    const fn offset(&self) -> u16 {
+        self.front as u16
+    }
+
+    /// The packet's checksum, if it is to be computed.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtendedError::Undefined`] if it says more than that, or something else.
+    #[inline(always)]
+    pub const fn checksum(&self) -> Result<Option<PartialChecksum>, ExtendedError> {
+        let (start, offset) = (self.start(), self.offset());
+        match self.flags() {
+            NEEDS_CSUM => Ok(Some(PartialChecksum { start, offset })),
+            0 if start == 0 && offset == 0 => Ok(None),
+            _ => Err(ExtendedError::Undefined),
+        }
+    }
 }
 
 /// A packet's headers, as far as they matter here.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Layout {
     protocol: u8,
     is_ipv4: bool,
@@ -142,44 +263,51 @@ struct Layout {
 }
 
 impl Extended {
-    /// The length of the header in octets, without the encapsulation header.
-    pub const LEN: usize = 12;
-
-    /// Reads the header of a frame that carries a packet of `len` octets, whose headers are all in
-    /// `head`.
+    /// What the header of a frame says about the packet of `len` octets that it carries, whose headers
+    /// are all in `head`.
     ///
     /// # Errors
     ///
     /// What is wrong with it; the frame is to be dropped.
-    #[inline]
-    pub fn parse(header: &[u8; Self::LEN], head: &[u8], len: usize) -> Result<Self, ExtendedError> {
-        let [flags, kind, s0, s1, c0, c1, o0, o1, t0, t1, ..] = *header;
-        let (size, start) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([c0, c1]));
-        let offset = u16::from_be_bytes([o0, o1]);
-        if flags & !NEEDS_CSUM != 0 {
-            return Err(ExtendedError::Undefined);
-        }
-        let checksum = if flags & NEEDS_CSUM != 0 {
-            Some(PartialChecksum { start, offset })
-        } else if start != 0 || offset != 0 {
-            return Err(ExtendedError::Undefined);
+    pub fn parse(header: ExtendedHeader, head: &[u8], len: usize) -> Result<Self, ExtendedError> {
+        let (ether_type, checksum) = (header.ether_type(), header.checksum()?);
+        let layout = check(ether_type, checksum, head, len)?;
+        let gso = if header.is_large() {
+            let (kind, size) = (header.kind(), header.size());
+            Some(read_gso(kind, size, checksum.is_some(), layout, len)?)
         } else {
             None
         };
-        let this = Extended {
-            ether_type: EtherType(u16::from_be_bytes([t0, t1])),
+        Ok(Extended {
+            ether_type,
             checksum,
-            gso: None,
-        };
-        let layout = this.check(head, len)?;
-        let gso = match (kind & !ECN, kind & ECN != 0, size) {
-            (0, false, 0) => return Ok(this),
-            (1, ecn, _) => (GsoKind::TcpV4, ecn),
-            (4, ecn, _) => (GsoKind::TcpV6, ecn),
-            (5, false, _) => (GsoKind::Udp, false),
-            _ => return Err(ExtendedError::Undefined),
-        };
-        this.segmented(&layout, gso, size, len)
+            gso,
+        })
+    }
+
+    /// Whether that is all right, if there is nothing to segment. Whether the checksum is to be computed,
+    /// and where, the [header](ExtendedHeader::checksum) says.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::parse`]; [`ExtendedError::Segments`] if there is something to segment.
+    // For every frame; left to itself, the compiler calls it.
+    #[inline(always)]
+    pub fn check_whole(
+        header: ExtendedHeader,
+        head: &[u8],
+        len: usize,
+    ) -> Result<(), ExtendedError> {
+        if header.is_large() {
+            return Err(ExtendedError::Segments);
+        }
+        let (ether_type, start, offset) = (header.ether_type(), header.start(), header.offset());
+        let is_partial = header.flags() == NEEDS_CSUM;
+        if is_partial && is_common(ether_type, PartialChecksum { start, offset }, head, len) {
+            return Ok(());
+        }
+        check(ether_type, header.checksum()?, head, len)?;
+        Ok(())
     }
 
     /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a grant of 0.
@@ -188,88 +316,145 @@ impl Extended {
     /// # Errors
     ///
     /// What a receiver would find wrong with it: the packet has to go another way.
-    #[inline]
-    pub fn encode(&self, head: &[u8], len: usize) -> Result<[u8; Self::LEN], ExtendedError> {
-        let layout = self.check(head, len)?;
-        let (mut kind, mut size) = (0, 0);
+    pub fn encode(&self, head: &[u8], len: usize) -> Result<ExtendedHeader, ExtendedError> {
+        let layout = check(self.ether_type, self.checksum, head, len)?;
+        let mut header = ExtendedHeader::new(self.ether_type, self.checksum);
         if let Some(gso) = self.gso {
-            self.segmented(&layout, (gso.kind, gso.ecn), gso.size, len)?;
-            kind = gso.kind as u8 | if gso.ecn { ECN } else { 0 };
-            size = gso.size;
+            segments(&gso, self.checksum.is_some(), layout, len)?;
+            let kind = gso.kind as u8 | if gso.ecn { ECN } else { 0 };
+            header.front |= (u64::from(kind) << 48) | (u64::from(gso.size) << 32);
         }
-        let (flags, start, offset) = match self.checksum {
-            Some(PartialChecksum { start, offset }) => (NEEDS_CSUM, start, offset),
-            None => (0, 0, 0),
-        };
-        let ([s0, s1], [c0, c1]) = (size.to_be_bytes(), start.to_be_bytes());
-        let ([o0, o1], [t0, t1]) = (offset.to_be_bytes(), self.ether_type.0.to_be_bytes());
-        Ok([flags, kind, s0, s1, c0, c1, o0, o1, t0, t1, 0, 0])
+        Ok(header)
     }
 
-    /// Whether the packet is what it says, and its checksum where it has to be.
-    fn check(&self, head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
-        let layout = match self.ether_type {
-            EtherType::IPV4 => ipv4(head, len)?,
-            EtherType::IPV6 => ipv6(head, len)?,
-            _ => return Err(ExtendedError::Protocol),
-        };
-        if let Some(PartialChecksum { start, offset }) = self.checksum {
-            let wanted = if layout.protocol == TCP {
-                TCP_CHECK
-            } else {
-                UDP_CHECK
-            };
-            if usize::from(start) != layout.transport || offset != wanted {
-                return Err(ExtendedError::Checksum);
-            }
-        }
-        Ok(layout)
-    }
-
-    /// Adds how to segment it, if that can be done.
-    #[inline]
-    fn segmented(
-        self,
-        layout: &Layout,
-        (kind, ecn): (GsoKind, bool),
-        size: u16,
+    /// The same for a packet that is not to be segmented, and whose checksum is to be computed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::encode`].
+    #[inline(always)]
+    pub fn encode_whole(
+        ether_type: EtherType,
+        checksum: PartialChecksum,
+        head: &[u8],
         len: usize,
-    ) -> Result<Self, ExtendedError> {
-        let fits = match kind {
-            GsoKind::TcpV4 => layout.protocol == TCP && layout.is_ipv4,
-            GsoKind::TcpV6 => layout.protocol == TCP && !layout.is_ipv4,
-            GsoKind::Udp => layout.protocol == UDP,
-        };
-        let payload = len.saturating_sub(layout.payload);
-        let full = usize::from(size);
-        // Every segment gets a checksum of its own.
-        if !fits || self.checksum.is_none() || full < MIN_GSO_SIZE || payload < full {
-            return Err(ExtendedError::Segments);
+    ) -> Result<ExtendedHeader, ExtendedError> {
+        if !is_common(ether_type, checksum, head, len) {
+            check(ether_type, Some(checksum), head, len)?;
         }
-        let segments = payload.div_ceil(full);
-        let most = if kind == GsoKind::Udp {
-            MAX_DATAGRAMS
-        } else {
-            MAX_SEGMENTS
-        };
-        if segments > most {
-            return Err(ExtendedError::Segments);
-        }
-        let segments = u16::try_from(segments).map_err(|_| ExtendedError::Segments)?;
-        Ok(Extended {
-            gso: Some(Gso {
-                kind,
-                ecn,
-                size,
-                segments,
-            }),
-            ..self
-        })
+        Ok(ExtendedHeader::new(ether_type, Some(checksum)))
     }
 }
 
-/// RFC 791.
-fn ipv4(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
+/// Whether a packet is what nearly all are, TCP over IPv4 without options, and as [`check`] wants it.
+/// False: look closer.
+#[inline(always)]
+fn is_common(ether_type: EtherType, checksum: PartialChecksum, head: &[u8], len: usize) -> bool {
+    if ether_type != EtherType::IPV4 || checksum != TCP_V4_CHECKSUM {
+        return false;
+    }
+    let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
+        return false;
+    };
+    let [0x45, _, l0, l1, _, _, f0, f1, _, TCP, ..] = *headers else {
+        return false;
+    };
+    if usize::from(u16::from_be_bytes([l0, l1])) != len
+        || u16::from_be_bytes([f0, f1]) & FRAGMENT != 0
+    {
+        return false;
+    }
+    let payload = usize::from(headers[MIN_IPV4_LEN + TCP_DOFF] >> 4)
+        .wrapping_mul(4)
+        .wrapping_add(MIN_IPV4_LEN);
+    MIN_IPV4_LEN + MIN_TCP_LEN <= payload && payload <= head.len() && payload <= len
+}
+
+/// Whether a packet is what it says, and its checksum where it has to be.
+#[inline(never)]
+fn check(
+    ether_type: EtherType,
+    checksum: Option<PartialChecksum>,
+    head: &[u8],
+    len: usize,
+) -> Result<Layout, ExtendedError> {
+    let is_ipv4 = ether_type == EtherType::IPV4;
+    let (transport, protocol) = match ether_type {
+        EtherType::IPV4 => ipv4(head, len)?,
+        EtherType::IPV6 => ipv6(head, len)?,
+        _ => return Err(ExtendedError::Protocol),
+    };
+    let payload = payload(head, len, transport, protocol)?;
+    if let Some(PartialChecksum { start, offset }) = checksum {
+        let wanted = if protocol == TCP {
+            TCP_CHECK
+        } else {
+            UDP_CHECK
+        };
+        if usize::from(start) != transport || offset != wanted {
+            return Err(ExtendedError::Checksum);
+        }
+    }
+    Ok(Layout {
+        protocol,
+        is_ipv4,
+        transport,
+        payload,
+    })
+}
+
+/// How to segment a packet, as its header says.
+#[inline(never)]
+fn read_gso(
+    kind: u8,
+    size: u16,
+    is_partial: bool,
+    layout: Layout,
+    len: usize,
+) -> Result<Gso, ExtendedError> {
+    let (kind, ecn) = match (kind & !ECN, kind & ECN != 0) {
+        (1, ecn) => (GsoKind::TcpV4, ecn),
+        (4, ecn) => (GsoKind::TcpV6, ecn),
+        (5, false) => (GsoKind::Udp, false),
+        _ => return Err(ExtendedError::Undefined),
+    };
+    let gso = Gso {
+        kind,
+        ecn,
+        size,
+        segments: 0,
+    };
+    let segments = segments(&gso, is_partial, layout, len)?;
+    Ok(Gso { segments, ..gso })
+}
+
+/// Into how many segments a packet goes, if that can be done.
+fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u16, ExtendedError> {
+    let fits = match gso.kind {
+        GsoKind::TcpV4 => layout.protocol == TCP && layout.is_ipv4,
+        GsoKind::TcpV6 => layout.protocol == TCP && !layout.is_ipv4,
+        GsoKind::Udp => layout.protocol == UDP,
+    };
+    let payload = len.saturating_sub(layout.payload);
+    let full = usize::from(gso.size);
+    // Every segment gets a checksum of its own.
+    if !fits || !is_partial || full < MIN_GSO_SIZE || payload < full {
+        return Err(ExtendedError::Segments);
+    }
+    let segments = payload.div_ceil(full);
+    let most = if gso.kind == GsoKind::Udp {
+        MAX_DATAGRAMS
+    } else {
+        MAX_SEGMENTS
+    };
+    if segments > most {
+        return Err(ExtendedError::Segments);
+    }
+    u16::try_from(segments).map_err(|_| ExtendedError::Segments)
+}
+
+/// RFC 791: where the transport header begins, and whose it is.
+fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, l0, l1, _, _, f0, f1, _, protocol, ..] = *head else {
         return Err(ExtendedError::Short);
     };
@@ -280,15 +465,14 @@ fn ipv4(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
     if usize::from(u16::from_be_bytes([l0, l1])) != len {
         return Err(ExtendedError::Length);
     }
-    // More fragments, or not the first one.
-    if u16::from_be_bytes([f0, f1]) & 0x3fff != 0 {
+    if u16::from_be_bytes([f0, f1]) & FRAGMENT != 0 {
         return Err(ExtendedError::Protocol);
     }
-    transport_layout(head, len, transport, protocol, true)
+    Ok((transport, protocol))
 }
 
-/// RFC 8200, without extension headers, jumbograms among them.
-fn ipv6(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
+/// The same by RFC 8200, without extension headers, jumbograms among them.
+fn ipv6(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, _, _, l0, l1, next, ..] = *head else {
         return Err(ExtendedError::Short);
     };
@@ -298,16 +482,16 @@ fn ipv6(head: &[u8], len: usize) -> Result<Layout, ExtendedError> {
     if usize::from(u16::from_be_bytes([l0, l1])).wrapping_add(IPV6_LEN) != len {
         return Err(ExtendedError::Length);
     }
-    transport_layout(head, len, IPV6_LEN, next, false)
+    Ok((IPV6_LEN, next))
 }
 
-fn transport_layout(
+/// Where the payload of TCP or UDP begins.
+fn payload(
     head: &[u8],
     len: usize,
     transport: usize,
     protocol: u8,
-    is_ipv4: bool,
-) -> Result<Layout, ExtendedError> {
+) -> Result<usize, ExtendedError> {
     let header = head.get(transport..).ok_or(ExtendedError::Short)?;
     let header_len = match protocol {
         TCP => {
@@ -336,18 +520,34 @@ fn transport_layout(
     if header.len() < header_len || len < payload {
         return Err(ExtendedError::Short);
     }
-    Ok(Layout {
-        protocol,
-        is_ipv4,
-        transport,
-        payload,
-    })
+    Ok(payload)
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_extended))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+
+    fn parse(header: &[u8; 12], head: &[u8], len: usize) -> Result<Extended, ExtendedError> {
+        let header = ExtendedHeader::from_bytes(header);
+        let parsed = Extended::parse(header, head, len);
+        // All ways find the same.
+        if let Ok(Some(checksum)) = header.checksum() {
+            let ether_type = header.ether_type();
+            let checked = check(ether_type, Some(checksum), head, len).err();
+            assert!(!is_common(ether_type, checksum, head, len) || checked.is_none());
+            let encoded = Extended::encode_whole(ether_type, checksum, head, len);
+            assert!(encoded.err() == checked);
+        }
+        let whole = Extended::check_whole(header, head, len);
+        if header.is_large() {
+            assert!(whole == Err(ExtendedError::Segments));
+        } else {
+            assert!(whole == parsed.map(|_| ()));
+            assert!(whole.is_err() || parsed.map(|e| e.checksum) == header.checksum());
+        }
+        parsed
+    }
 
     const LEN: usize = 4000;
 
@@ -378,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_tcp_packet_to_be_segmented() {
-        let parsed = Extended::parse(&TCP_V4, &tcp_v4(), LEN);
+        let parsed = parse(&TCP_V4, &tcp_v4(), LEN);
         let wanted = Extended {
             ether_type: EtherType::IPV4,
             checksum: Some(PartialChecksum {
@@ -394,12 +594,12 @@ mod tests {
             }),
         };
         assert!(parsed == Ok(wanted));
-        assert!(wanted.encode(&tcp_v4(), LEN) == Ok(TCP_V4));
+        assert!(wanted.encode(&tcp_v4(), LEN) == Ok(ExtendedHeader::from_bytes(&TCP_V4)));
     }
 
     #[test]
     fn udp_datagrams_in_one() {
-        let parsed = Extended::parse(&UDP_V6, &udp_v6(), LEN);
+        let parsed = parse(&UDP_V6, &udp_v6(), LEN);
         let gso = parsed.ok().and_then(|extended| extended.gso);
         assert!(gso.is_some_and(|gso| gso.kind == GsoKind::Udp && gso.segments == 4));
     }
@@ -408,11 +608,11 @@ mod tests {
     fn a_checksum_alone() {
         let mut header = UDP_V6;
         header[1..4].fill(0);
-        let parsed = Extended::parse(&header, &udp_v6(), LEN);
+        let parsed = parse(&header, &udp_v6(), LEN);
         assert!(parsed.is_ok_and(|extended| extended.gso.is_none() && extended.checksum.is_some()));
         // Nor that: a packet like any other.
         header[..8].fill(0);
-        let parsed = Extended::parse(&header, &udp_v6(), LEN);
+        let parsed = parse(&header, &udp_v6(), LEN);
         assert!(parsed.is_ok_and(|extended| extended.checksum.is_none()));
     }
 
@@ -420,13 +620,11 @@ mod tests {
     fn ecn_is_for_tcp() {
         let mut header = TCP_V4;
         header[1] |= ECN;
-        let gso = Extended::parse(&header, &tcp_v4(), LEN)
-            .ok()
-            .and_then(|e| e.gso);
+        let gso = parse(&header, &tcp_v4(), LEN).ok().and_then(|e| e.gso);
         assert!(gso.is_some_and(|gso| gso.ecn));
         let mut header = UDP_V6;
         header[1] |= ECN;
-        assert!(Extended::parse(&header, &udp_v6(), LEN) == Err(ExtendedError::Undefined));
+        assert!(parse(&header, &udp_v6(), LEN) == Err(ExtendedError::Undefined));
     }
 
     /// Each field of the header, made wrong.
@@ -451,7 +649,7 @@ mod tests {
         ] {
             let mut header = TCP_V4;
             header[at] = value;
-            assert!(Extended::parse(&header, &tcp_v4(), LEN) == Err(error));
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(error));
         }
     }
 
@@ -473,7 +671,7 @@ mod tests {
         ] {
             let mut head = tcp_v4();
             head[at] = value;
-            assert!(Extended::parse(&TCP_V4, &head, LEN) == Err(error));
+            assert!(parse(&TCP_V4, &head, LEN) == Err(error));
         }
         for (at, value, error) in [
             (0, 0x45, ExtendedError::Protocol),
@@ -484,17 +682,17 @@ mod tests {
         ] {
             let mut head = udp_v6();
             head[at] = value;
-            assert!(Extended::parse(&UDP_V6, &head, LEN) == Err(error));
+            assert!(parse(&UDP_V6, &head, LEN) == Err(error));
         }
     }
 
     #[test]
     fn headers_that_are_cut_off() {
         for len in 0..52 {
-            assert!(Extended::parse(&TCP_V4, &tcp_v4()[..len], LEN) == Err(ExtendedError::Short));
+            assert!(parse(&TCP_V4, &tcp_v4()[..len], LEN) == Err(ExtendedError::Short));
         }
         for len in 0..48 {
-            assert!(Extended::parse(&UDP_V6, &udp_v6()[..len], LEN) == Err(ExtendedError::Short));
+            assert!(parse(&UDP_V6, &udp_v6()[..len], LEN) == Err(ExtendedError::Short));
         }
     }
 
@@ -504,23 +702,30 @@ mod tests {
         for (size, fits) in [(30u16, false), (31, true)] {
             let mut header = UDP_V6;
             header[2..4].copy_from_slice(&size.to_be_bytes());
-            assert!(Extended::parse(&header, &udp_v6(), LEN).is_ok() == fits);
+            assert!(parse(&header, &udp_v6(), LEN).is_ok() == fits);
         }
     }
 
     #[test]
     fn a_grant_goes_with_any_packet_or_alone() {
-        let mut header = TCP_V4;
-        set_grant(&mut header, 0xfedc);
-        assert!(grant(&header) == 0xfedc && grant(&TCP_V4) == 0);
-        let parsed = Extended::parse(&header, &tcp_v4(), LEN);
-        assert!(parsed == Extended::parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
-        assert!(!is_grant_alone(&header, LEN) && !is_grant_alone(&header, 0));
-        let mut header = [0; 12];
-        set_grant(&mut header, 1);
-        assert!(is_grant_alone(&header, 0) && !is_grant_alone(&header, 1));
+        let plain = ExtendedHeader::from_bytes(&TCP_V4);
+        let header = plain.with_grant(0xfedc);
+        assert!(header.grant() == 0xfedc && plain.grant() == 0);
+        assert!(header.to_bytes()[..10] == TCP_V4[..10] && header.to_bytes()[10..] == [0xfe, 0xdc]);
+        assert!(header.with_grant(0) == plain && header.ether_type() == EtherType::IPV4);
+        let parsed = parse(&header.to_bytes(), &tcp_v4(), LEN);
+        assert!(parsed == parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
+        assert!(!header.is_grant_alone(LEN) && !header.is_grant_alone(0));
+        let header = ExtendedHeader::grant_alone(1);
+        assert!(header.is_grant_alone(0) && !header.is_grant_alone(1));
         // And that is no packet.
-        assert!(Extended::parse(&header, &[], 0) == Err(ExtendedError::Protocol));
+        assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
+        // No other octet may be set.
+        for i in 0..10 {
+            let mut octets = header.to_bytes();
+            octets[i] = 1;
+            assert!(!ExtendedHeader::from_bytes(&octets).is_grant_alone(0));
+        }
     }
 
     /// Segments of no octets, of fewer than are worth a header, and more than there is.
@@ -529,12 +734,12 @@ mod tests {
         for size in [0u16, 1, 27, 3949, 65535] {
             let mut header = TCP_V4;
             header[2..4].copy_from_slice(&size.to_be_bytes());
-            assert!(Extended::parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Segments));
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Segments));
         }
         for size in [28u16, 3948] {
             let mut header = TCP_V4;
             header[2..4].copy_from_slice(&size.to_be_bytes());
-            assert!(Extended::parse(&header, &tcp_v4(), LEN).is_ok());
+            assert!(parse(&header, &tcp_v4(), LEN).is_ok());
         }
     }
 }

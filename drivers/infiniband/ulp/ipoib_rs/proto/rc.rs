@@ -6,17 +6,8 @@
 //! two of ours an extended header may follow. Who sent it is known from the connection.
 
 use crate::drop::DropReason;
-use crate::extended::{self, Extended};
+use crate::extended::{Extended, ExtendedHeader, PartialChecksum};
 use crate::header::{EtherType, Header};
-
-/// What a message carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The packet, if there is one.
-    pub packet: Option<Packet>,
-    /// The sender's grant, if it says one.
-    pub grant: Option<u16>,
-}
 
 /// A packet that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,86 +17,159 @@ pub struct Packet {
     /// The reserved field of the encapsulation header, in host byte order.
     pub reserved: u16,
     /// Octets in front of it.
-    pub offset: usize,
+    pub offset: u16,
     /// Its length in octets, at least 1.
     pub len: usize,
-    /// What is known of it beyond its octets.
-    pub extended: Option<Extended>,
 }
+
+/// Octets in front of a packet that has an extended header.
+pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
 /// How many octets of a message have to be shown at least, or all of a shorter one: the headers, and
 /// behind them IPv4 and TCP with all their options.
-pub const HEAD_LEN: usize = Header::LEN + Extended::LEN + 120;
+pub const HEAD_LEN: usize = EXTENDED_HEADERS + 120;
 
-/// Checks a message of `len` octets, which begins with `head`. Extended frames are taken only if they
-/// were agreed on.
+/// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
+/// `agreed` on.
+#[inline]
+pub fn is_extended(head: &[u8], agreed: bool) -> bool {
+    agreed && Header::parse(head).is_ok_and(|header| header.ether_type == EtherType::EXTENDED)
+}
+
+/// Checks a message of `len` octets without an extended header, which begins with `head`.
 ///
 /// # Errors
 ///
 /// The reason to drop it, to be counted under its name.
 #[inline]
-pub fn parse(head: &[u8], len: usize, extended: bool) -> Result<Message, DropReason> {
+pub fn parse(head: &[u8], len: usize) -> Result<Packet, DropReason> {
     let header = Header::parse(head)?;
-    let rest = len.checked_sub(Header::LEN).ok_or(DropReason::Short)?;
-    if header.ether_type == EtherType::EXTENDED && extended {
-        return parse_extended(head, rest, header.reserved);
-    }
+    let len = len.checked_sub(Header::LEN).ok_or(DropReason::Short)?;
     if !header.ether_type.is_supported() {
         return Err(DropReason::EtherType);
     }
-    if rest == 0 {
+    if len == 0 {
         return Err(DropReason::Short);
     }
-    Ok(Message {
-        packet: Some(Packet {
-            ether_type: header.ether_type,
-            reserved: header.reserved,
-            offset: Header::LEN,
-            len: rest,
-            extended: None,
-        }),
-        grant: None,
+    Ok(Packet {
+        ether_type: header.ether_type,
+        reserved: header.reserved,
+        offset: Header::LEN as u16,
+        len,
     })
 }
 
-#[inline]
-fn parse_extended(head: &[u8], rest: usize, reserved: u16) -> Result<Message, DropReason> {
-    let (header, head) = head
-        .get(Header::LEN..)
-        .and_then(|head| head.split_first_chunk::<{ Extended::LEN }>())
-        .ok_or(DropReason::Short)?;
-    let len = rest
-        .checked_sub(Extended::LEN)
-        .ok_or(DropReason::BadExtended)?;
-    let grant = Some(extended::grant(header));
-    if extended::is_grant_alone(header, len) {
-        return Ok(Message {
-            packet: None,
-            grant,
-        });
-    }
-    let extended = Extended::parse(header, head, len).map_err(|_| DropReason::BadExtended)?;
-    Ok(Message {
-        packet: Some(Packet {
-            ether_type: extended.ether_type,
+/// A message with an extended header, whose length alone was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtendedMessage<'a> {
+    reserved: u16,
+    header: ExtendedHeader,
+    head: &'a [u8],
+    len: usize,
+}
+
+impl<'a> ExtendedMessage<'a> {
+    /// Of a message of `len` octets, which begins with `head`.
+    ///
+    /// # Errors
+    ///
+    /// The reason to drop it.
+    #[inline]
+    pub fn new(head: &'a [u8], len: usize) -> Result<Self, DropReason> {
+        let Header { reserved, .. } = Header::parse(head)?;
+        let (header, head) = head
+            .get(Header::LEN..)
+            .and_then(|head| head.split_first_chunk::<{ ExtendedHeader::LEN }>())
+            .ok_or(DropReason::Short)?;
+        let len = len
+            .checked_sub(EXTENDED_HEADERS)
+            .ok_or(DropReason::BadExtended)?;
+        Ok(Self {
             reserved,
-            offset: Header::LEN.wrapping_add(Extended::LEN),
+            header: ExtendedHeader::from_bytes(header),
+            head,
             len,
-            extended: Some(extended),
-        }),
-        grant,
-    })
+        })
+    }
+
+    /// The sender's grant. It is not to be believed if anything else is wrong.
+    #[inline]
+    pub const fn grant(&self) -> u16 {
+        self.header.grant()
+    }
+
+    /// The grant, if it carries nothing else: then it does not count, and has used no room.
+    #[inline]
+    pub fn alone(&self) -> Option<u16> {
+        self.header.is_grant_alone(self.len).then(|| self.grant())
+    }
+
+    /// Whether its packet is to be segmented.
+    #[inline]
+    pub const fn is_large(&self) -> bool {
+        self.header.is_large()
+    }
+
+    /// Its packet, which is not to be segmented.
+    ///
+    /// # Errors
+    ///
+    /// The reason to drop it.
+    #[inline(always)]
+    pub fn whole(&self) -> Result<Packet, DropReason> {
+        match Extended::check_whole(self.header, self.head, self.len) {
+            Ok(()) => Ok(self.packet()),
+            Err(_) => Err(DropReason::BadExtended),
+        }
+    }
+
+    /// Where the checksum of such a packet is to be computed, if it is.
+    #[inline(always)]
+    pub fn checksum(&self) -> Option<PartialChecksum> {
+        self.header.checksum().unwrap_or(None)
+    }
+
+    /// Its packet, and what is known of that beyond its octets.
+    ///
+    /// # Errors
+    ///
+    /// The reason to drop it.
+    pub fn large(&self) -> Result<(Packet, Extended), DropReason> {
+        match Extended::parse(self.header, self.head, self.len) {
+            Ok(extended) => Ok((self.packet(), extended)),
+            Err(_) => Err(DropReason::BadExtended),
+        }
+    }
+
+    /// Its packet, whose type is one that the link carries.
+    #[inline]
+    const fn packet(&self) -> Packet {
+        Packet {
+            ether_type: self.header.ether_type(),
+            reserved: self.reserved,
+            offset: EXTENDED_HEADERS as u16,
+            len: self.len,
+        }
+    }
+}
+
+/// The headers of a message with an extended one.
+#[inline(always)]
+pub fn extended_headers(reserved: u16, header: ExtendedHeader) -> [u8; EXTENDED_HEADERS] {
+    let mut headers = [0; EXTENDED_HEADERS];
+    let (front, back) = headers.split_at_mut(Header::LEN);
+    let encapsulation = Header {
+        ether_type: EtherType::EXTENDED,
+        reserved,
+    };
+    front.copy_from_slice(&encapsulation.to_bytes());
+    back.copy_from_slice(&header.to_bytes());
+    headers
 }
 
 /// The message that carries nothing but a grant.
-pub fn grant_alone(grant: u16) -> [u8; Header::LEN + Extended::LEN] {
-    let mut message = [0; Header::LEN + Extended::LEN];
-    let (header, rest) = message.split_at_mut(Header::LEN);
-    header.copy_from_slice(&Header::new(EtherType::EXTENDED).to_bytes());
-    if let Some(rest) = rest.first_chunk_mut() {
-        extended::set_grant(rest, grant);
-    }
-    message
+pub fn grant_alone(grant: u16) -> [u8; EXTENDED_HEADERS] {
+    extended_headers(0, ExtendedHeader::grant_alone(grant))
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rc))]
@@ -117,37 +181,46 @@ mod tests {
     fn a_plain_frame() {
         let mut head = [0; 64];
         head[..4].copy_from_slice(&[0x86, 0xdd, 0x12, 0x34]);
-        let packet = parse(&head, 65524, false).ok().and_then(|m| m.packet);
-        assert!(packet.is_some_and(|p| {
-            p.ether_type == EtherType::IPV6
-                && (p.reserved, p.offset, p.len) == (0x1234, 4, 65520)
-                && p.extended.is_none()
-        }));
+        let wanted = Packet {
+            ether_type: EtherType::IPV6,
+            reserved: 0x1234,
+            offset: 4,
+            len: 65520,
+        };
+        assert!(!is_extended(&head, true));
+        assert!(parse(&head, 65524) == Ok(wanted));
     }
 
     #[test]
     fn frames_without_a_packet() {
         for len in 0..4 {
-            assert!(parse(&[0x08, 0, 0][..len.min(3)], len, true) == Err(DropReason::Short));
+            assert!(!is_extended(&[0x01, 0x01, 0][..len.min(3)], true));
+            assert!(parse(&[0x08, 0, 0][..len.min(3)], len) == Err(DropReason::Short));
         }
-        assert!(parse(&[0x08, 0, 0, 0], 4, true) == Err(DropReason::Short));
+        assert!(parse(&[0x08, 0, 0, 0], 4) == Err(DropReason::Short));
         // The device shows more than it says that there is.
-        assert!(parse(&[0x08, 0, 0, 0, 0x45], 3, true) == Err(DropReason::Short));
-        assert!(parse(&[0x88, 0xcc, 0, 0, 1], 5, true) == Err(DropReason::EtherType));
+        assert!(parse(&[0x08, 0, 0, 0, 0x45], 3) == Err(DropReason::Short));
+        assert!(parse(&[0x88, 0xcc, 0, 0, 1], 5) == Err(DropReason::EtherType));
     }
 
     #[test]
     fn extended_frames_are_for_those_who_agreed() {
         let message = grant_alone(77);
-        assert!(parse(&message, 16, false) == Err(DropReason::EtherType));
-        let parsed = parse(&message, 16, true);
-        assert!(parsed.is_ok_and(|m| m.packet.is_none() && m.grant == Some(77)));
+        assert!(!is_extended(&message, false) && is_extended(&message, true));
+        assert!(parse(&message, 16) == Err(DropReason::EtherType));
+        let parsed = ExtendedMessage::new(&message, 16);
+        assert!(parsed.is_ok_and(|m| m.alone() == Some(77)));
         // A grant with something behind it, and one that is cut off.
         let mut more = [0; 20];
         more[..16].copy_from_slice(&message);
-        assert!(parse(&more, 20, true) == Err(DropReason::BadExtended));
-        assert!(parse(&message[..15], 15, true) == Err(DropReason::Short));
-        assert!(parse(&message, 15, true) == Err(DropReason::BadExtended));
+        let parsed = ExtendedMessage::new(&more, 20);
+        assert!(parsed.is_ok_and(|m| m.alone().is_none()));
+        assert!(parsed.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
+        for len in 0..16 {
+            assert!(ExtendedMessage::new(&message[..len], len).err() == Some(DropReason::Short));
+            let err = ExtendedMessage::new(&message, len).err();
+            assert!(err == Some(DropReason::BadExtended));
+        }
     }
 
     #[test]
@@ -160,11 +233,36 @@ mod tests {
         head[19] = 100;
         head[25] = 17;
         head[41] = 80;
-        let message = parse(&head, 116, true);
-        assert!(message.is_ok_and(|m| m.grant == Some(0x0102)
-            && m.packet.is_some_and(|p| p.ether_type == EtherType::IPV4
-                && (p.reserved, p.offset, p.len) == (9, 16, 100)
-                && p.extended.is_some_and(|e| e.checksum.is_some()))));
-        assert!(parse(&head, 117, true) == Err(DropReason::BadExtended));
+        let message = ExtendedMessage::new(&head, 116);
+        assert!(message.is_ok_and(|m| m.grant() == 0x0102 && m.alone().is_none()));
+        let packet = Packet {
+            ether_type: EtherType::IPV4,
+            reserved: 9,
+            offset: 16,
+            len: 100,
+        };
+        let checksum = Some(PartialChecksum {
+            start: 20,
+            offset: 6,
+        });
+        let extended = Extended {
+            ether_type: EtherType::IPV4,
+            checksum,
+            gso: None,
+        };
+        assert!(message.is_ok_and(|m| !m.is_large()));
+        assert!(message.and_then(|m| m.whole()) == Ok(packet));
+        assert!(message.is_ok_and(|m| m.checksum() == checksum));
+        assert!(message.and_then(|m| m.large()) == Ok((packet, extended)));
+        let longer = ExtendedMessage::new(&head, 117);
+        assert!(longer.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
+        // Three datagrams.
+        head[5] = 5;
+        head[7] = 28;
+        let message = ExtendedMessage::new(&head, 116);
+        assert!(message.is_ok_and(|m| m.is_large()));
+        assert!(message.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
+        let large = message.and_then(|m| m.large()).map(|(_, e)| e.gso);
+        assert!(large.is_ok_and(|gso| gso.is_some_and(|gso| gso.segments == 3)));
     }
 }
