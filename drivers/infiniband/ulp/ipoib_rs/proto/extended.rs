@@ -706,6 +706,18 @@ mod tests {
         }
     }
 
+    /// More is shown than the device says that there is.
+    #[test]
+    fn headers_longer_than_the_packet() {
+        let header = [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+        let mut head = tcp_v4();
+        for (len, fits) in [(51, false), (52, true)] {
+            head[3] = len;
+            head[2] = 0;
+            assert!(parse(&header, &head, len.into()).is_ok() == fits);
+        }
+    }
+
     #[test]
     fn a_grant_goes_with_any_packet_or_alone() {
         let plain = ExtendedHeader::from_bytes(&TCP_V4);
