@@ -316,9 +316,11 @@ impl Destinations {
             }
         }
         let mut next = self.groups.deadline().unwrap_or(u64::MAX);
-        for at in 0..self.paths.capacity() {
+        let mut rest = 0..self.paths.capacity();
+        while let Some(at) = self.paths.first_in(rest.clone()) {
+            rest.start = at + 1;
             let Some((key, peer)) = self.paths.slot_mut(at) else {
-                continue;
+                break;
             };
             let path = &mut peer.path;
             let key = *key;

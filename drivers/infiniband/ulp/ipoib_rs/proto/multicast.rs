@@ -263,10 +263,14 @@ where
             }
         }
         let ready = self.is_ready();
-        let capacity = self.groups.capacity();
-        for _ in 0..capacity {
-            let at = self.cursor;
-            if let Some((_, group)) = self.groups.slot_mut(at) {
+        let cursor = self.cursor;
+        for mut rest in [cursor..self.groups.capacity(), 0..cursor] {
+            while let Some(at) = self.groups.first_in(rest.clone()) {
+                rest.start = at.saturating_add(1);
+                self.cursor = at;
+                let Some((_, group)) = self.groups.slot_mut(at) else {
+                    break;
+                };
                 let mgid = *group.mgid();
                 let open = if Some(mgid) == self.broadcast {
                     link
@@ -280,11 +284,6 @@ where
                     self.groups.remove(&mgid.to_hwaddr());
                 }
             }
-            self.cursor = if at.saturating_add(1) < capacity {
-                at.saturating_add(1)
-            } else {
-                0
-            };
         }
         None
     }

@@ -15,6 +15,10 @@ use crate::hwaddr::HwAddr;
 /// How many slots an entry can be in.
 pub const PROBE: usize = 16;
 
+/// Into how many groups the slots go, each of a power of two of slots that follow each other; a small table
+/// has fewer. To walk over a large table that has few entries is to look at the groups that have some.
+const GROUPS: usize = 256;
+
 /// The secret of a table: random numbers that nobody outside can guess.
 ///
 /// The hash is multilinear over the five 32-bit words of an address, which makes two different
@@ -91,6 +95,10 @@ pub struct Table<V, S> {
     len: usize,
     /// Where the last look-up to change something ended: most frames go where the one before went.
     last: usize,
+    /// A bit for each group: whether any of its slots has an entry.
+    busy: [u64; GROUPS / 64],
+    /// The slots of a group are 2 to the power of this.
+    group_shift: u32,
     value: core::marker::PhantomData<V>,
 }
 
@@ -101,6 +109,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         if !slots.len().is_power_of_two() {
             return None;
         }
+        let group_shift = slots.len().div_ceil(GROUPS).trailing_zeros();
         for slot in slots {
             slot.entry = None;
         }
@@ -109,6 +118,8 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
             seed,
             len: 0,
             last: 0,
+            busy: [0; GROUPS / 64],
+            group_shift,
             value: core::marker::PhantomData,
         })
     }
@@ -207,11 +218,11 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         let free = self
             .window(hash)
             .find(|&at| slots.get(at).is_some_and(|slot| slot.entry.is_none()));
-        let slot = match free {
-            Some(at) => self.storage.borrow_mut().get_mut(at),
-            None => None,
+        let Some(at) = free else {
+            return Err((InsertError::Full, value));
         };
-        let Some(slot) = slot else {
+        self.note(at, true);
+        let Some(slot) = self.storage.borrow_mut().get_mut(at) else {
             return Err((InsertError::Full, value));
         };
         self.len = self.len.saturating_add(1);
@@ -231,7 +242,45 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
     fn take(&mut self, at: usize) -> Option<(HwAddr, V)> {
         let entry = self.storage.borrow_mut().get_mut(at)?.entry.take()?;
         self.len = self.len.saturating_sub(1);
+        let group = self.group_of(at);
+        let slots = self.storage.borrow().get(self.slots_of(group));
+        if slots.is_some_and(|slots| slots.iter().all(|slot| slot.entry.is_none())) {
+            self.note(at, false);
+        }
         Some(entry)
+    }
+
+    #[inline]
+    fn group_of(&self, at: usize) -> usize {
+        at.wrapping_shr(self.group_shift)
+    }
+
+    fn slots_of(&self, group: usize) -> Range<usize> {
+        let first = group.wrapping_shl(self.group_shift);
+        first..first.wrapping_add(1_usize.wrapping_shl(self.group_shift))
+    }
+
+    /// Notes whether the group of slot `at` has an entry.
+    fn note(&mut self, at: usize, has: bool) {
+        let group = self.group_of(at);
+        if let Some(bits) = self.busy.get_mut(group / 64) {
+            let bit = 1_u64.wrapping_shl((group % 64) as u32);
+            *bits = if has { *bits | bit } else { *bits & !bit };
+        }
+    }
+
+    /// The first group from `group` on that has an entry.
+    fn next_busy(&self, group: usize) -> Option<usize> {
+        let mut word = group / 64;
+        let mut bits = *self.busy.get(word)? & u64::MAX.wrapping_shl((group % 64) as u32);
+        while bits == 0 {
+            word = word.wrapping_add(1);
+            bits = *self.busy.get(word)?;
+        }
+        Some(
+            word.wrapping_mul(64)
+                .wrapping_add(bits.trailing_zeros() as usize),
+        )
     }
 
     /// Stores an entry under another address.
@@ -271,38 +320,55 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
 
     /// The first of a range of slots that has an entry, so that empty ones cost little on such a walk.
     pub fn first_in(&self, range: Range<usize>) -> Option<usize> {
-        let slots = self.storage.borrow().get(range.clone())?;
-        let at = slots.iter().position(|slot| slot.entry.is_some())?;
-        Some(range.start.wrapping_add(at))
+        let slots = self.storage.borrow();
+        let mut at = range.start;
+        while at < range.end {
+            let group = self.slots_of(self.next_busy(self.group_of(at))?);
+            let first = group.start.max(at);
+            at = group.end;
+            // None if the group is behind the range.
+            let rest = slots.get(first..group.end.min(range.end))?;
+            if let Some(i) = rest.iter().position(|slot| slot.entry.is_some()) {
+                return Some(first.wrapping_add(i));
+            }
+        }
+        None
     }
 
     /// Walks over all entries in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&HwAddr, &V)> + '_ {
-        self.storage
-            .borrow()
-            .iter()
-            .filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)))
+        let slots = self.storage.borrow();
+        let mut rest = 0..slots.len();
+        core::iter::from_fn(move || {
+            let at = self.first_in(rest.clone())?;
+            rest.start = at.wrapping_add(1);
+            slots
+                .get(at)?
+                .entry
+                .as_ref()
+                .map(|(key, value)| (key, value))
+        })
     }
 
     /// Walks over all entries in no particular order to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&HwAddr, &mut V)> + '_ {
+        let busy = self.busy;
+        let group_len = 1_usize.wrapping_shl(self.group_shift);
         self.storage
             .borrow_mut()
-            .iter_mut()
+            .chunks_mut(group_len)
+            .enumerate()
+            .filter(move |(group, _)| {
+                let bits = busy.get(group / 64).copied().unwrap_or(0);
+                bits.wrapping_shr((group % 64) as u32) & 1 != 0
+            })
+            .flat_map(|(_, slots)| slots)
             .filter_map(|slot| slot.entry.as_mut().map(|(key, value)| (&*key, value)))
     }
 
     /// Takes any entry out: to empty the table one entry at a time.
     pub fn pop(&mut self) -> Option<(HwAddr, V)> {
-        if self.is_empty() {
-            return None;
-        }
-        let at = self
-            .storage
-            .borrow()
-            .iter()
-            .position(|slot| slot.entry.is_some())?;
-        self.take(at)
+        self.take(self.first_in(0..self.capacity())?)
     }
 }
 

@@ -41,7 +41,7 @@ proptest! {
 
     #[test]
     fn behaves_like_a_hash_map(
-        order in 0u32..9,
+        order in 0u32..13,
         seed: [u64; 6],
         flags: u8,
         ops in prop::collection::vec(op(), 1..300),
@@ -109,12 +109,21 @@ proptest! {
             walked.extend(table.slot_mut(at).map(|(key, value)| (*key, *value)));
             rest.start = at + 1;
         }
+        let mut changed: Vec<_> = table.iter_mut().map(|(key, value)| (*key, *value)).collect();
         let mut expected: Vec<_> = model.into_iter().collect();
-        for list in [&mut seen, &mut walked, &mut expected] {
+        for list in [&mut seen, &mut walked, &mut changed, &mut expected] {
             list.sort_by_key(|(key, _)| key.0);
         }
         prop_assert_eq!(&seen, &expected);
         prop_assert_eq!(&walked, &expected);
+        prop_assert_eq!(&changed, &expected);
+        for start in 0..table.capacity() {
+            let end = start.saturating_add(usize::from(flags)).min(table.capacity());
+            let found = (start..end).find(|at| table.slot_mut(*at).is_some());
+            prop_assert_eq!(table.first_in(start..end), found);
+        }
+        while table.pop().is_some() {}
+        prop_assert_eq!(table.first_in(0..table.capacity()), None);
     }
 
     /// A table of twice as many slots as entries takes them all, whatever the addresses are.
