@@ -315,13 +315,6 @@ impl RawDevice {
         unsafe { bindings::ipoib_rs_tx_stop(self.as_raw()) };
     }
 
-    /// Whether the queue is stopped.
-    #[inline]
-    pub fn queue_stopped(&self) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_stopped(self.as_raw()) }
-    }
-
     /// Accounts a frame to the queue's byte limit. True: ring the doorbell now, nothing follows.
     ///
     /// # Context
@@ -344,11 +337,12 @@ impl RawDevice {
         unsafe { bindings::ipoib_rs_tx_more(self.as_raw()) }
     }
 
-    /// Takes completed frames off the queue's byte limit.
+    /// Takes completed frames off the queue's byte limit, and says whether the queue is stopped then. That
+    /// and whatever the caller looks at afterwards is looked at behind a full memory barrier.
     #[inline]
-    pub fn completed(&self, frames: u32, bytes: u32) {
+    pub fn completed(&self, frames: u32, bytes: u32) -> bool {
         // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) };
+        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) }
     }
 
     /// Forgets what the byte limit holds: the ring is empty and stays so.

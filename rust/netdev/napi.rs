@@ -260,7 +260,7 @@ impl<P: Poll> Handle<P> {
     #[inline]
     pub fn schedule(&self) {
         // SAFETY: The instance is registered as long as `inner` lives.
-        unsafe { bindings::ipoib_rs_napi_schedule(self.inner.napi.get()) };
+        unsafe { schedule(self.inner.napi.get()) };
     }
 
     /// Asks the poll's state something, and waits until the next poll has answered.
@@ -290,6 +290,21 @@ impl<P: Poll> Handle<P> {
         asked.answered.wait_for_completion();
         drop(enabled);
         Ok(question)
+    }
+}
+
+/// Schedules a poll, as `napi_schedule` does.
+///
+/// # Safety
+///
+/// `napi` must be registered.
+#[inline]
+unsafe fn schedule(napi: *mut bindings::napi_struct) {
+    // SAFETY: Registered by this function's requirements, and ours to schedule if the first says so.
+    unsafe {
+        if bindings::napi_schedule_prep(napi) {
+            bindings::__napi_schedule(napi);
+        }
     }
 }
 
@@ -376,7 +391,7 @@ unsafe extern "C" fn poll<P: Poll>(
         let source = unsafe { &*inner.source.get() };
         if source.as_ref().is_some_and(Source::arm) {
             // SAFETY: As above.
-            unsafe { bindings::ipoib_rs_napi_schedule(napi) };
+            unsafe { schedule(napi) };
         }
     }
     done as kernel::ffi::c_int
@@ -391,7 +406,7 @@ unsafe extern "C" fn wake<P: Poll>(timer: *mut bindings::hrtimer) -> bindings::h
     // before the timer is cancelled.
     unsafe {
         let inner = &*kernel::container_of!(field, Inner<P>, timer);
-        bindings::ipoib_rs_napi_schedule(inner.napi.get());
+        schedule(inner.napi.get());
     }
     bindings::hrtimer_restart_HRTIMER_NORESTART
 }

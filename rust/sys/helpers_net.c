@@ -11,6 +11,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
+#include <net/netdev_queues.h>
 
 static struct netdev_queue *txq(const struct net_device *dev)
 {
@@ -29,14 +30,13 @@ bool ipoib_rs_tx_more(const struct net_device *dev)
 	return netdev_xmit_more() && !netif_xmit_stopped(netdev_get_tx_queue(dev, 0));
 }
 
-void ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames,
-			   unsigned int bytes)
+/* Whether the queue is stopped then, as seen behind a full barrier. */
+bool ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames, unsigned int bytes)
 {
-	netdev_tx_completed_queue(txq(dev), frames, bytes);
-}
-
-bool ipoib_rs_tx_stopped(const struct net_device *dev)
-{
+	netdev_txq_completed_mb(txq(dev), frames, bytes);
+	/* Pairs with those behind which the driver looks for room once more. */
+	if (!bytes)
+		smp_mb();
 	return netif_tx_queue_stopped(txq(dev));
 }
 
@@ -260,11 +260,6 @@ void ipoib_rs_timer_start(struct hrtimer *timer, u32 us)
 int ipoib_rs_restart_syscall(void)
 {
 	return restart_syscall();
-}
-
-bool ipoib_rs_napi_schedule(struct napi_struct *napi)
-{
-	return napi_schedule(napi);
 }
 
 /*

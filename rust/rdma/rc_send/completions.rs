@@ -2,6 +2,7 @@
 
 //! The half of a shared send ring that learns what was sent.
 
+use ipoib_netdev::napi::MAX_BUDGET;
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -9,11 +10,11 @@ use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 
 use super::slots::{Frame, Lane, Slots};
-use crate::cq::{wr_id, BATCH};
+use crate::cq::wr_id;
 use crate::send::FLUSH_MS;
 
-/// Batches that one call takes at most.
-const MAX_BATCHES: usize = 8;
+/// Completions that one call takes at most.
+const BATCH: usize = MAX_BUDGET as usize;
 
 /// What was learned.
 #[derive(Clone, Copy, Default, Debug)]
@@ -78,17 +79,12 @@ impl RcCompletions {
     #[inline]
     pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>)) -> RcReaped {
         let mut reaped = RcReaped::default();
-        for _ in 0..MAX_BATCHES {
-            let Self { slots, wcs } = self;
-            let wcs = slots.cq().poll(wcs, BATCH);
-            for wc in wcs {
-                complete(slots, wc, budget, &mut reaped, &mut failed);
-            }
-            reaped.more = wcs.len() == BATCH;
-            if !reaped.more {
-                break;
-            }
+        let Self { slots, wcs } = self;
+        let wcs = slots.cq().poll(wcs, BATCH);
+        for wc in wcs {
+            complete(slots, wc, budget, &mut reaped, &mut failed);
         }
+        reaped.more = wcs.len() == BATCH;
         let (frames, bytes) = self.slots.take_unsent();
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);

@@ -30,7 +30,7 @@ use crate::send::mapping::Mapping;
 ///
 /// It counts as the ring does: `posted` is the sender's to write, `done` the completions half's.
 pub struct Lane {
-    qp: Arc<RcQp>,
+    qp: Apart<Arc<RcQp>>,
     posted: Atomic<u32>,
     done: Atomic<u32>,
 }
@@ -43,7 +43,7 @@ impl Lane {
     /// `ENOMEM`.
     pub fn new(qp: Arc<RcQp>) -> Result<Arc<Self>> {
         let lane = Self {
-            qp,
+            qp: Apart(ManuallyDrop::new(qp)),
             posted: Atomic::new(0),
             done: Atomic::new(0),
         };
@@ -53,7 +53,7 @@ impl Lane {
     /// The queue pair.
     #[inline]
     pub fn qp(&self) -> &Arc<RcQp> {
-        &self.qp
+        &self.qp.0
     }
 
     /// Frames that were posted and are not known to be sent.
@@ -88,6 +88,18 @@ impl Lane {
     #[inline]
     pub(super) fn add_done(&self) {
         self.done.store(self.done.get().wrapping_add(1), Release);
+    }
+}
+
+/// What is dropped by a function of its own, so that to drop a reference that is not the last one is short.
+struct Apart<T>(ManuallyDrop<T>);
+
+impl<T> Drop for Apart<T> {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        // SAFETY: Dropped once, here, and not used again.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 

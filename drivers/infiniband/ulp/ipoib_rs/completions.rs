@@ -11,8 +11,6 @@ use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ring::Thresholds;
 use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
-use kernel::sync::atomic::Full;
-use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::connections::Shared;
@@ -27,6 +25,15 @@ pub(crate) struct TxPoll {
     thresholds: Thresholds,
     counters: Arc<Counters>,
     dev: OwnedDevice<Interface>,
+}
+
+/// What left the rings.
+#[derive(Default)]
+struct Released {
+    frames: u32,
+    bytes: u32,
+    /// There may be more.
+    more: bool,
 }
 
 /// The completions of what connections send.
@@ -90,16 +97,13 @@ impl TxPoll {
         }
     }
 
-    /// Frees datagrams that were sent. True: there may be more.
-    #[inline]
-    fn reap_datagrams(&mut self, budget: usize) -> bool {
+    /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
+    // Apart, as `RxPoll::poll_datagrams` is.
+    #[inline(never)]
+    fn reap_datagrams(&mut self, budget: usize) -> Released {
         let reaped = self.completions.reap(budget);
-        if reaped.released_frames > 0 {
-            self.counters.done.frames.add(u64::from(reaped.frames));
-            self.counters.done.bytes.add(reaped.bytes as u64);
-            self.dev
-                .completed(reaped.released_frames, reaped.released_bytes as u32);
-        }
+        self.counters.done.frames.add(u64::from(reaped.frames));
+        self.counters.done.bytes.add(reaped.bytes as u64);
         if reaped.failed {
             self.counters
                 .dropped(DropReason::SendFailed, u64::from(reaped.errors));
@@ -118,7 +122,11 @@ impl TxPoll {
                 .dropped(DropReason::Flushed, u64::from(reaped.flushed));
             self.dev.queue_task(RECOVER, 0);
         }
-        reaped.more
+        Released {
+            frames: reaped.released_frames,
+            bytes: reaped.released_bytes as u32,
+            more: reaped.more,
+        }
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
@@ -153,26 +161,28 @@ impl Poll for TxPoll {
 
     fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
         let (datagrams, connections) = self.due(budget);
-        let mut more = datagrams && self.reap_datagrams(budget);
+        let mut released = Released::default();
+        if datagrams {
+            released = self.reap_datagrams(budget);
+        }
         let mut room = false;
         if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
             let reaped = rc.reap(&self.dev, &self.counters, budget);
-            if reaped.released_frames > 0 {
-                self.dev
-                    .completed(reaped.released_frames, reaped.released_bytes as u32);
-                room = true;
-            }
-            more |= reaped.more;
+            room = reaped.released_frames > 0;
+            released.frames = released.frames.wrapping_add(reaped.released_frames);
+            released.bytes = released.bytes.wrapping_add(reaped.released_bytes as u32);
+            released.more |= reaped.more;
         }
-        // Pairs with the barriers in `Line::send`, and where a frame begins to wait: either they see the
-        // room, or we see that somebody waits for it.
-        smp_mb(Full);
+        // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
+        // see the room, or we see that somebody waits for it.
+        let mut stopped = self.dev.completed(released.frames, released.bytes);
         let shared = self.rc.as_ref().map(|rc| &rc.shared);
         if room && shared.is_some_and(|shared| shared.is_stalled()) {
             serve(&self.dev);
+            stopped = self.dev.completed(0, 0);
         }
         let blocked = shared.is_some_and(|shared| shared.is_blocked());
-        if self.dev.queue_stopped()
+        if stopped
             && !blocked
             && self.thresholds.may_wake(self.completions.free())
             && self.dev.is_running()
@@ -181,7 +191,7 @@ impl Poll for TxPoll {
             self.dev.start_queue();
         }
         // Freeing what was sent is not what the budget is for.
-        if more {
+        if released.more {
             budget
         } else {
             0
