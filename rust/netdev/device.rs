@@ -26,12 +26,20 @@ use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
 
-/// What became of a frame that was to be sent.
-pub enum Transmit {
-    /// The driver took it.
-    Taken,
-    /// The queue is full: the stack keeps it and tries again.
-    Busy(TxSkb),
+/// The stack is told that the driver took a frame, as it always does: it stops the queue before that is
+/// full.
+#[must_use]
+#[repr(transparent)]
+pub struct Taken(bindings::netdev_tx_t);
+
+impl Taken {
+    /// It did.
+    pub const TAKEN: Self = Self(bindings::netdev_tx_NETDEV_TX_OK);
+
+    #[inline]
+    pub(crate) fn into_raw(self) -> bindings::netdev_tx_t {
+        self.0
+    }
 }
 
 /// Fixed properties of a kind of device.
@@ -109,7 +117,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Softirq or process context with BH off, under the transmit lock.
-    fn transmit(dev: &Device<Self>, tx: &mut Self::Tx, skb: TxSkb) -> Transmit;
+    fn transmit(dev: &Device<Self>, tx: &mut Self::Tx, skb: TxSkb) -> Taken;
 
     /// The queue has been stopped for longer than the watchdog allows.
     ///

@@ -10,7 +10,7 @@ use kernel::ffi::{c_int, c_uint, c_ushort, c_void};
 use kernel::prelude::*;
 
 use crate::address::AddressList;
-use crate::device::{Device, Driver, Transmit, ADDR_LEN, HEADER_LEN};
+use crate::device::{Device, Driver, ADDR_LEN, HEADER_LEN};
 use crate::header::Outgoing;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
@@ -87,7 +87,7 @@ impl<T: Driver> Tables<T> {
     /// # Safety
     ///
     /// Called by the network core for a filled device of `T`'s under its transmit lock, with a
-    /// frame that becomes ours unless the result is `NETDEV_TX_BUSY`.
+    /// frame that becomes ours.
     unsafe extern "C" fn transmit(
         skb: *mut bindings::sk_buff,
         dev: *mut bindings::net_device,
@@ -99,14 +99,7 @@ impl<T: Driver> Tables<T> {
             skb.drop_reason(crate::skb::DropReason::DevReady);
             return bindings::netdev_tx_NETDEV_TX_OK;
         };
-        match T::transmit(dev, tx, skb) {
-            Transmit::Taken => bindings::netdev_tx_NETDEV_TX_OK,
-            Transmit::Busy(skb) => {
-                // The core keeps the frame.
-                let _ = skb.into_raw();
-                bindings::netdev_tx_NETDEV_TX_BUSY
-            }
-        }
+        T::transmit(dev, tx, skb).into_raw()
     }
 
     /// # Safety

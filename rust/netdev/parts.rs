@@ -91,18 +91,16 @@ const _: () = {
 ///
 /// # Invariants
 ///
-/// * `heads` is a valid page pool, which this value alone allocates from, and so are `bodies`,
-///   and `copies`, whose pages are of `body_len` octets; those two may be null if `count` is 0.
-/// * A fragment of `frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
+/// * `pools.heads` is a valid page pool, which this value alone allocates from, and so are
+///   `pools.bodies`, and `copies`, whose pages are of `pools.body_len` octets; those two may be null if
+///   `count` is 0.
+/// * A fragment of `pools.frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
 ///   `skb_shared_info` behind them.
-/// * `count <= MAX_BODIES`, and `body_len` is 2 to the power of `body_shift`. `capacity` is what a head
-///   and `count` bodies take.
+/// * `count <= MAX_BODIES`, and `pools.body_len` is 2 to the power of `body_shift`. `capacity` is what a
+///   head and `count` bodies take.
 pub struct PartsPool {
-    heads: NonNull<bindings::page_pool>,
-    bodies: *mut bindings::page_pool,
+    pools: bindings::ipoib_rs_parts_pools,
     copies: *mut bindings::page_pool,
-    frag_size: u32,
-    body_len: u32,
     body_shift: u32,
     count: usize,
     capacity: usize,
@@ -145,18 +143,20 @@ impl PartsPool {
         let heads = pool(head_order, buffers.div_ceil(fragments))?;
         // INVARIANT: The sizes are as computed, and the pool was just made. `most` limits `count`.
         let mut this = Self {
-            heads,
-            bodies: ptr::null_mut(),
+            pools: bindings::ipoib_rs_parts_pools {
+                heads: heads.as_ptr(),
+                bodies: ptr::null_mut(),
+                frag_size,
+                body_len: body_len as u32,
+            },
             copies: ptr::null_mut(),
-            frag_size,
-            body_len: u32::try_from(body_len)?,
             body_shift: body_len.trailing_zeros(),
             count: 0,
             capacity: HEAD_LEN,
         };
         if count > 0 {
             // INVARIANT: As above.
-            this.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
+            this.pools.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
             this.count = count;
             this.capacity = HEAD_LEN + count * body_len;
             // INVARIANT: As above.
@@ -175,7 +175,7 @@ impl PartsPool {
         if i == 0 {
             HEAD_LEN
         } else if i <= self.count {
-            self.body_len as usize
+            self.pools.body_len as usize
         } else {
             0
         }
@@ -189,14 +189,14 @@ impl PartsPool {
 
     /// Octets of memory that a buffer costs.
     pub fn buf_cost(&self) -> usize {
-        self.frag_size as usize + self.count * self.body_len as usize
+        self.pools.frag_size as usize + self.count * self.pools.body_len as usize
     }
 
     /// How many bodies a message of `len` octets reaches, if a buffer takes it.
     #[inline]
     fn reached(&self, len: usize) -> usize {
         let rest = len.saturating_sub(HEAD_LEN);
-        let last = self.body_len.wrapping_sub(1) as usize;
+        let last = self.pools.body_len.wrapping_sub(1) as usize;
         rest.wrapping_add(last).wrapping_shr(self.body_shift)
     }
 
@@ -206,13 +206,12 @@ impl PartsPool {
     ///
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<Parts> {
-        let mut new = Parts::none(self.body_len);
+        let mut new = Parts::none();
         self.fill(&mut new, self.count, true).then_some(new)
     }
 
     /// Puts a head and `n` bodies, which is no more than `count`, into a buffer that has nothing. False:
     /// there is no memory, and it still has nothing.
-    #[inline]
     fn fill(&mut self, new: &mut Parts, n: usize, sleep: bool) -> bool {
         // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only
         // user; there is room for all parts. The second one is not used if `n` is 0.
@@ -220,12 +219,10 @@ impl PartsPool {
         // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
         unsafe {
             bindings::ipoib_rs_parts_alloc(
-                self.heads.as_ptr(),
-                self.frag_size,
-                self.bodies,
+                &raw const self.pools,
                 n as c_uint,
                 sleep,
-                new.0.va.as_mut_ptr(),
+                &raw mut new.0,
             )
         }
     }
@@ -251,21 +248,68 @@ impl PartsPool {
         _context: &Context<'_>,
         parts: &mut Parts,
         len: usize,
-        packet: &Packet,
+        packet: Packet,
         mut device: impl Exchange,
     ) -> Result<RxSkb> {
         // SAFETY: By this function's requirements.
         let head = unsafe { parts.head(len) };
         if !packet.fits(head.len())
-            || (packet.0.gso_segs != 0 && !packet.can_be_segmented(head, len))
+            || (packet.gso != 0 && !packet.can_be_segmented(head, len))
             || len > self.capacity
         {
             return Err(EINVAL);
         }
+        let rest = len.saturating_sub(HEAD_LEN);
+        let is_short = 0 < rest && rest <= copied(self.pools.body_len);
+        if is_short || !device.is_direct() {
+            // SAFETY: By this function's requirements; the rest was just checked.
+            return unsafe { self.exchange_otherwise(parts, len, is_short, packet, device) };
+        }
+        // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user.
+        // `parts` has the message, in as many bodies as it reaches, by this function's requirements,
+        // and none of them is a copy: only skbs have those; its length fits a u32, as every buffer's
+        // does. The link headers are in the head, behind the room that the stack's need. The checksum is
+        // within the head, and so are the headers of what is to be segmented. A NAPI poll runs.
+        //
+        // INVARIANT: What was taken from it is new memory of the same pools.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_exchange(
+                &raw const self.pools,
+                &raw mut parts.0,
+                len as c_uint,
+                packet.link,
+                packet.gso,
+            )
+        };
+        // Some of it may be new even if there is no skb.
+        device.follow(parts);
+        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
+        // SAFETY: A fresh skb is ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+
+    /// The same for what is copied, and for a device that has to accept new memory before the old is
+    /// given away.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::exchange`]. `packet` must fit the message, which the buffer must take, and which must
+    /// be in the head and the first body if it `is_short`.
+    #[inline(never)]
+    unsafe fn exchange_otherwise(
+        &mut self,
+        parts: &mut Parts,
+        len: usize,
+        is_short: bool,
+        packet: Packet,
+        mut device: impl Exchange,
+    ) -> Result<RxSkb> {
         let bodies = self.reached(len);
-        let mut new = Parts::none(self.body_len);
-        if bodies == 1 && len.saturating_sub(HEAD_LEN) <= copied(self.body_len) {
-            self.copy(parts, &mut new, len, device)?;
+        let mut new = Parts::none();
+        let mut body_len = self.pools.body_len;
+        if is_short {
+            // SAFETY: By this function's requirements.
+            body_len = unsafe { self.copy(parts, &mut new, len, device)? };
         } else {
             if !self.fill(&mut new, bodies, false) {
                 return Err(ENOMEM);
@@ -274,16 +318,19 @@ impl PartsPool {
                 return Err(EIO);
             }
             // INVARIANT: Both have what they had, of the same sizes.
-            for (old, new) in parts.0.va.iter_mut().zip(&mut new.0.va).take(1 + bodies) {
-                core::mem::swap(old, new);
-            }
+            parts.swap(&mut new, bodies);
         }
-        new.0.len = len as u32;
         // SAFETY: `new` has the message: the bodies up to the last that was reached, or the copy of the
-        // first, and it ends within them; its length fits a u32, as every buffer's does. The link headers
-        // are in the head, behind the room that the stack's need. The checksum is within the head, and so
-        // are the headers of what is to be segmented. A NAPI poll runs.
-        let skb = unsafe { bindings::ipoib_rs_rx_parts(&raw const new.0, &raw const packet.0) };
+        // first, and it ends within them. The rest as in `exchange`.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_parts(
+                &raw const new.0,
+                len as c_uint,
+                body_len,
+                packet.link,
+                packet.gso,
+            )
+        };
         let skb = NonNull::new(skb).ok_or(ENOMEM)?;
         // The skb owns all parts now.
         core::mem::forget(new);
@@ -292,49 +339,49 @@ impl PartsPool {
     }
 
     /// Puts the message of `len` octets in `parts`, which ends in the first body, into `new`, which has
-    /// nothing: the head itself, and a copy of the rest.
-    #[inline(never)]
-    fn copy(
+    /// nothing: the head itself, and a copy of the rest. Says how many octets that copy takes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::exchange`]; the message must end in the first body.
+    unsafe fn copy(
         &mut self,
         parts: &mut Parts,
         new: &mut Parts,
         len: usize,
         mut device: impl Exchange,
-    ) -> Result {
+    ) -> Result<u32> {
         let rest = len.saturating_sub(HEAD_LEN);
-        if !self.fill(new, 0, false) || !self.add_copy(new, rest) {
+        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
+        if !self.fill(new, 0, false) || !self.add_copy(new, size) {
             return Err(ENOMEM);
         }
         if !device.take(new, 1) {
             return Err(EIO);
         }
         device.read(1, rest);
-        // SAFETY: The message reached the first body, which is there and has that many octets; the copy
-        // has as many, by `add_copy`, and is memory of its own.
+        // SAFETY: By this function's requirements the first body is there and has that many octets; the
+        // copy has as many, by `add_copy`, and is memory of its own.
         unsafe {
             ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
         };
         device.leave(1, rest);
         // INVARIANT: Both have what they had, of the same sizes.
-        core::mem::swap(&mut parts.0.va[0], &mut new.0.va[0]);
-        Ok(())
+        parts.swap(new, 0);
+        Ok(size)
     }
 
-    /// Gives a buffer without bodies one of its own for `rest` octets, of which there are some, and no
-    /// more than are [`copied`]. A pool without bodies has no memory for that.
-    #[inline]
-    fn add_copy(&mut self, new: &mut Parts, rest: usize) -> bool {
-        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
+    /// Gives a buffer without bodies one of its own for `size` octets, which is no more than a body
+    /// takes. A pool without bodies has no memory for that.
+    fn add_copy(&mut self, new: &mut Parts, size: u32) -> bool {
         if self.copies.is_null() {
             return false;
         }
         // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
         // its pages have room for that.
-        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.copies, size) };
+        //
         // INVARIANT: A fragment of that size, which the buffer owns now, or none.
-        new.0.va[1] = va;
-        new.0.body_len = size;
-        !va.is_null()
+        unsafe { bindings::ipoib_rs_parts_add_copy(self.copies, size, &raw mut new.0) }
     }
 }
 
@@ -343,8 +390,8 @@ impl Drop for PartsPool {
         // SAFETY: Valid by the type invariant and given up here. A pool's memory stays until all of
         // its pages have come back.
         unsafe {
-            bindings::page_pool_destroy(self.heads.as_ptr());
-            bindings::page_pool_destroy(self.bodies);
+            bindings::page_pool_destroy(self.pools.heads);
+            bindings::page_pool_destroy(self.pools.bodies);
             bindings::page_pool_destroy(self.copies);
         }
     }
@@ -360,6 +407,12 @@ fn pool(order: c_uint, pages: usize) -> Result<NonNull<bindings::page_pool>> {
 
 /// Who is told what becomes of the parts of a buffer whose message is taken.
 pub trait Exchange {
+    /// Whether the device has the CPU's addresses, so that it accepts any memory.
+    fn is_direct(&self) -> bool;
+
+    /// If that is so: some of the buffer's parts are new ones.
+    fn follow(&mut self, parts: &Parts);
+
     /// The first `n` parts of a new buffer are about to take the places of the old ones. False: they
     /// cannot.
     fn take(&mut self, new: &Parts, n: usize) -> bool;
@@ -378,9 +431,10 @@ pub trait Exchange {
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
 ///   head takes; null only while it is being made.
-/// * The others are null or the start of `body_len` octets each of a page pool, owned by this value.
-///   They are whole pages but for a copy, which is a fragment and the only one there is. None that
-///   is null stands in front of one that is not.
+/// * The others are null or the start of as many octets as a body takes of a page pool, owned by this
+///   value. They are whole pages but for a copy, which is a fragment, shorter, and the only one there is.
+///   None that is null stands in front of one that is not. `pages` are the head pages of those that are
+///   not null.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct Parts(bindings::ipoib_rs_parts);
 
@@ -390,15 +444,29 @@ unsafe impl Send for Parts {}
 unsafe impl Sync for Parts {}
 
 impl Parts {
-    /// Nothing, of a pool whose bodies have so many octets.
-    #[inline]
-    fn none(body_len: u32) -> Self {
+    /// Nothing.
+    fn none() -> Self {
         // INVARIANT: It becomes a buffer when it gets a head; until then only its drop looks at it.
         Self(bindings::ipoib_rs_parts {
             va: [ptr::null_mut(); MAX_PARTS],
-            len: 0,
-            body_len,
+            pages: [ptr::null_mut(); MAX_BODIES],
         })
+    }
+
+    /// Swaps the head and the first `bodies` bodies.
+    fn swap(&mut self, other: &mut Self, bodies: usize) {
+        let va = self.0.va.iter_mut().zip(&mut other.0.va);
+        va.take(1 + bodies).for_each(|(a, b)| core::mem::swap(a, b));
+        let pages = self.0.pages.iter_mut().zip(&mut other.0.pages);
+        pages.take(bodies).for_each(|(a, b)| core::mem::swap(a, b));
+    }
+
+    /// Where the device is to put the data of all parts, null for those that there are not.
+    #[inline(always)]
+    pub fn all(&self) -> [*mut u8; MAX_PARTS] {
+        let mut all = self.0.va.map(|va| va.cast::<u8>());
+        all[0] = all[0].wrapping_add(HEAD_ROOM);
+        all
     }
 
     /// Where the device is to put the data of part `i`.
@@ -463,100 +531,127 @@ pub struct Gso {
     pub segments: u16,
 }
 
-/// What the stack has to know about a packet.
-pub struct Packet(bindings::ipoib_rs_packet);
+/// What the stack has to know about a packet, as `helpers_skb.h` puts it into two words.
+#[derive(Clone, Copy)]
+pub struct Packet {
+    link: u64,
+    gso: u64,
+}
 
 impl Packet {
     /// A packet of a type (an EtherType, in host order) behind `strip` octets of link headers, whose
     /// checksums are still to be verified.
-    #[inline]
+    #[inline(always)]
     pub fn new(strip: u16, protocol: u16) -> Self {
-        Self(bindings::ipoib_rs_packet {
-            strip,
-            protocol: protocol.to_be(),
-            ip_summed: bindings::CHECKSUM_NONE,
-            ..Default::default()
-        })
+        let link = u64::from(strip) << bindings::IPOIB_RS_LINK_STRIP
+            | u64::from(protocol.to_be()) << bindings::IPOIB_RS_LINK_PROTOCOL;
+        Self { link, gso: 0 }
     }
 
-    /// Whoever sends it on has yet to compute the transport's checksum, which begins at `start`, counted
-    /// from the packet's first octet, and is stored at `offset`, counted from there; there stands the sum
-    /// of the pseudo header.
-    #[inline]
-    pub fn set_partial(&mut self, start: u16, offset: u16) {
-        self.0.ip_summed = bindings::CHECKSUM_PARTIAL;
-        self.0.csum_start = start;
-        self.0.csum_offset = offset;
+    /// The same, once, for a packet that whoever sends it on has yet to compute the transport's checksum of,
+    /// which begins at `start`, counted from the packet's first octet, and is stored at `offset`, counted
+    /// from there; there stands the sum of the pseudo header. A `start` of 0 is none.
+    #[inline(always)]
+    pub fn with_partial(self, start: u16, offset: u16) -> Self {
+        let link = self.link
+            | u64::from(start) << bindings::IPOIB_RS_LINK_CSUM_START
+            | u64::from(offset) << bindings::IPOIB_RS_LINK_CSUM_OFFSET;
+        Self { link, ..self }
+    }
+
+    #[inline(always)]
+    fn strip(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_STRIP) as u16
+    }
+
+    /// In host order.
+    fn protocol(&self) -> u16 {
+        u16::from_be((self.link >> bindings::IPOIB_RS_LINK_PROTOCOL) as u16)
+    }
+
+    #[inline(always)]
+    fn csum_start(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_CSUM_START) as u16
+    }
+
+    #[inline(always)]
+    fn csum_offset(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_CSUM_OFFSET) as u16
     }
 
     /// Whether the head of a message, which is all there is of it up to `head` octets, holds the link
     /// headers and what the checksum needs.
-    #[inline]
+    #[inline(always)]
     fn fits(&self, head: usize) -> bool {
-        let raw = &self.0;
-        // All of them are 0 if there is no checksum.
-        let end = usize::from(raw.csum_start).wrapping_add(usize::from(raw.csum_offset));
-        let checksum = if raw.ip_summed == bindings::CHECKSUM_PARTIAL {
-            size_of::<u16>()
-        } else {
-            0
-        };
-        usize::from(raw.strip)
+        // Both are 0 if there is no checksum, whose octets may be looked for all the same.
+        let end = usize::from(self.csum_start()).wrapping_add(usize::from(self.csum_offset()));
+        let checksum = if end > 0 { size_of::<u16>() } else { 0 };
+        usize::from(self.strip())
             .wrapping_add(end)
             .wrapping_add(checksum)
             <= head
     }
 
-    /// Has it segmented, whose checksum is [partial](Self::set_partial).
+    /// The same for one that is to be segmented, and whose checksum is [partial](Self::with_partial).
     #[inline]
-    pub fn set_gso(&mut self, gso: &Gso) {
+    pub fn with_gso(self, gso: &Gso) -> Self {
         // What fits one segment is not for the stack to segment: it would drop it.
-        if gso.segments > 1 {
-            let raw = &mut self.0;
-            raw.gso_size = gso.size;
-            raw.gso_segs = gso.segments;
-            raw.gso_type = match gso.kind {
-                GsoKind::TcpV4 => TCP_V4,
-                GsoKind::TcpV6 => TCP_V6,
-                GsoKind::Udp => UDP_L4,
-            };
-            if gso.ecn {
-                raw.gso_type |= TCP_ECN;
-            }
+        if gso.segments <= 1 {
+            return self;
         }
+        let kind = match gso.kind {
+            GsoKind::TcpV4 => TCP_V4,
+            GsoKind::TcpV6 => TCP_V6,
+            GsoKind::Udp => UDP_L4,
+        };
+        let ecn = if gso.ecn { TCP_ECN } else { 0 };
+        let gso = u64::from(gso.size) << bindings::IPOIB_RS_GSO_SIZE
+            | u64::from(gso.segments) << bindings::IPOIB_RS_GSO_SEGS
+            | u64::from(kind | ecn) << bindings::IPOIB_RS_GSO_TYPE;
+        Self { gso, ..self }
+    }
+
+    fn gso_size(&self) -> u16 {
+        (self.gso >> bindings::IPOIB_RS_GSO_SIZE) as u16
+    }
+
+    fn gso_segments(&self) -> u16 {
+        (self.gso >> bindings::IPOIB_RS_GSO_SEGS) as u16
+    }
+
+    fn gso_type(&self) -> u32 {
+        (self.gso >> bindings::IPOIB_RS_GSO_TYPE) as u32
     }
 
     /// Whether a message of `len` octets, which begins with `head`, can be segmented as this says.
     ///
     /// Whoever segments a packet trusts all of it, unless the packet says that it is dodgy.
     fn can_be_segmented(&self, head: &[u8], len: usize) -> bool {
-        let raw = &self.0;
-        let strip = usize::from(raw.strip);
+        let strip = usize::from(self.strip());
         let (Some(head), Some(len)) = (head.get(strip..), len.checked_sub(strip)) else {
             return false;
         };
-        let protocol = u16::from_be(raw.protocol);
+        let protocol = self.protocol();
         let min_ip = match protocol {
             ETH_P_IP => MIN_IPV4_LEN,
             ETH_P_IPV6 => IPV6_LEN,
             _ => return false,
         };
-        let start = usize::from(raw.csum_start);
-        let is_partial = raw.ip_summed == bindings::CHECKSUM_PARTIAL;
-        if !is_partial || start < min_ip {
+        let start = usize::from(self.csum_start());
+        if start < min_ip {
             return false;
         }
-        let transport_len = if raw.gso_type == UDP_L4 {
-            if raw.gso_segs > UDP_MAX_SEGMENTS || raw.csum_offset != UDP_CHECK {
+        let transport_len = if self.gso_type() == UDP_L4 {
+            if self.gso_segments() > UDP_MAX_SEGMENTS || self.csum_offset() != UDP_CHECK {
                 return false;
             }
             UDP_LEN
         } else {
-            let is_v4 = raw.gso_type & !TCP_ECN == TCP_V4;
-            let is_v6 = raw.gso_type & !TCP_ECN == TCP_V6;
+            let is_v4 = self.gso_type() & !TCP_ECN == TCP_V4;
+            let is_v6 = self.gso_type() & !TCP_ECN == TCP_V6;
             let fits = (is_v4 && protocol == ETH_P_IP) || (is_v6 && protocol == ETH_P_IPV6);
             let doff = head.get(start + TCP_DOFF).map_or(0, |octet| octet >> 4);
-            if !fits || raw.csum_offset != TCP_CHECK || usize::from(doff) * 4 < MIN_TCP_LEN {
+            if !fits || self.csum_offset() != TCP_CHECK || usize::from(doff) * 4 < MIN_TCP_LEN {
                 return false;
             }
             usize::from(doff) * 4
@@ -567,9 +662,9 @@ impl Packet {
         }
         // So many octets fill all segments but the last, and what is left fits that. A size of
         // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
-        let size = usize::from(raw.gso_size);
-        let full = usize::from(raw.gso_segs).saturating_sub(1);
+        let size = usize::from(self.gso_size());
+        let full = usize::from(self.gso_segments()).saturating_sub(1);
         let rest = (len - payload).checked_sub(full * size);
-        raw.gso_size != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
+        self.gso_size() != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
     }
 }

@@ -297,6 +297,42 @@ impl TxSkb {
         Ok(())
     }
 
+    /// Takes `n` octets off the front, and writes what follows over.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the frame is shorter or the head could not be extended by that much, `ENOMEM` if it
+    /// could not be made ours to change; the frame is then as it was.
+    #[inline]
+    pub fn overwrite<const N: usize>(&mut self, n: usize, octets: &[u8; N]) -> Result {
+        let wanted = n.saturating_add(N);
+        if self.headlen() < wanted || self.shares_header() {
+            self.make_front(wanted)?;
+        }
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; the head holds that many octets, which nobody
+        // shares.
+        unsafe {
+            (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
+            (*skb).data = (*skb).data.add(n);
+            core::ptr::copy_nonoverlapping(octets.as_ptr(), (*skb).data, N);
+        }
+        Ok(())
+    }
+
+    /// Makes the first `n` octets ours to change.
+    #[cold]
+    fn make_front(&mut self, n: usize) -> Result {
+        self.pull(n)?;
+        let skb = self.as_raw();
+        // SAFETY: Valid and owned by the type invariant; they were just taken off.
+        unsafe {
+            (*skb).len = (*skb).len.wrapping_add(n as c_uint);
+            (*skb).data = (*skb).data.sub(n);
+        }
+        self.cow_head(0)
+    }
+
     /// Puts `N` octets in front of the data.
     ///
     /// # Errors
@@ -323,14 +359,41 @@ impl TxSkb {
     /// `ENOMEM`.
     #[inline]
     pub fn cow_head(&mut self, headroom: usize) -> Result {
-        let headroom = c_uint::try_from(headroom).map_err(|_| EINVAL)?;
-        // Without a call for what nearly always works.
-        //
-        // SAFETY: Valid and owned by the type invariant.
-        match unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) } {
-            0 => Ok(()),
-            error => to_result(error),
+        // It nearly always is.
+        if headroom <= self.headroom() && !self.shares_header() {
+            return Ok(());
         }
+        self.make_head(headroom)
+    }
+
+    #[cold]
+    fn make_head(&mut self, headroom: usize) -> Result {
+        let headroom = c_uint::try_from(headroom).map_err(|_| EINVAL)?;
+        // SAFETY: Valid and owned by the type invariant.
+        to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
+    }
+
+    /// Octets in front of the data.
+    #[inline]
+    pub(crate) fn headroom(&self) -> usize {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; the data lie behind the head's begin.
+        unsafe { ((*skb).data as usize).wrapping_sub((*skb).head as usize) }
+    }
+
+    /// Whether somebody else may look at the headers, as `skb_header_cloned` has it.
+    #[inline]
+    fn shares_header(&self) -> bool {
+        // SAFETY: Valid by the type invariant.
+        if unsafe { (*self.as_raw()).cloned() } == 0 {
+            return false;
+        }
+        // SAFETY: The shared info is valid. The count is a word that others may write.
+        let references =
+            unsafe { (&raw const (*self.shared_info()).dataref.counter).read_volatile() as c_uint };
+        // The upper half counts those of them that do not.
+        let payload_only = references >> bindings::SKB_DATAREF_SHIFT;
+        (references & bindings::SKB_DATAREF_MASK).wrapping_sub(payload_only) != 1
     }
 
     /// The EtherType, in host order.

@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use ipoib_netdev::relaxed::Relax;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::{c_int, c_void};
+use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::prelude::*;
 use kernel::str::CStrExt;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
@@ -233,7 +233,9 @@ impl Cq {
         let most = most.min(wcs.len());
         // SAFETY: Owned by the type invariant; there is room for that many.
         let n = unsafe { (self.poll)(self.as_raw(), most as c_int, wcs.as_mut_ptr()) };
-        let n = (n.max(0) as usize).min(most);
+        // An error, which is negative, and more than there is room for are nothing.
+        let n = n as c_uint as usize;
+        let n = if n <= most { n } else { 0 };
         // SAFETY: No more than the length.
         unsafe { wcs.get_unchecked(..n) }
     }

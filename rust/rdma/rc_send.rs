@@ -183,7 +183,7 @@ impl RcSender {
     #[inline(always)]
     pub fn post(
         &mut self,
-        skb: TxSkb,
+        mut skb: TxSkb,
         lane: &Arc<Lane>,
     ) -> core::result::Result<(), (TxSkb, Error)> {
         if !matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
@@ -205,7 +205,10 @@ impl RcSender {
         let sges = unsafe { (*wr).sg_list };
         // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. The slot
         // is free, and so the sender's.
-        let (skb, num_sge) = unsafe { slots.mapping.map(skb, sges, index as usize)? };
+        let num_sge = match unsafe { slots.mapping.map(&mut skb, sges, index as usize) } {
+            Ok(num_sge) => num_sge,
+            Err(error) => return Err((skb, error)),
+        };
         let id = id(index, self.generation);
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };

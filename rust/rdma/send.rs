@@ -273,7 +273,7 @@ impl Sender {
     #[inline(always)]
     unsafe fn append(
         &mut self,
-        skb: TxSkb,
+        mut skb: TxSkb,
         ah: &Arc<Ah>,
         qpn: u32,
         signal: bool,
@@ -285,7 +285,10 @@ impl Sender {
         let sges = unsafe { (*wr).wr.sg_list };
         // SAFETY: A work request has `max_sge` elements, and nobody else has a reference to them. Slot
         // `head` is ours, since the ring is not full by this function's requirements.
-        let (skb, num_sge) = unsafe { ring.map(skb, sges, head)? };
+        let num_sge = match unsafe { ring.map(&mut skb, sges, head) } {
+            Ok(num_sge) => num_sge,
+            Err(error) => return Err((skb, error)),
+        };
         // SAFETY: As above.
         let wr = unsafe { &mut *wr };
         wr.wr.__bindgen_anon_1.wr_id = u64::from(head);

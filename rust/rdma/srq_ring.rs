@@ -17,7 +17,7 @@
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
-use ipoib_netdev::napi::Context;
+use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsPool, HEAD_LEN, MAX_PARTS};
 use ipoib_netdev::skb::RxSkb;
 use ipoib_sys::bindings;
@@ -26,7 +26,7 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::cq::{wr_id, Claim, Cq, BATCH};
+use crate::cq::{wr_id, Claim, Cq};
 use crate::pd::Pd;
 use crate::rc::QpKey;
 use crate::recv::ReceiveReport;
@@ -81,7 +81,7 @@ impl RcReceived<'_> {
     ///
     /// As that; the message is dropped.
     #[inline(always)]
-    pub fn into_frame(self, context: &Context<'_>, packet: &Packet) -> Result<RxSkb> {
+    pub fn into_frame(self, context: &Context<'_>, packet: Packet) -> Result<RxSkb> {
         let mut this = ManuallyDrop::new(self);
         let Self {
             len,
@@ -325,30 +325,40 @@ struct Elements<'a> {
 
 impl Exchange for Elements<'_> {
     #[inline(always)]
+    fn is_direct(&self) -> bool {
+        self.mapping.virt_dma
+    }
+
+    #[inline(always)]
+    fn follow(&mut self, parts: &Parts) {
+        for (sge, at) in self.sge.iter_mut().zip(parts.all()) {
+            sge.addr = at as u64;
+        }
+    }
+
     fn take(&mut self, new: &Parts, n: usize) -> bool {
         if !self.mapping.virt_dma {
             return self.take_mapped(new, n);
         }
-        let Some(addrs) = Mapping::map_virt(new, n) else {
-            return false;
-        };
-        self.set(addrs, n);
-        true
+        match Mapping::map_virt(new, n) {
+            Some(addrs) => {
+                self.set(addrs, n);
+                true
+            }
+            None => false,
+        }
     }
 
-    #[inline]
     fn read(&mut self, part: usize, len: usize) {
         self.mapping.sync(self.sge, part, len, true);
     }
 
-    #[inline]
     fn leave(&mut self, part: usize, len: usize) {
         self.mapping.sync(self.sge, part, len, false);
     }
 }
 
 impl Elements<'_> {
-    #[inline(always)]
     fn set(&mut self, addrs: [u64; MAX_PARTS], n: usize) {
         for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
             sge.addr = addr;
@@ -459,7 +469,7 @@ impl Drop for Memory {
 ///
 /// * A slot is chained, or the device may have its buffer.
 /// * `late` has an element for every slot. If it is the slot's identifier, the slot was overtaken.
-/// * `wcs` has [`BATCH`] elements.
+/// * `wcs` has [`Self::BATCH`] elements.
 /// * `post_recv` is the operation of the shared receive queue's device, and `raw_srq` the queue.
 /// * The ring has claimed `srq`, and posts to it what `memory` holds, which nobody drops before
 ///   that is destroyed.
@@ -526,8 +536,8 @@ impl SrqRing {
             *len = pool.part_len(i);
         }
 
-        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
-        for _ in 0..BATCH {
+        let mut wcs = KVec::with_capacity(Self::BATCH, GFP_KERNEL)?;
+        for _ in 0..Self::BATCH {
             wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
         }
         let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
@@ -648,11 +658,11 @@ impl SrqRing {
     /// Softirq, or process context without NAPI.
     #[inline]
     pub fn fetch(&mut self, most: usize) -> usize {
-        self.cq.poll(&mut self.wcs, most.min(BATCH)).len()
+        self.cq.poll(&mut self.wcs, most).len()
     }
 
-    /// The most that [`Self::fetch`] takes.
-    pub const BATCH: usize = BATCH;
+    /// The most that [`Self::fetch`] takes: all that a poll may do.
+    pub const BATCH: usize = MAX_BUDGET as usize;
 
     /// What completion `i` of those that were fetched last has brought, if it is a message that was not
     /// shown before. `failed` is told if it says that a queue pair is in error.

@@ -209,75 +209,85 @@ struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offs
 	return skb;
 }
 
-static void add_bodies(struct sk_buff *skb, const struct ipoib_rs_parts *parts)
-{
-	struct skb_shared_info *info = skb_shinfo(skb);
-	unsigned int rest = parts->len - IPOIB_RS_HEAD_LEN;
-	int n = 0;
-
-	skb->len += rest;
-	skb->data_len = rest;
-	do {
-		unsigned int len = min(rest, parts->body_len);
-		void *va = parts->va[1 + n];
-		struct page *page = virt_to_head_page(va);
-
-		skb_frag_fill_page_desc(&info->frags[n], page, va - page_address(page), len);
-		skb_propagate_pfmemalloc(page, skb);
-		rest -= len;
-		n++;
-	} while (rest);
-	info->nr_frags = n;
-	skb->truesize += n * parts->body_len;
-}
-
-/*
- * ipoib_rs_rx_frame() for a buffer of several parts. Behind an extended header, what is in front of
- * the packet is no wire header, so that all of the link-layer header is written.
- *
- * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
- * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
- * most hardware from segmenting it.
- */
-struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts,
-				  const struct ipoib_rs_packet *packet)
+/* The head of a message of @len octets, without its bodies. */
+static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 link, u64 gso)
 {
 	unsigned int room = IPOIB_RS_HEAD_ROOM + IPOIB_RS_HEAD_LEN;
-	struct sk_buff *skb = napi_build_skb(parts->va[0], SKB_HEAD_ALIGN(room));
-	unsigned int head = min(parts->len, IPOIB_RS_HEAD_LEN);
-	unsigned int offset = IPOIB_RS_HEAD_ROOM + packet->strip;
-	u8 *data = parts->va[0] + offset;
+	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
+	unsigned int head = min(len, IPOIB_RS_HEAD_LEN);
+	u16 strip = link >> IPOIB_RS_LINK_STRIP, csum_start = link >> IPOIB_RS_LINK_CSUM_START;
+	__be16 protocol = (__force __be16)(link >> IPOIB_RS_LINK_PROTOCOL);
+	unsigned int offset = IPOIB_RS_HEAD_ROOM + strip;
+	u8 *data = va + offset;
 	__be16 *encap = (__be16 *)(data - IPOIB_RS_ENCAP_LEN);
 
 	if (unlikely(!skb))
 		return NULL;
 
 	memset(data - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN, 0, IPOIB_RS_PSEUDO_LEN);
-	encap[0] = packet->protocol;
+	encap[0] = protocol;
 	encap[1] = 0;
 	skb->data = data;
 	skb->tail += IPOIB_RS_HEAD_ROOM + head;
-	skb->len = head - packet->strip;
+	skb->data_len = len - head;
+	skb->len = len - strip;
 	skb->mac_header = offset - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN;
 	skb->network_header = offset;
-	skb->protocol = packet->protocol;
+	skb->protocol = protocol;
 	skb_mark_for_recycle(skb);
-	if (parts->len > IPOIB_RS_HEAD_LEN)
-		add_bodies(skb, parts);
-
-	skb->ip_summed = packet->ip_summed;
-	if (packet->ip_summed == CHECKSUM_PARTIAL) {
-		skb->csum_start = offset + packet->csum_start;
-		skb->csum_offset = packet->csum_offset;
+	if (csum_start) {
+		skb->ip_summed = CHECKSUM_PARTIAL;
+		skb->csum_start = offset + csum_start;
+		skb->csum_offset = link >> IPOIB_RS_LINK_CSUM_OFFSET;
 		/* Who segments looks for the transport header, and there it is. */
 		skb->transport_header = skb->csum_start;
 	}
-	if (packet->gso_size) {
+	if (gso) {
 		struct skb_shared_info *info = skb_shinfo(skb);
 
-		info->gso_size = packet->gso_size;
-		info->gso_segs = packet->gso_segs;
-		info->gso_type = packet->gso_type;
+		info->gso_size = gso >> IPOIB_RS_GSO_SIZE;
+		info->gso_segs = gso >> IPOIB_RS_GSO_SEGS;
+		info->gso_type = gso >> IPOIB_RS_GSO_TYPE;
+	}
+	return skb;
+}
+
+static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct page *page,
+				    unsigned int offset, unsigned int len, unsigned int size)
+{
+	struct skb_shared_info *info = skb_shinfo(skb);
+
+	skb_frag_fill_page_desc(&info->frags[n], page, offset, len);
+	info->nr_frags = n + 1;
+	skb_propagate_pfmemalloc(page, skb);
+	skb->truesize += size;
+}
+
+/*
+ * ipoib_rs_rx_frame() for a message of @len octets in a buffer of several parts, whose bodies take
+ * @body_len each. Behind an extended header, what is in front of the packet is no wire header, so
+ * that all of the link-layer header is written.
+ *
+ * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
+ * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
+ * most hardware from segmenting it.
+ */
+struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned int len,
+				  unsigned int body_len, u64 link, u64 gso)
+{
+	struct sk_buff *skb = rx_head(parts->va[0], len, link, gso);
+	unsigned int rest, n;
+
+	if (unlikely(!skb))
+		return NULL;
+
+	rest = skb->data_len;
+	for (n = 0; rest; n++) {
+		struct page *page = parts->pages[n];
+		unsigned int part = min(rest, body_len);
+
+		rx_body(skb, n, page, parts->va[1 + n] - page_address(page), part, body_len);
+		rest -= part;
 	}
 	return skb;
 }
@@ -331,32 +341,89 @@ void ipoib_rs_page_pool_put(void *va)
 	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
 
-/* Fills @va, which is empty, with a head of @size octets and @n bodies, or leaves it so: false. */
-bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct page_pool *bodies,
-			  unsigned int n, bool sleep, void **va)
+/* Fills @parts, which is empty, with a head and @n bodies, or leaves it so: false. */
+bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int n, bool sleep,
+			  struct ipoib_rs_parts *parts)
 {
 	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
-	unsigned int i, offset;
-	struct page *page = page_pool_alloc_frag(heads, &offset, size, gfp);
+	unsigned int i;
 
-	if (unlikely(!page))
+	parts->va[0] = alloc_frag(pools->heads, pools->frag_size, gfp);
+	if (unlikely(!parts->va[0]))
 		return false;
-	va[0] = page_address(page) + offset;
 
-	for (i = 1; i <= n; i++) {
-		page = page_pool_alloc_pages(bodies, gfp);
+	for (i = 0; i < n; i++) {
+		struct page *page = page_pool_alloc_pages(pools->bodies, gfp);
+
 		if (unlikely(!page))
 			goto free;
-		va[i] = page_address(page);
+		parts->pages[i] = page;
+		parts->va[1 + i] = page_address(page);
 	}
 	return true;
 
 free:
-	while (i-- > 0) {
-		ipoib_rs_page_pool_put(va[i]);
-		va[i] = NULL;
+	for (i++; i-- > 0; ) {
+		ipoib_rs_page_pool_put(parts->va[i]);
+		parts->va[i] = NULL;
 	}
 	return false;
+}
+
+/* Adds a fragment of @size octets for the first body to @parts, which has none. */
+bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
+			     struct ipoib_rs_parts *parts)
+{
+	void *va = alloc_frag(pool, size, GFP_ATOMIC);
+
+	if (unlikely(!va))
+		return false;
+
+	parts->va[1] = va;
+	parts->pages[0] = virt_to_head_page(va);
+	return true;
+}
+
+/*
+ * ipoib_rs_rx_parts() of what is no copy, with new memory for what it takes from @parts. NULL: there
+ * is no memory, and the message is gone; @parts has the old memory or new, but all of it.
+ */
+struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
+				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
+				     u64 gso)
+{
+	void *va = alloc_frag(pools->heads, pools->frag_size, GFP_ATOMIC);
+	unsigned int rest, n;
+	struct sk_buff *skb;
+
+	if (unlikely(!va))
+		return NULL;
+
+	skb = rx_head(parts->va[0], len, link, gso);
+	if (unlikely(!skb)) {
+		ipoib_rs_page_pool_put(va);
+		return NULL;
+	}
+
+	parts->va[0] = va;
+	rest = skb->data_len;
+	for (n = 0; rest; n++) {
+		struct page *page = page_pool_alloc_pages(pools->bodies, GFP_ATOMIC | __GFP_NOWARN);
+		unsigned int part = min(rest, pools->body_len);
+
+		if (unlikely(!page)) {
+			/* What it does not have yet it does not own. */
+			skb->len -= rest;
+			skb->data_len -= rest;
+			kfree_skb_reason(skb, SKB_DROP_REASON_NOMEM);
+			return NULL;
+		}
+		rx_body(skb, n, parts->pages[n], 0, part, pools->body_len);
+		parts->pages[n] = page;
+		parts->va[1 + n] = page_address(page);
+		rest -= part;
+	}
+	return skb;
 }
 
 /* ipoib_rs_rx_frame() with a copy of the frame: @header is the wire header, @len counts it. */

@@ -23,21 +23,30 @@
 
 struct ipoib_rs_parts {
 	void *va[1 + IPOIB_RS_MAX_BODIES];	/* The head, then the bodies that there are. */
-	u32 len;				/* Octets that were received. */
-	u32 body_len;				/* Octets that a body takes. */
+	struct page *pages[IPOIB_RS_MAX_BODIES];	/* Where the bodies are; head pages. */
 };
 
-/* What the stack has to know about the packet in such a buffer. */
-struct ipoib_rs_packet {
-	u32 gso_type;
-	u16 gso_size;				/* 0: it is not to be segmented. */
-	u16 gso_segs;
-	u16 strip;				/* Octets in front of it. */
-	__be16 protocol;
-	u16 csum_start;				/* From the packet's first octet. */
-	u16 csum_offset;
-	u32 ip_summed;				/* As long as that leaves no gap. */
+/* Where parts come from. */
+struct ipoib_rs_parts_pools {
+	struct page_pool *heads;
+	struct page_pool *bodies;	/* NULL if there are none. */
+	u32 frag_size;			/* Octets of a fragment that holds a head. */
+	u32 body_len;			/* Octets of a body. */
 };
+
+/*
+ * What the stack has to know about the packet in such a buffer is in two words, by what they have
+ * to be shifted to the right. The first: octets in front of the packet; its protocol, big-endian;
+ * where its checksum begins, from its first octet, or 0 if there is none to be computed; where that
+ * is stored, from there. The second: how to segment it, or 0.
+ */
+#define IPOIB_RS_LINK_STRIP		0
+#define IPOIB_RS_LINK_PROTOCOL		16
+#define IPOIB_RS_LINK_CSUM_START	32
+#define IPOIB_RS_LINK_CSUM_OFFSET	48
+#define IPOIB_RS_GSO_SIZE		0
+#define IPOIB_RS_GSO_SEGS		16
+#define IPOIB_RS_GSO_TYPE		32
 
 /* Transmit. */
 int ipoib_rs_skb_linearize(struct sk_buff *skb);
@@ -59,8 +68,11 @@ struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok);
 struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
 				  unsigned int len, __be16 protocol, bool csum_ok);
-struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts,
-				  const struct ipoib_rs_packet *packet);
+struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned int len,
+				  unsigned int body_len, u64 link, u64 gso);
+struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
+				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
+				     u64 gso);
 void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type);
 
 /* Page pool. */
@@ -69,7 +81,9 @@ struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pag
 void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size);
 void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size);
 void ipoib_rs_page_pool_put(void *va);
-bool ipoib_rs_parts_alloc(struct page_pool *heads, unsigned int size, struct page_pool *bodies,
-			  unsigned int n, bool sleep, void **va);
+bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int n, bool sleep,
+			  struct ipoib_rs_parts *parts);
+bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
+			     struct ipoib_rs_parts *parts);
 
 #endif

@@ -74,6 +74,25 @@ impl TxSkb {
         u32::from(summed) == bindings::CHECKSUM_PARTIAL
     }
 
+    /// Whether a checksum is yet to be made that covers what is `start` octets behind the begin of the data,
+    /// and is stored `offset` octets behind that. Whether the frame is as long is for the caller to see.
+    #[inline]
+    pub fn has_partial_checksum(&self, start: usize, offset: u16) -> bool {
+        let skb = self.as_raw();
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let sum = unsafe {
+            (*skb)
+                .__bindgen_anon_4
+                .headers
+                .as_ref()
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+        };
+        self.needs_checksum()
+            && usize::from(sum.csum_start) == self.headroom().wrapping_add(start)
+            && sum.csum_offset == offset
+    }
+
     /// The checksum that is yet to be made, in a frame with `from` octets of data in front of the
     /// packet. None: there is none, or it is not within the packet's part in the head, so that
     /// [`Self::checksum_help`] alone may know what to do.
@@ -83,19 +102,14 @@ impl TxSkb {
             return None;
         }
         let skb = self.as_raw();
-        // SAFETY: Valid by the type invariant; every view of the unions holds integers only, and
-        // `data` never lies before `head`.
-        let (start, offset, headroom) = unsafe {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let (start, offset) = unsafe {
             let headers = (*skb).__bindgen_anon_4.headers.as_ref();
             let sum = headers.__bindgen_anon_1.__bindgen_anon_1;
-            (
-                sum.csum_start,
-                sum.csum_offset,
-                (*skb).data.offset_from((*skb).head) as usize,
-            )
+            (sum.csum_start, sum.csum_offset)
         };
         let start = usize::from(start)
-            .checked_sub(headroom)?
+            .checked_sub(self.headroom())?
             .checked_sub(from)?;
         let end = start + usize::from(offset) + core::mem::size_of::<u16>();
         if end > self.headlen().saturating_sub(from) {

@@ -57,7 +57,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// With the frame: `ENOMEM` if its parts cannot be joined, `EIO` if it cannot be mapped.
+    /// `ENOMEM` if its parts cannot be joined, `EIO` if it cannot be mapped.
     ///
     /// # Safety
     ///
@@ -66,10 +66,10 @@ impl Mapping {
     #[inline(always)]
     pub(crate) unsafe fn map(
         &self,
-        skb: TxSkb,
+        skb: &mut TxSkb,
         sges: *mut bindings::ib_sge,
         index: usize,
-    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
+    ) -> Result<c_int> {
         // SAFETY: By this function's requirements and the type invariant.
         let n = unsafe {
             bindings::ipoib_rs_ib_map_skb(self.device, skb.as_raw(), sges, self.max_sge as c_uint)
@@ -82,7 +82,7 @@ impl Mapping {
             // SAFETY: The slot is the caller's, and that many elements were filled.
             unsafe { self.keep(index, sges, n as usize) };
         }
-        Ok((skb, n))
+        Ok(n)
     }
 
     /// Joins the parts of a frame that has too many, and tries again.
@@ -93,17 +93,15 @@ impl Mapping {
     #[cold]
     unsafe fn map_linear(
         &self,
-        mut skb: TxSkb,
+        skb: &mut TxSkb,
         sges: *mut bindings::ib_sge,
         index: usize,
         err: Error,
-    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
+    ) -> Result<c_int> {
         if err != EMSGSIZE {
-            return Err((skb, EIO));
+            return Err(EIO);
         }
-        if let Err(err) = skb.linearize() {
-            return Err((skb, err));
-        }
+        skb.linearize()?;
         // Now it has one part, and there is an element for that.
         //
         // SAFETY: By this function's requirements.

@@ -174,10 +174,10 @@ impl Ring {
     #[inline(always)]
     pub(super) unsafe fn map(
         &self,
-        skb: TxSkb,
+        skb: &mut TxSkb,
         sges: *mut bindings::ib_sge,
         n: u32,
-    ) -> core::result::Result<(TxSkb, c_int), (TxSkb, Error)> {
+    ) -> Result<c_int> {
         // SAFETY: By this function's requirements.
         unsafe { self.mapping.map(skb, sges, self.index(n)) }
     }

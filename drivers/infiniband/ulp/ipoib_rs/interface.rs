@@ -3,7 +3,7 @@
 //! An interface: the `net_device` and its life.
 
 use ipoib_netdev::address::AddressList;
-use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Transmit, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
 use ipoib_netdev::features::Offloads;
 use ipoib_netdev::header::Outgoing;
@@ -531,7 +531,7 @@ impl Driver for Interface {
     }
 
     #[inline]
-    fn transmit(dev: &Device<Self>, tx: &mut Tx, skb: TxSkb) -> Transmit {
+    fn transmit(dev: &Device<Self>, tx: &mut Tx, skb: TxSkb) -> Taken {
         tx.transmit(dev, skb)
     }
 

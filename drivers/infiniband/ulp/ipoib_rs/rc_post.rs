@@ -7,6 +7,7 @@ use ipoib_netdev::skb::{self, GsoKind, TxSkb};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
 use ipoib_proto::header::{EtherType, Header};
+use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rc::{self, EXTENDED_HEADERS};
 use ipoib_proto::seq::Sequence;
 use ipoib_rdma::{Lane, RcSender, Refused};
@@ -24,19 +25,12 @@ use crate::tx::Line;
 /// Frames that wait for a connection when the queue is stopped.
 const STOP_AT: usize = BACKLOG * 3 / 4;
 
-/// What a frame is for a connection.
-enum Form {
-    /// Header and packet, as RFC 4391 has them.
-    Plain,
-    /// With an extended header.
-    Extended(ExtendedHeader),
-}
-
 /// What became of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// It waits, or was dropped and counted.
+    /// It waits.
     Taken,
-    /// It is on the ring. True: the stack hands over no other at once.
+    /// It is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
+    /// over no other at once.
     Sent(bool),
     /// The peer wants it segmented. It begins as the stack gave it.
     Segment(TxSkb),
@@ -105,12 +99,12 @@ impl RcLine {
         line: &mut Line,
         entry: &mut Entry,
         sequence: Option<&mut Sequence>,
-        mut skb: TxSkb,
+        skb: TxSkb,
         now: u64,
     ) -> Fate {
         if !self.is_free(entry) {
             // What cannot go whole does not wait whole: its segments would come out behind it.
-            if skb.is_gso() && form(&entry.terms, &mut skb).is_err() {
+            if skb.is_gso() && extended_header(&entry.terms, &skb).is_err() {
                 return Fate::Segment(skb);
             }
             return self.wait(dev, line, entry, skb, now);
@@ -156,7 +150,8 @@ impl RcLine {
         Fate::Taken
     }
 
-    /// [`Self::send_now_inline`] for those that are not as hot.
+    /// Sends a frame, as the stack gave it, by the connection of an entry, which has room. What is on the
+    /// ring is to be flushed afterwards.
     #[inline(never)]
     pub(crate) fn send_now(
         &mut self,
@@ -164,89 +159,136 @@ impl RcLine {
         line: &mut Line,
         entry: &mut Entry,
         sequence: Option<&mut Sequence>,
-        skb: TxSkb,
+        mut skb: TxSkb,
     ) -> Fate {
-        self.send_now_inline(dev, line, entry, sequence, skb)
+        match extended_header(&entry.terms, &skb) {
+            Ok(header) => Fate::Sent(self.send_extended(dev, line, entry, sequence, skb, header)),
+            Err(Unfit::Segment) => Fate::Segment(skb),
+            Err(Unfit::TooBig) => {
+                let _ = skb.pull(ADDR_LEN);
+                Fate::TooBig(skb, entry.terms.mtu)
+            }
+            Err(Unfit::Plain) => Fate::Sent(self.send_plain(dev, line, entry, sequence, skb)),
+        }
     }
 
-    /// Sends a frame, as the stack gave it, by the connection of an entry, which has room. What is on the
-    /// ring is to be flushed afterwards.
+    /// Sends a frame, as the stack gave it, with an extended header by the connection of an entry, which has
+    /// room. True: the stack hands over no other at once, so that the ring is to be flushed.
+    // For every frame; left to itself, the compiler calls it.
     #[inline(always)]
-    pub(crate) fn send_now_inline(
+    pub(crate) fn send_extended(
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
         entry: &mut Entry,
         sequence: Option<&mut Sequence>,
         mut skb: TxSkb,
-    ) -> Fate {
-        let connected = &self.counters.connected;
+        header: ExtendedHeader,
+    ) -> bool {
         let Entry {
             address,
             machine,
-            terms,
             sent,
             ..
         } = entry;
         let Some(rc) = machine.present() else {
-            line.drop(dev, skb, DropReason::Flushed);
-            return Fate::Taken;
+            return self.unsent(dev, line, skb, DropReason::Flushed);
         };
-        let rc: &Rc = rc;
-        let form = match form(terms, &mut skb) {
-            Ok(form) => form,
-            Err(Unfit::Segment) => return Fate::Segment(skb),
-            Err(Unfit::TooBig) => {
-                let _ = skb.pull(ADDR_LEN);
-                return Fate::TooBig(skb, terms.mtu);
-            }
-            Err(Unfit::NoMemory) => {
-                line.drop(dev, skb, DropReason::NoMemory);
-                return Fate::Taken;
-            }
-        };
-        let is_large = skb.is_gso();
-        let number = match sequence {
-            Some(sequence) if line.numbers(address) => sequence.take().get(),
-            _ => 0,
-        };
-        let framed = match form {
-            Form::Plain => skb
-                .pull(ADDR_LEN)
-                .and_then(|()| line.set_number(&mut skb, number)),
-            Form::Extended(header) => {
-                let header = header.with_grant(rc.flow.tell(rc.width));
-                let headers = rc::extended_headers(number, header);
-                connected.tx_partial.add(1);
-                if is_large {
-                    connected.tx_large.add(1);
-                }
-                skb.pull(ADDR_LEN + Header::LEN - EXTENDED_HEADERS)
-                    .and_then(|()| put(&mut skb, &headers))
-            }
-        };
-        if framed.is_err() {
-            rc.flow.untell();
-            line.drop(dev, skb, DropReason::NoMemory);
-            return Fate::Taken;
+        let connected = &self.counters.connected;
+        connected.tx_partial.add(1);
+        if skb.is_gso() {
+            connected.tx_large.add(1);
         }
+        let header = header.with_grant(rc.flow.tell(rc.width));
+        let headers = rc::extended_headers(number(line, address, sequence), header);
+        let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
+        if skb.overwrite(front, &headers).is_err() {
+            rc.flow.untell();
+            return self.unsent(dev, line, skb, DropReason::NoMemory);
+        }
+        self.post(dev, line, rc, sent, skb)
+    }
+
+    /// The same without one, as RFC 4391 has it.
+    fn send_plain(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        entry: &mut Entry,
+        sequence: Option<&mut Sequence>,
+        mut skb: TxSkb,
+    ) -> bool {
+        let Some(rc) = entry.machine.present() else {
+            return self.unsent(dev, line, skb, DropReason::Flushed);
+        };
+        // Only what can be sent gets a number.
+        let framed = skb
+            .checksum_help()
+            .and_then(|()| skb.pull(ADDR_LEN))
+            .and_then(|()| line.set_number(&mut skb, number(line, &entry.address, sequence)));
+        if framed.is_err() {
+            return self.unsent(dev, line, skb, DropReason::NoMemory);
+        }
+        self.post(dev, line, rc, &mut entry.sent, skb)
+    }
+
+    /// Puts a frame with its headers on the ring, or drops it, with what it was to tell the peer untold. True
+    /// as in [`Self::send_extended`].
+    #[inline(always)]
+    fn post(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        rc: &Rc,
+        sent: &mut u16,
+        skb: TxSkb,
+    ) -> bool {
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
             rc.flow.untell();
-            line.refused(dev, skb, error);
-            return Fate::Taken;
+            return self.refuse(dev, line, skb, error);
         }
-        *sent = sent.wrapping_add(1);
-        let octets = u64::from(len - Header::LEN as u32);
+        let connected = &self.counters.connected;
+        let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.tx_frames.add(1);
         rc.flow.tx_bytes.add(octets);
         connected.tx_frames.add(1);
         connected.tx_bytes.add(octets);
+        *sent = sent.wrapping_add(1);
         let is_last = dev.sent(len);
         if self.sender.chain_full() {
             self.flush(dev, line);
         }
-        Fate::Sent(is_last)
+        is_last
+    }
+
+    /// Drops a frame that did not get on the ring, and says that nothing is to be flushed: what is on the
+    /// rings goes out now, since the stack may have said that more follows.
+    #[cold]
+    fn unsent(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        skb: TxSkb,
+        reason: DropReason,
+    ) -> bool {
+        self.flush(dev, line);
+        line.drop(dev, skb, reason);
+        false
+    }
+
+    /// The same for one that the ring has refused.
+    #[cold]
+    fn refuse(
+        &mut self,
+        dev: &Device<Interface>,
+        line: &mut Line,
+        skb: TxSkb,
+        error: Error,
+    ) -> bool {
+        self.flush(dev, line);
+        line.refused(dev, skb, error);
+        false
     }
 
     /// Tells the peer of an entry what it may send, if nothing else did so for long.
@@ -320,46 +362,80 @@ impl Connections {
     }
 }
 
-/// Why a frame cannot go as it is.
+/// Why a frame goes without an extended header.
 enum Unfit {
+    /// It goes as RFC 4391 has it, with its checksum.
+    Plain,
+    /// The peer wants it segmented.
     Segment,
+    /// The peer takes no packet of its length.
     TooBig,
-    NoMemory,
 }
 
-/// Writes the headers of a frame over what it begins with.
+/// The number that a frame for a peer gets; 0 if it gets none.
 #[inline(always)]
-fn put(skb: &mut TxSkb, headers: &[u8; EXTENDED_HEADERS]) -> Result {
-    *skb.linear_mut()?.first_chunk_mut().ok_or(EINVAL)? = *headers;
-    Ok(())
+fn number(line: &Line, peer: &HwAddr, sequence: Option<&mut Sequence>) -> u16 {
+    match sequence {
+        Some(sequence) if line.numbers(peer) => sequence.take().get(),
+        _ => 0,
+    }
 }
 
-/// The form in which a frame goes to a peer.
+/// The extended header of a frame like nearly all: TCP over IPv4 without options, which is not to be
+/// segmented, and has its checksum computed by nobody. None: see [`extended_header`], which finds the same
+/// for one that is.
 #[inline(always)]
-fn form(terms: &Terms, skb: &mut TxSkb) -> Result<Form, Unfit> {
+pub(crate) fn tcp_v4_header(terms: &Terms, skb: &TxSkb) -> Option<ExtendedHeader> {
+    const FRONT: usize = ADDR_LEN + Header::LEN;
+    let packet = skb.len().checked_sub(FRONT)?;
+    let start = FRONT + extended::TCP_V4_CHECKSUM.start as usize;
+    if skb.is_gso()
+        || packet > terms.mtu as usize
+        || !terms.icrc
+        || !skb.has_partial_checksum(start, extended::TCP_V4_CHECKSUM.offset)
+    {
+        return None;
+    }
+    let (front, head) = skb.linear().split_first_chunk::<FRONT>()?;
+    let [.., t0, t1, _, _] = *front;
+    if EtherType(u16::from_be_bytes([t0, t1])) != EtherType::IPV4 {
+        return None;
+    }
+    ExtendedHeader::for_tcp_v4(head, packet)
+}
+
+/// The extended header with which a frame goes to a peer.
+///
+/// # Errors
+///
+/// Why it goes without one.
+fn extended_header(terms: &Terms, skb: &TxSkb) -> Result<ExtendedHeader, Unfit> {
     let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
     if let Some(gso) = skb.gso() {
-        return large_form(terms, skb, packet, gso);
+        return large_header(terms, skb, packet, gso);
     }
     if packet > terms.mtu as usize {
         return Err(Unfit::TooBig);
     }
-    if terms.icrc {
-        if let Some((ether_type, checksum, head)) = describe(skb) {
-            if let Ok(header) = Extended::encode_whole(ether_type, checksum, head, packet) {
-                return Ok(Form::Extended(header));
-            }
-        }
+    if !terms.icrc {
+        return Err(Unfit::Plain);
     }
-    match skb.checksum_help() {
-        Ok(()) => Ok(Form::Plain),
-        Err(_) => Err(Unfit::NoMemory),
-    }
+    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Plain)?;
+    let extended = Extended {
+        ether_type,
+        checksum: Some(checksum),
+        gso: None,
+    };
+    extended.encode(head, packet).map_err(|_| Unfit::Plain)
 }
 
 /// The same for a frame of several segments.
-#[inline(never)]
-fn large_form(terms: &Terms, skb: &TxSkb, packet: usize, gso: skb::GsoInfo) -> Result<Form, Unfit> {
+fn large_header(
+    terms: &Terms,
+    skb: &TxSkb,
+    packet: usize,
+    gso: skb::GsoInfo,
+) -> Result<ExtendedHeader, Unfit> {
     if !terms.icrc || packet > terms.max_large as usize {
         return Err(Unfit::Segment);
     }
@@ -381,15 +457,11 @@ fn large_form(terms: &Terms, skb: &TxSkb, packet: usize, gso: skb::GsoInfo) -> R
         checksum: Some(checksum),
         gso: Some(gso),
     };
-    match extended.encode(head, packet) {
-        Ok(header) => Ok(Form::Extended(header)),
-        Err(_) => Err(Unfit::Segment),
-    }
+    extended.encode(head, packet).map_err(|_| Unfit::Segment)
 }
 
 /// What an extended header is made of: the packet's type, its checksum, which is to be computed, and its
 /// part in the head.
-#[inline(always)]
 fn describe(skb: &TxSkb) -> Option<(EtherType, PartialChecksum, &[u8])> {
     let partial = skb.partial_checksum(ADDR_LEN + Header::LEN)?;
     let head = skb.linear().get(ADDR_LEN..)?;

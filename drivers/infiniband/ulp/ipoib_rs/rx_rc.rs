@@ -9,10 +9,10 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::parts;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::extended;
+use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
-use ipoib_rdma::{QpKey, SrqRing};
+use ipoib_rdma::{QpKey, RcReceived, SrqRing};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -26,6 +26,9 @@ use crate::rc::Rc;
 
 /// The most connections that there can be at a time, those that are ending included.
 const PEERS: usize = 512;
+
+/// Buffers that are posted again together.
+const POSTED_AT_ONCE: usize = 16;
 
 /// A connection that frames come by.
 struct Peer {
@@ -46,10 +49,16 @@ pub(crate) struct RcRx {
     times_empty: u64,
     /// Somebody waits for that.
     asked: bool,
+    news: News,
+}
+
+/// What a poll finds out for its end.
+#[derive(Default)]
+struct News {
     /// A peer lets us send more.
     granted: bool,
-    /// Something has to be done under the transmit lock when the poll ends.
-    news: bool,
+    /// Something has to be done under the transmit lock.
+    due: bool,
 }
 
 /// The connections, and which of them had the last frame.
@@ -110,8 +119,7 @@ impl RcRx {
             counters,
             times_empty: 0,
             asked: false,
-            granted: false,
-            news: false,
+            news: News::default(),
         })
     }
 
@@ -146,7 +154,7 @@ impl RcRx {
         self.ring.is_due() || self.asked
     }
 
-    /// Receives up to `budget` messages, and says how many there were.
+    /// Receives up to `budget` messages, and says how much of that was used.
     #[inline(always)]
     pub(crate) fn poll(
         &mut self,
@@ -155,29 +163,30 @@ impl RcRx {
         order: &mut Order,
         dev: &Device<Interface>,
     ) -> usize {
-        let mut done = 0usize;
-        while done < budget {
-            let most = budget.wrapping_sub(done).min(SrqRing::BATCH);
-            let n = self.ring.fetch(most);
-            for i in 0..n {
-                if let Err(reason) = self.receive(i, context, order, dev) {
-                    self.counters.dropped(reason, 1);
-                }
+        let most = budget.min(SrqRing::BATCH);
+        let n = self.ring.fetch(most);
+        for i in 0..n {
+            if let Err(reason) = self.receive(i, context, order, dev) {
+                self.counters.dropped(reason, 1);
             }
-            self.ring.post();
-            done = done.wrapping_add(n);
-            if n < most {
-                break;
+            // The peers may have been told of the room already.
+            if i % POSTED_AT_ONCE == POSTED_AT_ONCE - 1 {
+                self.ring.post();
             }
         }
-        if self.asked && done < budget {
-            self.times_empty = self.times_empty.wrapping_add(1);
-            self.asked = false;
-        }
+        self.ring.post();
         if let Some(report) = self.ring.take_report() {
             self.counters.not_received(&report);
         }
-        done
+        if n == most {
+            // There may be more, whatever the budget is.
+            return budget;
+        }
+        if self.asked {
+            self.times_empty = self.times_empty.wrapping_add(1);
+            self.asked = false;
+        }
+        n
     }
 
     /// Checks what completion `i` has brought, and passes its packet up, if it has one.
@@ -193,70 +202,55 @@ impl RcRx {
         order: &mut Order,
         dev: &Device<Interface>,
     ) -> Result<(), DropReason> {
-        let peers = &self.peers;
-        let Some(received) = self.ring.message(i, |qp| peers.failed(qp, dev)) else {
+        let Self {
+            ring,
+            peers,
+            counters,
+            news,
+            ..
+        } = self;
+        let Some(received) = ring.message(i, |qp| peers.failed(qp, dev)) else {
             return Ok(());
         };
         let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
-        let connected = &self.counters.connected;
-        let flow = &peer.rc.flow;
-        let (head, len) = (received.head(), received.len());
-        let is_extended = rc::is_extended(head, peer.width.is_some());
-        if is_extended {
-            if let Some(grant) = ExtendedMessage::new(head, len).ok().and_then(|m| m.alone()) {
-                self.granted |= flow.granted(grant);
-                return Ok(());
-            }
-        }
-        // Whatever else it carries, and whatever is wrong with it, it has used room.
-        self.news |= flow.note_received(peer.width);
-        let (packet, description) = if is_extended {
-            let message = ExtendedMessage::new(head, len)?;
-            let found = if message.is_large() {
-                large(head, len, connected)?
-            } else {
-                whole(&message, connected)?
-            };
-            self.granted |= flow.granted(message.grant());
-            found
-        } else {
-            let packet = rc::parse(head, len)?;
-            (
-                packet,
-                parts::Packet::new(packet.offset, packet.ether_type.0),
-            )
+        let connected = &counters.connected;
+        let (Some(message), true) = (
+            rc::parse_tcp_v4(received.head(), received.len()),
+            peer.width.is_some(),
+        ) else {
+            return receive_other(received, peer, connected, news, context, order);
         };
-        let skb = match received.into_frame(context, &description) {
-            Ok(skb) => skb,
-            Err(EINVAL) => return Err(DropReason::BadExtended),
-            Err(_) => return Err(DropReason::NoBuffer),
-        };
-        let octets = packet.len as u64;
-        flow.rx_frames.add(1);
-        flow.rx_bytes.add(octets);
-        connected.rx_frames.add(1);
-        connected.rx_bytes.add(octets);
-        order.receive(context, Some(&peer.address), packet.reserved, skb);
-        Ok(())
+        news.due |= peer.rc.flow.note_received(peer.width);
+        news.granted |= peer.rc.flow.granted(message.grant);
+        let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), connected);
+        pass_up(
+            received,
+            peer,
+            connected,
+            &message.packet,
+            description,
+            context,
+            order,
+        )
     }
 
     /// The poll ends: does what needs the transmit lock, if anything does.
     #[inline]
     pub(crate) fn end(&mut self, dev: &Device<Interface>) {
-        if core::mem::take(&mut self.granted) {
+        let News { granted, mut due } = core::mem::take(&mut self.news);
+        if granted {
             // Pairs with the barrier where a frame begins to wait: either that sees the grant, or we see
             // that it waits.
             smp_mb(Full);
-            self.news |= self.shared.is_stalled();
+            due |= self.shared.is_stalled();
         }
-        if self.news {
+        if due {
             self.tell(dev);
         }
     }
 
     #[cold]
     fn tell(&mut self, dev: &Device<Interface>) {
-        self.news = false;
         if let Some(tx) = dev.lock_tx().as_mut() {
             tx.service(dev);
         }
@@ -267,47 +261,119 @@ impl RcRx {
     }
 }
 
-/// The packet behind an extended header, which is not to be segmented, and what the stack has to know
-/// about it.
+/// What the stack has to know about a packet whose checksum is to be computed there, if it is.
 #[inline(always)]
-fn whole(
-    message: &ExtendedMessage<'_>,
+fn describe(
+    packet: &rc::Packet,
+    checksum: Option<PartialChecksum>,
     connected: &Connected,
-) -> Result<(rc::Packet, parts::Packet), DropReason> {
-    let packet = message.whole()?;
-    let mut description = parts::Packet::new(packet.offset, packet.ether_type.0);
-    if let Some(checksum) = message.checksum() {
-        connected.rx_partial.add(1);
-        description.set_partial(checksum.start, checksum.offset);
+) -> parts::Packet {
+    let description = parts::Packet::new(packet.offset, packet.ether_type.0);
+    match checksum {
+        Some(checksum) => {
+            connected.rx_partial.add(1);
+            description.with_partial(checksum.start, checksum.offset)
+        }
+        None => description,
     }
-    Ok((packet, description))
 }
 
-/// The same for one that is to be segmented.
-#[inline(never)]
-fn large(
-    head: &[u8],
-    len: usize,
+/// Makes an skb of a packet that was checked, and passes it up.
+///
+/// # Errors
+///
+/// Why it is dropped.
+#[inline(always)]
+fn pass_up(
+    received: RcReceived<'_>,
+    peer: &Peer,
     connected: &Connected,
-) -> Result<(rc::Packet, parts::Packet), DropReason> {
-    let (packet, extended) = ExtendedMessage::new(head, len)?.large()?;
-    let mut description = parts::Packet::new(packet.offset, packet.ether_type.0);
-    if let Some(checksum) = extended.checksum {
-        connected.rx_partial.add(1);
-        description.set_partial(checksum.start, checksum.offset);
+    packet: &rc::Packet,
+    description: parts::Packet,
+    context: &Context<'_>,
+    order: &mut Order,
+) -> Result<(), DropReason> {
+    let skb = match received.into_frame(context, description) {
+        Ok(skb) => skb,
+        Err(EINVAL) => return Err(DropReason::BadExtended),
+        Err(_) => return Err(DropReason::NoBuffer),
+    };
+    let octets = packet.len as u64;
+    let flow = &peer.rc.flow;
+    flow.rx_frames.add(1);
+    flow.rx_bytes.add(octets);
+    connected.rx_frames.add(1);
+    connected.rx_bytes.add(octets);
+    order.receive(context, Some(&peer.address), packet.reserved, skb);
+    Ok(())
+}
+
+/// Receives a message that is not like nearly all.
+///
+/// # Errors
+///
+/// Why it is dropped.
+#[inline(never)]
+fn receive_other(
+    received: RcReceived<'_>,
+    peer: &Peer,
+    connected: &Connected,
+    news: &mut News,
+    context: &Context<'_>,
+    order: &mut Order,
+) -> Result<(), DropReason> {
+    let flow = &peer.rc.flow;
+    let (head, len) = (received.head(), received.len());
+    let extended =
+        rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
+    if let Some(grant) = extended.and_then(|m| m.ok()?.alone()) {
+        news.granted |= flow.granted(grant);
+        return Ok(());
     }
-    if let Some(gso) = &extended.gso {
-        connected.rx_large.add(1);
-        description.set_gso(&parts::Gso {
-            kind: match gso.kind {
-                extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,
-                extended::GsoKind::TcpV6 => parts::GsoKind::TcpV6,
-                extended::GsoKind::Udp => parts::GsoKind::Udp,
-            },
-            ecn: gso.ecn,
-            size: gso.size,
-            segments: gso.segments,
-        });
-    }
-    Ok((packet, description))
+    // Whatever else it carries, and whatever is wrong with it, it has used room.
+    news.due |= flow.note_received(peer.width);
+    let (packet, description) = match extended {
+        Some(message) => {
+            let message = message?;
+            let (packet, extended) = message.packet()?;
+            news.granted |= flow.granted(message.grant());
+            let description = describe(&packet, extended.checksum, connected);
+            match extended.gso {
+                Some(gso) => (packet, describe_large(description, &gso, connected)),
+                None => (packet, description),
+            }
+        }
+        None => {
+            let packet = rc::parse(head, len)?;
+            (packet, describe(&packet, None, connected))
+        }
+    };
+    pass_up(
+        received,
+        peer,
+        connected,
+        &packet,
+        description,
+        context,
+        order,
+    )
+}
+
+/// The same of one that is to be segmented.
+fn describe_large(
+    description: parts::Packet,
+    gso: &extended::Gso,
+    connected: &Connected,
+) -> parts::Packet {
+    connected.rx_large.add(1);
+    description.with_gso(&parts::Gso {
+        kind: match gso.kind {
+            extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,
+            extended::GsoKind::TcpV6 => parts::GsoKind::TcpV6,
+            extended::GsoKind::Udp => parts::GsoKind::Udp,
+        },
+        ecn: gso.ecn,
+        size: gso.size,
+        segments: gso.segments,
+    })
 }

@@ -7,7 +7,7 @@
 //! the send ring's producing half belong to the lock too.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, Transmit, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::skb::TxSkb;
@@ -64,36 +64,33 @@ pub(crate) struct Line {
 impl Tx {
     /// Sends a frame that begins with the header of [`Interface`]'s `header`.
     #[inline]
-    pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Transmit {
-        let Some(head) = skb.linear().first_chunk::<HEADER_LEN>() else {
-            return self.refuse(dev, skb, DropReason::Runt);
-        };
-        let (address, wire) = head.split_at(ADDR_LEN);
-        let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
-        let Some(address) = HwAddr::from_slice(address) else {
-            return self.refuse(dev, skb, DropReason::Runt);
-        };
-        if !ether_type.is_supported() {
-            return self.refuse(dev, skb, DropReason::TxEtherType);
-        }
+    pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Taken {
         if self.connections.is_some() {
-            self.transmit_connected(dev, &address, ether_type, skb, now_ms());
-            return Transmit::Taken;
+            return self.transmit_connected(dev, skb);
         }
+        let (address, _) = match addressed(&skb) {
+            Ok(addressed) => addressed,
+            Err(reason) => return self.refuse(dev, skb, reason),
+        };
         if skb.pull(ADDR_LEN).is_err() || skb.len() > self.line.max_len {
             return self.refuse(dev, skb, DropReason::TooBig);
         }
         self.datagram_inline(dev, address, skb, now_ms());
-        Transmit::Taken
+        Taken::TAKEN
     }
 
     /// Drops a frame that cannot be sent. The stack may have said of what was put on either ring before it
     /// that more follows.
     #[cold]
-    fn refuse(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> Transmit {
+    pub(crate) fn refuse(
+        &mut self,
+        dev: &Device<Interface>,
+        skb: TxSkb,
+        reason: DropReason,
+    ) -> Taken {
         self.line.drop(dev, skb, reason);
         self.flush(dev);
-        Transmit::Taken
+        Taken::TAKEN
     }
 
     /// [`Self::datagram_inline`] for those that are not as hot.
@@ -318,6 +315,24 @@ impl Line {
     pub(crate) fn into_sender(self) -> Sender {
         self.sender
     }
+}
+
+/// Where a frame as the stack gave it goes, and its type, which is one that the link carries.
+///
+/// # Errors
+///
+/// Why it goes nowhere.
+#[inline(always)]
+pub(crate) fn addressed(skb: &TxSkb) -> Result<(HwAddr, EtherType), DropReason> {
+    let head = skb.linear().first_chunk::<HEADER_LEN>();
+    let head = head.ok_or(DropReason::Runt)?;
+    let address = *head.first_chunk::<ADDR_LEN>().ok_or(DropReason::Runt)?;
+    let [.., t0, t1, _, _] = *head;
+    let ether_type = EtherType(u16::from_be_bytes([t0, t1]));
+    if !ether_type.is_supported() {
+        return Err(DropReason::TxEtherType);
+    }
+    Ok((HwAddr(address), ether_type))
 }
 
 /// The longest frame, our header included, at an MTU.

@@ -4,7 +4,7 @@
 //! becomes of connections, as far as frames are concerned.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::skb::{Keep, TxSkb};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::drop::DropReason;
@@ -25,8 +25,8 @@ use crate::caller::Caller;
 use crate::connections::{Entry, Found, Job, Place, MAX_LANES};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
-use crate::rc_post::{Fate, RcLine};
-use crate::tx::{Line, Tx};
+use crate::rc_post::{tcp_v4_header, Fate, RcLine};
+use crate::tx::{addressed, Line, Tx};
 
 /// The places of a peer's connections in the table; those that there are not have the number `NONE`.
 #[derive(Clone, Copy)]
@@ -49,37 +49,53 @@ impl Lanes {
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
     #[inline(never)]
-    pub(crate) fn transmit_connected(
-        &mut self,
-        dev: &Device<Interface>,
-        address: &HwAddr,
-        ether_type: EtherType,
-        mut skb: TxSkb,
-        now: u64,
-    ) {
+    pub(crate) fn transmit_connected(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Taken {
+        let now = now_ms();
+        let (address, ether_type) = match addressed(&skb) {
+            Ok(addressed) => addressed,
+            Err(reason) => return self.refuse(dev, skb, reason),
+        };
         if ether_type != EtherType::IPV4
             && is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[]))
         {
-            return self.transmit_otherwise(dev, *address, true, skb, now);
+            return self.transmit_otherwise(dev, address, true, skb, now);
         }
         let Some(Up {
             entry,
             rc_line,
             line,
             sequence,
-        }) = self.up(address, &mut skb, now)
+        }) = self.up(&address, &mut skb, now)
         else {
-            return self.transmit_otherwise(dev, *address, false, skb, now);
+            return self.transmit_otherwise(dev, address, false, skb, now);
         };
-        match rc_line.send_now_inline(dev, line, entry, Some(sequence), skb) {
-            Fate::Sent(false) => {}
-            Fate::Sent(true) => {
-                // One burst may go by both rings.
-                rc_line.flush(dev, line);
-                line.flush(dev);
-            }
-            fate => self.in_burst(dev, |this| this.settle(dev, *address, fate, now)),
+        let Some(header) = tcp_v4_header(&entry.terms, &skb) else {
+            let fate = rc_line.send_now(dev, line, entry, Some(sequence), skb);
+            return self.transmitted(dev, address, fate, now);
+        };
+        if rc_line.send_extended(dev, line, entry, Some(sequence), skb, header) {
+            // One burst may go by both rings.
+            rc_line.flush(dev, line);
+            line.flush(dev);
         }
+        Taken::TAKEN
+    }
+
+    /// Ends the sending of a frame that is not like nearly all.
+    #[inline(never)]
+    fn transmitted(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        fate: Fate,
+        now: u64,
+    ) -> Taken {
+        match fate {
+            Fate::Sent(false) => {}
+            Fate::Sent(true) => self.flush(dev),
+            fate => self.in_burst(dev, |this| this.settle(dev, address, fate, now)),
+        }
+        Taken::TAKEN
     }
 
     /// A connection by which a frame can go at once: nearly always there is one.
@@ -121,7 +137,7 @@ impl Tx {
         by_datagram: bool,
         skb: TxSkb,
         now: u64,
-    ) {
+    ) -> Taken {
         self.in_burst(dev, |this| {
             if by_datagram {
                 this.send_datagram(dev, address, skb, now);
@@ -129,6 +145,7 @@ impl Tx {
                 this.send_connected(dev, address, skb, now);
             }
         });
+        Taken::TAKEN
     }
 
     /// Does something that may put frames on either ring, and hands them to the device if the stack has no

@@ -88,7 +88,7 @@ pub struct PartialChecksum {
 }
 
 /// That of TCP behind IPv4 without options.
-const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
+pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
     start: MIN_IPV4_LEN as u16,
     offset: TCP_CHECK,
 };
@@ -169,6 +169,28 @@ impl ExtendedHeader {
         }
     }
 
+    /// That of a packet of TCP over IPv4 without options, which is what nearly all are: its checksum is to
+    /// be computed, and it is not to be segmented.
+    const TCP_V4: Self = Self {
+        front: ((NEEDS_CSUM as u64) << 56)
+            | ((TCP_V4_CHECKSUM.start as u64) << 16)
+            | TCP_V4_CHECKSUM.offset as u64,
+        back: (EtherType::IPV4.0 as u32) << 16,
+    };
+
+    /// The header for such a packet of `len` octets, whose headers are in `head`, with a grant of 0. None:
+    /// it is another; see [`Extended::encode`], which makes the same of one that is.
+    #[inline(always)]
+    pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
+        is_tcp_v4(head, len).then_some(Self::TCP_V4)
+    }
+
+    /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
+    #[inline(always)]
+    pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
+        self.with_grant(0) == Self::TCP_V4 && is_tcp_v4(head, len)
+    }
+
     /// One that carries nothing but a grant.
     pub const fn grant_alone(grant: u16) -> Self {
         Self {
@@ -200,7 +222,7 @@ impl ExtendedHeader {
 
     /// Whether there is something to segment.
     #[inline]
-    pub const fn is_large(&self) -> bool {
+    const fn is_large(&self) -> bool {
         self.kind() != 0 || self.size() != 0
     }
 
@@ -285,31 +307,6 @@ impl Extended {
         })
     }
 
-    /// Whether that is all right, if there is nothing to segment. Whether the checksum is to be computed,
-    /// and where, the [header](ExtendedHeader::checksum) says.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::parse`]; [`ExtendedError::Segments`] if there is something to segment.
-    // For every frame; left to itself, the compiler calls it.
-    #[inline(always)]
-    pub fn check_whole(
-        header: ExtendedHeader,
-        head: &[u8],
-        len: usize,
-    ) -> Result<(), ExtendedError> {
-        if header.is_large() {
-            return Err(ExtendedError::Segments);
-        }
-        let (ether_type, start, offset) = (header.ether_type(), header.start(), header.offset());
-        let is_partial = header.flags() == NEEDS_CSUM;
-        if is_partial && is_common(ether_type, PartialChecksum { start, offset }, head, len) {
-            return Ok(());
-        }
-        check(ether_type, header.checksum()?, head, len)?;
-        Ok(())
-    }
-
     /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a grant of 0.
     /// What is returned is what [`Extended::parse`] accepts.
     ///
@@ -326,33 +323,11 @@ impl Extended {
         }
         Ok(header)
     }
-
-    /// The same for a packet that is not to be segmented, and whose checksum is to be computed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::encode`].
-    #[inline(always)]
-    pub fn encode_whole(
-        ether_type: EtherType,
-        checksum: PartialChecksum,
-        head: &[u8],
-        len: usize,
-    ) -> Result<ExtendedHeader, ExtendedError> {
-        if !is_common(ether_type, checksum, head, len) {
-            check(ether_type, Some(checksum), head, len)?;
-        }
-        Ok(ExtendedHeader::new(ether_type, Some(checksum)))
-    }
 }
 
-/// Whether a packet is what nearly all are, TCP over IPv4 without options, and as [`check`] wants it.
-/// False: look closer.
+/// Whether a packet is TCP over IPv4 without options, and as [`check`] wants it.
 #[inline(always)]
-fn is_common(ether_type: EtherType, checksum: PartialChecksum, head: &[u8], len: usize) -> bool {
-    if ether_type != EtherType::IPV4 || checksum != TCP_V4_CHECKSUM {
-        return false;
-    }
+fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
         return false;
     };
@@ -531,23 +506,18 @@ mod tests {
     fn parse(header: &[u8; 12], head: &[u8], len: usize) -> Result<Extended, ExtendedError> {
         let header = ExtendedHeader::from_bytes(header);
         let parsed = Extended::parse(header, head, len);
-        // All ways find the same.
-        if let Ok(Some(checksum)) = header.checksum() {
-            let ether_type = header.ether_type();
-            let checked = check(ether_type, Some(checksum), head, len).err();
-            assert!(!is_common(ether_type, checksum, head, len) || checked.is_none());
-            let encoded = Extended::encode_whole(ether_type, checksum, head, len);
-            assert!(encoded.err() == checked);
-        }
-        let whole = Extended::check_whole(header, head, len);
-        if header.is_large() {
-            assert!(whole == Err(ExtendedError::Segments));
-        } else {
-            assert!(whole == parsed.map(|_| ()));
-            assert!(whole.is_err() || parsed.map(|e| e.checksum) == header.checksum());
-        }
+        // The short ways find the same.
+        let is_tcp_v4 = parsed == Ok(WHOLE_TCP_V4);
+        assert!(header.is_tcp_v4(head, len) == is_tcp_v4);
+        assert!(ExtendedHeader::for_tcp_v4(head, len) == WHOLE_TCP_V4.encode(head, len).ok());
         parsed
     }
+
+    const WHOLE_TCP_V4: Extended = Extended {
+        ether_type: EtherType::IPV4,
+        checksum: Some(TCP_V4_CHECKSUM),
+        gso: None,
+    };
 
     const LEN: usize = 4000;
 

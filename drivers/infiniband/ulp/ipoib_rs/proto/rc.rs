@@ -6,7 +6,7 @@
 //! two of ours an extended header may follow. Who sent it is known from the connection.
 
 use crate::drop::DropReason;
-use crate::extended::{Extended, ExtendedHeader, PartialChecksum};
+use crate::extended::{Extended, ExtendedHeader};
 use crate::header::{EtherType, Header};
 
 /// A packet that passed the checks.
@@ -104,53 +104,59 @@ impl<'a> ExtendedMessage<'a> {
         self.header.is_grant_alone(self.len).then(|| self.grant())
     }
 
-    /// Whether its packet is to be segmented.
-    #[inline]
-    pub const fn is_large(&self) -> bool {
-        self.header.is_large()
-    }
-
-    /// Its packet, which is not to be segmented.
+    /// Its packet, whose type is one that the link carries, and what is known of that beyond its octets.
     ///
     /// # Errors
     ///
     /// The reason to drop it.
-    #[inline(always)]
-    pub fn whole(&self) -> Result<Packet, DropReason> {
-        match Extended::check_whole(self.header, self.head, self.len) {
-            Ok(()) => Ok(self.packet()),
-            Err(_) => Err(DropReason::BadExtended),
-        }
-    }
-
-    /// Where the checksum of such a packet is to be computed, if it is.
-    #[inline(always)]
-    pub fn checksum(&self) -> Option<PartialChecksum> {
-        self.header.checksum().unwrap_or(None)
-    }
-
-    /// Its packet, and what is known of that beyond its octets.
-    ///
-    /// # Errors
-    ///
-    /// The reason to drop it.
-    pub fn large(&self) -> Result<(Packet, Extended), DropReason> {
-        match Extended::parse(self.header, self.head, self.len) {
-            Ok(extended) => Ok((self.packet(), extended)),
-            Err(_) => Err(DropReason::BadExtended),
-        }
-    }
-
-    /// Its packet, whose type is one that the link carries.
-    #[inline]
-    const fn packet(&self) -> Packet {
-        Packet {
-            ether_type: self.header.ether_type(),
+    pub fn packet(&self) -> Result<(Packet, Extended), DropReason> {
+        let extended = Extended::parse(self.header, self.head, self.len)
+            .map_err(|_| DropReason::BadExtended)?;
+        let packet = Packet {
+            ether_type: extended.ether_type,
             reserved: self.reserved,
             offset: EXTENDED_HEADERS as u16,
             len: self.len,
-        }
+        };
+        Ok((packet, extended))
     }
+}
+
+/// A message with an extended header that passed the checks: what nearly all are, a packet of TCP over IPv4
+/// without options, which is not to be segmented, and whose checksum is to be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpV4 {
+    /// Its packet.
+    pub packet: Packet,
+    /// The sender's grant.
+    pub grant: u16,
+}
+
+/// Checks a message of `len` octets, which begins with `head`, if it is such a one. None: it is another, or
+/// something is wrong with it; see [`ExtendedMessage`], which finds the same in one that is.
+#[inline(always)]
+pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
+    let (headers, head) = head.split_first_chunk::<EXTENDED_HEADERS>()?;
+    let (front, back) = headers.split_first_chunk::<{ Header::LEN }>()?;
+    let Header {
+        ether_type,
+        reserved,
+    } = Header::parse(front).ok()?;
+    let header = ExtendedHeader::from_bytes(back.first_chunk()?);
+    let len = len.checked_sub(EXTENDED_HEADERS)?;
+    if ether_type != EtherType::EXTENDED || !header.is_tcp_v4(head, len) {
+        return None;
+    }
+    let packet = Packet {
+        ether_type: EtherType::IPV4,
+        reserved,
+        offset: EXTENDED_HEADERS as u16,
+        len,
+    };
+    Some(TcpV4 {
+        packet,
+        grant: header.grant(),
+    })
 }
 
 /// The headers of a message with an extended one.
@@ -176,6 +182,7 @@ pub fn grant_alone(grant: u16) -> [u8; EXTENDED_HEADERS] {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+    use crate::extended::{PartialChecksum, TCP_V4_CHECKSUM};
 
     #[test]
     fn a_plain_frame() {
@@ -215,7 +222,7 @@ mod tests {
         more[..16].copy_from_slice(&message);
         let parsed = ExtendedMessage::new(&more, 20);
         assert!(parsed.is_ok_and(|m| m.alone().is_none()));
-        assert!(parsed.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
+        assert!(parsed.and_then(|m| m.packet()) == Err(DropReason::BadExtended));
         for len in 0..16 {
             assert!(ExtendedMessage::new(&message[..len], len).err() == Some(DropReason::Short));
             let err = ExtendedMessage::new(&message, len).err();
@@ -250,19 +257,51 @@ mod tests {
             checksum,
             gso: None,
         };
-        assert!(message.is_ok_and(|m| !m.is_large()));
-        assert!(message.and_then(|m| m.whole()) == Ok(packet));
-        assert!(message.is_ok_and(|m| m.checksum() == checksum));
-        assert!(message.and_then(|m| m.large()) == Ok((packet, extended)));
+        assert!(message.and_then(|m| m.packet()) == Ok((packet, extended)));
         let longer = ExtendedMessage::new(&head, 117);
-        assert!(longer.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
+        assert!(longer.and_then(|m| m.packet()) == Err(DropReason::BadExtended));
         // Three datagrams.
         head[5] = 5;
         head[7] = 28;
         let message = ExtendedMessage::new(&head, 116);
-        assert!(message.is_ok_and(|m| m.is_large()));
-        assert!(message.and_then(|m| m.whole()) == Err(DropReason::BadExtended));
-        let large = message.and_then(|m| m.large()).map(|(_, e)| e.gso);
+        let large = message.and_then(|m| m.packet()).map(|(_, e)| e.gso);
         assert!(large.is_ok_and(|gso| gso.is_some_and(|gso| gso.segments == 3)));
+    }
+
+    #[test]
+    fn tcp_over_ipv4_is_found_as_by_the_long_way() {
+        let mut head = [0; 76];
+        head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
+        head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0, 0x01, 0x02]);
+        // 1000 octets of TCP over IPv4, with a timestamp.
+        head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
+        head[48] = 0x80;
+        let found = parse_tcp_v4(&head, 1016);
+        assert!(found.is_some_and(|m| m.grant == 0x0102 && m.packet.reserved == 9));
+        let agrees = |head: &[u8], len| {
+            let short = parse_tcp_v4(head, len);
+            let long = ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.grant())));
+            match long {
+                Ok(((packet, extended), grant)) if is_extended(head, true) => {
+                    let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
+                        && extended.ether_type == EtherType::IPV4
+                        && extended.gso.is_none();
+                    short == is_common.then_some(TcpV4 { packet, grant })
+                }
+                _ => short.is_none(),
+            }
+        };
+        assert!(agrees(&head, 1016) && agrees(&head, 1015) && agrees(&head, 3));
+        for end in 0..head.len() {
+            assert!(agrees(&head[..end], 1016) && agrees(&head[..end], end));
+        }
+        for at in 0..head.len() {
+            let before = head[at];
+            for change in [0x01, 0x02, 0x10, 0x20, 0x80, 0xff] {
+                head[at] = before ^ change;
+                assert!(agrees(&head, 1016));
+            }
+            head[at] = before;
+        }
     }
 }
