@@ -34,9 +34,8 @@ bool ipoib_rs_tx_more(const struct net_device *dev)
 bool ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames, unsigned int bytes)
 {
 	netdev_txq_completed_mb(txq(dev), frames, bytes);
-	/* Pairs with those behind which the driver looks for room once more. */
 	if (!bytes)
-		smp_mb();
+		smp_mb(); /* Pairs with those behind which the driver looks for room again. */
 	return netif_tx_queue_stopped(txq(dev));
 }
 

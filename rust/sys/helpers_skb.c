@@ -385,8 +385,8 @@ bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
 }
 
 /*
- * ipoib_rs_rx_parts() of what is no copy, with new memory for what it takes from @parts. NULL: there
- * is no memory, and the message is gone; @parts has the old memory or new, but all of it.
+ * ipoib_rs_rx_parts() of what is no copy, with new memory for what it takes from @parts. NULL:
+ * there is no memory, and the message is gone; @parts has the old memory or new, but all of it.
  */
 struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
