@@ -24,6 +24,7 @@ pub struct Builder {
     hosts: u8,
     one_machine: bool,
     icount: bool,
+    plugin: Option<String>,
     memory: u32,
     cpus: Option<u32>,
     mtu: u32,
@@ -43,6 +44,7 @@ impl Builder {
             hosts: 2,
             one_machine: lane == Lane::Uml,
             icount: false,
+            plugin: None,
             memory: 1024,
             cpus: None,
             mtu: LINK_MTU,
@@ -72,6 +74,13 @@ impl Builder {
         self.icount = true;
         self.one_machine = true;
         self.cpus = Some(1);
+        self
+    }
+
+    /// A plugin of the emulator, with its arguments, where instructions are counted.
+    #[must_use]
+    pub fn plugin(mut self, plugin: String) -> Builder {
+        self.plugin = Some(plugin);
         self
     }
 
@@ -143,6 +152,10 @@ impl Builder {
     pub fn up(self) -> Result<Bed> {
         ensure!(self.hosts >= 1, "a bed has one host at least");
         ensure!(!self.icount || self.lane == Lane::Qemu, "icount is QEMU's");
+        ensure!(
+            self.plugin.is_none() || self.icount,
+            "plugins are the emulator's"
+        );
         let layout = Layout::from_env()?;
         let stage = Stage::of(&layout, self.lane, self.kernel);
         let dir = tempfile::Builder::new()
@@ -182,6 +195,7 @@ impl Builder {
                 port,
                 number: n + 1,
                 icount: self.icount,
+                plugin: self.plugin.clone(),
                 append: self.append.clone(),
                 terminal: self.terminal.clone(),
                 dir: dir.path().to_owned(),

@@ -102,6 +102,8 @@ pub struct Spec {
     pub number: u8,
     /// Guest time is the count of executed instructions; QEMU only.
     pub icount: bool,
+    /// A plugin of the emulator, with its arguments; QEMU only, and without KVM.
+    pub plugin: Option<String>,
     /// The other end of a terminal, the guest's tty2; UML only.
     pub terminal: Option<Arc<UnixStream>>,
     /// More words for the kernel command line.

@@ -73,6 +73,9 @@ pub(crate) fn command(spec: &Spec) -> (Command, Connect) {
     if spec.icount {
         command.args(["-icount", "shift=0,sleep=off"]);
     }
+    if let Some(plugin) = &spec.plugin {
+        command.args(["-plugin", plugin]);
+    }
     if let Some(port) = &spec.port {
         ethernet(&mut command, port, spec.number);
     }

@@ -8,6 +8,7 @@
 //! in turn, and what counts is the ratio of neighbours.
 
 mod case;
+mod count;
 mod disorder;
 pub mod peer;
 mod plot;
@@ -26,13 +27,14 @@ use crate::step::say;
 use anyhow::Result;
 use case::Case;
 use clap::{Args, ValueEnum};
+use count::Counter;
 use report::{Profiles, Record, Report};
 use rig::{Rig, Side};
 use statistics::Pairs;
 use std::time::Instant;
 
-/// Seconds of a profile of datagram mode.
-const PROFILED: u32 = 8;
+/// Seconds of a profile.
+const PROFILED: u32 = 4;
 
 /// What to measure.
 #[derive(Debug, Clone, Args)]
@@ -84,17 +86,21 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     for lane in [Lane::Qemu, Lane::Uml] {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
+            let counter = (lane == Lane::Qemu && options.includes("text_share"))
+                .then(|| Counter::build(layout))
+                .transpose()?;
+            let counter = counter.as_ref();
             if options.wants(Page::Ud) {
-                page_ud(options, lane, &mut report)?;
+                page_ud(options, lane, counter, &mut report)?;
             }
             if options.wants(Page::Disorder) && lane == Lane::Qemu && !options.itself {
-                let rig = Rig::up(lane, false, LINK_MTU)?;
+                let rig = Rig::up(lane, false, LINK_MTU, None)?;
                 report.kernel = rig.release()?;
                 disorder::page(&rig, options, &mut report, &plots)?;
                 rig.finish()?;
             }
             if options.wants(Page::Rc) {
-                rc::page(lane, options, &mut report, &plots)?;
+                rc::page(lane, options, counter, &mut report, &plots)?;
             }
         }
     }
@@ -116,8 +122,13 @@ fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
 }
 
 /// Page `ud`: datagram mode, at the largest MTU that soft-RoCE has.
-fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
-    let rig = Rig::up(lane, options.itself, LINK_MTU)?;
+fn page_ud(
+    options: &Options,
+    lane: Lane,
+    counter: Option<&Counter>,
+    report: &mut Report,
+) -> Result<()> {
+    let rig = Rig::up(lane, options.itself, LINK_MTU, counter)?;
     report.kernel = rig.release()?;
     for case in Case::ALL
         .into_iter()
@@ -147,20 +158,19 @@ fn page_ud(options: &Options, lane: Lane, report: &mut Report) -> Result<()> {
             &pairs,
         ));
     }
-    if lane == Lane::Qemu && options.includes("text_share") {
-        text_share(&rig, "ud", options, report, PROFILED, &|_| Ok(()))?;
+    if let Some(counter) = counter {
+        text_share(&rig, counter, "ud", options, report, &|_| Ok(()))?;
     }
     rig.finish()
 }
 
-/// Case `text_share` of a page: the drivers' own text. `prepare` is called before each measurement, and
-/// that takes `seconds`.
+/// Case `text_share` of a page: the drivers' own text. `prepare` is called before each measurement.
 fn text_share(
     rig: &Rig,
+    counter: &Counter,
     page: &str,
     options: &Options,
     report: &mut Report,
-    seconds: u32,
     prepare: &dyn Fn(Side) -> Result<()>,
 ) -> Result<()> {
     let mut pairs = Pairs::default();
@@ -168,7 +178,7 @@ fn text_share(
     for n in 0..options.pairs {
         let profile = |side| {
             prepare(side)?;
-            text_share::profile(rig, side, seconds)
+            text_share::profile(rig, counter, side, PROFILED)
         };
         let (ours, peer) = (profile(Side::Ours)?, profile(Side::Peer)?);
         say(&format!(

@@ -4,6 +4,7 @@
 
 use super::Options;
 use super::case::{Case, iperf3_received};
+use super::count::Counter;
 use super::plot::{self, Line};
 use super::report::{Record, Report};
 use super::rig::{Mode, Rig, Side};
@@ -20,8 +21,6 @@ const LARGE: u32 = 65520;
 const SMALL_ETHERNET: u32 = 1500;
 /// Flows of the case with many of them.
 const FLOWS: u32 = 64;
-/// Seconds of a profile: a driver that sends 64 KiB at a time has few samples.
-const PROFILED: u32 = 16;
 /// MTUs that are swept.
 const MTUS: [u32; 6] = [2044, 4092, 8188, 16380, 32764, LARGE];
 
@@ -63,7 +62,13 @@ const STREAMS: [Stream; 4] = [
 ];
 
 /// Measures the page, and draws its plot into `plots`.
-pub(super) fn page(lane: Lane, options: &Options, report: &mut Report, plots: &Path) -> Result<()> {
+pub(super) fn page(
+    lane: Lane,
+    options: &Options,
+    counter: Option<&Counter>,
+    report: &mut Report,
+    plots: &Path,
+) -> Result<()> {
     for ethernet in [LINK_MTU, SMALL_ETHERNET] {
         let streams = || {
             STREAMS
@@ -74,7 +79,7 @@ pub(super) fn page(lane: Lane, options: &Options, report: &mut Report, plots: &P
         if streams().next().is_none() && !others {
             continue;
         }
-        let rig = Rig::up(lane, options.itself, ethernet)?;
+        let rig = Rig::up(lane, options.itself, ethernet, counter)?;
         report.kernel = rig.release()?;
         for stream in streams() {
             pairs(
@@ -91,7 +96,7 @@ pub(super) fn page(lane: Lane, options: &Options, report: &mut Report, plots: &P
             )?;
         }
         if others {
-            other_cases(&rig, lane, options, report, plots)?;
+            other_cases(&rig, options, counter, report, plots)?;
         }
         rig.finish()?;
     }
@@ -103,14 +108,14 @@ const OTHERS: [&str; 5] = ["text_share", "flows_64", "rr_vs_ud", "connect_ms", "
 
 fn other_cases(
     rig: &Rig,
-    lane: Lane,
     options: &Options,
+    counter: Option<&Counter>,
     report: &mut Report,
     plots: &Path,
 ) -> Result<()> {
-    if lane == Lane::Qemu && options.includes("text_share") {
+    if let Some(counter) = counter {
         let connected = |side| rig.mode(side, Mode::Connected(LARGE));
-        super::text_share(rig, "rc", options, report, PROFILED, &connected)?;
+        super::text_share(rig, counter, "rc", options, report, &connected)?;
     }
     // The rest is about this driver alone.
     if options.itself {

@@ -2,6 +2,7 @@
 
 //! Two hosts in one kernel, joined three times over: by Ethernet, and on it by either driver.
 
+use super::count::Counter;
 use super::peer;
 use crate::bed::{Bed, Builder, Host};
 use crate::forge;
@@ -65,12 +66,20 @@ pub(super) struct Rig {
 
 impl Rig {
     /// Boots it, with an Ethernet of this MTU. With `itself`, the C driver stands in for ours.
-    pub(super) fn up(lane: Lane, itself: bool, ethernet: u32) -> Result<Rig> {
+    pub(super) fn up(
+        lane: Lane,
+        itself: bool,
+        ethernet: u32,
+        counter: Option<&Counter>,
+    ) -> Result<Rig> {
         let mut builder = Builder::new("bench", lane, Kernel::Base)
             .mtu(ethernet)
             .lifetime(Duration::from_secs(1200));
         if lane == Lane::Qemu {
             builder = builder.icount();
+        }
+        if let Some(counter) = counter {
+            builder = builder.plugin(counter.plugin());
         }
         let bed = builder.up()?;
         for host in &bed.hosts {

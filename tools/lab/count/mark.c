@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a guest runs to have the plugin write its counts: a nop that nobody else has.
+ */
+
+int main(void)
+{
+	asm volatile("nopl 0x1b001b(%rax)");
+	return 0;
+}
