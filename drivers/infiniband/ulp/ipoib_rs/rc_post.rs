@@ -246,7 +246,7 @@ impl RcLine {
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
             rc.flow.untell();
-            return self.refuse(dev, line, skb, error);
+            return self.unposted(dev, line, skb, error);
         }
         let connected = &self.counters.connected;
         let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
@@ -277,9 +277,9 @@ impl RcLine {
         false
     }
 
-    /// The same for one that the ring has refused.
+    /// The same for one that the ring did not take.
     #[cold]
-    fn refuse(
+    fn unposted(
         &mut self,
         dev: &Device<Interface>,
         line: &mut Line,
