@@ -20,7 +20,7 @@ use crate::connections::{Connections, Entry, Shared, BACKLOG};
 use crate::counters::{Connected, Counters};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Terms};
-use crate::tx::Line;
+use crate::tx::{refusal, Line};
 
 /// Frames that wait for a connection when the queue is stopped.
 const STOP_AT: usize = BACKLOG * 3 / 4;
@@ -246,7 +246,7 @@ impl RcLine {
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
             rc.flow.untell();
-            return self.unposted(dev, line, skb, error);
+            return self.unsent(dev, line, skb, refusal(error));
         }
         let connected = &self.counters.connected;
         let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
@@ -274,20 +274,6 @@ impl RcLine {
     ) -> bool {
         self.flush(dev, line);
         line.drop(dev, skb, reason);
-        false
-    }
-
-    /// The same for one that the ring did not take.
-    #[cold]
-    fn unposted(
-        &mut self,
-        dev: &Device<Interface>,
-        line: &mut Line,
-        skb: TxSkb,
-        error: Error,
-    ) -> bool {
-        self.flush(dev, line);
-        line.refused(dev, skb, error);
         false
     }
 

@@ -222,7 +222,7 @@ impl Line {
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, ah, qpn, false) {
-            return self.refused(dev, skb, error);
+            return self.drop(dev, skb, refusal(error));
         }
         // What the completions have freed is looked at only when it matters: it lies in a cache line
         // that they write.
@@ -249,19 +249,6 @@ impl Line {
         if self.thresholds.may_wake(self.sender.free()) {
             dev.start_queue();
         }
-    }
-
-    /// Drops a frame that did not get on the ring.
-    #[cold]
-    pub(crate) fn refused(&mut self, dev: &Device<Interface>, skb: TxSkb, error: Error) {
-        let reason = if error == EBUSY {
-            DropReason::Ring
-        } else if error == ENOMEM {
-            DropReason::NoMemory
-        } else {
-            DropReason::MapFailed
-        };
-        self.drop(dev, skb, reason);
     }
 
     /// Hands what is on the ring to the device.
@@ -314,6 +301,18 @@ impl Line {
     /// The producing half, to be drained.
     pub(crate) fn into_sender(self) -> Sender {
         self.sender
+    }
+}
+
+/// Why a frame is dropped that a ring did not take.
+#[cold]
+pub(crate) fn refusal(error: Error) -> DropReason {
+    if error == EBUSY {
+        DropReason::Ring
+    } else if error == ENOMEM {
+        DropReason::NoMemory
+    } else {
+        DropReason::MapFailed
     }
 }
 
