@@ -114,12 +114,6 @@ impl HwAddr {
         ])
     }
 
-    /// Takes an address from a byte slice; `None` unless it is exactly 20 bytes long.
-    #[inline]
-    pub fn from_slice(bytes: &[u8]) -> Option<HwAddr> {
-        bytes.try_into().ok().map(HwAddr)
-    }
-
     /// Returns the bytes in wire order.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; 20] {
@@ -254,15 +248,6 @@ mod tests {
         assert_eq!(PEER.qpn().get(), 0x11);
         assert_eq!(PEER.gid(), gid);
         assert_eq!(HwAddr::new(PEER.flags(), PEER.qpn(), gid), PEER);
-    }
-
-    /// RFC 4391, section 9.2: 20 bytes, nothing else.
-    #[test]
-    fn rfc4391_9_2_length() {
-        assert_eq!(HwAddr::from_slice(&PEER.0), Some(PEER));
-        assert_eq!(HwAddr::from_slice(&PEER.0[..19]), None);
-        assert_eq!(HwAddr::from_slice(&[0; 21]), None);
-        assert_eq!(HwAddr::from_slice(&[]), None);
     }
 
     /// RFC 4755, section 3.1: RC and UC are the two highest bits; a UD-only sender sets none.
