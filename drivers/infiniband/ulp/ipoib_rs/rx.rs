@@ -9,6 +9,7 @@ use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
+use ipoib_proto::turn::Turn;
 use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -78,8 +79,7 @@ impl Question {
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
     rc: Option<RcRx>,
-    /// Datagrams got the larger half of the last budget that was shared.
-    round_up: bool,
+    turn: Turn,
     ring: RecvRing,
     sink: Sink,
     order: Order,
@@ -119,7 +119,7 @@ impl RxPoll {
     ) -> Self {
         Self {
             rc,
-            round_up: false,
+            turn: Turn::new(),
             ring,
             sink: Sink {
                 local,
@@ -145,14 +145,6 @@ impl RxPoll {
             (false, false) => (true, true),
             due => due,
         }
-    }
-
-    /// What datagrams get of a budget when connections are due, too: neither may starve the other, even if
-    /// it is 1.
-    #[cold]
-    fn share_of(&mut self, budget: usize) -> usize {
-        self.round_up = !self.round_up;
-        budget.wrapping_add(self.round_up.into()) / 2
     }
 
     #[inline]
@@ -274,22 +266,15 @@ impl Poll for RxPoll {
             self.order.begin(context);
         }
         let (datagrams, connections) = self.due();
-        let mut done = 0;
-        let mut share = budget;
+        let shares = self.turn.share(budget, (datagrams, connections));
+        let (mut first, mut second) = (0, 0);
         if datagrams {
-            if connections {
-                share = self.share_of(budget);
-            }
-            done = self.poll_datagrams(context, share);
+            first = self.poll_datagrams(context, shares.first());
         }
-        // There may be more of them.
-        let cut_short = done == share && share < budget;
         if connections {
-            done = done.wrapping_add(self.poll_connections(context, budget.wrapping_sub(done)));
+            second = self.poll_connections(context, shares.second(first));
         }
-        if cut_short {
-            done = budget;
-        }
+        let done = shares.used(first, second);
         if let Some(rc) = &mut self.rc {
             rc.end(&self.dev);
         }

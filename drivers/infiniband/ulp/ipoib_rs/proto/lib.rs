@@ -62,3 +62,4 @@ pub mod share;
 pub mod source;
 pub mod table;
 pub mod ticket;
+pub mod turn;
