@@ -73,6 +73,8 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 	dev->tx_queue_len = layout->tx_queue_len;
 	dev->watchdog_timeo = layout->watchdog_jiffies;
 	dev->flags |= IFF_BROADCAST | IFF_MULTICAST;
+	/* What netpoll sends begins with an Ethernet header. */
+	dev->priv_flags |= IFF_DISABLE_NETPOLL;
 	dev->features |= NETIF_F_VLAN_CHALLENGED | NETIF_F_HIGHDMA;
 	dev->needs_free_netdev = true;
 }
