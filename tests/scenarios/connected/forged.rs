@@ -2,7 +2,7 @@
 
 //! Requests for connections that no honest peer sends, put on the wire by hand.
 
-use super::{connect, queue_pairs, story, up};
+use super::{LARGE, connect, queue_pairs, set_mode, story, up};
 use crate::inspect::identity;
 use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
@@ -69,6 +69,21 @@ for n in range(200):
     request(private(qpn=1000 + n, extension=n % 2 == 0), sender=own_gid)
     time.sleep(0.005)
 "#;
+
+/// The same one again and again, as the victim would ask.
+const STREAM: &str = r#"
+import time
+print("ready", flush=True)
+while True:
+    request(private())
+    time.sleep(0.01)
+"#;
+
+fn wait_for_more(host: &Host, name: &str, than: u64) -> Result<()> {
+    let script = format!("[ $(ethtool -S ib0 | sed -n 's/^ *{name}: //p') -gt {than} ]");
+    host.wait_until(&script, Duration::from_secs(10))
+        .with_context(|| story(host))
+}
 
 fn forge(forger: &Host, victim: &Host, target: &Host, what: &str) -> Result<()> {
     let (gid, qpn) = identity(victim)?;
@@ -144,6 +159,44 @@ scenario! {
         )?;
         connect(c, b)?;
         transfer(c, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Requests in a peer's name while there is no connection to it yet: they are accepted, since they may
+    /// be its own, and nobody confirms that. What we ask for ourselves comes all the same, whoever's
+    /// address is the smaller one.
+    fn forged_requests_keep_no_peers_apart(bed) {
+        let bed = bed.hosts(3).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            bail!("no three hosts");
+        };
+        for (asks, victim) in [(a, b), (b, a)] {
+            let (gid, qpn) = identity(victim)?;
+            let program = forge::program(c, asks, &format!("{REQUEST}{STREAM}"))?;
+            let accepted = counter(asks, "rc_accepted")?;
+            let forger = c.spawn_python(&program, &[&gid, &qpn])?;
+            forger.wait_for("ready", c.scaled(Duration::from_secs(10)))?;
+            wait_for_more(asks, "rc_accepted", accepted)?;
+            // Soon: who is doubted keeps us from nothing.
+            let up = "ethtool -S ib0 | grep -q ' rc_current: 1'";
+            asks.wait_until(&format!("ping -q -c 1 -W 1 {}; {up}", victim.ip4()), Duration::from_secs(5))
+                .with_context(|| story(asks))?;
+            transfer(asks, victim, &victim.ip4(), 1)?;
+            wait_for_more(asks, "rc_requests_received", counter(asks, "rc_requests_received")?)?;
+            ensure!(counter(asks, "rc_current")? == 1, "{}", story(asks));
+            forger.stop()?;
+            for host in [a, b] {
+                set_mode(host, "datagram")?;
+                host.wait_until("ethtool -S ib0 | grep -q ' rc_current: 0'", Duration::from_secs(20))?;
+            }
+            for host in [a, b] {
+                set_mode(host, "connected")?;
+                host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+            }
+        }
         bed.finish()
     }
 }

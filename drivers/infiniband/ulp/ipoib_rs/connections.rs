@@ -374,7 +374,7 @@ impl Connections {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
                 continue;
             };
-            let was_up = entry.machine.is_up() && !entry.machine.is_half_open();
+            let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
             if let Some(rc) = entry.machine.poll(now) {
                 entry.wanted |= !entry.backlog.is_empty() && !entry.machine.is_up();
                 let connected = &self.counters.connected;
@@ -388,7 +388,7 @@ impl Connections {
             }
             // If there is no path yet, there will be.
             let is_blank = entry.machine.is_blank(now);
-            let wanted = entry.wanted && is_blank && is_ready(&entry.address);
+            let wanted = entry.wanted && entry.machine.may_ask(now) && is_ready(&entry.address);
             entry.wanted &= !wanted;
             let (address, number) = (entry.address, entry.number);
             if wanted {

@@ -217,7 +217,7 @@ impl Connection {
 
 fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let mut rows = with_room(2 * connections::MAX)?;
+    let mut rows = with_room(3 * connections::MAX)?;
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()
@@ -232,6 +232,10 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
             row.waiting = entry.backlog.len();
             row.may_send = rc.map_or(0, |rc| rc.flow.grant().wrapping_sub(entry.sent));
             let _ = rows.push_within_capacity(row);
+            if let Some((_, rc)) = machine.offer() {
+                let row = Connection::new(address, entry.number(), "offered", Some(rc), now);
+                let _ = rows.push_within_capacity(row);
+            }
         }
         for rc in connections.senders() {
             let row = Connection::new(rc.caller.peer, 0, "receiving", Some(rc), now);

@@ -75,7 +75,8 @@ impl Connections {
     /// about it.
     pub(crate) fn holder(&mut self, now: u64) -> Option<(Holder, Least)> {
         self.look(now);
-        let may_go = |entry: &&KBox<Entry>| entry.machine.is_up() && !entry.machine.is_half_open();
+        let may_go =
+            |entry: &&KBox<Entry>| entry.machine.is_up() && entry.machine.offer().is_none();
         let entries = self.entries.iter().enumerate().filter_map(|(at, entry)| {
             let entry = entry.as_ref().filter(may_go)?;
             let since = entry.machine.present()?.since;
@@ -162,7 +163,7 @@ impl Connections {
     /// How many connections were accepted and are not confirmed, and how many of them bear the GID of
     /// `peer`.
     fn half_open(&self, peer: &HwAddr) -> (usize, usize) {
-        let own = || self.iter().filter(|entry| entry.machine.is_half_open());
+        let own = || self.iter().filter(|entry| entry.machine.offer().is_some());
         let others = || self.senders.iter().filter(|sender| !sender.confirmed);
         let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
         let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
@@ -203,7 +204,7 @@ impl Connections {
         }
         if let Some(at) = self.find_entry(peer, extension.lane) {
             let entry = self.entries.get_mut(at).and_then(Option::as_mut);
-            match entry.map_or(Ok(()), |entry| entry.machine.request()) {
+            match entry.map_or(Ok(()), |entry| entry.machine.request(now)) {
                 Ok(()) => {}
                 Err(Rejection::Crossing) => return Err(Refusal::Crossing),
                 Err(Rejection::Closed) => return Err(Refusal::Closed),
@@ -269,10 +270,8 @@ impl Connections {
 
     /// The same if a frame has come by it: what said so before was lost, or is still to come.
     pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let half_open = self
-            .entry_at(at)
-            .and_then(|entry| entry.machine.half_open());
-        if let Some((ticket, rc)) = half_open {
+        let offer = self.entry_at(at).and_then(|entry| entry.machine.offer());
+        if let Some((ticket, rc)) = offer {
             if rc.flow.has_received() {
                 self.confirm(dev, at, ticket, now);
             }

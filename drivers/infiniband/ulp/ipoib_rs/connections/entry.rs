@@ -99,7 +99,7 @@ impl Entry {
 
     /// Whether a connection is being made, or will be.
     pub(crate) fn is_coming(&self, now: u64) -> bool {
-        self.hopes(now) && (self.machine.ticket().is_some() || self.machine.is_hopeful())
+        self.hopes(now) && (self.machine.is_coming() || self.machine.is_hopeful())
     }
 
     /// Whether a message may be sent, as far as the peer is concerned.

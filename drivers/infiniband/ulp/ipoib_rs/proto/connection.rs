@@ -7,12 +7,15 @@
 //! gives it back, to be destroyed. Events name the connection that they are about by its ticket, and
 //! those about one that is not there any more are without effect. All times are in milliseconds.
 //!
-//! Who asks has no connection, whatever we think; but anybody can claim to be who asks. So a connection
-//! that is up stays until the one that is to take its place is confirmed, which takes more than a forged
-//! request: what we answer goes to the one whose address it bears.
+//! Who asks has no connection, whatever we think; but anybody can claim to be who asks. So a request that
+//! was accepted is an offer, beside whatever else there is, until it is confirmed, which takes more than a
+//! forged request: what we answer goes to the one whose address it bears. Only then does it take the place
+//! of a connection that is up, or of a request of our own. An offer that nobody confirms keeps us from
+//! asking once, for as long as it takes to confirm one; those after it do not.
 //!
 //! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
-//! aside, is the smaller number accepts the other's request and withdraws its own.
+//! aside, is the smaller number accepts the other's request, and the other rejects its. So does who has a
+//! connection by its own request as of late, by whom the other's was overtaken.
 
 use crate::backoff::Backoff;
 use crate::hwaddr::HwAddr;
@@ -39,6 +42,8 @@ impl Config {
     };
 }
 
+/// For how long after our own request was accepted one of the peer's was sent before it knew.
+const CROSSING_MS: u64 = 1_000;
 /// After so many failures none is expected to succeed soon.
 const HOPELESS: u8 = 2;
 
@@ -47,7 +52,7 @@ const HOPELESS: u8 = 2;
 pub enum Rejection {
     /// We do not have connections at present.
     Closed,
-    /// Our own request is on its way, and is the one to be accepted.
+    /// Our own request is on its way, or was accepted just now, and is the one that counts.
     Crossing,
 }
 
@@ -63,26 +68,20 @@ enum State<C> {
         connection: C,
         deadline: u64,
     },
-    /// A request was accepted, and the other end has not confirmed that.
-    Accepted {
-        ticket: Ticket,
-        connection: C,
-        deadline: u64,
-    },
     /// Frames can be sent.
     Up {
         ticket: Ticket,
         connection: C,
-        /// What takes its place once the peer confirms that.
-        next: Option<Next<C>>,
+        /// Until when a request of the peer's may have crossed the one that this comes of.
+        crossing: u64,
     },
     /// No request before this time; those of the peer are accepted.
     Waiting { until: u64 },
 }
 
-/// An accepted request beside a connection that is up.
+/// A request of the peer's that was accepted, and that it has not confirmed.
 #[derive(Debug)]
-struct Next<C> {
+struct Offer<C> {
     ticket: Ticket,
     connection: C,
     deadline: u64,
@@ -102,6 +101,9 @@ pub enum Confirmed<C> {
 #[derive(Debug)]
 pub struct Connection<C> {
     state: State<C>,
+    offer: Option<Offer<C>>,
+    /// Nobody has confirmed the last offer.
+    doubted: bool,
     /// There are to be no connections.
     closed: bool,
     /// Our address is a smaller number than the peer's.
@@ -119,6 +121,8 @@ impl<C> Connection<C> {
     pub fn new(own: &HwAddr, peer: &HwAddr, config: &Config, now: u64) -> Self {
         Connection {
             state: State::Down,
+            offer: None,
+            doubted: false,
             closed: false,
             // Network byte order, without the octet of flags.
             smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
@@ -142,27 +146,19 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, whatever state it is in.
+    /// The connection, or what was asked for to become one.
     #[inline]
     pub fn present(&self) -> Option<&C> {
         match &self.state {
-            State::Requested { connection, .. }
-            | State::Accepted { connection, .. }
-            | State::Up { connection, .. } => Some(connection),
+            State::Requested { connection, .. } | State::Up { connection, .. } => Some(connection),
             _ => None,
         }
     }
 
     /// The connection, and the one that is to take its place, with their tickets.
     pub fn all(&self) -> impl Iterator<Item = (Ticket, &C)> + '_ {
-        let next = match &self.state {
-            State::Up { next, .. } => next.as_ref(),
-            _ => None,
-        };
         let present = self.ticket().zip(self.present());
-        present
-            .into_iter()
-            .chain(next.map(|next| (next.ticket, &next.connection)))
+        present.into_iter().chain(self.offer())
     }
 
     /// Whether frames can be sent.
@@ -170,25 +166,16 @@ impl<C> Connection<C> {
         matches!(self.state, State::Up { .. })
     }
 
-    /// Whether a request of the peer's was accepted and is not confirmed.
-    pub const fn is_half_open(&self) -> bool {
-        self.half_open().is_some()
+    /// What was accepted of the peer's requests and is not confirmed, with its ticket.
+    pub fn offer(&self) -> Option<(Ticket, &C)> {
+        let offer = self.offer.as_ref()?;
+        Some((offer.ticket, &offer.connection))
     }
 
-    /// What was accepted of the peer's requests and is not confirmed, with its ticket.
-    pub const fn half_open(&self) -> Option<(Ticket, &C)> {
-        match &self.state {
-            State::Accepted {
-                ticket, connection, ..
-            }
-            | State::Up {
-                next: Some(Next {
-                    ticket, connection, ..
-                }),
-                ..
-            } => Some((*ticket, connection)),
-            _ => None,
-        }
+    /// Whether a connection is being made, by either end.
+    pub const fn is_coming(&self) -> bool {
+        self.offer.is_some()
+            || matches!(self.state, State::Starting { .. } | State::Requested { .. })
     }
 
     /// Whether a frame that only a connection can carry had better wait: there have not been attempts
@@ -205,14 +192,25 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
-    /// be made at any time.
-    pub fn is_blank(&self, now: u64) -> bool {
-        match &self.state {
+    /// Whether [`Connection::want`] has an effect, if it is not closed.
+    pub fn may_ask(&self, now: u64) -> bool {
+        let is_free = match &self.state {
             State::Down => true,
             State::Waiting { until } => now >= *until,
             _ => false,
-        }
+        };
+        is_free && !self.awaits_offer()
+    }
+
+    /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
+    /// be made at any time.
+    pub fn is_blank(&self, now: u64) -> bool {
+        self.may_ask(now) && self.offer.is_none()
+    }
+
+    /// Whether the peer's request makes one of our own needless.
+    fn awaits_offer(&self) -> bool {
+        self.offer.is_some() && !self.doubted
     }
 
     /// Event: a frame came, so that the connection is in use.
@@ -233,7 +231,6 @@ impl<C> Connection<C> {
             State::Down => "down",
             State::Starting { .. } => "starting",
             State::Requested { .. } => "requested",
-            State::Accepted { .. } => "accepted",
             State::Up { .. } => "up",
             State::Waiting { .. } => "waiting",
         }
@@ -242,12 +239,7 @@ impl<C> Connection<C> {
     /// Event: a frame for the peer, which goes by UD. A ticket: make a queue pair and send a request;
     /// answer with [`Connection::requested`] or [`Connection::failed`].
     pub fn want(&mut self, now: u64) -> Option<Ticket> {
-        let may_start = match &self.state {
-            State::Down => true,
-            State::Waiting { until } => now >= *until,
-            _ => false,
-        };
-        if self.closed || !may_start {
+        if self.closed || !self.may_ask(now) {
             return None;
         }
         let ticket = self.tickets.issue();
@@ -256,10 +248,15 @@ impl<C> Connection<C> {
         Some(ticket)
     }
 
-    /// Event: a request was sent. The connection comes back if nobody wants it any more.
+    /// Event: a request is to be sent. The connection comes back, and there is to be none, if nobody wants
+    /// it any more or the peer has asked meanwhile.
     pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
         match self.state {
             State::Starting { ticket } if ticket == about => {
+                if self.awaits_offer() {
+                    self.state = State::Down;
+                    return Some(connection);
+                }
                 self.state = State::Requested {
                     ticket,
                     connection,
@@ -279,6 +276,9 @@ impl<C> Connection<C> {
                 ticket, connection, ..
             } if ticket == about => {
                 self.up(ticket, connection, now);
+                if let State::Up { crossing, .. } = &mut self.state {
+                    *crossing = now.saturating_add(CROSSING_MS);
+                }
                 true
             }
             other => {
@@ -294,7 +294,7 @@ impl<C> Connection<C> {
     ///
     /// Why it is to be rejected. Otherwise make a queue pair, accept it, and say so with
     /// [`Connection::accept`].
-    pub fn request(&mut self) -> Result<(), Rejection> {
+    pub fn request(&self, now: u64) -> Result<(), Rejection> {
         if self.closed {
             return Err(Rejection::Closed);
         }
@@ -302,64 +302,47 @@ impl<C> Connection<C> {
             State::Starting { .. } | State::Requested { .. } if !self.smaller => {
                 Err(Rejection::Crossing)
             }
+            State::Up { crossing, .. } if now < *crossing => Err(Rejection::Crossing),
             _ => Ok(()),
         }
     }
 
-    /// Event: the peer's request was accepted. A ticket for it, and what there was instead, if that is to
-    /// be destroyed now.
+    /// Event: the peer's request was accepted. A ticket for it, and what was offered before, which is to be
+    /// destroyed.
     ///
     /// # Errors
     ///
     /// The connection, which comes too late.
     pub fn accept(&mut self, connection: C, now: u64) -> Result<(Ticket, Option<C>), C> {
-        if self.request().is_err() {
+        if self.request(now).is_err() {
             return Err(connection);
         }
         let ticket = self.tickets.issue();
-        let deadline = now.saturating_add(self.config.connect_ms);
-        if let State::Up { next, .. } = &mut self.state {
-            let before = next.replace(Next {
-                ticket,
-                connection,
-                deadline,
-            });
-            return Ok((ticket, before.map(|next| next.connection)));
-        }
-        let before = self.take();
-        self.state = State::Accepted {
+        let before = self.offer.replace(Offer {
             ticket,
             connection,
-            deadline,
-        };
-        self.last_used = now;
-        Ok((ticket, before.into_connection()))
+            deadline: now.saturating_add(self.config.connect_ms),
+        });
+        self.doubted |= before.is_some();
+        if !self.is_up() {
+            self.last_used = now;
+        }
+        Ok((ticket, before.map(|offer| offer.connection)))
     }
 
     /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
     /// good.
     pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
-        match self.take() {
-            State::Accepted {
+        match self.offer.take_if(|offer| offer.ticket == about) {
+            Some(Offer {
                 ticket, connection, ..
-            } if ticket == about => {
+            }) => {
+                let before = self.take().into_connection();
+                self.doubted = false;
                 self.up(ticket, connection, now);
-                Confirmed::Up(None)
+                Confirmed::Up(before)
             }
-            State::Up {
-                connection: before,
-                next: Some(Next {
-                    ticket, connection, ..
-                }),
-                ..
-            } if ticket == about => {
-                self.up(ticket, connection, now);
-                Confirmed::Up(Some(before))
-            }
-            other => {
-                self.state = other;
-                Confirmed::Nothing
-            }
+            None => Confirmed::Nothing,
         }
     }
 
@@ -372,18 +355,13 @@ impl<C> Connection<C> {
     /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
     /// destroyed.
     pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
-        if let State::Up { next, .. } = &mut self.state {
-            // It was an offer: nothing depends on it.
-            if let Some(next) = next.take_if(|next| next.ticket == about) {
-                return Some(next.connection);
-            }
+        if let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) {
+            // It was not our attempt, and perhaps not the peer's.
+            self.doubted = true;
+            return Some(offer.connection);
         }
         if self.ticket() != Some(about) {
             return None;
-        }
-        if self.is_half_open() && !self.is_up() {
-            // It was not our attempt, and perhaps not the peer's.
-            return self.take().into_connection();
         }
         self.failures = self.failures.saturating_add(1);
         let until = self.backoff.fail(now);
@@ -393,47 +371,42 @@ impl<C> Connection<C> {
     /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
     /// more, until there is none.
     pub fn poll(&mut self, now: u64) -> Option<C> {
+        let late = self.offer.as_ref().filter(|offer| now >= offer.deadline);
+        if let Some(ticket) = late.map(|offer| offer.ticket) {
+            return self.failed(ticket, now);
+        }
         match &self.state {
             State::Requested {
                 ticket, deadline, ..
-            }
-            | State::Accepted {
-                ticket, deadline, ..
-            }
-            | State::Up {
-                next: Some(Next {
-                    ticket, deadline, ..
-                }),
-                ..
             } if now >= *deadline => self.failed(*ticket, now),
-            State::Up { next: None, .. }
-                if now >= self.last_used.saturating_add(self.config.idle_ms) =>
-            {
-                self.evict()
-            }
+            State::Up { .. } if self.idle_at().is_some_and(|idle| now >= idle) => self.evict(),
             _ => None,
         }
     }
 
+    /// When it will have been idle for too long, unless somebody wants it.
+    fn idle_at(&self) -> Option<u64> {
+        let idle = self.is_up() && self.offer.is_none();
+        idle.then(|| self.last_used.saturating_add(self.config.idle_ms))
+    }
+
     /// When [`Connection::poll`] has something to do, if nothing happens before.
     pub fn deadline(&self) -> Option<u64> {
-        match &self.state {
-            State::Requested { deadline, .. } | State::Accepted { deadline, .. } => Some(*deadline),
-            State::Up {
-                next: Some(next), ..
-            } => Some(next.deadline),
-            State::Up { .. } => Some(self.last_used.saturating_add(self.config.idle_ms)),
-            _ => None,
+        let own = match &self.state {
+            State::Requested { deadline, .. } => Some(*deadline),
+            _ => self.idle_at(),
+        };
+        match (own, self.offer.as_ref().map(|offer| offer.deadline)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         }
     }
 
     /// Event: room is needed, or nobody uses it. What is to be destroyed; the next frame may ask for
     /// another one. There may be more, until there is none.
     pub fn evict(&mut self) -> Option<C> {
-        if let State::Up { next, .. } = &mut self.state {
-            if let Some(next) = next.take() {
-                return Some(next.connection);
-            }
+        if let Some(offer) = self.offer.take() {
+            return Some(offer.connection);
         }
         self.take().into_connection()
     }
@@ -448,6 +421,7 @@ impl<C> Connection<C> {
     /// Event: there may be connections again.
     pub fn open(&mut self) {
         self.closed = false;
+        self.doubted = false;
         self.failures = 0;
         self.backoff.reset();
     }
@@ -458,7 +432,6 @@ impl<C> Connection<C> {
             State::Down | State::Waiting { .. } => None,
             State::Starting { ticket }
             | State::Requested { ticket, .. }
-            | State::Accepted { ticket, .. }
             | State::Up { ticket, .. } => Some(*ticket),
         }
     }
@@ -470,7 +443,7 @@ impl<C> Connection<C> {
         self.state = State::Up {
             ticket,
             connection,
-            next: None,
+            crossing: now,
         };
     }
 
@@ -479,24 +452,8 @@ impl<C> Connection<C> {
         if self.ticket() != Some(about) {
             return None;
         }
-        let (ended, next) = match self.take() {
-            State::Up {
-                connection, next, ..
-            } => (Some(connection), next),
-            other => (other.into_connection(), None),
-        };
-        self.state = match next {
-            Some(Next {
-                ticket,
-                connection,
-                deadline,
-            }) => State::Accepted {
-                ticket,
-                connection,
-                deadline,
-            },
-            None => State::Waiting { until },
-        };
+        let ended = self.take().into_connection();
+        self.state = State::Waiting { until };
         ended
     }
 
@@ -509,9 +466,7 @@ impl<C> State<C> {
     fn into_connection(self) -> Option<C> {
         match self {
             State::Down | State::Starting { .. } | State::Waiting { .. } => None,
-            State::Requested { connection, .. }
-            | State::Accepted { connection, .. }
-            | State::Up { connection, .. } => Some(connection),
+            State::Requested { connection, .. } | State::Up { connection, .. } => Some(connection),
         }
     }
 }
@@ -567,36 +522,109 @@ mod tests {
     #[test]
     fn accepted_and_confirmed() {
         let mut connection = larger();
-        assert!(connection.request().is_ok());
+        assert!(connection.request(0).is_ok());
         let ticket = connection.accept(9, 0);
         assert!(ticket.is_ok_and(|(_, before)| before.is_none()));
         assert!(connection.transmit(1).is_none());
-        assert!(connection.is_half_open() && !connection.is_up());
+        assert!(connection.offer().is_some() && connection.is_coming() && !connection.is_up());
+        assert!(!connection.is_blank(1) && connection.want(1).is_none());
         if let Ok((ticket, _)) = ticket {
             assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
             assert!(connection.confirmed(ticket, 2) == Confirmed::Nothing);
         }
-        assert!(connection.is_up() && !connection.is_half_open());
+        assert!(connection.is_up() && connection.offer().is_none() && !connection.is_coming());
         assert!(connection.transmit(3) == Some(&mut 9));
     }
 
-    /// RFC 4755, section 3.3: of two requests that cross, the smaller address's is withdrawn.
+    /// RFC 4755, section 3.3: of two requests that cross, the larger address's is accepted.
     #[test]
     fn rfc4755_3_3_crossing_requests() {
-        let (mut small, mut large) = (smaller(), larger());
-        let withdrawn = start(&mut small, 1, 0);
-        let kept = start(&mut large, 2, 0);
-        assert!(large.request() == Err(Rejection::Crossing));
-        assert!(small.request().is_ok());
-        let accepted = small.accept(3, 1);
-        assert!(accepted.is_ok_and(|(_, before)| before == Some(1)));
-        // What comes of the one that was withdrawn is of no interest.
-        assert!(small.yielded(withdrawn, 2).is_none() && small.failed(withdrawn, 2).is_none());
-        assert!(large.accepted(kept, 2));
-        if let Ok((ticket, _)) = accepted {
-            assert!(small.confirmed(ticket, 3) == Confirmed::Up(None));
+        for is_told_first in [false, true] {
+            let (mut small, mut large) = (smaller(), larger());
+            let other = start(&mut small, 1, 0);
+            let kept = start(&mut large, 2, 0);
+            assert!(large.request(0) == Err(Rejection::Crossing));
+            assert!(small.request(0).is_ok());
+            let (ticket, before) = accept(&mut small, 3, 1);
+            assert!(before.is_none() && small.all().eq([(other, &1), (ticket, &3)]));
+            assert!(large.accepted(kept, 2));
+            if is_told_first {
+                assert!(small.yielded(other, 2) == Some(1));
+                assert!(small.confirmed(ticket, 3) == Confirmed::Up(None));
+            } else {
+                assert!(small.confirmed(ticket, 3) == Confirmed::Up(Some(1)));
+                // What comes of the other one is of no interest.
+                assert!(small.yielded(other, 4).is_none() && small.failed(other, 4).is_none());
+            }
+            assert!(small.transmit(4) == Some(&mut 3) && large.transmit(4) == Some(&mut 2));
         }
-        assert!(small.transmit(4) == Some(&mut 3) && large.transmit(4) == Some(&mut 2));
+    }
+
+    /// The peer's request was sent before it accepted ours, and arrives after that.
+    #[test]
+    fn a_request_that_was_overtaken() {
+        for mut connection in [smaller(), larger()] {
+            let ticket = start(&mut connection, 1, 0);
+            assert!(connection.accepted(ticket, 10));
+            assert!(connection.request(10 + CROSSING_MS - 1) == Err(Rejection::Crossing));
+            assert!(connection.accept(2, 10 + CROSSING_MS - 1) == Err(2));
+            // By then the peer would know: it has begun anew.
+            assert!(connection.request(10 + CROSSING_MS).is_ok());
+        }
+        // It has accepted nothing of ours.
+        let (connection, _) = up();
+        assert!(connection.request(1).is_ok());
+    }
+
+    /// The peer asks while our queue pair is being made: ours is not needed.
+    #[test]
+    fn a_request_in_time_makes_ours_needless() {
+        let mut connection = smaller();
+        let own = connection.want(0);
+        let (ticket, _) = accept(&mut connection, 3, 1);
+        assert!(own.is_some_and(|own| connection.requested(own, 1, 2) == Some(1)));
+        assert!(connection.want(3).is_none());
+        assert!(connection.confirmed(ticket, 4) == Confirmed::Up(None));
+    }
+
+    /// Somebody asks in the peer's name while we ask: what we asked for comes nevertheless.
+    #[test]
+    fn a_forged_request_replaces_none_of_ours() {
+        let mut connection = smaller();
+        let own = start(&mut connection, 1, 0);
+        let (forged, _) = accept(&mut connection, 2, 1);
+        assert!(connection.accepted(own, 2) && connection.transmit(2) == Some(&mut 1));
+        let limit = 1 + Config::DEFAULT.connect_ms;
+        assert!(connection.deadline() == Some(limit) && connection.poll(limit) == Some(2));
+        assert!(connection.confirmed(forged, limit) == Confirmed::Nothing);
+        assert!(connection.transmit(limit) == Some(&mut 1));
+    }
+
+    /// Somebody asks in the peer's name before we do, again and again.
+    #[test]
+    fn forged_requests_keep_us_from_asking_once() {
+        let limit = Config::DEFAULT.connect_ms;
+        for ends in [Connection::poll, |c: &mut Connection<u32>, now| {
+            // Or another one comes before its time is over.
+            accept(c, 2, now).1
+        }] {
+            let mut connection = smaller();
+            accept(&mut connection, 2, 0);
+            assert!(connection.want(limit - 1).is_none());
+            assert!(ends(&mut connection, limit) == Some(2));
+            accept(&mut connection, 2, limit);
+            assert!(connection.may_ask(limit) && !connection.is_blank(limit));
+            let own = start(&mut connection, 1, limit);
+            assert!(connection.accepted(own, limit) && connection.is_up());
+        }
+        // One that is confirmed says that it was the peer's.
+        let mut connection = smaller();
+        accept(&mut connection, 2, 0);
+        let (ticket, _) = accept(&mut connection, 3, 1);
+        assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
+        assert!(connection.failed(ticket, 3) == Some(3));
+        accept(&mut connection, 4, 100_000);
+        assert!(connection.want(100_000).is_none());
     }
 
     /// The rejection arrives before the request that it speaks of.
@@ -650,7 +678,7 @@ mod tests {
         // Who asks and does not go on, or is somebody else, does not keep us from asking.
         for now in [limit, 2 * limit, 3 * limit] {
             let (ticket, _) = accept(&mut connection, 3, now);
-            assert!(connection.half_open() == Some((ticket, &3)));
+            assert!(connection.offer() == Some((ticket, &3)));
             assert!(connection.failed(ticket, now) == Some(3));
         }
         assert!(connection.is_hopeful() && connection.want(3 * limit).is_some());
@@ -665,8 +693,8 @@ mod tests {
 
     fn up() -> (Connection<u32>, Ticket) {
         let mut connection = smaller();
-        let ticket = start(&mut connection, 1, 0);
-        assert!(connection.accepted(ticket, 1));
+        let (ticket, _) = accept(&mut connection, 1, 0);
+        assert!(connection.confirmed(ticket, 1) == Confirmed::Up(None));
         (connection, ticket)
     }
 
@@ -675,11 +703,11 @@ mod tests {
     fn a_peer_that_restarts() {
         let (mut connection, ticket) = up();
         let (again, before) = accept(&mut connection, 2, 2);
-        assert!(before.is_none() && connection.is_half_open());
+        assert!(before.is_none() && connection.offer().is_some());
         assert!(connection.all().eq([(ticket, &1), (again, &2)]));
         assert!(connection.transmit(3) == Some(&mut 1));
         assert!(connection.confirmed(again, 4) == Confirmed::Up(Some(1)));
-        assert!(connection.transmit(5) == Some(&mut 2) && !connection.is_half_open());
+        assert!(connection.transmit(5) == Some(&mut 2) && connection.offer().is_none());
         assert!(connection.failed(ticket, 6).is_none());
     }
 
@@ -706,7 +734,7 @@ mod tests {
         let (mut connection, ticket) = up();
         let (again, _) = accept(&mut connection, 2, 2);
         assert!(connection.failed(ticket, 3) == Some(1));
-        assert!(!connection.is_up() && connection.is_half_open());
+        assert!(!connection.is_up() && connection.offer().is_some());
         assert!(connection.confirmed(again, 4) == Confirmed::Up(None));
         for end in [Connection::evict, Connection::close] {
             let (mut connection, _) = up();
@@ -755,7 +783,7 @@ mod tests {
             reach(&mut connection);
             let ended = connection.close();
             assert!(ended.is_some() == (2..5).contains(&n));
-            assert!(connection.request() == Err(Rejection::Closed));
+            assert!(connection.request(1) == Err(Rejection::Closed));
             assert!(connection.accept(5, 1) == Err(5));
             assert!(connection.want(1_000_000).is_none() && connection.transmit(1).is_none());
             connection.open();

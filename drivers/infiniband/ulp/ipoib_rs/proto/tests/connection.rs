@@ -57,6 +57,8 @@ enum Event {
     Evict(usize),
     /// An end forgets everything, as by a restart.
     Restart(usize),
+    /// Somebody else asks an end, in the other one's name.
+    Forge(usize),
 }
 
 struct End {
@@ -140,7 +142,7 @@ impl World {
         match message {
             Message::Req { from } => {
                 let end = 1 - from.0;
-                if let Err(why) = self.ends[end].machine.request() {
+                if let Err(why) = self.ends[end].machine.request(now) {
                     let crossing = why == Rejection::Crossing;
                     self.wire.push(Message::Rej { to: from, crossing });
                     return;
@@ -198,6 +200,13 @@ impl World {
         }
     }
 
+    /// The answer goes to who is said to have asked, who knows nothing of it.
+    fn forge(&mut self, end: usize) {
+        self.made += 1;
+        let from = (1 - end, self.made);
+        self.wire.push(Message::Req { from });
+    }
+
     fn tick(&mut self, milliseconds: u64) {
         self.now += milliseconds;
         for end in 0..2 {
@@ -240,9 +249,10 @@ impl World {
                 self.alive.retain(|id| id.0 != end);
                 self.ends[end].machine = machine(end, self.now);
             }
+            Event::Forge(end) => self.forge(end),
         }
         for end in &self.ends {
-            // At most one at a time, and one that is to take its place; no other is known.
+            // At most one at a time, and one that may take its place; no other is known.
             let of_this = end.tickets.len();
             assert!(of_this <= 2, "{of_this} connections to one peer");
             let known = end.machine.all().map(|(ticket, id)| (*id, ticket));
@@ -300,7 +310,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (1u64..3_000).prop_map(Event::Tick),
         1 => end.clone().prop_map(Event::Flip),
         1 => end.clone().prop_map(Event::Evict),
-        1 => end.prop_map(Event::Restart),
+        1 => end.clone().prop_map(Event::Restart),
+        1 => end.prop_map(Event::Forge),
     ]
 }
 
@@ -341,5 +352,72 @@ fn crossing_requests_are_one_connection() {
             "{a:?}, {b:?}"
         );
         assert_eq!(world.alive.len(), 2);
+    }
+}
+
+/// Somebody asks both ends all the time in the name of the other, and what they answer is lost: they come
+/// together, whoever has something to send, and stay so.
+#[test]
+fn forged_requests_do_not_keep_ends_apart() {
+    for busy in [&[0][..], &[1], &[0, 1]] {
+        let mut world = World::new();
+        let (mut attempts, mut together) = (0, 0);
+        while together < 1_000 {
+            let made = world.made;
+            for end in 0..2 {
+                world.forge(end);
+            }
+            for &end in busy {
+                world.want(end);
+            }
+            while !world.wire.is_empty() {
+                let message = world.wire.remove(0);
+                let is_stray =
+                    matches!(message, Message::Rep { to, .. } if !world.alive.contains(&to));
+                if !is_stray {
+                    world.deliver(message);
+                }
+            }
+            assert!(world.made - made <= 8, "queue pairs without end");
+            let (a, b) = (world.up(0), world.up(1));
+            if matches!((a, b), (Some((a, Some(b))), Some((c, Some(d)))) if (a, b) == (d, c)) {
+                together += 1;
+            } else {
+                assert_eq!(together, 0, "apart again");
+                attempts += 1;
+                assert!(attempts < 100, "{busy:?}: {a:?}, {b:?}");
+            }
+            world.tick(100);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    /// Both ask, and what they say arrives in any order: they come together without losing a connection
+    /// that was up.
+    #[test]
+    fn crossing_requests_end_nothing(order in proptest::collection::vec(any::<usize>(), 0..40)) {
+        let mut world = World::new();
+        let mut asks = vec![0, 1];
+        let mut was_up = [None; 2];
+        for n in order {
+            if n % (asks.len() + world.wire.len()).max(1) < asks.len() {
+                let end = asks.remove(n % asks.len());
+                world.want(end);
+            } else {
+                world.apply(Event::Deliver(n));
+            }
+            for end in 0..2 {
+                let up = world.up(end).map(|(id, _)| id);
+                prop_assert!(was_up[end].is_none() || up == was_up[end], "{:?} is gone", was_up);
+                was_up[end] = up;
+            }
+        }
+        world.calm_down();
+        world.tick(Config::DEFAULT.connect_ms);
+        world.calm_down();
+        prop_assert_eq!(world.alive.len(), 2);
     }
 }
