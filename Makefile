@@ -7,10 +7,11 @@ VERBS := demo test bench module kernel shell lint clean overlay help
 .DEFAULT_GOAL := help
 .PHONY: $(VERBS)
 
-# make test T=name LANE=uml KERNEL=debug; make module KDIR=dir; make overlay KDIR=dir
+# make test T=name LANE=uml KERNEL=debug ROUNDS=n; make module KDIR=dir; make overlay KDIR=dir
 export LAB_ARG_FILTER := $(T)
 export LAB_ARG_LANE := $(LANE)
 export LAB_ARG_KERNEL := $(KERNEL)
+export LAB_ARG_ROUNDS := $(ROUNDS)
 export LAB_ARG_KDIR := $(KDIR)
 export LAB_ARG_PAIRS := $(PAIRS)
 export LAB_ARG_SELF := $(SELF)

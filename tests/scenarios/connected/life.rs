@@ -240,8 +240,8 @@ scenario! {
     /// Both ask at the same time, again and again: one connection comes of it, at once, and no queue pair is
     /// left of the other.
     fn requests_that_cross_make_one_connection(bed) {
-        let rounds = amount(&bed, 64);
-        let bed = bed.lifetime(Duration::from_secs(480)).up()?;
+        let (rounds, more) = bed.rounds(amount(&bed, 64))?;
+        let bed = bed.lifetime(Duration::from_secs(480) * more).up()?;
         up(&bed)?;
         let (a, b) = bed.pair()?;
         // Nobody has to be asked for an address, which would give one of them a start.
@@ -298,7 +298,8 @@ scenario! {
             (Lane::Uml, Kernel::Debug) => 100,
             (Lane::Qemu, Kernel::Debug) => 20,
         };
-        let bed = bed.lifetime(Duration::from_secs(900)).up()?;
+        let (rounds, more) = bed.rounds(rounds)?;
+        let bed = bed.lifetime(Duration::from_secs(900) * more).up()?;
         up(&bed)?;
         let (a, b) = bed.pair()?;
         connect(a, b)?;

@@ -127,6 +127,18 @@ impl Builder {
         self
     }
 
+    /// How often to repeat what is repeated `default` times unless `ROUNDS` says otherwise, and by how much
+    /// longer that takes, rounded up.
+    pub fn rounds(&self, default: u32) -> Result<(u32, u32)> {
+        match std::env::var("LAB_ARG_ROUNDS") {
+            Ok(rounds) if !rounds.is_empty() => {
+                let rounds: u32 = rounds.parse().with_context(|| format!("ROUNDS={rounds}"))?;
+                Ok((rounds, rounds.div_ceil(default).max(1)))
+            }
+            _ => Ok((default, 1)),
+        }
+    }
+
     /// The lane it will run on.
     #[must_use]
     pub fn lane(&self) -> Lane {
