@@ -186,7 +186,7 @@ impl Answerer {
         tx.admit(&self.dev, peer, data, now_ms())
     }
 
-    fn refuse(&self, incoming: Incoming<'_>, refusal: Refusal) {
+    fn count_refused(&self, refusal: Refusal) {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.refused.add_shared(1);
         let reason = match refusal {
@@ -198,13 +198,9 @@ impl Answerer {
             Refusal::Data => &counters.refused_data,
         };
         reason.add_shared(1);
-        incoming.reject(
-            RejectReason::ConsumerDefined,
-            &refusal.encode(self.reliable.qpn),
-        );
     }
 
-    /// Accepts it, or ends what it became.
+    /// Accepts it, or ends what it became and says why it was refused.
     ///
     /// # Errors
     ///
@@ -215,7 +211,7 @@ impl Answerer {
         peer: HwAddr,
         data: &PrivateData,
         (role, room): (Role, Room),
-    ) -> Result {
+    ) -> Result<Option<Refusal>> {
         let reliable = &self.reliable;
         let number = data.extension.map_or(0, |extension| extension.lane);
         let caller = Arc::new(
@@ -230,28 +226,34 @@ impl Answerer {
         )?;
         let terms = reliable.terms(data);
         let rc = Rc::new(reliable, caller, room, |caller| incoming.take(caller))?;
-        if let Err(error) = self.list(&rc, terms) {
-            self.log(&peer, error);
+        if let Err(refusal) = self.list(&rc, terms) {
+            let data = refusal.encode(reliable.qpn);
+            let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(tx) = self.dev.lock_tx().as_mut() {
                 tx.connection_unused(&self.dev, rc);
             }
-        } else if let Err(error) = self.reply(&rc) {
+            return Ok(Some(refusal));
+        }
+        if let Err(error) = self.reply(&rc) {
             self.log(&peer, error);
             // If it is not found, somebody has ended it already.
             if let Some(found) = rc.caller.find() {
                 rc.caller.failed(&found, false);
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Puts it into the table.
-    fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result {
-        rc.bring_up(&self.reliable, &terms)?;
+    fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result<(), Refusal> {
+        rc.bring_up(&self.reliable, &terms).map_err(|error| {
+            self.log(&rc.caller.peer, error);
+            Refusal::Full
+        })?;
         self.dev
             .lock_tx()
             .as_mut()
-            .ok_or(ENETDOWN)?
+            .ok_or(Refusal::Closed)?
             .connection_accepted(&self.dev, rc.clone(), terms, now_ms())
     }
 
@@ -284,17 +286,22 @@ impl Listen for Answerer {
             let room = self.admit(&peer, &data)?;
             Ok((peer, data, room))
         });
-        match admitted {
-            Err(refusal) => self.refuse(incoming, refusal),
-            Ok((peer, data, admitted)) => {
-                let width = admitted.1.width;
-                if let Err(error) = self.accept(incoming, peer, &data, admitted) {
-                    self.log(&peer, error);
-                    if let Some(tx) = self.dev.lock_tx().as_mut() {
-                        tx.not_accepted(width);
-                    }
-                } else {
-                    counters.accepted.add_shared(1);
+        let (peer, data, admitted) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                self.count_refused(refusal);
+                let data = refusal.encode(self.reliable.qpn);
+                return incoming.reject(RejectReason::ConsumerDefined, &data);
+            }
+        };
+        let width = admitted.1.width;
+        match self.accept(incoming, peer, &data, admitted) {
+            Ok(None) => counters.accepted.add_shared(1),
+            Ok(Some(refusal)) => self.count_refused(refusal),
+            Err(error) => {
+                self.log(&peer, error);
+                if let Some(tx) = self.dev.lock_tx().as_mut() {
+                    tx.not_accepted(width);
                 }
             }
         }

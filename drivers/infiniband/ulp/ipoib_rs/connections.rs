@@ -347,7 +347,8 @@ impl Connections {
         is_ready: impl Fn(&HwAddr) -> bool,
     ) -> Job {
         let up = self.iter().filter(|entry| entry.machine.is_up()).count();
-        self.counters.connected.set_current(up + self.senders.len());
+        let senders = self.senders.iter().filter(|sender| sender.confirmed);
+        self.counters.connected.set_current(up + senders.count());
         if let Some(rc) = self.ended.pop() {
             return Job::End(rc);
         }

@@ -643,15 +643,15 @@ impl Tx {
     ///
     /// # Errors
     ///
-    /// It is not wanted any more.
+    /// Why it is to be refused after all.
     pub(crate) fn connection_accepted(
         &mut self,
         dev: &Device<Interface>,
         rc: Arc<Rc>,
         terms: Terms,
         now: u64,
-    ) -> Result {
-        let connections = self.connections.as_mut().ok_or(ENETDOWN)?;
+    ) -> Result<(), Refusal> {
+        let connections = self.connections.as_mut().ok_or(Refusal::Closed)?;
         dev.queue_task(CONNECT, 0);
         connections.accepted(dev, rc, terms, now)
     }
@@ -660,6 +660,8 @@ impl Tx {
     pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
         if let Some(connections) = &mut self.connections {
             connections.sender_confirmed(dev, rc);
+            // It counts them.
+            dev.queue_task(CONNECT, 0);
         }
     }
 

@@ -70,6 +70,13 @@ pub(crate) enum Least {
     Sender(usize),
 }
 
+fn refusal(rejection: Rejection) -> Refusal {
+    match rejection {
+        Rejection::Crossing => Refusal::Crossing,
+        Rejection::Closed => Refusal::Closed,
+    }
+}
+
 impl Connections {
     /// The connection that was used least recently, of those that may go, and what there is to be said
     /// about it.
@@ -188,44 +195,46 @@ impl Connections {
         if self.ending >= MAX_ENDING {
             return Err(Refusal::Full);
         }
-        let (all, same) = self.half_open(peer);
-        if all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH {
-            return Err(Refusal::Full);
-        }
-        let Some(extension) = data
+        let extension = data
             .extension
-            .filter(|_| self.reliable.tunables.extensions())
-        else {
-            let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;
-            return Ok((Role::Sender, room));
-        };
-        if extension.lane >= MAX_LANES as u8 {
-            return Err(Refusal::Data);
-        }
-        if let Some(at) = self.find_entry(peer, extension.lane) {
-            let entry = self.entries.get_mut(at).and_then(Option::as_mut);
-            match entry.map_or(Ok(()), |entry| entry.machine.request(now)) {
-                Ok(()) => {}
-                Err(Rejection::Crossing) => return Err(Refusal::Crossing),
-                Err(Rejection::Closed) => return Err(Refusal::Closed),
+            .filter(|_| self.reliable.tunables.extensions());
+        let mut is_wanted = false;
+        if let Some(extension) = extension {
+            if extension.lane >= MAX_LANES as u8 {
+                return Err(Refusal::Data);
+            }
+            let at = self.find_entry(peer, extension.lane);
+            if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
+                entry.machine.request(now).map_err(refusal)?;
+                is_wanted = entry.is_wanted();
             }
         }
+        let (all, same) = self.half_open(peer);
+        // There is room for whom we have frames for, however many ask whom we know nothing of.
+        if !is_wanted && (all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH) {
+            return Err(Refusal::Full);
+        }
         let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;
-        Ok((Role::Peer, room))
+        let role = if extension.is_some() {
+            Role::Peer
+        } else {
+            Role::Sender
+        };
+        Ok((role, room))
     }
 
     /// A request was accepted.
     ///
     /// # Errors
     ///
-    /// It is not wanted any more.
+    /// Why it is to be refused after all: things have changed since it was admitted.
     pub(crate) fn accepted(
         &mut self,
         dev: &Device<Interface>,
         rc: Arc<Rc>,
         terms: Terms,
         now: u64,
-    ) -> Result {
+    ) -> Result<(), Refusal> {
         let (peer, number) = (rc.caller.peer, rc.caller.number);
         if rc.caller.role == Role::Sender {
             let sender = Sender {
@@ -237,15 +246,17 @@ impl Connections {
             return self
                 .senders
                 .push_within_capacity(sender)
-                .map_err(|_| ENOSPC);
+                .map_err(|_| Refusal::Full);
         }
-        let at = self.entry_or_new(peer, number, now).ok_or(ENOSPC)?;
+        let at = self.entry_or_new(peer, number, now).ok_or(Refusal::Full)?;
         let entry = self
             .entries
             .get_mut(at)
             .and_then(Option::as_mut)
-            .ok_or(ENOSPC)?;
-        let (_, before) = entry.machine.accept(rc, now).map_err(|_| ECANCELED)?;
+            .ok_or(Refusal::Full)?;
+        entry.machine.request(now).map_err(refusal)?;
+        let accepted = entry.machine.accept(rc, now);
+        let (_, before) = accepted.map_err(|_| Refusal::Closed)?;
         entry.offered = terms;
         if let Some(before) = before {
             self.end(dev, before);
@@ -258,13 +269,17 @@ impl Connections {
         let Some(entry) = self.entry_at(at) else {
             return;
         };
-        let Confirmed::Up(before) = entry.machine.confirmed(ticket, now) else {
-            return;
+        let needless = match entry.machine.confirmed(ticket, now) {
+            Confirmed::Up(before) => {
+                entry.begin(entry.offered, now);
+                self.counters.connected.connected.add_shared(1);
+                before
+            }
+            Confirmed::Crossed(rc) => Some(rc),
+            Confirmed::Nothing => None,
         };
-        entry.begin(entry.offered, now);
-        self.counters.connected.connected.add_shared(1);
-        if let Some(before) = before {
-            self.end(dev, before);
+        if let Some(rc) = needless {
+            self.end(dev, rc);
         }
     }
 

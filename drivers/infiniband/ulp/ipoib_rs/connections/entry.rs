@@ -97,6 +97,11 @@ impl Entry {
         now >= self.hope_again
     }
 
+    /// Whether there is a connection, or we want one, whatever the peer asks for.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted || self.machine.ticket().is_some()
+    }
+
     /// Whether a connection is being made, or will be.
     pub(crate) fn is_coming(&self, now: u64) -> bool {
         self.hopes(now) && (self.machine.is_coming() || self.machine.is_hopeful())
@@ -154,12 +159,10 @@ impl Entry {
         let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
         let stuck = stuck.or(self.progress.deadline(STALL_MS));
         // If the time is there, it is a path that is waited for.
-        let again = self.machine.retry_at();
-        let again = again.filter(|until| self.wanted && *until > now);
-        let again = again.or((self.hope_again > now).then_some(self.hope_again));
-        match (self.machine.deadline().or(again), stuck) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let again = self.machine.may_ask_at();
+        let again = again.filter(|from| self.wanted && *from > now);
+        let hope = (self.hope_again > now).then_some(self.hope_again);
+        let all = [stuck, again, hope, self.machine.deadline()];
+        all.into_iter().flatten().min()
     }
 }

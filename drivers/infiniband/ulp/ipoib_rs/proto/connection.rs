@@ -11,7 +11,7 @@
 //! was accepted is an offer, beside whatever else there is, until it is confirmed, which takes more than a
 //! forged request: what we answer goes to the one whose address it bears. Only then does it take the place
 //! of a connection that is up, or of a request of our own. An offer that nobody confirms keeps us from
-//! asking once, for as long as it takes to confirm one; those after it do not.
+//! asking for a second; those after it do not.
 //!
 //! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
 //! aside, is the smaller number accepts the other's request, and the other rejects its. So does who has a
@@ -42,8 +42,10 @@ impl Config {
     };
 }
 
-/// For how long after our own request was accepted one of the peer's was sent before it knew.
+/// For how long after our own request was accepted one of the peer's may have been sent before it knew.
 const CROSSING_MS: u64 = 1_000;
+/// How long it is waited for the peer to confirm an offer before we ask ourselves.
+const OFFER_MS: u64 = 1_000;
 /// After so many failures none is expected to succeed soon.
 const HOPELESS: u8 = 2;
 
@@ -84,7 +86,7 @@ enum State<C> {
 struct Offer<C> {
     ticket: Ticket,
     connection: C,
-    deadline: u64,
+    since: u64,
 }
 
 /// What a confirmation changes.
@@ -95,6 +97,9 @@ pub enum Confirmed<C> {
     /// Frames can be sent by what was confirmed, and no more by what was there before, which is to be
     /// destroyed.
     Up(Option<C>),
+    /// Frames are sent by what we asked for, and the peer's request had crossed ours: what was confirmed
+    /// is to be destroyed.
+    Crossed(C),
 }
 
 /// A connection to a peer, or none.
@@ -184,22 +189,20 @@ impl<C> Connection<C> {
         !self.closed && self.failures < HOPELESS
     }
 
-    /// When another attempt may be made, if that is not now.
-    pub const fn retry_at(&self) -> Option<u64> {
-        match self.state {
-            State::Waiting { until } => Some(until),
-            _ => None,
-        }
+    /// When the next attempt may be made, if none is under way nor needed: [`Connection::want`] has an effect
+    /// from then on, unless it is closed.
+    pub fn may_ask_at(&self) -> Option<u64> {
+        let from = match self.state {
+            State::Down => 0,
+            State::Waiting { until } => until,
+            _ => return None,
+        };
+        Some(from.max(self.offer_awaited_until()))
     }
 
-    /// Whether [`Connection::want`] has an effect, if it is not closed.
+    /// Whether that time has come.
     pub fn may_ask(&self, now: u64) -> bool {
-        let is_free = match &self.state {
-            State::Down => true,
-            State::Waiting { until } => now >= *until,
-            _ => false,
-        };
-        is_free && !self.awaits_offer()
+        self.may_ask_at().is_some_and(|from| now >= from)
     }
 
     /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
@@ -208,9 +211,10 @@ impl<C> Connection<C> {
         self.may_ask(now) && self.offer.is_none()
     }
 
-    /// Whether the peer's request makes one of our own needless.
-    fn awaits_offer(&self) -> bool {
-        self.offer.is_some() && !self.doubted
+    /// Until when the peer's request makes one of our own needless.
+    fn offer_awaited_until(&self) -> u64 {
+        let offer = self.offer.as_ref().filter(|_| !self.doubted);
+        offer.map_or(0, |offer| offer.since.saturating_add(OFFER_MS))
     }
 
     /// Event: a frame came, so that the connection is in use.
@@ -253,7 +257,7 @@ impl<C> Connection<C> {
     pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
         match self.state {
             State::Starting { ticket } if ticket == about => {
-                if self.awaits_offer() {
+                if now < self.offer_awaited_until() {
                     self.state = State::Down;
                     return Some(connection);
                 }
@@ -302,7 +306,7 @@ impl<C> Connection<C> {
             State::Starting { .. } | State::Requested { .. } if !self.smaller => {
                 Err(Rejection::Crossing)
             }
-            State::Up { crossing, .. } if now < *crossing => Err(Rejection::Crossing),
+            _ if self.is_crossed(now) => Err(Rejection::Crossing),
             _ => Ok(()),
         }
     }
@@ -321,7 +325,7 @@ impl<C> Connection<C> {
         let before = self.offer.replace(Offer {
             ticket,
             connection,
-            deadline: now.saturating_add(self.config.connect_ms),
+            since: now,
         });
         self.doubted |= before.is_some();
         if !self.is_up() {
@@ -333,23 +337,27 @@ impl<C> Connection<C> {
     /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
     /// good.
     pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
-        match self.offer.take_if(|offer| offer.ticket == about) {
-            Some(Offer {
-                ticket, connection, ..
-            }) => {
-                let before = self.take().into_connection();
-                self.doubted = false;
-                self.up(ticket, connection, now);
-                Confirmed::Up(before)
-            }
-            None => Confirmed::Nothing,
+        let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) else {
+            return Confirmed::Nothing;
+        };
+        let Offer {
+            ticket, connection, ..
+        } = offer;
+        if self.is_crossed(now) && !self.smaller {
+            return Confirmed::Crossed(connection);
         }
+        let before = self.take().into_connection();
+        self.up(ticket, connection, now);
+        Confirmed::Up(before)
     }
 
     /// Event: our request was rejected since the peer's own is on its way. What is to be destroyed.
     pub fn yielded(&mut self, about: Ticket, now: u64) -> Option<C> {
+        if self.ticket() != Some(about) {
+            return self.failed(about, now);
+        }
         // If it does not come, ours is the next.
-        self.end(about, now.saturating_add(self.config.connect_ms))
+        self.end(now.saturating_add(self.config.connect_ms))
     }
 
     /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
@@ -365,15 +373,18 @@ impl<C> Connection<C> {
         }
         self.failures = self.failures.saturating_add(1);
         let until = self.backoff.fail(now);
-        self.end(about, until)
+        self.end(until)
     }
 
     /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
     /// more, until there is none.
     pub fn poll(&mut self, now: u64) -> Option<C> {
-        let late = self.offer.as_ref().filter(|offer| now >= offer.deadline);
-        if let Some(ticket) = late.map(|offer| offer.ticket) {
-            return self.failed(ticket, now);
+        if self
+            .offer_deadline()
+            .is_some_and(|deadline| now >= deadline)
+        {
+            self.doubted = true;
+            return self.offer.take().map(|offer| offer.connection);
         }
         match &self.state {
             State::Requested {
@@ -382,6 +393,11 @@ impl<C> Connection<C> {
             State::Up { .. } if self.idle_at().is_some_and(|idle| now >= idle) => self.evict(),
             _ => None,
         }
+    }
+
+    fn offer_deadline(&self) -> Option<u64> {
+        let offer = self.offer.as_ref()?;
+        Some(offer.since.saturating_add(self.config.connect_ms))
     }
 
     /// When it will have been idle for too long, unless somebody wants it.
@@ -396,7 +412,7 @@ impl<C> Connection<C> {
             State::Requested { deadline, .. } => Some(*deadline),
             _ => self.idle_at(),
         };
-        match (own, self.offer.as_ref().map(|offer| offer.deadline)) {
+        match (own, self.offer_deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -436,9 +452,15 @@ impl<C> Connection<C> {
         }
     }
 
+    /// Whether our own request was accepted so late that one of the peer's may have crossed it.
+    fn is_crossed(&self, now: u64) -> bool {
+        matches!(self.state, State::Up { crossing, .. } if now < crossing)
+    }
+
     fn up(&mut self, ticket: Ticket, connection: C, now: u64) {
         self.backoff.reset();
         self.failures = 0;
+        self.doubted = false;
         self.last_used = now;
         self.state = State::Up {
             ticket,
@@ -448,10 +470,7 @@ impl<C> Connection<C> {
     }
 
     /// No more, and no request before `until`.
-    fn end(&mut self, about: Ticket, until: u64) -> Option<C> {
-        if self.ticket() != Some(about) {
-            return None;
-        }
+    fn end(&mut self, until: u64) -> Option<C> {
         let ended = self.take().into_connection();
         self.state = State::Waiting { until };
         ended
@@ -576,6 +595,28 @@ mod tests {
         assert!(connection.request(1).is_ok());
     }
 
+    /// The same, and what was accepted before both asked is confirmed when both have what they asked for:
+    /// both keep what the larger one asked for.
+    #[test]
+    fn two_that_were_accepted() {
+        for is_larger in [false, true] {
+            let mut connection = if is_larger { larger() } else { smaller() };
+            // Somebody else's, so that we ask beside the peer's.
+            accept(&mut connection, 2, 0);
+            let (ticket, _) = accept(&mut connection, 3, 1);
+            let own = start(&mut connection, 1, 2);
+            assert!(connection.accepted(own, 3));
+            let confirmed = connection.confirmed(ticket, 4);
+            if is_larger {
+                assert!(confirmed == Confirmed::Crossed(3));
+                assert!(connection.transmit(5) == Some(&mut 1));
+            } else {
+                assert!(confirmed == Confirmed::Up(Some(1)));
+                assert!(connection.transmit(5) == Some(&mut 3));
+            }
+        }
+    }
+
     /// The peer asks while our queue pair is being made: ours is not needed.
     #[test]
     fn a_request_in_time_makes_ours_needless() {
@@ -610,13 +651,24 @@ mod tests {
         }] {
             let mut connection = smaller();
             accept(&mut connection, 2, 0);
-            assert!(connection.want(limit - 1).is_none());
+            assert!(connection.want(OFFER_MS - 1).is_none());
             assert!(ends(&mut connection, limit) == Some(2));
             accept(&mut connection, 2, limit);
             assert!(connection.may_ask(limit) && !connection.is_blank(limit));
             let own = start(&mut connection, 1, limit);
             assert!(connection.accepted(own, limit) && connection.is_up());
         }
+        // It may still be the peer's: it stays beside our own.
+        let mut connection = smaller();
+        let (ticket, _) = accept(&mut connection, 2, 0);
+        assert!(connection.may_ask_at() == Some(OFFER_MS));
+        let own = start(&mut connection, 1, OFFER_MS);
+        assert!(connection.all().eq([(own, &1), (ticket, &2)]));
+        // After a failure, it is whatever comes last that is waited for.
+        assert!(connection.failed(own, OFFER_MS) == Some(1));
+        assert!(connection.may_ask_at() == Some(OFFER_MS + 1_000));
+        accept(&mut connection, 3, OFFER_MS + 900);
+        assert!(connection.may_ask_at() == Some(OFFER_MS + 1_000));
         // One that is confirmed says that it was the peer's.
         let mut connection = smaller();
         accept(&mut connection, 2, 0);
@@ -625,6 +677,15 @@ mod tests {
         assert!(connection.failed(ticket, 3) == Some(3));
         accept(&mut connection, 4, 100_000);
         assert!(connection.want(100_000).is_none());
+    }
+
+    /// It says of a request of its own that ours crosses it: no more of that.
+    #[test]
+    fn a_peer_that_yields_what_it_asked_for() {
+        let mut connection = smaller();
+        let (ticket, _) = accept(&mut connection, 1, 0);
+        assert!(connection.yielded(ticket, 1) == Some(1));
+        assert!(connection.offer().is_none() && connection.want(1).is_some());
     }
 
     /// The rejection arrives before the request that it speaks of.
@@ -650,7 +711,7 @@ mod tests {
             assert!(connection.is_hopeful() == (delay < 4_000));
             let ticket = start(&mut connection, 1, now);
             assert!(connection.failed(ticket, now) == Some(1));
-            assert!(connection.retry_at() == Some(now + delay));
+            assert!(connection.may_ask_at() == Some(now + delay));
             assert!(connection.want(now + delay - 1).is_none());
             now += delay;
         }

@@ -173,8 +173,10 @@ impl World {
             Message::Rtu { to } | Message::Data { to } => {
                 let end = &mut self.ends[to.0];
                 if let Some(&ticket) = end.tickets.get(&to) {
-                    if let Confirmed::Up(before) = end.machine.confirmed(ticket, now) {
-                        self.destroy(before);
+                    match end.machine.confirmed(ticket, now) {
+                        Confirmed::Up(before) => self.destroy(before),
+                        Confirmed::Crossed(this) => self.destroy(Some(this)),
+                        Confirmed::Nothing => {}
                     }
                 }
             }
