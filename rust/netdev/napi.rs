@@ -178,17 +178,23 @@ impl<P: Poll> Napi<P> {
         unsafe { core::ptr::write_volatile(&raw mut (*self.inner.napi.get()).weight, budget) };
     }
 
-    /// Gives the poll its state and lets it run. Gives the state back if it runs already.
+    /// Gives the poll its state and lets it run.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it runs already.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn enable(&mut self, state: P, source: P::Source) -> core::result::Result<(), P> {
+    // Not in the caller, which would have the state on its stack twice.
+    #[inline(never)]
+    pub fn enable(&mut self, state: P, source: P::Source) -> Result {
         // SAFETY: The poll does not run while there is no state (it was never enabled or was
         // disabled), and `&mut self` makes us the only owner; if there is state we only look.
         let slot = unsafe { &mut *self.inner.state.get() };
         if slot.is_some() {
-            return Err(state);
+            return Err(EBUSY);
         }
         *slot = Some(state);
         // SAFETY: As above.
@@ -205,12 +211,29 @@ impl<P: Poll> Napi<P> {
     ///
     /// Process context; may sleep.
     pub fn disable(&mut self) -> Option<P> {
-        self.stop()
+        self.stop()?.take()
     }
 
-    fn stop(&mut self) -> Option<P> {
-        // SAFETY: Only `enable` and `stop` change whether it is `Some`, both through `&mut self`;
-        // the poll never does, so that looking is no race.
+    /// Stops the poll, waits until it does not run, has `f` end what its state is about, and drops that
+    /// where it is: on a stack it might take too much.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn finish(&mut self, f: impl FnOnce(&mut P)) {
+        let Some(slot) = self.stop() else {
+            return;
+        };
+        if let Some(state) = slot {
+            f(state);
+        }
+        *slot = None;
+    }
+
+    /// Stops the poll; gives the state, if there is any.
+    fn stop(&mut self) -> Option<&mut Option<P>> {
+        // SAFETY: The poll never changes whether it is `Some`, and others do so only through `&mut self`,
+        // so that looking is no race.
         if unsafe { (*self.inner.state.get()).is_none() } {
             return None;
         }
@@ -227,14 +250,14 @@ impl<P: Poll> Napi<P> {
         // a handle to this very instance.
         unsafe {
             *self.inner.source.get() = None;
-            (*self.inner.state.get()).take()
+            Some(&mut *self.inner.state.get())
         }
     }
 }
 
 impl<P: Poll> Drop for Napi<P> {
     fn drop(&mut self) {
-        self.stop();
+        self.finish(|_| ());
     }
 }
 

@@ -15,6 +15,7 @@ pub mod cmd;
 pub mod console;
 pub mod fabric;
 pub mod forge;
+pub mod frames;
 pub mod kernel;
 pub mod kunit;
 pub mod layout;

@@ -102,6 +102,10 @@ impl CmHandler for Caller {
                     // It may have ended before the poll was told of it.
                     let key = found.rc.qp().key();
                     let _ = self.reliable.rx.ask(Question::forget(key));
+                    // The peer's own request has come up meanwhile.
+                    if self.find().is_none() {
+                        return;
+                    }
                     let refusal = Refusal::Data.encode(self.reliable.qpn);
                     let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
                     netdev_log!(

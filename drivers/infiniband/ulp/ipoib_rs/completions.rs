@@ -130,13 +130,13 @@ impl TxPoll {
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
-    pub(crate) fn drain(mut self, dev: &RawDevice, mut sender: Sender) {
+    pub(crate) fn drain(mut self, dev: &RawDevice, sender: &mut Sender) {
         if let Some(rc) = &mut self.rc {
             let left = rc.completions.drain();
             self.counters
                 .dropped(DropReason::Flushed, u64::from(left.lost));
         }
-        match self.completions.drain(&mut sender) {
+        match self.completions.drain(sender) {
             Ok(left) => {
                 self.counters.done.frames.add(u64::from(left.frames));
                 self.counters.done.bytes.add(left.bytes as u64);

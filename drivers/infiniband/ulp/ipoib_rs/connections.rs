@@ -436,7 +436,7 @@ impl Connections {
     }
 
     /// All of them, to be ended: the interface goes down.
-    pub(crate) fn into_parts(mut self) -> (KVec<Arc<Rc>>, RcSender) {
+    pub(crate) fn into_all(mut self) -> KVec<Arc<Rc>> {
         let mut all = core::mem::take(&mut self.ended);
         for mut entry in self.entries.into_iter().flatten() {
             while let Some(rc) = entry.machine.close() {
@@ -446,7 +446,7 @@ impl Connections {
         for sender in self.senders {
             let _ = all.push_within_capacity(sender.rc);
         }
-        (all, self.line.sender)
+        all
     }
 }
 

@@ -7,6 +7,8 @@
 //! groups) is done by the work item [`pump`], which collects jobs under the lock, does them
 //! without it and brings back the answers.
 
+use core::mem::MaybeUninit;
+
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
@@ -85,6 +87,20 @@ enum Job {
     Resolve(HwAddr, Ticket),
     Attach(Mgid, multicast::Membership, Ticket),
     Detach(Mgid, multicast::Membership),
+}
+
+impl Peer {
+    /// One that nothing is known of yet; made where it stays, since it is large for a stack.
+    // Apart, so that its stack frame is gone when anything is called that needs one.
+    #[inline(never)]
+    fn write(peer: KBox<MaybeUninit<Self>>, address: HwAddr, now: u64) -> Result<KBox<Self>> {
+        let [start] = random();
+        let sequence = Sequence::new(start as u16);
+        peer.write_init(try_init!(Self {
+            path: Path::new(address, &path::Config::DEFAULT, sequence, now),
+            lanes: Lanes::NONE,
+        }))
+    }
 }
 
 impl Destinations {
@@ -206,14 +222,8 @@ impl Destinations {
 
     fn path_or_new(&mut self, address: HwAddr, now: u64) -> Result<&mut Path, DropReason> {
         if self.paths.get(&address).is_none() {
-            let [start] = random();
-            let sequence = Sequence::new(start as u16);
-            let path = Path::new(address, &path::Config::DEFAULT, sequence, now);
-            let peer = Peer {
-                path,
-                lanes: Lanes::NONE,
-            };
-            let peer = KBox::new(peer, GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
+            let peer = KBox::new_uninit(GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
+            let peer = Peer::write(peer, address, now).map_err(|_| DropReason::NoMemory)?;
             if let Err((InsertError::Full, peer)) = self.paths.insert(address, peer) {
                 // The longest idle of those in the way goes; none that frames wait for.
                 let victim = self.paths.victim(&address, |peer| peer.path.idle_for(now));

@@ -186,7 +186,7 @@ impl RxPoll {
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
-    pub(crate) fn drain(mut self, dev: &RawDevice) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice) {
         self.order.close(dev, &self.sink.counters.sequence);
         if let Err(error) = self.ring.drain() {
             netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");

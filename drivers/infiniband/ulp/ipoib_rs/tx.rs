@@ -299,8 +299,8 @@ impl Line {
     }
 
     /// The producing half, to be drained.
-    pub(crate) fn into_sender(self) -> Sender {
-        self.sender
+    pub(crate) fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
     }
 }
 

@@ -17,7 +17,7 @@ use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Listener, Pd,
-    QpCaps, Reaper, RecvRing, Srq, SrqRing, UdQp,
+    QpCaps, Reaper, RecvRing, SendCompletions, Srq, SrqRing, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -43,11 +43,12 @@ const MAX_SGE: u32 = 18;
 /// Frames that connections have on their way together; a power of two.
 const RC_SENDS: u32 = 1024;
 
-/// What an interface has in connected mode.
+/// What an interface has in connected mode, until each is where it belongs.
 struct Parts {
-    connections: Connections,
-    rx: RcRx,
-    done: RcDone,
+    reliable: Arc<Reliable>,
+    connections: Option<Connections>,
+    rx: Option<RcRx>,
+    done: Option<RcDone>,
 }
 
 /// What an address handle is made from, and what sends.
@@ -242,7 +243,8 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings, in the sizes that the tunables say, and lets them run.
+    /// Makes the rings, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
         dev: &Device<Interface>,
@@ -257,55 +259,11 @@ impl Verbs {
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
         let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
-        let order = Order::new(this.tunables.clone())?;
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
         self.qp.start(random_psn())?;
         let (sender, completions) = send_ring(&self.qp, sends, self.max_sge, params::qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
-
-        let local = Local {
-            gid: running.gid,
-            qpn: self.qpn,
-            broadcast: this.broadcast,
-        };
-        let connected = this.is_connected().then(|| self.connected(dev, &running));
-        let (connections, rc_rx, rc_done) = match connected.transpose()? {
-            Some(parts) => (Some(parts.connections), Some(parts.rx), Some(parts.done)),
-            None => (None, None, None),
-        };
-        let reliable = connections.as_ref().map(|c| c.reliable().clone());
-        let (rc_recv, rc_send) = match &reliable {
-            Some(reliable) => (
-                Some(reliable.recv_cq.clone()),
-                Some(reliable.send_cq.clone()),
-            ),
-            None => (None, None),
-        };
-        // Neither can run already: the caller has seen to that.
-        let _ = self.rx.enable(
-            RxPoll::new(
-                recv,
-                rc_rx,
-                local,
-                order,
-                this.tunables.clone(),
-                this.counters.clone(),
-                dev.get_typed(),
-            ),
-            Events(self.qp.recv_cq().clone(), rc_recv),
-        );
-        let _ = self.tx.enable(
-            TxPoll::new(
-                completions,
-                rc_done,
-                thresholds,
-                this.counters.clone(),
-                dev.get_typed(),
-            ),
-            Events(self.qp.send_cq().clone(), rc_send),
-        );
-        dev.reset_queue_limit();
         let line = Line::new(
             sender,
             thresholds,
@@ -314,14 +272,17 @@ impl Verbs {
             self.tx.handle(),
             this.counters.clone(),
         );
-        let tx = Tx {
-            destinations,
-            line,
-            endpoint,
-            connections,
-            too_big: Queue::new(u32::MAX),
+        let mut parts = if this.is_connected() {
+            Some(self.connected(dev, &running)?)
+        } else {
+            None
         };
-        *dev.lock_tx() = Some(tx);
+        let reliable = parts.as_ref().map(|parts| parts.reliable.clone());
+        self.receive(dev, &running, recv, parts.as_deref_mut())?;
+        self.complete(dev, completions, thresholds, parts.as_deref_mut())?;
+        dev.reset_queue_limit();
+        let connections = parts.and_then(|mut parts| parts.connections.take());
+        Self::send(dev, destinations, line, endpoint, connections);
         self.running = Some(running);
         // What arrived before NAPI was enabled rang no bell that anyone heard.
         self.rx.handle().schedule();
@@ -332,8 +293,78 @@ impl Verbs {
         Ok(())
     }
 
+    /// Lets the receive poll run.
+    #[inline(never)]
+    fn receive(
+        &mut self,
+        dev: &Device<Interface>,
+        running: &Running,
+        ring: RecvRing,
+        parts: Option<&mut Parts>,
+    ) -> Result {
+        let this = dev.data().get_ref();
+        let local = Local {
+            gid: running.gid,
+            qpn: self.qpn,
+            broadcast: this.broadcast,
+        };
+        let cq = parts.as_ref().map(|parts| parts.reliable.recv_cq.clone());
+        self.rx.enable(
+            RxPoll::new(
+                ring,
+                parts.and_then(|parts| parts.rx.take()),
+                local,
+                Order::new(this.tunables.clone())?,
+                this.tunables.clone(),
+                this.counters.clone(),
+                dev.get_typed(),
+            ),
+            Events(self.qp.recv_cq().clone(), cq),
+        )
+    }
+
+    /// Lets the poll of completions run.
+    fn complete(
+        &mut self,
+        dev: &Device<Interface>,
+        completions: SendCompletions,
+        thresholds: Thresholds,
+        parts: Option<&mut Parts>,
+    ) -> Result {
+        let cq = parts.as_ref().map(|parts| parts.reliable.send_cq.clone());
+        self.tx.enable(
+            TxPoll::new(
+                completions,
+                parts.and_then(|parts| parts.done.take()),
+                thresholds,
+                dev.data().get_ref().counters.clone(),
+                dev.get_typed(),
+            ),
+            Events(self.qp.send_cq().clone(), cq),
+        )
+    }
+
+    /// Lets the stack send.
+    #[inline(never)]
+    fn send(
+        dev: &Device<Interface>,
+        destinations: Destinations,
+        line: Line,
+        endpoint: Arc<Endpoint>,
+        connections: Option<Connections>,
+    ) {
+        *dev.lock_tx() = Some(Tx {
+            destinations,
+            line,
+            endpoint,
+            connections,
+            too_big: Queue::new(u32::MAX),
+        });
+    }
+
     /// What connections need.
-    fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<Parts> {
+    #[inline(never)]
+    fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<KBox<Parts>> {
         let this = dev.data().get_ref();
         let device = this.port.device();
         let buffers = params::rc_recv_queue_size().min(device.max_srq_wr());
@@ -367,16 +398,19 @@ impl Verbs {
         )?;
         let counters = &this.counters;
         let number = this.port.quota().number();
-        let connections = Connections::new(reliable, sender, counters.clone(), buffers, number)?;
+        let connections =
+            Connections::new(reliable.clone(), sender, counters.clone(), buffers, number)?;
         let shared = connections.line.shared().clone();
-        Ok(Parts {
-            rx: RcRx::new(ring, shared.clone(), counters.clone())?,
-            done: RcDone {
+        let parts = Parts {
+            reliable,
+            rx: Some(RcRx::new(ring, shared.clone(), counters.clone())?),
+            done: Some(RcDone {
                 completions,
                 shared,
-            },
-            connections,
-        })
+            }),
+            connections: Some(connections),
+        };
+        Ok(KBox::new(parts, GFP_KERNEL)?)
     }
 
     /// Answers requests for connections from now on.
@@ -422,20 +456,19 @@ impl Verbs {
         dev.cancel_task(RECOVER);
         // The work item may have started the queue once more before it ended.
         dev.disable_queue();
-        let tx = dev.lock_tx().take();
+        let mut tx = dev.lock_tx().take();
         pausing.store(false, Relaxed);
-        let Some(tx) = tx else {
-            self.halt(dev, None, completions, None);
+        self.halt(dev, tx.as_mut(), completions);
+        let Some(Tx {
+            destinations,
+            endpoint,
+            line,
+            ..
+        }) = tx
+        else {
             return Err(ENODEV);
         };
-        let Tx {
-            destinations,
-            line,
-            endpoint,
-            connections,
-            ..
-        } = tx;
-        self.halt(dev, Some(line), completions, connections);
+        drop(line);
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -448,42 +481,36 @@ impl Verbs {
     /// Under RTNL, with the transmit queue disabled; sleeps.
     pub(crate) fn stop(&mut self, dev: &Device<Interface>) {
         self.listeners.clear();
-        let tx = dev.lock_tx().take();
+        let mut tx = dev.lock_tx().take();
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
         dev.cancel_task(CONNECT);
         dev.data().get_ref().groups.lock().leave_all();
         let completions = self.tx.disable();
-        let (line, connections) = match tx {
-            Some(tx) => (Some(tx.line), tx.connections),
-            None => (None, None),
-        };
-        self.halt(dev, line, completions, connections);
+        self.halt(dev, tx.as_mut(), completions);
     }
 
     /// Ends the receive poll, after the other one, resets the QP and frees what the rings hold.
     fn halt(
         &mut self,
         dev: &Device<Interface>,
-        line: Option<Line>,
+        mut tx: Option<&mut Tx>,
         completions: Option<TxPoll>,
-        connections: Option<Connections>,
     ) {
         self.running = None;
         dev.data().get_ref().counters.connected.set_current(0);
-        let connections = connections.map(Connections::into_parts);
+        let connections = tx.as_mut().and_then(|tx| tx.connections.take());
         // What was not posted yet is dropped with the sender; nobody waits for it then.
-        let connections = connections.map(|(all, _)| all);
+        let connections = connections.map(Connections::into_all);
         for rc in connections.iter().flatten() {
             rc.stop();
         }
-        let rx = self.rx.disable();
-        if let (Some(line), Some(completions)) = (line, completions) {
-            completions.drain(dev, line.into_sender());
-        }
-        if let Some(rx) = rx {
+        self.rx.finish(|rx| {
+            if let (Some(tx), Some(completions)) = (tx, completions) {
+                completions.drain(dev, tx.line.sender());
+            }
             rx.drain(dev);
-        }
+        });
         // The drains have reset it, unless it never got that far.
         if let Err(error) = self.qp.to_reset() {
             netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");

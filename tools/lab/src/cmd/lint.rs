@@ -2,6 +2,7 @@
 
 //! `make lint`: formatting, lints and licences. Each check counts as one test.
 
+use crate::frames;
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -21,6 +22,7 @@ const CHECKS: &[Check] = &[
     ("clippy (host)", host_clippy),
     ("rustfmt (kernel)", kernel_format),
     ("clippy (kernel)", kernel_clippy),
+    ("stack frames (kernel)", stack_frames),
     ("checkpatch", checkpatch),
     ("SPDX", licences),
     ("shellcheck", shellcheck),
@@ -148,6 +150,10 @@ fn kernel_format(layout: &Layout) -> Result<()> {
 }
 
 fn kernel_clippy(layout: &Layout) -> Result<()> {
+    clippy_objects(layout).map(|_| ())
+}
+
+fn clippy_objects(layout: &Layout) -> Result<PathBuf> {
     let built = kernel::ensure(layout, Lane::Uml, Kernel::Base)?;
     module::build(
         layout,
@@ -155,8 +161,11 @@ fn kernel_clippy(layout: &Layout) -> Result<()> {
         &layout.checkout,
         "clippy",
         &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
-    )?;
-    Ok(())
+    )
+}
+
+fn stack_frames(layout: &Layout) -> Result<()> {
+    frames::check(&clippy_objects(layout)?.join("ipoib_rs.ko"))
 }
 
 /// The kernel's own style check on what is C, and on patches with their messages.

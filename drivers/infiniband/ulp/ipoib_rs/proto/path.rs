@@ -108,6 +108,8 @@ pub struct Path<A, T, const Q: usize> {
 impl<A, T, const Q: usize> Path<A, T, Q> {
     /// Makes a path to `addr` that is not resolved yet. Frames to it are numbered from `sequence`
     /// on.
+    // Made where it is wanted, and not copied there: it is large for a stack.
+    #[inline(always)]
     pub const fn new(addr: HwAddr, config: &Config, sequence: Sequence, now: u64) -> Self {
         Path {
             addr,

@@ -31,6 +31,8 @@ pub struct Queue<T, const Q: usize> {
 
 impl<T, const Q: usize> Queue<T, Q> {
     /// Makes an empty queue for up to `Q` frames of up to `max_bytes` together.
+    // As of `Path`.
+    #[inline(always)]
     pub const fn new(max_bytes: u32) -> Self {
         Queue {
             slots: [const { None }; Q],
