@@ -4,7 +4,7 @@
 
 use super::{LARGE, connect, queue_pairs, set_mode, story, up};
 use crate::inspect::{directory, identity};
-use crate::order::counter;
+use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::Host;
@@ -71,7 +71,7 @@ for n in range(200):
 "#;
 
 /// The same again and again, as the victim would ask, and as others at its address would, more than there
-/// is room for.
+/// is room for. The third argument: how many seconds to wait after every four.
 const STREAM: &str = r#"
 import time
 print("ready", flush=True)
@@ -81,7 +81,7 @@ while True:
         request(private(lane=lane))
         request(private(qpn=1000 + lane))
         request(private(qpn=1000 + lane, extension=False))
-        time.sleep(0.05)
+        time.sleep(float(sys.argv[3]))
 "#;
 
 fn wait_for_more(host: &Host, name: &str, than: u64) -> Result<()> {
@@ -140,6 +140,10 @@ scenario! {
         let [a, b, c] = bed.hosts.as_slice() else {
             bail!("no three hosts");
         };
+        // Where all is slow, the flood takes longer than a connection may be idle.
+        for host in [a, b] {
+            set(host, "rc_idle_s", 3600)?;
+        }
         connect(a, b)?;
         let accepted = counter(b, "rc_accepted")?;
         let flows = [
@@ -182,7 +186,9 @@ scenario! {
         let forge = |to: &Host, victim: &Host| -> Result<Task> {
             let (gid, qpn) = identity(victim)?;
             let program = forge::program(c, to, &format!("{REQUEST}{STREAM}"))?;
-            let task = c.spawn_python(&program, &[&gid, &qpn])?;
+            // Not more than whom they are sent to can refuse: here it is not time that counts, but places.
+            let wait = c.scaled(Duration::from_millis(50)).as_secs_f64().to_string();
+            let task = c.spawn_python(&program, &[&gid, &qpn, &wait])?;
             task.wait_for("ready", c.scaled(Duration::from_secs(10)))?;
             Ok(task)
         };
