@@ -71,6 +71,10 @@ impl Caller {
         }
         let terms = self.reliable.terms(&data);
         rc.bring_up(&self.reliable, &terms)?;
+        // If the peer's own request has come up meanwhile, it must not take this one instead.
+        if self.find().is_none() {
+            return Err(ECANCELED);
+        }
         // The peer may send from now on, and is told so before we do.
         rc.cm.confirm()?;
         let mut guard = self.dev.lock_tx();

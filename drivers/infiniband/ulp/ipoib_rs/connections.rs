@@ -346,13 +346,13 @@ impl Connections {
         now: u64,
         is_ready: impl Fn(&HwAddr) -> bool,
     ) -> Job {
+        self.look(now);
         let up = self.iter().filter(|entry| entry.machine.is_up()).count();
         let senders = self.senders.iter().filter(|sender| sender.confirmed);
         self.counters.connected.set_current(up + senders.count());
         if let Some(rc) = self.ended.pop() {
             return Job::End(rc);
         }
-        self.look(now);
         if let Some(at) = self
             .senders
             .iter()

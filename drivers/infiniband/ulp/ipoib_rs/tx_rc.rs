@@ -588,8 +588,10 @@ impl Tx {
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.caller);
             connections.end(dev, rc);
-            if let Some(at) = at.filter(|_| !yielded && !is_up) {
-                self.give_up(dev, at, now);
+            match at {
+                Some(at) if yielded => connections.want_for_backlog(dev, at),
+                Some(at) if !is_up => self.give_up(dev, at, now),
+                _ => {}
             }
         }
     }
@@ -706,7 +708,12 @@ impl Tx {
         };
         match refused {
             Some(rc) => {
+                let at = connections.place_of(&rc.caller);
                 connections.end(dev, rc);
+                // If what came in its place does not come up, it is still to be asked.
+                if let Some(at) = at {
+                    connections.want_for_backlog(dev, at);
+                }
                 false
             }
             None => true,

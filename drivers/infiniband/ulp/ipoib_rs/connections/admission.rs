@@ -17,7 +17,9 @@ use crate::rc::{Rc, Role, Room, Terms};
 
 /// The most that are accepted and not confirmed yet.
 const MAX_HALF_OPEN: usize = 16;
-/// The most of those from one GID.
+/// The same, with those of peers that we want a connection with ourselves.
+const MAX_HALF_OPEN_WANTED: usize = 2 * MAX_HALF_OPEN;
+/// The most of those from one GID that we know nothing of.
 const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
 /// The most that have ended, and are not over yet, while others are accepted.
 const MAX_ENDING: u32 = 16;
@@ -198,7 +200,7 @@ impl Connections {
         let extension = data
             .extension
             .filter(|_| self.reliable.tunables.extensions());
-        let mut is_wanted = false;
+        let (mut is_wanted, mut replaces) = (false, false);
         if let Some(extension) = extension {
             if extension.lane >= MAX_LANES as u8 {
                 return Err(Refusal::Data);
@@ -207,11 +209,17 @@ impl Connections {
             if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
                 entry.machine.request(now).map_err(refusal)?;
                 is_wanted = entry.is_wanted();
+                replaces = entry.machine.offer().is_some();
             }
         }
         let (all, same) = self.half_open(peer);
         // There is room for whom we have frames for, however many ask whom we know nothing of.
-        if !is_wanted && (all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH) {
+        let is_full = if is_wanted {
+            all >= MAX_HALF_OPEN_WANTED && !replaces
+        } else {
+            all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH
+        };
+        if is_full {
             return Err(Refusal::Full);
         }
         let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;

@@ -42,7 +42,8 @@ impl Config {
     };
 }
 
-/// For how long after our own request was accepted one of the peer's may have been sent before it knew.
+/// How long a request that crosses another is on its way at most: for how long after our own was accepted
+/// one of the peer's may have been sent before it knew, and how long we wait for one that we were told of.
 const CROSSING_MS: u64 = 1_000;
 /// How long it is waited for the peer to confirm an offer before we ask ourselves.
 const OFFER_MS: u64 = 1_000;
@@ -357,7 +358,7 @@ impl<C> Connection<C> {
             return self.failed(about, now);
         }
         // If it does not come, ours is the next.
-        self.end(now.saturating_add(self.config.connect_ms))
+        self.end(now.saturating_add(CROSSING_MS))
     }
 
     /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
@@ -700,7 +701,7 @@ mod tests {
         let mut connection = smaller();
         let ticket = start(&mut connection, 1, 0);
         assert!(connection.yielded(ticket, 10) == Some(1));
-        assert!(connection.want(10 + Config::DEFAULT.connect_ms).is_some());
+        assert!(connection.want(10 + CROSSING_MS).is_some());
     }
 
     #[test]
