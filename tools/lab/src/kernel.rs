@@ -44,9 +44,10 @@ fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
     let mut names = vec!["common", arch(lane)];
     if kernel == Kernel::Debug {
         names.push("debug");
-        if lane == Lane::Qemu {
-            names.push("debug-x86");
-        }
+        names.push(match lane {
+            Lane::Uml => "debug-um",
+            Lane::Qemu => "debug-x86",
+        });
     }
     names
 }
