@@ -34,8 +34,6 @@ pub(crate) use entry::{Entry, BACKLOG};
 pub(crate) const MAX: usize = 64;
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
-/// The most connections to one peer.
-pub(crate) const MAX_LANES: usize = 8;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 

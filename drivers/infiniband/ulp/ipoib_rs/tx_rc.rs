@@ -6,7 +6,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::skb::{Keep, TxSkb};
-use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::cm::{PrivateData, Refusal, MAX_LANES};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
@@ -22,7 +22,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::{Entry, Found, Job, Place, MAX_LANES};
+use crate::connections::{Entry, Found, Job, Place};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 use crate::rc_post::{tcp_v4_header, Fate, RcLine};

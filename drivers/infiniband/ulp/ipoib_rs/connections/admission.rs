@@ -3,6 +3,7 @@
 //! Whose request for a connection is accepted, what room there is for one more, and which one makes room.
 
 use ipoib_netdev::device::Device;
+use ipoib_proto::admission::{Asker, Load};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::{Confirmed, Rejection};
 use ipoib_proto::hwaddr::HwAddr;
@@ -11,18 +12,10 @@ use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Connections, Entry, MAX_LANES};
+use super::{Connections, Entry};
 use crate::interface::Interface;
 use crate::rc::{Rc, Role, Room, Terms};
 
-/// The most that are accepted and not confirmed yet.
-const MAX_HALF_OPEN: usize = 16;
-/// The same, with those of peers that we want a connection with ourselves.
-const MAX_HALF_OPEN_WANTED: usize = 2 * MAX_HALF_OPEN;
-/// The most of those from one GID that we know nothing of.
-const MAX_HALF_OPEN_EACH: usize = MAX_LANES;
-/// The most that have ended, and are not over yet, while others are accepted.
-const MAX_ENDING: u32 = 16;
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
 /// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
@@ -169,17 +162,17 @@ impl Connections {
         None
     }
 
-    /// How many connections were accepted and are not confirmed, and how many of them bear the GID of
-    /// `peer`.
-    fn half_open(&self, peer: &HwAddr) -> (usize, usize) {
+    /// What takes the room of a request of `peer`'s.
+    fn load(&self, peer: &HwAddr) -> Load {
         let own = || self.iter().filter(|entry| entry.machine.offer().is_some());
         let others = || self.senders.iter().filter(|sender| !sender.confirmed);
         let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
         let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
-        (
-            own().count() + others().count(),
-            own_same.count() + others_same.count(),
-        )
+        Load {
+            ending: self.ending,
+            unconfirmed: own().count() + others().count(),
+            of_gid: own_same.count() + others_same.count(),
+        }
     }
 
     /// A request of a peer's: in which role, and the room that there is for it.
@@ -194,35 +187,26 @@ impl Connections {
         data: &PrivateData,
         now: u64,
     ) -> Result<(Role, Room), Refusal> {
-        if self.ending >= MAX_ENDING {
-            return Err(Refusal::Full);
-        }
         let extension = data
             .extension
             .filter(|_| self.reliable.tunables.extensions());
-        let (mut is_wanted, mut replaces) = (false, false);
+        let mut asker = Asker::Stranger;
         if let Some(extension) = extension {
-            if extension.lane >= MAX_LANES as u8 {
-                return Err(Refusal::Data);
-            }
             let at = self.find_entry(peer, extension.lane);
             if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
                 entry.machine.request(now).map_err(refusal)?;
-                is_wanted = entry.is_wanted();
-                replaces = entry.machine.offer().is_some();
+                if entry.is_wanted() {
+                    let replaces = entry.machine.offer().is_some();
+                    asker = Asker::Wanted { replaces };
+                }
             }
         }
-        let (all, same) = self.half_open(peer);
-        // There is room for whom we have frames for, however many ask whom we know nothing of.
-        let is_full = if is_wanted {
-            all >= MAX_HALF_OPEN_WANTED && !replaces
-        } else {
-            all >= MAX_HALF_OPEN || same >= MAX_HALF_OPEN_EACH
-        };
-        if is_full {
+        let load = self.load(peer);
+        if !load.admits(asker) {
             return Err(Refusal::Full);
         }
-        let room = self.take_room(dev, now, all == 0).ok_or(Refusal::Full)?;
+        let may_evict = load.unconfirmed == 0;
+        let room = self.take_room(dev, now, may_evict).ok_or(Refusal::Full)?;
         let role = if extension.is_some() {
             Role::Peer
         } else {

@@ -14,7 +14,7 @@
 //! | 13 | what it takes, as in the hardware address ([`Flags::SEQ`], [`Flags::ICRC`]) |
 //! | 14, 15 | messages that it can receive now, the first credit of the other side |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
-//! | 20 | which of several connections of the same two ends |
+//! | 20 | which of several connections of the same two ends, below [`MAX_LANES`] |
 //! | 21 to 23 | 0 |
 //!
 //! A rejection has the sender's UD QPN (section 3.2) as the first 4 octets do, 4 octets of 0, and, from
@@ -33,6 +33,8 @@ pub const BASE_LEN: usize = 8;
 pub const LEN: usize = 24;
 /// The length of those of our rejections.
 pub const REFUSAL_LEN: usize = 13;
+/// The most connections that the same two ends have.
+pub const MAX_LANES: usize = 8;
 
 /// The smallest message that an end must take: RFC 4755, section 5, has an MTU of 2044 by default,
 /// but over a RoCE port with an InfiniBand MTU of 1024 there is no such thing; this is what a link for
@@ -149,7 +151,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
         return Ok(None);
     }
     let max_message = u32::from_be_bytes([x0, x1, x2, x3]);
-    if max_message < receive_mtu {
+    if max_message < receive_mtu || usize::from(lane) >= MAX_LANES {
         return Err(PrivateDataError::Extension);
     }
     Ok(Some(Extension {
@@ -282,6 +284,8 @@ mod tests {
             (0, [0, 0, 0, 1], PrivateDataError::Qpn),
             (0, [0, 0xff, 0xff, 0xff], PrivateDataError::Qpn),
             (16, [0, 0, 0xff, 0xf3], PrivateDataError::Extension),
+            (20, [8, 0, 0, 0], PrivateDataError::Extension),
+            (20, [0xff, 0, 0, 0], PrivateDataError::Extension),
         ] {
             let mut bytes = OURS;
             bytes[at..at + 4].copy_from_slice(&value);

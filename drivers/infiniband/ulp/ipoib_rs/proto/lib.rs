@@ -32,6 +32,7 @@
 #[macro_use]
 mod fmt;
 
+pub mod admission;
 pub mod backoff;
 pub mod cm;
 pub mod connection;
