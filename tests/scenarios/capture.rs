@@ -27,8 +27,21 @@ pub(crate) struct Datagram {
     pub(crate) payload: Vec<u8>,
 }
 
+/// The first packet of a message on a reliable connection, or one in the middle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RcSend {
+    /// Destination GID as its IP address.
+    pub(crate) destination: IpAddr,
+    /// Destination QP number.
+    pub(crate) qpn: u32,
+    /// Packet sequence number.
+    pub(crate) psn: u32,
+}
+
 /// IBA opcode of UD Send-only.
 const UD_SEND_ONLY: u8 = 0x64;
+/// The opcodes of RC Sends: first, middle, last, only, with or without immediate data.
+const RC_SENDS: std::ops::RangeInclusive<u8> = 0x00..=0x05;
 /// UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 
@@ -51,37 +64,17 @@ impl Datagram {
         be16(&self.payload[2..])
     }
 
-    /// Takes an Ethernet frame apart; none if it is no UD Send.
+    /// What an Ethernet frame carries; none if it is no UD Send.
     fn parse(frame: &[u8]) -> Option<Datagram> {
-        let ip = frame.get(14..)?;
-        let (source, destination, udp): (IpAddr, IpAddr, &[u8]) = match be16(frame.get(12..14)?) {
-            0x86dd if *ip.get(6)? == 17 => {
-                let address = |at: usize| -> Option<Ipv6Addr> {
-                    Some(<[u8; 16]>::try_from(ip.get(at..at + 16)?).ok()?.into())
-                };
-                (address(8)?.into(), address(24)?.into(), ip.get(40..)?)
-            }
-            0x0800 if *ip.get(9)? == 17 => {
-                let address = |at: usize| -> Option<Ipv4Addr> {
-                    Some(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?.into())
-                };
-                let header = usize::from(ip[0] & 15) * 4;
-                (address(12)?.into(), address(16)?.into(), ip.get(header..)?)
-            }
-            _ => return None,
-        };
-        let length = usize::from(be16(udp.get(4..6)?));
-        let udp = udp.get(..length)?;
+        let (source, destination, packet) = transport(frame)?;
         // BTH is 12 octets, DETH 8, the ICRC 4.
-        if be16(udp.get(2..4)?) != ROCE_PORT || udp.len() < 8 + 12 + 8 + 4 + 4 {
-            return None;
-        }
-        let (bth, deth) = (&udp[8..20], &udp[20..28]);
+        let (bth, rest) = packet.split_at_checked(12)?;
+        let (deth, rest) = rest.split_at_checked(8)?;
         if bth[0] != UD_SEND_ONLY {
             return None;
         }
         let padding = usize::from((bth[1] >> 4) & 3);
-        let payload = udp.get(28..udp.len().checked_sub(4 + padding)?)?;
+        let payload = rest.get(..rest.len().checked_sub(4 + padding)?)?;
         // Shorter than IPoIB's header: hostile.rs sends such, nobody else.
         if payload.len() < 4 {
             return None;
@@ -98,8 +91,48 @@ impl Datagram {
     }
 }
 
-/// The datagrams in a pcap file.
-fn datagrams(pcap: &[u8]) -> Result<Vec<Datagram>> {
+impl RcSend {
+    /// What an Ethernet frame carries; none if it is no RC Send.
+    fn parse(frame: &[u8]) -> Option<RcSend> {
+        let (_, destination, packet) = transport(frame)?;
+        let bth = packet.get(..12)?;
+        RC_SENDS.contains(&bth[0]).then(|| RcSend {
+            destination,
+            qpn: be24(&bth[5..]),
+            psn: be24(&bth[9..]),
+        })
+    }
+}
+
+/// The packet in a RoCEv2 frame, from the BTH to the ICRC, and between which GIDs.
+fn transport(frame: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    let ip = frame.get(14..)?;
+    let (source, destination, udp): (IpAddr, IpAddr, &[u8]) = match be16(frame.get(12..14)?) {
+        0x86dd if *ip.get(6)? == 17 => {
+            let address = |at: usize| -> Option<Ipv6Addr> {
+                Some(<[u8; 16]>::try_from(ip.get(at..at + 16)?).ok()?.into())
+            };
+            (address(8)?.into(), address(24)?.into(), ip.get(40..)?)
+        }
+        0x0800 if *ip.get(9)? == 17 => {
+            let address = |at: usize| -> Option<Ipv4Addr> {
+                Some(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?.into())
+            };
+            let header = usize::from(ip[0] & 15) * 4;
+            (address(12)?.into(), address(16)?.into(), ip.get(header..)?)
+        }
+        _ => return None,
+    };
+    let length = usize::from(be16(udp.get(4..6)?));
+    let udp = udp.get(..length)?;
+    if be16(udp.get(2..4)?) != ROCE_PORT {
+        return None;
+    }
+    Some((source, destination, udp.get(8..)?))
+}
+
+/// The Ethernet frames in a pcap file.
+fn frames(pcap: &[u8]) -> Result<Vec<&[u8]>> {
     ensure!(
         pcap.get(..4) == Some(&[0xd4, 0xc3, 0xb2, 0xa1]),
         "no little-endian pcap file"
@@ -112,7 +145,7 @@ fn datagrams(pcap: &[u8]) -> Result<Vec<Datagram>> {
         let Some(frame) = rest.get(16..16 + length) else {
             break;
         };
-        found.extend(Datagram::parse(frame));
+        found.push(frame);
         rest = &rest[16 + length..];
     }
     Ok(found)
@@ -142,6 +175,11 @@ impl Capture {
 
     /// Ends it; what it saw.
     pub(crate) fn stop(self) -> Result<Vec<Datagram>> {
+        Ok(self.stop_with_sends()?.0)
+    }
+
+    /// The same, and what went through connections.
+    pub(crate) fn stop_with_sends(self) -> Result<(Vec<Datagram>, Vec<RcSend>)> {
         // The last frames are on their way from the wire to the file.
         std::thread::sleep(self.host.scaled(Duration::from_millis(300)));
         self.task.stop()?;
@@ -150,7 +188,12 @@ impl Capture {
             .machine()
             .read_bytes(&self.file)
             .context("the capture")?;
-        datagrams(&pcap)
+        let frames = frames(&pcap)?;
+        let each = || frames.iter().copied();
+        Ok((
+            each().filter_map(Datagram::parse).collect(),
+            each().filter_map(RcSend::parse).collect(),
+        ))
     }
 }
 
@@ -186,5 +229,11 @@ fn frames_are_taken_apart() {
             vec![8, 6, 0, 0, 1, 0, 0]
         ))
     );
+    assert_eq!(RcSend::parse(&frame), None);
     assert_eq!(Datagram::parse(&frame[..60]), None);
+    frame[62] = 0x04;
+    let got = RcSend::parse(&frame).map(|send| (send.qpn, send.psn));
+    assert_eq!(got, Some((0xff_ffff, 1)));
+    assert_eq!(Datagram::parse(&frame), None);
+    assert_eq!(RcSend::parse(&frame[..70]), None);
 }

@@ -3,13 +3,15 @@
 //! Requests for connections that no honest peer sends, put on the wire by hand.
 
 use super::{LARGE, connect, queue_pairs, set_mode, story, up};
+use crate::capture::{Capture, Datagram, RcSend};
 use crate::inspect::{directory, identity};
 use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::Host;
-use lab::machine::{Kernel, Task};
+use lab::machine::{Kernel, Lane, Task};
 use lab::{forge, scenario};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Makes requests (IBA volume 1, section 12.6.5; the first field of an octet is its upper bits) in the name of one who is somewhere else. Two arguments:
@@ -178,6 +180,12 @@ scenario! {
     /// as far as there is room, since they may be the peer's own, and nobody confirms that. What either
     /// asks for itself comes all the same, and soon.
     fn forged_requests_keep_no_peers_apart(bed) {
+        // Who is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
+        // the forger.
+        let forging = match (bed.lane(), bed.kernel()) {
+            (Lane::Qemu, Kernel::Debug) => "rc_accepted",
+            _ => "rc_refused_full",
+        };
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
         let [a, b, c] = bed.hosts.as_slice() else {
@@ -195,7 +203,7 @@ scenario! {
         let forgers = [forge(a, b)?, forge(b, a)?];
         for (asks, other) in [(a, b), (b, a)] {
             for host in [a, b] {
-                wait_for_more(host, "rc_refused_full", counter(host, "rc_refused_full")?)?;
+                wait_for_more(host, forging, counter(host, forging)?)?;
             }
             let table = format!("{}/connections", directory(asks, "ib0")?);
             let (gid, qpn) = identity(other)?;
@@ -217,6 +225,66 @@ scenario! {
         for forger in forgers {
             forger.stop()?;
         }
+        bed.finish()
+    }
+}
+
+/// Of a REQ or a REP (IBA volume 1, sections 12.6.5 and 12.6.8): the first packet that is to come back.
+fn beginning(datagram: &Datagram) -> Option<RcSend> {
+    let (mad, body) = datagram.payload.split_at_checked(24)?;
+    let word = |at: usize| {
+        body.get(at..at + 4)?
+            .try_into()
+            .ok()
+            .map(u32::from_be_bytes)
+    };
+    let (qpn, psn) = match (mad[1], &mad[16..18]) {
+        (7, [0, 0x10]) => (word(32)?, word(44)?),
+        (7, [0, 0x13]) => (word(12)?, word(20)?),
+        _ => return None,
+    };
+    Some(RcSend {
+        destination: datagram.source,
+        qpn: qpn >> 8,
+        psn: psn >> 8,
+    })
+}
+
+scenario! {
+    /// Who wants to put a packet into a connection has to know its number (ReDMArk): each begins with
+    /// another one in either direction, drawn from all that there are.
+    fn packet_numbers_are_not_to_be_guessed(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        let capture = Capture::start(b)?;
+        for _ in 0..5 {
+            connect(a, b)?;
+            a.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
+            set_mode(a, "datagram")?;
+            b.wait_until("ethtool -S ib0 | grep -q ' rc_current: 0'", Duration::from_secs(10))?;
+            set_mode(a, "connected")?;
+        }
+        let (datagrams, sends) = capture.stop_with_sends()?;
+        // Once each, though a message may be repeated.
+        let begun: BTreeSet<_> = datagrams.iter().filter_map(beginning).collect();
+        let begun: Vec<_> = begun.into_iter().collect();
+        ensure!(begun.len() >= 10, "{begun:x?}");
+        let mut used = 0;
+        for expected in &begun {
+            let queue_pair = |send: &RcSend| (send.destination, send.qpn);
+            let mut to_it = sends.iter().filter(|send| queue_pair(send) == queue_pair(expected));
+            if let Some(first) = to_it.next() {
+                ensure!(first == expected, "{first:x?} is not {expected:x?}");
+                used += 1;
+            }
+        }
+        ensure!(used >= 10, "{used} of {begun:x?}");
+        let numbers: BTreeSet<u32> = begun.iter().map(|first| first.psn).collect();
+        ensure!(numbers.len() == begun.len(), "twice the same: {begun:x?}");
+        // That ten random ones are closer together happens once in 10^10 times.
+        let spread = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last - first);
+        ensure!(spread > 1 << 20, "{begun:x?}");
         bed.finish()
     }
 }
