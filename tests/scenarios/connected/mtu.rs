@@ -2,7 +2,7 @@
 
 //! Peers and groups that frames go to by UD, and frames that are too large for that.
 
-use super::{connected, set_mode, story, up};
+use super::{connect, connected, set_mode, story, up};
 use crate::multicast;
 use crate::order::counter;
 use crate::transfer::transfer;
@@ -87,6 +87,32 @@ scenario! {
         ensure!(came >= 45, "{came} of 50");
         ensure!(counter(a, "tx_too_big")? > 0, "{}", story(a));
         ensure!(counter(a, "rc_tx_frames")? == 0 && counter(a, "rc_current")? == 0);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The wire's MTU shrinks and grows under connections: there are new ones, with packets that pass, and
+    /// they stay. So do large datagrams.
+    fn the_wire_changes_its_mtu(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for mtu in [1500, 4200] {
+            for host in [a, b] {
+                host.ok(&format!("ip link set eth0 mtu {mtu}"))?;
+            }
+            transfer(a, b, &b.ip4(), 1)?;
+            connect(a, b)?;
+            let before = (counter(a, "rc_connected")?, counter(a, "rc_failed")?);
+            transfer(a, b, &b.ip4(), 4)?;
+            transfer(b, a, &a.ip6(), 4)?;
+            let came = large_datagrams(a, b)?;
+            ensure!(came >= 45, "{came} of 50");
+            let after = (counter(a, "rc_connected")?, counter(a, "rc_failed")?);
+            ensure!(after == before, "mtu {mtu}: {}{}", story(a), story(b));
+            let errors = a.python(UDP_SENDER, &["239.1.2.4", "20", "3000", DONT])?.ok()?;
+            ensure!(errors.trim().is_empty(), "mtu {mtu}: {errors}");
+        }
         bed.finish()
     }
 }

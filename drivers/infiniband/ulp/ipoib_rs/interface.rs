@@ -213,7 +213,10 @@ impl Interface {
         };
         let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
-        if stuck || moved || attributes.ib_mtu > running.ib_mtu {
+        // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
+        let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
+        let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
+        if stuck || moved || resized {
             Self::restart(dev, rtnl);
             return;
         }
