@@ -416,6 +416,8 @@ impl<H: CmHandler> Body<H> {
 
 /// How long a report of the CM's is waited for, which is on its way.
 const REPORT_MS: usize = 1000;
+/// The same for one that may be.
+const LATE_MS: usize = 10;
 
 impl<H: CmHandler> Drop for Body<H> {
     fn drop(&mut self) {
@@ -431,6 +433,14 @@ impl<H: CmHandler> Drop for Body<H> {
         // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
         // the ID's handler. On return, the handler does not run.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
+        // The CM may have given a message up since we looked, and be about to call the handler. That is
+        // a matter of instructions; whether it is so nobody can tell.
+        for _ in 0..LATE_MS {
+            if self.context.owed.load(Acquire) == NONE {
+                break;
+            }
+            fsleep(Delta::from_millis(1));
+        }
     }
 }
 
