@@ -505,8 +505,8 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Queues work item `id` to run in `delay_ms`; one that is queued already keeps its time,
-    /// unless `delay_ms` is 0, which brings it forward.
+    /// Queues work item `id` to run in `delay_ms`; one that is queued already keeps its time if that
+    /// is earlier.
     ///
     /// # Context
     ///

@@ -277,13 +277,20 @@ void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func)
 	INIT_DELAYED_WORK(work, func);
 }
 
-/* Without delay it is brought forward; with one, what is queued already keeps its time. */
+/* What is queued already keeps its time if that is earlier. */
 void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms)
 {
-	if (delay_ms)
-		queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(delay_ms));
-	else
-		mod_delayed_work(system_dfl_wq, work, 0);
+	unsigned long delay = msecs_to_jiffies(delay_ms);
+
+	if (delay && queue_delayed_work(system_dfl_wq, work, delay))
+		return;
+	/*
+	 * Late by this delay if the timer runs meanwhile, or by the other one if that is just being
+	 * set.
+	 */
+	if (!delay || (timer_pending(&work->timer) &&
+		       time_after(READ_ONCE(work->timer.expires), jiffies + delay)))
+		mod_delayed_work(system_dfl_wq, work, delay);
 }
 
 int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value)
