@@ -153,22 +153,23 @@ impl RcSender {
         self.pending == CHAIN
     }
 
-    /// Whether `lane`'s queue pair takes another frame now.
-    #[inline(always)]
-    pub fn has_room(&self, lane: &Lane) -> bool {
-        lane.under_way() < lane.qp().send_wr()
+    /// Whether the ring and `lane`'s queue pair take another frame now.
+    #[inline]
+    pub fn takes(&self, lane: &Lane) -> bool {
+        self.free() > 0 && lane.under_way() < lane.qp().send_wr()
     }
 
-    /// The same, and if that takes no more of the ring than it leaves, so that a lane which is slow
-    /// leaves something for others.
+    /// The same, if that takes no more of the ring than it leaves, so that a lane which is slow leaves
+    /// something for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
         let under_way = lane.under_way();
         under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
-    /// Adds a frame for a lane, which should [have room](Self::has_room), to the chain; [`Self::flush`]
-    /// sends it. What a queue pair has no room for the device refuses.
+    /// Adds a frame for a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`]
+    /// sends it. What a queue pair has no room for the device refuses. True: the frame is to be charged to
+    /// BQL, which is to be told of it when it [is done with](RcCompletions::reap).
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ impl RcSender {
         &mut self,
         mut skb: TxSkb,
         lane: &Arc<Lane>,
-    ) -> core::result::Result<(), (TxSkb, Error)> {
+    ) -> core::result::Result<bool, (TxSkb, Error)> {
         if !matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if let Err(error) = self.change_lane(lane) {
                 return Err((skb, error));
@@ -215,10 +216,12 @@ impl RcSender {
         wr.__bindgen_anon_1.wr_id = id;
         wr.num_sge = num_sge;
         wr.send_flags = 0;
+        let charged = !lane.is_slow();
         let frame = Frame {
             skb,
             lane: lane.clone(),
             before: if self.pending > 0 { self.last } else { 0 },
+            charged,
         };
         lane.add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
@@ -228,7 +231,7 @@ impl RcSender {
         self.pending = self.pending.wrapping_add(1);
         // INVARIANT: It stays odd.
         self.generation = self.generation.wrapping_add(2);
-        Ok(())
+        Ok(charged)
     }
 
     /// Makes `lane` the one that frames are posted to; what is pending goes first.
@@ -332,10 +335,13 @@ impl RcSender {
             let Some((index, frame)) = (unsafe { self.slots.take_back() }) else {
                 break;
             };
-            let Frame { skb, lane, .. } = frame;
+            let Frame {
+                skb, lane, charged, ..
+            } = frame;
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            self.slots.released_unsent(skb.len());
+            self.slots
+                .released_unsent(if charged { skb.len() } else { 0 });
             lane.take_back();
             skb.drop_reason(DropReason::DevReady);
         }

@@ -10,6 +10,7 @@ use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 
 use super::slots::{Frame, Lane, Slots};
+use super::RcSender;
 use crate::cq::wr_id;
 use crate::send::FLUSH_MS;
 
@@ -24,7 +25,7 @@ pub struct RcReaped {
     /// Frames that left the ring, sent or not, and those that the device has refused: what BQL is to be
     /// told.
     pub released_frames: u32,
-    /// Octets of those.
+    /// Octets of those, as far as they were charged.
     pub released_bytes: usize,
     /// There may be more.
     pub more: bool,
@@ -91,6 +92,20 @@ impl RcCompletions {
         reaped
     }
 
+    /// What a lane has under way is not charged to BQL any more, since it takes too long. Says of how many
+    /// octets BQL is to be told. `sender` is the other half of the ring.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::reap`].
+    pub fn discharge(&mut self, sender: &mut RcSender, lane: &Lane) -> usize {
+        if !Arc::ptr_eq(&sender.slots, &self.slots) {
+            return 0;
+        }
+        // SAFETY: This is the completions half, and the sender is borrowed.
+        unsafe { self.slots.discharge(lane) }
+    }
+
     /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
     /// error for that. Says what came back.
     ///
@@ -131,11 +146,19 @@ fn complete(
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
     // those in front of it which asked for no completion, since a queue pair's sends complete in order.
     while let Some(frame) = unsafe { slots.empty(id) } {
-        let Frame { skb, lane, before } = frame;
+        let Frame {
+            skb,
+            lane,
+            before,
+            charged,
+        } = frame;
         reaped.released_frames = reaped.released_frames.wrapping_add(1);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+        if charged {
+            reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+        }
         lane.add_done();
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            lane.works();
             skb.napi_consume(budget);
         } else {
             reaped.lost = reaped.lost.wrapping_add(1);

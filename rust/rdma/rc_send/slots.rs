@@ -15,6 +15,7 @@
 
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
+use core::ptr;
 
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
@@ -33,7 +34,16 @@ pub struct Lane {
     qp: Apart<Arc<RcQp>>,
     posted: Atomic<u32>,
     done: Atomic<u32>,
+    /// [`NEW`], [`WORKS`] or [`SLOW`].
+    state: Atomic<u32>,
 }
+
+/// Nothing was ever acknowledged.
+const NEW: u32 = 0;
+/// What was acknowledged last was not long ago.
+const WORKS: u32 = 1;
+/// What is under way takes so long that it is not charged to BQL, which all lanes share.
+const SLOW: u32 = 2;
 
 impl Lane {
     /// Of a queue pair that uses no other ring.
@@ -46,6 +56,7 @@ impl Lane {
             qp: Apart(ManuallyDrop::new(qp)),
             posted: Atomic::new(0),
             done: Atomic::new(0),
+            state: Atomic::new(NEW),
         };
         Ok(Arc::new(lane, GFP_KERNEL)?)
     }
@@ -89,6 +100,30 @@ impl Lane {
     pub(super) fn add_done(&self) {
         self.done.store(self.done.get().wrapping_add(1), Release);
     }
+
+    /// One was acknowledged.
+    #[inline]
+    pub(super) fn works(&self) {
+        if self.state.get() != WORKS {
+            self.state.set(WORKS);
+        }
+    }
+
+    /// Whether frames are acknowledged.
+    pub fn has_worked(&self) -> bool {
+        self.state.get() == WORKS
+    }
+
+    /// Whether what is sent is not charged to BQL.
+    #[inline]
+    pub fn is_slow(&self) -> bool {
+        self.state.get() == SLOW
+    }
+
+    /// It is not, until something is acknowledged.
+    pub fn becomes_slow(&self) {
+        self.state.set(SLOW);
+    }
 }
 
 /// What is dropped by a function of its own, so that to drop a reference that is not the last one is short.
@@ -110,6 +145,8 @@ pub(super) struct Frame {
     /// The identifier of the work request in front of this one that asks for no completion, if that is
     /// so: a completion of this one is one of that as well. 0 if there is none.
     pub(super) before: u64,
+    /// BQL was told of it, and is to be told when it is done with.
+    pub(super) charged: bool,
 }
 
 /// # Invariants
@@ -303,6 +340,29 @@ impl Slots {
             let lane = frame?.lane.clone();
             Some((id(index as u32, slot.state.get()), lane))
         })
+    }
+
+    /// Says how many octets of a lane are charged to BQL, and that they are so no more.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the completions half, and the sender be at rest.
+    pub(super) unsafe fn discharge(&self, lane: &Lane) -> usize {
+        let mut bytes = 0;
+        for slot in &self.slots {
+            if slot.state.load(Acquire) == 0 {
+                continue;
+            }
+            // SAFETY: Its state says that it belongs to the completions half, from which nobody takes it back
+            // now.
+            let frame = unsafe { (*slot.frame.get()).as_mut() };
+            let charged = frame.filter(|frame| frame.charged && ptr::eq(&*frame.lane, lane));
+            if let Some(frame) = charged {
+                frame.charged = false;
+                bytes += frame.skb.len();
+            }
+        }
+        bytes
     }
 
     /// Notes, as the sender, that a frame left the ring which the device refused.

@@ -7,7 +7,7 @@ use crate::inspect::{directory, identity};
 use crate::order::{counter, set};
 use crate::streams::iperf3;
 use crate::transfer::{Transfer, transfer};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Host, Netem};
 use lab::machine::{Kernel, Lane};
 use lab::scenario;
@@ -91,6 +91,121 @@ scenario! {
         connect(a, b)?;
         flood.stop()?;
         transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+/// Sends datagrams to a host, its first argument, of as many octets as the second says, from many sockets, as
+/// fast as they are taken, for ever.
+const FLOOD: &str = r#"
+import select, socket, sys
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(32)]
+for s in sockets:
+    s.connect((sys.argv[1], 4000))
+    s.setblocking(False)
+print("ready", flush=True)
+data = bytes(int(sys.argv[2]))
+while True:
+    for s in select.select([], sockets, [])[1]:
+        try:
+            s.send(data)
+        except OSError:
+            # Nobody listens there.
+            pass
+"#;
+
+scenario! {
+    /// A peer that is sent much to falls silent: those that are sent to as well do not wait until that
+    /// connection is given up.
+    fn a_silent_peer_holds_up_nobody_else(bed) {
+        let bed = bed.hosts(3).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            bail!("no three hosts");
+        };
+        connect(a, b)?;
+        connect(a, c)?;
+        let flood = a.spawn_python(FLOOD, &[&b.ip4(), "30000"])?;
+        flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
+        let failed = counter(a, "rc_failed")?;
+        b.netem(Netem {
+            loss: 100.0,
+            ..Netem::default()
+        })?;
+        let ping = format!("ping -q -i 0.1 -c 60 -W 5 {}", c.ip4());
+        let text = a.run_for(&ping, Duration::from_secs(30))?.ok()?;
+        ensure!(text.contains(" 0% packet loss"), "{text}");
+        let worst = text.rsplit_once(" = ").and_then(|(_, times)| times.split('/').nth(2));
+        let worst: f64 = worst.context("no times")?.parse()?;
+        let limit = a.scaled(Duration::from_secs(2)).as_secs_f64() * 1e3;
+        ensure!(worst < limit, "{text}{}", story(a));
+        let more = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_failed: //p') -gt {failed} ]");
+        a.wait_until(&more, Duration::from_secs(20)).with_context(|| story(a))?;
+        flood.stop()?;
+        b.netem(Netem::default())?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
+    /// connection. If it stays silent, there is one again when it is back.
+    fn a_peer_that_pauses_is_forgiven(bed) {
+        let bed = bed.lifetime(Duration::from_secs(240)).up()?;
+        let (a, b) = connected(&bed)?;
+        let silent = Netem {
+            loss: 100.0,
+            ..Netem::default()
+        };
+        let stops = counter(a, "tx_stops")?;
+        for seconds in [2, 10] {
+            // So many small ones wait that it is their number that counts.
+            let flood = a.spawn_python(FLOOD, &[&b.ip4(), "1000"])?;
+            flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
+            b.netem(silent)?;
+            std::thread::sleep(Duration::from_secs(seconds));
+            flood.stop()?;
+            b.netem(Netem::default())?;
+            // Longer than it takes for a grudge to show.
+            std::thread::sleep(Duration::from_secs(7));
+            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+            ensure!(counter(a, "tx_stops")? > stops, "{}", story(a));
+            ensure!(seconds > 2 || counter(a, "rc_stuck")? == 0, "{}", story(a));
+        }
+        let stuck = counter(a, "rc_stuck")?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        ensure!(counter(a, "rc_stuck")? == stuck, "{}", story(a));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Peers that announce connections and cannot be reached take up places in the table for a few seconds
+    /// only.
+    fn who_cannot_be_reached_is_forgotten(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        // Global GIDs, so that a path has to be resolved.
+        let zeros = "00:".repeat(13);
+        a.ok(&format!(
+            "for n in $(seq 16 79); do
+                 address=80:00:12:34:fd:88:{zeros}$(printf %02x $n)
+                 ip neigh add 10.1.0.$n lladdr $address dev ib0 nud permanent || exit 1
+                 ping -q -c 1 -W 0.01 10.1.0.$n
+             done >/run/pings; true"
+        ))?;
+        let connections = format!("{}/connections", directory(a, "ib0")?);
+        let there = a.ok(&format!("grep -c '^fd88:' {connections}"))?;
+        // What they were asked for first may be over already where all is slow.
+        ensure!(there.trim().parse::<u32>()? > 4, "{there} places");
+        a.wait_until(&format!("! grep -q '^fd88:' {connections}"), Duration::from_secs(20))
+            .with_context(|| story(a))?;
+        connect(a, b)?;
         bed.finish()
     }
 }

@@ -56,6 +56,22 @@ impl RcDone {
         }
         reaped
     }
+
+    /// BQL is not to hold what slow lanes have under way against the others. Says how many octets those are.
+    #[cold]
+    fn release_slow(&mut self, dev: &Device<Interface>) -> usize {
+        let mut guard = dev.lock_tx();
+        let Some(tx) = guard.as_mut() else {
+            return 0;
+        };
+        let Some(connections) = &mut tx.connections else {
+            return 0;
+        };
+        let (lanes, sender) = connections.slow_lanes();
+        lanes
+            .map(|lane| self.completions.discharge(sender, lane))
+            .sum()
+    }
 }
 
 /// Lets what waits for room go.
@@ -172,6 +188,10 @@ impl Poll for TxPoll {
             released.frames = released.frames.wrapping_add(reaped.released_frames);
             released.bytes = released.bytes.wrapping_add(reaped.released_bytes as u32);
             released.more |= reaped.more;
+        }
+        if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_slow()) {
+            let bytes = rc.release_slow(&self.dev);
+            released.bytes = released.bytes.wrapping_add(bytes as u32);
         }
         // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.

@@ -15,7 +15,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Lane, RcSender};
 use kernel::prelude::*;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
@@ -28,7 +28,7 @@ mod admission;
 mod entry;
 
 use admission::Sender;
-pub(crate) use entry::{Entry, BACKLOG};
+pub(crate) use entry::Entry;
 
 /// The most connections that an interface can have with peers that it sends to.
 pub(crate) const MAX: usize = 64;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) stalled: Atomic<bool>,
     /// So many that the queue was stopped.
     pub(crate) blocked: Atomic<bool>,
+    /// A lane has become slow, and BQL is to be told.
+    pub(crate) slow: Atomic<bool>,
 }
 
 /// The table.
@@ -144,6 +146,9 @@ impl Connections {
         self.cap = tunables.rc_max_connections() as usize;
         self.lanes = tunables.rc_max_qps() as u8;
         self.idle_ms = u64::from(tunables.rc_idle_s()) * 1_000;
+        for entry in self.entries.iter_mut().flatten() {
+            entry.machine.set_idle(self.idle_ms);
+        }
     }
 
     /// What all connections have in common.
@@ -151,14 +156,17 @@ impl Connections {
         &self.reliable
     }
 
-    /// The entry at a place that a path remembers, if it is still that peer's, and what it sends by.
+    /// The entry at a place that a path remembers, if it is still that peer's of that number, and what it
+    /// sends by.
     #[inline]
-    pub(crate) fn route(&mut self, at: u16, peer: &HwAddr) -> Option<(&mut Entry, &mut RcLine)> {
+    pub(crate) fn route(
+        &mut self,
+        at: u16,
+        peer: &HwAddr,
+        number: u8,
+    ) -> Option<(&mut Entry, &mut RcLine)> {
         let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        entry
-            .address
-            .is(peer)
-            .then_some((&mut **entry, &mut self.line))
+        (entry.address.is(peer) && entry.number == number).then_some((&mut **entry, &mut self.line))
     }
 
     /// Which of several connections to a peer a frame goes by.
@@ -236,17 +244,18 @@ impl Connections {
             self.make_room(dev, now);
             return;
         };
-        if !entry.wanted && entry.machine.ticket().is_none() {
-            entry.wanted = true;
+        if entry.machine.ticket().is_none() && entry.want(now) {
             dev.queue_task(CONNECT, 0);
         }
     }
 
     /// What still waits at an entry wants a connection.
-    pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16) {
+    pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         if let Some(entry) = self.entry_at(at) {
             if !entry.backlog.is_empty() {
-                entry.wanted |= entry.machine.ticket().is_none();
+                if entry.machine.ticket().is_none() {
+                    entry.want(now);
+                }
                 dev.queue_task(CONNECT, 0);
             }
         }
@@ -327,6 +336,14 @@ impl Connections {
         })
     }
 
+    /// The lanes that are slow, and what they send by.
+    pub(crate) fn slow_lanes(&mut self) -> (impl Iterator<Item = &Arc<Lane>> + '_, &mut RcSender) {
+        let entries = self.entries.iter().flatten();
+        let present = entries.filter_map(|entry| entry.machine.present());
+        let lanes = present.map(|rc| &rc.lane).filter(|lane| lane.is_slow());
+        (lanes, &mut self.line.sender)
+    }
+
     /// The connection whose queue pair a lane is.
     pub(crate) fn of_lane(&self, lane: &Arc<Lane>) -> Option<Arc<Rc>> {
         let is = |rc: &&Arc<Rc>| Arc::ptr_eq(&rc.lane, lane);
@@ -375,7 +392,9 @@ impl Connections {
             };
             let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
             if let Some(rc) = entry.machine.poll(now) {
-                entry.wanted |= !entry.backlog.is_empty() && !entry.machine.is_up();
+                if !entry.backlog.is_empty() && !entry.machine.is_up() {
+                    entry.want(now);
+                }
                 let connected = &self.counters.connected;
                 if was_up {
                     connected.idle.add_shared(1);
@@ -387,22 +406,22 @@ impl Connections {
             }
             // If there is no path yet, there will be.
             let is_blank = entry.machine.is_blank(now);
-            let wanted = entry.wanted && entry.machine.may_ask(now) && is_ready(&entry.address);
-            entry.wanted &= !wanted;
+            let wanted = entry.wants(now) && entry.machine.may_ask(now) && is_ready(&entry.address);
             let (address, number) = (entry.address, entry.number);
             if wanted {
                 let room = self.take_room(dev, now, true);
                 let entry = self.entries.get_mut(at).and_then(Option::as_mut);
                 let Some(room) = room else {
                     // There may be room soon.
-                    if let Some(entry) = entry {
-                        entry.wanted = true;
-                    }
                     self.counters.connected.no_room.add_shared(1);
                     next = Some(next.unwrap_or(u64::MAX).min(now.saturating_add(ROOM_MS)));
                     continue;
                 };
-                match entry.and_then(|entry| entry.machine.want(now)) {
+                let asked = entry.and_then(|entry| {
+                    entry.is_asked_for();
+                    entry.machine.want(now)
+                });
+                match asked {
                     Some(ticket) => {
                         return Job::Ask {
                             address,
@@ -413,7 +432,8 @@ impl Connections {
                     }
                     None => self.give_back(room.width),
                 }
-            } else if is_blank && entry.backlog.is_empty() && !entry.wanted && entry.hopes(now) {
+            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) && entry.hopes(now)
+            {
                 if let Some(entry) = self.entries.get_mut(at) {
                     *entry = None;
                 }
@@ -457,6 +477,7 @@ impl Shared {
         Self {
             stalled: Atomic::new(false),
             blocked: Atomic::new(false),
+            slow: Atomic::new(false),
         }
     }
 
@@ -464,6 +485,13 @@ impl Shared {
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.get()
+    }
+
+    /// Whether a lane has become slow since the last time.
+    #[inline]
+    pub(crate) fn take_slow(&self) -> bool {
+        // As a rule there is nothing to write.
+        self.slow.get() && self.slow.xchg(false, Acquire)
     }
 
     /// Whether the queue is to stay stopped, since so much waits.

@@ -16,14 +16,14 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::connections::{Connections, Entry, Shared, BACKLOG};
+use crate::connections::{Connections, Entry, Shared};
 use crate::counters::{Connected, Counters};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Terms};
 use crate::tx::{refusal, Line};
 
-/// Frames that wait for a connection when the queue is stopped.
-const STOP_AT: usize = BACKLOG * 3 / 4;
+/// How long until what a peer may send is said once more, if there was no memory for it, in milliseconds.
+const RETRY_MS: u32 = 10;
 
 /// What became of a frame that was to go by a connection.
 pub(crate) enum Fate {
@@ -131,13 +131,16 @@ impl RcLine {
             // It looks when that has lasted too long.
             dev.queue_task(CONNECT, 0);
         }
-        let trusted = entry.hopes(now);
         if let Err(skb) = entry.backlog.push(skb) {
             line.drop(dev, skb, DropReason::QueueFull);
-        } else if trusted && entry.backlog.len() >= STOP_AT && !self.shared.blocked.load(Relaxed) {
-            self.shared.blocked.store(true, Relaxed);
-            dev.stop_queue();
-            line.counters().tx.stops.add(1);
+        }
+        if entry.is_crowded() && entry.is_trusted(now) {
+            entry.stops(now);
+            if !self.shared.blocked.load(Relaxed) {
+                self.shared.blocked.store(true, Relaxed);
+                dev.stop_queue();
+                line.counters().tx.stops.add(1);
+            }
         }
         self.shared.stalled.store(true, Relaxed);
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
@@ -244,10 +247,13 @@ impl RcLine {
         skb: TxSkb,
     ) -> bool {
         let len = skb.len() as u32;
-        if let Err((skb, error)) = self.sender.post(skb, &rc.lane) {
-            rc.flow.untell();
-            return self.unsent(dev, line, skb, refusal(error));
-        }
+        let charged = match self.sender.post(skb, &rc.lane) {
+            Ok(charged) => charged,
+            Err((skb, error)) => {
+                rc.flow.untell();
+                return self.unsent(dev, line, skb, refusal(error));
+            }
+        };
         let connected = &self.counters.connected;
         let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.tx_frames.add(1);
@@ -255,7 +261,11 @@ impl RcLine {
         connected.tx_frames.add(1);
         connected.tx_bytes.add(octets);
         *sent = sent.wrapping_add(1);
-        let is_last = dev.sent(len);
+        let is_last = if charged {
+            dev.sent(len)
+        } else {
+            !dev.more_follows()
+        };
         if self.sender.chain_full() {
             self.flush(dev, line);
         }
@@ -285,8 +295,8 @@ impl RcLine {
         if !entry.machine.is_up() || !entry.terms.extended || !rc.flow.is_due(rc.width) {
             return;
         }
-        let room = self.sender.free() > 0 && self.sender.has_room(&rc.lane);
-        let skb = if room {
+        let sender = &mut self.sender;
+        let skb = if sender.takes(&rc.lane) {
             // Told before it is certain: if it is not sent, the next news are not far.
             TxSkb::new(&rc::grant_alone(rc.flow.tell(rc.width)))
         } else {
@@ -294,9 +304,11 @@ impl RcLine {
         };
         let sent = skb.and_then(|skb| {
             let len = skb.len() as u32;
-            match self.sender.post(skb, &rc.lane) {
-                Ok(()) => {
-                    dev.sent(len);
+            match sender.post(skb, &rc.lane) {
+                Ok(charged) => {
+                    if charged {
+                        dev.sent(len);
+                    }
                     Ok(())
                 }
                 Err((_, error)) => Err(error),
@@ -306,7 +318,11 @@ impl RcLine {
             // The peer may be waiting for it.
             rc.flow.untell();
             self.shared.stalled.store(true, Relaxed);
-            dev.queue_task(CONNECT, 1);
+            // As in `wait`: if there is no room, there will be a completion.
+            smp_mb(Full);
+            if self.sender.takes(&rc.lane) {
+                dev.queue_task(CONNECT, RETRY_MS);
+            }
         } else {
             self.counters().grants.add(1);
         }
@@ -342,9 +358,13 @@ impl RcLine {
 
 impl Connections {
     /// Whether so many frames wait for a connection that the stack had better wait, too.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.iter()
-            .any(|entry| entry.machine.is_up() && entry.backlog.len() >= STOP_AT / 2)
+    pub(crate) fn is_crowded(&mut self, now: u64) -> bool {
+        // Each of them is to look.
+        let entries = self.entries.iter_mut().flatten();
+        entries
+            .filter_map(|entry| entry.holds_up(now).then_some(()))
+            .count()
+            > 0
     }
 }
 

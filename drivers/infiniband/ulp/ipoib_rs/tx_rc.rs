@@ -17,7 +17,7 @@ use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::atomic::{Full, Relaxed, Release};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
@@ -116,7 +116,7 @@ impl Tx {
         let number = connections.lane_of(skb);
         let peer = destinations.peer(address, now)?;
         let at = *peer.lanes.0.get(usize::from(number))?;
-        let (entry, rc_line) = connections.route(at, address)?;
+        let (entry, rc_line) = connections.route(at, address, number)?;
         if entry.machine.transmit(now).is_none() || !rc_line.is_free(entry) {
             return None;
         }
@@ -187,7 +187,7 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         };
         let at = *lane;
-        let Some((entry, rc_line)) = connections.route(at, &address) else {
+        let Some((entry, rc_line)) = connections.route(at, &address, number) else {
             return self.send_to_place(dev, address, number, skb, now);
         };
         if entry.machine.transmit(now).is_none() {
@@ -233,7 +233,7 @@ impl Tx {
             }
             peer.sequence
         });
-        if let Some((entry, rc_line)) = connections.route(at, &address) {
+        if let Some((entry, rc_line)) = connections.route_at(at) {
             if entry.machine.transmit(now).is_some() {
                 let fate = rc_line.send(dev, &mut self.line, entry, sequence, skb, now);
                 return self.settle(dev, address, fate, now);
@@ -268,7 +268,7 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         }
         if let Some(connections) = &mut self.connections {
-            if let Some((entry, _)) = connections.route(at, &address) {
+            if let Some(entry) = connections.entry_at(at) {
                 if entry.is_coming(now) {
                     if skb.pull(ADDR_LEN).is_err() {
                         return self.line.drop(dev, skb, DropReason::Runt);
@@ -404,9 +404,9 @@ impl Tx {
         self.line.hold = false;
         self.flush(dev);
         if let Some(connections) = &mut self.connections {
-            let shared = connections.line.shared();
-            if shared.is_blocked() && !connections.is_crowded() {
-                shared.blocked.store(false, Relaxed);
+            let blocked = connections.line.shared().is_blocked();
+            if blocked && !connections.is_crowded(now) {
+                connections.line.shared().blocked.store(false, Relaxed);
                 // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
                 // stopped, or we see the room.
                 smp_mb(Full);
@@ -481,7 +481,7 @@ impl Tx {
             }
         }
         if let Some(connections) = &mut self.connections {
-            connections.want_for_backlog(dev, at);
+            connections.want_for_backlog(dev, at, now);
         }
         self.service(dev);
     }
@@ -495,6 +495,7 @@ impl Tx {
             self.lane_failed(dev, &lane, now);
         }
         let count = self.connections.as_ref().map_or(0, |c| c.entries.len());
+        let mut slow = false;
         for at in 0..count as u16 {
             let Some(connections) = &mut self.connections else {
                 return;
@@ -503,6 +504,7 @@ impl Tx {
                 continue;
             };
             if !entry.is_stuck(now) {
+                slow |= entry.becomes_slow(now);
                 continue;
             }
             entry.lose_hope(now);
@@ -515,6 +517,12 @@ impl Tx {
                 connections.end(dev, rc);
             }
             self.give_up(dev, at, now);
+        }
+        // Others are not to wait for those that are slow.
+        if let Some(connections) = self.connections.as_ref().filter(|_| slow) {
+            connections.line.shared().slow.store(true, Release);
+            self.line.wake_completions();
+            self.service(dev);
         }
     }
 
@@ -578,6 +586,7 @@ impl Tx {
         let Some(entry) = connections.of(&found.rc.caller) else {
             return;
         };
+        entry.look(now);
         let ended = if yielded {
             entry.machine.yielded(ticket, now)
         } else {
@@ -589,7 +598,7 @@ impl Tx {
             let at = connections.place_of(&rc.caller);
             connections.end(dev, rc);
             match at {
-                Some(at) if yielded => connections.want_for_backlog(dev, at),
+                Some(at) if yielded => connections.want_for_backlog(dev, at, now),
                 Some(at) if !is_up => self.give_up(dev, at, now),
                 _ => {}
             }
@@ -712,7 +721,7 @@ impl Tx {
                 connections.end(dev, rc);
                 // If what came in its place does not come up, it is still to be asked.
                 if let Some(at) = at {
-                    connections.want_for_backlog(dev, at);
+                    connections.want_for_backlog(dev, at, now);
                 }
                 false
             }

@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Connections, Entry};
-use crate::interface::Interface;
+use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 
 /// The widest window of a connection.
@@ -195,7 +195,7 @@ impl Connections {
             let at = self.find_entry(peer, extension.lane);
             if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
                 entry.machine.request(now).map_err(refusal)?;
-                if entry.is_wanted() {
+                if entry.is_wanted(now) {
                     let replaces = entry.machine.offer().is_some();
                     asker = Asker::Wanted { replaces };
                 }
@@ -265,6 +265,8 @@ impl Connections {
             Confirmed::Up(before) => {
                 entry.begin(entry.offered, now);
                 self.counters.connected.connected.add_shared(1);
+                // It looks what becomes of it.
+                dev.queue_task(CONNECT, 0);
                 before
             }
             Confirmed::Crossed(rc) => Some(rc),

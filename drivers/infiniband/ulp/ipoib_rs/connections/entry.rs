@@ -12,12 +12,21 @@ use kernel::sync::Arc;
 use crate::rc::{Rc, Terms};
 
 /// Frames, and octets of them, that wait for one connection.
-pub(crate) const BACKLOG: usize = 512;
+const BACKLOG: usize = 512;
 const BACKLOG_BYTES: usize = 4 << 20;
+/// The same when the queue is stopped.
+const STOP_AT: usize = BACKLOG * 3 / 4;
+const STOP_AT_BYTES: usize = BACKLOG_BYTES * 3 / 4;
 /// How long the peer of a connection may keep us from sending, in milliseconds.
 const STALL_MS: u64 = 5_000;
 /// For how long after that no frame waits for a connection.
 const HOPELESS_MS: u64 = 60_000;
+/// For how long a frame that is there is reason to ask for a connection.
+const WANT_MS: u64 = 5_000;
+/// How often it is looked at what becomes of a connection that is up: sending alone has nobody look.
+const LOOK_MS: u64 = 500;
+/// A peer that acknowledges nothing for so long is slow.
+const SLOW_MS: u64 = LOOK_MS;
 
 /// A peer, or one of several connections to it.
 pub(crate) struct Entry {
@@ -38,8 +47,10 @@ pub(crate) struct Entry {
     pub(crate) backlog: SkbQueue,
     /// When the oldest of them began to wait.
     stalled_since: u64,
-    /// A frame was there for it.
-    pub(super) wanted: bool,
+    /// Since when so much waits that the queue was stopped.
+    crowded_since: Option<u64>,
+    /// A frame was there for it, which counts until then.
+    wanted_until: u64,
     /// Frames have waited for too long: none is to wait for a connection before this time.
     hope_again: u64,
 }
@@ -64,7 +75,8 @@ impl Entry {
             sent: 0,
             backlog: SkbQueue::new(BACKLOG, BACKLOG_BYTES),
             stalled_since: now,
-            wanted: false,
+            crowded_since: None,
+            wanted_until: 0,
             hope_again: 0,
         }
     }
@@ -82,7 +94,8 @@ impl Entry {
     /// A connection begins.
     pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
         self.terms = terms;
-        self.wanted = false;
+        self.wanted_until = 0;
+        self.crowded_since = None;
         self.seen = 0;
         self.progress = Progress::new(now);
         self.sent = 0;
@@ -98,8 +111,25 @@ impl Entry {
     }
 
     /// Whether there is a connection, or we want one, whatever the peer asks for.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted || self.machine.ticket().is_some()
+    pub(super) fn is_wanted(&self, now: u64) -> bool {
+        self.wants(now) || self.machine.ticket().is_some()
+    }
+
+    /// Whether a frame was there for it of late, or waits.
+    pub(super) fn wants(&self, now: u64) -> bool {
+        now < self.wanted_until
+    }
+
+    /// A frame is there for it. True: there was none before.
+    pub(super) fn want(&mut self, now: u64) -> bool {
+        let first = !self.wants(now);
+        self.wanted_until = now.saturating_add(WANT_MS);
+        first
+    }
+
+    /// What was wanted is being asked for.
+    pub(super) fn is_asked_for(&mut self) {
+        self.wanted_until = 0;
     }
 
     /// Whether a connection is being made, or will be.
@@ -111,6 +141,35 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn may_send(&self, rc: &Rc) -> bool {
         !self.terms.extended || credit::may_send(self.sent, rc.flow.grant())
+    }
+
+    /// Whether so much waits that the stack had better wait, too.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.backlog.len() >= STOP_AT || self.backlog.bytes() >= STOP_AT_BYTES
+    }
+
+    /// Whether the stack may wait for the peer: it takes something now and then.
+    pub(crate) fn is_trusted(&self, now: u64) -> bool {
+        self.hopes(now) && self.machine.present().is_some_and(|rc| !rc.lane.is_slow())
+    }
+
+    /// The queue was stopped for it.
+    pub(crate) fn stops(&mut self, now: u64) {
+        self.crowded_since.get_or_insert(now);
+    }
+
+    /// Takes note of whether so much waits still that the stack goes on waiting.
+    fn look_at_crowd(&mut self) {
+        let half = self.backlog.len() >= STOP_AT / 2 || self.backlog.bytes() >= STOP_AT_BYTES / 2;
+        if !half || !self.machine.is_up() {
+            self.crowded_since = None;
+        }
+    }
+
+    /// Whether the queue is still to be stopped for it.
+    pub(crate) fn holds_up(&mut self, now: u64) -> bool {
+        self.look_at_crowd();
+        self.crowded_since.is_some() && self.is_trusted(now)
     }
 
     /// A frame begins to wait. True: it is the first.
@@ -127,22 +186,43 @@ impl Entry {
         self.stalled_since = now;
     }
 
-    /// Whether frames have waited for too long, or those that were sent do not arrive.
+    /// Whether frames have waited for too long, or have kept others waiting for too long, or those that were
+    /// sent do not arrive.
     pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
+        self.look_at_crowd();
         let waits = !self.backlog.is_empty() && now.saturating_sub(self.stalled_since) >= STALL_MS;
-        waits || self.look_at_sent(now) >= STALL_MS
+        let keeps = |since| now.saturating_sub(since) >= STALL_MS;
+        waits || self.crowded_since.is_some_and(keeps) || self.look_at_sent(now) >= STALL_MS
+    }
+
+    /// Whether its connection becomes slow: nothing that was sent by it is acknowledged. Once.
+    pub(crate) fn becomes_slow(&self, now: u64) -> bool {
+        let rc = self.machine.present().filter(|_| self.machine.is_up());
+        let Some(rc) = rc.filter(|rc| !rc.lane.is_slow()) else {
+            return false;
+        };
+        let slow = self.progress.unchanged_for(now) >= SLOW_MS;
+        if slow {
+            rc.lane.becomes_slow();
+        }
+        slow
     }
 
     /// Takes note of what has become of what was sent, and says for how long nothing has.
     fn look_at_sent(&mut self, now: u64) -> u64 {
-        let (done, under_way) = self.machine.present().map_or((0, false), |rc| {
-            (rc.lane.completed(), rc.lane.in_flight() > 0)
-        });
-        self.progress.look(now, done, under_way)
+        let Some(rc) = self.machine.present() else {
+            return self.progress.look(now, 0, false);
+        };
+        let (done, under_way) = (rc.lane.completed(), rc.lane.in_flight() > 0);
+        let unchanged = self.progress.look(now, done, under_way);
+        if rc.lane.has_worked() {
+            self.machine.works();
+        }
+        unchanged
     }
 
     /// Takes note of what has happened to its connection since the last time.
-    pub(super) fn look(&mut self, now: u64) {
+    pub(crate) fn look(&mut self, now: u64) {
         self.look_at_sent(now);
         let Some(rc) = self.machine.present() else {
             return;
@@ -151,18 +231,20 @@ impl Entry {
         if came != self.seen {
             self.seen = came;
             self.machine.used(now);
+            self.machine.works();
         }
     }
 
     /// When time alone brings something to do.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
         let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
-        let stuck = stuck.or(self.progress.deadline(STALL_MS));
+        let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
         // If the time is there, it is a path that is waited for.
         let again = self.machine.may_ask_at();
-        let again = again.filter(|from| self.wanted && *from > now);
+        let again = again.filter(|from| *from > now);
+        let forgotten = self.wants(now).then_some(self.wanted_until);
         let hope = (self.hope_again > now).then_some(self.hope_again);
-        let all = [stuck, again, hope, self.machine.deadline()];
+        let all = [stuck, look, again, forgotten, hope, self.machine.deadline()];
         all.into_iter().flatten().min()
     }
 }

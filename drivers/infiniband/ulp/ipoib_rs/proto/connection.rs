@@ -118,7 +118,7 @@ pub struct Connection<C> {
     tickets: Tickets,
     config: Config,
     backoff: Backoff,
-    /// Attempts that failed since there was a connection.
+    /// Attempts that failed since there was a connection that worked.
     failures: u8,
 }
 
@@ -221,6 +221,20 @@ impl<C> Connection<C> {
     /// Event: a frame came, so that the connection is in use.
     pub fn used(&mut self, now: u64) {
         self.last_used = now;
+    }
+
+    /// Event: a frame has passed through the connection that there is, in either direction. To be accepted is
+    /// not enough: a peer whose CM answers and whose queue pairs do not would be asked again and again.
+    pub fn works(&mut self) {
+        if self.is_up() {
+            self.failures = 0;
+            self.backoff.reset();
+        }
+    }
+
+    /// Changes after how long without a frame the connection is given up.
+    pub fn set_idle(&mut self, idle_ms: u64) {
+        self.config.idle_ms = idle_ms;
     }
 
     /// When a frame was sent or came last: the least recently used one is the first to go where there are too
@@ -459,8 +473,6 @@ impl<C> Connection<C> {
     }
 
     fn up(&mut self, ticket: Ticket, connection: C, now: u64) {
-        self.backoff.reset();
-        self.failures = 0;
         self.doubted = false;
         self.last_used = now;
         self.state = State::Up {
@@ -716,8 +728,16 @@ mod tests {
             assert!(connection.want(now + delay - 1).is_none());
             now += delay;
         }
+        // Nothing passes through one that is up: that is no better.
         let ticket = start(&mut connection, 1, now);
+        connection.works();
         assert!(connection.accepted(ticket, now));
+        assert!(connection.failed(ticket, now) == Some(1));
+        assert!(connection.may_ask_at() == Some(now + 8_000) && !connection.is_hopeful());
+        now += 8_000;
+        let ticket = start(&mut connection, 1, now);
+        assert!(connection.accepted(ticket, now) && !connection.is_hopeful());
+        connection.works();
         assert!(connection.failed(ticket, now) == Some(1));
         assert!(connection.present().is_none() && connection.is_hopeful());
         assert!(!connection.is_blank(now + 999) && connection.is_blank(now + 1_000));

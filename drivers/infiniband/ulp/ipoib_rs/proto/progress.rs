@@ -35,9 +35,13 @@ impl Progress {
         now.saturating_sub(self.since)
     }
 
-    /// When nothing will have been done for `limit`, if nothing is.
-    pub fn deadline(&self, limit: u64) -> Option<u64> {
-        self.under_way.then(|| self.since.saturating_add(limit))
+    /// For how long nothing was done, as of the last look, of what was under way then.
+    pub fn unchanged_for(&self, now: u64) -> u64 {
+        if self.under_way {
+            now.saturating_sub(self.since)
+        } else {
+            0
+        }
     }
 }
 
@@ -51,11 +55,9 @@ mod tests {
     fn who_is_busy_is_not_stuck() {
         let mut progress = Progress::new(0);
         assert!(progress.look(10, 1, true) == 0);
-        assert!(progress.deadline(5_000) == Some(5_010));
         assert!(progress.look(5_010, 9, true) == 0);
-        assert!(progress.deadline(5_000) == Some(10_010));
         // All of it was done by chance when it was looked at.
-        assert!(progress.look(10_010, 20, false) == 0 && progress.deadline(5_000).is_none());
+        assert!(progress.look(10_010, 20, false) == 0);
         assert!(progress.look(90_000, 20, true) == 0);
     }
 
@@ -63,7 +65,7 @@ mod tests {
     fn who_does_nothing_is() {
         let mut progress = Progress::new(0);
         assert!(progress.look(100, 7, true) == 0);
-        assert!(progress.look(3_000, 7, true) == 2_900);
+        assert!(progress.look(3_000, 7, true) == 2_900 && progress.unchanged_for(3_000) == 2_900);
         assert!(progress.look(5_100, 7, true) == 5_000);
         // It goes on.
         assert!(progress.look(5_200, u32::MAX, true) == 0);
@@ -73,6 +75,7 @@ mod tests {
     #[test]
     fn there_is_nothing_to_do() {
         let mut progress = Progress::new(0);
-        assert!(progress.look(60_000, 0, false) == 0 && progress.deadline(5_000).is_none());
+        assert!(progress.look(60_000, 0, false) == 0);
+        assert!(progress.unchanged_for(90_000) == 0);
     }
 }
