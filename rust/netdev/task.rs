@@ -70,7 +70,7 @@ impl<R: Run> Task<R> {
     }
 
     /// Queues the item to run in `delay_ms`; it runs once more if it is running. One that is queued
-    /// already keeps its time, unless `delay_ms` is 0, which brings it forward.
+    /// already keeps its time if that is earlier.
     ///
     /// # Context
     ///

@@ -433,8 +433,9 @@ impl<H: CmHandler> Drop for Body<H> {
         // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
         // the ID's handler. On return, the handler does not run.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
-        // The CM may have given a message up since we looked, and be about to call the handler. That is
-        // a matter of instructions; whether it is so nobody can tell.
+        // The CM may have given a message up since we looked, and be about to call the handler, which
+        // is a matter of instructions. Nobody can tell that from a message that was cancelled, for
+        // which all of this is waited.
         for _ in 0..LATE_MS {
             if self.context.owed.load(Acquire) == NONE {
                 break;
@@ -454,7 +455,8 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     event: *const bindings::ib_cm_event,
 ) -> c_int {
     // SAFETY: By this function's requirements. The context lives until the ID is destroyed, which
-    // waits for us, or, if we report that a message was not answered, until that is settled.
+    // waits for us, or, if we report that a message was not answered, until that is settled or was
+    // waited for.
     let context = unsafe { &*(*id).context.cast_const().cast::<Context<H>>() };
     // SAFETY: By this function's requirements.
     let event = unsafe { &*event };

@@ -92,18 +92,18 @@ impl RcCompletions {
         reaped
     }
 
-    /// What a lane has under way is not charged to BQL any more, since it takes too long. Says of how many
-    /// octets BQL is to be told. `sender` is the other half of the ring.
+    /// What slow lanes have under way is not charged to BQL any more. Says of how many octets BQL is to be
+    /// told. `sender` is the other half of the ring.
     ///
     /// # Context
     ///
     /// As [`Self::reap`].
-    pub fn discharge(&mut self, sender: &mut RcSender, lane: &Lane) -> usize {
+    pub fn discharge(&mut self, sender: &mut RcSender) -> usize {
         if !Arc::ptr_eq(&sender.slots, &self.slots) {
             return 0;
         }
         // SAFETY: This is the completions half, and the sender is borrowed.
-        unsafe { self.slots.discharge(lane) }
+        unsafe { self.slots.discharge() }
     }
 
     /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in

@@ -15,7 +15,6 @@
 
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
-use core::ptr;
 
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
@@ -77,6 +76,11 @@ impl Lane {
     #[inline]
     pub(super) fn under_way(&self) -> u32 {
         self.posted.get().wrapping_sub(self.done.get())
+    }
+
+    /// Whether nothing was ever posted.
+    pub fn is_unused(&self) -> bool {
+        self.in_flight() == 0 && self.completed() == 0
     }
 
     /// How many frames were posted and are done with, modulo 2^32.
@@ -342,12 +346,12 @@ impl Slots {
         })
     }
 
-    /// Says how many octets of a lane are charged to BQL, and that they are so no more.
+    /// Says how many octets of slow lanes are charged to BQL, and that they are so no more.
     ///
     /// # Safety
     ///
     /// The caller must be the completions half, and the sender be at rest.
-    pub(super) unsafe fn discharge(&self, lane: &Lane) -> usize {
+    pub(super) unsafe fn discharge(&self) -> usize {
         let mut bytes = 0;
         for slot in &self.slots {
             if slot.state.load(Acquire) == 0 {
@@ -356,8 +360,7 @@ impl Slots {
             // SAFETY: Its state says that it belongs to the completions half, from which nobody takes it back
             // now.
             let frame = unsafe { (*slot.frame.get()).as_mut() };
-            let charged = frame.filter(|frame| frame.charged && ptr::eq(&*frame.lane, lane));
-            if let Some(frame) = charged {
+            if let Some(frame) = frame.filter(|frame| frame.charged && frame.lane.is_slow()) {
                 frame.charged = false;
                 bytes += frame.skb.len();
             }

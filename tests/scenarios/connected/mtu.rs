@@ -99,7 +99,10 @@ scenario! {
         let (a, b) = connected(&bed)?;
         for mtu in [1500, 4200] {
             for host in [a, b] {
+                let restarts = counter(host, "restarts")?;
                 host.ok(&format!("ip link set eth0 mtu {mtu}"))?;
+                let more = format!("[ $(ethtool -S ib0 | sed -n 's/^ *restarts: //p') -gt {restarts} ]");
+                host.wait_until(&more, Duration::from_secs(10))?;
             }
             transfer(a, b, &b.ip4(), 1)?;
             connect(a, b)?;

@@ -67,10 +67,7 @@ impl RcDone {
         let Some(connections) = &mut tx.connections else {
             return 0;
         };
-        let (lanes, sender) = connections.slow_lanes();
-        lanes
-            .map(|lane| self.completions.discharge(sender, lane))
-            .sum()
+        self.completions.discharge(&mut connections.line.sender)
     }
 }
 

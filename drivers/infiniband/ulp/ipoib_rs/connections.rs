@@ -336,14 +336,6 @@ impl Connections {
         })
     }
 
-    /// The lanes that are slow, and what they send by.
-    pub(crate) fn slow_lanes(&mut self) -> (impl Iterator<Item = &Arc<Lane>> + '_, &mut RcSender) {
-        let entries = self.entries.iter().flatten();
-        let present = entries.filter_map(|entry| entry.machine.present());
-        let lanes = present.map(|rc| &rc.lane).filter(|lane| lane.is_slow());
-        (lanes, &mut self.line.sender)
-    }
-
     /// The connection whose queue pair a lane is.
     pub(crate) fn of_lane(&self, lane: &Arc<Lane>) -> Option<Arc<Rc>> {
         let is = |rc: &&Arc<Rc>| Arc::ptr_eq(&rc.lane, lane);

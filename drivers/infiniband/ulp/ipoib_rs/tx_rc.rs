@@ -589,6 +589,8 @@ impl Tx {
         entry.look(now);
         let ended = if yielded {
             entry.machine.yielded(ticket, now)
+        } else if found.rc.lane.is_unused() {
+            entry.machine.unused(ticket, now)
         } else {
             entry.machine.failed(ticket, now)
         };

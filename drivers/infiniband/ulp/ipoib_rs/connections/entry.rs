@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) backlog: SkbQueue,
     /// When the oldest of them began to wait.
     stalled_since: u64,
-    /// Since when so much waits that the queue was stopped.
+    /// The queue was stopped for it then, and half of what waited has waited since.
     crowded_since: Option<u64>,
     /// A frame was there for it, which counts until then.
     wanted_until: u64,
@@ -115,7 +115,7 @@ impl Entry {
         self.wants(now) || self.machine.ticket().is_some()
     }
 
-    /// Whether a frame was there for it of late, or waits.
+    /// Whether a frame was there for it of late.
     pub(super) fn wants(&self, now: u64) -> bool {
         now < self.wanted_until
     }
@@ -158,7 +158,7 @@ impl Entry {
         self.crowded_since.get_or_insert(now);
     }
 
-    /// Takes note of whether so much waits still that the stack goes on waiting.
+    /// Takes note of whether half of it still waits.
     fn look_at_crowd(&mut self) {
         let half = self.backlog.len() >= STOP_AT / 2 || self.backlog.bytes() >= STOP_AT_BYTES / 2;
         if !half || !self.machine.is_up() {
@@ -186,8 +186,8 @@ impl Entry {
         self.stalled_since = now;
     }
 
-    /// Whether frames have waited for too long, or have kept others waiting for too long, or those that were
-    /// sent do not arrive.
+    /// Whether frames have waited for too long, or so many that the queue was stopped, or those that were sent do
+    /// not arrive.
     pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
         self.look_at_crowd();
         let waits = !self.backlog.is_empty() && now.saturating_sub(self.stalled_since) >= STALL_MS;

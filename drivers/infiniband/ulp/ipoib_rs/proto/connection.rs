@@ -375,6 +375,16 @@ impl<C> Connection<C> {
         self.end(now.saturating_add(CROSSING_MS))
     }
 
+    /// Event: the peer has ended it, and nothing was ever sent by it, which says nothing about the next one.
+    /// What is to be destroyed.
+    pub fn unused(&mut self, about: Ticket, now: u64) -> Option<C> {
+        if !self.is_up() || self.ticket() != Some(about) {
+            return self.failed(about, now);
+        }
+        let mut first = self.config.backoff;
+        self.end(first.fail(now))
+    }
+
     /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
     /// destroyed.
     pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
@@ -737,6 +747,16 @@ mod tests {
         now += 8_000;
         let ticket = start(&mut connection, 1, now);
         assert!(connection.accepted(ticket, now) && !connection.is_hopeful());
+        // Unless nobody has tried.
+        assert!(connection.unused(ticket, now) == Some(1));
+        assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.is_hopeful());
+        now += 1_000;
+        let ticket = start(&mut connection, 1, now);
+        assert!(connection.unused(ticket, now) == Some(1));
+        assert!(connection.may_ask_at() == Some(now + 16_000));
+        now += 16_000;
+        let ticket = start(&mut connection, 1, now);
+        assert!(connection.accepted(ticket, now));
         connection.works();
         assert!(connection.failed(ticket, now) == Some(1));
         assert!(connection.present().is_none() && connection.is_hopeful());
