@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Host, Netem};
 use lab::machine::{Kernel, Lane};
 use lab::scenario;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many of each kind of RDMA object a host's device has.
 fn resources(host: &Host) -> Result<String> {
@@ -155,30 +155,31 @@ scenario! {
     /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
     /// connection. If it stays silent, there is one again when it is back.
     fn a_peer_that_pauses_is_forgiven(bed) {
-        // It takes them longer to say so than soft-RoCE repeats itself.
-        let slow = bed.lane() == Lane::Qemu;
         let bed = bed.lifetime(Duration::from_secs(240)).up()?;
         let (a, b) = connected(&bed)?;
         let silent = Netem {
             loss: 100.0,
             ..Netem::default()
         };
-        for (millis, lasts) in [(1_500, true), (10_000, false)] {
+        for millis in [1_500, 10_000] {
             let stops = counter(a, "tx_stops")?;
             // So many small ones wait that it is their number that counts.
             let flood = a.spawn_python(FLOOD, &[&b.ip4(), "1000"])?;
             flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
+            let begun = Instant::now();
             b.netem(silent)?;
             std::thread::sleep(Duration::from_millis(millis));
             flood.stop()?;
             b.netem(Netem::default())?;
+            // Where all is slow, to say so may have taken longer than soft-RoCE repeats itself.
+            let lasts = begun.elapsed() < Duration::from_secs(3);
             // Longer than it takes for a grudge to show.
             std::thread::sleep(Duration::from_secs(7));
             a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
-            ensure!(counter(a, "tx_stops")? > stops, "{}", story(a));
             if lasts {
+                ensure!(counter(a, "tx_stops")? > stops, "{}", story(a));
                 ensure!(counter(a, "rc_stuck")? == 0, "{}", story(a));
-                ensure!(slow || counter(a, "rc_connected")? == 1, "{}", story(a));
+                ensure!(counter(a, "rc_connected")? == 1, "{}", story(a));
             }
         }
         let stuck = counter(a, "rc_stuck")?;
@@ -198,18 +199,20 @@ scenario! {
         let (a, b) = bed.pair()?;
         // Global GIDs, so that a path has to be resolved.
         let zeros = "00:".repeat(13);
-        a.ok(&format!(
-            "for n in $(seq 16 79); do
-                 address=80:00:12:34:fd:88:{zeros}$(printf %02x $n)
-                 ip neigh add 10.1.0.$n lladdr $address dev ib0 nud permanent || exit 1
-             done
-             for n in $(seq 16 79); do ping -q -c 1 -W 1 10.1.0.$n & done >/run/pings
-             wait"
-        ))?;
+        let neighbours: Vec<String> = (16..80)
+            .map(|n| format!("neigh add 10.1.0.{n} lladdr 80:00:12:34:fd:88:{zeros}{n:02x} dev ib0 nud permanent"))
+            .collect();
+        a.ok(&format!("ip -batch - <<END\n{}\nEND", neighbours.join("\n")))?;
+        let to_each = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(16, 80):
+    s.sendto(b'', (f'10.1.0.{n}', 4000))
+";
+        a.python(to_each, &[])?.ok()?;
         let connections = format!("{}/connections", directory(a, "ib0")?);
         let there = a.ok(&format!("grep -c '^fd88:' {connections}"))?;
-        // The first may be forgotten already where all is slow.
-        ensure!(there.trim().parse::<u32>()? > 4, "{there} places");
+        ensure!(there.trim().parse::<u32>()? > 40, "{there} places");
         a.wait_until(&format!("! grep -q '^fd88:' {connections}"), Duration::from_secs(20))
             .with_context(|| story(a))?;
         connect(a, b)?;
