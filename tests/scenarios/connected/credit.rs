@@ -3,18 +3,19 @@
 //! Receive buffers: a sender never finds a receiver without one, however slow that is, and what waits in
 //! them costs no more than it is worth.
 
-use super::{connect, connected};
+use super::{LARGE, connect, connected, story};
 use crate::order::{counter, set};
 use anyhow::{Context, Result, ensure};
-use lab::bed::Host;
+use lab::bed::{Bed, Host};
 use lab::machine::Kernel;
 use lab::scenario;
 use std::time::Duration;
 
-/// Sends datagrams from several sockets as fast as they take them, each for some seconds. Prints how many.
+/// Sends datagrams from several sockets as fast as they take them, each for some seconds. Arguments: to whom, how
+/// many sockets, seconds, octets of each. Prints how many.
 const FLOOD: &str = r#"
 import os, socket, sys, time
-target, sockets, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+target, sockets, seconds, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 read, write = os.pipe()
 for n in range(sockets):
     if os.fork() == 0:
@@ -23,7 +24,7 @@ for n in range(sockets):
         end, count = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             try:
-                s.send(b"x" * 1000)
+                s.send(b"x" * size)
                 count += 1
             except OSError:
                 pass
@@ -103,26 +104,48 @@ scenario! {
     }
 }
 
+/// Two hosts with buffers for 64 messages in all, so that a window has room for one, the second with a receive
+/// poll that takes one at a time.
+fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
+    for host in &bed.hosts {
+        // In one kernel, the first one does it for both.
+        host.outside().ok("grep -qs ^64$ /tmp/few || { modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64 && echo 64 >/tmp/few; }")?;
+    }
+    bed.rxe()?;
+    let (a, b) = bed.pair()?;
+    for host in [a, b] {
+        host.ib_add("mode connected")?;
+        host.ib_up()?;
+    }
+    set(b, "napi_budget", 1)?;
+    connect(a, b)?;
+    Ok((a, b))
+}
+
+scenario! {
+    /// Large frames wait: the queue is stopped before there are too many octets of them, and none is lost.
+    fn large_frames_that_wait_are_not_lost(bed) {
+        let bed = bed.up()?;
+        let (a, b) = slow(&bed)?;
+        for host in [a, b] {
+            host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+        }
+        connect(a, b)?;
+        a.python(FLOOD, &[&b.ip4(), "32", "3", "30000"])?.ok()?;
+        ensure!(counter(a, "tx_stops")? > 0 && counter(a, "tx_drop_queue_full")? == 0, "{}", story(a));
+        bed.finish()
+    }
+}
+
 scenario! {
     /// Buffers for 64 messages in all, so that a window has room for one, and a receive poll that takes one
     /// at a time: the sender waits for grants. No message finds the receiver without a buffer, and none is
     /// lost on the way; nor is the connection taken for stuck, though it is busy for longer than one may be.
     fn a_slow_receiver_is_not_overrun(bed) {
         let bed = bed.up()?;
-        for host in &bed.hosts {
-            // In one kernel, the first one does it for both.
-            host.outside().ok("grep -qs ^64$ /tmp/few || { modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64 && echo 64 >/tmp/few; }")?;
-        }
-        bed.rxe()?;
-        let (a, b) = bed.pair()?;
-        for host in [a, b] {
-            host.ib_add("mode connected")?;
-            host.ib_up()?;
-        }
-        set(b, "napi_budget", 1)?;
-        connect(a, b)?;
+        let (a, b) = slow(&bed)?;
         let before = [counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?];
-        let sent: u64 = a.python(FLOOD, &[&b.ip4(), "8", "7"])?.ok()?.trim().parse()?;
+        let sent: u64 = a.python(FLOOD, &[&b.ip4(), "8", "7", "1000"])?.ok()?.trim().parse()?;
         b.wait_until("ping -q -c 1 -W 1 10.1.0.1", Duration::from_secs(10))?;
         // Grants alone are no frames.
         let arrived = |host: &Host, name: &str, before: u64| Ok::<_, anyhow::Error>(counter(host, name)? - before);
