@@ -134,13 +134,10 @@ impl RcLine {
         if let Err(skb) = entry.backlog.push(skb) {
             line.drop(dev, skb, DropReason::QueueFull);
         }
-        if entry.is_crowded() && entry.is_trusted(now) {
-            entry.stops(now);
-            if !self.shared.blocked.load(Relaxed) {
-                self.shared.blocked.store(true, Relaxed);
-                dev.stop_queue();
-                line.counters().tx.stops.add(1);
-            }
+        if entry.stops(now) && !self.shared.blocked.load(Relaxed) {
+            self.shared.blocked.store(true, Relaxed);
+            dev.stop_queue();
+            line.counters().tx.stops.add(1);
         }
         self.shared.stalled.store(true, Relaxed);
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they

@@ -6,27 +6,20 @@ use ipoib_netdev::skb::SkbQueue;
 use ipoib_proto::connection::{self, Connection};
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::patience::{Patience, Waiting};
 use ipoib_proto::progress::Progress;
 use kernel::sync::Arc;
 
 use crate::rc::{Rc, Terms};
 
-/// Frames, and octets of them, that wait for one connection.
-const BACKLOG: usize = 512;
-const BACKLOG_BYTES: usize = 4 << 20;
-/// The same when the queue is stopped.
-const STOP_AT: usize = BACKLOG * 3 / 4;
-const STOP_AT_BYTES: usize = BACKLOG_BYTES * 3 / 4;
-/// How long the peer of a connection may keep us from sending, in milliseconds.
-const STALL_MS: u64 = 5_000;
-/// For how long after that no frame waits for a connection.
-const HOPELESS_MS: u64 = 60_000;
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
 /// How often it is looked at what becomes of a connection that is up: sending alone has nobody look.
 const LOOK_MS: u64 = 500;
 /// A peer that acknowledges nothing for so long is slow.
 const SLOW_MS: u64 = LOOK_MS;
+/// What was sent by a connection may be under way for so long before one of it is acknowledged.
+const STUCK_MS: u64 = 5_000;
 
 /// A peer, or one of several connections to it.
 pub(crate) struct Entry {
@@ -45,14 +38,10 @@ pub(crate) struct Entry {
     pub(crate) sent: u16,
     /// Frames that wait, for room or for the connection; they begin with the wire's header.
     pub(crate) backlog: SkbQueue,
-    /// When the oldest of them began to wait.
-    stalled_since: u64,
-    /// The queue was stopped for it then, and half of what waited has waited since.
-    crowded_since: Option<u64>,
+    /// How long they may.
+    patience: Patience,
     /// A frame was there for it, which counts until then.
     wanted_until: u64,
-    /// Frames have waited for too long: none is to wait for a connection before this time.
-    hope_again: u64,
 }
 
 impl Entry {
@@ -73,11 +62,9 @@ impl Entry {
             seen: 0,
             progress: Progress::new(now),
             sent: 0,
-            backlog: SkbQueue::new(BACKLOG, BACKLOG_BYTES),
-            stalled_since: now,
-            crowded_since: None,
+            backlog: SkbQueue::new(Waiting::MOST.frames, Waiting::MOST.bytes),
+            patience: Patience::new(now),
             wanted_until: 0,
-            hope_again: 0,
         }
     }
 
@@ -95,7 +82,7 @@ impl Entry {
     pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
         self.terms = terms;
         self.wanted_until = 0;
-        self.crowded_since = None;
+        self.patience.begin();
         self.seen = 0;
         self.progress = Progress::new(now);
         self.sent = 0;
@@ -103,11 +90,11 @@ impl Entry {
 
     /// Nothing is to wait for it for a while.
     pub(crate) fn lose_hope(&mut self, now: u64) {
-        self.hope_again = now.saturating_add(HOPELESS_MS);
+        self.patience.lose_hope(now);
     }
 
     pub(crate) fn hopes(&self, now: u64) -> bool {
-        now >= self.hope_again
+        self.patience.hopes(now)
     }
 
     /// Whether there is a connection, or we want one, whatever the peer asks for.
@@ -143,56 +130,51 @@ impl Entry {
         !self.terms.extended || credit::may_send(self.sent, rc.flow.grant())
     }
 
-    /// Whether so much waits that the stack had better wait, too.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.backlog.len() >= STOP_AT || self.backlog.bytes() >= STOP_AT_BYTES
-    }
-
-    /// Whether the stack may wait for the peer: it takes something now and then.
-    pub(crate) fn is_trusted(&self, now: u64) -> bool {
-        self.hopes(now) && self.machine.present().is_some_and(|rc| !rc.lane.is_slow())
-    }
-
-    /// The queue was stopped for it.
-    pub(crate) fn stops(&mut self, now: u64) {
-        self.crowded_since.get_or_insert(now);
-    }
-
-    /// Takes note of whether half of it still waits.
-    fn look_at_crowd(&mut self) {
-        let half = self.backlog.len() >= STOP_AT / 2 || self.backlog.bytes() >= STOP_AT_BYTES / 2;
-        if !half || !self.machine.is_up() {
-            self.crowded_since = None;
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            frames: self.backlog.len(),
+            bytes: self.backlog.bytes(),
         }
     }
 
-    /// Whether the queue is still to be stopped for it.
+    /// Whether the stack may wait for the peer: it takes something now and then.
+    fn is_trusted(&self, now: u64) -> bool {
+        self.hopes(now) && self.machine.present().is_some_and(|rc| !rc.lane.is_slow())
+    }
+
+    /// Whether so much waits that the queue is to be stopped for it.
+    pub(crate) fn stops(&mut self, now: u64) -> bool {
+        let stops = self.waiting().is_crowd() && self.is_trusted(now);
+        if stops {
+            self.patience.stops(now);
+        }
+        stops
+    }
+
+    /// Whether the queue is to stay so.
     pub(crate) fn holds_up(&mut self, now: u64) -> bool {
-        self.look_at_crowd();
-        self.crowded_since.is_some() && self.is_trusted(now)
+        self.patience.look(self.waiting(), self.machine.is_up()) && self.is_trusted(now)
     }
 
     /// A frame begins to wait. True: it is the first.
     pub(crate) fn stall(&mut self, now: u64) -> bool {
         let first = self.backlog.is_empty();
         if first {
-            self.stalled_since = now;
+            self.patience.moves(now);
         }
         first
     }
 
     /// Frames have waited, and some could go.
     pub(crate) fn moved(&mut self, now: u64) {
-        self.stalled_since = now;
+        self.patience.moves(now);
     }
 
-    /// Whether frames have waited for too long, or so many that the queue was stopped, or those that were sent do
-    /// not arrive.
+    /// Whether frames have waited for too long, or those that were sent do not arrive.
     pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
-        self.look_at_crowd();
-        let waits = !self.backlog.is_empty() && now.saturating_sub(self.stalled_since) >= STALL_MS;
-        let keeps = |since| now.saturating_sub(since) >= STALL_MS;
-        waits || self.crowded_since.is_some_and(keeps) || self.look_at_sent(now) >= STALL_MS
+        let waiting = self.waiting();
+        self.patience.look(waiting, self.machine.is_up());
+        self.patience.is_at_its_end(waiting, now) || self.look_at_sent(now) >= STUCK_MS
     }
 
     /// Whether its connection becomes slow: nothing that was sent by it is acknowledged. Once.
@@ -237,14 +219,13 @@ impl Entry {
 
     /// When time alone brings something to do.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
-        let stuck = (!self.backlog.is_empty()).then(|| self.stalled_since.saturating_add(STALL_MS));
+        let stuck = self.patience.deadline(self.waiting(), now);
         let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
         // If the time is there, it is a path that is waited for.
         let again = self.machine.may_ask_at();
         let again = again.filter(|from| *from > now);
         let forgotten = self.wants(now).then_some(self.wanted_until);
-        let hope = (self.hope_again > now).then_some(self.hope_again);
-        let all = [stuck, look, again, forgotten, hope, self.machine.deadline()];
+        let all = [stuck, look, again, forgotten, self.machine.deadline()];
         all.into_iter().flatten().min()
     }
 }

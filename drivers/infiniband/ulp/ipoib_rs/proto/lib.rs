@@ -49,6 +49,7 @@ pub mod mgid;
 pub mod mtu;
 pub mod multicast;
 pub mod path;
+pub mod patience;
 pub mod pkey;
 pub mod progress;
 pub mod qkey;
