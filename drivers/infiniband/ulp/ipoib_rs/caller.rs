@@ -5,6 +5,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::connection::End;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::pkey::PKey;
@@ -44,15 +45,15 @@ impl Caller {
     pub(crate) fn give_up(&self) {
         self.counters().failed.add_shared(1);
         if let Some(found) = self.find() {
-            self.failed(&found, false);
+            self.ended(&found, found.end());
         }
     }
 
     /// It came to an end.
-    fn failed(&self, found: &Found, yielded: bool) {
+    fn ended(&self, found: &Found, end: End) {
         let mut guard = self.dev.lock_tx();
         if let Some(tx) = guard.as_mut() {
-            tx.connection_failed(&self.dev, found, yielded, now_ms());
+            tx.connection_ended(&self.dev, found, end, now_ms());
         }
         drop(guard);
         self.dev.queue_task(CONNECT, 0);
@@ -119,7 +120,7 @@ impl CmHandler for Caller {
                         "connection not usable: {error:?}\n"
                     );
                     self.counters().failed.add_shared(1);
-                    self.failed(&found, false);
+                    self.ended(&found, found.end());
                 }
             }
             CmEvent::Confirmed => {
@@ -135,23 +136,23 @@ impl CmHandler for Caller {
             CmEvent::Rejected { private_data, .. } => {
                 let refusal = Refusal::parse(private_data);
                 if refusal == Some(Refusal::Crossing) {
-                    self.failed(&found, true);
+                    self.ended(&found, End::Yielded);
                 } else {
                     self.counters().failed.add_shared(1);
                     self.log_failure("refused");
-                    self.failed(&found, false);
+                    self.ended(&found, found.end());
                 }
             }
             CmEvent::NoAnswer => {
                 self.counters().failed.add_shared(1);
                 self.log_failure("no answer");
-                self.failed(&found, false);
+                self.ended(&found, found.end());
             }
             CmEvent::Disconnected => {
                 self.counters().disconnected.add_shared(1);
-                self.failed(&found, false);
+                self.ended(&found, found.end());
             }
-            CmEvent::Over => self.failed(&found, false),
+            CmEvent::Over => self.ended(&found, found.end()),
         }
     }
 }
@@ -246,7 +247,7 @@ impl Answerer {
             self.log(&peer, error);
             // If it is not found, somebody has ended it already.
             if let Some(found) = rc.caller.find() {
-                rc.caller.failed(&found, false);
+                rc.caller.ended(&found, found.end());
             }
         }
         Ok(None)

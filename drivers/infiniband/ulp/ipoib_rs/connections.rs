@@ -9,7 +9,7 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
-use ipoib_proto::connection;
+use ipoib_proto::connection::{self, End};
 use ipoib_proto::credit::Pool;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
@@ -82,6 +82,17 @@ pub(crate) enum Place {
 pub(crate) struct Found {
     pub(crate) rc: Arc<Rc>,
     pub(crate) place: Place,
+}
+
+impl Found {
+    /// How it has ended, unless the peer's own takes its place.
+    pub(crate) fn end(&self) -> End {
+        if self.rc.lane.is_unused() {
+            End::Unused
+        } else {
+            End::Failed
+        }
+    }
 }
 
 /// What the work item is to do.

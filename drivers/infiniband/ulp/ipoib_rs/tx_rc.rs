@@ -7,6 +7,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::skb::{Keep, TxSkb};
 use ipoib_proto::cm::{PrivateData, Refusal, MAX_LANES};
+use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
@@ -569,11 +570,11 @@ impl Tx {
     }
 
     /// A connection has come to an end, by an error or since the peer says so.
-    pub(crate) fn connection_failed(
+    pub(crate) fn connection_ended(
         &mut self,
         dev: &Device<Interface>,
         found: &Found,
-        yielded: bool,
+        end: End,
         now: u64,
     ) {
         let Some(connections) = &mut self.connections else {
@@ -587,20 +588,14 @@ impl Tx {
             return;
         };
         entry.look(now);
-        let ended = if yielded {
-            entry.machine.yielded(ticket, now)
-        } else if found.rc.lane.is_unused() {
-            entry.machine.unused(ticket, now)
-        } else {
-            entry.machine.failed(ticket, now)
-        };
+        let ended = entry.machine.ended(ticket, end, now);
         // What was only offered leaves the one that there is.
         let is_up = entry.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.caller);
             connections.end(dev, rc);
             match at {
-                Some(at) if yielded => connections.want_for_backlog(dev, at, now),
+                Some(at) if end == End::Yielded => connections.want_for_backlog(dev, at, now),
                 Some(at) if !is_up => self.give_up(dev, at, now),
                 _ => {}
             }
@@ -616,7 +611,7 @@ impl Tx {
         });
         if let Some(found) = found {
             self.line.counters().connected.failed.add_shared(1);
-            self.connection_failed(dev, &found, false, now);
+            self.connection_ended(dev, &found, found.end(), now);
         }
     }
 

@@ -59,6 +59,17 @@ pub enum Rejection {
     Crossing,
 }
 
+/// Why a connection, or the attempt at one, came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Our request was rejected since the peer's own is on its way.
+    Yielded,
+    /// Nothing was ever sent by it. If it was up, that says nothing about the next one.
+    Unused,
+    /// It could not be made, was rejected, ended by the peer or by an error.
+    Failed,
+}
+
 #[derive(Debug)]
 enum State<C> {
     /// There is none, and there may be one.
@@ -366,28 +377,8 @@ impl<C> Connection<C> {
         Confirmed::Up(before)
     }
 
-    /// Event: our request was rejected since the peer's own is on its way. What is to be destroyed.
-    pub fn yielded(&mut self, about: Ticket, now: u64) -> Option<C> {
-        if self.ticket() != Some(about) {
-            return self.failed(about, now);
-        }
-        // If it does not come, ours is the next.
-        self.end(now.saturating_add(CROSSING_MS))
-    }
-
-    /// Event: the peer has ended it, and nothing was ever sent by it, which says nothing about the next one.
-    /// What is to be destroyed.
-    pub fn unused(&mut self, about: Ticket, now: u64) -> Option<C> {
-        if !self.is_up() || self.ticket() != Some(about) {
-            return self.failed(about, now);
-        }
-        let mut first = self.config.backoff;
-        self.end(first.fail(now))
-    }
-
-    /// Event: it could not be made, was rejected, ended by the peer or by an error. What is to be
-    /// destroyed.
-    pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
+    /// Event: it has come to its end. What is to be destroyed.
+    pub fn ended(&mut self, about: Ticket, end: End, now: u64) -> Option<C> {
         if let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) {
             // It was not our attempt, and perhaps not the peer's.
             self.doubted = true;
@@ -396,9 +387,24 @@ impl<C> Connection<C> {
         if self.ticket() != Some(about) {
             return None;
         }
-        self.failures = self.failures.saturating_add(1);
-        let until = self.backoff.fail(now);
+        let until = match end {
+            // If the peer's does not come, ours is the next.
+            End::Yielded => now.saturating_add(CROSSING_MS),
+            End::Unused if self.is_up() => {
+                let mut first = self.config.backoff;
+                first.fail(now)
+            }
+            End::Unused | End::Failed => {
+                self.failures = self.failures.saturating_add(1);
+                self.backoff.fail(now)
+            }
+        };
         self.end(until)
+    }
+
+    /// Event: it has failed. What is to be destroyed.
+    pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
+        self.ended(about, End::Failed, now)
     }
 
     /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
@@ -591,12 +597,15 @@ mod tests {
             assert!(before.is_none() && small.all().eq([(other, &1), (ticket, &3)]));
             assert!(large.accepted(kept, 2));
             if is_told_first {
-                assert!(small.yielded(other, 2) == Some(1));
+                assert!(small.ended(other, End::Yielded, 2) == Some(1));
                 assert!(small.confirmed(ticket, 3) == Confirmed::Up(None));
             } else {
                 assert!(small.confirmed(ticket, 3) == Confirmed::Up(Some(1)));
                 // What comes of the other one is of no interest.
-                assert!(small.yielded(other, 4).is_none() && small.failed(other, 4).is_none());
+                assert!(
+                    small.ended(other, End::Yielded, 4).is_none()
+                        && small.failed(other, 4).is_none()
+                );
             }
             assert!(small.transmit(4) == Some(&mut 3) && large.transmit(4) == Some(&mut 2));
         }
@@ -707,7 +716,7 @@ mod tests {
     fn a_peer_that_yields_what_it_asked_for() {
         let mut connection = smaller();
         let (ticket, _) = accept(&mut connection, 1, 0);
-        assert!(connection.yielded(ticket, 1) == Some(1));
+        assert!(connection.ended(ticket, End::Yielded, 1) == Some(1));
         assert!(connection.offer().is_none() && connection.want(1).is_some());
     }
 
@@ -716,13 +725,13 @@ mod tests {
     fn a_crossing_request_is_waited_for() {
         let mut connection = smaller();
         let ticket = start(&mut connection, 1, 0);
-        assert!(connection.yielded(ticket, 10) == Some(1));
+        assert!(connection.ended(ticket, End::Yielded, 10) == Some(1));
         assert!(connection.want(20).is_none());
         assert!(connection.accept(2, 30).is_ok());
         // Or it does not come.
         let mut connection = smaller();
         let ticket = start(&mut connection, 1, 0);
-        assert!(connection.yielded(ticket, 10) == Some(1));
+        assert!(connection.ended(ticket, End::Yielded, 10) == Some(1));
         assert!(connection.want(10 + CROSSING_MS).is_some());
     }
 
@@ -748,11 +757,11 @@ mod tests {
         let ticket = start(&mut connection, 1, now);
         assert!(connection.accepted(ticket, now) && !connection.is_hopeful());
         // Unless nobody has tried.
-        assert!(connection.unused(ticket, now) == Some(1));
+        assert!(connection.ended(ticket, End::Unused, now) == Some(1));
         assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.is_hopeful());
         now += 1_000;
         let ticket = start(&mut connection, 1, now);
-        assert!(connection.unused(ticket, now) == Some(1));
+        assert!(connection.ended(ticket, End::Unused, now) == Some(1));
         assert!(connection.may_ask_at() == Some(now + 16_000));
         now += 16_000;
         let ticket = start(&mut connection, 1, now);

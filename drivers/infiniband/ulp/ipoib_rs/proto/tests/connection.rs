@@ -6,7 +6,7 @@
 //! Whatever happens, each connection that was made is destroyed once or is in use; and when the network
 //! is good again and both ends have something to send, both have a connection, and it is the same one.
 
-use ipoib_proto::connection::{Config, Confirmed, Connection, Rejection};
+use ipoib_proto::connection::{self, Config, Confirmed, Connection, Rejection};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::ticket::Ticket;
@@ -184,7 +184,7 @@ impl World {
                 let end = &mut self.ends[to.0];
                 if let Some(&ticket) = end.tickets.get(&to) {
                     let ended = if crossing {
-                        end.machine.yielded(ticket, now)
+                        end.machine.ended(ticket, connection::End::Yielded, now)
                     } else {
                         end.machine.failed(ticket, now)
                     };
