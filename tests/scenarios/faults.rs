@@ -4,7 +4,7 @@
 
 use crate::connected::{connect, connected, set_mode, story, up};
 use crate::inspect::{directory, table};
-use crate::order::counter;
+use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -266,16 +266,29 @@ scenario! {
     fn messages_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
+        for host in [a, b] {
+            // An emulated clock is fast.
+            set(host, "rc_idle_s", 3600)?;
+        }
+        connect(a, b)?;
+        let before = (counter(a, "rc_connected")?, counter(b, "rc_connected")?);
         // With -w, ping goes on until it has so many answers: one that is late is a loss to it.
         let flood = |size: u32, limit: &str| {
             let ping = format!("ping -f -q -c 250 -s {size} {limit} {}", b.ip4());
             a.run_for(&ping, Duration::from_secs(30))
         };
-        // With -A, one is under way at a time: who answers has room for a few large ones only, which counts
-        // where all is slow.
-        let calm = |size: u32| {
-            let ping = format!("ping -A -q -c 250 -s {size} -W 10 {}", b.ip4());
-            a.run_for(&ping, Duration::from_secs(30))
+        let lost = || -> Result<u64> {
+            Ok(counter(a, "rx_drop_no_buffer")? + counter(b, "rx_drop_no_buffer")?)
+        };
+        // One at a time: who answers has room for a few large ones only, and so has the socket of one ping for
+        // all that it asks, which counts where all is slow.
+        let calm = |size: u32| -> Result<()> {
+            let before = lost()?;
+            let ping = format!("ping -q -c 1 -s {size} -W 10 {}", b.ip4());
+            let output = a.run_for(&format!("for i in $(seq 100); do {ping} || exit 1; done"), Duration::from_secs(60))?;
+            output.ok().with_context(|| format!("{}{}", story(a), story(b)))?;
+            ensure!(lost()? == before, "{}{}", story(a), story(b));
+            Ok(())
         };
         // What soft-RoCE has lost comes a second later, and all that waits behind it at once: more than the
         // socket of ping takes.
@@ -284,13 +297,9 @@ scenario! {
             a.wait_until(&ping, Duration::from_secs(15))
         };
         fail(&[a, b], &["fail_page_alloc"], LARGE_ATOMIC)?;
-        // On that host that has lost more.
-        let lost = || -> Result<u64> {
-            Ok(counter(a, "rx_drop_no_buffer")?.max(counter(b, "rx_drop_no_buffer")?))
-        };
         // As long as the pools have pages, none has to be found.
         let begun = Instant::now();
-        while lost()? < 8 {
+        while lost()? < 12 {
             ensure!(
                 begun.elapsed() < a.scaled(Duration::from_secs(30)),
                 "next to nothing was lost: {}{}",
@@ -303,8 +312,7 @@ scenario! {
         }
         stop(&[a, b])?;
         settle()?;
-        let text = calm(30_000)?.ok()?;
-        ensure!(text.contains(" 0% packet loss"), "{text}{}{}", story(a), story(b));
+        calm(30_000)?;
         // What was lost took room for a while only. Frames of TCP say how much there is.
         connect(a, b)?;
         transfer(a, b, &b.ip4(), 1)?;
@@ -313,21 +321,29 @@ scenario! {
             let row = rows.iter().find(|row| row["state"] == "up");
             Ok(row.with_context(|| story(host))?[name].parse()?)
         };
+        let after = (counter(a, "rc_connected")?, counter(b, "rc_connected")?);
+        ensure!(after == before, "made anew: {}{}", story(a), story(b));
         for (host, other) in [(a, b), (b, a)] {
-            ensure!(counter(host, "rc_connected")? == 1 && counter(host, "rc_stuck")? == 0, "{}", story(host));
+            ensure!(counter(host, "rc_stuck")? == 0, "{}", story(host));
             let (room, window) = (number(host, "may_send")?, number(other, "window")?);
             ensure!(room + 4 >= window && room <= window, "room for {room} of {window}: {}{}", story(host), story(other));
         }
 
-        fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC)?;
+        let everything = || fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC);
+        everything()?;
         // In the head of a buffer, copied behind it, in one page of it, and in both.
         for size in [100, 3_000, 30_000, 60_000] {
             flood(size, "-w 6")?;
         }
+        // To bind or connect a socket takes memory that TCP does not wait for.
+        stop(&[a, b])?;
+        // Until they are both there and memory fails, some seconds pass where all is slow.
+        let seconds = 5 + a.scaled(Duration::from_secs(3)).as_secs() as u32;
         let flows = [
-            Transfer::start(a, b, &b.ip4(), 4, 3)?,
-            Transfer::start(b, a, &a.ip6(), 4, 3)?,
+            Transfer::start(a, b, &b.ip4(), 4, seconds)?,
+            Transfer::start(b, a, &a.ip6(), 4, seconds)?,
         ];
+        everything()?;
         // Under this, streams come to a halt more and more often, and for longer and longer.
         thread::sleep(Duration::from_secs(5));
         stop(&[a, b])?;
@@ -338,8 +354,7 @@ scenario! {
         // since the RDMA core posts nothing again of what was flushed.
         settle()?;
         transfer(a, b, &b.ip4(), 4)?;
-        let text = calm(1_000)?.ok()?;
-        ensure!(text.contains(" 0% packet loss"), "{text}{}{}", story(a), story(b));
+        calm(1_000)?;
         bed.finish()
     }
 }
