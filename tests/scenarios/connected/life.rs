@@ -18,6 +18,18 @@ fn resources(host: &Host) -> Result<String> {
     host.ok(&format!("rdma resource show {}", host.rxe()))
 }
 
+/// The same without what each connection has of its own: completion queues, shared receive queues with
+/// their buffers, memory regions.
+fn common(host: &Host) -> Result<Vec<String>> {
+    let text = resources(host)?;
+    let words: Vec<_> = text.split_whitespace().skip(2).collect();
+    ensure!(words.contains(&"srq") && words.contains(&"mr"), "{text}");
+    let kinds = words
+        .chunks(2)
+        .filter(|kind| !["qp", "cm_id"].contains(&kind[0]));
+    Ok(kinds.map(|kind| kind.join(" ")).collect())
+}
+
 scenario! {
     /// From connected to datagram and back under traffic, again and again, either side first: no flow
     /// dies, and no octet is lost.
@@ -466,7 +478,7 @@ scenario! {
 
 scenario! {
     /// 64 flows to one peer: there are no more queue pairs than `rc_max_qps` allows, and every flow gets
-    /// on.
+    /// on. All queue pairs share their buffers.
     fn many_flows_share_few_connections(bed) {
         // Where all is slow, 64 do not even all begin before the time is over.
         let flows = match (bed.lane(), bed.kernel()) {
@@ -475,6 +487,7 @@ scenario! {
         };
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
+        let before = (common(a)?, common(b)?);
         for limit in [1, 4] {
             for host in [a, b] {
                 set(host, "rc_max_qps", limit)?;
@@ -494,6 +507,8 @@ scenario! {
         }
         // Flows of more than one kind are spread.
         ensure!(queue_pairs(a)? > 1, "{}", a.ok("rdma resource show qp")?);
+        let after = (common(a)?, common(b)?);
+        ensure!(after == before, "{after:?} is not {before:?}");
         bed.finish()
     }
 }
