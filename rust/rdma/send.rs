@@ -177,6 +177,12 @@ impl Sender {
         self.head.wrapping_sub(self.tail)
     }
 
+    /// How many were ever completed, modulo 2^32, as of the last look at completions.
+    #[inline]
+    pub fn completed(&self) -> u32 {
+        self.tail
+    }
+
     /// Whether the chain is full, so that the next [`Self::post`] would send it first.
     ///
     /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame

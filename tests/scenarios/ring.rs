@@ -5,6 +5,7 @@
 use crate::order::counter;
 use anyhow::ensure;
 use lab::scenario;
+use std::time::Duration;
 
 scenario! {
     /// `ethtool -G` under traffic: the link stays up with its address, its groups and its neighbours,
@@ -26,7 +27,7 @@ scenario! {
             }
             ensure!(b.ok("cat /proc/sys/net/ipoib/ib0/recv_queue_size")?.trim() == rx.to_string());
         }
-        let report = stream.wait(b.scaled(std::time::Duration::from_secs(30)))?.ok()?;
+        let report = stream.wait(b.scaled(Duration::from_secs(30)))?.ok()?;
         let received = report
             .split(" received")
             .next()
@@ -45,7 +46,30 @@ scenario! {
 
         // Also while it is down, for when it goes up.
         b.ok("ip link set ib0 down && ethtool -G ib0 rx 128 tx 256 && ip link set ib0 up")?;
-        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), std::time::Duration::from_secs(10))?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(10))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The wire takes nothing, and so the device stops after some packets. That is noticed though there is room in
+    /// the ring, so that the stack has no reason to look; and all is well when the wire goes on.
+    fn a_device_that_does_not_send_is_noticed(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        // Without this, BQL stops the queue.
+        let limits = "/sys/class/net/ib0/queues/tx-0/byte_queue_limits";
+        a.ok(&format!("echo 1000000 >{limits}/limit_min"))?;
+        let timeouts = "ethtool -S ib0 | grep -q ' tx_timeouts: [1-9]'";
+        a.ok("tc qdisc add dev eth0 root tbf rate 8bit burst 2k limit 1m")?;
+        let stuck = format!("ping -f -q -c 40 -w 1 {}; [ $(cat {limits}/inflight) -gt 0 ]", b.ip4());
+        a.wait_until(&stuck, Duration::from_secs(20))?;
+        a.wait_until(timeouts, Duration::from_secs(20))?;
+        ensure!(counter(a, "tx_stops")? == 0);
+        a.ok("tc qdisc del dev eth0 root")?;
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
         bed.finish()
     }
 }

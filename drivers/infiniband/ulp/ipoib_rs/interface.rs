@@ -20,6 +20,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::watch::Watch;
 use ipoib_rdma::device::FIRMWARE_LEN;
 use ipoib_rdma::mcast;
 use kernel::new_mutex;
@@ -47,6 +48,8 @@ pub(crate) const PUMP: usize = 0;
 pub(crate) const RECOVER: usize = 1;
 /// Work item: makes and ends connections.
 pub(crate) const CONNECT: usize = 2;
+/// Work item: looks whether datagrams that were handed to the device are sent.
+pub(crate) const WATCH: usize = 3;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 const RESTART_MS: u32 = 50;
@@ -71,6 +74,9 @@ pub(crate) struct Interface {
     /// The multicast groups that it is or wants to be in.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
+    /// Whether datagrams are sent.
+    #[pin]
+    pub(crate) watch: Mutex<Watch>,
     /// Leaves groups alone that somebody else has joined on the port (the `umcast` flag).
     pub(crate) umcast: Atomic<bool>,
     /// The longest IP packet that a multicast group takes; longer ones are fragmented or refused.
@@ -78,7 +84,7 @@ pub(crate) struct Interface {
     /// In connected mode (RFC 4755).
     connected: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
-    stuck: Atomic<bool>,
+    pub(crate) stuck: Atomic<bool>,
     /// The work item is to leave what there is to do for later.
     pub(crate) pausing: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
@@ -130,6 +136,7 @@ impl Interface {
             counters,
             tunables,
             groups <- new_mutex!(Groups::new(*broadcast)),
+            watch <- new_mutex!(Watch::new()),
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
             multicast_limit: Atomic::new(u32::MAX),
@@ -175,6 +182,14 @@ impl Interface {
         let this = dev.data();
         this.stuck.store(true, Relaxed);
         this.port.refresh(RESTART_MS);
+    }
+
+    /// The device has not sent for long what it was given.
+    pub(crate) fn does_not_send(dev: &Device<Self>) {
+        let this = dev.data();
+        this.counters.slow.timeouts.add_shared(1);
+        netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
+        Self::restart_soon(dev);
     }
 
     /// The port's attributes have changed, or may have.
@@ -233,7 +248,6 @@ impl Interface {
     /// Takes the interface down and up; if it does not come up, it is tried again.
     fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
-        this.stuck.store(false, Relaxed);
         this.counters.slow.restarts.add_shared(1);
         if let Err(error) = dev.restart(rtnl) {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
@@ -453,7 +467,7 @@ impl Driver for Interface {
         watchdog_ms: 10_000,
     };
     const COUNTERS: &'static [&'static str] = &counters::NAMES;
-    const TASKS: usize = 3;
+    const TASKS: usize = 4;
 
     type Tx = Tx;
 
@@ -539,10 +553,7 @@ impl Driver for Interface {
     }
 
     fn transmit_timeout(dev: &Device<Self>) {
-        let this = dev.data();
-        this.counters.slow.timeouts.add_shared(1);
-        netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
-        Self::restart_soon(dev);
+        Self::does_not_send(dev);
     }
 
     fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result {
@@ -651,6 +662,7 @@ impl Driver for Interface {
             PUMP => paths::pump(dev),
             RECOVER => tx::recover(dev),
             CONNECT => connect::run(dev),
+            WATCH => tx::watch(dev),
             _ => {}
         }
     }

@@ -17,6 +17,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
 use ipoib_proto::queue::Queue;
 use ipoib_proto::ring::Thresholds;
 use ipoib_proto::seq::Sequence;
+use ipoib_proto::watch::LOOK_MS;
 use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
@@ -26,7 +27,7 @@ use kernel::sync::Arc;
 use crate::completions::TxPoll;
 use crate::connections::Connections;
 use crate::counters::Counters;
-use crate::interface::{Interface, PUMP};
+use crate::interface::{Interface, PUMP, WATCH};
 use crate::paths::{self, Destinations};
 use crate::verbs::Endpoint;
 
@@ -57,6 +58,8 @@ pub(crate) struct Line {
     pub(crate) hold: bool,
     /// Whether frames may be numbered.
     extensions: bool,
+    /// Whether the work item looks after what was handed to the device.
+    watched: bool,
     completions: Handle<TxPoll>,
     counters: Arc<Counters>,
 }
@@ -152,6 +155,7 @@ impl Line {
             max_len: max_len(mtu),
             hold: false,
             extensions,
+            watched: false,
             completions,
             counters,
         }
@@ -263,6 +267,10 @@ impl Line {
         let posted = self.sender.flush();
         if posted.frames > 0 {
             self.counters.tx.doorbells.add(1);
+            if !self.watched {
+                self.watched = true;
+                dev.queue_task(WATCH, LOOK_MS);
+            }
         }
         if posted.dropped > 0 {
             self.counters
@@ -282,6 +290,12 @@ impl Line {
                 Interface::restart_soon(dev);
             }
         }
+    }
+
+    /// How many frames the device is done with, and whether it has more, which is looked after then.
+    fn look(&mut self) -> (u32, bool) {
+        self.watched = self.sender.free() < self.sender.size();
+        (self.sender.completed(), self.watched)
     }
 
     /// Drops a frame. What was put on the ring before it goes out now, since the stack may have
@@ -392,5 +406,22 @@ pub(crate) fn recover(dev: &Device<Interface>) {
         // Soft-RoCE leaves the QP in error whenever the network stack refuses a packet.
         Ok(QpState::SendError | QpState::Error) | Err(_) => Interface::restart_soon(dev),
         Ok(_) => {}
+    }
+}
+
+/// Looks whether the device sends what it was given. As long as there is room, the queue is not stopped and
+/// the stack does not look; but a socket waits for its frame to be sent before it sends that again. Soft-RoCE
+/// may miss that it can go on, until it is given more.
+pub(crate) fn watch(dev: &Device<Interface>) {
+    let found = dev.lock_tx().as_mut().map(|tx| tx.line.look());
+    let Some((done, under_way)) = found else {
+        return;
+    };
+    let stuck = dev.data().watch.lock().look(done, under_way);
+    if stuck {
+        Interface::does_not_send(dev);
+    }
+    if under_way {
+        dev.queue_task(WATCH, LOOK_MS);
     }
 }

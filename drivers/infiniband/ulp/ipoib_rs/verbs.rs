@@ -27,7 +27,7 @@ use crate::caller::Answerer;
 use crate::completions::{RcDone, TxPoll};
 use crate::connect;
 use crate::connections::Connections;
-use crate::interface::{Interface, CONNECT, PUMP, RECOVER};
+use crate::interface::{Interface, CONNECT, PUMP, RECOVER, WATCH};
 use crate::order::Order;
 use crate::params;
 use crate::paths::Destinations;
@@ -454,6 +454,7 @@ impl Verbs {
         // A job that is under way would find nobody to bring its answer to; none begins now.
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
+        dev.cancel_task(WATCH);
         // The work item may have started the queue once more before it ended.
         dev.disable_queue();
         let mut tx = dev.lock_tx().take();
@@ -484,9 +485,12 @@ impl Verbs {
         let mut tx = dev.lock_tx().take();
         dev.cancel_task(PUMP);
         dev.cancel_task(RECOVER);
+        dev.cancel_task(WATCH);
         dev.cancel_task(CONNECT);
         dev.data().get_ref().groups.lock().leave_all();
         let completions = self.tx.disable();
+        // Completions may have started the queue meanwhile, and who starts it next is to wake who waits.
+        dev.disable_queue();
         self.halt(dev, tx.as_mut(), completions);
     }
 
@@ -498,7 +502,8 @@ impl Verbs {
         completions: Option<TxPoll>,
     ) {
         self.running = None;
-        dev.data().get_ref().counters.connected.set_current(0);
+        let this = dev.data().get_ref();
+        this.counters.connected.set_current(0);
         let connections = tx.as_mut().and_then(|tx| tx.connections.take());
         // What was not posted yet is dropped with the sender; nobody waits for it then.
         let connections = connections.map(Connections::into_all);
@@ -516,5 +521,8 @@ impl Verbs {
             netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");
         }
         dev.reset_queue_limit();
+        // Who has asked for a restart by now meant what has ended.
+        this.stuck.store(false, Relaxed);
+        this.watch.lock().begin();
     }
 }

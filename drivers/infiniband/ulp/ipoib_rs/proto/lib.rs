@@ -65,3 +65,4 @@ pub mod source;
 pub mod table;
 pub mod ticket;
 pub mod turn;
+pub mod watch;
