@@ -48,11 +48,18 @@ fn tell(host: &Host) -> String {
     format!("{}{other}", story(host))
 }
 
-/// Sends until an interface has a connection to its peer.
+/// Sends until an interface has a connection to its peer, or has had another one: where all is slow, it is
+/// gone again before anybody looks.
 fn wait_for(from: &Host, to: &Host, interface: &str, seconds: u64) -> Result<()> {
     let target = address(to, interface);
+    let connected = format!("$(ethtool -S {interface} | sed -n 's/ *rc_connected: //p')");
+    let before = from.ok(&format!("echo {connected}"))?;
     from.wait_until(
-        &format!("ping -q -c 1 -W 1 {target}; {}", has(interface)),
+        &format!(
+            "ping -q -c 1 -W 1 {target}; [ {connected} -gt {} ] || {}",
+            before.trim(),
+            has(interface)
+        ),
         Duration::from_secs(seconds),
     )
     .with_context(|| format!("{interface} is left out: {}{}", tell(from), tell(to)))
