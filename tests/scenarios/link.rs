@@ -12,11 +12,11 @@ scenario! {
         bed.ib()?;
         let host = &bed.hosts[0];
         let text = host.ok("ip -d link show ib0")?;
-        for part in ["link/infiniband", "ipoib", "pkey", "0xffff", "mode", "datagram", "umcast", "mtu 4092"] {
+        for part in ["link/infiniband", "ipoib_rs", "pkey", "0xffff", "mode", "datagram", "umcast", "mtu 4092"] {
             ensure!(text.contains(part), "no {part} in {text}");
         }
         let json: serde_json::Value = serde_json::from_str(&host.ok("ip -j -d link show ib0")?)?;
-        ensure!(json[0]["linkinfo"]["info_kind"] == "ipoib", "{json}");
+        ensure!(json[0]["linkinfo"]["info_kind"] == "ipoib_rs", "{json}");
         let address = json[0]["address"].as_str().unwrap_or_default();
         ensure!(address.split(':').count() == 20, "{address}");
         let broadcast = json[0]["broadcast"].as_str().unwrap_or_default();
@@ -114,10 +114,10 @@ scenario! {
         host.ok("modprobe ipoib_rs")?;
         for arguments in [
             // No link; a link without an RDMA device; a P_Key that the port does not have; none at all.
-            "name ib7 type ipoib",
-            "link lo name ib7 type ipoib",
-            "link eth0 name ib7 type ipoib pkey 0x8123",
-            "link eth0 name ib7 type ipoib pkey 0x8000",
+            "name ib7 type ipoib_rs",
+            "link lo name ib7 type ipoib_rs",
+            "link eth0 name ib7 type ipoib_rs pkey 0x8123",
+            "link eth0 name ib7 type ipoib_rs pkey 0x8000",
         ] {
             let text = host.run(&format!("ip link add {arguments}"))?.refused()?;
             ensure!(text.contains("Error: ") || text.contains("RTNETLINK answers: "), "{arguments}: {text}");
