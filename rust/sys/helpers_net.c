@@ -87,6 +87,8 @@ void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
 {
 	__dev_addr_set(dev, addr, dev->addr_len);
+	/* Netlink has noted that one was given, which is not the one that the device has. */
+	dev->addr_assign_type = NET_ADDR_PERM;
 }
 
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
@@ -141,11 +143,6 @@ struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params)
 {
 	return params->tb[IFLA_MTU] ? nla_get_u32(params->tb[IFLA_MTU]) : 0;
-}
-
-bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params)
-{
-	return params->tb[IFLA_ADDRESS] || params->tb[IFLA_BROADCAST];
 }
 
 struct net *ipoib_rs_netdev_net(const struct net_device *dev)

@@ -46,7 +46,6 @@ void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
 void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
 struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params);
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
-bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
 

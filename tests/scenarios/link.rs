@@ -128,6 +128,46 @@ scenario! {
 }
 
 scenario! {
+    /// Addresses that are given when an interface or a child of one is made are ignored: it has its own.
+    fn given_addresses_are_ignored(bed) {
+        const GIVEN: &str = "80:12:34:56:fe:80:00:00:00:00:00:00:02:00:5e:ff:fe:00:53:01";
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        let field = |name: &str, field: &str| -> anyhow::Result<String> {
+            Ok(a.ok(&format!("cat /sys/class/net/{name}/{field}"))?.trim().to_owned())
+        };
+        for host in [a, b] {
+            host.ok(&format!(
+                "modprobe ipoib_rs
+                 ip link add link eth0 name ib0 address {GIVEN} broadcast {GIVEN} type ipoib_rs"
+            ))?;
+        }
+        a.ok(&format!(
+            "ip link add link eth0 name ib1 type ipoib_rs
+             ip link add link ib0 name ib0.ffff address {GIVEN} broadcast {GIVEN} type ipoib_rs"
+        ))?;
+        let plain = field("ib1", "address")?;
+        let broadcast = field("ib1", "broadcast")?;
+        for name in ["ib0", "ib0.ffff"] {
+            let address = field(name, "address")?;
+            // The GID is the port's, and the QPN another one.
+            ensure!(address[12..] == plain[12..] && address != plain, "{name}: {address}, {plain}");
+            ensure!(!address.starts_with("80:12:34:56"), "{name}: {address}");
+            ensure!(field(name, "broadcast")? == broadcast, "{name}");
+            // NET_ADDR_PERM
+            ensure!(field(name, "addr_assign_type")? == "0", "{name}");
+        }
+        a.run("ip link add link eth0 name ib2 address 02:00:5e:00:53:01 type ipoib_rs")?.refused()?;
+        for host in [a, b] {
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// ib0 is renamed, and goes on.
     fn a_rename_is_nothing_special(bed) {
         let bed = bed.up()?;
