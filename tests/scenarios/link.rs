@@ -168,6 +168,23 @@ scenario! {
 }
 
 scenario! {
+    /// The port is in `dev_port` and `dev_id`, counted from 0. Soft-RoCE sits on no device.
+    fn the_port_is_in_sysfs(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        host.ok("ip link add link ib0 name ib0.ffff type ipoib_rs")?;
+        for name in ["ib0", "ib0.ffff"] {
+            let directory = format!("/sys/class/net/{name}");
+            ensure!(host.ok(&format!("cat {directory}/dev_port"))? == "0\n");
+            ensure!(host.ok(&format!("cat {directory}/dev_id"))? == "0x0\n");
+            host.run(&format!("readlink {directory}/device"))?.refused()?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
     /// ib0 is renamed, and goes on.
     fn a_rename_is_nothing_special(bed) {
         let bed = bed.up()?;
