@@ -35,6 +35,7 @@ struct ipoib_rs_layout {
 
 void ipoib_rs_netdev_setup(struct net_device *dev,
 			   const struct ipoib_rs_layout *layout);
+const void *ipoib_rs_netdev_decoy(void);
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on);

@@ -151,6 +151,29 @@ scenario! {
 }
 
 scenario! {
+    /// `ib_ipoib` takes every InfiniBand interface for one of its own when a child of it is to be
+    /// made: it refuses this driver's, with the kernel unharmed.
+    fn the_other_type_makes_no_child(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok("ip link add link ib0 name ib0.ffff type ipoib_rs")?;
+        for parent in ["ib0", "ib0.ffff"] {
+            for options in ["", "pkey 0xffff", "mode connected"] {
+                let text = a
+                    .run(&format!("ip link add link {parent} name child type ipoib {options}"))?
+                    .refused()?;
+                ensure!(text.contains("Invalid argument"), "{text}");
+                a.run("ip link show child")?.refused()?;
+            }
+        }
+        expect_loaded(a, "type ipoib", &[OURS, THEIRS])?;
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// With replace=1 there are both link types, for the same interfaces.
     fn replace_adds_the_other_type(bed) {
         let bed = bed.up()?;
