@@ -5,6 +5,7 @@
 //! `make test` runs them all; `make test T=ping` those with `ping` in their name.
 
 mod capture;
+mod coexist;
 mod connected;
 mod faults;
 mod harness;
