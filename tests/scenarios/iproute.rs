@@ -10,17 +10,15 @@ use serde_json::{Value, json};
 /// The environment of an `ip` that finds no plugin.
 const BARE: &str = "IP_LIB_DIR=/nonexistent";
 
-/// Loads the driver so that it has the type `ipoib_rs`.
-fn load(host: &Host) -> Result<()> {
-    host.ok("modprobe ib_ipoib && modprobe ipoib_rs")?;
-    Ok(())
-}
-
 /// The line of `ip -d link show ib0` that describes the type, after its name.
 fn details(host: &Host, kind: &str) -> Result<String> {
     let text = host.ok("ip -d link show ib0")?;
-    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(kind));
-    Ok(line.with_context(|| format!("no {kind} in {text}"))?.to_owned())
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(kind));
+    Ok(line
+        .with_context(|| format!("no {kind} in {text}"))?
+        .to_owned())
 }
 
 /// What `ip -j -d link show ib0` says of the type.
@@ -35,7 +33,7 @@ scenario! {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
         let host = &bed.hosts[0];
-        load(host)?;
+        host.ok("modprobe ipoib_rs")?;
         for (options, mode, umcast) in [
             ("", "datagram", "0000"),
             ("pkey 0xffff", "datagram", "0000"),
@@ -69,7 +67,7 @@ scenario! {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
         let host = &bed.hosts[0];
-        load(host)?;
+        host.ok("modprobe ipoib_rs")?;
         host.ok("ip link add link eth0 name ib0 type ipoib_rs")?;
         for (options, shown) in [
             ("mode connected", "mode connected umcast 0000 "),
@@ -94,12 +92,11 @@ scenario! {
         bed.rxe()?;
         let host = &bed.hosts[0];
         let mut seen = Vec::new();
-        host.ok("modprobe ipoib_rs")?;
+        host.ok("modprobe ipoib_rs replace=1")?;
         for kind in ["ipoib", "ipoib_rs"] {
             host.ok(&format!("ip link add link eth0 name ib0 type {kind} pkey 0xffff mode connected umcast 1"))?;
             seen.push((details(host, &format!("{kind} "))?, info(host)?["info_data"].clone()));
-            host.ok("ip link del ib0 && modprobe -r ipoib_rs")?;
-            load(host)?;
+            host.ok("ip link del ib0")?;
         }
         ensure!(seen[0] == seen[1], "{seen:?}");
         bed.finish()
@@ -125,7 +122,7 @@ scenario! {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
         let host = &bed.hosts[0];
-        load(host)?;
+        host.ok("modprobe ipoib_rs")?;
         host.ok("ip link add link eth0 name ib0 type ipoib_rs")?;
         let before = details(host, "ipoib_rs ")?;
         for (options, reason) in [
@@ -159,9 +156,8 @@ scenario! {
         let bed = bed.up()?;
         bed.rxe()?;
         let (a, b) = bed.pair()?;
-        load(a)?;
-        load(b)?;
         for host in [a, b] {
+            host.ok("modprobe ipoib_rs")?;
             let text = host
                 .run(&format!("{BARE} ip link add link eth0 name ib0 type ipoib_rs mode connected"))?
                 .refused()?;

@@ -67,10 +67,7 @@ mod tests {
         let dir = plugin("-O2 -Werror");
         let text = help(dir.path(), "ipoib_rs");
         assert!(text.contains("... ipoib_rs [ pkey PKEY ]"), "{text}");
-        assert_eq!(
-            text.replace("ipoib_rs", "ipoib"),
-            help(dir.path(), "ipoib")
-        );
+        assert_eq!(text.replace("ipoib_rs", "ipoib"), help(dir.path(), "ipoib"));
     }
 
     #[test]
