@@ -5,12 +5,14 @@
 //! `make test` runs them all; `make test T=ping` those with `ping` in their name.
 
 mod capture;
+mod coexist;
 mod connected;
 mod faults;
 mod harness;
 mod hostile;
 mod inspect;
 mod interop;
+mod iproute;
 mod lifecycle;
 mod link;
 mod multicast;

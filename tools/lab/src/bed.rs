@@ -201,6 +201,7 @@ impl Builder {
                 image: stage.image(),
                 modules: stage.modules(),
                 agent: layout.agent(),
+                iproute: layout.iproute(),
                 root: "/".into(),
                 memory: self.memory,
                 cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),

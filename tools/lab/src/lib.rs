@@ -16,6 +16,7 @@ pub mod console;
 pub mod fabric;
 pub mod forge;
 pub mod frames;
+mod iproute;
 pub mod kernel;
 pub mod kunit;
 pub mod layout;
