@@ -155,7 +155,9 @@ impl Builder {
     fn slowness(&self) -> u32 {
         match (self.lane, self.kernel) {
             (Lane::Uml, Kernel::Base) => 1,
-            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base) => 3,
+            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
+            // There is none.
+            (Lane::Uml, Kernel::Stock) => 1,
             (Lane::Qemu, Kernel::Debug) => 8,
         }
     }
@@ -200,7 +202,8 @@ impl Builder {
                 lane: self.lane,
                 image: stage.image(),
                 modules: stage.modules(),
-                agent: layout.agent(),
+                initramfs: (self.kernel == Kernel::Stock).then(|| stage.initramfs()),
+                init: layout.agent(),
                 root: "/".into(),
                 memory: self.memory,
                 cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),

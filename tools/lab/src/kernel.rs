@@ -6,7 +6,7 @@ use crate::layout::{Layout, digest, read};
 use crate::machine::{Kernel, Lane};
 use crate::source::{self, Source};
 use crate::step::{Interrupted, Job, directory};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,8 +64,9 @@ pub(crate) fn make(lane: Lane) -> Command {
     command
 }
 
-/// Builds a kernel unless it is there.
+/// Builds one of the lab's own kernels unless it is there.
 pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
+    ensure!(kernel != Kernel::Stock, "Debian's kernel is not built here");
     let source = source::ensure(layout)?;
     let files: Vec<PathBuf> = fragments(lane, kernel)
         .into_iter()

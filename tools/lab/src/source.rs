@@ -17,12 +17,15 @@ const SUITES: &[&str] = &["trixie-backports", "forky", "sid", "experimental"];
 const HINT: &str =
     "If a mirror cannot be reached, set http_proxy or IPOIB_RS_MIRROR, then run make again.";
 
-/// A chosen package.
+/// A chosen version of the kernel, and its source package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Choice {
-    version: String,
-    suite: String,
-    file: PathBuf,
+pub(crate) struct Choice {
+    /// The packages' version.
+    pub(crate) version: String,
+    /// Where they come from.
+    pub(crate) suite: String,
+    /// The source package.
+    pub(crate) file: PathBuf,
 }
 
 /// A kernel source tree, patched and ready to build from.
@@ -52,7 +55,7 @@ pub fn patches(layout: &Layout) -> Result<Vec<PathBuf>> {
 
 /// Makes the source tree ready.
 pub fn ensure(layout: &Layout) -> Result<Source> {
-    let choice = choose(layout)?;
+    let choice = choose(layout, &|_| Ok(Vec::new()))?;
     let patches = patches(layout)?;
     let mut parts = vec![choice.version.clone().into_bytes()];
     for patch in &patches {
@@ -102,7 +105,7 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
 }
 
 /// A version as part of a file name.
-fn plain(version: &str) -> String {
+pub(crate) fn plain(version: &str) -> String {
     version
         .chars()
         .map(|c| {
@@ -115,8 +118,12 @@ fn plain(version: &str) -> String {
         .collect()
 }
 
-/// The package that was chosen before, or the newest that the archive has now.
-fn choose(layout: &Layout) -> Result<Choice> {
+/// The version that was chosen before, or the newest that the archive has now. Its source package is
+/// fetched, together with those that `others` names for an archive that has this version.
+pub(crate) fn choose(
+    layout: &Layout,
+    others: &dyn Fn(&Archive<'_>) -> Result<Vec<String>>,
+) -> Result<Choice> {
     let apt = layout.cache.join("apt");
     let record = apt.join("choice.json");
     let update = std::env::var_os("LAB_UPDATE").is_some();
@@ -134,15 +141,16 @@ fn choose(layout: &Layout) -> Result<Choice> {
         Some(suite) => vec![suite],
         None => SUITES.to_vec(),
     };
-    let mut found = None;
+    let mut found: Option<Archive<'_>> = None;
     for suite in suites {
-        let archive = Archive::new(layout, &apt, suite)?;
+        let mut archive = Archive::new(layout, &apt, suite, "")?;
         match archive.newest() {
             Ok(Some(version)) => {
+                archive.version = version;
                 // A release candidate only if nothing better is to be had anywhere.
-                let candidate = version.contains("~rc");
+                let candidate = archive.version.contains("~rc");
                 if found.is_none() || !candidate {
-                    found = Some((archive, version));
+                    found = Some(archive);
                 }
                 if !candidate {
                     break;
@@ -154,17 +162,20 @@ fn choose(layout: &Layout) -> Result<Choice> {
             )),
         }
     }
-    let Some((archive, version)) = found else {
+    let Some(archive) = found else {
         bail!(
             "no Debian suite has {PACKAGE} now (looked in {})\n{HINT}",
             SUITES.join(", ")
         );
     };
+    let version = archive.version.clone();
     say(&format!(
         "kernel source: {PACKAGE} {version} from {}",
         archive.suite
     ));
-    let file = archive.download(&version)?;
+    let mut packages = vec![PACKAGE.to_owned()];
+    packages.extend(others(&archive)?);
+    let file = archive.download(&packages)?.swap_remove(0);
     let choice = Choice {
         version,
         suite: archive.suite,
@@ -176,15 +187,30 @@ fn choose(layout: &Layout) -> Result<Choice> {
     Ok(choice)
 }
 
+/// Packages that are made from the same source, in the same version; `names` chooses them.
+pub(crate) fn siblings(
+    layout: &Layout,
+    choice: &Choice,
+    names: impl FnOnce(&Archive<'_>) -> Result<Vec<String>>,
+) -> Result<Vec<PathBuf>> {
+    let apt = layout.cache.join("apt");
+    let _lock = crate::step::lock(&apt.join("lock"))?;
+    let archive = Archive::new(layout, &apt, &choice.suite, &choice.version)?;
+    let names = names(&archive)?;
+    archive.download(&names)
+}
+
 /// apt with lists and settings of its own, so that the root stays as it was made.
-struct Archive<'a> {
+pub(crate) struct Archive<'a> {
     layout: &'a Layout,
     dir: PathBuf,
     suite: String,
+    /// The version of all packages that are fetched.
+    version: String,
 }
 
 impl<'a> Archive<'a> {
-    fn new(layout: &'a Layout, apt: &Path, suite: &str) -> Result<Archive<'a>> {
+    fn new(layout: &'a Layout, apt: &Path, suite: &str, version: &str) -> Result<Archive<'a>> {
         let dir = apt.join(suite);
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
@@ -196,6 +222,7 @@ impl<'a> Archive<'a> {
             layout,
             dir,
             suite: suite.to_owned(),
+            version: version.to_owned(),
         })
     }
 
@@ -229,17 +256,66 @@ impl<'a> Archive<'a> {
         Ok(newest(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    fn download(&self, version: &str) -> Result<PathBuf> {
-        let what = format!("fetch {PACKAGE} {version} (150 MB)");
-        Job::new(self.layout, "source-fetch", &what, HINT)?.run(
-            self.apt("apt-get")
-                .args(["download", &format!("{PACKAGE}={version}")]),
-        )?;
-        fs::read_dir(&self.dir)?
+    /// The packages that `name` depends on, by the lists that were read last.
+    pub(crate) fn dependencies(&self, name: &str) -> Result<Vec<String>> {
+        let output = self
+            .apt("apt-cache")
+            .arg("show")
+            .arg(format!("{name}={}", self.version))
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let Some(list) = text.lines().find_map(|l| l.strip_prefix("Depends: ")) else {
+            bail!(
+                "{} has no {name} {} (any more)\n\
+                 Its newer version is taken with LAB_UPDATE=1 in front of make.",
+                self.suite,
+                self.version
+            );
+        };
+        Ok(list
+            .split(',')
+            .filter_map(|d| d.split_ascii_whitespace().next())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Fetches packages that are not there yet; their files.
+    fn download(&self, names: &[String]) -> Result<Vec<PathBuf>> {
+        let missing: Vec<String> = names
+            .iter()
+            .filter(|name| self.file(name).is_none())
+            .map(|name| format!("{name}={}", self.version))
+            .collect();
+        if !missing.is_empty() {
+            let what = format!(
+                "fetch {} packages of the kernel {}",
+                missing.len(),
+                self.version
+            );
+            Job::new(self.layout, "source-fetch", &what, HINT)?
+                .run(self.apt("apt-get").arg("download").args(&missing))?;
+        }
+        names
+            .iter()
+            .map(|name| {
+                self.file(name)
+                    .with_context(|| format!("apt-get download left no {name}"))
+            })
+            .collect()
+    }
+
+    /// The file of a package that was fetched.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        // An epoch's colon would be %3a; the kernel's packages have none.
+        let begin = format!("{name}_{}_", self.version);
+        fs::read_dir(&self.dir)
+            .ok()?
             .filter_map(|e| e.ok().map(|e| e.path()))
-            .filter(|p| p.extension().is_some_and(|e| e == "deb"))
-            .max_by_key(|p| fs::metadata(p).and_then(|m| m.modified()).ok())
-            .context("apt-get download left no package")
+            .find(|p| {
+                p.file_name()
+                    .and_then(|n| n.to_str())
+                    .is_some_and(|n| n.starts_with(&begin) && n.ends_with(".deb"))
+            })
     }
 }
 
