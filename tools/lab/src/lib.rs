@@ -21,6 +21,7 @@ pub mod kunit;
 pub mod layout;
 pub mod machine;
 pub mod module;
+mod progress;
 mod qemu;
 pub mod requests;
 pub mod scenario;
