@@ -3,7 +3,7 @@
 //! The kernel source: Debian's linux-source package, with this project's patches.
 
 use crate::layout::{Layout, digest, read};
-use crate::step::{Interrupted, Job, directory, say};
+use crate::step::{Interrupted, Job, directory_with, no_space, say};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -67,13 +67,13 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
         .cache
         .join("linux")
         .join(format!("{}-{id}", plain(&choice.version)));
-    directory(&dir, Interrupted::Discard, |dir| {
+    directory_with(&dir, Interrupted::Discard, &["Makefile"], |dir| {
         let what = format!("unpack {PACKAGE} {} from {}", choice.version, choice.suite);
         Job::new(layout, "source-unpack", &what, HINT)?.run(
             Command::new("bash")
                 .args(["-c", "set -euo pipefail; dpkg-deb --fsys-tarfile \"$1\" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | tar -xJ --strip-components=1 -C \"$2\"", "bash"])
                 .args([choice.file.as_path(), dir]),
-        )?;
+        ).or_else(|e| if no_space(&e) { Err(e) } else { damaged(&choice.file, e) })?;
         for patch in &patches {
             let name = patch
                 .file_name()
@@ -104,6 +104,15 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
     })
 }
 
+/// A package that cannot be unpacked goes away, so that the next run fetches another copy.
+fn damaged(file: &Path, error: anyhow::Error) -> Result<()> {
+    fs::remove_file(file).with_context(|| file.display().to_string())?;
+    Err(error.context(format!(
+        "{} is damaged and was removed: run make again to fetch it anew",
+        file.display()
+    )))
+}
+
 /// A version as part of a file name.
 pub(crate) fn plain(version: &str) -> String {
     version
@@ -127,22 +136,23 @@ pub(crate) fn choose(
     let apt = layout.cache.join("apt");
     let record = apt.join("choice.json");
     let update = std::env::var_os("LAB_UPDATE").is_some();
-    if let Ok(text) = fs::read(&record) {
-        let choice: Choice = serde_json::from_slice(&text)
-            .with_context(|| format!("{}: remove it and run make again", record.display()))?;
-        if choice.file.exists() && !update {
-            return Ok(choice);
-        }
+    if let Some(choice) = recorded(&record).filter(|_| !update) {
+        return Ok(choice);
     }
     fs::create_dir_all(&apt)?;
     let _lock = crate::step::lock(&apt.join("lock"))?;
+    // Another run may have chosen meanwhile.
+    if let Some(choice) = recorded(&record).filter(|_| !update) {
+        return Ok(choice);
+    }
     let wanted = std::env::var("IPOIB_RS_KERNEL_SUITE").ok();
     let suites: Vec<&str> = match &wanted {
         Some(suite) => vec![suite],
         None => SUITES.to_vec(),
     };
     let mut found: Option<Archive<'_>> = None;
-    for suite in suites {
+    let mut unread = 0;
+    for suite in &suites {
         let mut archive = Archive::new(layout, &apt, suite, "")?;
         match archive.newest() {
             Ok(Some(version)) => {
@@ -157,15 +167,24 @@ pub(crate) fn choose(
                 }
             }
             Ok(None) => {}
-            Err(e) => say(&format!(
-                "{suite} cannot be read, going on without it: {e:#}"
-            )),
+            Err(e) if no_space(&e) => return Err(e),
+            Err(e) => {
+                unread += 1;
+                say(&format!(
+                    "{suite} cannot be read, going on without it: {e:#}"
+                ));
+            }
         }
     }
     let Some(archive) = found else {
+        if unread == suites.len() {
+            bail!(
+                "no Debian archive can be reached, and {PACKAGE} is not in the cache yet. {HINT}"
+            );
+        }
         bail!(
             "no Debian suite has {PACKAGE} now (looked in {})\n{HINT}",
-            SUITES.join(", ")
+            suites.join(", ")
         );
     };
     let version = archive.version.clone();
@@ -198,6 +217,12 @@ pub(crate) fn siblings(
     let archive = Archive::new(layout, &apt, &choice.suite, &choice.version)?;
     let names = names(&archive)?;
     archive.download(&names)
+}
+
+/// The choice of an earlier run, if it can be read and its package is there.
+fn recorded(record: &Path) -> Option<Choice> {
+    let choice: Choice = serde_json::from_slice(&fs::read(record).ok()?).ok()?;
+    choice.file.exists().then_some(choice)
 }
 
 /// apt with lists and settings of its own, so that the root stays as it was made.
@@ -371,6 +396,35 @@ mod tests {
                     linux-source-7.3 | 7.3.1-1~bpo13+1 | http://m/debian trixie-backports/main amd64 Packages\n";
         assert_eq!(newest(text).as_deref(), Some("7.3.4-1~bpo13+1"));
         assert_eq!(newest(""), None);
+    }
+
+    #[test]
+    fn a_choice_counts_only_whole_and_with_its_package() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (record, file) = (dir.path().join("choice.json"), dir.path().join("a.deb"));
+        assert_eq!(recorded(&record), None);
+        let choice = Choice {
+            version: "7.3.4-1".into(),
+            suite: "sid".into(),
+            file: file.clone(),
+        };
+        let text = serde_json::to_vec(&choice).expect("text");
+        fs::write(&record, &text).expect("writes");
+        assert_eq!(recorded(&record), None);
+        fs::write(&file, "half of it").expect("writes");
+        assert_eq!(recorded(&record), Some(choice));
+        fs::write(&record, &text[..text.len() / 2]).expect("writes");
+        assert_eq!(recorded(&record), None);
+    }
+
+    #[test]
+    fn a_damaged_package_is_fetched_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("a.deb");
+        fs::write(&file, "half of it").expect("writes");
+        let error = damaged(&file, anyhow::anyhow!("tar: Unexpected EOF")).expect_err("fails");
+        assert!(!file.exists());
+        assert!(error.to_string().contains("run make again"), "{error}");
     }
 
     #[test]

@@ -139,6 +139,15 @@ fn unpack_headers(layout: &Layout, choice: Choice, packages: Vec<PathBuf>) -> Re
     Ok(stock)
 }
 
+/// Whether one is in the cache already.
+pub(crate) fn seen(layout: &Layout) -> bool {
+    fs::read_dir(layout.cache.join("stock"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|e| e.path().join("kernel/.done").exists())
+}
+
 impl Stock {
     /// Unpacks the kernel and its modules; the directory that holds `lib/modules/<release>`.
     fn kernel(&self, layout: &Layout) -> Result<PathBuf> {
