@@ -6,6 +6,7 @@
 
 mod capture;
 mod connected;
+mod debian;
 mod faults;
 mod harness;
 mod hostile;

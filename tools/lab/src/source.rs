@@ -354,7 +354,7 @@ fn newest(madison: &str) -> Option<String> {
 }
 
 /// The sources.list line for `suite`, from the first archive that `list` names.
-fn suite_line(list: &str, suite: &str) -> Option<String> {
+pub(crate) fn suite_line(list: &str, suite: &str) -> Option<String> {
     let line = list
         .lines()
         .map(str::trim)

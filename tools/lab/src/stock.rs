@@ -32,6 +32,8 @@ const HINT: &str =
 pub struct Stock {
     /// The version of its packages.
     pub version: String,
+    /// The suite that they come from.
+    pub suite: String,
     /// `uname -r` on it.
     pub release: String,
     /// Its headers' directory, for `make -C`.
@@ -109,6 +111,7 @@ fn unpack_headers(layout: &Layout, choice: Choice, packages: Vec<PathBuf>) -> Re
             .join(format!("{HEADERS}{release}")),
         source: dir.join("headers/source.tar.xz"),
         version: choice.version,
+        suite: choice.suite,
         release,
         packages,
         dir,
