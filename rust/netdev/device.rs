@@ -15,6 +15,7 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 
 use ipoib_sys::bindings;
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::types::Opaque;
@@ -384,6 +385,9 @@ impl<T: Driver> Deref for Device<T> {
 /// `data` is initialised and pinned, and the first `T::TASKS` of `tasks` are initialised.
 #[repr(C)]
 pub(crate) struct Private<T: Driver> {
+    /// What `ib_ipoib` finds if it takes the device for one of its own. It looks here, at the
+    /// beginning.
+    decoy: UnsafeCell<*const c_void>,
     filled: UnsafeCell<bool>,
     /// Protected by the transmit lock.
     tx: UnsafeCell<Option<T::Tx>>,
@@ -457,6 +461,8 @@ impl<T: Driver> Device<T> {
         // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
         // whose all-zero options are written before use.
         unsafe {
+            let decoy = bindings::ipoib_rs_netdev_decoy();
+            (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
             (&raw mut (*private).named).write(UnsafeCell::new(None));
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;

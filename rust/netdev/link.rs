@@ -331,15 +331,7 @@ unsafe extern "C" fn newlink<T: Link>(
         // SAFETY: RTNL keeps the device that was found.
         let lower = (!lower.is_null()).then(|| unsafe { RawDevice::from_raw(lower) });
         // SAFETY: By this function's requirements.
-        let (mtu, addressed) = unsafe {
-            (
-                bindings::ipoib_rs_newlink_mtu(params),
-                bindings::ipoib_rs_newlink_has_address(params),
-            )
-        };
-        if addressed {
-            return Err(extack.refuse(c"The address is the device's and cannot be given", EINVAL));
-        }
+        let mtu = unsafe { bindings::ipoib_rs_newlink_mtu(params) };
         let request = Request {
             lower,
             mtu: (mtu != 0).then_some(mtu),

@@ -46,13 +46,13 @@ impl Named {
     }
 }
 
-/// Gives all devices of a kind what they have under their names. Dropping it takes that from them,
-/// and then ends the kind.
+/// Gives all devices of a driver's kinds what they have under their names. Dropping it takes that
+/// from them, and then ends the kinds.
 ///
 /// The order of the fields is that of their ends.
 pub struct Registration<T: Tunable + Inspect + Link> {
     watch: Pin<KBox<Watch>>,
-    _kind: link::Registration<T>,
+    _kinds: KVec<link::Registration<T>>,
     _driver: PhantomData<T>,
 }
 
@@ -61,18 +61,18 @@ struct Watch {
     #[pin]
     block: Opaque<bindings::notifier_block>,
     /// What tells our devices from others.
-    ops: *const bindings::rtnl_link_ops,
+    ops: KVec<*const bindings::rtnl_link_ops>,
     root: Dir,
 }
 
-// SAFETY: The notifier chain does its own locking, `ops` is only compared, and `root` is only used
+// SAFETY: The notifier chain does its own locking, `ops` are only compared, and `root` is only used
 // by the chain's callback.
 unsafe impl Send for Watch {}
 // SAFETY: As above.
 unsafe impl Sync for Watch {}
 
 impl<T: Tunable + Inspect + Link> Registration<T> {
-    /// Does so for the devices of `kind`.
+    /// Does so for the devices of `kinds`.
     ///
     /// # Errors
     ///
@@ -81,8 +81,11 @@ impl<T: Tunable + Inspect + Link> Registration<T> {
     /// # Context
     ///
     /// Process context without RTNL.
-    pub fn new(kind: link::Registration<T>) -> Result<Self> {
-        let ops = kind.as_raw();
+    pub fn new(kinds: KVec<link::Registration<T>>) -> Result<Self> {
+        let mut ops = KVec::with_capacity(kinds.len(), GFP_KERNEL)?;
+        for kind in &kinds {
+            ops.push(kind.as_raw(), GFP_KERNEL)?;
+        }
         let watch = KBox::pin_init(
             try_pin_init!(Watch {
                 block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
@@ -103,7 +106,7 @@ impl<T: Tunable + Inspect + Link> Registration<T> {
         to_result(unsafe { bindings::register_netdevice_notifier(watch.block.get()) })?;
         Ok(Self {
             watch,
-            _kind: kind,
+            _kinds: kinds,
             _driver: PhantomData,
         })
     }
@@ -134,10 +137,11 @@ unsafe extern "C" fn call<T: Tunable + Inspect>(
         )
     };
     // SAFETY: The device is valid for the call.
-    if unsafe { (*dev).rtnl_link_ops } != watch.ops {
+    let ops = unsafe { (*dev).rtnl_link_ops };
+    if !watch.ops.contains(&ops) {
         return bindings::NOTIFY_DONE as c_int;
     }
-    // SAFETY: A device of the kind that `T` registered, between `init` and `uninit`, where its
+    // SAFETY: A device of a kind that `T` registered, between `init` and `uninit`, where its
     // private area is filled.
     let dev = unsafe { Device::<T>::from_raw(dev) };
     let (remove, make) = match event as bindings::netdev_cmd {

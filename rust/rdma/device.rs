@@ -4,10 +4,12 @@
 //!
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h).
 
+use core::num::NonZero;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::device::{Device as NetDevice, Driver, RawDevice};
+use ipoib_netdev::rtnl::Rtnl;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
@@ -141,10 +143,14 @@ impl Device {
         self.attrs().max_cqe
     }
 
-    /// How many vectors completion interrupts can be spread over; 1 at least.
-    pub fn completion_vectors(&self) -> u32 {
+    /// How many vectors completion interrupts can be spread over.
+    pub fn completion_vectors(&self) -> NonZero<u32> {
         // SAFETY: Registered by the type invariant; constant from then on.
-        unsafe { (*self.as_raw()).num_comp_vectors }.max(1) as u32
+        let vectors = unsafe { (*self.as_raw()).num_comp_vectors };
+        u32::try_from(vectors)
+            .ok()
+            .and_then(NonZero::new)
+            .unwrap_or(NonZero::<u32>::MIN)
     }
 
     /// The interface index of the netdev that `port` runs over, in the netdev's own namespace.
@@ -187,6 +193,15 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_netdev(self.as_raw(), port, ndev.as_raw()) }
     }
 
+    /// Notes in sysfs that `ndev` sits on `port` of this device: `dev_port`, `dev_id` and, where the
+    /// RDMA device has a parent such as a PCI function, `device`. While `ndev` is being registered;
+    /// later it has no effect.
+    pub fn place<T: Driver>(&self, port: u32, ndev: &NetDevice<T>, _rtnl: &mut Rtnl) {
+        // SAFETY: Registered by the type invariant, and so is the parent meanwhile, of which the
+        // device takes a reference when it is added; RTNL is held.
+        unsafe { bindings::ipoib_rs_ib_place(self.as_raw(), port, ndev.as_raw()) };
+    }
+
     /// Whether this is the same device.
     #[inline]
     pub fn same(&self, other: &Self) -> bool {
@@ -214,5 +229,39 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: The reference is held by the type invariant and given up here.
         unsafe { bindings::ib_device_put(self.as_raw()) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_device)]
+mod tests {
+    use super::*;
+    use kernel::alloc::flags::__GFP_ZERO;
+
+    /// Soft-RoCE has no parent and one port, so that no interface on it shows either.
+    #[test]
+    fn a_network_device_has_the_port_and_the_parent() -> Result {
+        let flags = GFP_KERNEL | __GFP_ZERO;
+        let mut device = KBox::<bindings::ib_device>::new_uninit(flags)?;
+        let mut parent = KBox::<bindings::device>::new_uninit(flags)?;
+        let mut ndev = KBox::<bindings::net_device>::new_uninit(flags)?;
+        let (device, parent, ndev) = (device.as_mut_ptr(), parent.as_mut_ptr(), ndev.as_mut_ptr());
+        // SAFETY: All of them are ours and zeroed, as which the helper takes them: it reads the
+        // parent's address, and writes plain fields.
+        let placed = unsafe {
+            (*device).__bindgen_anon_1.dev.parent = parent;
+            bindings::ipoib_rs_ib_place(device, 2, ndev);
+            ((*ndev).dev.parent, (*ndev).dev_port, (*ndev).dev_id)
+        };
+        assert_eq!(placed, (parent, 1, 1));
+
+        // SAFETY: As above.
+        let placed = unsafe {
+            (*ndev).reg_state = bindings::netdev_reg_state_NETREG_REGISTERED as u8;
+            bindings::ipoib_rs_ib_place(device, 3, ndev);
+            (*ndev).dev_port
+        };
+        assert_eq!(placed, 1);
+        Ok(())
     }
 }

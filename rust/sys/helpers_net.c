@@ -12,6 +12,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <net/netdev_queues.h>
+#include <rdma/ib_verbs.h>
 
 static struct netdev_queue *txq(const struct net_device *dev)
 {
@@ -79,6 +80,35 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 	dev->needs_free_netdev = true;
 }
 
+/*
+ * "ip link add link ... type ipoib" has ib_ipoib take any ARPHRD_INFINIBAND device for one of its
+ * own: it follows the pointer at the beginning of the private area, which is clnt_priv of struct
+ * rdma_netdev there, and would oops in ours. So there is a pointer to this: wherever ib_ipoib looks
+ * in it for its flags, IPOIB_FLAG_SUBINTERFACE is set, and wherever for the device, there is one
+ * with a name. A child cannot have children, and ib_ipoib says so in the log and to the user.
+ */
+#define IPOIB_FLAG_SUBINTERFACE 5
+
+static const struct {
+	char pad[BIT(IPOIB_FLAG_SUBINTERFACE)];
+	char dev[offsetof(struct net_device, name) + IFNAMSIZ];
+} decoy_dev __aligned(2 * BIT(IPOIB_FLAG_SUBINTERFACE)) = {
+	.dev = {
+		[offsetof(struct net_device, name)] = 'i', 'p', 'o', 'i', 'b', '_', 'r', 's',
+	},
+};
+
+static const void *const decoy_priv[PAGE_SIZE / sizeof(void *)] = {
+	[0 ... PAGE_SIZE / sizeof(void *) - 1] = decoy_dev.dev,
+};
+
+static_assert(offsetof(struct rdma_netdev, clnt_priv) == 0);
+
+const void *ipoib_rs_netdev_decoy(void)
+{
+	return decoy_priv;
+}
+
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
 {
 	memcpy(dev->broadcast, addr, dev->addr_len);
@@ -87,6 +117,8 @@ void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
 {
 	__dev_addr_set(dev, addr, dev->addr_len);
+	/* Netlink has noted that one was given, which is not the one that the device has. */
+	dev->addr_assign_type = NET_ADDR_PERM;
 }
 
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
@@ -141,11 +173,6 @@ struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params)
 {
 	return params->tb[IFLA_MTU] ? nla_get_u32(params->tb[IFLA_MTU]) : 0;
-}
-
-bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params)
-{
-	return params->tb[IFLA_ADDRESS] || params->tb[IFLA_BROADCAST];
 }
 
 struct net *ipoib_rs_netdev_net(const struct net_device *dev)

@@ -35,6 +35,7 @@ struct ipoib_rs_layout {
 
 void ipoib_rs_netdev_setup(struct net_device *dev,
 			   const struct ipoib_rs_layout *layout);
+const void *ipoib_rs_netdev_decoy(void);
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on);
@@ -46,7 +47,6 @@ void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
 void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
 struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params);
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
-bool ipoib_rs_newlink_has_address(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
 

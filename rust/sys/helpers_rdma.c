@@ -70,6 +70,20 @@ bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 	return ours == ndev;
 }
 
+/*
+ * Notes in sysfs where a network device sits: udev names it by that. As with ib_ipoib, dev_id is
+ * the port, too, for programs that do not know of dev_port.
+ */
+void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_device *ndev)
+{
+	if (ndev->reg_state != NETREG_UNINITIALIZED)
+		return;
+
+	SET_NETDEV_DEV(ndev, device->dev.parent);
+	ndev->dev_port = port - 1;
+	ndev->dev_id = port - 1;
+}
+
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr)
 {
 	struct ib_port_speed_info info;

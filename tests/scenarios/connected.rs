@@ -33,7 +33,7 @@ const IPV6: u16 = 0x86dd;
 
 /// Sets a host's mode as its users may.
 pub(crate) fn set_mode(host: &Host, mode: &str) -> Result<()> {
-    host.ok(&format!("ip link set ib0 type ipoib mode {mode}"))?;
+    host.ok(&format!("ip link set ib0 type ipoib_rs mode {mode}"))?;
     Ok(())
 }
 
@@ -155,7 +155,7 @@ def attribute(kind, data):
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 mode = attribute(2, struct.pack("=H", int(sys.argv[1])))
-info = attribute(18, attribute(1, b"ipoib") + attribute(2, mode))
+info = attribute(18, attribute(1, b"ipoib_rs") + attribute(2, mode))
 body = struct.pack("=BxHiII", 0, 0, socket.if_nametoindex("ib0"), 0, 0) + info
 s.send(struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body)
 answer = s.recv(65536)

@@ -39,7 +39,7 @@ def call(what):
     except OSError as error:
         return error.errno
 
-kind = attribute(18, attribute(1, b"ipoib"))
+kind = attribute(18, attribute(1, b"ipoib_rs"))
 add = message(16, 0x600, attributes=attribute(3, b"ib0\0") + attribute(5, struct.pack("=I", ethernet)) + kind)
 delete = message(17, 0, attributes=attribute(3, b"ib0\0"))
 up = lambda: message(16, 0, socket.if_nametoindex("ib0"), 1, 1)

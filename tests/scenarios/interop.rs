@@ -4,6 +4,7 @@
 //!
 //! A copy of `ib_ipoib`, patched to run over RoCE (`tools/lab/bench-peer`), is on the second host.
 
+mod coexist;
 mod connected;
 
 use crate::capture::Capture;

@@ -27,7 +27,7 @@ scenario! {
                  for i in $(seq {rounds}); do
                      modprobe ipoib_rs
                      if [ $((i % 5)) = 0 ]; then
-                         ip link add link eth0 name ib0 type ipoib
+                         ip link add link eth0 name ib0 type ipoib_rs
                          ip link set ib0 up
                      fi
                      modprobe -r ipoib_rs
@@ -55,7 +55,7 @@ scenario! {
                 "set -e
                  ip link del ib0
                  for i in $(seq {rounds}); do
-                     ip link add link eth0 name ib0 type ipoib
+                     ip link add link eth0 name ib0 type ipoib_rs
                      ip link set ib0 up
                      ip addr add {}/24 dev ib0
                      ip link del ib0
@@ -112,8 +112,8 @@ scenario! {
         )?;
         holder.stop()?;
         outside.ok("ip netns del guest")?;
-        // An ipoib link is not moved back: it goes with its namespace, and a new one can be made.
-        a.wait_until("ip link add link eth0 name ib0 type ipoib", Duration::from_secs(15))?;
+        // An ipoib_rs link is not moved back: it goes with its namespace, and a new one can be made.
+        a.wait_until("ip link add link eth0 name ib0 type ipoib_rs", Duration::from_secs(15))?;
         a.ib_up()?;
         b.wait_until(&format!("ping -c 1 -W 1 {}", a.ip4()), Duration::from_secs(30))?;
         bed.finish()
@@ -128,7 +128,7 @@ scenario! {
         let (a, b) = bed.pair()?;
         for host in [a, b] {
             host.ok(&format!(
-                "ip link add link eth0 name ib1 type ipoib
+                "ip link add link eth0 name ib1 type ipoib_rs
                  ip addr add 10.2.0.{}/24 dev ib1 && ip link set ib1 up",
                 host.number()
             ))?;

@@ -12,11 +12,11 @@ scenario! {
         bed.ib()?;
         let host = &bed.hosts[0];
         let text = host.ok("ip -d link show ib0")?;
-        for part in ["link/infiniband", "ipoib", "pkey", "0xffff", "mode", "datagram", "umcast", "mtu 4092"] {
+        for part in ["link/infiniband", "ipoib_rs", "pkey", "0xffff", "mode", "datagram", "umcast", "mtu 4092"] {
             ensure!(text.contains(part), "no {part} in {text}");
         }
         let json: serde_json::Value = serde_json::from_str(&host.ok("ip -j -d link show ib0")?)?;
-        ensure!(json[0]["linkinfo"]["info_kind"] == "ipoib", "{json}");
+        ensure!(json[0]["linkinfo"]["info_kind"] == "ipoib_rs", "{json}");
         let address = json[0]["address"].as_str().unwrap_or_default();
         ensure!(address.split(':').count() == 20, "{address}");
         let broadcast = json[0]["broadcast"].as_str().unwrap_or_default();
@@ -114,14 +114,71 @@ scenario! {
         host.ok("modprobe ipoib_rs")?;
         for arguments in [
             // No link; a link without an RDMA device; a P_Key that the port does not have; none at all.
-            "name ib7 type ipoib",
-            "link lo name ib7 type ipoib",
-            "link eth0 name ib7 type ipoib pkey 0x8123",
-            "link eth0 name ib7 type ipoib pkey 0x8000",
+            "name ib7 type ipoib_rs",
+            "link lo name ib7 type ipoib_rs",
+            "link eth0 name ib7 type ipoib_rs pkey 0x8123",
+            "link eth0 name ib7 type ipoib_rs pkey 0x8000",
         ] {
             let text = host.run(&format!("ip link add {arguments}"))?.refused()?;
             ensure!(text.contains("Error: ") || text.contains("RTNETLINK answers: "), "{arguments}: {text}");
             host.run("ip link show ib7")?.refused()?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Addresses that are given when an interface or a child of one is made are ignored: it has its own.
+    fn given_addresses_are_ignored(bed) {
+        const GIVEN: &str = "80:12:34:56:fe:80:00:00:00:00:00:00:02:00:5e:ff:fe:00:53:01";
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        let field = |name: &str, field: &str| -> anyhow::Result<String> {
+            Ok(a.ok(&format!("cat /sys/class/net/{name}/{field}"))?.trim().to_owned())
+        };
+        for host in [a, b] {
+            host.ok(&format!(
+                "modprobe ipoib_rs
+                 ip link add link eth0 name ib0 address {GIVEN} broadcast {GIVEN} type ipoib_rs"
+            ))?;
+        }
+        a.ok(&format!(
+            "ip link add link eth0 name ib1 type ipoib_rs
+             ip link add link ib0 name ib0.ffff address {GIVEN} broadcast {GIVEN} type ipoib_rs"
+        ))?;
+        let plain = field("ib1", "address")?;
+        let broadcast = field("ib1", "broadcast")?;
+        for name in ["ib0", "ib0.ffff"] {
+            let address = field(name, "address")?;
+            // The GID is the port's, and the QPN another one.
+            ensure!(address[12..] == plain[12..] && address != plain, "{name}: {address}, {plain}");
+            ensure!(!address.starts_with("80:12:34:56"), "{name}: {address}");
+            ensure!(field(name, "broadcast")? == broadcast, "{name}");
+            // NET_ADDR_PERM
+            ensure!(field(name, "addr_assign_type")? == "0", "{name}");
+        }
+        a.run("ip link add link eth0 name ib2 address 02:00:5e:00:53:01 type ipoib_rs")?.refused()?;
+        for host in [a, b] {
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The port is in `dev_port` and `dev_id`, counted from 0. Soft-RoCE sits on no device.
+    fn the_port_is_in_sysfs(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        host.ok("ip link add link ib0 name ib0.ffff type ipoib_rs")?;
+        for name in ["ib0", "ib0.ffff"] {
+            let directory = format!("/sys/class/net/{name}");
+            ensure!(host.ok(&format!("cat {directory}/dev_port"))? == "0\n");
+            ensure!(host.ok(&format!("cat {directory}/dev_id"))? == "0x0\n");
+            host.run(&format!("readlink {directory}/device"))?.refused()?;
         }
         bed.finish()
     }

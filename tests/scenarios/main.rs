@@ -5,6 +5,7 @@
 //! `make test` runs them all; `make test T=ping` those with `ping` in their name.
 
 mod capture;
+mod coexist;
 mod connected;
 mod debian;
 mod faults;
@@ -12,6 +13,7 @@ mod harness;
 mod hostile;
 mod inspect;
 mod interop;
+mod iproute;
 mod lifecycle;
 mod link;
 mod multicast;

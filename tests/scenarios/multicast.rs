@@ -148,7 +148,7 @@ scenario! {
         let (a, b) = bed.pair()?;
         let other = b.spawn_python(ETHERNET_MEMBER, &[])?;
         other.wait_for("joined", b.scaled(Duration::from_secs(10)))?;
-        b.ok("ip link set ib0 type ipoib umcast 1")?;
+        b.ok("ip link set ib0 type ipoib_rs umcast 1")?;
         ensure!(b.ok("ip -d link show ib0")?.contains("umcast 0001"), "{}", b.ok("ip -d link show ib0")?);
         let receiver = receive(b, "239.1.2.3")?;
         let before = counter(b, "rx_multicast")?;
@@ -156,7 +156,7 @@ scenario! {
         let came = counter(b, "rx_multicast")? - before;
         ensure!(came < 50 && !receiver.peek()?.stdout.contains("received"), "{came} came");
 
-        b.ok("ip link set ib0 type ipoib umcast 0")?;
+        b.ok("ip link set ib0 type ipoib_rs umcast 0")?;
         for _ in 0..5 {
             a.python(SENDER, &["239.1.2.3", COUNT, "64"])?.ok()?;
             if receiver.peek()?.stdout.contains("received") {

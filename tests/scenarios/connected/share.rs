@@ -18,7 +18,7 @@ const LIMIT: &str = "/sys/module/ipoib_rs/parameters/rc_max_device_connections";
 fn second(host: &Host) -> Result<()> {
     host.ok(&format!(
         "set -e
-         ip link add link eth0 name ib1 type ipoib mode connected
+         ip link add link eth0 name ib1 type ipoib_rs mode connected
          ip link set ib1 mtu {LARGE}
          ip addr add 10.2.0.{}/24 dev ib1
          ip link set ib1 up",

@@ -23,10 +23,10 @@ impl Host {
         Ok(())
     }
 
-    /// Loads the driver and makes `ib0`, with `options` for `ip link add … type ipoib`; not up yet.
+    /// Loads the driver and makes `ib0`, with `options` for `ip link add … type ipoib_rs`; not up yet.
     pub fn ib_add(&self, options: &str) -> Result<()> {
         self.ok(&format!(
-            "modprobe ipoib_rs && ip link add link eth0 name ib0 type ipoib {options}"
+            "modprobe ipoib_rs && ip link add link eth0 name ib0 type ipoib_rs {options}"
         ))
         .with_context(|| format!("ib0 on host {}", self.number()))?;
         Ok(())

@@ -2,9 +2,9 @@
 
 //! Builds this checkout's module against a kernel, and fills that kernel's staging area.
 
+use crate::iproute;
 use crate::kernel::{Built, make};
 use crate::layout::Layout;
-use crate::machine::Lane;
 use crate::stage::Stage;
 use crate::step::{Interrupted, Job, directory};
 use anyhow::{Context, Result};
@@ -53,27 +53,6 @@ pub fn build(
             .arg("modules"),
     )?;
     Ok(objects)
-}
-
-/// Builds this checkout's module against another kernel's build directory, for `make module KDIR=`.
-pub fn build_for(layout: &Layout, kdir: &Path) -> Result<PathBuf> {
-    let objects = layout.build().join("module");
-    fs::create_dir_all(&objects)?;
-    Job::new(
-        layout,
-        "module-kdir",
-        &format!("build ipoib_rs for {}", kdir.display()),
-        "KDIR must be a built Linux 7.3 tree with CONFIG_RUST=y and CONFIG_INFINIBAND.",
-    )?
-    .run(
-        make(Lane::Qemu)
-            .arg("-C")
-            .arg(kdir)
-            .arg(format!("M={}", layout.checkout.display()))
-            .arg(format!("MO={}", objects.display()))
-            .arg("modules"),
-    )?;
-    Ok(objects.join("ipoib_rs.ko"))
 }
 
 /// Makes a kernel's staging area: its image and its own modules.
@@ -141,8 +120,10 @@ fn release(stage: &Stage) -> Result<String> {
     Ok(entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Everything that guests of a kernel need: kernel, staging area, this checkout's module.
+/// Everything that guests of a kernel need: kernel, staging area, this checkout's module, and the
+/// plugin with which their `ip` knows its options.
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
+    iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
     let objects = build(layout, built, &layout.checkout, "ipoib_rs", &[])?;
     install(&stage, &objects, "ipoib_rs")?;

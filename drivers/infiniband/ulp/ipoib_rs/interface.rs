@@ -510,6 +510,9 @@ impl Driver for Interface {
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(this.announced(), qpn, attributes.gid);
         dev.set_address(address.as_bytes(), rtnl);
+        if !this.is_child() {
+            this.port.device().place(this.port.number(), dev, rtnl);
+        }
         dev.set_carrier(false);
         this.port.add(dev, rtnl).inspect_err(|_| {
             this.verbs.get(rtnl).take();

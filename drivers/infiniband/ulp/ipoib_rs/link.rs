@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `ip link add … type ipoib`: the rtnl kind and its attributes.
+//! `ip link add … type ipoib_rs`: the rtnl kind and its attributes.
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration, Request};
@@ -23,19 +23,23 @@ const UMCAST: u16 = 3;
 const MODE_DATAGRAM: u16 = 0;
 const MODE_CONNECTED: u16 = 1;
 
-/// Registers the kind: `ipoib`, or `ipoib_rs` where another driver has that one.
+/// Registers the kind `ipoib_rs`, and with `replace=1` also `ipoib`, the C driver's.
 ///
 /// # Errors
 ///
-/// Those of [`Registration::new`].
-pub(crate) fn register() -> Result<Registration<Interface>> {
-    match Registration::new(c"ipoib") {
-        Err(error) if error == EEXIST => {
-            pr_info!("another driver has the link type ipoib; use type ipoib_rs\n");
-            Registration::new(c"ipoib_rs")
-        }
-        other => other,
+/// Those of [`Registration::new`], with a line in the log where another driver has `ipoib`.
+pub(crate) fn register() -> Result<KVec<Registration<Interface>>> {
+    let mut kinds = KVec::with_capacity(2, GFP_KERNEL)?;
+    kinds.push(Registration::new(c"ipoib_rs")?, GFP_KERNEL)?;
+    if params::replace() {
+        let kind = Registration::new(c"ipoib").inspect_err(|error| {
+            if *error == EEXIST {
+                pr_err!("replace=1: another driver has the link type ipoib; run modprobe -r ib_ipoib, or load without replace=1\n");
+            }
+        })?;
+        kinds.push(kind, GFP_KERNEL)?;
     }
+    Ok(kinds)
 }
 
 impl Modes for Interface {
@@ -85,7 +89,7 @@ impl Link for Interface {
         } = request;
         let Some(lower) = request.lower else {
             return Err(extack.refuse(
-                c"Name the RDMA port: ip link add link <netdev> ... type ipoib",
+                c"Name the RDMA port: ip link add link <netdev> ... type ipoib_rs",
                 EINVAL,
             ));
         };

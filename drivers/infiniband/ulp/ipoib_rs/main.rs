@@ -2,7 +2,7 @@
 
 //! IP over InfiniBand, also over RoCE.
 //!
-//! A driver for the rtnl link kind `ipoib`: an [`interface::Interface`] is a `net_device` that
+//! A driver for the rtnl link kind `ipoib_rs`: an [`interface::Interface`] is a `net_device` that
 //! puts a 4-byte header in front of IP frames and sends them as UD messages from a queue pair of
 //! its own (RFC 4391). It stands on a [`port::Port`] of an RDMA device.
 //!
@@ -51,7 +51,7 @@ module! {
     authors: ["The ipoib_rs developers"],
     description: "IP over InfiniBand and RoCE",
     license: "GPL",
-    alias: ["rtnl-link-ipoib"],
+    alias: ["rtnl-link-ipoib_rs"],
     params: {
         send_queue_size: u32 {
             default: 512,
@@ -68,6 +68,10 @@ module! {
         qkey: u32 {
             default: 0x8001_0b1b,
             description: "Q_Key of the interfaces; the default is a controlled one, which user space cannot send with",
+        },
+        replace: u8 {
+            default: 0,
+            description: "1: register the link type ipoib as well, in ib_ipoib's place; 0 or 1",
         },
     },
 }

@@ -30,6 +30,11 @@ pub(crate) fn rc_max_device_connections() -> u32 {
     param::rc_max_device_connections()
 }
 
+/// Whether to register the C driver's link type, too.
+pub(crate) fn replace() -> bool {
+    crate::module_parameters::replace.value() != 0
+}
+
 /// How many frames an interface's queues can hold, whatever its rings' sizes are at the time: four
 /// times as many as the larger one begins with, or as the device has.
 pub(crate) fn queue_capacity(device: &Device) -> u32 {
@@ -70,6 +75,11 @@ pub(crate) fn check() -> Result {
             "rc_recv_queue_size={}: must be from 64 to 8192\n",
             rc_recv_queue_size()
         );
+        return Err(EINVAL);
+    }
+    let replace = crate::module_parameters::replace.value();
+    if replace > 1 {
+        pr_err!("replace={replace}: must be 0 or 1\n");
         return Err(EINVAL);
     }
     if !qkey().is_controlled() {

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Beside the kernel's own driver, `ib_ipoib`: neither takes anything from the other.
+
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use std::time::Duration;
+
+const OURS: &str = "ipoib_rs";
+const THEIRS: &str = "ib_ipoib";
+/// What rdma-core has udev load for a port of an InfiniBand device.
+const RDMA_CORE: &str = "/usr/lib/systemd/systemd-modules-load /etc/rdma/modules/infiniband.conf";
+
+/// Whether a module is loaded.
+fn loaded(host: &Host, module: &str) -> Result<bool> {
+    Ok(host
+        .run(&format!("test -d /sys/module/{module}"))?
+        .success())
+}
+
+/// Checks which of the two are loaded.
+fn expect_loaded(host: &Host, when: &str, modules: &[&str]) -> Result<()> {
+    for module in [OURS, THEIRS] {
+        ensure!(
+            loaded(host, module)? == modules.contains(&module),
+            "{when}: {module} is {}loaded",
+            if modules.contains(&module) {
+                "not "
+            } else {
+                ""
+            }
+        );
+    }
+    Ok(())
+}
+
+/// Checks that an interface is this driver's, of a link type.
+fn expect_ours(host: &Host, interface: &str, kind: &str) -> Result<()> {
+    let text = host.ok(&format!("ethtool -i {interface}"))?;
+    ensure!(text.contains("driver: ipoib_rs"), "{interface}: {text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&host.ok(&format!("ip -j -d link show {interface}"))?)?;
+    ensure!(json[0]["linkinfo"]["info_kind"] == kind, "{json}");
+    Ok(())
+}
+
+scenario! {
+    /// Both orders of loading, both of unloading: who stays keeps what it has.
+    fn loading_one_leaves_the_other(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for (first, second) in [(THEIRS, OURS), (OURS, THEIRS)] {
+            for host in [a, b] {
+                host.ok(&format!("modprobe {first} && modprobe {second}"))?;
+            }
+            expect_loaded(a, "at first", &[OURS, THEIRS])?;
+            for host in [a, b] {
+                host.ib_add("")?;
+                host.ib_up()?;
+                expect_ours(host, "ib0", "ipoib_rs")?;
+            }
+            a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+
+            for host in [a, b] {
+                host.ok("modprobe -r ib_ipoib")?;
+            }
+            expect_loaded(a, "without the C driver", &[OURS])?;
+            a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+
+            for host in [a, b] {
+                host.ok("modprobe ib_ipoib && modprobe -r ipoib_rs")?;
+                host.run("ip link show ib0")?.refused()?;
+            }
+            expect_loaded(a, "without this driver", &[THEIRS])?;
+            for host in [a, b] {
+                host.ok("modprobe -r ib_ipoib")?;
+            }
+            expect_loaded(a, "at last", &[])?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ib_ipoib` comes and goes, by modprobe and as udev has it loaded, and ib0 loses no packet.
+    fn traffic_passes_throughout(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        a.ok("test -s /etc/rdma/modules/infiniband.conf")
+            .context("rdma-core's list of modules is not in the root")?;
+        let index = a.ok("cat /sys/class/net/ib0/ifindex")?;
+        let ping = a.spawn(&format!("ping -q -c 150 -i 0.02 -W 10 {}", b.ip4()))?;
+        for load in ["modprobe ib_ipoib", RDMA_CORE, "modprobe rtnl-link-ipoib"] {
+            for host in [a, b] {
+                host.outside().ok(load)?;
+                expect_loaded(host, load, &[OURS, THEIRS])?;
+            }
+            for host in [a, b] {
+                host.ok("modprobe -r ib_ipoib")?;
+                expect_loaded(host, "unloaded", &[OURS])?;
+            }
+        }
+        let text = ping.wait(a.scaled(Duration::from_secs(30)))?.ok()?;
+        ensure!(text.contains(" 0% packet loss"), "{text}");
+        ensure!(a.ok("cat /sys/class/net/ib0/ifindex")? == index, "another ib0");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The alias of a link type loads the driver that has it, and no other.
+    fn an_alias_loads_one_driver(bed) {
+        let bed = bed.hosts(1).up()?;
+        let host = &bed.hosts[0];
+        for (alias, module) in [("rtnl-link-ipoib", THEIRS), ("rtnl-link-ipoib_rs", OURS)] {
+            host.ok(&format!("modprobe {alias}"))?;
+            expect_loaded(host, alias, &[module])?;
+            host.ok(&format!("modprobe -r {module}"))?;
+            expect_loaded(host, "unloaded", &[])?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ip link add` with nothing loaded has the kernel load the driver of the type, and no other.
+    fn ip_link_add_loads_one_driver(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        expect_loaded(a, "at first", &[])?;
+        for host in [a, b] {
+            host.ok("ip link add link eth0 name ib0 type ipoib_rs")?;
+            host.ib_up()?;
+        }
+        expect_loaded(a, "type ipoib_rs", &[OURS])?;
+        a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+        for host in [a, b] {
+            host.ok("modprobe -r ipoib_rs")?;
+        }
+        // It is loaded, and does not know RoCE.
+        a.run("ip link add link eth0 name ib0 type ipoib")?.refused()?;
+        expect_loaded(a, "type ipoib", &[THEIRS])?;
+        a.ok("modprobe -r ib_ipoib")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `ib_ipoib` takes every InfiniBand interface for one of its own when a child of it is to be
+    /// made: it refuses this driver's, with the kernel unharmed.
+    fn the_other_type_makes_no_child(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok("ip link add link ib0 name ib0.ffff type ipoib_rs")?;
+        for parent in ["ib0", "ib0.ffff"] {
+            for options in ["", "pkey 0xffff", "mode connected"] {
+                let text = a
+                    .run(&format!("ip link add link {parent} name child type ipoib {options}"))?
+                    .refused()?;
+                ensure!(text.contains("Invalid argument"), "{text}");
+                a.run("ip link show child")?.refused()?;
+            }
+        }
+        expect_loaded(a, "type ipoib", &[OURS, THEIRS])?;
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// With replace=1 there are both link types, for the same interfaces.
+    fn replace_adds_the_other_type(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok("modprobe ipoib_rs replace=1
+                     ip link add link eth0 name ib0 type ipoib
+                     ip link add link eth0 name ib1 type ipoib_rs
+                     ip link add link ib1 name ib1.ffff type ipoib")?;
+            host.ib_up()?;
+            for (interface, kind) in [("ib0", "ipoib"), ("ib1", "ipoib_rs"), ("ib1.ffff", "ipoib")] {
+                expect_ours(host, interface, kind)?;
+                host.ok(&format!("test -e /proc/sys/net/ipoib/{interface}/reorder_window"))?;
+            }
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+        a.ok("ip link set ib0 type ipoib umcast 1 && ip -d link show ib0 | grep -q 'umcast 0*1'")?;
+
+        // The C driver cannot have its type, and says so; nothing here is lost.
+        let text = a.run("modprobe ib_ipoib")?.refused()?;
+        ensure!(text.contains("resource busy"), "{text}");
+        expect_loaded(a, "refused", &[OURS])?;
+        a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+
+        a.ok("ip link del ib1")?;
+        a.run("ip link show ib1.ffff")?.refused()?;
+        for host in [a, b] {
+            host.ok("modprobe -r ipoib_rs")?;
+            host.run("ip link show ib0 || ip link show ib1")?.refused()?;
+        }
+        a.ok("modprobe ib_ipoib && modprobe -r ib_ipoib")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// replace=1 is refused while `ib_ipoib` is loaded, with a line that says what to do.
+    fn replace_takes_nothing_from_the_other(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ib_ipoib")?;
+        let text = host.run("modprobe ipoib_rs replace=1")?.refused()?;
+        ensure!(text.contains("resource busy"), "{text}");
+        expect_loaded(host, "replace=1", &[THEIRS])?;
+        let said = |what: &str| -> Result<usize> {
+            Ok(host.ok("dmesg")?.lines().filter(|line| line.contains(what)).count())
+        };
+        ensure!(said("ipoib_rs: replace=1: another driver has the link type ipoib")? == 1);
+        ensure!(said("modprobe -r ib_ipoib")? == 1);
+        host.run("ip link add link eth0 name ib0 type ipoib_rs && modprobe -r ipoib_rs")?.ok()?;
+        host.ok("modprobe ipoib_rs && modprobe -r ipoib_rs && modprobe -r ib_ipoib")?;
+        host.ok("modprobe ipoib_rs replace=1 && modprobe -r ipoib_rs")?;
+
+        host.run("modprobe ipoib_rs replace=2")?.refused()?;
+        ensure!(said("ipoib_rs: replace=2: must be 0 or 1")? == 1);
+        host.run("modprobe ipoib_rs replace=yes")?.refused()?;
+        expect_loaded(host, "refused", &[])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Three lines in modprobe.d make this driver the one for `type ipoib`, however that is asked for.
+    fn modprobe_d_switches_replacing_on(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            // As in Documentation/using.rst.
+            host.ok("printf '%s\\n' 'options ipoib_rs replace=1' 'blacklist ib_ipoib' \\
+                         'alias rtnl-link-ipoib ipoib_rs' >/etc/modprobe.d/replace.conf")?;
+            host.outside().ok(RDMA_CORE)?;
+        }
+        expect_loaded(a, RDMA_CORE, &[])?;
+        for host in [a, b] {
+            host.ok("ip link add link eth0 name ib0 type ipoib")?;
+            host.outside().ok(RDMA_CORE)?;
+            expect_ours(host, "ib0", "ipoib")?;
+            expect_loaded(host, "type ipoib", &[OURS])?;
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.05 -W 5 {}", b.ip4()))?;
+        bed.finish()
+    }
+}
