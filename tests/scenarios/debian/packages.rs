@@ -39,6 +39,7 @@ scenario! {
         root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 && rm /root/*.deb")?.ok()?;
         let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();
         ensure!(left.is_empty(), "left behind: {}", left.join(" "));
+        Ok(())
     }
 }
 
@@ -57,6 +58,7 @@ scenario! {
         ensure!(text.contains("BUILD_EXCLUSIVE"), "nothing said of the old kernel: {text}");
         let status = root.run("dkms status ipoib-rs")?.ok()?;
         ensure!(!status.contains("installed"), "{status}");
+        Ok(())
     }
 }
 
