@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Rounds: debug kernels check every one of them and are slow at it.
 fn rounds(kernel: Kernel) -> u32 {
     match kernel {
-        Kernel::Base => 100,
+        Kernel::Base | Kernel::Stock => 100,
         Kernel::Debug => 30,
     }
 }

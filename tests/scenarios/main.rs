@@ -7,6 +7,7 @@
 mod capture;
 mod coexist;
 mod connected;
+mod debian;
 mod faults;
 mod harness;
 mod hostile;

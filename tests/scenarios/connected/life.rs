@@ -432,7 +432,7 @@ scenario! {
     fn connections_come_and_go(bed) {
         let rounds: u32 = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 1000,
-            (_, Kernel::Base) => 200,
+            (_, Kernel::Base | Kernel::Stock) => 200,
             (Lane::Uml, Kernel::Debug) => 100,
             (Lane::Qemu, Kernel::Debug) => 20,
         };

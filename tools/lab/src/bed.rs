@@ -2,6 +2,8 @@
 
 //! A test bed: hosts on one Ethernet, whatever machines they are.
 
+use crate::debian::Root;
+use crate::initramfs;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane, Machine, Output, Port, Spec, Task};
 use crate::slots::{self, Slots};
@@ -16,7 +18,7 @@ use std::time::Duration;
 pub const LINK_MTU: u32 = 4400;
 
 /// Describes a bed and brings it up.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Builder {
     name: String,
     lane: Lane,
@@ -31,6 +33,7 @@ pub struct Builder {
     append: Vec<String>,
     terminal: Option<Arc<UnixStream>>,
     lifetime: Duration,
+    debian: Vec<Root>,
 }
 
 impl Builder {
@@ -51,6 +54,7 @@ impl Builder {
             append: Vec::new(),
             terminal: None,
             lifetime: Duration::from_secs(240),
+            debian: Vec::new(),
         }
     }
 
@@ -127,6 +131,15 @@ impl Builder {
         self
     }
 
+    /// A Debian guest for each of `roots`, instead of hosts with the lab's root. They configure their
+    /// Ethernet themselves; it is called `eth0` there, too. The scenario has a name in the qemu lane only.
+    #[must_use]
+    pub fn debian(mut self, roots: &[&Root]) -> Builder {
+        self.debian = roots.iter().map(|r| (*r).clone()).collect();
+        self.hosts = u8::try_from(roots.len()).unwrap_or(u8::MAX);
+        self
+    }
+
     /// How often to repeat what is repeated `default` times unless `ROUNDS` says otherwise, and by how much
     /// longer that takes, rounded up.
     pub fn rounds(&self, default: u32) -> Result<(u32, u32)> {
@@ -137,6 +150,12 @@ impl Builder {
             }
             _ => Ok((default, 1)),
         }
+    }
+
+    /// Ethernet MTU of its links.
+    #[must_use]
+    pub fn link_mtu(&self) -> u32 {
+        self.mtu
     }
 
     /// The lane it will run on.
@@ -155,7 +174,9 @@ impl Builder {
     fn slowness(&self) -> u32 {
         match (self.lane, self.kernel) {
             (Lane::Uml, Kernel::Base) => 1,
-            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base) => 3,
+            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
+            // There is none.
+            (Lane::Uml, Kernel::Stock) => 1,
             (Lane::Qemu, Kernel::Debug) => 8,
         }
     }
@@ -196,11 +217,12 @@ impl Builder {
             } else {
                 format!("{name}.log")
             };
-            machines.push(Machine::start(Spec {
+            let mut spec = Spec {
                 lane: self.lane,
                 image: stage.image(),
                 modules: stage.modules(),
-                agent: layout.agent(),
+                initramfs: (self.kernel == Kernel::Stock).then(|| stage.initramfs()),
+                init: layout.agent(),
                 root: "/".into(),
                 memory: self.memory,
                 cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),
@@ -219,7 +241,11 @@ impl Builder {
                 boot_limit: Duration::from_secs(20) * self.slowness(),
                 lifetime: self.lifetime * self.slowness(),
                 name,
-            })?);
+            };
+            if let Some(root) = self.debian.get(usize::from(n)) {
+                debian(&layout, root, &mut spec)?;
+            }
+            machines.push(Machine::start(spec)?);
         }
         for machine in &machines {
             machine.wait()?;
@@ -245,6 +271,37 @@ impl Builder {
     }
 }
 
+/// Has a machine boot a Debian guest's own kernel and init.
+fn debian(layout: &Layout, root: &Root, spec: &mut Spec) -> Result<()> {
+    let initramfs = spec.dir.join(format!("{}.initramfs", spec.name));
+    initramfs::write_with(
+        &initramfs::program_path(layout),
+        &root.path(),
+        &root.release()?,
+        &initramfs,
+    )?;
+    spec.image = root.image()?;
+    spec.initramfs = Some(initramfs);
+    spec.root = root.path();
+    spec.init = "/sbin/init".into();
+    // systemd, and all that it starts, come on top of the kernel.
+    spec.boot_limit *= 3;
+    for word in [
+        "lab.overlay",
+        // What is there without the names that udev gives.
+        "net.ifnames=0",
+        // The console is the kernel's.
+        "systemd.mask=serial-getty@ttyS0.service",
+        "systemd.show_status=false",
+    ] {
+        spec.append.push(word.to_owned());
+    }
+    spec.append.push(format!("systemd.hostname={}", spec.name));
+    spec.append
+        .push(format!("systemd.machine_id={:032x}", spec.number));
+    Ok(())
+}
+
 /// Hosts that run. Dropping it kills them; [`Bed::finish`] ends them and judges their logs.
 pub struct Bed {
     /// The hosts, all on one Ethernet.
@@ -260,6 +317,9 @@ impl Bed {
     /// Gives every host its `eth0`.
     fn join(&self) -> Result<()> {
         let mtu = self.builder.mtu;
+        if !self.builder.debian.is_empty() {
+            return Ok(());
+        }
         if self.builder.one_machine {
             let root = self.hosts[0].outside();
             let mut script = String::new();
@@ -294,10 +354,14 @@ impl Bed {
         Ok(())
     }
 
-    /// Resets a host that is a machine of its own, as by its button, and gives it its Ethernet again.
+    /// Resets a host that is a machine of its own, as by its button, and gives it its Ethernet
+    /// again unless it is a Debian guest.
     pub fn reset(&self, host: &Host) -> Result<()> {
         host.machine.reset()?;
-        host.ethernet_up(self.builder.mtu)
+        if self.builder.debian.is_empty() {
+            host.ethernet_up(self.builder.mtu)?;
+        }
+        Ok(())
     }
 
     /// The machines that the hosts live on.
@@ -557,7 +621,7 @@ impl Host {
     }
 
     /// Brings `eth0` up with its addresses.
-    fn ethernet_up(&self, mtu: u32) -> Result<()> {
+    pub fn ethernet_up(&self, mtu: u32) -> Result<()> {
         // Without duplicate address detection, which would take seconds of every boot.
         self.ok(&format!(
             "set -e

@@ -5,8 +5,9 @@
 use crate::layout::{Layout, digest, read};
 use crate::machine::{Kernel, Lane};
 use crate::source::{self, Source};
-use crate::step::{Interrupted, Job, directory};
-use anyhow::{Context, Result, bail};
+use crate::step::{Interrupted, Job, directory_with};
+use crate::stock;
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,8 +65,9 @@ pub(crate) fn make(lane: Lane) -> Command {
     command
 }
 
-/// Builds a kernel unless it is there.
+/// Builds one of the lab's own kernels unless it is there.
 pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
+    ensure!(kernel != Kernel::Stock, "Debian's kernel is not built here");
     let source = source::ensure(layout)?;
     let files: Vec<PathBuf> = fragments(lane, kernel)
         .into_iter()
@@ -79,7 +81,7 @@ pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
     let name = format!("{}-{kernel}", arch(lane));
     let dir = layout.cache.join("kernels").join(format!("{name}-{id}"));
     // Kbuild writes what a target depends on after the target: an interrupted build goes on safely.
-    directory(&dir, Interrupted::Resume, |dir| {
+    directory_with(&dir, Interrupted::Resume, &[image(lane)], |dir| {
         configure(layout, &name, lane, &source.dir, dir, &files)?;
         let what = format!("compile the {name} kernel, Linux {}", source.version);
         let targets: &[&str] = match lane {
@@ -190,11 +192,33 @@ impl Built {
     /// What is booted.
     #[must_use]
     pub fn image(&self) -> PathBuf {
-        self.dir.join(match self.lane {
-            Lane::Uml => "linux",
-            Lane::Qemu => "arch/x86/boot/bzImage",
-        })
+        self.dir.join(image(self.lane))
     }
+}
+
+/// The image in a build directory.
+fn image(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Uml => "linux",
+        Lane::Qemu => "arch/x86/boot/bzImage",
+    }
+}
+
+/// Whether a kernel of this name was built, by this checkout or another: how long a build takes is
+/// guessed from that before anything is fetched.
+pub(crate) fn seen(layout: &Layout, lane: Lane, kernel: Kernel) -> bool {
+    if kernel == Kernel::Stock {
+        return stock::seen(layout);
+    }
+    let prefix = format!("{}-{kernel}-", arch(lane));
+    fs::read_dir(layout.cache.join("kernels"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|e| {
+            e.file_name().to_string_lossy().starts_with(&prefix)
+                && e.path().join(image(lane)).exists()
+        })
 }
 
 #[cfg(test)]

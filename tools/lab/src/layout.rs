@@ -48,10 +48,27 @@ impl Layout {
         self.cache.join("logs")
     }
 
-    /// What a run leaves for its user: bench.json, logs of machines. Ignored by git.
+    /// What a run leaves for its user: bench.json, logs of machines. Ignored by git; in the cache if the
+    /// checkout cannot be written.
     #[must_use]
     pub fn build(&self) -> PathBuf {
-        self.checkout.join("build")
+        let build = self.checkout.join("build");
+        let parent = if build.exists() {
+            &build
+        } else {
+            &self.checkout
+        };
+        if writable(parent) {
+            build
+        } else {
+            self.own.join("build")
+        }
+    }
+
+    /// Whether what a run leaves goes into the checkout.
+    #[must_use]
+    pub fn checkout_is_writable(&self) -> bool {
+        self.build().starts_with(&self.checkout)
     }
 
     /// The program that a guest runs as init.
@@ -65,6 +82,10 @@ impl Layout {
     pub fn tools(&self) -> PathBuf {
         self.checkout.join("tools/lab")
     }
+}
+
+fn writable(dir: &Path) -> bool {
+    nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).is_ok()
 }
 
 /// A short name for content: the first 12 hex digits of its SHA-256.
@@ -90,12 +111,27 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::digest;
+    use super::{Layout, digest};
 
     #[test]
     fn digest_of_one_part_is_plain_sha256() {
         // printf %s /work | sha256sum | cut -c1-12, as tools/bootstrap does.
         assert_eq!(digest(&[b"abc"]), "ba7816bf8f01");
+    }
+
+    #[test]
+    fn logs_go_where_they_can_be_written() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let layout = |checkout: &std::path::Path| Layout {
+            checkout: checkout.into(),
+            cache: cache.path().into(),
+            own: cache.path().join("own"),
+        };
+        assert!(layout(cache.path()).checkout_is_writable());
+        assert_eq!(layout(cache.path()).build(), cache.path().join("build"));
+        let other = layout(&cache.path().join("no-such-checkout"));
+        assert!(!other.checkout_is_writable());
+        assert_eq!(other.build(), cache.path().join("own/build"));
     }
 
     #[test]

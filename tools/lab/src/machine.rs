@@ -36,6 +36,8 @@ pub enum Kernel {
     Base,
     /// With every checker that the lane can carry.
     Debug,
+    /// A distribution's own, as its packages bring it; QEMU only.
+    Stock,
 }
 
 impl fmt::Display for Lane {
@@ -52,6 +54,7 @@ impl fmt::Display for Kernel {
         f.write_str(match self {
             Kernel::Base => "base",
             Kernel::Debug => "debug",
+            Kernel::Stock => "stock",
         })
     }
 }
@@ -63,7 +66,8 @@ impl FromStr for Kernel {
         match s {
             "base" => Ok(Kernel::Base),
             "debug" => Ok(Kernel::Debug),
-            _ => bail!("no such kernel: {s} (base, debug)"),
+            "stock" => Ok(Kernel::Stock),
+            _ => bail!("no such kernel: {s} (base, debug, stock)"),
         }
     }
 }
@@ -86,10 +90,12 @@ pub struct Spec {
     pub lane: Lane,
     /// The kernel image.
     pub image: PathBuf,
+    /// What a kernel that cannot mount its root by itself begins with; QEMU only.
+    pub initramfs: Option<PathBuf>,
     /// Directory that holds `lib/modules/<release>`.
     pub modules: PathBuf,
-    /// The agent's program.
-    pub agent: PathBuf,
+    /// The root's first program: the agent, or an init that starts it.
+    pub init: PathBuf,
     /// The directory that becomes the guest's root, read-only.
     pub root: PathBuf,
     /// Memory in MiB.
@@ -123,7 +129,7 @@ impl Spec {
     pub(crate) fn command_line(&self, channel: &str) -> Vec<String> {
         let mut words = vec![
             "ro".to_owned(),
-            format!("init={}", self.agent.display()),
+            format!("init={}", self.init.display()),
             "panic=0".to_owned(),
             "oops=panic".to_owned(),
             "loglevel=7".to_owned(),

@@ -3,10 +3,12 @@
 //! The lab's program: what `make` runs inside the root.
 
 use anyhow::Result;
+use clap::error::ContextKind;
 use clap::{Args, Parser, Subcommand};
 use lab::cmd;
 use lab::layout::Layout;
 use lab::machine::{Kernel, Lane};
+use lab::step;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,10 +35,14 @@ struct Where {
 enum Verb {
     /// Two hosts, two kernels, ib0 on both: shows that they talk.
     Demo,
-    /// Every test there is.
+    /// Unit tests, lint, and scenarios.
     Test {
-        #[command(flatten)]
-        wherever: Where,
+        /// This lane, or all of them (default: uml).
+        #[arg(long, env = "LAB_ARG_LANE")]
+        lane: Option<cmd::test::Lanes>,
+        /// Only this kernel.
+        #[arg(long, env = "LAB_ARG_KERNEL")]
+        kernel: Option<Kernel>,
         /// Only scenarios whose name contains this, and nothing else.
         #[arg(long, env = "LAB_ARG_FILTER")]
         filter: Option<String>,
@@ -74,44 +80,95 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("\x1b[31merror:\x1b[0m {e:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let cli = Cli::try_parse().unwrap_or_else(|e| match wrong_value(&e) {
+        Some(sentence) => fail(&sentence),
+        None => e.exit(),
+    });
+    let result = Layout::from_env()
+        .and_then(|layout| run(&layout, cli).map_err(|e| step::explain(&layout, e)));
+    result.unwrap_or_else(|e| fail(&format!("{e:#}")))
 }
 
-fn run() -> Result<ExitCode> {
-    let cli = Cli::parse();
-    let layout = Layout::from_env()?;
+fn fail(text: &str) -> ! {
+    eprintln!("\x1b[31merror:\x1b[0m {text}");
+    std::process::exit(1)
+}
+
+/// A value that an argument cannot have, told as the argument was given: to make.
+fn wrong_value(error: &clap::Error) -> Option<String> {
+    let get = |kind| error.get(kind).map(ToString::to_string);
+    let argument = get(ContextKind::InvalidArg)?;
+    let name = argument.trim_start_matches('-').split(' ').next()?;
+    let name = match name {
+        "filter" => "T".to_owned(),
+        name => name.to_uppercase(),
+    };
+    let value = get(ContextKind::InvalidValue)?;
+    let valid = get(ContextKind::ValidValue)?;
+    Some(format!("{name}={value} is none of {valid}; see make help"))
+}
+
+fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
     match cli.verb {
-        Verb::Demo => cmd::demo::run(&layout)?,
-        Verb::Test { wherever, filter } => {
-            let all_passed =
-                cmd::test::run(&layout, wherever.lane, wherever.kernel, filter.as_deref())?;
+        Verb::Demo => cmd::demo::run(layout)?,
+        Verb::Test {
+            lane,
+            kernel,
+            filter,
+        } => {
+            let all_passed = cmd::test::run(layout, lane, kernel, filter.as_deref())?;
             return Ok(if all_passed {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             });
         }
-        Verb::Bench { options } => lab::bench::run(&layout, &options)?,
-        Verb::Module { kdir } => cmd::build::module(&layout, kdir.as_deref())?,
-        Verb::Kernel { wherever } => cmd::build::kernel(&layout, wherever.lane, wherever.kernel)?,
-        Verb::Shell => cmd::shell::run(&layout)?,
+        Verb::Bench { options } => lab::bench::run(layout, &options)?,
+        Verb::Module { kdir } => cmd::build::module(layout, kdir.as_deref())?,
+        Verb::Kernel { wherever } => cmd::build::kernel(layout, wherever.lane, wherever.kernel)?,
+        Verb::Shell => cmd::shell::run(layout)?,
         Verb::Lint => {
-            let all_passed = cmd::lint::report(&layout)?;
+            let all_passed = cmd::lint::report(layout)?;
             return Ok(if all_passed {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             });
         }
-        Verb::Clean => cmd::clean::run(&layout)?,
-        Verb::Overlay { kdir } => cmd::overlay::run(&layout, &kdir)?,
+        Verb::Clean => cmd::clean::run(layout)?,
+        Verb::Overlay { kdir } => cmd::overlay::run(layout, &kdir)?,
         Verb::Help => cmd::help::print(),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_is_one_sentence() {
+        for (words, sentence) in [
+            (
+                ["make", "test", "--lane", "x"],
+                "LANE=x is none of uml, qemu, all; see make help",
+            ),
+            (
+                ["make", "kernel", "--lane", "all"],
+                "LANE=all is none of uml, qemu; see make help",
+            ),
+        ] {
+            let error = Cli::try_parse_from(words).err().expect("refused");
+            assert_eq!(wrong_value(&error).as_deref(), Some(sentence));
+        }
+        let error = Cli::try_parse_from(["make", "test", "--kernel", "x"])
+            .err()
+            .expect("refused");
+        let sentence = wrong_value(&error).expect("a sentence");
+        assert!(
+            sentence.starts_with("KERNEL=x is none of base, debug"),
+            "{sentence}"
+        );
+        assert!(Cli::try_parse_from(["make", "test", "--lane", "all"]).is_ok());
+    }
 }

@@ -70,6 +70,9 @@ pub(crate) fn command(spec: &Spec) -> (Command, Connect) {
             &format!("virtserialport,chardev=agent,name={PORT}"),
         ])
         .stdin(Stdio::null());
+    if let Some(initramfs) = &spec.initramfs {
+        command.arg("-initrd").arg(initramfs);
+    }
     if spec.icount {
         command.args(["-icount", "shift=0,sleep=off"]);
     }

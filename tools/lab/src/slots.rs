@@ -7,9 +7,19 @@
 use crate::machine::Lane;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
+use std::cell::Cell;
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long this thread has waited for slots.
+pub(crate) fn waited() -> Duration {
+    WAITED.get()
+}
 
 /// Slots held; dropping it gives them back.
 pub(crate) struct Slots {
@@ -44,6 +54,13 @@ pub(crate) fn machines(lane: Lane) -> usize {
 
 /// Waits for `wanted` slots, all that there are at most.
 pub(crate) fn take(cache: &Path, wanted: usize) -> Result<Slots> {
+    let start = Instant::now();
+    let slots = gather(cache, wanted);
+    WAITED.set(WAITED.get() + start.elapsed());
+    slots
+}
+
+fn gather(cache: &Path, wanted: usize) -> Result<Slots> {
     let dir = cache.join("slots");
     std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let total = total();

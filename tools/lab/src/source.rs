@@ -3,7 +3,7 @@
 //! The kernel source: Debian's linux-source package, with this project's patches.
 
 use crate::layout::{Layout, digest, read};
-use crate::step::{Interrupted, Job, directory, say};
+use crate::step::{Interrupted, Job, directory_with, no_space, say};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -17,12 +17,15 @@ const SUITES: &[&str] = &["trixie-backports", "forky", "sid", "experimental"];
 const HINT: &str =
     "If a mirror cannot be reached, set http_proxy or IPOIB_RS_MIRROR, then run make again.";
 
-/// A chosen package.
+/// A chosen version of the kernel, and its source package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Choice {
-    version: String,
-    suite: String,
-    file: PathBuf,
+pub(crate) struct Choice {
+    /// The packages' version.
+    pub(crate) version: String,
+    /// Where they come from.
+    pub(crate) suite: String,
+    /// The source package.
+    pub(crate) file: PathBuf,
 }
 
 /// A kernel source tree, patched and ready to build from.
@@ -52,7 +55,7 @@ pub fn patches(layout: &Layout) -> Result<Vec<PathBuf>> {
 
 /// Makes the source tree ready.
 pub fn ensure(layout: &Layout) -> Result<Source> {
-    let choice = choose(layout)?;
+    let choice = choose(layout, &|_| Ok(Vec::new()))?;
     let patches = patches(layout)?;
     let mut parts = vec![choice.version.clone().into_bytes()];
     for patch in &patches {
@@ -64,13 +67,13 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
         .cache
         .join("linux")
         .join(format!("{}-{id}", plain(&choice.version)));
-    directory(&dir, Interrupted::Discard, |dir| {
+    directory_with(&dir, Interrupted::Discard, &["Makefile"], |dir| {
         let what = format!("unpack {PACKAGE} {} from {}", choice.version, choice.suite);
         Job::new(layout, "source-unpack", &what, HINT)?.run(
             Command::new("bash")
                 .args(["-c", "set -euo pipefail; dpkg-deb --fsys-tarfile \"$1\" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | tar -xJ --strip-components=1 -C \"$2\"", "bash"])
                 .args([choice.file.as_path(), dir]),
-        )?;
+        ).or_else(|e| if no_space(&e) { Err(e) } else { damaged(&choice.file, e) })?;
         for patch in &patches {
             let name = patch
                 .file_name()
@@ -101,8 +104,17 @@ pub fn ensure(layout: &Layout) -> Result<Source> {
     })
 }
 
+/// A package that cannot be unpacked goes away, so that the next run fetches another copy.
+fn damaged(file: &Path, error: anyhow::Error) -> Result<()> {
+    fs::remove_file(file).with_context(|| file.display().to_string())?;
+    Err(error.context(format!(
+        "{} is damaged and was removed: run make again to fetch it anew",
+        file.display()
+    )))
+}
+
 /// A version as part of a file name.
-fn plain(version: &str) -> String {
+pub(crate) fn plain(version: &str) -> String {
     version
         .chars()
         .map(|c| {
@@ -115,56 +127,74 @@ fn plain(version: &str) -> String {
         .collect()
 }
 
-/// The package that was chosen before, or the newest that the archive has now.
-fn choose(layout: &Layout) -> Result<Choice> {
+/// The version that was chosen before, or the newest that the archive has now. Its source package is
+/// fetched, together with those that `others` names for an archive that has this version.
+pub(crate) fn choose(
+    layout: &Layout,
+    others: &dyn Fn(&Archive<'_>) -> Result<Vec<String>>,
+) -> Result<Choice> {
     let apt = layout.cache.join("apt");
     let record = apt.join("choice.json");
     let update = std::env::var_os("LAB_UPDATE").is_some();
-    if let Ok(text) = fs::read(&record) {
-        let choice: Choice = serde_json::from_slice(&text)
-            .with_context(|| format!("{}: remove it and run make again", record.display()))?;
-        if choice.file.exists() && !update {
-            return Ok(choice);
-        }
+    if let Some(choice) = recorded(&record).filter(|_| !update) {
+        return Ok(choice);
     }
     fs::create_dir_all(&apt)?;
     let _lock = crate::step::lock(&apt.join("lock"))?;
+    // Another run may have chosen meanwhile.
+    if let Some(choice) = recorded(&record).filter(|_| !update) {
+        return Ok(choice);
+    }
     let wanted = std::env::var("IPOIB_RS_KERNEL_SUITE").ok();
     let suites: Vec<&str> = match &wanted {
         Some(suite) => vec![suite],
         None => SUITES.to_vec(),
     };
-    let mut found = None;
-    for suite in suites {
-        let archive = Archive::new(layout, &apt, suite)?;
+    let mut found: Option<Archive<'_>> = None;
+    let mut unread = 0;
+    for suite in &suites {
+        let mut archive = Archive::new(layout, &apt, suite, "")?;
         match archive.newest() {
             Ok(Some(version)) => {
+                archive.version = version;
                 // A release candidate only if nothing better is to be had anywhere.
-                let candidate = version.contains("~rc");
+                let candidate = archive.version.contains("~rc");
                 if found.is_none() || !candidate {
-                    found = Some((archive, version));
+                    found = Some(archive);
                 }
                 if !candidate {
                     break;
                 }
             }
             Ok(None) => {}
-            Err(e) => say(&format!(
-                "{suite} cannot be read, going on without it: {e:#}"
-            )),
+            Err(e) if no_space(&e) => return Err(e),
+            Err(e) => {
+                unread += 1;
+                say(&format!(
+                    "{suite} cannot be read, going on without it: {e:#}"
+                ));
+            }
         }
     }
-    let Some((archive, version)) = found else {
+    let Some(archive) = found else {
+        if unread == suites.len() {
+            bail!(
+                "no Debian archive can be reached, and {PACKAGE} is not in the cache yet. {HINT}"
+            );
+        }
         bail!(
             "no Debian suite has {PACKAGE} now (looked in {})\n{HINT}",
-            SUITES.join(", ")
+            suites.join(", ")
         );
     };
+    let version = archive.version.clone();
     say(&format!(
         "kernel source: {PACKAGE} {version} from {}",
         archive.suite
     ));
-    let file = archive.download(&version)?;
+    let mut packages = vec![PACKAGE.to_owned()];
+    packages.extend(others(&archive)?);
+    let file = archive.download(&packages)?.swap_remove(0);
     let choice = Choice {
         version,
         suite: archive.suite,
@@ -176,15 +206,36 @@ fn choose(layout: &Layout) -> Result<Choice> {
     Ok(choice)
 }
 
+/// Packages that are made from the same source, in the same version; `names` chooses them.
+pub(crate) fn siblings(
+    layout: &Layout,
+    choice: &Choice,
+    names: impl FnOnce(&Archive<'_>) -> Result<Vec<String>>,
+) -> Result<Vec<PathBuf>> {
+    let apt = layout.cache.join("apt");
+    let _lock = crate::step::lock(&apt.join("lock"))?;
+    let archive = Archive::new(layout, &apt, &choice.suite, &choice.version)?;
+    let names = names(&archive)?;
+    archive.download(&names)
+}
+
+/// The choice of an earlier run, if it can be read and its package is there.
+fn recorded(record: &Path) -> Option<Choice> {
+    let choice: Choice = serde_json::from_slice(&fs::read(record).ok()?).ok()?;
+    choice.file.exists().then_some(choice)
+}
+
 /// apt with lists and settings of its own, so that the root stays as it was made.
-struct Archive<'a> {
+pub(crate) struct Archive<'a> {
     layout: &'a Layout,
     dir: PathBuf,
     suite: String,
+    /// The version of all packages that are fetched.
+    version: String,
 }
 
 impl<'a> Archive<'a> {
-    fn new(layout: &'a Layout, apt: &Path, suite: &str) -> Result<Archive<'a>> {
+    fn new(layout: &'a Layout, apt: &Path, suite: &str, version: &str) -> Result<Archive<'a>> {
         let dir = apt.join(suite);
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
@@ -196,6 +247,7 @@ impl<'a> Archive<'a> {
             layout,
             dir,
             suite: suite.to_owned(),
+            version: version.to_owned(),
         })
     }
 
@@ -229,17 +281,66 @@ impl<'a> Archive<'a> {
         Ok(newest(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    fn download(&self, version: &str) -> Result<PathBuf> {
-        let what = format!("fetch {PACKAGE} {version} (150 MB)");
-        Job::new(self.layout, "source-fetch", &what, HINT)?.run(
-            self.apt("apt-get")
-                .args(["download", &format!("{PACKAGE}={version}")]),
-        )?;
-        fs::read_dir(&self.dir)?
+    /// The packages that `name` depends on, by the lists that were read last.
+    pub(crate) fn dependencies(&self, name: &str) -> Result<Vec<String>> {
+        let output = self
+            .apt("apt-cache")
+            .arg("show")
+            .arg(format!("{name}={}", self.version))
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let Some(list) = text.lines().find_map(|l| l.strip_prefix("Depends: ")) else {
+            bail!(
+                "{} has no {name} {} (any more)\n\
+                 Its newer version is taken with LAB_UPDATE=1 in front of make.",
+                self.suite,
+                self.version
+            );
+        };
+        Ok(list
+            .split(',')
+            .filter_map(|d| d.split_ascii_whitespace().next())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Fetches packages that are not there yet; their files.
+    fn download(&self, names: &[String]) -> Result<Vec<PathBuf>> {
+        let missing: Vec<String> = names
+            .iter()
+            .filter(|name| self.file(name).is_none())
+            .map(|name| format!("{name}={}", self.version))
+            .collect();
+        if !missing.is_empty() {
+            let what = format!(
+                "fetch {} packages of the kernel {}",
+                missing.len(),
+                self.version
+            );
+            Job::new(self.layout, "source-fetch", &what, HINT)?
+                .run(self.apt("apt-get").arg("download").args(&missing))?;
+        }
+        names
+            .iter()
+            .map(|name| {
+                self.file(name)
+                    .with_context(|| format!("apt-get download left no {name}"))
+            })
+            .collect()
+    }
+
+    /// The file of a package that was fetched.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        // An epoch's colon would be %3a; the kernel's packages have none.
+        let begin = format!("{name}_{}_", self.version);
+        fs::read_dir(&self.dir)
+            .ok()?
             .filter_map(|e| e.ok().map(|e| e.path()))
-            .filter(|p| p.extension().is_some_and(|e| e == "deb"))
-            .max_by_key(|p| fs::metadata(p).and_then(|m| m.modified()).ok())
-            .context("apt-get download left no package")
+            .find(|p| {
+                p.file_name()
+                    .and_then(|n| n.to_str())
+                    .is_some_and(|n| n.starts_with(&begin) && n.ends_with(".deb"))
+            })
     }
 }
 
@@ -253,7 +354,7 @@ fn newest(madison: &str) -> Option<String> {
 }
 
 /// The sources.list line for `suite`, from the first archive that `list` names.
-fn suite_line(list: &str, suite: &str) -> Option<String> {
+pub(crate) fn suite_line(list: &str, suite: &str) -> Option<String> {
     let line = list
         .lines()
         .map(str::trim)
@@ -295,6 +396,35 @@ mod tests {
                     linux-source-7.3 | 7.3.1-1~bpo13+1 | http://m/debian trixie-backports/main amd64 Packages\n";
         assert_eq!(newest(text).as_deref(), Some("7.3.4-1~bpo13+1"));
         assert_eq!(newest(""), None);
+    }
+
+    #[test]
+    fn a_choice_counts_only_whole_and_with_its_package() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (record, file) = (dir.path().join("choice.json"), dir.path().join("a.deb"));
+        assert_eq!(recorded(&record), None);
+        let choice = Choice {
+            version: "7.3.4-1".into(),
+            suite: "sid".into(),
+            file: file.clone(),
+        };
+        let text = serde_json::to_vec(&choice).expect("text");
+        fs::write(&record, &text).expect("writes");
+        assert_eq!(recorded(&record), None);
+        fs::write(&file, "half of it").expect("writes");
+        assert_eq!(recorded(&record), Some(choice));
+        fs::write(&record, &text[..text.len() / 2]).expect("writes");
+        assert_eq!(recorded(&record), None);
+    }
+
+    #[test]
+    fn a_damaged_package_is_fetched_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("a.deb");
+        fs::write(&file, "half of it").expect("writes");
+        let error = damaged(&file, anyhow::anyhow!("tar: Unexpected EOF")).expect_err("fails");
+        assert!(!file.exists());
+        assert!(error.to_string().contains("run make again"), "{error}");
     }
 
     #[test]

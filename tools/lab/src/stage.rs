@@ -34,6 +34,12 @@ impl Stage {
         self.dir.join("image")
     }
 
+    /// What the kernel begins with, if it needs that to mount its root.
+    #[must_use]
+    pub fn initramfs(&self) -> PathBuf {
+        self.dir.join("initramfs")
+    }
+
     /// The directory that holds `lib/modules/<release>`.
     #[must_use]
     pub fn modules(&self) -> PathBuf {

@@ -7,13 +7,15 @@
 
 use crate::layout::Layout;
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use nix::fcntl::{Flock, FlockArg};
+use std::fmt;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Without a terminal, progress is a line this often.
@@ -25,11 +27,45 @@ const TAIL: usize = 25;
 pub fn say(text: &str) {
     static START: OnceLock<Instant> = OnceLock::new();
     let seconds = START.get_or_init(Instant::now).elapsed().as_secs();
-    eprintln!(
-        "\x1b[1m::\x1b[0m {}:{:02} {text}",
-        seconds / 60,
-        seconds % 60
-    );
+    bars().suspend(|| {
+        eprintln!(
+            "\x1b[1m::\x1b[0m {}:{:02} {text}",
+            seconds / 60,
+            seconds % 60
+        );
+    });
+}
+
+/// Prints a line of results; progress bars stay below it.
+pub(crate) fn print(text: &str) {
+    bars().suspend(|| println!("{text}"));
+}
+
+/// Where all progress bars are drawn, several at a time.
+pub(crate) fn bars() -> &'static MultiProgress {
+    static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+    &BARS
+}
+
+/// Steps that run, and where they are, while somebody gathers that.
+static RUNNING: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+static GATHERED: AtomicBool = AtomicBool::new(false);
+
+/// Without a terminal, steps do not tell their progress: who asks for this does, with [`building`].
+pub(crate) fn gather_progress(on: bool) {
+    GATHERED.store(on, Ordering::Relaxed);
+}
+
+/// The oldest step that runs, and how far it is; empty if none does.
+pub(crate) fn building() -> String {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.first().map_or(String::new(), |(what, at)| {
+        if at.is_empty() {
+            what.clone()
+        } else {
+            format!("{what}: {at}")
+        }
+    })
 }
 
 /// Holds a file's lock until dropped.
@@ -43,6 +79,70 @@ pub(crate) fn lock(path: &Path) -> Result<Flock<File>> {
                 .map_err(|(_, e)| e)
                 .with_context(|| path.display().to_string())
         }
+    }
+}
+
+/// The C library's words for ENOSPC: commands tell it so.
+const NO_SPACE: &str = "No space left on device";
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// A command failed since a disk is full.
+#[derive(Debug)]
+struct FullDisk {
+    /// A path on a disk that it wrote to.
+    path: PathBuf,
+}
+
+impl fmt::Display for FullDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NO_SPACE} ({})", self.path.display())
+    }
+}
+
+impl std::error::Error for FullDisk {}
+
+/// Whether an error comes from a full disk.
+#[must_use]
+pub fn no_space(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.is::<FullDisk>()
+            || cause.downcast_ref::<io::Error>().is_some_and(is_full)
+            || cause.downcast_ref::<nix::Error>() == Some(&nix::Error::ENOSPC)
+            // Of commands that have no log.
+            || cause.to_string().contains(NO_SPACE)
+    })
+}
+
+/// Gigabytes that root, kernel source and the kernels of a lane take.
+const WANTED: u64 = 12;
+
+/// An error as the user gets it: a full disk in one sentence, else what it says.
+#[must_use]
+pub fn explain(layout: &Layout, error: anyhow::Error) -> anyhow::Error {
+    if !no_space(&error) {
+        return error;
+    }
+    let free = |dir: &Path| {
+        nix::sys::statvfs::statvfs(dir)
+            .map_or(u64::MAX, |s| s.blocks_available() * s.fragment_size())
+    };
+    let (build, cache) = (layout.build(), layout.cache.clone());
+    let dirs = [cache.clone(), build, "/tmp".into(), "/dev/shm".into()];
+    let full = dirs.iter().min_by_key(|dir| free(dir)).unwrap_or(&cache);
+    let space = format!("the disk with {} is full", full.display());
+    if *full == cache {
+        anyhow::anyhow!(
+            "{space}: free some of it (the lab takes about {WANTED} GB there) or set IPOIB_RS_CACHE to a \
+             directory on a larger one, then run make again: it goes on from there"
+        )
+    } else {
+        anyhow::anyhow!("{space}: free some of it, then run make again: it goes on from there")
     }
 }
 
@@ -61,15 +161,31 @@ pub(crate) fn directory(
     interrupted: Interrupted,
     work: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
+    directory_with(dir, interrupted, &[], work)
+}
+
+/// The same for a directory that is not done without these files, whatever its stamp says: somebody may
+/// have made room.
+pub(crate) fn directory_with(
+    dir: &Path,
+    interrupted: Interrupted,
+    files: &[&str],
+    work: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
     let stamp = dir.join(".done");
-    if stamp.exists() {
+    let done = || stamp.exists() && files.iter().all(|f| dir.join(f).exists());
+    if done() {
         return Ok(dir.to_owned());
     }
     let parent = dir.parent().context("a step's directory has a parent")?;
     fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     let _lock = lock(&dir.with_extension("lock"))?;
-    if stamp.exists() {
+    if done() {
         return Ok(dir.to_owned());
+    }
+    if stamp.exists() {
+        say(&format!("{} is not whole: made anew", dir.display()));
+        fs::remove_file(&stamp).with_context(|| stamp.display().to_string())?;
     }
     if interrupted == Interrupted::Discard && dir.exists() {
         fs::remove_dir_all(dir).with_context(|| dir.display().to_string())?;
@@ -118,7 +234,7 @@ impl<'a> Job<'a> {
         let total = fs::read_to_string(&total_file)
             .ok()
             .and_then(|s| s.trim().parse().ok());
-        let progress = Progress::new(&self.what, total);
+        let mut progress = Progress::new(&self.what, total);
 
         let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let mut child = command
@@ -130,24 +246,33 @@ impl<'a> Job<'a> {
         // They hold the pipe's writing end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
 
-        let mut progress = progress;
         let mut lines = BufReader::new(File::from(output));
         let mut line = Vec::new();
+        let mut full = false;
         while lines.read_until(b'\n', &mut line)? > 0 {
-            log.write_all(&line)?;
+            full |= line
+                .windows(NO_SPACE.len())
+                .any(|words| words == NO_SPACE.as_bytes());
+            // The command goes on; if it needed the disk, too, it fails by itself.
+            full |= log.write_all(&line).is_err_and(|e| is_full(&e));
             if line.starts_with(b"  ") && line.get(2).is_some_and(u8::is_ascii_uppercase) {
                 progress.step(String::from_utf8_lossy(&line).trim());
             }
             line.clear();
         }
         let status = child.wait()?;
-        let count = progress.finish();
+        let count = progress.count;
+        drop(progress);
         if status.success() {
             if count > 0 {
                 // Only for the next run's progress bar.
                 let _ = fs::write(total_file, count.to_string());
             }
             return Ok(());
+        }
+        if full {
+            let path = self.log.clone();
+            return Err(FullDisk { path }).context(format!("could not {}", self.what));
         }
         bail!(
             "could not {} ({status})\n{}\nlog: {}\n{}",
@@ -206,9 +331,14 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
+            let bar = bars().add(bar);
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
+        RUNNING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((what.to_owned(), String::new()));
         let now = Instant::now();
         Progress {
             bar,
@@ -225,25 +355,38 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(self.count);
             bar.set_message(line.to_owned());
-        } else if self.last.elapsed() > REPORT_EVERY {
+        }
+        let of = self
+            .total
+            .map_or(String::new(), |n| format!(" of about {n}"));
+        let at = format!("{}{of}", self.count);
+        if self.bar.is_none()
+            && self.last.elapsed() > REPORT_EVERY
+            && !GATHERED.load(Ordering::Relaxed)
+        {
             self.last = Instant::now();
-            let of = self
-                .total
-                .map_or(String::new(), |n| format!(" of about {n}"));
             eprintln!(
-                "   {}: {}{of} after {} s",
+                "   {}: {at} after {} s",
                 self.what,
-                self.count,
                 self.start.elapsed().as_secs()
             );
         }
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = running.iter_mut().find(|step| step.0 == self.what) {
+            own.1 = at;
+        }
     }
+}
 
-    fn finish(self) -> u64 {
-        if let Some(bar) = self.bar {
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.count
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = running.iter().position(|step| step.0 == self.what) {
+            running.remove(own);
+        }
     }
 }
 
@@ -289,13 +432,84 @@ mod tests {
     }
 
     #[test]
+    fn a_stamp_without_content_does_not_count() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().join("a-1");
+        let mut runs = 0;
+        for _ in 0..2 {
+            directory_with(&dir, Interrupted::Resume, &["image"], |d| {
+                runs += 1;
+                assert!(!d.join(".done").exists());
+                fs::write(d.join("image"), "").map_err(Into::into)
+            })
+            .expect("works");
+        }
+        fs::remove_file(dir.join("image")).expect("is there");
+        directory_with(&dir, Interrupted::Resume, &["image"], |_| {
+            runs += 1;
+            bail!("half")
+        })
+        .expect_err("fails");
+        directory_with(&dir, Interrupted::Resume, &["image"], |d| {
+            runs += 1;
+            fs::write(d.join("image"), "").map_err(Into::into)
+        })
+        .expect("works");
+        assert_eq!(runs, 3);
+    }
+
+    fn layout_of(dir: &Path) -> Layout {
+        Layout {
+            checkout: dir.into(),
+            cache: dir.into(),
+            own: dir.into(),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_in_a_sentence() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let layout = layout_of(cache.path());
+        let job = Job::new(&layout, "x", "do x", "Try again.").expect("a log");
+        let error = job
+            .run(Command::new("sh").args([
+                "-c",
+                "echo 'error: cannot write y: No space left on device'; exit 1",
+            ]))
+            .expect_err("fails");
+        let job = Job::new(&layout, "y", "do x", "Try again.").expect("a log");
+        let plain = job.run(&mut Command::new("false")).expect_err("fails");
+        assert!(no_space(&error) && !no_space(&plain));
+        let ours = anyhow::Error::from(io::Error::from_raw_os_error(28)).context("a file");
+        for error in [error, ours] {
+            let text = explain(&layout, error).to_string();
+            assert!(text.contains(" is full: free some"), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+        }
+        assert!(
+            explain(&layout, plain)
+                .to_string()
+                .contains("could not do x")
+        );
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_a_full_disk() {
+        let job = Job {
+            what: "do x".into(),
+            log: "/dev/full".into(),
+            hint: "",
+        };
+        let error = job
+            .run(Command::new("sh").args(["-c", "echo a line; exit 1"]))
+            .expect_err("fails");
+        assert!(no_space(&error), "{error:#}");
+    }
+
+    #[test]
     fn a_failed_command_tells_its_log_and_the_hint() {
         let cache = tempfile::tempdir().expect("a directory");
-        let layout = Layout {
-            checkout: cache.path().into(),
-            cache: cache.path().into(),
-            own: cache.path().into(),
-        };
+        let layout = layout_of(cache.path());
         let job = Job::new(&layout, "x", "do x", "Try again.").expect("a log");
         let error = job
             .run(

@@ -22,7 +22,25 @@ static NEXTEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^\s+(PASS|FAIL|TIMEOUT|ABORT|SIG[A-Z]+|LEAK) \[[^\]]*\] (?:\([^)]*\) )?(.+)$").ok()
 });
 
+/// libtest's `running 12 tests`, and nextest's `Starting 12 tests across 1 binary`.
+static ANNOUNCED: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^(?:running| +Starting) (\d+) tests?\b").ok());
+
+/// How many tests a runner's line says that it will run.
+pub(crate) fn announced(line: &str) -> usize {
+    ANNOUNCED
+        .as_ref()
+        .and_then(|r| r.captures(line)?[1].parse().ok())
+        .unwrap_or(0)
+}
+
 impl Tally {
+    /// How many there were.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.passed + self.failed.len()
+    }
+
     /// Counts one test.
     pub fn count(&mut self, name: &str, passed: bool) {
         if passed {
@@ -65,7 +83,7 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::{Tally, announced};
 
     fn tally(text: &str) -> Tally {
         let mut t = Tally::default();
@@ -92,6 +110,19 @@ mod tests {
             (t.passed, t.failed),
             (1, vec!["scenarios ping::qemu".to_owned()])
         );
+    }
+
+    #[test]
+    fn runners_announce_their_tests() {
+        assert_eq!(announced("running 41 tests"), 41);
+        assert_eq!(announced("running 1 test"), 1);
+        assert_eq!(
+            announced("    Starting 12 tests across 1 binary (3 skipped)"),
+            12
+        );
+        for other in ["test running 3 tests ... ok", "running all tests", ""] {
+            assert_eq!(announced(other), 0);
+        }
     }
 
     #[test]

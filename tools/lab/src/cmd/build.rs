@@ -8,15 +8,18 @@ use crate::machine::{Kernel, Lane};
 use crate::module;
 use crate::stage::Stage;
 use crate::step::say;
+use crate::stock;
 use anyhow::Result;
 use std::path::Path;
 
 /// All combinations of lanes and kernels, less what the user did not ask for.
 pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, Kernel)> {
     let mut all = Vec::new();
-    for k in [Kernel::Base, Kernel::Debug] {
+    for k in [Kernel::Base, Kernel::Debug, Kernel::Stock] {
         for l in [Lane::Uml, Lane::Qemu] {
-            if lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
+            // Debian builds no kernel for User Mode Linux.
+            let exists = (l, k) != (Lane::Uml, Kernel::Stock);
+            if exists && lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
                 all.push((l, k));
             }
         }
@@ -26,12 +29,20 @@ pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, 
 
 /// Builds a kernel and this checkout's module for it, ready for guests.
 pub(crate) fn ready(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Stage> {
+    if kernel == Kernel::Stock {
+        return stock::ensure(layout);
+    }
     module::ensure(layout, &kernel::ensure(layout, lane, kernel)?)
 }
 
 /// `make kernel`.
 pub fn kernel(layout: &Layout, lane: Option<Lane>, kernel: Option<Kernel>) -> Result<()> {
     for (lane, kernel) in choices(lane, kernel) {
+        if kernel == Kernel::Stock {
+            let stage = stock::ensure(layout)?;
+            say(&format!("{lane} {kernel}: {}", stage.image().display()));
+            continue;
+        }
         let built = kernel::ensure(layout, lane, kernel)?;
         say(&format!("{lane} {kernel}: {}", built.image().display()));
     }

@@ -9,7 +9,8 @@ pub fn print() {
 ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
 
   make demo      two virtual machines, ib0 on both: they talk, and a table shows it
-  make test      every test, both lanes, base and debug kernels; \"N passed, N failed\"
+  make test      unit tests, lint, and scenarios on the base and debug kernels of the uml lane;
+                 about 10 minutes, 30 the first time; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
   make shell     an interactive host with ib0 up and a neighbour to talk to
   make module    the module for the lab's kernels    (KDIR=dir: for your own kernel)
@@ -18,8 +19,10 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make overlay   link the driver into a kernel tree  (KDIR=dir)
   make clean     remove what was built from this checkout
 
-  T=name         with make test and bench: only scenarios or cases whose name contains it
-  LANE=uml|qemu  with make test, bench and kernel: one lane only
+  T=name         with make test and bench: only scenarios or cases whose name contains it,
+                 and no unit tests and no lint
+  LANE=uml|qemu|all   with make test: the lane (default: uml); all takes hours on two cores
+  LANE=uml|qemu  with make bench and kernel: one lane only
   KERNEL=base|debug   with make test and kernel: one kernel only
   PAGE=ud|disorder|rc, PAIRS=n   with make bench: one page only; measurements of each case
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Scenarios that do not run on a kernel, and why.
+
+use crate::machine::Kernel;
+
+/// How the names of scenarios begin that are left out on a kernel, each with the reason.
+#[must_use]
+pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
+    match kernel {
+        Kernel::Base => &[FAULTS, DEBIAN],
+        Kernel::Debug => &[
+            (
+                "interop::",
+                "the C driver is not what the debug kernels are for",
+            ),
+            DEBIAN,
+        ],
+        Kernel::Stock => &[
+            FAULTS,
+            (
+                "interop::",
+                "the patched copy of the C driver is built for the lab's own kernels only",
+            ),
+            (
+                "sysctl::delayed_acks_are_tuned",
+                "only patches/linux-7.3 adds the sysctls of the delayed ACK",
+            ),
+            (
+                "sysctl::the_sample_is_accepted",
+                "the sample sets the sysctls of the delayed ACK, too",
+            ),
+        ],
+    }
+}
+
+const FAULTS: (&str, &str) = (
+    "faults::",
+    "only the debug kernels can make allocations fail",
+);
+const DEBIAN: (&str, &str) = (
+    "debian::",
+    "Debian guests bring their own kernel: they run with the stock one",
+);
