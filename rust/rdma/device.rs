@@ -4,6 +4,7 @@
 //!
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h).
 
+use core::num::NonZero;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
@@ -142,10 +143,14 @@ impl Device {
         self.attrs().max_cqe
     }
 
-    /// How many vectors completion interrupts can be spread over; 1 at least.
-    pub fn completion_vectors(&self) -> u32 {
+    /// How many vectors completion interrupts can be spread over.
+    pub fn completion_vectors(&self) -> NonZero<u32> {
         // SAFETY: Registered by the type invariant; constant from then on.
-        unsafe { (*self.as_raw()).num_comp_vectors }.max(1) as u32
+        let vectors = unsafe { (*self.as_raw()).num_comp_vectors };
+        u32::try_from(vectors)
+            .ok()
+            .and_then(NonZero::new)
+            .unwrap_or(NonZero::<u32>::MIN)
     }
 
     /// The interface index of the netdev that `port` runs over, in the netdev's own namespace.

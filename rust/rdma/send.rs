@@ -130,11 +130,10 @@ pub fn send_ring(
     let completions = SendCompletions::new(&ring)?;
 
     let mut next = ptr::null_mut();
-    for (wr, sges) in wrs
-        .iter_mut()
-        .zip(sges.chunks_exact_mut(max_sge as usize))
-        .rev()
-    {
+    let mut unused = &mut sges[..];
+    for wr in wrs.iter_mut().rev() {
+        let (sges, rest) = unused.split_at_mut(max_sge as usize);
+        unused = rest;
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         wr.wr.sg_list = sges.as_mut_ptr();
         wr.wr.next = next;

@@ -13,6 +13,7 @@ mod harness;
 mod hostile;
 mod inspect;
 mod interop;
+mod iproute;
 mod lifecycle;
 mod link;
 mod multicast;

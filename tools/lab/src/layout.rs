@@ -77,6 +77,12 @@ impl Layout {
         self.own.join("target/debug/lab-agent")
     }
 
+    /// The directory of this checkout's iproute2 plugin, where a guest's `ip` looks for it.
+    #[must_use]
+    pub fn iproute(&self) -> PathBuf {
+        self.own.join("iproute2")
+    }
+
     /// The lab's own files in the checkout.
     #[must_use]
     pub fn tools(&self) -> PathBuf {

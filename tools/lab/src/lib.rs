@@ -18,6 +18,7 @@ pub mod fabric;
 pub mod forge;
 pub mod frames;
 pub mod initramfs;
+mod iproute;
 pub mod kernel;
 pub mod kunit;
 pub mod layout;

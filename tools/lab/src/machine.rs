@@ -96,6 +96,8 @@ pub struct Spec {
     pub modules: PathBuf,
     /// The root's first program: the agent, or an init that starts it.
     pub init: PathBuf,
+    /// Where `ip` looks for its plugins.
+    pub iproute: PathBuf,
     /// The directory that becomes the guest's root, read-only.
     pub root: PathBuf,
     /// Memory in MiB.
@@ -138,6 +140,8 @@ impl Spec {
             format!("lab.channel={channel}"),
             format!("lab.modules={}", self.modules.display()),
             format!("lab.hostname={}", self.name),
+            // The kernel hands what it does not know to init, in its environment.
+            format!("IP_LIB_DIR={}", self.iproute.display()),
         ];
         words.extend(self.append.iter().cloned());
         words

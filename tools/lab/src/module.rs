@@ -2,6 +2,7 @@
 
 //! Builds this checkout's module against a kernel, and fills that kernel's staging area.
 
+use crate::iproute;
 use crate::kernel::{Built, make};
 use crate::layout::Layout;
 use crate::machine::Lane;
@@ -141,8 +142,10 @@ fn release(stage: &Stage) -> Result<String> {
     Ok(entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Everything that guests of a kernel need: kernel, staging area, this checkout's module.
+/// Everything that guests of a kernel need: kernel, staging area, this checkout's module, and the
+/// plugin with which their `ip` knows its options.
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
+    iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
     let objects = build(layout, built, &layout.checkout, "ipoib_rs", &[])?;
     install(&stage, &objects, "ipoib_rs")?;

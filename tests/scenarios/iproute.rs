@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `ip link … type ipoib_rs` with the iproute2 plugin, and without it.
+
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use serde_json::{Value, json};
+
+/// The environment of an `ip` that finds no plugin.
+const BARE: &str = "IP_LIB_DIR=/nonexistent";
+
+/// The line of `ip -d link show ib0` that describes the type, after its name.
+fn details(host: &Host, kind: &str) -> Result<String> {
+    let text = host.ok("ip -d link show ib0")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(kind));
+    Ok(line
+        .with_context(|| format!("no {kind} in {text}"))?
+        .to_owned())
+}
+
+/// What `ip -j -d link show ib0` says of the type.
+fn info(host: &Host) -> Result<Value> {
+    let links: Value = serde_json::from_str(&host.ok("ip -j -d link show ib0")?)?;
+    Ok(links[0]["linkinfo"].clone())
+}
+
+scenario! {
+    /// Each option at creation is shown, in words and as JSON.
+    fn options_are_taken_and_shown(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs")?;
+        for (options, mode, umcast) in [
+            ("", "datagram", "0000"),
+            ("pkey 0xffff", "datagram", "0000"),
+            ("pkey 0x7fff", "datagram", "0000"),
+            ("pkey 65535", "datagram", "0000"),
+            ("mode datagram", "datagram", "0000"),
+            ("mode connected", "connected", "0000"),
+            ("umcast 0", "datagram", "0000"),
+            ("umcast 1", "datagram", "0001"),
+            ("umcast 1 pkey 0xffff mode connected", "connected", "0001"),
+        ] {
+            host.ok(&format!("ip link add link eth0 name ib0 type ipoib_rs {options}"))?;
+            let text = details(host, "ipoib_rs ")?;
+            ensure!(text.starts_with(&format!("pkey 0xffff mode {mode} umcast {umcast} ")), "{options}: {text}");
+            let expected = json!({
+                "info_kind": "ipoib_rs",
+                "info_data": { "key": "0xffff", "mode": mode, "umcast": umcast },
+            });
+            let info = info(host)?;
+            ensure!(info == expected, "{options}: {info}");
+            ensure!(host.ok("cat /sys/class/net/ib0/mode")?.trim() == mode, "{options}");
+            host.ok("ip link del ib0")?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What can be changed is changed, alone and together; the P_Key cannot.
+    fn options_are_changed(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs")?;
+        host.ok("ip link add link eth0 name ib0 type ipoib_rs")?;
+        for (options, shown) in [
+            ("mode connected", "mode connected umcast 0000 "),
+            ("umcast 1", "mode connected umcast 0001 "),
+            ("mode datagram umcast 0", "mode datagram umcast 0000 "),
+            ("pkey 0xffff mode connected", "mode connected umcast 0000 "),
+        ] {
+            host.ok(&format!("ip link set ib0 type ipoib_rs {options}"))?;
+            let text = details(host, "ipoib_rs ")?;
+            ensure!(text.contains(shown), "{options}: {text}");
+        }
+        let text = host.run("ip link set ib0 type ipoib_rs pkey 0x8001")?.refused()?;
+        ensure!(text.contains("P_Key"), "{text}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The type ipoib and this one are described in the same words and fields.
+    fn it_is_shown_as_ipoib_is(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        let mut seen = Vec::new();
+        host.ok("modprobe ipoib_rs replace=1")?;
+        for kind in ["ipoib", "ipoib_rs"] {
+            host.ok(&format!("ip link add link eth0 name ib0 type {kind} pkey 0xffff mode connected umcast 1"))?;
+            seen.push((details(host, &format!("{kind} "))?, info(host)?["info_data"].clone()));
+            host.ok("ip link del ib0")?;
+        }
+        ensure!(seen[0] == seen[1], "{seen:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// `help` is there in both ways, without a kernel that has the type.
+    fn help_is_there(bed) {
+        let bed = bed.hosts(1).up()?;
+        let host = &bed.hosts[0];
+        let usage = "Usage: ... ipoib_rs [ pkey PKEY ]";
+        ensure!(host.ok("ip link help ipoib_rs")?.contains(usage));
+        let text = host.run("ip link add name ib0 type ipoib_rs help")?.refused()?;
+        ensure!(text.contains(usage), "{text}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What makes no sense is refused with a reason, by the plugin or by the kernel, and changes nothing.
+    fn nonsense_is_refused(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs")?;
+        host.ok("ip link add link eth0 name ib0 type ipoib_rs")?;
+        let before = details(host, "ipoib_rs ")?;
+        for (options, reason) in [
+            ("speed 7", "unknown option \"speed\""),
+            ("pkey", "option \"pkey\" needs a value"),
+            ("mode connected umcast", "option \"umcast\" needs a value"),
+            ("pkey 0x10000", "pkey must be a number, at most 0xffff"),
+            ("mode foo", "mode must be datagram or connected"),
+            ("umcast 2", "umcast must be 0 or 1"),
+            ("pkey 0x8000", "P_Key must not be 0x0000 or 0x8000"),
+        ] {
+            for command in [
+                "ip link add link eth0 name ib7",
+                "ip link set ib0",
+            ] {
+                let text = host.run(&format!("{command} type ipoib_rs {options}"))?.refused()?;
+                ensure!(text.contains(reason), "{command}, {options}: {text}");
+            }
+        }
+        host.run("ip link show ib7")?.refused()?;
+        let after = details(host, "ipoib_rs ")?;
+        ensure!(before == after, "{before} became {after}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Without the plugin an interface is made with the default options and has the rest in sysfs;
+    /// `ip` refuses the options itself.
+    fn the_driver_works_without_it(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok("modprobe ipoib_rs")?;
+            let text = host
+                .run(&format!("{BARE} ip link add link eth0 name ib0 type ipoib_rs mode connected"))?
+                .refused()?;
+            ensure!(text.contains("Garbage instead of arguments"), "{text}");
+            host.ok(&format!("{BARE} ip link add link eth0 name ib0 type ipoib_rs"))?;
+            let text = host.ok(&format!("{BARE} ip -d link show ib0"))?;
+            ensure!(text.contains("ipoib_rs") && !text.contains("pkey"), "{text}");
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
+        for host in [a, b] {
+            host.ok("echo connected >/sys/class/net/ib0/mode")?;
+            ensure!(details(host, "ipoib_rs ")?.contains("mode connected"));
+        }
+        a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), std::time::Duration::from_secs(15))?;
+        bed.finish()
+    }
+}
