@@ -2,6 +2,8 @@
 
 //! Debian guests: the distribution's own kernel, systemd and programs.
 
+mod programs;
+
 use anyhow::ensure;
 use lab::debian::Root;
 use lab::scenario;

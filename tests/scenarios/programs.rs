@@ -8,21 +8,21 @@ use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
 
-const UNIT: &str = include_str!("../../samples/systemd/ipoib_rs@.service");
-const STATIC: &str = include_str!("../../samples/networkd/20-ib0.network");
-const DHCP: &str = include_str!("../../samples/networkd/20-ib0-dhcp.network");
-const NETDEV: &str = include_str!("../../samples/networkd/replace/20-ib0.netdev");
-const ETHERNET: &str = include_str!("../../samples/networkd/replace/10-eth0.network");
-const RULE: &str = include_str!("../../samples/udev/85-soft-roce.rules");
+pub(crate) const UNIT: &str = include_str!("../../samples/systemd/ipoib_rs@.service");
+pub(crate) const STATIC: &str = include_str!("../../samples/networkd/20-ib0.network");
+pub(crate) const DHCP: &str = include_str!("../../samples/networkd/20-ib0-dhcp.network");
+pub(crate) const NETDEV: &str = include_str!("../../samples/networkd/replace/20-ib0.netdev");
+pub(crate) const ETHERNET: &str = include_str!("../../samples/networkd/replace/10-eth0.network");
+pub(crate) const RULE: &str = include_str!("../../samples/udev/85-soft-roce.rules");
 const MODPROBE: &str = include_str!("../../samples/modprobe.d/ipoib_rs.conf");
-const IFUPDOWN: &str = include_str!("../../samples/ifupdown/ib0");
+pub(crate) const IFUPDOWN: &str = include_str!("../../samples/ifupdown/ib0");
 const IFUPDOWN_DHCP: &str = include_str!("../../samples/ifupdown/ib0-dhcpv6");
-const SERVER: &str = include_str!("../../samples/dnsmasq/ib0.conf");
+pub(crate) const SERVER: &str = include_str!("../../samples/dnsmasq/ib0.conf");
 const NM_CONNECTION: &str = include_str!("../../samples/NetworkManager/ib0.nmconnection");
 const NM_CONF: &str = include_str!("../../samples/NetworkManager/ib0.conf");
 
 /// A line that tells whether `ib0` has an address of the server's range, as a shell condition.
-const LEASED4: &str =
+pub(crate) const LEASED4: &str =
     r"ip -4 -o addr show dev ib0 | grep -qE ' inet 10\.1\.0\.1[0-9]{2}/24 .* dynamic '";
 const LEASED6: &str =
     r"ip -6 -o addr show dev ib0 | grep -qE ' inet6 fd00:1::1[0-9a-f]{2}/128 .* dynamic '";
@@ -40,6 +40,21 @@ fn put(host: &Host, path: &str, text: &str) -> Result<()> {
 /// A sample with the last part of its address changed to the host's.
 fn addressed(sample: &str, host: &Host) -> String {
     sample.replace("10.1.0.1/24", &format!("{}/24", host.ip4()))
+}
+
+/// The module's settings with those switched on that put it in ib_ipoib's place.
+pub(crate) fn replacing() -> Result<String> {
+    let mut conf = MODPROBE.to_owned();
+    for line in [
+        "options ipoib_rs replace=1\n",
+        "blacklist ib_ipoib\n",
+        "alias rtnl-link-ipoib ipoib_rs\n",
+    ] {
+        let off = format!("#{line}");
+        ensure!(conf.matches(&off).count() == 1, "{line}");
+        conf = conf.replace(&off, line);
+    }
+    Ok(conf)
 }
 
 /// Starts udev and systemd-networkd in the host's network namespace. There is no systemd that would.
@@ -126,12 +141,7 @@ scenario! {
     uml: fn networkd_makes_ib0(bed) {
         let bed = bed.up()?;
         let (a, b) = bed.pair()?;
-        let mut conf = MODPROBE.to_owned();
-        for line in ["options ipoib_rs replace=1", "blacklist ib_ipoib", "alias rtnl-link-ipoib ipoib_rs"] {
-            ensure!(conf.matches(&format!("#{line}\n")).count() == 1, "{line}");
-            conf = conf.replace(&format!("#{line}\n"), &format!("{line}\n"));
-        }
-        put(b, "/etc/modprobe.d/ipoib_rs.conf", &conf)?;
+        put(b, "/etc/modprobe.d/ipoib_rs.conf", &replacing()?)?;
         put(b, "/etc/udev/rules.d/85-soft-roce.rules", RULE)?;
         put(b, "/etc/systemd/network/10-eth0.network", &ETHERNET.replace("DHCP=yes", &format!("Address={}/24", b.eth4())))?;
         put(b, "/etc/systemd/network/20-ib0.netdev", NETDEV)?;
