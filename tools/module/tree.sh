@@ -77,7 +77,7 @@ find_source()
 	mkdir "$source_tree"
 	# What the crates are not made from.
 	if ! tar -x -f "$wanted" -C "$source_tree" --strip-components=1 --wildcards \
-		--exclude='*/Documentation' --exclude='*/tools/testing' --exclude='*/tools/perf' \
+		--exclude='*/Documentation/*/*' --exclude='*/tools/testing' --exclude='*/tools/perf' \
 		--exclude='*/sound/*.c' --exclude='*/drivers/*.[cS]' --exclude='*/fs/*.c' \
 		--exclude='*/arch/*/boot/dts' >"$work/unpack.log" 2>&1; then
 		show_failure "$work/unpack.log"

@@ -223,7 +223,7 @@ impl Builder {
                 modules: stage.modules(),
                 initramfs: (self.kernel == Kernel::Stock).then(|| stage.initramfs()),
                 init: layout.agent(),
-                iproute: layout.iproute(),
+                iproute: Some(layout.iproute()),
                 root: "/".into(),
                 memory: self.memory,
                 cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),

@@ -143,7 +143,6 @@ impl Root {
         // In a mount and process namespace of its own: nothing of it outlives the command.
         let enter = r#"
             set -e
-            mount --make-rprivate /
             mount -t proc proc "$1/proc"
             mount --rbind /dev "$1/dev"
             mount -t tmpfs tmpfs "$1/run"
@@ -154,7 +153,9 @@ impl Root {
             exec chroot "$1" /bin/sh -c "$2""#;
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
+            // In a chroot there is no mount whose propagation could be changed; bootstrap has done it.
+            .args(["--propagation=unchanged", "--mount", "--pid", "--fork"])
+            .args(["--kill-child", "--"])
             .args(["bash", "-c", enter, "bash"])
             .arg(self.path())
             .arg(script)

@@ -13,6 +13,7 @@ pub mod bench;
 pub mod classify;
 pub mod cmd;
 pub mod console;
+pub mod deb;
 pub mod debian;
 pub mod fabric;
 pub mod forge;

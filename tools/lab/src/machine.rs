@@ -96,8 +96,8 @@ pub struct Spec {
     pub modules: PathBuf,
     /// The root's first program: the agent, or an init that starts it.
     pub init: PathBuf,
-    /// Where `ip` looks for its plugins.
-    pub iproute: PathBuf,
+    /// Where `ip` looks for its plugins, if not where the root has them.
+    pub iproute: Option<PathBuf>,
     /// The directory that becomes the guest's root, read-only.
     pub root: PathBuf,
     /// Memory in MiB.
@@ -140,9 +140,13 @@ impl Spec {
             format!("lab.channel={channel}"),
             format!("lab.modules={}", self.modules.display()),
             format!("lab.hostname={}", self.name),
-            // The kernel hands what it does not know to init, in its environment.
-            format!("IP_LIB_DIR={}", self.iproute.display()),
         ];
+        // The kernel hands what it does not know to init, in its environment.
+        words.extend(
+            self.iproute
+                .iter()
+                .map(|dir| format!("IP_LIB_DIR={}", dir.display())),
+        );
         words.extend(self.append.iter().cloned());
         words
     }

@@ -52,12 +52,8 @@ enum Verb {
         #[command(flatten)]
         options: lab::bench::Options,
     },
-    /// The module for the lab's kernels, or for another one.
-    Module {
-        /// Build directory of another kernel.
-        #[arg(long, env = "LAB_ARG_KDIR")]
-        kdir: Option<PathBuf>,
-    },
+    /// The Debian packages.
+    Deb,
     /// The lab's kernels.
     Kernel {
         #[command(flatten)]
@@ -124,7 +120,7 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
             });
         }
         Verb::Bench { options } => lab::bench::run(layout, &options)?,
-        Verb::Module { kdir } => cmd::build::module(layout, kdir.as_deref())?,
+        Verb::Deb => cmd::build::deb(layout)?,
         Verb::Kernel { wherever } => cmd::build::kernel(layout, wherever.lane, wherever.kernel)?,
         Verb::Shell => cmd::shell::run(layout)?,
         Verb::Lint => {

@@ -5,7 +5,6 @@
 use crate::iproute;
 use crate::kernel::{Built, make};
 use crate::layout::Layout;
-use crate::machine::Lane;
 use crate::stage::Stage;
 use crate::step::{Interrupted, Job, directory};
 use anyhow::{Context, Result};
@@ -54,27 +53,6 @@ pub fn build(
             .arg("modules"),
     )?;
     Ok(objects)
-}
-
-/// Builds this checkout's module against another kernel's build directory, for `make module KDIR=`.
-pub fn build_for(layout: &Layout, kdir: &Path) -> Result<PathBuf> {
-    let objects = layout.build().join("module");
-    fs::create_dir_all(&objects)?;
-    Job::new(
-        layout,
-        "module-kdir",
-        &format!("build ipoib_rs for {}", kdir.display()),
-        "KDIR must be a built Linux 7.3 tree with CONFIG_RUST=y and CONFIG_INFINIBAND.",
-    )?
-    .run(
-        make(Lane::Qemu)
-            .arg("-C")
-            .arg(kdir)
-            .arg(format!("M={}", layout.checkout.display()))
-            .arg(format!("MO={}", objects.display()))
-            .arg("modules"),
-    )?;
-    Ok(objects.join("ipoib_rs.ko"))
 }
 
 /// Makes a kernel's staging area: its image and its own modules.

@@ -7,6 +7,7 @@
 //! there, once, since an emulated machine takes long for it.
 
 use crate::initramfs;
+use crate::iproute;
 use crate::layout::{Layout, digest};
 use crate::machine::{Kernel, Lane};
 use crate::module;
@@ -244,6 +245,7 @@ pub fn ensure(layout: &Layout) -> Result<Stage> {
     });
     let stage = stage?;
     module::install(&stage, &objects?, "ipoib_rs")?;
+    iproute::ensure(layout)?;
     say(&format!(
         "Debian's kernel {} with ipoib_rs is ready after {:.0} s",
         stock.release,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `make kernel`, `make module`, and what other verbs need built.
+//! `make kernel`, `make deb`, and what other verbs need built.
 
+use crate::deb;
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
@@ -10,7 +11,6 @@ use crate::stage::Stage;
 use crate::step::say;
 use crate::stock;
 use anyhow::Result;
-use std::path::Path;
 
 /// All combinations of lanes and kernels, less what the user did not ask for.
 pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, Kernel)> {
@@ -49,18 +49,11 @@ pub fn kernel(layout: &Layout, lane: Option<Lane>, kernel: Option<Kernel>) -> Re
     Ok(())
 }
 
-/// `make module`.
-pub fn module(layout: &Layout, kdir: Option<&Path>) -> Result<()> {
-    if let Some(kdir) = kdir {
-        say(&format!("{}", module::build_for(layout, kdir)?.display()));
-        return Ok(());
-    }
-    for (lane, kernel) in choices(None, Some(Kernel::Base)) {
-        let stage = ready(layout, lane, kernel)?;
-        say(&format!(
-            "{lane}: ipoib_rs.ko is below {}",
-            stage.modules().display()
-        ));
+/// `make deb`.
+pub fn deb(layout: &Layout) -> Result<()> {
+    let packages = deb::make(layout, &layout.build().join("deb"))?;
+    for path in [packages.dkms, packages.iproute2] {
+        println!("{}", path.display());
     }
     Ok(())
 }

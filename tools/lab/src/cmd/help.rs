@@ -13,7 +13,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
                  about 10 minutes, 30 the first time; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
   make shell     an interactive host with ib0 up and a neighbour to talk to
-  make module    the module for the lab's kernels    (KDIR=dir: for your own kernel)
+  make module    the module for the running kernel (KDIR=dir: for another; needs no root)
+  make deb       the Debian packages, checked by lintian
   make kernel    the lab's kernels
   make lint      formatting, lints, licences
   make overlay   link the driver into a kernel tree  (KDIR=dir)

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Debian packages: from `apt install` to a ping, through an upgrade of the kernel, to removal.
+
+use anyhow::{Context, Result, ensure};
+use lab::bed::Builder;
+use lab::deb;
+use lab::debian::Root;
+use lab::layout::Layout;
+use lab::machine::Output;
+use lab::scenario;
+use std::time::{Duration, Instant};
+
+/// The commands of README, in the section on installing, on a host whose Ethernet has a link.
+const README: &str = "set -e
+    rdma link add rxe0 type rxe netdev eth0
+    ip link add link eth0 name ib0 up type ipoib_rs";
+
+scenario! {
+    /// A Debian with its kernel and nothing else gets the packages: DKMS builds the module, signs it,
+    /// and builds it again for another flavour of the kernel. Both kernels boot, load it and ping.
+    /// When the packages are purged, nothing of them is left.
+    qemu: fn from_apt_to_a_ping_and_away(bed) {
+        let root = Root::new(&["initramfs-tools"])?;
+        let release = root.release()?;
+        let before = files(&root)?;
+        install(&root, &release)?;
+        module_is_built(&root, &release)?;
+        talk(bed.clone(), &root.with_kernel(&release))?;
+
+        let other = release.replace("-amd64", "-rt-amd64");
+        root.run(&format!(
+            "apt-get install -y linux-image-{other} linux-headers-{other}"
+        ))?
+        .ok()?;
+        module_is_built(&root, &other)?;
+        talk(bed, &root.with_kernel(&other))?;
+
+        root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 && rm /root/*.deb")?.ok()?;
+        let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();
+        ensure!(left.is_empty(), "left behind: {}", left.join(" "));
+    }
+}
+
+scenario! {
+    /// A kernel that the module cannot be built for is passed over by DKMS, in a sentence, and the
+    /// package installs.
+    qemu: fn a_kernel_that_is_too_old_is_passed_over(bed) {
+        let _ = bed;
+        let root = Root::new(&["initramfs-tools"])?;
+        let packages = packages()?;
+        let dkms = root.copy(&packages.dkms, "/root")?;
+        root.run("apt-get update && apt-get install -y linux-headers-amd64/trixie")?.ok()?;
+        let installed = root.run(&format!("apt-get install -y --no-install-recommends {dkms}"))?;
+        let text = format!("{}{}", installed.stdout, installed.stderr);
+        installed.ok()?;
+        ensure!(text.contains("BUILD_EXCLUSIVE"), "nothing said of the old kernel: {text}");
+        let status = root.run("dkms status ipoib-rs")?.ok()?;
+        ensure!(!status.contains("installed"), "{status}");
+    }
+}
+
+/// The checkout's packages.
+fn packages() -> Result<deb::Packages> {
+    let layout = Layout::from_env()?;
+    deb::make(&layout, &layout.own.join("deb"))
+}
+
+/// Installs the packages as README says.
+fn install(root: &Root, release: &str) -> Result<()> {
+    let packages = packages()?;
+    let debs = format!(
+        "{} {}",
+        root.copy(&packages.dkms, "/root")?,
+        root.copy(&packages.iproute2, "/root")?
+    );
+    root.run(&format!(
+        "apt-get update && apt-get install -y linux-headers-{release} &&
+         apt-get install -y --download-only {debs}"
+    ))?
+    .ok()?;
+    let start = Instant::now();
+    let output = root.run(&format!("apt-get install -y {debs}"))?;
+    println!(
+        "from the packages to the module: {:.0} s",
+        start.elapsed().as_secs_f32()
+    );
+    build_log_on_failure(root, output)?;
+    Ok(())
+}
+
+/// The output of an installation, with DKMS's log if it failed.
+fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
+    let log = root.run("tail -n 60 /var/lib/dkms/ipoib-rs/*/build/make.log")?;
+    output.ok().with_context(|| log.stdout)
+}
+
+/// DKMS has built, signed and installed the module for a kernel.
+fn module_is_built(root: &Root, release: &str) -> Result<()> {
+    let status = root.run("dkms status ipoib-rs")?.ok()?;
+    ensure!(
+        status.lines().any(|l| l.contains(release) && l.contains("installed")),
+        "DKMS has not installed it for {release}: {status}"
+    );
+    let info = root.run(&format!("modinfo -k {release} ipoib_rs"))?.ok()?;
+    for part in ["updates/dkms/ipoib_rs.ko", "sig_id:", &format!("vermagic:       {release} ")] {
+        ensure!(info.contains(part), "no {part} in {info}");
+    }
+    Ok(())
+}
+
+/// Boots two guests on the root; each follows README, and they ping each other.
+fn talk(bed: Builder, root: &Root) -> Result<()> {
+    let bed = bed.debian(&[root, root]).up()?;
+    let (a, b) = bed.pair()?;
+    for host in [a, b] {
+        ensure!(host.ok("uname -r")?.trim() == root.release()?);
+        host.ethernet_up(bed.builder().link_mtu())?;
+        host.ok(README)?;
+        host.ok(&format!("ip addr add {}/24 dev ib0", host.ip4()))?;
+        ensure!(host.ok("ip -d link show ib0")?.contains("pkey"), "ip has no plugin");
+        host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz")?;
+    }
+    a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(30))?;
+    bed.finish()
+}
+
+/// Files of the system whose names have to do with the packages, logs left out.
+fn files(root: &Root) -> Result<Vec<String>> {
+    let text = root
+        .run(
+            "find / -xdev \\( -path /proc -o -path /dev -o -path /var/log -o -path /var/cache/apt \\) -prune -o \
+             \\( -iname '*ipoib[-_]rs*' -o -path '*/ipoib-rs*' \\) -print",
+        )?
+        .ok()?;
+    Ok(text.lines().map(str::to_owned).collect())
+}

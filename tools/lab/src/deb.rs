@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Debian packages of this checkout.
+
+use crate::layout::Layout;
+use crate::step::{Job, lock};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The names of the packages that `debian/control` has.
+const NAMES: [&str; 2] = ["ipoib-rs-dkms", "ipoib-rs-iproute2"];
+/// What the packages are made from, in the checkout.
+const SOURCES: [&str; 9] = [
+    "Documentation",
+    "Kbuild",
+    "Makefile",
+    "README.md",
+    "debian",
+    "drivers",
+    "rust",
+    "samples",
+    "tools",
+];
+
+/// The package files.
+#[derive(Debug, Clone)]
+pub struct Packages {
+    /// The module's source, for DKMS.
+    pub dkms: PathBuf,
+    /// The plugin for iproute2.
+    pub iproute2: PathBuf,
+}
+
+/// Makes the packages in the directory `to`, and has lintian check them.
+///
+/// # Errors
+///
+/// Whatever keeps them from being made, and each error or warning of lintian's.
+pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    let _lock = lock(&to.with_extension("lock"))?;
+    let work = tempfile::tempdir_in(&layout.own).context("a directory for the packages")?;
+    let source = work.path().join("ipoib-rs");
+    fs::create_dir(&source)?;
+    let job = Job::new(
+        layout,
+        "packages",
+        "make the Debian packages",
+        "The packager's messages are above.",
+    )?;
+    job.run(
+        Command::new("bash")
+            .args([
+                "-c",
+                r#"set -euo pipefail
+                cd "$1"
+                git -c safe.directory='*' ls-files -z --cached --others --exclude-standard -- "${@:3}" |
+                    while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
+                    tar -c --null -T - | tar -x -C "$2""#,
+                "bash",
+            ])
+            .args([&layout.checkout, &source])
+            .args(SOURCES),
+    )?;
+    job.run(
+        Command::new("dpkg-buildpackage")
+            .args(["-b", "-us", "-uc"])
+            .current_dir(&source),
+    )?;
+
+    let mut made = Vec::new();
+    for entry in fs::read_dir(work.path())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "deb") {
+            made.push(path);
+        }
+    }
+    check(&made)?;
+    let find = |name: &str| -> Result<PathBuf> {
+        let from = made
+            .iter()
+            .find(|p| file_name(p).starts_with(&format!("{name}_")))
+            .with_context(|| format!("no package {name} was made"))?;
+        let path = to.join(file_name(from));
+        fs::copy(from, &path).with_context(|| path.display().to_string())?;
+        Ok(path)
+    };
+    ensure!(made.len() == NAMES.len(), "other packages than {NAMES:?}: {made:?}");
+    Ok(Packages {
+        dkms: find(NAMES[0])?,
+        iproute2: find(NAMES[1])?,
+    })
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default()
+}
+
+/// Has lintian look at packages.
+fn check(packages: &[PathBuf]) -> Result<()> {
+    let output = Command::new("lintian")
+        .args(["--fail-on", "error,warning", "--allow-root"])
+        .args(packages)
+        .output()
+        .context("lintian")?;
+    if !output.status.success() {
+        bail!(
+            "lintian finds fault with the packages:\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
