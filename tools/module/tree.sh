@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # they are set by common.sh and by build
 #
 # Finds or makes a build directory that holds the metadata of the kernel's Rust crates.
 #
@@ -109,7 +110,7 @@ check_source()
 		die "the kernel source is that of Linux ${theirs:-?}, and the headers are of $version" \
 		    "Install both in the same version: apt policy linux-headers-$release linux-source-${version%.*}"
 	differs=$(cd "$srctree" && find include -name '*.h' -type f -print0 |
-		  xargs -0 -r sha256sum | (cd "$source_tree" && sha256sum --check --quiet 2>/dev/null || true) |
+		  xargs -0 -r sha256sum | { cd "$source_tree"; sha256sum --check --quiet 2>/dev/null || true; } |
 		  head -n 1)
 	[ -z "$differs" ] ||
 		die "the kernel source is not the one that the headers of Linux $release were made from: ${differs%%:*} differs" \
