@@ -110,8 +110,8 @@ check_source()
 		die "the kernel source is that of Linux ${theirs:-?}, and the headers are of $version" \
 		    "Install both in the same version: apt policy linux-headers-$release linux-source-${version%.*}"
 	differs=$(cd "$srctree" && find include -name '*.h' -type f -print0 |
-		  xargs -0 -r sha256sum | { cd "$source_tree"; sha256sum --check --quiet 2>/dev/null || true; } |
-		  head -n 1)
+		  xargs -0 -r sha256sum | { cd "$source_tree" || exit; sha256sum --check --quiet 2>/dev/null || true; } |
+		  sed -n 1p)
 	[ -z "$differs" ] ||
 		die "the kernel source is not the one that the headers of Linux $release were made from: ${differs%%:*} differs" \
 		    "Install both in the same version: apt policy linux-headers-$release linux-source-${version%.*}"
