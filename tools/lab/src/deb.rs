@@ -87,7 +87,10 @@ pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
         fs::copy(from, &path).with_context(|| path.display().to_string())?;
         Ok(path)
     };
-    ensure!(made.len() == NAMES.len(), "other packages than {NAMES:?}: {made:?}");
+    ensure!(
+        made.len() == NAMES.len(),
+        "other packages than {NAMES:?}: {made:?}"
+    );
     Ok(Packages {
         dkms: find(NAMES[0])?,
         iproute2: find(NAMES[1])?,
