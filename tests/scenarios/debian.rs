@@ -3,6 +3,7 @@
 //! Debian guests: the distribution's own kernel, systemd and programs.
 
 mod packages;
+mod programs;
 
 use anyhow::ensure;
 use lab::debian::Root;

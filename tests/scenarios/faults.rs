@@ -212,7 +212,7 @@ each(lambda: fcntl.ioctl(control, 0x8946, request) and 0, prepare)
 }
 
 scenario! {
-    /// Whichever allocation of loading the module fails, the next attempt works.
+    /// Whichever allocation of loading the module with both link types fails, the next attempt works.
     fn modules_that_cannot_be_loaded(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -226,7 +226,7 @@ scenario! {
                 r#"
 image = open("{}", "rb").read()
 libc = ctypes.CDLL(None, use_errno=True)
-load = lambda: libc.syscall(175, image, len(image), b"") and ctypes.get_errno()
+load = lambda: libc.syscall(175, image, len(image), b"replace=1") and ctypes.get_errno()
 unload = lambda error: undone(error, libc.syscall(176, b"ipoib_rs", 0))
 each(load, unload)
 "#,

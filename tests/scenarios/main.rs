@@ -19,6 +19,7 @@ mod link;
 mod multicast;
 mod order;
 mod ping;
+mod programs;
 mod reboot;
 mod removal;
 mod ring;

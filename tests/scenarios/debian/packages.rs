@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 /// The commands of README, in the section on installing, on a host whose Ethernet has a link.
 const README: &str = "set -e
-    modprobe -a rdma_rxe ipoib_rs
     rdma link add rxe0 type rxe netdev eth0
-    ip link add link eth0 name ib0 type ipoib_rs";
+    ip link add link eth0 name ib0 up type ipoib_rs";
 
 scenario! {
     /// A Debian with its kernel and nothing else gets the packages: DKMS builds the module, signs it,
@@ -40,6 +39,7 @@ scenario! {
         root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 && rm /root/*.deb")?.ok()?;
         let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();
         ensure!(left.is_empty(), "left behind: {}", left.join(" "));
+        Ok(())
     }
 }
 
@@ -58,6 +58,7 @@ scenario! {
         ensure!(text.contains("BUILD_EXCLUSIVE"), "nothing said of the old kernel: {text}");
         let status = root.run("dkms status ipoib-rs")?.ok()?;
         ensure!(!status.contains("installed"), "{status}");
+        Ok(())
     }
 }
 
@@ -100,17 +101,11 @@ fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
 fn module_is_built(root: &Root, release: &str) -> Result<()> {
     let status = root.run("dkms status ipoib-rs")?.ok()?;
     ensure!(
-        status
-            .lines()
-            .any(|l| l.contains(release) && l.contains("installed")),
+        status.lines().any(|l| l.contains(release) && l.contains("installed")),
         "DKMS has not installed it for {release}: {status}"
     );
     let info = root.run(&format!("modinfo -k {release} ipoib_rs"))?.ok()?;
-    for part in [
-        "updates/dkms/ipoib_rs.ko",
-        "sig_id:",
-        &format!("vermagic:       {release} "),
-    ] {
+    for part in ["updates/dkms/ipoib_rs.ko", "sig_id:", &format!("vermagic:       {release} ")] {
         ensure!(info.contains(part), "no {part} in {info}");
     }
     Ok(())
@@ -124,20 +119,11 @@ fn talk(bed: Builder, root: &Root) -> Result<()> {
         ensure!(host.ok("uname -r")?.trim() == root.release()?);
         host.ethernet_up(bed.builder().link_mtu())?;
         host.ok(README)?;
-        host.ok(&format!(
-            "ip addr add {}/24 dev ib0 && ip link set ib0 up",
-            host.ip4()
-        ))?;
-        ensure!(
-            host.ok("ip -d link show ib0")?.contains("pkey"),
-            "ip has no plugin"
-        );
-        ensure!(host.ok("man -w ipoib_rs ip-link-ipoib_rs 2>/dev/null || ls /usr/share/man/man4/ipoib_rs.4.gz")?.contains("ipoib_rs"));
+        host.ok(&format!("ip addr add {}/24 dev ib0", host.ip4()))?;
+        ensure!(host.ok("ip -d link show ib0")?.contains("pkey"), "ip has no plugin");
+        host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz")?;
     }
-    a.wait_until(
-        &format!("ping -c 1 -W 1 {}", b.ip4()),
-        Duration::from_secs(30),
-    )?;
+    a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(30))?;
     bed.finish()
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Hosts that bring `ib0` up by themselves at boot, from the files in samples/, and again at the next boot.
+
+use crate::programs::{
+    DHCP, ETHERNET, IFUPDOWN, LEASED4, NETDEV, RULE, SERVER, STATIC, UNIT, replacing,
+};
+use anyhow::{Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::debian::Root;
+use lab::layout::Layout;
+use lab::machine::{Kernel, Lane};
+use lab::scenario;
+use lab::stage::Stage;
+use std::time::Duration;
+
+const PACKAGES: &[&str] = &["dnsmasq", "ifupdown"];
+
+/// A Debian system with the driver.
+fn root() -> Result<Root> {
+    let root = Root::new(PACKAGES)?;
+    let release = root.release()?;
+    let modules = format!("lib/modules/{release}/updates");
+    let stage = Stage::of(&Layout::from_env()?, Lane::Qemu, Kernel::Stock);
+    root.copy(
+        &stage.modules().join(&modules).join("ipoib_rs.ko"),
+        &format!("/{modules}"),
+    )?;
+    root.run(&format!("depmod {release}"))?.ok()?;
+    // Each scenario says what runs.
+    root.run("systemctl disable dnsmasq networking")?.ok()?;
+    Ok(root)
+}
+
+/// Gives `eth0` to systemd-networkd, with nothing but its link-local address.
+fn networkd(root: &Root) -> Result<()> {
+    root.write(
+        "/etc/systemd/network/10-eth0.network",
+        "[Match]\nName=eth0\n",
+    )?;
+    root.run("systemctl enable systemd-networkd")?.ok()?;
+    Ok(())
+}
+
+/// Has the unit make `ib0`.
+fn unit(root: &Root) -> Result<()> {
+    root.write("/etc/systemd/system/ipoib_rs@.service", UNIT)?;
+    root.run("systemctl enable ipoib_rs@eth0")?.ok()?;
+    Ok(())
+}
+
+/// Both reach each other by `ib0` without a command to either, now and when each has booted again.
+fn reach_each_other(bed: &Bed, addresses: impl Fn(&Host) -> Result<String>) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    let mut before = Vec::new();
+    for reset in [None, Some(b), Some(a)] {
+        if let Some(host) = reset {
+            bed.reset(host)?;
+        }
+        let now = vec![addresses(a)?, addresses(b)?];
+        ensure!(
+            before.is_empty() || before == now,
+            "{before:?} became {now:?}"
+        );
+        // A host that has not booted may believe in the other's old address for a while.
+        a.wait_until(
+            &format!("ping -c 1 -W 1 {}", now[1]),
+            Duration::from_secs(90),
+        )?;
+        b.wait_until(
+            &format!("ping -c 1 -W 1 {}", now[0]),
+            Duration::from_secs(90),
+        )?;
+        before = now;
+    }
+    Ok(())
+}
+
+/// Waits until `ib0` has an address, and tells it.
+fn address(host: &Host, condition: &str) -> Result<String> {
+    if let Err(e) = host.wait_until(condition, Duration::from_secs(30)) {
+        let text = host.run("ip addr; systemctl --failed --no-legend; journalctl -b --no-pager -u systemd-networkd -u networking -u 'ipoib_rs@*' -u systemd-udevd")?;
+        return Err(e.context(text.describe()));
+    }
+    let text = host.ok("ip -4 -o addr show dev ib0 | awk '{ print $4 }'")?;
+    Ok(text.trim().trim_end_matches("/24").to_owned())
+}
+
+scenario! {
+    /// systemd-networkd, with a static address on one host, which also serves DHCP, and that on the other.
+    qemu: fn networkd_at_boot(bed) {
+        let fixed = root()?;
+        networkd(&fixed)?;
+        unit(&fixed)?;
+        fixed.write("/etc/systemd/network/20-ib0.network", STATIC)?;
+        fixed.write("/etc/dnsmasq.d/ib0.conf", SERVER)?;
+        fixed.run("systemctl enable dnsmasq")?.ok()?;
+
+        let asking = root()?;
+        networkd(&asking)?;
+        unit(&asking)?;
+        asking.write("/etc/systemd/network/20-ib0.network", DHCP)?;
+
+        let bed = bed.debian(&[&fixed, &asking]).up()?;
+        reach_each_other(&bed, |host| {
+            if host.number() == 1 {
+                return address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '");
+            }
+            address(host, LEASED4)
+        })?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// ifupdown on one host; on the other the driver is in ib_ipoib's place, and systemd-networkd makes
+    /// `ib0` itself.
+    qemu: fn ifupdown_and_networkd_make_ib0_at_boot(bed) {
+        let ifupdown = root()?;
+        ifupdown.write("/etc/network/interfaces", "auto eth0\niface eth0 inet6 auto\nsource /etc/network/interfaces.d/*\n")?;
+        ifupdown.write("/etc/network/interfaces.d/ib0", IFUPDOWN)?;
+        ifupdown.run("systemctl enable networking")?.ok()?;
+
+        let making = root()?;
+        networkd(&making)?;
+        making.write("/etc/modprobe.d/ipoib_rs.conf", &replacing()?)?;
+        making.write("/etc/udev/rules.d/85-soft-roce.rules", RULE)?;
+        making.write("/etc/systemd/network/10-eth0.network", &ETHERNET.replace("DHCP=yes", "Address=192.0.2.2/24"))?;
+        making.write("/etc/systemd/network/20-ib0.netdev", NETDEV)?;
+        making.write("/etc/systemd/network/20-ib0.network", &STATIC.replace("10.1.0.1/", "10.1.0.2/"))?;
+
+        let bed = bed.debian(&[&ifupdown, &making]).up()?;
+        reach_each_other(&bed, |host| {
+            address(host, &format!("ip -4 -o addr show dev ib0 | grep -q ' {}/24 '", host.ip4()))
+        })?;
+        bed.finish()
+    }
+}
