@@ -8,7 +8,7 @@
 
 use crate::initramfs;
 use crate::iproute;
-use crate::layout::{Layout, digest};
+use crate::layout::{Layout, digest, read};
 use crate::machine::{Kernel, Lane};
 use crate::module;
 use crate::source::{self, Choice};
@@ -187,6 +187,14 @@ impl Stock {
             self.id
         ));
         fs::create_dir_all(&objects)?;
+        // Finding out that there is nothing to do takes the script a while.
+        let inputs = digest(&[self.id.as_bytes(), sources(layout)?.as_bytes()]);
+        let stamp = objects.join(".inputs");
+        if objects.join("ipoib_rs.ko").exists()
+            && fs::read(&stamp).is_ok_and(|s| s == inputs.as_bytes())
+        {
+            return Ok(objects);
+        }
         let what = format!("build ipoib_rs for Debian's kernel {}", self.release);
         Job::new(layout, "module-ipoib_rs-qemu-stock", &what, "")?.run(
             Command::new(layout.checkout.join("tools/module/build"))
@@ -200,6 +208,7 @@ impl Stock {
                 .arg("--output")
                 .arg(&objects),
         )?;
+        fs::write(&stamp, inputs).with_context(|| stamp.display().to_string())?;
         Ok(objects)
     }
 
@@ -228,6 +237,32 @@ impl Stock {
         initramfs::write(layout, &kernel, &self.release, &stage.initramfs())?;
         Ok(stage)
     }
+}
+
+/// A name for all in this checkout that the module is made from, and how.
+fn sources(layout: &Layout) -> Result<String> {
+    fn walk(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+        if !path.is_dir() {
+            files.push(path.to_owned());
+            return Ok(());
+        }
+        for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
+            walk(&entry?.path(), files)?;
+        }
+        Ok(())
+    }
+    let mut files = Vec::new();
+    for name in ["Kbuild", "drivers", "rust", "tools/module"] {
+        walk(&layout.checkout.join(name), &mut files)?;
+    }
+    files.sort();
+    let mut parts = Vec::new();
+    for file in &files {
+        parts.push(file.as_os_str().as_encoded_bytes().to_vec());
+        parts.push(read(file)?);
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    Ok(digest(&parts))
 }
 
 /// Makes everything that guests of Debian's kernel need. What does not need each other runs at the

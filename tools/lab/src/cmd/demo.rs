@@ -23,16 +23,24 @@ pub fn run(layout: &Layout) -> Result<()> {
     say("no kernel is compiled: the demo runs Debian's own");
     build::ready(layout, Lane::Qemu, Kernel::Stock)?;
     let start = Instant::now();
+    let mut steps = Steps::default();
     say("boot two virtual machines");
     let bed = Builder::new("demo", Lane::Qemu, Kernel::Stock).up()?;
+    steps.done("boot");
     say("bring soft-RoCE and ib0 up on both");
     bed.ib()?;
+    steps.done("soft-RoCE and ib0");
     say("talk");
     let rows = rows(&bed)?;
+    steps.done("traffic");
     let good = rows.iter().all(|r| r.result.is_ok());
     print(&bed, rows)?;
     bed.finish()?;
-    println!("done in {:.0} s", start.elapsed().as_secs_f32());
+    println!(
+        "the machines ran for {:.0} s: {}",
+        start.elapsed().as_secs_f32(),
+        steps.text()
+    );
     anyhow::ensure!(
         good,
         "not all of it worked; consoles: {}",
@@ -40,10 +48,37 @@ pub fn run(layout: &Layout) -> Result<()> {
     );
     println!(
         "\nNext:  make shell    a shell on a host with ib0 up\n       \
-         make test     every test, both lanes, debug kernels too\n       \
+         make test     unit tests, lint, and scenarios in User Mode Linux\n       \
          make help     everything else"
     );
     Ok(())
+}
+
+/// How long each step has taken.
+struct Steps {
+    last: Instant,
+    texts: Vec<String>,
+}
+
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps {
+            last: Instant::now(),
+            texts: Vec::new(),
+        }
+    }
+}
+
+impl Steps {
+    fn done(&mut self, what: &str) {
+        let took = self.last.elapsed().as_secs_f32();
+        self.texts.push(format!("{what} {took:.0} s"));
+        self.last = Instant::now();
+    }
+
+    fn text(&self) -> String {
+        self.texts.join(", ")
+    }
 }
 
 fn rows(bed: &Bed) -> Result<Vec<Row>> {

@@ -8,7 +8,7 @@ pub fn print() {
         "\
 ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
 
-  make demo      two virtual machines, ib0 on both: they talk, and a table shows it
+  make demo      two virtual machines with Debian's kernel, ib0 on both: they talk, and a table shows it
   make test      unit tests, lint, and scenarios on the base and debug kernels of the uml lane;
                  about 10 minutes, 30 the first time; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
@@ -24,7 +24,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
                  and no unit tests and no lint
   LANE=uml|qemu|all   with make test: the lane (default: uml); all takes hours on two cores
   LANE=uml|qemu  with make bench and kernel: one lane only
-  KERNEL=base|debug   with make test and kernel: one kernel only
+  KERNEL=base|debug|stock   with make test and kernel: one kernel only; stock is Debian's own (qemu)
   PAGE=ud|disorder|rc, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
