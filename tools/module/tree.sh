@@ -142,6 +142,8 @@ make_tree()
 	rm -rf "$new"
 	mkdir -p "$new/rust" "$new/scripts"
 	link_into "$new" "$kdir"/.kernelvariables "$kdir"/*
+	# Else what is written into these would be written into the headers.
+	rm -f "$new/Makefile" "$new/.done"
 	link_into "$new/scripts" "$kdir"/scripts/*
 	ln -sfn "$(readlink -f "$config")" "$new/.config"
 	[ ! -e "$objects/scripts/target.json" ] || cp "$objects/scripts/target.json" "$new/scripts"
