@@ -187,7 +187,7 @@ need_space()
 {
 	local free
 
-	free=$(df --output=avail -m "$1" 2>/dev/null | tail -n 1)
+	free=$(df --output=avail -m "$1" 2>/dev/null | tail -n 1 || true)
 	[ "${free:-$2}" -ge "$2" ] ||
 		die "$1 has $((free)) MB free, and $2 MB are needed" "Free some space, or $3."
 }
