@@ -2,9 +2,7 @@
 
 //! Hosts that bring `ib0` up by themselves at boot, from the files in samples/, and again at the next boot.
 
-use crate::programs::{
-    DHCP, ETHERNET, IFUPDOWN, LEASED4, NETDEV, RULE, SERVER, STATIC, UNIT, replacing,
-};
+use crate::programs::{ETHERNET, IFUPDOWN, NETDEV, RULE, STATIC, replacing};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::debian::Root;
@@ -14,7 +12,7 @@ use lab::scenario;
 use lab::stage::Stage;
 use std::time::Duration;
 
-const PACKAGES: &[&str] = &["dnsmasq", "ifupdown"];
+const PACKAGES: &[&str] = &["ifupdown"];
 
 /// A Debian system with the driver.
 fn root() -> Result<Root> {
@@ -28,7 +26,7 @@ fn root() -> Result<Root> {
     )?;
     root.run(&format!("depmod {release}"))?.ok()?;
     // Each scenario says what runs.
-    root.run("systemctl disable dnsmasq networking")?.ok()?;
+    root.run("systemctl disable networking")?.ok()?;
     Ok(root)
 }
 
@@ -39,13 +37,6 @@ fn networkd(root: &Root) -> Result<()> {
         "[Match]\nName=eth0\n",
     )?;
     root.run("systemctl enable systemd-networkd")?.ok()?;
-    Ok(())
-}
-
-/// Has the unit make `ib0`.
-fn unit(root: &Root) -> Result<()> {
-    root.write("/etc/systemd/system/ipoib_rs@.service", UNIT)?;
-    root.run("systemctl enable ipoib_rs@eth0")?.ok()?;
     Ok(())
 }
 
@@ -84,32 +75,6 @@ fn address(host: &Host, condition: &str) -> Result<String> {
     }
     let text = host.ok("ip -4 -o addr show dev ib0 | awk '{ print $4 }'")?;
     Ok(text.trim().trim_end_matches("/24").to_owned())
-}
-
-scenario! {
-    /// systemd-networkd, with a static address on one host, which also serves DHCP, and that on the other.
-    qemu: fn networkd_at_boot(bed) {
-        let fixed = root()?;
-        networkd(&fixed)?;
-        unit(&fixed)?;
-        fixed.write("/etc/systemd/network/20-ib0.network", STATIC)?;
-        fixed.write("/etc/dnsmasq.d/ib0.conf", SERVER)?;
-        fixed.run("systemctl enable dnsmasq")?.ok()?;
-
-        let asking = root()?;
-        networkd(&asking)?;
-        unit(&asking)?;
-        asking.write("/etc/systemd/network/20-ib0.network", DHCP)?;
-
-        let bed = bed.debian(&[&fixed, &asking]).up()?;
-        reach_each_other(&bed, |host| {
-            if host.number() == 1 {
-                return address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '");
-            }
-            address(host, LEASED4)
-        })?;
-        bed.finish()
-    }
 }
 
 scenario! {
