@@ -23,6 +23,10 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
                 "the patched copy of the C driver is built for the lab's own kernels only",
             ),
             (
+                "hostile::datagrams_without_headers_do_no_harm",
+                "without patches/linux-7.3, a datagram of less than 12 bytes over IPv6 stops soft-RoCE's host",
+            ),
+            (
                 "sysctl::delayed_acks_are_tuned",
                 "only patches/linux-7.3 adds the sysctls of the delayed ACK",
             ),
