@@ -99,11 +99,17 @@ fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
 fn module_is_built(root: &Root, release: &str) -> Result<()> {
     let status = root.run("dkms status ipoib-rs")?.ok()?;
     ensure!(
-        status.lines().any(|l| l.contains(release) && l.contains("installed")),
+        status
+            .lines()
+            .any(|l| l.contains(release) && l.contains("installed")),
         "DKMS has not installed it for {release}: {status}"
     );
     let info = root.run(&format!("modinfo -k {release} ipoib_rs"))?.ok()?;
-    for part in ["updates/dkms/ipoib_rs.ko", "sig_id:", &format!("vermagic:       {release} ")] {
+    for part in [
+        "updates/dkms/ipoib_rs.ko",
+        "sig_id:",
+        &format!("vermagic:       {release} "),
+    ] {
         ensure!(info.contains(part), "no {part} in {info}");
     }
     Ok(())
@@ -118,10 +124,16 @@ fn talk(bed: Builder, root: &Root) -> Result<()> {
         host.ethernet_up(bed.builder().link_mtu())?;
         host.ok(README)?;
         host.ok(&format!("ip addr add {}/24 dev ib0", host.ip4()))?;
-        ensure!(host.ok("ip -d link show ib0")?.contains("pkey"), "ip has no plugin");
+        ensure!(
+            host.ok("ip -d link show ib0")?.contains("pkey"),
+            "ip has no plugin"
+        );
         host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz")?;
     }
-    a.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), Duration::from_secs(30))?;
+    a.wait_until(
+        &format!("ping -c 1 -W 1 {}", b.ip4()),
+        Duration::from_secs(30),
+    )?;
     bed.finish()
 }
 
