@@ -8,21 +8,21 @@ use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
 
-const UNIT: &str = include_str!("../../samples/systemd/ipoib_rs@.service");
+pub(crate) const UNIT: &str = include_str!("../../samples/systemd/ipoib_rs@.service");
 pub(crate) const STATIC: &str = include_str!("../../samples/networkd/20-ib0.network");
-const DHCP: &str = include_str!("../../samples/networkd/20-ib0-dhcp.network");
+pub(crate) const DHCP: &str = include_str!("../../samples/networkd/20-ib0-dhcp.network");
 pub(crate) const NETDEV: &str = include_str!("../../samples/networkd/replace/20-ib0.netdev");
 pub(crate) const ETHERNET: &str = include_str!("../../samples/networkd/replace/10-eth0.network");
 pub(crate) const RULE: &str = include_str!("../../samples/udev/85-soft-roce.rules");
 const MODPROBE: &str = include_str!("../../samples/modprobe.d/ipoib_rs.conf");
 pub(crate) const IFUPDOWN: &str = include_str!("../../samples/ifupdown/ib0");
 const IFUPDOWN_DHCP: &str = include_str!("../../samples/ifupdown/ib0-dhcpv6");
-const SERVER: &str = include_str!("../../samples/dnsmasq/ib0.conf");
+pub(crate) const SERVER: &str = include_str!("../../samples/dnsmasq/ib0.conf");
 const NM_CONNECTION: &str = include_str!("../../samples/NetworkManager/ib0.nmconnection");
 const NM_CONF: &str = include_str!("../../samples/NetworkManager/ib0.conf");
 
 /// A line that tells whether `ib0` has an address of the server's range, as a shell condition.
-const LEASED4: &str =
+pub(crate) const LEASED4: &str =
     r"ip -4 -o addr show dev ib0 | grep -qE ' inet 10\.1\.0\.1[0-9]{2}/24 .* dynamic '";
 const LEASED6: &str =
     r"ip -6 -o addr show dev ib0 | grep -qE ' inet6 fd00:1::1[0-9a-f]{2}/128 .* dynamic '";

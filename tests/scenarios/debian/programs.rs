@@ -2,7 +2,9 @@
 
 //! Hosts that bring `ib0` up by themselves at boot, from the files in samples/, and again at the next boot.
 
-use crate::programs::{ETHERNET, IFUPDOWN, NETDEV, RULE, STATIC, replacing};
+use crate::programs::{
+    DHCP, ETHERNET, IFUPDOWN, LEASED4, NETDEV, RULE, SERVER, STATIC, UNIT, replacing,
+};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::debian::Root;
@@ -12,7 +14,7 @@ use lab::scenario;
 use lab::stage::Stage;
 use std::time::Duration;
 
-const PACKAGES: &[&str] = &["ifupdown"];
+const PACKAGES: &[&str] = &["dnsmasq", "ifupdown"];
 
 /// A Debian system with the driver.
 fn root() -> Result<Root> {
@@ -26,7 +28,7 @@ fn root() -> Result<Root> {
     )?;
     root.run(&format!("depmod {release}"))?.ok()?;
     // Each scenario says what runs.
-    root.run("systemctl disable networking")?.ok()?;
+    root.run("systemctl disable dnsmasq networking")?.ok()?;
     Ok(root)
 }
 
@@ -37,6 +39,13 @@ fn networkd(root: &Root) -> Result<()> {
         "[Match]\nName=eth0\n",
     )?;
     root.run("systemctl enable systemd-networkd")?.ok()?;
+    Ok(())
+}
+
+/// Has the unit make `ib0`.
+fn unit(root: &Root) -> Result<()> {
+    root.write("/etc/systemd/system/ipoib_rs@.service", UNIT)?;
+    root.run("systemctl enable ipoib_rs@eth0")?.ok()?;
     Ok(())
 }
 
@@ -75,6 +84,35 @@ fn address(host: &Host, condition: &str) -> Result<String> {
     }
     let text = host.ok("ip -4 -o addr show dev ib0 | awk '{ print $4 }'")?;
     Ok(text.trim().trim_end_matches("/24").to_owned())
+}
+
+scenario! {
+    /// systemd-networkd, with a static address on one host, which also serves DHCP, and that on the other.
+    qemu: fn networkd_at_boot(bed) {
+        let fixed = root()?;
+        networkd(&fixed)?;
+        unit(&fixed)?;
+        fixed.write("/etc/systemd/network/20-ib0.network", STATIC)?;
+        fixed.write("/etc/dnsmasq.d/ib0.conf", SERVER)?;
+        fixed.run("systemctl enable dnsmasq")?.ok()?;
+
+        let asking = root()?;
+        networkd(&asking)?;
+        unit(&asking)?;
+        asking.write("/etc/systemd/network/20-ib0.network", DHCP)?;
+
+        let bed = bed.debian(&[&fixed, &asking]).up()?;
+        reach_each_other(&bed, |host| {
+            if host.number() == 1 {
+                let found = address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '")?;
+                // Debian starts it when the network is online, by which time the other host may have given up.
+                host.wait_until("systemctl is-active dnsmasq", Duration::from_secs(90))?;
+                return Ok(found);
+            }
+            address(host, LEASED4)
+        })?;
+        bed.finish()
+    }
 }
 
 scenario! {
