@@ -53,7 +53,8 @@ find_kernel()
 			die "the headers of Linux $release are not installed ($kdir is missing)" \
 			    "$(install_hint "linux-headers-$release")"
 	fi
-	[ -d "$kdir" ] || die "$kdir is not a directory"
+	[ -d "$kdir" ] || die "$kdir is not a directory" \
+		"Name the O= directory of a kernel that was built, or /lib/modules/<release>/build."
 	kdir=$(readlink -f "$kdir")
 
 	config=$kdir/.config
@@ -93,18 +94,11 @@ check_kernel()
 		    "Build it (make -C $kdir), or install the distribution's header package."
 }
 
-# The first of the commands "$@" that exists.
-first_command()
+# The programs called $2 in PATH, after the one that the user has named in $1, if any.
+programs()
 {
-	local name
-
-	for name; do
-		if command -v "$name" >/dev/null; then
-			command -v "$name"
-			return
-		fi
-	done
-	return 1
+	[ -z "$1" ] || command -v "$1" || true
+	type -aP "$2" || true
 }
 
 # Sets compilers, arguments for make, to the C compiler that the kernel was built with.
@@ -114,7 +108,8 @@ find_cc()
 
 	text=$(config CC_VERSION_TEXT)
 	if [ -n "$(config CC_IS_CLANG)" ]; then
-		major=$(($(config CLANG_VERSION) / 10000))
+		major=$(config CLANG_VERSION)
+		major=$((${major:-0} / 10000))
 		if dir=/usr/lib/llvm-$major/bin && [ -x "$dir/clang" ]; then
 			compilers=("LLVM=$dir/")
 		elif command -v "clang-$major" >/dev/null; then
@@ -127,10 +122,11 @@ find_cc()
 		fi
 		return
 	fi
-	major=$(($(config GCC_VERSION) / 10000))
+	major=$(config GCC_VERSION)
+	major=$((${major:-0} / 10000))
 	for cc in "${text%% *}" "gcc-$major" gcc; do
 		if [ "$("$cc" -dumpversion 2>/dev/null | cut -d. -f1)" = "$major" ]; then
-			compilers=("CC=$cc")
+			compilers=("CC=$cc" "HOSTCC=$cc")
 			return
 		fi
 	done
@@ -142,19 +138,20 @@ find_cc()
 # same version, to the letter, reads the kernel's metadata and names its symbols the same way.
 find_rustc()
 {
-	local wanted minor have='' name
+	local wanted minor have='' name text
 
 	wanted=$(config RUSTC_VERSION_TEXT)
 	minor=$(printf '%s\n' "$wanted" | sed -n 's/^rustc \([0-9]*\.[0-9]*\)\..*/\1/p')
-	for name in "${RUSTC:-rustc}" /usr/bin/rustc "rustc-$minor" "/usr/lib/rust-$minor/bin/rustc"; do
-		command -v "$name" >/dev/null || continue
-		have=$("$name" --version 2>/dev/null || true)
-		if [ "$have" = "$wanted" ]; then
-			rustc=$(command -v "$name")
+	while read -r name; do
+		text=$("$name" --version 2>/dev/null </dev/null || true)
+		if [ "$text" = "$wanted" ]; then
+			rustc=$name
 			compilers+=("RUSTC=$rustc" "HOSTRUSTC=$rustc")
 			return
 		fi
-	done
+		: "${have:=$text}"
+	done < <(programs "${RUSTC:-}" rustc
+		 programs "/usr/lib/rust-$minor/bin/rustc" "rustc-$minor")
 	[ -n "$have" ] ||
 		die "Linux $release was built with $wanted, and there is no rustc here" \
 		    "$(install_hint rustc)"
@@ -165,27 +162,23 @@ find_rustc()
 # Adds bindgen to compilers. $1: "same" if it must be the version that the kernel was built with.
 find_bindgen()
 {
-	local wanted have dir
+	local wanted have='' name text
 
 	wanted=$(config BINDGEN_VERSION_TEXT)
-	bindgen=$(first_command "${BINDGEN:-bindgen}" /usr/bin/bindgen) ||
-		die "bindgen is not installed" "$(install_hint bindgen)"
-	have=$("$bindgen" --version 2>/dev/null || true)
-	if [ "$1" = same ] && [ -n "$wanted" ] && [ "$have" != "$wanted" ]; then
-		if [ -x /usr/bin/bindgen ] && [ "$(/usr/bin/bindgen --version)" = "$wanted" ]; then
-			bindgen=/usr/bin/bindgen
-		else
-			die "Linux $release was built with $wanted, and the one here is ${have:-broken}" \
-			    "Install that version$(has_apt && printf ' (apt policy bindgen)'), or set BINDGEN to it."
+	bindgen=
+	while [ -z "$bindgen" ] && read -r name; do
+		text=$("$name" --version 2>/dev/null </dev/null || true)
+		if [ "$1" != same ] || [ "$text" = "${wanted:=$text}" ]; then
+			bindgen=$name
 		fi
-	fi
-	dir=$(mktemp -d)
-	echo 'int ipoib_rs;' >"$dir/probe.h"
-	if ! "$bindgen" "$dir/probe.h" >/dev/null 2>&1; then
-		rm -r "$dir"
-		die "bindgen finds no libclang" "$(install_hint libclang-dev)"
-	fi
-	rm -r "$dir"
+		: "${have:=${text:-$name, which does not run}}"
+	done < <(programs "${BINDGEN:-}" bindgen)
+	[ -n "$have" ] || die "bindgen is not installed" "$(install_hint bindgen)"
+	[ -n "$bindgen" ] ||
+		die "Linux $release was built with $wanted, and the one here is $have" \
+		    "Install that version$(has_apt && printf ' (apt policy bindgen)'), or set BINDGEN to it."
+	echo 'int ipoib_rs;' >"${work:?}/bindgen.h"
+	"$bindgen" "${work:?}/bindgen.h" >/dev/null 2>&1 || die "bindgen finds no libclang" "$(install_hint libclang-dev)"
 	compilers+=("BINDGEN=$bindgen")
 }
 
@@ -197,6 +190,15 @@ need_space()
 	free=$(df --output=avail -m "$1" 2>/dev/null | tail -n 1)
 	[ "${free:-$2}" -ge "$2" ] ||
 		die "$1 has $((free)) MB free, and $2 MB are needed" "Free some space, or $3."
+}
+
+# Ends if the path $2 is one that Kbuild cannot work with. $1 says what it is.
+need_plain()
+{
+	case $2 in
+	*[[:space:]:]*) die "kernel builds cannot bear a space or a colon in a path: the $1 is $2" \
+		"Move it, or name another place." ;;
+	esac
 }
 
 # What the log $1 of a failed command has to say, for the user.
