@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 /// The lab's Debian.
 const SUITE: &str = "trixie";
-/// What every guest has: systemd, its manager of devices, and what scenarios call.
+/// Packages of every guest: systemd, its device manager, and the commands that scenarios run.
 const PACKAGES: &[&str] = &[
     "initramfs-tools",
     "iproute2",

@@ -12,7 +12,7 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
         Kernel::Debug => &[
             (
                 "interop::",
-                "the C driver is not what the debug kernels are for",
+                "the debug kernels are for this driver, not the C one",
             ),
             DEBIAN,
         ],
