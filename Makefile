@@ -8,10 +8,12 @@ VERBS := demo test bench deb kernel shell lint clean overlay help
 .PHONY: $(VERBS) module
 
 # make module KDIR=dir RELEASE=release SOURCE=path CACHE=dir OUTPUT=dir
+# From the command line only: such names may mean something else in the environment.
+option = $(if $(filter command,$(origin $(2))),--$(1) '$($(2))')
+
 module:
-	@exec tools/module/build $(if $(KDIR),--kdir '$(KDIR)') $(if $(RELEASE),--release '$(RELEASE)') \
-		$(if $(SOURCE),--source '$(SOURCE)') $(if $(CACHE),--cache '$(CACHE)') \
-		$(if $(OUTPUT),--output '$(OUTPUT)')
+	@exec tools/module/build $(call option,kdir,KDIR) $(call option,release,RELEASE) \
+		$(call option,source,SOURCE) $(call option,cache,CACHE) $(call option,output,OUTPUT)
 
 # make test T=name LANE=uml KERNEL=debug ROUNDS=n; make overlay KDIR=dir
 export LAB_ARG_FILTER := $(T)

@@ -385,7 +385,7 @@ impl<T: Driver> Deref for Device<T> {
 /// `data` is initialised and pinned, and the first `T::TASKS` of `tasks` are initialised.
 #[repr(C)]
 pub(crate) struct Private<T: Driver> {
-    /// What `ib_ipoib` finds if it takes the device for one of its own. It looks here, at the
+    /// Decoy for `ib_ipoib`, which takes the device for one of its own and looks here, at the
     /// beginning.
     decoy: UnsafeCell<*const c_void>,
     filled: UnsafeCell<bool>,

@@ -46,8 +46,8 @@ impl Named {
     }
 }
 
-/// Gives all devices of a driver's kinds what they have under their names. Dropping it takes that
-/// from them, and then ends the kinds.
+/// Creates and removes the sysctls and debugfs files of a driver's devices. Dropping it removes all of
+/// them, and then unregisters the kinds.
 ///
 /// The order of the fields is that of their ends.
 pub struct Registration<T: Tunable + Inspect + Link> {
@@ -72,7 +72,7 @@ unsafe impl Send for Watch {}
 unsafe impl Sync for Watch {}
 
 impl<T: Tunable + Inspect + Link> Registration<T> {
-    /// Does so for the devices of `kinds`.
+    /// Registers the notifier for devices of `kinds`.
     ///
     /// # Errors
     ///

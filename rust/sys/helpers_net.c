@@ -83,9 +83,10 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 /*
  * "ip link add link ... type ipoib" has ib_ipoib take any ARPHRD_INFINIBAND device for one of its
  * own: it follows the pointer at the beginning of the private area, which is clnt_priv of struct
- * rdma_netdev there, and would oops in ours. So there is a pointer to this: wherever ib_ipoib looks
- * in it for its flags, IPOIB_FLAG_SUBINTERFACE is set, and wherever for the device, there is one
- * with a name. A child cannot have children, and ib_ipoib says so in the log and to the user.
+ * rdma_netdev there, and would oops in ours. So point it at a page in which every word is the
+ * address of a dummy net_device. Read as priv->flags, that address has IPOIB_FLAG_SUBINTERFACE
+ * set; read as priv->dev, it gives a device with a name. A child cannot have children, and ib_ipoib
+ * says so in the log and to the user.
  */
 #define IPOIB_FLAG_SUBINTERFACE 5
 

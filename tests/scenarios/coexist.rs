@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const OURS: &str = "ipoib_rs";
 const THEIRS: &str = "ib_ipoib";
-/// What rdma-core has udev load for a port of an InfiniBand device.
+/// Loads the modules that rdma-core has udev load for a port of an InfiniBand device.
 const RDMA_CORE: &str = "/usr/lib/systemd/systemd-modules-load /etc/rdma/modules/infiniband.conf";
 
 /// Whether a module is loaded.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the scripts in this directory share: messages, a kernel's configuration, and the compilers
+# Helpers shared by the scripts in this directory: messages, a kernel's configuration, and the compilers
 # that the kernel was built with.
 
 say()
@@ -80,6 +80,10 @@ check_kernel()
 	if [ "$(printf '7.3\n%s\n' "$version" | sort -V | head -n 1)" != 7.3 ]; then
 		die "Linux $release is too old: ipoib_rs needs 7.3" \
 		    "Debian 13 has it in trixie-backports: apt install -t trixie-backports linux-image-amd64 linux-headers-amd64"
+	fi
+	if [ "$(printf '7.4\n%s\n' "$version" | sort -V | head -n 1)" = 7.4 ]; then
+		die "Linux $release is too new: this version of ipoib_rs is for 7.3, and the kernel's Rust API changes with each" \
+		    "Look for a newer version of ipoib_rs, or boot Linux 7.3."
 	fi
 	[ "$(config RUST)" = y ] ||
 		die "Linux $release is built without Rust (CONFIG_RUST is not set)" \

@@ -12,6 +12,9 @@
 
 # Scratch space for the source and its build, in MiB.
 readonly TREE_MIB=1200
+# Names how trees are made. A new version of ipoib_rs keeps those of the one before, since the
+# source of an older kernel may be gone by then.
+readonly TREE_FORMAT=1
 
 # Sets tree to a directory for make -C. $1 is the source that the user named, or nothing.
 find_tree()
@@ -47,9 +50,8 @@ wait_for_lock()
 tree_id()
 {
 	{
-		printf '%s\n' "$kdir" "$("$rustc" --version)" "$("$bindgen" --version)"
-		cat "$kdir/include/generated/autoconf.h" "$kdir/Module.symvers" \
-		    "$here/tree.sh" "$here/rustc-metadata"
+		printf '%s\n' "$TREE_FORMAT" "$kdir" "$("$rustc" --version)" "$("$bindgen" --version)"
+		cat "$kdir/include/generated/autoconf.h" "$kdir/Module.symvers"
 	} | sha256sum | cut -c1-12
 }
 
@@ -117,7 +119,7 @@ check_source()
 	local theirs differs
 
 	theirs=$(make -s -C "$source_tree" kernelversion 2>/dev/null || true)
-	[ "$theirs" = "$version" ] ||
+	[ "${theirs%%-*}" = "$version" ] ||
 		die "the kernel source is that of Linux ${theirs:-?}, and the headers are of $version" \
 		    "Install both in the same version: apt policy linux-headers-$release linux-source-${version%.*}"
 	differs=$(cd "$srctree" && find include -name '*.h' -type f -print0 |

@@ -104,7 +104,10 @@ scenario! {
         let bed = bed.debian(&[&fixed, &asking]).up()?;
         reach_each_other(&bed, |host| {
             if host.number() == 1 {
-                return address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '");
+                let found = address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '")?;
+                // Debian starts it when the network is online, by which time the other host may have given up.
+                host.wait_until("systemctl is-active dnsmasq", Duration::from_secs(90))?;
+                return Ok(found);
             }
             address(host, LEASED4)
         })?;

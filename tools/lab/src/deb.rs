@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The names of the packages that `debian/control` has.
 const NAMES: [&str; 2] = ["ipoib-rs-dkms", "ipoib-rs-iproute2"];
-/// What the packages are made from, in the checkout.
+/// Parts of the checkout that the packages are made from.
 const SOURCES: [&str; 9] = [
     "Documentation",
     "Kbuild",
@@ -78,6 +78,13 @@ pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
         }
     }
     check(&made)?;
+    // Those of an older version would be installed beside the new ones.
+    for entry in fs::read_dir(to)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "deb") {
+            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
     let find = |name: &str| -> Result<PathBuf> {
         let from = made
             .iter()

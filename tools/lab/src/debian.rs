@@ -30,17 +30,17 @@ use crate::source;
 use crate::step::{Interrupted, Job, directory};
 use crate::stock::{self, Stock};
 use anyhow::{Context, Result, bail, ensure};
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The lab's Debian.
 const SUITE: &str = "trixie";
-/// What every guest has: systemd, its manager of devices, and what scenarios call.
+/// Packages of every guest: systemd, its device manager, and the commands that scenarios run.
 const PACKAGES: &[&str] = &[
     "initramfs-tools",
     "iproute2",
@@ -78,6 +78,8 @@ pub struct Root {
 struct Tree {
     dir: PathBuf,
     mounted: bool,
+    /// Tells other runs that it is in use.
+    _lock: Flock<File>,
 }
 
 impl Root {
@@ -253,11 +255,17 @@ impl Root {
 impl Tree {
     /// Makes a layer above `base`: an overlay, or a copy where the kernel here has none.
     fn above(layout: &Layout, base: &Path) -> Result<Tree> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let guests = layout.own.join("guests");
         forget_dead(&guests);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = guests.join(format!("{}-{number}", std::process::id()));
+        fs::create_dir_all(&guests).with_context(|| guests.display().to_string())?;
+        // A name of its own: processes of two runs may have the same number.
+        let dir = tempfile::Builder::new()
+            .prefix("guest")
+            .tempdir_in(&guests)
+            .context("a directory for a guest")?
+            .keep();
+        let lock = File::create(dir.join("lock"))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| e)?;
         for name in ["upper", "work", "root"] {
             let dir = dir.join(name);
             fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
@@ -277,7 +285,11 @@ impl Tree {
             Some(options.as_str()),
         )
         .is_ok();
-        let tree = Tree { dir, mounted };
+        let tree = Tree {
+            dir,
+            mounted,
+            _lock: lock,
+        };
         if !mounted {
             let status = Command::new("cp")
                 .args(["-a", "--reflink=auto", "--"])
@@ -294,10 +306,11 @@ impl Tree {
 /// Removes the trees of processes that were killed. Their mounts are gone with their namespace.
 fn forget_dead(guests: &Path) {
     for entry in fs::read_dir(guests).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let owner = name.split('-').next().unwrap_or_default();
-        if !Path::new("/proc").join(owner).exists() {
-            // Another namespace's process may have that tree; then its mount is there and keeps it.
+        let Ok(lock) = File::open(entry.path().join("lock")) else {
+            // It is being made.
+            continue;
+        };
+        if Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_ok() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a machine of the qemu lane needs before it has its root. Without a manager of devices in
+/// Modules that a machine of the qemu lane needs before it has its root. Without a manager of devices in
 /// the guest, its Ethernet is there from the start, too.
 const WANTED: &[&str] = &[
     "virtio_pci",

@@ -12,7 +12,7 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
         Kernel::Debug => &[
             (
                 "interop::",
-                "the C driver is not what the debug kernels are for",
+                "the debug kernels are for this driver, not the C one",
             ),
             DEBIAN,
         ],
@@ -21,6 +21,10 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
             (
                 "interop::",
                 "the patched copy of the C driver is built for the lab's own kernels only",
+            ),
+            (
+                "hostile::datagrams_without_headers_do_no_harm",
+                "without patches/linux-7.3, a datagram of less than 12 bytes over IPv6 stops soft-RoCE's host",
             ),
             (
                 "sysctl::delayed_acks_are_tuned",

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Without a terminal, a line this often.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
 
-/// What the first run is expected to take on two idle cores: seconds and tests of each phase.
+/// Expected duration of the first run on two idle cores: seconds and tests of each phase.
 const TABLE: &[(&str, u64, usize)] = &[
     ("prepare", 200, 190),
     ("kernel uml base", 390, 0),
@@ -39,7 +39,7 @@ const TABLE: &[(&str, u64, usize)] = &[
     ("scenarios qemu stock", 2400, 120),
 ];
 
-/// What a phase took.
+/// Duration of a phase in an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Past {
     seconds: u64,

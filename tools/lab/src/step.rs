@@ -146,7 +146,7 @@ pub fn explain(layout: &Layout, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What becomes of a directory whose step was interrupted.
+/// Treatment of a directory whose step was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupted {
     /// Begin anew.
@@ -164,7 +164,7 @@ pub(crate) fn directory(
     directory_with(dir, interrupted, &[], work)
 }
 
-/// The same for a directory that is not done without these files, whatever its stamp says: somebody may
+/// [`directory`] for a step that is not done without these files, whatever its stamp says: somebody may
 /// have made room.
 pub(crate) fn directory_with(
     dir: &Path,

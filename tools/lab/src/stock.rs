@@ -80,13 +80,16 @@ pub fn fetch(layout: &Layout) -> Result<Stock> {
         .join("apt")
         .join(format!("stock-{}", source::plain(&choice.version)));
     let files = match fs::read_to_string(&record) {
-        Ok(text) if text.lines().all(|l| Path::new(l).exists()) => {
+        Ok(text) if !text.is_empty() && text.lines().all(|l| Path::new(l).exists()) => {
             text.lines().map(PathBuf::from).collect()
         }
         _ => {
             let files = source::siblings(layout, &choice, names)?;
             let text: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
-            fs::write(&record, text.join("\n")).with_context(|| record.display().to_string())?;
+            let temporary = record.with_extension("tmp");
+            fs::write(&temporary, text.join("\n"))
+                .and_then(|()| fs::rename(&temporary, &record))
+                .with_context(|| record.display().to_string())?;
             files
         }
     };
@@ -222,7 +225,12 @@ impl Stock {
         }
         let modules = Path::new("lib/modules").join(&self.release);
         directory(&own, Interrupted::Discard, |_| {
+            // An interrupted run may have made it.
+            let _ = fs::remove_file(stage.image());
             symlink(kernel.join(&modules).join("vmlinuz"), stage.image()).context("image")?;
+            if stage.modules().exists() {
+                fs::remove_dir_all(stage.modules())?;
+            }
             fs::create_dir_all(stage.modules().join("lib/modules"))?;
             // Links: this checkout adds its module, and makes its own lists.
             let status = Command::new("cp")

@@ -120,7 +120,7 @@ fn rows(bed: &Bed) -> Result<Vec<Row>> {
             result: arp,
         },
         Row {
-            what: "neighbour's 20-octet address",
+            what: "neighbour's 20-byte address",
             result: neighbour,
         },
         Row {
@@ -132,7 +132,7 @@ fn rows(bed: &Bed) -> Result<Vec<Row>> {
             result: ping6,
         },
         Row {
-            what: "ping, 65507 octets",
+            what: "ping, 65507 bytes",
             result: large,
         },
         Row {

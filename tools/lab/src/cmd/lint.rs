@@ -245,7 +245,14 @@ fn cannot_hold_tag(file: &Path) -> bool {
             extension,
             "json" | "bin" | "pcap" | "png" | "svg" | "patch" | "proptest-regressions"
         )
-        || file.starts_with("LICENSES")
+        || [
+            "LICENSES",
+            "debian/changelog",
+            "debian/copyright",
+            "debian/source",
+        ]
+        .iter()
+        .any(|path| file.starts_with(path))
         || file.components().any(|c| c.as_os_str() == "corpus")
 }
 
