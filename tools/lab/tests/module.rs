@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const RELEASE: &str = "7.99.1-fake";
+const RELEASE: &str = "7.3.99-fake";
 
 /// The configuration of a kernel that suits.
 const CONFIG: &str = r#"CONFIG_CC_VERSION_TEXT="fake-gcc-99 (Fake 99.1.0-2) 99.1.0"
@@ -52,7 +52,7 @@ modules:
 /// What the source has to make metadata with.
 const SOURCE: &str = "\
 kernelversion:
-\t@echo 7.99.1
+\t@echo 7.3.99
 olddefconfig:
 \t@true
 syncconfig:
@@ -310,7 +310,7 @@ fn metadata_is_made_once_and_the_headers_stay_as_they_are() {
     host.passes(&mut host.build(&[]));
     let module = host.passes(&mut host.build(&[]));
     assert!(
-        module.contains("/checkout/build/module/7.99.1-fake/"),
+        module.contains("/checkout/build/module/7.3.99-fake/"),
         "{module}"
     );
     assert_eq!((host.runs(), host.trees()), (1, 1));
@@ -360,14 +360,14 @@ fn the_running_kernel_has_no_headers() {
     let host = Host::new();
     host.fails(
         &mut host.bare(&[]),
-        &["the headers of Linux 7.99.1-fake are not installed"],
-        &["apt install linux-headers-7.99.1-fake"],
+        &["the headers of Linux 7.3.99-fake are not installed"],
+        &["apt install linux-headers-7.3.99-fake"],
     );
     host.remove("bin/apt-get");
     host.fails(
         &mut host.bare(&[]),
         &["are not installed"],
-        &["package manager (Debian's packages: linux-headers-7.99.1-fake)"],
+        &["package manager (Debian's packages: linux-headers-7.3.99-fake)"],
     );
 }
 
@@ -411,6 +411,13 @@ fn a_kernel_that_cannot_have_the_module_is_told_why() {
         &["trixie-backports"],
     );
     host.fails(&mut host.build(&["--release", "7.2.9"]), &["too old"], &[]);
+    for release in ["7.4.0", "7.4-rc1-amd64", "7.10.1", "8.0"] {
+        host.fails(
+            &mut host.build(&["--release", release]),
+            &[&format!("Linux {release} is too new")],
+            &["newer version of ipoib_rs"],
+        );
+    }
     for option in ["MODULES", "INFINIBAND", "INET", "IPV6", "PAGE_POOL"] {
         let line = format!("CONFIG_{option}=");
         let off = format!("# CONFIG_{option} is not set ");
@@ -571,13 +578,13 @@ fn a_source_that_is_not_there_is_named() {
     host.fails(
         &mut host.bare(&["--kdir", "headers"]),
         &["without the metadata", "its source is not installed"],
-        &["apt install linux-source-7.99", "make module SOURCE="],
+        &["apt install linux-source-7.3", "make module SOURCE="],
     );
-    host.program("dpkg-query", "printf 7.99.1-1");
+    host.program("dpkg-query", "printf 7.3.99-1");
     host.fails(
         &mut host.bare(&["--kdir", "headers"]),
         &["its source is not installed"],
-        &["apt install linux-source-7.99=7.99.1-1"],
+        &["apt install linux-source-7.3=7.3.99-1"],
     );
     host.fails(
         &mut host.bare(&["--kdir", "headers", "--source", "nowhere"]),
@@ -596,11 +603,11 @@ fn a_source_that_is_not_there_is_named() {
 #[test]
 fn a_source_that_is_not_that_of_the_headers_is_refused() {
     let host = Host::new();
-    host.change("linux/Makefile", "7.99.1", "7.99.2");
+    host.change("linux/Makefile", "7.3.99", "7.3.98");
     host.fails(
         &mut host.build(&[]),
-        &["that of Linux 7.99.2", "the headers are of 7.99.1"],
-        &["apt policy linux-headers-7.99.1-fake linux-source-7.99"],
+        &["that of Linux 7.3.98", "the headers are of 7.3.99"],
+        &["apt policy linux-headers-7.3.99-fake linux-source-7.3"],
     );
     host.write("linux/Makefile", SOURCE);
     host.write("linux/include/linux/two.h", "2\n");
@@ -653,7 +660,7 @@ fn headers_that_are_not_complete_are_named() {
     host.fails(
         &mut host.build(&[]),
         &["are not complete", "has no Kbuild"],
-        &["Reinstall linux-headers-7.99.1-fake"],
+        &["Reinstall linux-headers-7.3.99-fake"],
     );
 }
 
@@ -665,7 +672,7 @@ fn a_configuration_that_comes_out_differently_is_refused_before_anything_is_made
         &mut host.build(&[]),
         &[
             "CONFIG_RUST comes out differently here (not set)",
-            "7.99.1-fake (1)",
+            "7.3.99-fake (1)",
         ],
         &["headers/.config"],
     );
@@ -694,7 +701,7 @@ fn metadata_that_cannot_be_made_shows_the_log() {
         "@mkdir -p $(O)/rust",
         "@echo 'error: nonsense'; false",
     );
-    let log = "metadata/7.99.1-fake.log";
+    let log = "metadata/7.3.99-fake.log";
     let (ok, text) = outcome(host.build(&[]).spawn().expect("starts"));
     assert!(
         !ok && text.contains("nonsense") && text.contains("could not be made"),
@@ -739,7 +746,7 @@ fn metadata_of_another_kernel_is_refused_before_the_module_is_built() {
     host.fails(
         &mut host.build(&[]),
         &[
-            "is not that of Linux 7.99.1-fake",
+            "is not that of Linux 7.3.99-fake",
             "CsKern2_6kernel",
             "CsKern1_6kernel",
         ],
@@ -791,7 +798,7 @@ fn a_module_that_does_not_build_shows_the_log() {
     );
     host.fails(
         &mut host.build(&[]),
-        &["could not be built for Linux 7.99.1-fake"],
+        &["could not be built for Linux 7.3.99-fake"],
         &["log: "],
     );
 }
@@ -835,7 +842,7 @@ fn a_checkout_that_cannot_be_written_is_left_alone() {
     host.write("checkout/build", "");
     let text = host.passes(&mut host.build(&[]));
     assert!(
-        text.contains("/.cache/ipoib_rs/module/7.99.1-fake/ipoib_rs.ko"),
+        text.contains("/.cache/ipoib_rs/module/7.3.99-fake/ipoib_rs.ko"),
         "{text}"
     );
     host.write("file", "");
@@ -948,7 +955,7 @@ fn a_run_that_was_killed_does_not_stop_the_next() {
     host.wait_for_runs(1);
     kill(child);
     assert_eq!(host.scratch(), 1);
-    let half = host.path(".cache/ipoib_rs/metadata/7.99.1-fake-0123456789ab.new/rust");
+    let half = host.path(".cache/ipoib_rs/metadata/7.3.99-fake-0123456789ab.new/rust");
     fs::create_dir_all(half).expect("a directory");
     host.write("linux/Makefile", SOURCE);
     host.passes(&mut host.build(&[]));
@@ -986,9 +993,9 @@ fn trees_that_nobody_needs_are_removed() {
         symlink(host.path(config), host.path(&name).join(".config")).expect("a link");
         host.path(&name)
     };
-    let in_use = tree("7.99.1-fake-amd64", "headers/.config");
+    let in_use = tree("7.3.99-fake-amd64", "headers/.config");
     let removed = tree("7.98.1-fake", "no-longer/.config");
-    let of_today = tree("7.99.1-fake", "headers/.config");
+    let of_today = tree("7.3.99-fake", "headers/.config");
     // Not a tree, though its name has the length of one.
     host.write(&format!("{metadata}/7.98.1-abcdefgh.log"), "");
     host.passes(&mut host.build(&[]));
