@@ -18,7 +18,7 @@ scenario! {
     /// Without the extensions on either side, or on one, connections are those of RFC 4755: no large
     /// frame, and every checksum there.
     fn connections_without_extensions(bed) {
-        let mib = amount(&bed, 16);
+        let mib = amount(&bed, 4);
         let bed = bed.up()?;
         up(&bed)?;
         let (a, b) = bed.pair()?;
