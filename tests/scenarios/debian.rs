@@ -3,6 +3,7 @@
 //! Debian guests: the distribution's own kernel, systemd and programs.
 
 mod filter;
+mod module;
 mod packages;
 mod programs;
 
