@@ -168,7 +168,8 @@ impl Debian {
     fn refused_or_built(&self, how: &str, options: &[&str], built: bool) -> Result<String> {
         let checkout = &self.layout.checkout;
         let output = Command::new("unshare")
-            .args(["--mount", "bash", "-c", how])
+            // The root of a chroot is no mount of its own, whose propagation could be changed.
+            .args(["--mount", "--propagation", "unchanged", "bash", "-c", how])
             .arg(checkout)
             .arg(checkout.join("tools/module/build"))
             .arg("--cache")

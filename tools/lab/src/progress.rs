@@ -100,6 +100,8 @@ impl Record {
 struct Phase {
     title: String,
     expected: Duration,
+    /// Whether it builds beside its tests, which then say little of what is left.
+    builds: bool,
     /// Tests that it had last time.
     tests: usize,
     /// Tests that its runners have announced this time.
@@ -133,7 +135,7 @@ impl Phase {
         let elapsed = now.saturating_sub(began);
         let plan = self.expected.saturating_sub(elapsed);
         let total = self.total();
-        if total == 0 || self.done == 0 {
+        if self.builds || total == 0 || self.done == 0 {
             return plan;
         }
         let fraction = self.done as f64 / total as f64;
@@ -277,6 +279,7 @@ impl Status {
             course.phases.push(Phase {
                 title: title.clone(),
                 expected: Duration::from_secs(expected.seconds),
+                builds: key.starts_with("prepare"),
                 tests: expected.tests,
                 announced: 0,
                 done: 0,
@@ -422,6 +425,7 @@ mod tests {
         Phase {
             title: "scenarios, uml base".into(),
             expected: seconds(expected),
+            builds: false,
             tests,
             announced: 0,
             done: 0,
@@ -444,6 +448,9 @@ mod tests {
         assert_eq!(p.left(seconds(250)), seconds(0));
         p.done = 11;
         assert_eq!(p.left(seconds(250)), seconds(0));
+        // The tests are done, and a kernel is still being compiled.
+        p.builds = true;
+        assert_eq!(p.left(seconds(80)), seconds(70));
     }
 
     #[test]
