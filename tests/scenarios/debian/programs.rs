@@ -49,11 +49,17 @@ fn unit(root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Both reach each other by `ib0` without a command to either, now and when each has booted again.
-fn reach_each_other(bed: &Bed, addresses: impl Fn(&Host) -> Result<String>) -> Result<()> {
+/// Both reach each other by `ib0` without a command to either, now and when each of `again` has booted
+/// again.
+fn reach_each_other(
+    bed: &Bed,
+    again: &[&Host],
+    addresses: impl Fn(&Host) -> Result<String>,
+) -> Result<()> {
     let (a, b) = bed.pair()?;
     let mut before = Vec::new();
-    for reset in [None, Some(b), Some(a)] {
+    let resets = again.iter().map(|host| Some(*host));
+    for reset in std::iter::once(None).chain(resets) {
         if let Some(host) = reset {
             bed.reset(host)?;
         }
@@ -102,7 +108,8 @@ scenario! {
         asking.write("/etc/systemd/network/20-ib0.network", DHCP)?;
 
         let bed = bed.debian(&[&fixed, &asking]).up()?;
-        reach_each_other(&bed, |host| {
+        // The server's lease is what the client asks for again.
+        reach_each_other(&bed, &[&bed.hosts[1]], |host| {
             if host.number() == 1 {
                 let found = address(host, "ip -4 -o addr show dev ib0 | grep -q ' 10.1.0.1/24 '")?;
                 // Debian starts it when the network is online, by which time the other host may have given up.
@@ -133,7 +140,7 @@ scenario! {
         making.write("/etc/systemd/network/20-ib0.network", &STATIC.replace("10.1.0.1/", "10.1.0.2/"))?;
 
         let bed = bed.debian(&[&ifupdown, &making]).up()?;
-        reach_each_other(&bed, |host| {
+        reach_each_other(&bed, &[&bed.hosts[1], &bed.hosts[0]], |host| {
             address(host, &format!("ip -4 -o addr show dev ib0 | grep -q ' {}/24 '", host.ip4()))
         })?;
         bed.finish()
