@@ -10,7 +10,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
 
   make demo      two virtual machines with Debian's kernel, ib0 on both: they talk, and a table shows it
   make test      unit tests, lint, and scenarios on the base and debug kernels of the uml lane;
-                 about 10 minutes, 30 the first time; the last line is \"N passed, N failed\"
+                 about 13 minutes, more the first time; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
   make shell     an interactive host with ib0 up and a neighbour to talk to
   make module    the module for the running kernel (KDIR=dir: for another; needs no root)
