@@ -21,7 +21,7 @@ fn details(host: &Host, kind: &str) -> Result<String> {
         .to_owned())
 }
 
-/// What `ip -j -d link show ib0` says of the type.
+/// Link type as `ip -j -d link show ib0` shows it.
 fn info(host: &Host) -> Result<Value> {
     let links: Value = serde_json::from_str(&host.ok("ip -j -d link show ib0")?)?;
     Ok(links[0]["linkinfo"].clone())
@@ -62,7 +62,7 @@ scenario! {
 }
 
 scenario! {
-    /// What can be changed is changed, alone and together; the P_Key cannot.
+    /// Options change alone and together; the P_Key cannot.
     fn options_are_changed(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -117,7 +117,7 @@ scenario! {
 }
 
 scenario! {
-    /// What makes no sense is refused with a reason, by the plugin or by the kernel, and changes nothing.
+    /// Nonsense is refused with a reason, by the plugin or by the kernel, and changes nothing.
     fn nonsense_is_refused(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;

@@ -15,7 +15,7 @@ use std::process::Command;
 /// Runs a program, `$@`, in the checkout `$0`.
 const DIRECTLY: &str = "exec \"$@\"";
 
-/// The same, while nothing in the checkout can be written.
+/// A variant in which nothing in the checkout can be written.
 const READ_ONLY: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" &&
     ! touch \"$0/file\" 2>/dev/null && exec \"$@\"";
 
@@ -164,7 +164,7 @@ impl Debian {
         })
     }
 
-    /// What the script says, if it succeeds or fails as it is to. A failure is one sentence.
+    /// Output of the script, if it succeeds or fails as it is to. A failure is one sentence.
     fn refused_or_built(&self, how: &str, options: &[&str], built: bool) -> Result<String> {
         let checkout = &self.layout.checkout;
         let output = Command::new("unshare")

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Ethernet MTU of the hosts' links: room for an IB MTU of 4096 and rxe's headers.
 pub const LINK_MTU: u32 = 4400;
 
-/// What Debian's kernel need not do in an emulated machine: this halves the instructions of its boot.
+/// Words that spare Debian's kernel work in an emulated machine: they halve the instructions of its boot.
 const TRIMMED: [&str; 3] = ["nokaslr", "cryptomgr.notests", "no_timer_check"];
 
 /// Describes a bed and brings it up.
@@ -295,7 +295,7 @@ fn debian(layout: &Layout, root: &Root, spec: &mut Spec) -> Result<()> {
     spec.boot_limit *= 3;
     for word in [
         "lab.overlay",
-        // What is there without the names that udev gives.
+        // Interfaces keep the kernel's names.
         "net.ifnames=0",
         // The console is the kernel's.
         "systemd.mask=serial-getty@ttyS0.service",

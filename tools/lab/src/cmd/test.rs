@@ -36,7 +36,7 @@ pub enum Lanes {
     All,
 }
 
-/// What is to be tested: without a word about it the uml lane, or the lane that has the kernel which was
+/// Lanes and kernels to test: without a word about it the uml lane, or the lane that has the kernel which was
 /// asked for.
 fn chosen(lanes: Option<Lanes>, kernel: Option<Kernel>) -> Result<Vec<(Lane, Kernel)>> {
     let of = |lane| build::choices(lane, kernel);
