@@ -97,7 +97,7 @@ impl Root {
         Ok(root)
     }
 
-    /// The same system, to be booted with its kernel `release`.
+    /// A handle to this system that boots its kernel `release`.
     #[must_use]
     pub fn with_kernel(&self, release: &str) -> Root {
         Root {

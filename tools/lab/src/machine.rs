@@ -90,7 +90,7 @@ pub struct Spec {
     pub lane: Lane,
     /// The kernel image.
     pub image: PathBuf,
-    /// What a kernel that cannot mount its root by itself begins with; QEMU only.
+    /// Initramfs, for a kernel that cannot mount its root by itself; QEMU only.
     pub initramfs: Option<PathBuf>,
     /// Directory that holds `lib/modules/<release>`.
     pub modules: PathBuf,

@@ -46,7 +46,7 @@ struct Past {
     tests: usize,
 }
 
-/// What the phases of earlier runs took.
+/// Durations of the phases of earlier runs.
 #[derive(Debug)]
 pub(crate) struct Record {
     file: PathBuf,
@@ -100,7 +100,7 @@ impl Record {
 struct Phase {
     title: String,
     expected: Duration,
-    /// Whether it builds beside its tests, which then say little of what is left.
+    /// Builds run beside its tests, which then say little of what is left.
     builds: bool,
     /// Tests that it had last time.
     tests: usize,
@@ -114,7 +114,7 @@ struct Phase {
 
 impl Phase {
     fn total(&self) -> usize {
-        // What ended has no other tests than those that it had.
+        // A phase that has ended has no more tests.
         let expected = if self.ended.is_some() || self.announced > 0 {
             self.announced
         } else {
@@ -123,7 +123,7 @@ impl Phase {
         expected.max(self.done)
     }
 
-    /// What is left of it at `now`: at its beginning what was expected, and the more of its tests are
+    /// Time left of it at `now`: at its beginning what was expected, and the more of its tests are
     /// done the more by their rate.
     fn left(&self, now: Duration) -> Duration {
         if self.ended.is_some() {
