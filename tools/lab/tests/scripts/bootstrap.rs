@@ -3,14 +3,11 @@
 //! `tools/bootstrap` where something is missing: one sentence, a status that is not 0, and a next run that
 //! goes on. The programs that it calls are this computer's, but for those that a test replaces.
 
-#![cfg(test)]
-
+use super::{lines, outcome, wait_for_lines};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 /// Stands in for mmdebstrap: `$tmp` is the directory that it is to fill, `$here` that of the test.
 const MMDEBSTRAP: &str = r#"
@@ -72,7 +69,7 @@ impl Host {
 
     /// How often the root was begun.
     fn runs(&self) -> usize {
-        fs::read_to_string(self.dir.path().join("runs")).map_or(0, |text| text.lines().count())
+        lines(&self.dir.path().join("runs"))
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -111,25 +108,12 @@ impl Host {
 
     /// Waits until the root was begun so often.
     fn wait_for_runs(&self, runs: usize) {
-        let limit = Instant::now() + Duration::from_secs(20);
-        while self.runs() < runs {
-            assert!(Instant::now() < limit, "{} of {runs}", self.runs());
-            sleep(Duration::from_millis(10));
-        }
+        wait_for_lines(&self.dir.path().join("runs"), runs);
     }
 }
 
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../bootstrap")
-}
-
-fn outcome(child: Child) -> (bool, String) {
-    let output = child.wait_with_output().expect("ends");
-    let text = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
 }
 
 #[test]
