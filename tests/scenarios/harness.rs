@@ -98,9 +98,11 @@ scenario! {
         milliseconds()?;
         a.netem(Netem { delay_ms: 200, ..Netem::default() })?;
         ensure!(milliseconds()? >= 200.0, "no delay");
-        a.netem(Netem { loss: 100.0, ..Netem::default() })?;
+        a.netem(Netem { loss: 100.0, corrupt: 1.0, ..Netem::default() })?;
         a.run(&format!("ping -c 2 -W 1 {}", b.eth4()))?.refused()?;
         a.netem(Netem::default())?;
+        let left = a.ok("tc qdisc show dev eth0")?;
+        ensure!(!left.contains("loss") && !left.contains("corrupt"), "{left}");
         ensure!(milliseconds()? < 200.0, "the delay stays");
         bed.finish()
     }

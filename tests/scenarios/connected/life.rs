@@ -135,6 +135,7 @@ scenario! {
         let [a, b, c] = bed.hosts.as_slice() else {
             bail!("no three hosts");
         };
+        b.netem(Netem::default())?;
         connect(a, b)?;
         connect(a, c)?;
         let flood = a.spawn_python(FLOOD, &[&b.ip4(), "30000"])?;
@@ -163,38 +164,54 @@ scenario! {
     }
 }
 
+/// Floods a peer, which is silent for so many milliseconds meanwhile. How long the silence has lasted by this
+/// computer's clock, and whether the sender has stopped its queue.
+fn pause(a: &Host, b: &Host, millis: u64) -> Result<(Duration, bool)> {
+    let stops = counter(a, "tx_stops")?;
+    // So many small ones wait that it is their number that counts.
+    let flood = a.spawn_python(FLOOD, &[&b.ip4(), "1000"])?;
+    flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
+    let begun = Instant::now();
+    b.netem(Netem {
+        loss: 100.0,
+        ..Netem::default()
+    })?;
+    std::thread::sleep(Duration::from_millis(millis));
+    flood.stop()?;
+    b.netem(Netem::default())?;
+    let lasted = begun.elapsed();
+    // Longer than it takes for a grudge to show.
+    std::thread::sleep(Duration::from_secs(7));
+    a.wait_until(
+        &format!("ping -q -c 1 -W 1 {}", b.ip4()),
+        Duration::from_secs(20),
+    )?;
+    Ok((lasted, counter(a, "tx_stops")? > stops))
+}
+
 scenario! {
     /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
     /// connection. If it stays silent, there is one again when it is back.
     fn a_peer_that_pauses_is_forgiven(bed) {
         let bed = bed.lifetime(Duration::from_secs(240)).up()?;
         let (a, b) = connected(&bed)?;
-        let silent = Netem {
-            loss: 100.0,
-            ..Netem::default()
-        };
-        for millis in [1_500, 10_000] {
-            let stops = counter(a, "tx_stops")?;
-            // So many small ones wait that it is their number that counts.
-            let flood = a.spawn_python(FLOOD, &[&b.ip4(), "1000"])?;
-            flood.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
-            let begun = Instant::now();
-            b.netem(silent)?;
-            std::thread::sleep(Duration::from_millis(millis));
-            flood.stop()?;
-            b.netem(Netem::default())?;
+        b.netem(Netem::default())?;
+        for attempt in 1.. {
+            let (lasted, stopped) = pause(a, b, 1_500)?;
             // To say so may have taken longer than soft-RoCE repeats itself; and what is emulated has a clock
             // of its own.
-            let lasts = bed.builder().lane() == Lane::Uml && begun.elapsed() < Duration::from_secs(3);
-            // Longer than it takes for a grudge to show.
-            std::thread::sleep(Duration::from_secs(7));
-            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
-            if lasts {
-                ensure!(counter(a, "tx_stops")? > stops, "{}", story(a));
-                ensure!(counter(a, "rc_stuck")? == 0, "{}", story(a));
-                ensure!(counter(a, "rc_connected")? == 1, "{}", story(a));
+            if bed.builder().lane() != Lane::Uml || lasted >= Duration::from_secs(3) {
+                break;
             }
+            ensure!(counter(a, "rc_stuck")? == 0, "{}", story(a));
+            ensure!(counter(a, "rc_connected")? == 1, "{}", story(a));
+            // On a busy machine the peer is known to be silent before enough waits for it.
+            if stopped {
+                break;
+            }
+            ensure!(attempt < 4, "the queue does not stop: {}", story(a));
         }
+        pause(a, b, 10_000)?;
         let stuck = counter(a, "rc_stuck")?;
         connect(a, b)?;
         transfer(a, b, &b.ip4(), 1)?;

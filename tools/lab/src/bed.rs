@@ -291,6 +291,8 @@ fn debian(layout: &Layout, root: &Root, spec: &mut Spec) -> Result<()> {
     spec.initramfs = Some(initramfs);
     spec.root = root.path();
     spec.init = "/sbin/init".into();
+    // It has plugins of its own, or none.
+    spec.iproute = None;
     // systemd, and all that it starts, come on top of the kernel.
     spec.boot_limit *= 3;
     for word in [
@@ -478,14 +480,14 @@ impl Netem {
         for (name, percent) in [
             ("loss", self.loss),
             ("reorder", self.reorder),
-            ("corrupt", self.corrupt),
             ("duplicate", self.duplicate),
         ] {
             if percent > 0.0 {
                 args += &format!(" {name} {percent}%");
             }
         }
-        args
+        // A change leaves this one as it was unless told.
+        args + &format!(" corrupt {}%", self.corrupt)
     }
 }
 
@@ -614,15 +616,14 @@ impl Host {
     }
 
     /// Sets what the wire does to the frames that this host sends.
+    ///
+    /// The first call puts a queueing discipline in place, which stays. While one is being replaced, Ethernet
+    /// refuses frames, and soft-RoCE ends the queue pair that has sent one: for good, if it is the CM's. Where
+    /// something is sent all the time, make a first call, with `Netem::default()`, before that begins.
     pub fn netem(&self, netem: Netem) -> Result<()> {
-        let arguments = netem.arguments();
-        if arguments.is_empty() {
-            // There may be none to delete.
-            self.run("tc qdisc del dev eth0 root")?;
-            return Ok(());
-        }
+        let netem = format!("dev eth0 root netem limit 10000{}", netem.arguments());
         self.ok(&format!(
-            "tc qdisc replace dev eth0 root netem limit 10000{arguments}"
+            "tc qdisc change {netem} 2>/dev/null || tc qdisc replace {netem}"
         ))?;
         Ok(())
     }
@@ -657,7 +658,7 @@ mod tests {
 
     #[test]
     fn netem_arguments() {
-        assert_eq!(Netem::default().arguments(), "");
+        assert_eq!(Netem::default().arguments(), " corrupt 0%");
         let netem = Netem {
             delay_ms: 2,
             reorder: 25.0,
