@@ -18,31 +18,38 @@ use std::time::Duration;
 /// This driver on the first host, the C driver on the second; the addresses are as ever.
 pub(crate) fn mixed(bed: &Bed) -> Result<(&Host, &Host)> {
     let (a, b) = bed.pair()?;
-    for host in [a, b] {
-        // What is sent from an address that is not there yet ends the C driver's QP.
-        host.wait_until(
-            "ip -6 route show table local dev eth0 | grep -q ^local",
-            Duration::from_secs(10),
-        )?;
-    }
+    ethernet_has_addresses(bed)?;
     bed.rxe()?;
     a.ib_add("")?;
     a.ib_up()?;
-    b.ok(&format!("modprobe {}", peer::MODULE))?;
-    b.ok(&format!(
-        "set -e
-         ip addr add {}/24 dev {if}
-         ip addr add {}/64 dev {if} nodad
-         ip link set {if} up",
-        b.ip4(),
-        b.ip6(),
-        if = peer::INTERFACE
-    ))?;
-    b.wait_until(
-        &format!("ip -o link show {} | grep -q LOWER_UP", peer::INTERFACE),
-        Duration::from_secs(10),
+    c_driver_up(
+        b,
+        &[format!("{}/24", b.ip4()), format!("{}/64 nodad", b.ip6())],
     )?;
     Ok((a, b))
+}
+
+/// Waits for the link-local addresses of Ethernet: sending from one that is not there yet ends the C driver's QP.
+fn ethernet_has_addresses(bed: &Bed) -> Result<()> {
+    bed.hosts.iter().try_for_each(|host| {
+        host.wait_until(
+            "ip -6 route show table local dev eth0 | grep -q ^local",
+            Duration::from_secs(10),
+        )
+    })
+}
+
+/// Loads the C driver on a host, and sets its interface up with `addresses`.
+fn c_driver_up(host: &Host, addresses: &[String]) -> Result<()> {
+    host.ok(&format!("modprobe {}", peer::MODULE))?;
+    for address in addresses {
+        host.ok(&format!("ip addr add {address} dev {}", peer::INTERFACE))?;
+    }
+    host.ok(&format!("ip link set {} up", peer::INTERFACE))?;
+    host.wait_until(
+        &format!("ip -o link show {} | grep -q LOWER_UP", peer::INTERFACE),
+        Duration::from_secs(10),
+    )
 }
 
 /// The link-layer address that `host` has of `target`.

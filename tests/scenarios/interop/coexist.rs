@@ -2,6 +2,7 @@
 
 //! Interfaces of both drivers on the same ports.
 
+use super::{c_driver_up, ethernet_has_addresses};
 use anyhow::ensure;
 use lab::bench::peer;
 use lab::scenario;
@@ -13,25 +14,10 @@ scenario! {
     fn the_c_driver_loses_no_interface(bed) {
         let bed = bed.up()?;
         let (a, b) = bed.pair()?;
-        for host in [a, b] {
-            // As for `mixed`.
-            host.wait_until(
-                "ip -6 route show table local dev eth0 | grep -q ^local",
-                Duration::from_secs(10),
-            )?;
-        }
+        ethernet_has_addresses(&bed)?;
         bed.rxe()?;
         for host in [a, b] {
-            host.ok(&format!("modprobe {}", peer::MODULE))?;
-            host.ok(&format!(
-                "ip addr add 10.3.0.{}/24 dev {if} && ip link set {if} up",
-                host.number(),
-                if = peer::INTERFACE
-            ))?;
-            host.wait_until(
-                &format!("ip -o link show {} | grep -q LOWER_UP", peer::INTERFACE),
-                Duration::from_secs(10),
-            )?;
+            c_driver_up(host, &[format!("10.3.0.{}/24", host.number())])?;
         }
         a.wait_until("ping -q -c 1 -W 1 10.3.0.2", Duration::from_secs(15))?;
         let index = format!("cat /sys/class/net/{}/ifindex", peer::INTERFACE);
