@@ -10,7 +10,7 @@ use lab::stock::{self, Stock};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Runs a program, `$@`, in the checkout `$0`.
 const DIRECTLY: &str = "exec \"$@\"";
@@ -120,6 +120,48 @@ scenario! {
     }
 }
 
+/// Runs a program, `$@`, three times: in a cache that is too small, in one that is full before it is done, and
+/// until it is killed. Says how each ended. Then there is room, and a fourth time is for the caller.
+const THREE_ENDS: &str = "
+    cache=$3
+    mount -t tmpfs -o size=100M tmpfs $cache
+    \"$@\"; echo too small: $?
+    mount -o remount,size=1400M $cache
+    (sleep 10; cat /dev/zero >$cache/file) 2>/dev/null &
+    \"$@\"; echo full: $?
+    wait; rm $cache/file
+    mount -o remount,size=4G $cache
+    timeout -s KILL 20 \"$@\"; echo killed: $?
+    exec \"$@\"";
+
+scenario! {
+    /// Metadata that could not be made, since the disk was too small, since it filled up, and since the
+    /// script was killed, is made by the next run. Those before say why they failed.
+    qemu: fn a_full_disk_and_a_kill_are_got_over(bed) {
+        let _ = bed;
+        let debian = Debian::new("full-disk")?;
+        let options = [
+            "--metadata-only",
+            "--kdir",
+            text(&debian.stock.kdir)?,
+            "--release",
+            &debian.stock.release,
+            "--source",
+            text(&debian.stock.source)?,
+        ];
+        let output = debian.script(THREE_ENDS, &options)?;
+        let said = said(&output);
+        ensure!(output.status.success(), "{}: {said}", output.status);
+        for part in ["100 MB free", "too small: 1", "full: 1", "killed: 137", "No space left"] {
+            ensure!(said.contains(part), "no {part:?} in {said}");
+        }
+        ensure!(said.matches("error:").count() == 2, "{said}");
+        let tree = format!("{}/metadata/{}-", debian.cache.display(), debian.stock.release);
+        ensure!(said.lines().next_back().is_some_and(|line| line.starts_with(&tree)), "{said}");
+        debian.done()
+    }
+}
+
 /// Debian's headers, the metadata that this checkout makes for them, and an empty directory.
 struct Debian {
     layout: Layout,
@@ -164,10 +206,10 @@ impl Debian {
         })
     }
 
-    /// Output of the script, if it succeeds or fails as it is to. A failure is one sentence.
-    fn refused_or_built(&self, how: &str, options: &[&str], built: bool) -> Result<String> {
+    /// Runs the script by another one, in a mount namespace.
+    fn script(&self, how: &str, options: &[&str]) -> Result<Output> {
         let checkout = &self.layout.checkout;
-        let output = Command::new("unshare")
+        Command::new("unshare")
             // The root of a chroot is no mount of its own, whose propagation could be changed.
             .args(["--mount", "--propagation", "unchanged", "bash", "-c", how])
             .arg(checkout)
@@ -176,8 +218,13 @@ impl Debian {
             .arg(&self.cache)
             .args(options)
             .output()
-            .context("unshare")?;
-        let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).into_owned();
+            .context("unshare")
+    }
+
+    /// Output of the script, if it succeeds or fails as it is to. A failure is one sentence.
+    fn refused_or_built(&self, how: &str, options: &[&str], built: bool) -> Result<String> {
+        let output = self.script(how, options)?;
+        let said = said(&output);
         ensure!(
             output.status.success() == built,
             "{}: {said}",
@@ -214,9 +261,14 @@ fn run(command: &mut Command) -> Result<String> {
     let output = command
         .output()
         .with_context(|| format!("{:?}", command.get_program()))?;
-    let said = String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).into_owned();
+    let said = said(&output);
     ensure!(output.status.success(), "{command:?}: {said}");
     Ok(said)
+}
+
+/// All that a command has written.
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stderr[..], &output.stdout[..]].concat()).into_owned()
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Debian packages: from `apt install` to a ping, through an upgrade of the kernel, to removal.
+//! The Debian packages: from `apt install` to a ping, through another flavour of the kernel and a new version
+//! of the packages, to removal.
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Builder;
@@ -32,14 +33,15 @@ fn readme(ip4: &str) -> Result<String> {
 
 scenario! {
     /// A Debian with its kernel and nothing else gets the packages: DKMS builds the module, signs it,
-    /// and builds it again for another flavour of the kernel. Both kernels boot, load it and ping.
-    /// When the packages are purged, nothing of them is left.
+    /// and builds it again for another flavour of the kernel and for the packages' next version. Both
+    /// kernels boot, load it and ping. The new version leaves nothing of the old one; the purge of the
+    /// packages leaves nothing at all.
     qemu: fn from_apt_to_a_ping_and_away(bed) {
         let root = Root::new(&["initramfs-tools"])?;
         let release = root.release()?;
         let before = files(&root)?;
         install(&root, &release)?;
-        module_is_built(&root, &release)?;
+        module_is_built(&root, &release, None)?;
         talk(bed.clone(), &root.with_kernel(&release))?;
 
         let other = release.replace("-amd64", "-rt-amd64");
@@ -47,7 +49,12 @@ scenario! {
             "apt-get install -y linux-image-{other} linux-headers-{other}"
         ))?
         .ok()?;
-        module_is_built(&root, &other)?;
+        module_is_built(&root, &other, None)?;
+
+        upgrade(&root)?;
+        for release in [&release, &other] {
+            module_is_built(&root, release, Some(NEXT))?;
+        }
         talk(bed, &root.with_kernel(&other))?;
 
         root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 && rm /root/*.deb")?.ok()?;
@@ -63,7 +70,7 @@ scenario! {
     qemu: fn a_kernel_that_is_too_old_is_passed_over(bed) {
         let _ = bed;
         let root = Root::new(&["initramfs-tools"])?;
-        let packages = packages()?;
+        let packages = packages(None)?;
         let dkms = root.copy(&packages.dkms, "/root")?;
         root.run("apt-get update && apt-get install -y linux-headers-amd64/trixie")?.ok()?;
         let installed = root.run(&format!("apt-get install -y --no-install-recommends {dkms}"))?;
@@ -76,20 +83,28 @@ scenario! {
     }
 }
 
-/// The checkout's packages.
-fn packages() -> Result<deb::Packages> {
+/// A version after the present one.
+const NEXT: &str = "99.1";
+
+/// The packages of this checkout, in its version or another one.
+fn packages(version: Option<&str>) -> Result<deb::Packages> {
     let layout = Layout::from_env()?;
-    deb::make(&layout, &layout.own.join("deb"))
+    let to = layout
+        .own
+        .join(version.map_or("deb".into(), |version| format!("deb-{version}")));
+    deb::make(&layout, &to, version)
+}
+
+/// Copies packages into a root; what `apt-get install` is told to install.
+fn copied(root: &Root, packages: &deb::Packages) -> Result<String> {
+    let [dkms, iproute2] =
+        [&packages.dkms, &packages.iproute2].map(|file| root.copy(file, "/root"));
+    Ok(format!("{} {}", dkms?, iproute2?))
 }
 
 /// Installs the packages as README says.
 fn install(root: &Root, release: &str) -> Result<()> {
-    let packages = packages()?;
-    let debs = format!(
-        "{} {}",
-        root.copy(&packages.dkms, "/root")?,
-        root.copy(&packages.iproute2, "/root")?
-    );
+    let debs = copied(root, &packages(None)?)?;
     root.run(&format!(
         "apt-get update && apt-get install -y linux-headers-{release} &&
          apt-get install -y --download-only {debs}"
@@ -107,18 +122,45 @@ fn install(root: &Root, release: &str) -> Result<()> {
     Ok(())
 }
 
+/// Installs the packages' next version; nothing of the one before is left.
+fn upgrade(root: &Root) -> Result<()> {
+    let version = |root: &Root| -> Result<String> {
+        let query = "dpkg-query -W -f '${Version}' ipoib-rs-dkms";
+        Ok(root.run(query)?.ok()?.trim().to_owned())
+    };
+    let old = version(root)?;
+    let debs = copied(root, &packages(Some(NEXT))?)?;
+    let output = root.run(&format!(
+        "rm /root/*_{old}_*.deb && apt-get install -y {debs}"
+    ))?;
+    build_log_on_failure(root, output)?;
+    ensure!(version(root)? == NEXT, "not upgraded");
+    let status = root.run("dkms status ipoib-rs")?.ok()?;
+    ensure!(
+        !status.contains(&format!("/{old}")),
+        "DKMS still has {old}: {status}"
+    );
+    let left: Vec<_> = files(root)?
+        .into_iter()
+        .filter(|f| f.contains(&old))
+        .collect();
+    ensure!(left.is_empty(), "left behind of {old}: {}", left.join(" "));
+    Ok(())
+}
+
 /// The output of an installation, with DKMS's log if it failed.
 fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
     let log = root.run("tail -n 60 /var/lib/dkms/ipoib-rs/*/build/make.log")?;
     output.ok().with_context(|| log.stdout)
 }
 
-/// DKMS has built, signed and installed the module for a kernel.
-fn module_is_built(root: &Root, release: &str) -> Result<()> {
+/// DKMS has built, signed and installed the module for a kernel, in that version if one is given.
+fn module_is_built(root: &Root, release: &str, version: Option<&str>) -> Result<()> {
     let status = root.run("dkms status ipoib-rs")?.ok()?;
     ensure!(
         status
             .lines()
+            .filter(|l| version.is_none_or(|version| l.contains(&format!("/{version},"))))
             .any(|l| l.contains(release) && l.contains("installed")),
         "DKMS has not installed it for {release}: {status}"
     );

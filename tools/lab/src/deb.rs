@@ -33,12 +33,13 @@ pub struct Packages {
     pub iproute2: PathBuf,
 }
 
-/// Makes the packages in the directory `to`, and has lintian check them.
+/// Makes the packages in the directory `to`, and has lintian check them. They have the checkout's version, or
+/// the `version` that is asked for.
 ///
 /// # Errors
 ///
 /// Whatever keeps them from being made, and each error or warning of lintian's.
-pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
+pub fn make(layout: &Layout, to: &Path, version: Option<&str>) -> Result<Packages> {
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     let _lock = lock(&to.with_extension("lock"))?;
     let work = tempfile::tempdir_in(&layout.own).context("a directory for the packages")?;
@@ -64,6 +65,9 @@ pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
             .args([&layout.checkout, &source])
             .args(SOURCES),
     )?;
+    if let Some(version) = version {
+        release(&source.join("debian/changelog"), version)?;
+    }
     job.run(
         Command::new("dpkg-buildpackage")
             .args(["-b", "-us", "-uc"])
@@ -102,6 +106,19 @@ pub fn make(layout: &Layout, to: &Path) -> Result<Packages> {
         dkms: find(NAMES[0])?,
         iproute2: find(NAMES[1])?,
     })
+}
+
+/// Adds the release of `version` to a changelog.
+fn release(changelog: &Path, version: &str) -> Result<()> {
+    let before = fs::read_to_string(changelog).with_context(|| changelog.display().to_string())?;
+    let signature = before
+        .lines()
+        .find(|line| line.starts_with(" -- "))
+        .context("the changelog is not signed")?;
+    let text = format!(
+        "ipoib-rs ({version}) unstable; urgency=medium\n\n  * New upstream release.\n\n{signature}\n\n{before}"
+    );
+    fs::write(changelog, text).with_context(|| changelog.display().to_string())
 }
 
 fn file_name(path: &Path) -> &str {
