@@ -108,15 +108,19 @@ pub fn make(layout: &Layout, to: &Path, version: Option<&str>) -> Result<Package
     })
 }
 
-/// Adds the release of `version` to a changelog.
+/// Adds the release of `version` to a changelog, by whoever made the last one.
 fn release(changelog: &Path, version: &str) -> Result<()> {
     let before = fs::read_to_string(changelog).with_context(|| changelog.display().to_string())?;
-    let signature = before
-        .lines()
-        .find(|line| line.starts_with(" -- "))
+    let signature = before.lines().find(|line| line.starts_with(" -- "));
+    // Two spaces are in front of the date.
+    let (author, _) = signature
+        .and_then(|line| line.rsplit_once("  "))
         .context("the changelog is not signed")?;
+    let now = Command::new("date").arg("-R").output().context("date")?;
+    let now = String::from_utf8_lossy(&now.stdout);
     let text = format!(
-        "ipoib-rs ({version}) unstable; urgency=medium\n\n  * New upstream release.\n\n{signature}\n\n{before}"
+        "ipoib-rs ({version}) unstable; urgency=medium\n\n  * New upstream release.\n\n{author}  {}\n\n{before}",
+        now.trim()
     );
     fs::write(changelog, text).with_context(|| changelog.display().to_string())
 }
