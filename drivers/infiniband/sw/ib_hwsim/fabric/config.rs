@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The constants of an adapter and their limits.
+
+use crate::addr::Guid;
+use crate::mtu::Mtu;
+
+/// The most ports of an adapter.
+pub const MAX_PORTS: usize = 2;
+
+/// The most entries of a P_Key table.
+pub const MAX_PKEYS: usize = 128;
+
+/// The most entries of a GID table.
+pub const MAX_GUIDS: usize = 32;
+
+/// The constants of an adapter: what firmware and factory give to real ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The GUID of the adapter.
+    pub node_guid: Guid,
+    /// The GUID of the machine around it, or [`Guid::NONE`].
+    pub system_guid: Guid,
+    /// The GUIDs of the ports; the second counts only if there is a second port.
+    pub port_guids: [Guid; MAX_PORTS],
+    /// The number of ports, 1 or 2.
+    pub ports: u8,
+    /// The capacity of each port's P_Key table, 1 to 128.
+    pub pkeys: u16,
+    /// The capacity of each port's GID table, 1 to 32.
+    pub guids: u8,
+    /// The largest MTU.
+    pub mtu: Mtu,
+    /// The vendor, an IEEE identifier of 24 bits.
+    pub vendor_id: u32,
+    /// The product.
+    pub device_id: u16,
+    /// The revision of the product.
+    pub revision: u32,
+}
+
+/// A reason why there is no such adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// No port, or more than [`MAX_PORTS`].
+    Ports,
+    /// No P_Key, or more than [`MAX_PKEYS`].
+    PKeys,
+    /// No GID, or more than [`MAX_GUIDS`].
+    Guids,
+    /// A vendor identifier of more than 24 bits.
+    Vendor,
+    /// A node or port without a GUID, or two ports with one.
+    Guid,
+}
+
+impl Config {
+    /// A small adapter with two ports for the tests.
+    #[cfg(any(test, CONFIG_KUNIT))]
+    pub(crate) const EXAMPLE: Config = Config {
+        node_guid: Guid::new(0x10),
+        system_guid: Guid::new(0x1f),
+        port_guids: [Guid::new(0x11), Guid::new(0x12)],
+        ports: 2,
+        pkeys: 4,
+        guids: 3,
+        mtu: Mtu::B4096,
+        vendor_id: 0x00_1234,
+        device_id: 0x5678,
+        revision: 0x9abc_def0,
+    };
+
+    /// Checks that an adapter can be like this.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let [first, second] = self.port_guids;
+        let guids_missing = self.node_guid == Guid::NONE
+            || first == Guid::NONE
+            || self.ports > 1 && (second == Guid::NONE || second == first);
+        if !(1..=MAX_PORTS).contains(&usize::from(self.ports)) {
+            Err(ConfigError::Ports)
+        } else if !(1..=MAX_PKEYS).contains(&usize::from(self.pkeys)) {
+            Err(ConfigError::PKeys)
+        } else if !(1..=MAX_GUIDS).contains(&usize::from(self.guids)) {
+            Err(ConfigError::Guids)
+        } else if self.vendor_id >> 24 != 0 {
+            Err(ConfigError::Vendor)
+        } else if guids_missing {
+            Err(ConfigError::Guid)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_config))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_an_adapter() {
+        type Case = (fn(&mut Config), Result<(), ConfigError>);
+        let cases: [Case; 15] = [
+            (|_| {}, Ok(())),
+            (|c| (c.pkeys, c.guids) = (128, 32), Ok(())),
+            (|c| (c.pkeys, c.guids) = (1, 1), Ok(())),
+            (|c| c.system_guid = Guid::NONE, Ok(())),
+            (|c| c.ports = 0, Err(ConfigError::Ports)),
+            (|c| c.ports = 3, Err(ConfigError::Ports)),
+            (|c| c.pkeys = 0, Err(ConfigError::PKeys)),
+            (|c| c.pkeys = 129, Err(ConfigError::PKeys)),
+            (|c| c.guids = 0, Err(ConfigError::Guids)),
+            (|c| c.guids = 33, Err(ConfigError::Guids)),
+            (|c| c.vendor_id = 1 << 24, Err(ConfigError::Vendor)),
+            (|c| c.node_guid = Guid::NONE, Err(ConfigError::Guid)),
+            (|c| c.port_guids[0] = Guid::NONE, Err(ConfigError::Guid)),
+            (|c| c.port_guids[1] = Guid::NONE, Err(ConfigError::Guid)),
+            (
+                |c| c.port_guids[1] = c.port_guids[0],
+                Err(ConfigError::Guid),
+            ),
+        ];
+        for (change, expected) in cases {
+            let mut config = Config::EXAMPLE;
+            change(&mut config);
+            assert_eq!(config.check(), expected);
+        }
+    }
+
+    #[test]
+    fn second_guid_is_free_without_a_second_port() {
+        let mut config = Config::EXAMPLE;
+        config.ports = 1;
+        config.port_guids[1] = Guid::NONE;
+        assert_eq!(config.check(), Ok(()));
+    }
+}

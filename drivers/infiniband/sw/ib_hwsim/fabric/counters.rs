@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters of a port (section 16.1.3.5 PortCounters and 16.1.4.11 PortCountersExtended).
+//!
+//! The two sets are apart: to clear one leaves the other. No counter wraps; it stops at the
+//! largest number that its field holds.
+
+use crate::bits::Field;
+
+/// A thing that a port counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// A unicast packet that left.
+    Sent {
+        /// Its length from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
+    /// A multicast packet that left.
+    SentMulticast {
+        /// Its length from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
+    /// A unicast packet that came.
+    Received {
+        /// Its length from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
+    /// A multicast packet that came.
+    ReceivedMulticast {
+        /// Its length from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
+    /// A packet that came with an error, such as more payload than the MTU.
+    ReceiveError,
+    /// A packet that could not be sent, because the port was down or the queue full.
+    Discarded,
+    /// A subnet management packet that found no room.
+    VL15Dropped,
+    /// A packet whose P_Key the queue pair does not have.
+    PKeyViolation,
+    /// A packet whose Q_Key the queue pair does not have.
+    QKeyViolation,
+}
+
+/// The index of each counter of PortCounters: its bit in CounterSelect.
+mod index {
+    pub(super) const LINK_DOWNED: usize = 2;
+    pub(super) const RECEIVE_ERRORS: usize = 3;
+    pub(super) const SEND_DISCARDS: usize = 6;
+    pub(super) const VL15_DROPPED: usize = 11;
+    pub(super) const SENT_DATA: usize = 12;
+    pub(super) const RECEIVED_DATA: usize = 13;
+    pub(super) const SENT_PACKETS: usize = 14;
+    pub(super) const RECEIVED_PACKETS: usize = 15;
+}
+
+/// The fields of PortCounters in the order of CounterSelect.
+const FIELDS: [Field; 16] = [
+    Field::bytes(4, 2),    // SymbolErrorCounter
+    Field::bytes(6, 1),    // LinkErrorRecoveryCounter
+    Field::bytes(7, 1),    // LinkDownedCounter
+    Field::bytes(8, 2),    // PortRcvErrors
+    Field::bytes(10, 2),   // PortRcvRemotePhysicalErrors
+    Field::bytes(12, 2),   // PortRcvSwitchRelayErrors
+    Field::bytes(14, 2),   // PortXmitDiscards
+    Field::bytes(16, 1),   // PortXmitConstraintErrors
+    Field::bytes(17, 1),   // PortRcvConstraintErrors
+    Field::bits(19, 4, 4), // LocalLinkIntegrityErrors
+    Field::bits(19, 0, 4), // ExcessiveBufferOverrunErrors
+    Field::bytes(22, 2),   // VL15Dropped
+    Field::bytes(24, 4),   // PortXmitData
+    Field::bytes(28, 4),   // PortRcvData
+    Field::bytes(32, 4),   // PortXmitPkts
+    Field::bytes(36, 4),   // PortRcvPkts
+];
+
+/// The fields of PortCountersExtended in the order of CounterSelect.
+const EXTENDED: [Field; 8] = [
+    Field::bytes(8, 8),  // PortXmitData
+    Field::bytes(16, 8), // PortRcvData
+    Field::bytes(24, 8), // PortXmitPkts
+    Field::bytes(32, 8), // PortRcvPkts
+    Field::bytes(40, 8), // PortUnicastXmitPkts
+    Field::bytes(48, 8), // PortUnicastRcvPkts
+    Field::bytes(56, 8), // PortMulticastXmitPkts
+    Field::bytes(64, 8), // PortMulticastRcvPkts
+];
+
+/// The counters of one port.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    short: [u32; 16],
+    extended: [u64; 8],
+}
+
+impl Counters {
+    /// Counts a link that went down by itself.
+    pub(crate) fn link_downed(&mut self) {
+        self.add(index::LINK_DOWNED, 1);
+    }
+
+    /// Counts a packet or an error. Violations of keys are PortInfo's, not counted here.
+    pub(crate) fn count(&mut self, what: Counted) {
+        match what {
+            Counted::Sent { bytes } => self.sent(bytes, false),
+            Counted::SentMulticast { bytes } => self.sent(bytes, true),
+            Counted::Received { bytes } => self.received(bytes, false),
+            Counted::ReceivedMulticast { bytes } => self.received(bytes, true),
+            Counted::ReceiveError => self.add(index::RECEIVE_ERRORS, 1),
+            Counted::Discarded => self.add(index::SEND_DISCARDS, 1),
+            Counted::VL15Dropped => self.add(index::VL15_DROPPED, 1),
+            Counted::PKeyViolation | Counted::QKeyViolation => {}
+        }
+    }
+
+    fn sent(&mut self, bytes: u32, multicast: bool) {
+        let words = words(bytes);
+        self.add(index::SENT_DATA, words);
+        self.add(index::SENT_PACKETS, 1);
+        let [data, _, packets, _, unicasts, _, multicasts, _] = &mut self.extended;
+        let kind = if multicast { multicasts } else { unicasts };
+        count_packet(data, packets, kind, words);
+    }
+
+    fn received(&mut self, bytes: u32, multicast: bool) {
+        let words = words(bytes);
+        self.add(index::RECEIVED_DATA, words);
+        self.add(index::RECEIVED_PACKETS, 1);
+        let [_, data, _, packets, _, unicasts, _, multicasts] = &mut self.extended;
+        let kind = if multicast { multicasts } else { unicasts };
+        count_packet(data, packets, kind, words);
+    }
+
+    fn add(&mut self, index: usize, n: u32) {
+        if let (Some(counter), Some(field)) = (self.short.get_mut(index), FIELDS.get(index)) {
+            *counter = counter.saturating_add(n).min(field.max() as u32);
+        }
+    }
+
+    /// Writes PortCounters.
+    pub(crate) fn read(&self, data: &mut [u8]) {
+        for (field, &counter) in FIELDS.iter().zip(&self.short) {
+            field.put(data, counter);
+        }
+    }
+
+    /// Takes the selected counters from PortCounters.
+    pub(crate) fn write(&mut self, select: u16, data: &[u8]) {
+        for (i, (field, counter)) in (0..16).zip(FIELDS.iter().zip(&mut self.short)) {
+            if select.wrapping_shr(i) & 1 != 0 {
+                *counter = field.u32(data);
+            }
+        }
+    }
+
+    /// Writes PortCountersExtended.
+    pub(crate) fn read_extended(&self, data: &mut [u8]) {
+        for (field, &counter) in EXTENDED.iter().zip(&self.extended) {
+            field.put(data, counter);
+        }
+    }
+
+    /// Takes the selected counters from PortCountersExtended.
+    pub(crate) fn write_extended(&mut self, select: u16, data: &[u8]) {
+        for (i, (field, counter)) in (0..16).zip(EXTENDED.iter().zip(&mut self.extended)) {
+            if select.wrapping_shr(i) & 1 != 0 {
+                *counter = field.u64(data);
+            }
+        }
+    }
+}
+
+/// Data is counted in units of four bytes; packets are padded to whole ones.
+fn words(bytes: u32) -> u32 {
+    bytes.div_ceil(4)
+}
+
+fn count_packet(data: &mut u64, packets: &mut u64, kind: &mut u64, words: u32) {
+    *data = data.saturating_add(u64::from(words));
+    *packets = packets.saturating_add(1);
+    *kind = kind.saturating_add(1);
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_counters))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_and_words() {
+        let mut counters = Counters::default();
+        counters.count(Counted::Sent { bytes: 280 });
+        counters.count(Counted::SentMulticast { bytes: 21 });
+        counters.count(Counted::Received { bytes: 4 });
+        counters.count(Counted::ReceivedMulticast { bytes: 8 });
+        counters.count(Counted::ReceivedMulticast { bytes: 0 });
+
+        let mut data = [0; 192];
+        counters.read(&mut data);
+        assert_eq!(data[24..28], [0, 0, 0, 76]);
+        assert_eq!(data[28..32], [0, 0, 0, 3]);
+        assert_eq!(data[32..36], [0, 0, 0, 2]);
+        assert_eq!(data[36..40], [0, 0, 0, 3]);
+
+        let mut data = [0; 192];
+        counters.read_extended(&mut data);
+        let low_bytes: [u8; 8] = core::array::from_fn(|i| data[15 + 8 * i]);
+        assert_eq!(low_bytes, [76, 3, 2, 3, 1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn errors_have_their_places() {
+        // thing, place of its low byte
+        let cases = [
+            (Counted::ReceiveError, 9),
+            (Counted::Discarded, 15),
+            (Counted::VL15Dropped, 23),
+        ];
+        for (what, place) in cases {
+            let mut counters = Counters::default();
+            counters.count(what);
+            let mut data = [0; 192];
+            counters.read(&mut data);
+            assert_eq!(data[place], 1);
+            data[place] = 0;
+            assert_eq!(data, [0; 192]);
+        }
+    }
+
+    #[test]
+    fn counters_stop_at_the_top() {
+        let mut counters = Counters::default();
+        counters.write(0xffff, &[0xff; 192]);
+        counters.write_extended(0xffff, &[0xff; 192]);
+        let full = counters.clone();
+        counters.link_downed();
+        counters.count(Counted::Sent { bytes: 100 });
+        counters.count(Counted::ReceivedMulticast { bytes: 100 });
+        counters.count(Counted::VL15Dropped);
+        assert_eq!(counters.short, full.short);
+        assert_eq!(counters.extended, full.extended);
+
+        let mut counters = Counters::default();
+        for _ in 0..300 {
+            counters.link_downed();
+        }
+        assert_eq!(counters.short[index::LINK_DOWNED], 255);
+    }
+
+    #[test]
+    fn select_picks_single_counters() {
+        for bit in 0..16 {
+            let mut counters = Counters::default();
+            counters.write(1 << bit, &[0xff; 192]);
+            for (i, &counter) in counters.short.iter().enumerate() {
+                let expected = if i == bit { FIELDS[i].max() as u32 } else { 0 };
+                assert_eq!(counter, expected);
+            }
+            let mut counters = Counters::default();
+            counters.write_extended(1 << bit, &[0xff; 192]);
+            for (i, &counter) in counters.extended.iter().enumerate() {
+                assert_eq!(counter, if i == bit { u64::MAX } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn the_two_sets_are_apart() {
+        let mut counters = Counters::default();
+        counters.count(Counted::Sent { bytes: 4 });
+        counters.write(0xffff, &[0; 192]);
+        assert_eq!(counters.short, [0; 16]);
+        assert_eq!(counters.extended[0], 1);
+    }
+}

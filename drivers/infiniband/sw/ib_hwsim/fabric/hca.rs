@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A channel adapter, as management sees it.
+
+use crate::counters::Counted;
+use crate::event::Events;
+use crate::link::LinkOffer;
+use crate::mad::{class, Header, Mad, Status};
+use crate::mtu::Mtu;
+use crate::port::Port;
+use crate::{capability, pma, sma};
+
+pub use crate::config::{Config, ConfigError, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+
+/// The way a management datagram came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Whether this host's own management layer handed it down, not the wire.
+    pub local: bool,
+    /// The LID of the sender.
+    pub slid: crate::Lid,
+    /// The queue pair of the sender.
+    pub src_qp: u32,
+    /// The index of the entry of the P_Key table that matched; no meaning for queue pair 0.
+    pub pkey_index: u16,
+}
+
+/// A decision on a management datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is not for the adapter: the host's own agents get it.
+    Pass,
+    /// It is dropped without an answer.
+    Consume,
+    /// It is answered with the reply.
+    Reply,
+}
+
+/// The result of a management datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The decision on it.
+    pub verdict: Verdict,
+    /// The port that `events` concern: the one that was set, else the one it came in by.
+    pub port: u8,
+    /// The events that it brought about.
+    pub events: Events,
+    /// The port that the subnet manager took down. After the reply has left, its link goes down
+    /// at both ends, and is trained again if [`PhysState::can_train`] says so for both.
+    ///
+    /// [`PhysState::can_train`]: crate::link::PhysState::can_train
+    pub retrain: Option<u8>,
+}
+
+impl Outcome {
+    fn silent(port: u8, verdict: Verdict) -> Outcome {
+        Outcome {
+            verdict,
+            port,
+            events: Events::NONE,
+            retrain: None,
+        }
+    }
+
+    /// Leaves the datagram to the host's agents.
+    pub(crate) fn pass(port: u8) -> Outcome {
+        Outcome::silent(port, Verdict::Pass)
+    }
+
+    /// Drops the datagram.
+    pub(crate) fn consume(port: u8) -> Outcome {
+        Outcome::silent(port, Verdict::Consume)
+    }
+
+    /// Answers with a refusal: the request with another method and status.
+    pub(crate) fn refuse(
+        port: u8,
+        header: &Header,
+        status: Status,
+        request: &Mad,
+        reply: &mut Mad,
+    ) -> Outcome {
+        *reply = *request;
+        header.response(Some(status)).write(reply);
+        Outcome::silent(port, Verdict::Reply)
+    }
+
+    /// Answers with the reply that was written.
+    pub(crate) fn reply(port: u8, events: Events, retrain: bool) -> Outcome {
+        Outcome {
+            verdict: Verdict::Reply,
+            port,
+            events,
+            retrain: retrain.then_some(port),
+        }
+    }
+}
+
+/// A channel adapter with its ports.
+#[derive(Clone, Debug)]
+pub struct Hca {
+    config: Config,
+    description: [u8; 64],
+    ports: [Port; MAX_PORTS],
+}
+
+// The driver moves it by value while it makes one.
+const _: () = assert!(size_of::<Hca>() <= 2048);
+
+impl Hca {
+    /// Makes an adapter as it is at power-on, with all links down.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConfigError`].
+    pub fn new(config: &Config) -> Result<Hca, ConfigError> {
+        config.check()?;
+        let [first, second] = config.port_guids;
+        Ok(Hca {
+            config: *config,
+            description: [0; 64],
+            ports: [Port::new(config, 1, first), Port::new(config, 2, second)],
+        })
+    }
+
+    /// Answers a management datagram that came in by a port, from 1.
+    ///
+    /// `reply` is written only if the verdict is [`Verdict::Reply`]. The datagrams that the
+    /// adapter answers are Get and Set of subnet management, except SMInfo, and of performance
+    /// management.
+    pub fn process_mad(
+        &mut self,
+        port: u8,
+        arrival: &Arrival,
+        request: &Mad,
+        reply: &mut Mad,
+    ) -> Outcome {
+        if self.port(port).is_none() {
+            return Outcome::consume(port);
+        }
+        let header = Header::parse(request);
+        match header.class {
+            class::SUBNET_LID | class::SUBNET_DIRECTED => {
+                sma::process(self, port, arrival, &header, request, reply)
+            }
+            class::PERFORMANCE => pma::process(self, port, &header, request, reply),
+            _ => Outcome::pass(port),
+        }
+    }
+
+    /// Takes a port to Init after training with what the other end offers.
+    ///
+    /// A port that is up already or disabled, or has nothing in common with the other end, stays
+    /// as it is.
+    pub fn link_up(&mut self, port: u8, peer: &LinkOffer) -> Events {
+        self.port_mut(port)
+            .map_or(Events::NONE, |port| port.link_up(peer))
+    }
+
+    /// Takes a port to Down, because the cable or the other end is gone.
+    pub fn link_down(&mut self, port: u8) -> Events {
+        self.port_mut(port).map_or(Events::NONE, Port::link_down)
+    }
+
+    /// Returns what a port offers at training: nothing, if there is no such port.
+    pub fn offer(&self, port: u8) -> LinkOffer {
+        let nothing = LinkOffer {
+            widths: 0,
+            speeds: 0,
+            mtu: Mtu::B256,
+            vl_cap: 0,
+        };
+        self.port(port).map_or(nothing, Port::offer)
+    }
+
+    /// Notes that a data packet, not one of subnet management, came in by a port. The first one
+    /// takes an armed port to Active.
+    pub fn data_arrived(&mut self, port: u8) -> Events {
+        self.port_mut(port).map_or(Events::NONE, Port::data_arrived)
+    }
+
+    /// Returns a port, from 1.
+    pub fn port(&self, port: u8) -> Option<&Port> {
+        let index = usize::from(port).checked_sub(1)?;
+        let ports = self.ports.get(..usize::from(self.config.ports))?;
+        ports.get(index)
+    }
+
+    /// Returns a port, from 1.
+    pub(crate) fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
+        let index = usize::from(port).checked_sub(1)?;
+        let ports = self.ports.get_mut(..usize::from(self.config.ports))?;
+        ports.get_mut(index)
+    }
+
+    /// Returns the constants of the adapter.
+    pub fn identity(&self) -> &Config {
+        &self.config
+    }
+
+    /// Sets, then clears bits of a port's CapabilityMask, of those that tell of software
+    /// ([`capability::OF_SOFTWARE`]); the others are the hardware's. No event of this adapter
+    /// comes of it.
+    pub fn set_cap_mask(&mut self, port: u8, set: u32, clear: u32) -> Events {
+        if let Some(port) = self.port_mut(port) {
+            port.cap_mask |= set & capability::OF_SOFTWARE;
+            port.cap_mask &= !(clear & capability::OF_SOFTWARE);
+        }
+        Events::NONE
+    }
+
+    /// Sets the NodeDescription: UTF-8, filled up with zeros.
+    pub fn set_description(&mut self, text: &[u8; 64]) {
+        self.description = *text;
+    }
+
+    /// Returns the NodeDescription.
+    pub fn description(&self) -> &[u8; 64] {
+        &self.description
+    }
+
+    /// Counts a packet or an error of a port.
+    pub fn count(&mut self, port: u8, what: Counted) {
+        if let Some(port) = self.port_mut(port) {
+            port.count(what);
+        }
+    }
+
+    /// Lets time go by for the leases of management keys (section 14.2.4.2), in seconds.
+    pub fn elapse(&mut self, seconds: u16) {
+        for port in &mut self.ports {
+            port.m_key.elapse(seconds);
+        }
+    }
+
+    /// Whether the lease of a management key runs, so that [`Hca::elapse`] is needed.
+    pub fn lease_runs(&self) -> bool {
+        self.ports.iter().any(|port| port.m_key.lease_runs())
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_hca))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_count_from_one() {
+        let mut one = Config::EXAMPLE;
+        one.ports = 1;
+        for (config, existing) in [(one, 1..=1), (Config::EXAMPLE, 1..=2)] {
+            let Ok(hca) = Hca::new(&config) else {
+                continue;
+            };
+            for port in 0..=u8::MAX {
+                let exists = existing.contains(&port);
+                assert_eq!(hca.port(port).is_some(), exists);
+                assert_eq!((hca.offer(port).widths != 0), exists);
+            }
+        }
+    }
+
+    #[test]
+    fn software_sets_its_own_capabilities_only() {
+        let Ok(mut hca) = Hca::new(&Config::EXAMPLE) else {
+            return;
+        };
+        let mask = |hca: &Hca| hca.port(2).map_or(0, Port::cap_mask);
+        let before = mask(&hca);
+        assert!(hca.set_cap_mask(2, u32::MAX, 0).is_empty());
+        assert_eq!(mask(&hca), before | capability::OF_SOFTWARE);
+        assert!(hca.set_cap_mask(2, 0, u32::MAX).is_empty());
+        assert_eq!(mask(&hca), before);
+    }
+}

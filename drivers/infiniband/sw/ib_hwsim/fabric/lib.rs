@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fabric of `ib_hwsim`: InfiniBand channel adapters as rules, without any I/O.
+//!
+//! A channel adapter ([`Hca`]) takes management datagrams, link changes and counted packets, and
+//! answers with datagrams and [`Events`]. There is no clock, no allocation, no lock and no
+//! `unsafe`: the driver serialises the calls, carries the packets and tells RDMA core.
+//!
+//! Section numbers are those of the InfiniBand Architecture Specification, volume 1, release 1.4.
+//!
+//! One source is compiled twice. Kbuild makes it a crate of the kernel module, where the unit
+//! tests are KUnit suites; Cargo makes it a host crate, where the same unit tests run under
+//! `cargo test` next to those in `tests/`.
+//!
+//! No input makes this code panic: datagrams come from user space and from other hosts and are
+//! handled as if hostile. The lints below keep out the operations that could.
+
+#![crate_name = "ib_fabric"]
+// Kbuild passes `no_std` on the command line, and a second attribute would be an unused one.
+#![cfg_attr(not(CONFIG_RUST), no_std)]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(test, CONFIG_KUNIT)),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod addr;
+mod bits;
+pub mod capability;
+mod config;
+pub mod counters;
+pub mod event;
+pub mod grh;
+pub mod hca;
+mod keys;
+pub mod link;
+pub mod mad;
+mod mkey;
+mod mtu;
+mod pma;
+pub mod port;
+mod portinfo;
+mod sma;
+mod tables;
+mod transition;
+pub mod ud;
+
+pub use addr::{Gid, Guid, Lid};
+pub use config::{Config, ConfigError, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+pub use counters::Counted;
+pub use event::{Event, Events};
+pub use grh::Grh;
+pub use hca::{Arrival, Hca, Outcome, Verdict};
+pub use keys::{PKey, QKey, Qpn};
+pub use link::{LinkOffer, PhysState, PortState};
+pub use mad::Mad;
+pub use mtu::Mtu;
+pub use port::Port;
+pub use ud::{Discard, Packet};

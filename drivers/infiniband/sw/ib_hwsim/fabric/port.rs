@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One port of a channel adapter: its settings, its link and its tables.
+
+use crate::addr::{Gid, Guid, Lid};
+use crate::capability;
+use crate::config::Config;
+use crate::counters::{Counted, Counters};
+use crate::keys::PKey;
+use crate::link::{PhysState, PortState, SPEEDS, VL_CAP, WIDTHS};
+use crate::mkey::MKey;
+use crate::mtu::Mtu;
+use crate::tables::{GuidTable, PKeyTable, VirtualLanes};
+
+/// A port of a channel adapter.
+#[derive(Clone, Debug)]
+pub struct Port {
+    pub(crate) number: u8,
+    pub(crate) state: PortState,
+    pub(crate) phys: PhysState,
+    pub(crate) down_default: PhysState,
+    pub(crate) lid: Lid,
+    pub(crate) lmc: u8,
+    pub(crate) sm_lid: Lid,
+    pub(crate) sm_sl: u8,
+    pub(crate) prefix: u64,
+    pub(crate) subnet_timeout: u8,
+    pub(crate) cap_mask: u32,
+    pub(crate) mtu_cap: Mtu,
+    pub(crate) neighbor_mtu: Mtu,
+    pub(crate) widths_enabled: u8,
+    pub(crate) width_active: u8,
+    pub(crate) speeds_enabled: u8,
+    pub(crate) speed_active: u8,
+    pub(crate) stall_and_life: u8,
+    pub(crate) error_thresholds: u8,
+    pub(crate) pkey_violations: u16,
+    pub(crate) qkey_violations: u16,
+    pub(crate) m_key: MKey,
+    pub(crate) lanes: VirtualLanes,
+    pub(crate) counters: Counters,
+    pub(crate) pkeys: PKeyTable,
+    pub(crate) guids: GuidTable,
+}
+
+impl Port {
+    /// Makes a port as it is at power-on. `config` has been checked.
+    pub(crate) fn new(config: &Config, number: u8, guid: Guid) -> Port {
+        let mut cap_mask = capability::SL_MAPPING | capability::CLIENT_REREGISTRATION;
+        if config.system_guid != Guid::NONE {
+            cap_mask |= capability::SYSTEM_IMAGE_GUID;
+        }
+        Port {
+            number,
+            state: PortState::Down,
+            phys: PhysState::Polling,
+            down_default: PhysState::Polling,
+            lid: Lid::NONE,
+            lmc: 0,
+            sm_lid: Lid::NONE,
+            sm_sl: 0,
+            prefix: Gid::DEFAULT_PREFIX,
+            subnet_timeout: 0,
+            cap_mask,
+            mtu_cap: config.mtu,
+            neighbor_mtu: Mtu::B256,
+            widths_enabled: WIDTHS,
+            width_active: 2,
+            speeds_enabled: SPEEDS,
+            speed_active: 1,
+            stall_and_life: 0,
+            error_thresholds: 0,
+            pkey_violations: 0,
+            qkey_violations: 0,
+            m_key: MKey::default(),
+            lanes: VirtualLanes::new(),
+            counters: Counters::default(),
+            pkeys: PKeyTable::new(config.pkeys),
+            guids: GuidTable::new(config.guids, guid),
+        }
+    }
+
+    /// Returns the number of the port, from 1.
+    #[inline]
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Returns the GUID that the port was made with.
+    #[inline]
+    pub fn guid(&self) -> Guid {
+        self.guids.get(0).unwrap_or_default()
+    }
+
+    /// Returns the link state.
+    #[inline]
+    pub fn state(&self) -> PortState {
+        self.state
+    }
+
+    /// Returns the physical state.
+    #[inline]
+    pub fn phys_state(&self) -> PhysState {
+        self.phys
+    }
+
+    /// Returns the base LID; [`Lid::NONE`] until a subnet manager has assigned one.
+    #[inline]
+    pub fn lid(&self) -> Lid {
+        self.lid
+    }
+
+    /// Returns the number of low bits of a LID that tell paths apart, 0 to 7.
+    #[inline]
+    pub fn lmc(&self) -> u8 {
+        self.lmc
+    }
+
+    /// Returns the LID of the master subnet manager.
+    #[inline]
+    pub fn sm_lid(&self) -> Lid {
+        self.sm_lid
+    }
+
+    /// Returns the service level on which the master subnet manager is reached.
+    #[inline]
+    pub fn sm_sl(&self) -> u8 {
+        self.sm_sl
+    }
+
+    /// Returns the subnet prefix in host byte order.
+    #[inline]
+    pub fn subnet_prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    /// Returns the longest way through the subnet: 4.096 µs times two to this power.
+    #[inline]
+    pub fn subnet_timeout(&self) -> u8 {
+        self.subnet_timeout
+    }
+
+    /// Returns the MTU in use, NeighborMTU.
+    #[inline]
+    pub fn active_mtu(&self) -> Mtu {
+        self.neighbor_mtu
+    }
+
+    /// Returns the largest MTU of the port.
+    #[inline]
+    pub fn max_mtu(&self) -> Mtu {
+        self.mtu_cap
+    }
+
+    /// Returns LinkWidthActive: 1 is 1x, 2 is 4x, 4 is 8x, 8 is 12x.
+    #[inline]
+    pub fn active_width(&self) -> u8 {
+        self.width_active
+    }
+
+    /// Returns LinkSpeedActive of a lane: 1 is 2.5, 2 is 5, 4 is 10 Gbit/s.
+    #[inline]
+    pub fn active_speed(&self) -> u8 {
+        self.speed_active
+    }
+
+    /// Returns VLCap, the code of the highest virtual lane: 4 is VL 7.
+    #[inline]
+    pub fn vl_cap(&self) -> u8 {
+        VL_CAP
+    }
+
+    /// Returns CapabilityMask, in the bits of [`crate::capability`].
+    #[inline]
+    pub fn cap_mask(&self) -> u32 {
+        self.cap_mask
+    }
+
+    /// Returns an entry of the P_Key table; `None` beyond its end.
+    #[inline]
+    pub fn pkey(&self, index: u16) -> Option<u16> {
+        self.pkeys.get(index)
+    }
+
+    /// Returns the capacity of the P_Key table.
+    #[inline]
+    pub fn pkey_capacity(&self) -> u16 {
+        self.pkeys.capacity()
+    }
+
+    /// Returns an entry of the GID table; `None` beyond its end. Unused entries have the subnet
+    /// prefix and no GUID.
+    #[inline]
+    pub fn gid(&self, index: u8) -> Option<Gid> {
+        Some(Gid::from_parts(self.prefix, self.guids.get(index)?))
+    }
+
+    /// Returns the capacity of the GID table.
+    #[inline]
+    pub fn gid_capacity(&self) -> u8 {
+        self.guids.capacity()
+    }
+
+    /// Returns the number of packets with a P_Key that did not match, since the subnet manager
+    /// cleared it.
+    #[inline]
+    pub fn bad_pkey_count(&self) -> u16 {
+        self.pkey_violations
+    }
+
+    /// Returns the number of packets with a Q_Key that did not match, since the subnet manager
+    /// cleared it.
+    #[inline]
+    pub fn qkey_violations(&self) -> u16 {
+        self.qkey_violations
+    }
+
+    /// Returns the virtual lane of packets of a service level (section 7.6.6). `None` if they
+    /// have none and are to be dropped.
+    #[inline]
+    pub fn virtual_lane(&self, sl: u8) -> Option<u8> {
+        self.lanes.of(sl)
+    }
+
+    /// Whether a LID is one of this port's 2^LMC.
+    #[inline]
+    pub fn has_lid(&self, lid: Lid) -> bool {
+        self.lid != Lid::NONE && lid.is_unicast() && lid.base(self.lmc) == self.lid
+    }
+
+    /// Whether a GID is one of this port's, with the subnet's prefix or the default one, which
+    /// every port answers to (section 4.1.1).
+    pub fn has_gid(&self, gid: &Gid) -> bool {
+        (gid.prefix() == self.prefix || gid.prefix() == Gid::DEFAULT_PREFIX)
+            && self.guids.contains(gid.guid())
+    }
+
+    /// Counts something that the port has seen.
+    pub(crate) fn count(&mut self, what: Counted) {
+        let violations = match what {
+            Counted::PKeyViolation => &mut self.pkey_violations,
+            Counted::QKeyViolation => &mut self.qkey_violations,
+            _ => return self.counters.count(what),
+        };
+        *violations = violations.saturating_add(1);
+    }
+
+    /// Finds the entry of the P_Key table that matches a packet's key; a full member's first.
+    pub(crate) fn find_pkey(&self, key: PKey) -> Option<u16> {
+        self.pkeys.find(key)
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_port))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    fn port() -> Port {
+        Port::new(&Config::EXAMPLE, 1, Guid::new(0x11))
+    }
+
+    #[test]
+    fn power_on() {
+        let port = port();
+        assert_eq!(port.state(), PortState::Down);
+        assert_eq!(port.phys_state(), PhysState::Polling);
+        assert_eq!((port.lid(), port.sm_lid()), (Lid::NONE, Lid::NONE));
+        assert_eq!(port.pkey(0), Some(0xffff));
+        assert_eq!(port.pkey(1), Some(0));
+        assert_eq!(
+            port.gid(0),
+            Some(Gid::from_parts(Gid::DEFAULT_PREFIX, Guid::new(0x11)))
+        );
+        let unused = Some(Gid::from_parts(Gid::DEFAULT_PREFIX, Guid::NONE));
+        assert_eq!(port.gid(1), unused);
+        assert_eq!(port.gid(Config::EXAMPLE.guids), None);
+    }
+
+    #[test]
+    fn lids_of_a_port() {
+        let mut port = port();
+        port.lmc = 3;
+        assert!(!port.has_lid(Lid::NONE) && !port.has_lid(Lid::new(1)));
+        port.lid = Lid::new(0x10);
+        port.lmc = 2;
+        for (lid, own) in [(0x0f, false), (0x10, true), (0x13, true), (0x14, false)] {
+            assert_eq!(port.has_lid(Lid::new(lid)), own);
+        }
+    }
+
+    #[test]
+    fn default_prefix_always_reaches_a_port() {
+        let mut port = port();
+        port.prefix = 0xfec0_0000_0000_0001;
+        let gid = |prefix, guid| Gid::from_parts(prefix, Guid::new(guid));
+        assert!(port.has_gid(&gid(0xfec0_0000_0000_0001, 0x11)));
+        assert!(port.has_gid(&gid(Gid::DEFAULT_PREFIX, 0x11)));
+        assert!(!port.has_gid(&gid(Gid::DEFAULT_PREFIX, 0)));
+        assert!(!port.has_gid(&gid(0xfec0_0000_0000_0002, 0x11)));
+        assert!(!port.has_gid(&gid(0xfec0_0000_0000_0001, 0x12)));
+    }
+
+    #[test]
+    fn violations_stop_at_the_top() {
+        let mut port = port();
+        port.count(Counted::PKeyViolation);
+        port.qkey_violations = u16::MAX;
+        port.count(Counted::QKeyViolation);
+        assert_eq!(port.bad_pkey_count(), 1);
+        assert_eq!(port.qkey_violations(), u16::MAX);
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The subnet management agent of a channel adapter (chapter 14).
+
+use crate::bits::{copy, Field};
+use crate::event::{Event, Events};
+use crate::hca::{Arrival, Hca, Outcome};
+use crate::keys::Qpn;
+use crate::mad::{attribute, class, method, DirectedRoute, Header, Mad, Status};
+use crate::mad::{m_key, smp_data, smp_data_mut};
+use crate::port::Port;
+use crate::portinfo;
+
+/// The fields of NodeInfo (section 14.2.5.3).
+mod node_info {
+    use super::Field;
+
+    pub(super) const BASE_VERSION: Field = Field::bytes(0, 1);
+    pub(super) const CLASS_VERSION: Field = Field::bytes(1, 1);
+    pub(super) const NODE_TYPE: Field = Field::bytes(2, 1);
+    pub(super) const NUM_PORTS: Field = Field::bytes(3, 1);
+    pub(super) const SYSTEM_IMAGE_GUID: Field = Field::bytes(4, 8);
+    pub(super) const NODE_GUID: Field = Field::bytes(12, 8);
+    pub(super) const PORT_GUID: Field = Field::bytes(20, 8);
+    pub(super) const PARTITION_CAP: Field = Field::bytes(28, 2);
+    pub(super) const DEVICE_ID: Field = Field::bytes(30, 2);
+    pub(super) const REVISION: Field = Field::bytes(32, 4);
+    pub(super) const LOCAL_PORT_NUM: Field = Field::bytes(36, 1);
+    pub(super) const VENDOR_ID: Field = Field::bytes(37, 3);
+
+    /// The NodeType of a channel adapter.
+    pub(super) const CHANNEL_ADAPTER: u8 = 1;
+}
+
+/// The effects of a Set besides the new values.
+#[derive(Default)]
+struct Effects {
+    events: Events,
+    retrain: bool,
+}
+
+/// The port number in the modifier of PortInfo: the low 8 bits. Bit 31 says that the subnet
+/// manager knows extended speeds, which these ports do not have.
+fn port_of_modifier(modifier: u32, ingress: u8) -> Option<u8> {
+    match u8::try_from(modifier & 0x7fff_ffff).ok()? {
+        0 => Some(ingress),
+        port => Some(port),
+    }
+}
+
+/// Answers a subnet management packet that came in by port `ingress`, which exists.
+pub(crate) fn process(
+    hca: &mut Hca,
+    ingress: u8,
+    arrival: &Arrival,
+    header: &Header,
+    request: &Mad,
+    reply: &mut Mad,
+) -> Outcome {
+    let is_set = match header.method {
+        method::GET => false,
+        method::SET => true,
+        _ => return Outcome::pass(ingress),
+    };
+    let route = DirectedRoute::parse(request);
+    let directed = header.class == class::SUBNET_DIRECTED;
+    if header.attribute == attribute::SM_INFO || directed && route.returning {
+        return Outcome::pass(ingress);
+    }
+    // Only the subnet management interface speaks to this agent (section 13.5).
+    let foreign = !arrival.local && arrival.src_qp != Qpn::SMI.get();
+    if foreign || directed && !route.has_arrived() {
+        return Outcome::consume(ingress);
+    }
+    if !header.version_matches() {
+        return Outcome::refuse(ingress, header, Status::BadVersion, request, reply);
+    }
+    let target = match header.attribute {
+        attribute::PORT_INFO => port_of_modifier(header.modifier, ingress),
+        _ => Some(ingress),
+    };
+    // The key of the port that is asked counts as well as that of the port that was reached.
+    let key = m_key(request);
+    let second = target.filter(|&port| port != ingress);
+    for port in [Some(ingress), second].into_iter().flatten() {
+        if hca
+            .port_mut(port)
+            .is_some_and(|p| !p.m_key.admits(key, is_set))
+        {
+            return Outcome::consume(ingress);
+        }
+    }
+    let effects = match target {
+        Some(target) if is_set => set(hca, target, header, smp_data(request)),
+        Some(_) => Ok(Effects::default()),
+        None => Err(Status::InvalidField),
+    };
+    let target = target.unwrap_or(ingress);
+    let mut data = [0; 64];
+    let done = effects.and_then(|effects| {
+        get(hca, ingress, target, header, key, &mut data)?;
+        Ok(effects)
+    });
+    match done {
+        Ok(effects) => {
+            *reply = *request;
+            header.response(None).write(reply);
+            copy(&data, smp_data_mut(reply));
+            Outcome::reply(target, effects.events, effects.retrain)
+        }
+        Err(status) => Outcome::refuse(ingress, header, status, request, reply),
+    }
+}
+
+/// Writes an attribute.
+fn set(hca: &mut Hca, target: u8, header: &Header, data: &[u8]) -> Result<Effects, Status> {
+    let port = hca.port_mut(target).ok_or(Status::InvalidField)?;
+    let low = header.modifier as u16;
+    let high = (header.modifier >> 16) as u16;
+    let changed = |changed: Option<bool>, event| -> Result<Effects, Status> {
+        let mut effects = Effects::default();
+        effects
+            .events
+            .add_if(changed.ok_or(Status::InvalidField)?, event);
+        Ok(effects)
+    };
+    match header.attribute {
+        attribute::PORT_INFO => {
+            let checked = portinfo::Checked::new(port, data).ok_or(Status::InvalidField)?;
+            let (events, retrain) = checked.apply(port, data);
+            Ok(Effects { events, retrain })
+        }
+        attribute::P_KEY_TABLE => changed(port.pkeys.write(low, data), Event::PKeyChange),
+        attribute::GUID_INFO => changed(port.guids.write(header.modifier, data), Event::GidChange),
+        attribute::SL_TO_VL => {
+            port.lanes.write_mapping(data);
+            Ok(Effects::default())
+        }
+        attribute::VL_ARBITRATION => {
+            let written = port.lanes.write_arbitration(high, data);
+            written.ok_or(Status::InvalidField)?;
+            Ok(Effects::default())
+        }
+        _ => Err(Status::MethodAttribute),
+    }
+}
+
+/// Reads an attribute into `data`, which is zero before.
+fn get(
+    hca: &Hca,
+    ingress: u8,
+    target: u8,
+    header: &Header,
+    key: u64,
+    data: &mut [u8; 64],
+) -> Result<(), Status> {
+    let port = hca.port(target).ok_or(Status::InvalidField)?;
+    let low = header.modifier as u16;
+    let high = (header.modifier >> 16) as u16;
+    let read = match header.attribute {
+        attribute::NODE_DESCRIPTION => {
+            *data = *hca.description();
+            Some(())
+        }
+        attribute::NODE_INFO => {
+            read_node_info(hca, port, data);
+            Some(())
+        }
+        attribute::PORT_INFO => {
+            // The requester of a Set knows the new key.
+            let shown = match header.method {
+                method::SET => port.m_key.key,
+                _ => port.m_key.visible_to(key),
+            };
+            portinfo::read(port, ingress, shown, data);
+            Some(())
+        }
+        attribute::SL_TO_VL => {
+            port.lanes.read_mapping(data);
+            Some(())
+        }
+        attribute::P_KEY_TABLE => port.pkeys.read(low, data),
+        attribute::GUID_INFO => port.guids.read(header.modifier, data),
+        attribute::VL_ARBITRATION => port.lanes.read_arbitration(high, data),
+        _ => return Err(Status::MethodAttribute),
+    };
+    read.ok_or(Status::InvalidField)
+}
+
+/// Writes NodeInfo as it is seen through a port.
+fn read_node_info(hca: &Hca, port: &Port, data: &mut [u8]) {
+    let config = hca.identity();
+    node_info::BASE_VERSION.put(data, crate::mad::BASE_VERSION);
+    node_info::CLASS_VERSION.put(data, crate::mad::CLASS_VERSION);
+    node_info::NODE_TYPE.put(data, node_info::CHANNEL_ADAPTER);
+    node_info::NUM_PORTS.put(data, config.ports);
+    node_info::SYSTEM_IMAGE_GUID.put(data, config.system_guid.get());
+    node_info::NODE_GUID.put(data, config.node_guid.get());
+    node_info::PORT_GUID.put(data, port.guid().get());
+    node_info::PARTITION_CAP.put(data, port.pkey_capacity());
+    node_info::DEVICE_ID.put(data, config.device_id);
+    node_info::REVISION.put(data, config.revision);
+    node_info::LOCAL_PORT_NUM.put(data, port.number());
+    node_info::VENDOR_ID.put(data, config.vendor_id);
+}
