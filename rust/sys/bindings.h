@@ -31,6 +31,7 @@
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_cm.h>
+#include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
 
 #include "helpers_cm.h"
@@ -38,3 +39,4 @@
 #include "helpers_param.h"
 #include "helpers_rdma.h"
 #include "helpers_skb.h"
+#include "../rdma_provider/helpers.h"

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The operations of a device.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::attributes::{Capabilities, PortAttributes};
+use crate::mad::{Mad, MadSource, Verdict};
+use crate::qp::{Kind, Qp};
+use crate::registration::Handle;
+
+/// A channel adapter, as its driver sees it.
+///
+/// RDMA core checks port numbers and reference counts before it asks. Unless a method says otherwise, it is
+/// called in process context, and several may run at a time.
+pub trait Adapter: Send + Sync + 'static {
+    /// Name of its devices, in which `%d` stands for a number.
+    const NAME: &'static CStr;
+
+    /// The way to RDMA core, which is open while the adapter is registered.
+    fn handle(&self) -> &Handle;
+
+    /// Number of ports, 1 or more; it does not change.
+    fn ports(&self) -> u8;
+
+    /// Capabilities and limits; they do not change.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Present attributes of a port.
+    fn port(&self, port: u8) -> Result<PortAttributes>;
+
+    /// Entry of a port's GID table. An unused one has the subnet prefix, and 0 for the GUID.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the end of the table.
+    fn gid(&self, port: u8, index: u32) -> Result<[u8; 16]>;
+
+    /// Entry of a port's P_Key table, in host order; 0 if unused.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the end of the table.
+    fn pkey(&self, port: u8, index: u16) -> Result<u16>;
+
+    /// Sets and clears bits of a port's CapabilityMask.
+    fn set_capabilities(&self, port: u8, set: u32, clear: u32) -> Result;
+
+    /// Sets the node description, which is padded with zeroes.
+    fn set_description(&self, text: &[u8; 64]);
+
+    /// The node description, padded with zeroes.
+    fn description(&self) -> [u8; 64];
+
+    /// Handles a management datagram that has come to a port, or that the host sends to itself.
+    ///
+    /// # Context
+    ///
+    /// Any; must not sleep.
+    fn process_mad(&self, port: u8, source: MadSource, request: &Mad, reply: &mut Mad) -> Verdict;
+
+    /// Chooses the number of a queue pair that is being made.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` for the second one of a special kind on a port; `ENOMEM` if there are no more.
+    fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32>;
+
+    /// Gives a number back whose queue pair was not made, or is gone.
+    fn release_qp(&self, number: u32);
+
+    /// A queue pair has been made, with a number that was reserved.
+    fn add_qp(&self, qp: &Arc<Qp>);
+
+    /// A queue pair has something to send: call [`Qp::transmit`] soon, from another context.
+    ///
+    /// # Context
+    ///
+    /// Any, possibly with interrupts disabled and locks of the ULP's held; must not sleep.
+    fn ready(&self, qp: &Arc<Qp>);
+
+    /// Lets a queue pair receive what is sent to a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no more room for groups or members.
+    fn attach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result;
+
+    /// Ends that.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the queue pair is not attached.
+    fn detach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result;
+}

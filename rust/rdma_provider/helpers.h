@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros of the RDMA core that the provider crate calls.
+ */
+#ifndef RDMA_PROVIDER_HELPERS_H
+#define RDMA_PROVIDER_HELPERS_H
+
+#include <linux/workqueue.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_verbs.h>
+
+struct ib_device *rdma_provider_alloc(size_t size);
+void rdma_provider_place(struct ib_device *device, struct device *parent);
+void rdma_provider_fw_version(char *version, u32 major, u32 minor, u32 patch);
+void rdma_provider_flush_events(void);
+void rdma_provider_work_init(struct work_struct *work, work_func_t func);
+void rdma_provider_work_queue(struct work_struct *work);
+
+#endif

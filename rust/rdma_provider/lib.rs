@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions over the side of RDMA core that a device driver sees.
+//!
+//! A driver implements [`Adapter`] and registers it with [`Registration`]: that is an `ib_device`, whose
+//! link layer is InfiniBand. RDMA core allocates queue pairs, completion queues and address handles, counts
+//! their references and destroys them in order; this crate keeps what belongs to them: completion queues
+//! ([`Cq`]), and queue pairs with their send and receive queues ([`Qp`]). The driver moves messages from one
+//! to the other with [`Qp::transmit`] and [`Qp::receive`], and never sees an address: the payload goes
+//! straight from the sender's buffers to the receiver's.
+//!
+//! The device does no DMA. RDMA core gives it kernel virtual addresses, since it is registered without
+//! a DMA device (`ib_uses_virt_dma()`); user space gets no verbs, only management datagrams.
+//!
+//! Locks, outermost first: a send queue's, a receive queue's, a completion queue's. All disable interrupts,
+//! since ULPs post and poll under locks of their own. The driver's own locks may be taken in the callbacks
+//! of [`Qp::transmit`] and [`Qp::receive`]; under them, none of this crate's may be.
+
+#![crate_name = "rdma_provider"]
+
+pub mod adapter;
+pub mod ah;
+pub mod attributes;
+pub mod cq;
+pub mod later;
+pub mod mad;
+pub mod qp;
+pub mod registration;
+pub mod state;
+mod verbs;
+pub mod work;
+
+pub use adapter::Adapter;
+pub use ah::{AddressVector, GlobalRoute};
+pub use attributes::{Capabilities, PortAttributes};
+pub use cq::{Cq, Wakeups};
+pub use later::{Job, Later};
+pub use mad::{Mad, MadSource, Verdict};
+pub use qp::{Kind, Meta, Payload, Qp, Refused};
+pub use registration::{Event, Handle, Registration};
+pub use state::State;
+pub use work::{Send, Status};
+
+/// Prefix of the kernel crate's log lines.
+const __LOG_PREFIX: &[u8] = b"rdma_provider\0";

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registration of a device with RDMA core.
+
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::device;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::{rcu, Arc};
+
+use crate::adapter::Adapter;
+use crate::verbs::{Holder, Operations};
+
+/// Event of a port that ULPs are told of (IB specification, section 11.6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The link has become active.
+    PortActive,
+    /// The link is not active any more.
+    PortError,
+    /// The LID or the LID mask has changed.
+    LidChange,
+    /// The subnet manager has changed.
+    SmChange,
+    /// The subnet manager wants subscriptions and memberships anew.
+    ClientReregister,
+    /// The P_Key table has changed.
+    PKeyChange,
+    /// The GID table has changed.
+    GidChange,
+}
+
+impl Event {
+    fn as_raw(self) -> bindings::ib_event_type {
+        match self {
+            Event::PortActive => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            Event::PortError => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+            Event::LidChange => bindings::ib_event_type_IB_EVENT_LID_CHANGE,
+            Event::SmChange => bindings::ib_event_type_IB_EVENT_SM_CHANGE,
+            Event::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
+            Event::PKeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
+            Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+        }
+    }
+}
+
+/// The way from an adapter to RDMA core.
+///
+/// # Invariants
+///
+/// `device` is null; or [`CLOSED`], after which it never changes; or an `ib_device` that stays for a grace
+/// period of RCU after it has become closed.
+pub struct Handle {
+    device: Atomic<*mut bindings::ib_device>,
+}
+
+/// A handle for good closed: no device has this address.
+const CLOSED: *mut bindings::ib_device = ptr::without_provenance_mut(usize::MAX);
+
+impl Handle {
+    /// One that has not been opened.
+    pub const fn new() -> Self {
+        // INVARIANT: It is null.
+        Self {
+            device: Atomic::new(ptr::null_mut()),
+        }
+    }
+
+    /// Opens it for a device that is registered and has no clients yet, unless it is open or closed.
+    ///
+    /// # Safety
+    ///
+    /// The device has to stay until the handle has been closed.
+    pub(crate) unsafe fn open(&self, device: *mut bindings::ib_device) {
+        // INVARIANT: By the safety requirement. RDMA core asks again when the device moves to another network
+        // namespace, which may be while it is being unregistered.
+        let _ = self.device.cmpxchg(ptr::null_mut(), device, Release);
+    }
+
+    /// Closes it for good. After this, nobody uses the device by it.
+    fn close(&self) {
+        self.device.store(CLOSED, Release);
+        rcu::synchronize_rcu();
+    }
+
+    /// Tells ULPs of an event, unless the adapter is not registered.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock that a method of [`Adapter`] takes.
+    pub fn dispatch(&self, port: u8, event: Event) {
+        let _rcu = rcu::read_lock();
+        let device = self.device.load(Acquire);
+        if device.is_null() || device == CLOSED {
+            return;
+        }
+        let mut raw: bindings::ib_event = pin_init::zeroed();
+        raw.device = device;
+        raw.element.port_num = port.into();
+        raw.event = event.as_raw();
+        // SAFETY: The device exists as long as RCU is held. It is called in any context.
+        unsafe { bindings::ib_dispatch_event(&raw const raw) };
+    }
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A registered device; dropping this unregisters it.
+///
+/// # Invariants
+///
+/// `device` is a registered `ib_device`, the first field of a [`Holder`] whose adapter is this one.
+pub struct Registration<A: Adapter> {
+    device: NonNull<bindings::ib_device>,
+    adapter: Arc<A>,
+}
+
+// SAFETY: A device may be unregistered by any thread.
+unsafe impl<A: Adapter> Send for Registration<A> {}
+// SAFETY: A shared reference gives access to the adapter only, which is `Sync`.
+unsafe impl<A: Adapter> Sync for Registration<A> {}
+
+impl<A: Adapter> Registration<A> {
+    /// Registers a device whose operations are the adapter's.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and what RDMA core or its clients say.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. The adapter's methods are called meanwhile.
+    pub fn new(
+        adapter: Arc<A>,
+        parent: &device::Device<device::Bound>,
+        module: &'static ThisModule,
+    ) -> Result<Self> {
+        // SAFETY: The size is that of a type whose first field is the device.
+        let raw = unsafe { bindings::rdma_provider_alloc(core::mem::size_of::<Holder<A>>()) };
+        let device = NonNull::new(raw).ok_or(ENOMEM)?;
+        // SAFETY: The memory is that of a `Holder`, whose other field nobody has read.
+        unsafe { (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter) };
+        let operations = Operations::<A>::table(module);
+        // `device::Device` is a transparent wrapper of the C type.
+        let parent_raw = ptr::from_ref(parent).cast_mut().cast();
+        // SAFETY: The device was just allocated; the table is copied.
+        unsafe {
+            bindings::ib_set_device_ops(raw, &raw const operations);
+            bindings::rdma_provider_place(raw, parent_raw);
+            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*raw).phys_port_cnt = adapter.ports().into();
+            (*raw).num_comp_vectors = 1;
+            (*raw).local_dma_lkey = crate::work::LOCAL_DMA_LKEY;
+            (*raw).node_guid = adapter.capabilities().node_guid.to_be();
+            (*raw).node_desc = adapter.description();
+        }
+        // SAFETY: The device is complete. Without a DMA device, addresses are virtual ones.
+        let registered = to_result(unsafe {
+            bindings::ib_register_device(raw, A::NAME.as_char_ptr(), ptr::null_mut())
+        });
+        if let Err(e) = registered {
+            // It may have failed after the handle was opened: events are told of later, by a work queue.
+            adapter.handle().close();
+            // SAFETY: It is not registered, and nobody else has it, nor will.
+            unsafe {
+                bindings::rdma_provider_flush_events();
+                bindings::ib_dealloc_device(raw);
+            }
+            return Err(e);
+        }
+        // INVARIANT: It is registered.
+        Ok(Self { device, adapter })
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &Arc<A> {
+        &self.adapter
+    }
+}
+
+impl<A: Adapter> Drop for Registration<A> {
+    fn drop(&mut self) {
+        let raw = self.device.as_ptr();
+        self.adapter.handle().close();
+        // SAFETY: By the type invariant; this is the only owner. When it returns, no client uses it.
+        unsafe {
+            bindings::ib_unregister_device(raw);
+            bindings::ib_dealloc_device(raw);
+        }
+    }
+}

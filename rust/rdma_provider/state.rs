@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! States of a queue pair.
+
+use ipoib_sys::bindings;
+
+/// State of a queue pair (IB specification, section 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing can be posted.
+    Reset,
+    /// Receives can be posted.
+    Init,
+    /// It receives.
+    ReadyToReceive,
+    /// It receives and sends.
+    ReadyToSend,
+    /// It receives; sends wait.
+    SendQueueDrained,
+    /// A send has failed: it receives, and sends are flushed.
+    SendQueueError,
+    /// Whatever is posted is flushed.
+    Error,
+}
+
+impl State {
+    /// State of that name in `enum ib_qp_state`, if it is one.
+    pub(crate) fn from_raw(raw: bindings::ib_qp_state) -> Option<State> {
+        Some(match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => State::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => State::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => State::ReadyToReceive,
+            bindings::ib_qp_state_IB_QPS_RTS => State::ReadyToSend,
+            bindings::ib_qp_state_IB_QPS_SQD => State::SendQueueDrained,
+            bindings::ib_qp_state_IB_QPS_SQE => State::SendQueueError,
+            bindings::ib_qp_state_IB_QPS_ERR => State::Error,
+            _ => return None,
+        })
+    }
+
+    /// Its value in `enum ib_qp_state`.
+    pub(crate) fn as_raw(self) -> bindings::ib_qp_state {
+        match self {
+            State::Reset => bindings::ib_qp_state_IB_QPS_RESET,
+            State::Init => bindings::ib_qp_state_IB_QPS_INIT,
+            State::ReadyToReceive => bindings::ib_qp_state_IB_QPS_RTR,
+            State::ReadyToSend => bindings::ib_qp_state_IB_QPS_RTS,
+            State::SendQueueDrained => bindings::ib_qp_state_IB_QPS_SQD,
+            State::SendQueueError => bindings::ib_qp_state_IB_QPS_SQE,
+            State::Error => bindings::ib_qp_state_IB_QPS_ERR,
+        }
+    }
+
+    /// Whether messages are delivered to it.
+    pub(crate) fn receives(self) -> bool {
+        matches!(
+            self,
+            State::ReadyToReceive
+                | State::ReadyToSend
+                | State::SendQueueDrained
+                | State::SendQueueError
+        )
+    }
+
+    /// Whether a receive request can be posted.
+    pub(crate) fn takes_receives(self) -> bool {
+        self != State::Reset
+    }
+
+    /// Whether a send request can be posted.
+    pub(crate) fn takes_sends(self) -> bool {
+        matches!(
+            self,
+            State::ReadyToSend | State::SendQueueDrained | State::SendQueueError | State::Error
+        )
+    }
+
+    /// Whether send requests are flushed.
+    pub(crate) fn flushes_sends(self) -> bool {
+        matches!(self, State::SendQueueError | State::Error)
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on completion queues.
+
+use ipoib_sys::bindings;
+use kernel::error::from_result;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::object::{fill, own, take};
+use super::Operations;
+use crate::adapter::Adapter;
+use crate::cq::Cq;
+
+impl<A: Adapter> Operations<A> {
+    /// Makes a completion queue.
+    ///
+    /// # Safety
+    ///
+    /// As [`Operations`] says.
+    pub(super) unsafe extern "C" fn create_cq(
+        cq: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        _attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: RDMA core calls with the queue that it makes.
+            let (adapter, attr) = unsafe { (Self::adapter((*cq).device), &*attr) };
+            let limit = adapter.capabilities().cqes;
+            if attr.cqe == 0 || attr.cqe > limit || attr.flags != 0 {
+                return Err(EINVAL);
+            }
+            // SAFETY: It stays until it is destroyed, which closes this.
+            let own = unsafe { Cq::new(cq, attr.cqe as usize)? };
+            // SAFETY: It is being made, with the size that the table says.
+            unsafe {
+                fill(cq, own);
+                (*cq).cqe = attr.cqe as c_int;
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// Ends a completion queue.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn destroy_cq(
+    cq: *mut bindings::ib_cq,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: RDMA core calls with its queue, which nobody uses any more.
+    if let Some(own) = unsafe { take::<_, Arc<Cq>>(cq) } {
+        own.close();
+    }
+    0
+}
+
+/// Takes completions.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn poll_cq(
+    cq: *mut bindings::ib_cq,
+    entries: c_int,
+    wc: *mut bindings::ib_wc,
+) -> c_int {
+    let Ok(room) = usize::try_from(entries) else {
+        return EINVAL.to_errno();
+    };
+    if room == 0 {
+        return 0;
+    }
+    // SAFETY: A ULP calls with its queue, and memory for so many completions.
+    let (own, out) = unsafe {
+        (
+            own::<_, Arc<Cq>>(cq),
+            core::slice::from_raw_parts_mut(wc.cast(), room),
+        )
+    };
+    own.map_or(0, |own| own.poll(out)) as c_int
+}
+
+/// Asks for an event.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn req_notify_cq(
+    cq: *mut bindings::ib_cq,
+    flags: bindings::ib_cq_notify_flags,
+) -> c_int {
+    // SAFETY: A ULP calls with its queue.
+    let Some(own) = (unsafe { own::<_, Arc<Cq>>(cq) }) else {
+        return EINVAL.to_errno();
+    };
+    let kind = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
+    let missed = own.arm(kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED);
+    let asked = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
+    c_int::from(asked && missed)
+}
