@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `make overlay`: the driver as a part of a kernel tree.
+//! `make overlay`: the modules as a part of a kernel tree.
 
 use crate::layout::Layout;
 use crate::step::say;
@@ -21,6 +21,11 @@ const LINES: &[(&str, &str, Option<&str>)] = &[
     (
         "drivers/infiniband/ulp/Makefile",
         "obj-$(CONFIG_INFINIBAND_IPOIB_RS)\t+= ipoib_rs/",
+        None,
+    ),
+    (
+        "drivers/infiniband/ulp/Makefile",
+        "obj-$(CONFIG_INFINIBAND_IB_HWSIM)\t+= ipoib_rs/",
         None,
     ),
 ];
