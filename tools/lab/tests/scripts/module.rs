@@ -59,6 +59,20 @@ fn metadata_can_be_made_without_a_module() {
 }
 
 #[test]
+fn the_driver_can_be_made_without_the_fabric() {
+    let host = Host::new();
+    host.with_metadata();
+    for (options, fabric) in [(&[][..], "fabric="), (&["--driver-only"], "fabric=n")] {
+        let mut arguments = vec!["--kdir", "headers"];
+        arguments.extend(options);
+        let text = host.passes(&mut host.bare(&arguments));
+        let module = text.lines().next_back().unwrap_or_default();
+        let made = fs::read_to_string(module).expect("reads");
+        assert_eq!(made.trim(), fabric);
+    }
+}
+
+#[test]
 fn an_archive_is_a_source() {
     let host = Host::new();
     let name = "odd name:1.tar";

@@ -40,6 +40,7 @@ probe.o:
 \t@echo >$(M)/probe.o
 modules:
 \t@echo >$(MO)/ipoib_rs.ko
+\t@echo fabric=$(CONFIG_INFINIBAND_IB_HWSIM) >>$(MO)/ipoib_rs.ko
 ";
 
 /// What the source has to make metadata with.
