@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::layout::Layout;
+use lab::module::MODULES;
 use lab::scenario;
 use lab::stock::{self, Stock};
 use std::fs;
@@ -246,12 +247,14 @@ impl Debian {
 
 /// A module was built and nothing warned.
 fn is_good(objects: &Path, log: &str) -> Result<()> {
-    let module = objects.join("ipoib_rs.ko");
-    ensure!(module.exists(), "no {}", module.display());
+    for name in MODULES {
+        let module = objects.join(format!("{name}.ko"));
+        ensure!(module.exists(), "no {}", module.display());
+    }
     let warnings: Vec<&str> = log.lines().filter(|l| l.contains("warning:")).collect();
     ensure!(warnings.is_empty(), "{}", warnings.join("\n"));
     ensure!(log.contains("[M]  "), "nothing was built: {log}");
-    let info = run(Command::new("modinfo").arg(&module))?;
+    let info = run(Command::new("modinfo").arg(objects.join("ipoib_rs.ko")))?;
     ensure!(info.contains("rtnl-link-ipoib_rs"), "{info}");
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::debian::Root;
 use crate::initramfs;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane, Machine, Output, Port, Spec, Task};
+use crate::module::MODULES;
 use crate::slots::{self, Slots};
 use crate::stage::Stage;
 use anyhow::{Context, Result, ensure};
@@ -413,7 +414,7 @@ impl Bed {
     }
 }
 
-/// Fails if the kernel knows of memory that the driver leaked.
+/// Fails if the kernel knows of memory that this checkout's modules leaked.
 ///
 /// kmemleak takes an object for leaked when two scans find no pointer to it, so fresh ones need the
 /// second scan to be believed.
@@ -427,7 +428,7 @@ fn kmemleak(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// What of kmemleak's report was allocated by the driver. The kernel itself has objects that
+/// What of kmemleak's report was allocated by this checkout's modules. The kernel itself has objects that
 /// kmemleak does not find the pointers to.
 fn leaks(report: &str) -> String {
     report
@@ -440,7 +441,11 @@ fn leaks(report: &str) -> String {
             objects
         })
         .into_iter()
-        .filter(|object| object.contains("[ipoib_rs]"))
+        .filter(|object| {
+            MODULES
+                .iter()
+                .any(|name| object.contains(&format!("[{name}]")))
+        })
         .collect()
 }
 

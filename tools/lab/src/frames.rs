@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much of a stack the functions of the module take: a kernel stack has 16 KiB, and all that is called in
+//! How much of a stack the functions of a module take: a kernel stack has 16 KiB, and all that is called in
 //! a chain, with the kernel's own functions and an interrupt at its end, has to fit.
 
 use anyhow::{Context, Result, ensure};

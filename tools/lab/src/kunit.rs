@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit: the module's suites run as it is loaded; the kernel tree's own parser reads the result.
+//! KUnit: a module's suites run as it is loaded; the kernel tree's own parser reads the result.
 
 use crate::bed::Builder;
 use crate::classify::message;
 use crate::kernel::Built;
 use crate::layout::Layout;
+use crate::module::MODULES;
 use crate::tally::Tally;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use std::process::Command;
 
-/// Loads the module on a host of `built` and counts its KUnit tests.
+/// Loads the modules on a host of `built`, one after the other, and counts their KUnit tests.
 pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
     let bed = Builder::new("kunit", built.lane, built.kernel)
         .hosts(1)
@@ -19,9 +20,12 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
         .append("kunit.autorun=1")
         .up()?;
     let console = bed.machines()[0].console().clone();
-    bed.hosts[0]
-        .run("modprobe ipoib_rs && modprobe -r ipoib_rs")?
-        .ok()?;
+    for name in MODULES {
+        bed.hosts[0].ok(&format!(
+            "echo '{}' >/dev/kmsg && modprobe {name} && modprobe -r {name}",
+            mark(name)
+        ))?;
+    }
     bed.finish()?;
 
     let lines: Vec<String> = console
@@ -29,35 +33,48 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
         .iter()
         .map(|l| message(l).to_owned())
         .collect();
-    let ktap = document(&lines);
-    let file = layout
-        .build()
-        .join("logs")
-        .join(format!("kunit-{}-{}.ktap", built.lane, built.kernel));
-    std::fs::write(&file, ktap).with_context(|| file.display().to_string())?;
-    let output = Command::new("python3")
-        .arg(built.source.dir.join("tools/testing/kunit/kunit.py"))
-        .arg("parse")
-        .arg(&file)
-        .output()
-        .context("kunit.py")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let tally =
-        counts(&text).with_context(|| format!("kunit.py parse {}:\n{text}", file.display()))?;
-    if !tally.failed.is_empty() {
-        eprintln!("{text}");
+    let mut tally = Tally::default();
+    for name in MODULES {
+        let file = layout
+            .build()
+            .join("logs")
+            .join(format!("kunit-{name}-{}-{}.ktap", built.lane, built.kernel));
+        std::fs::write(&file, document(&lines, name))
+            .with_context(|| file.display().to_string())?;
+        let output = Command::new("python3")
+            .arg(built.source.dir.join("tools/testing/kunit/kunit.py"))
+            .arg("parse")
+            .arg(&file)
+            .output()
+            .context("kunit.py")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let counted =
+            counts(&text).with_context(|| format!("kunit.py parse {}:\n{text}", file.display()))?;
+        if !counted.failed.is_empty() {
+            eprintln!("{text}");
+        }
+        tally.add(name, counted);
     }
     Ok(tally)
 }
 
-/// The module's KTAP document: the last one in the log, since the kernel's own suites have theirs.
-fn document(lines: &[String]) -> String {
-    let Some(start) = lines.iter().rposition(|l| l == "KTAP version 1") else {
-        return String::new();
-    };
-    let mut text = lines[start..].join("\n");
-    text.push('\n');
-    text
+/// The line in the log before what a module prints as it is loaded.
+fn mark(name: &str) -> String {
+    format!("lab: KUnit of {name}")
+}
+
+/// The KTAP document of a module: what follows its mark. The kernel's own suites have documents, too.
+fn document(lines: &[String], name: &str) -> String {
+    let (own, others) = (mark(name), mark(""));
+    lines
+        .iter()
+        .map(String::as_str)
+        .skip_while(|line| *line != own)
+        .skip(1)
+        .take_while(|line| !line.starts_with(&others))
+        .skip_while(|line| *line != "KTAP version 1")
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 /// The counts in kunit.py's output.
@@ -98,17 +115,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_modules_document_is_the_last() {
-        let log = "KTAP version 1\n1..1\nok 1 rust_kernel_fmt\nipoib_rs: loading\n\
-            KTAP version 1\n1..1\n    KTAP version 1\n    # Subtest: header\n    1..1\n    ok 1 a\nok 1 header\n";
-        let lines: Vec<String> = log.lines().map(str::to_owned).collect();
-        let text = document(&lines);
-        assert!(
-            text.starts_with("KTAP version 1\n1..1\n    KTAP version 1\n"),
-            "{text}"
+    fn each_module_has_its_document() {
+        let one = "KTAP version 1\n1..1\n    KTAP version 1\n    # Subtest: a\n    1..1\n    ok 1 b\nok 1 a\n";
+        let two = "KTAP version 1\n1..1\nok 1 c\n";
+        let log = format!(
+            "KTAP version 1\n1..1\nok 1 rust_kernel_fmt\nlab: KUnit of one\none: loading\n{one}\
+             lab: KUnit of two\ntwo: loading\n{two}lab: KUnit of none\nnone: loading\n"
         );
-        assert!(!text.contains("rust_kernel_fmt"));
-        assert_eq!(document(&[]), "");
+        let lines: Vec<String> = log.lines().map(str::to_owned).collect();
+        assert_eq!(document(&lines, "one"), one);
+        assert_eq!(document(&lines, "two"), two);
+        assert_eq!(document(&lines, "none"), "");
+        assert_eq!(document(&[], "one"), "");
     }
 
     #[test]

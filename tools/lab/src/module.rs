@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Builds this checkout's module against a kernel, and fills that kernel's staging area.
+//! Builds this checkout's modules against a kernel, and fills that kernel's staging area.
 
 use crate::iproute;
 use crate::kernel::{Built, make};
@@ -12,6 +12,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// This checkout's modules: the driver, and the simulated fabric.
+pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
 /// Where a kernel's objects of the module called `name` go.
 fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
@@ -120,12 +123,14 @@ fn release(stage: &Stage) -> Result<String> {
     Ok(entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Everything that guests of a kernel need: kernel, staging area, this checkout's module, and the
-/// plugin with which their `ip` knows its options.
+/// Everything that guests of a kernel need: kernel, staging area, this checkout's modules, and the
+/// plugin with which their `ip` knows the driver's options.
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
     iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
-    let objects = build(layout, built, &layout.checkout, "ipoib_rs", &[])?;
-    install(&stage, &objects, "ipoib_rs")?;
+    let objects = build(layout, built, &layout.checkout, MODULES[0], &[])?;
+    for name in MODULES {
+        install(&stage, &objects, name)?;
+    }
     Ok(stage)
 }

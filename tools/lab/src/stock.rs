@@ -10,7 +10,7 @@ use crate::initramfs;
 use crate::iproute;
 use crate::layout::{Layout, digest, read};
 use crate::machine::{Kernel, Lane};
-use crate::module;
+use crate::module::{self, MODULES};
 use crate::source::{self, Choice};
 use crate::stage::Stage;
 use crate::step::{Interrupted, Job, directory, say};
@@ -181,7 +181,7 @@ impl Stock {
         })
     }
 
-    /// Builds this checkout's module; its directory of objects.
+    /// Builds this checkout's modules; their directory of objects.
     fn module(&self, layout: &Layout) -> Result<PathBuf> {
         let objects = layout.own.join("objects").join(format!(
             "{}-{}-{}",
@@ -193,9 +193,8 @@ impl Stock {
         // Finding out that there is nothing to do takes the script a while.
         let inputs = digest(&[self.id.as_bytes(), sources(layout)?.as_bytes()]);
         let stamp = objects.join(".inputs");
-        if objects.join("ipoib_rs.ko").exists()
-            && fs::read(&stamp).is_ok_and(|s| s == inputs.as_bytes())
-        {
+        let built = |name: &&str| objects.join(format!("{name}.ko")).exists();
+        if MODULES.iter().all(built) && fs::read(&stamp).is_ok_and(|s| s == inputs.as_bytes()) {
             return Ok(objects);
         }
         let what = format!("build ipoib_rs for Debian's kernel {}", self.release);
@@ -232,7 +231,7 @@ impl Stock {
                 fs::remove_dir_all(stage.modules())?;
             }
             fs::create_dir_all(stage.modules().join("lib/modules"))?;
-            // Links: this checkout adds its module, and makes its own lists.
+            // Links: this checkout adds its modules, and makes its own lists.
             let status = Command::new("cp")
                 .args(["-al", "--"])
                 .arg(kernel.join(&modules))
@@ -247,7 +246,7 @@ impl Stock {
     }
 }
 
-/// A name for all in this checkout that the module is made from, and how.
+/// A name for all in this checkout that the modules are made from, and how.
 fn sources(layout: &Layout) -> Result<String> {
     fn walk(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         if !path.is_dir() {
@@ -286,8 +285,10 @@ pub fn ensure(layout: &Layout) -> Result<Stage> {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (stage, objects)
     });
-    let stage = stage?;
-    module::install(&stage, &objects?, "ipoib_rs")?;
+    let (stage, objects) = (stage?, objects?);
+    for name in MODULES {
+        module::install(&stage, &objects, name)?;
+    }
     iproute::ensure(layout)?;
     say(&format!(
         "Debian's kernel {} with ipoib_rs is ready after {:.0} s",

@@ -6,7 +6,7 @@ use crate::frames;
 use crate::kernel;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
-use crate::module;
+use crate::module::{self, MODULES};
 use crate::source;
 use crate::step::print;
 use crate::tally::Tally;
@@ -167,7 +167,10 @@ fn clippy_objects(layout: &Layout) -> Result<PathBuf> {
 }
 
 fn stack_frames(layout: &Layout) -> Result<()> {
-    frames::check(&clippy_objects(layout)?.join("ipoib_rs.ko"))
+    let objects = clippy_objects(layout)?;
+    MODULES
+        .iter()
+        .try_for_each(|name| frames::check(&objects.join(format!("{name}.ko"))))
 }
 
 /// The kernel's own style check on what is C, and on patches with their messages.
