@@ -53,7 +53,7 @@ fn c_driver_up(host: &Host, addresses: &[String]) -> Result<()> {
 }
 
 /// The link-layer address that `host` has of `target`.
-fn neighbour(host: &Host, target: &str, device: &str) -> Result<String> {
+pub(crate) fn neighbour(host: &Host, target: &str, device: &str) -> Result<String> {
     let text = host.ok(&format!("ip neigh show to {target} dev {device}"))?;
     let mut words = text.split_whitespace();
     words

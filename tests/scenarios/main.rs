@@ -11,6 +11,7 @@ mod debian;
 mod faults;
 mod harness;
 mod hostile;
+mod hwsim;
 mod inspect;
 mod interop;
 mod iproute;

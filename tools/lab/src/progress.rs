@@ -32,11 +32,11 @@ const TABLE: &[(&str, u64, usize)] = &[
     ("kunit qemu base", 8, 85),
     ("kunit qemu debug", 20, 85),
     ("kunit qemu stock", 30, 0),
-    ("scenarios uml base", 270, 108),
-    ("scenarios uml debug", 340, 105),
-    ("scenarios qemu base", 2400, 130),
-    ("scenarios qemu debug", 1500, 15),
-    ("scenarios qemu stock", 2400, 120),
+    ("scenarios uml base", 290, 114),
+    ("scenarios uml debug", 380, 111),
+    ("scenarios qemu base", 2500, 136),
+    ("scenarios qemu debug", 2100, 21),
+    ("scenarios qemu stock", 2500, 126),
 ];
 
 /// Duration of a phase in an earlier run.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Scenarios on the debug kernel of the qemu lane, where emulation makes each take a minute: those
 /// in which most locks are taken, since lockdep is what that kernel has and UML's has not.
-const LOCKDEP: [&str; 2] = ["lifecycle::", "removal::"];
+const LOCKDEP: [&str; 3] = ["hwsim::", "lifecycle::", "removal::"];
 
 /// The lanes that a run of tests may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
