@@ -374,3 +374,20 @@ scenario! {
         bed.finish()
     }
 }
+
+const MANUAL: &str = include_str!("../../Documentation/ib_hwsim.rst");
+
+scenario! {
+    /// The manual's commands, one after the other.
+    fn the_manual_works(bed) {
+        let bed = bed.one_machine().hosts(1).append(EXCLUSIVE).up()?;
+        let host = bed.hosts[0].outside();
+        let commands: Vec<&str> = MANUAL.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        let commands: Vec<&str> = commands.into_iter().filter(|line| !line.starts_with(' ')).collect();
+        let ping = commands.iter().position(|line| line.starts_with("ping ")).context("no ping in the manual")?;
+        host.ok(&format!("set -e\n{}", commands[..ping].join("\n")))?;
+        host.wait_until(&format!("{} >/dev/null", commands[ping]), Duration::from_secs(30))?;
+        host.ok("pkill -TERM -x opensm; ip netns del b")?;
+        bed.finish()
+    }
+}
