@@ -166,7 +166,7 @@ impl Cq {
     /// already.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.ring.lock();
-        // Who has asked for any is not content with less.
+        // A request for any completion outlives one for a solicited one.
         if !solicited_only {
             ring.armed = Armed::Next;
         } else if ring.armed == Armed::No {

@@ -18,7 +18,7 @@ pub struct MadSource {
     pub pkey_index: u16,
 }
 
-/// What becomes of a management datagram.
+/// Decision on a management datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is none of the device's: agents of the host get it.

@@ -495,7 +495,7 @@ impl Qp {
         wc.status = status.as_raw();
         wc.opcode = bindings::ib_wc_opcode_IB_WC_SEND;
         wc.qp = self.raw;
-        // What fails is told like what is solicited (section 11.4.2.2).
+        // A failure counts as solicited (section 11.4.2.2).
         let wake = self.send_cq.push(wc, status != Status::Success);
         wakeups.add(&self.send_cq, wake);
     }

@@ -178,18 +178,8 @@ impl<A: Adapter> Operations<A> {
         gid: *mut bindings::ib_gid,
         lid: u16,
     ) -> c_int {
-        from_result(|| {
-            // SAFETY: RDMA core calls with its queue pair and a GID.
-            let (adapter, own, gid) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                    (*gid).raw,
-                )
-            };
-            adapter.attach(own, gid, lid)?;
-            Ok(0)
-        })
+        // SAFETY: RDMA core calls with its queue pair and a GID.
+        unsafe { Self::membership(qp, gid, lid, A::attach) }
     }
 
     /// Detaches a queue pair from a multicast group.
@@ -202,8 +192,23 @@ impl<A: Adapter> Operations<A> {
         gid: *mut bindings::ib_gid,
         lid: u16,
     ) -> c_int {
+        // SAFETY: RDMA core calls with its queue pair and a GID.
+        unsafe { Self::membership(qp, gid, lid, A::detach) }
+    }
+
+    /// Changes the membership of a queue pair in a multicast group.
+    ///
+    /// # Safety
+    ///
+    /// `qp` has to be a queue pair of this table's, and `gid` a GID.
+    unsafe fn membership(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        lid: u16,
+        change: fn(&A, &Arc<Qp>, [u8; 16], u16) -> Result,
+    ) -> c_int {
         from_result(|| {
-            // SAFETY: RDMA core calls with its queue pair and a GID.
+            // SAFETY: By the safety requirement.
             let (adapter, own, gid) = unsafe {
                 (
                     Self::adapter((*qp).device),
@@ -211,7 +216,7 @@ impl<A: Adapter> Operations<A> {
                     (*gid).raw,
                 )
             };
-            adapter.detach(own, gid, lid)?;
+            change(adapter, own, gid, lid)?;
             Ok(0)
         })
     }

@@ -7,7 +7,7 @@ use lab::bed::Host;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a program has printed: `Base lid: 1`, `NodeType:......Channel Adapter` or `port_num.......1`.
+/// Output of a program: `Base lid: 1`, `NodeType:......Channel Adapter` or `port_num.......1`.
 pub(super) struct Fields(String);
 
 impl Fields {

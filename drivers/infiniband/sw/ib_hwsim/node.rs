@@ -212,7 +212,7 @@ impl Node {
     }
 }
 
-/// What management sees of an adapter.
+/// Makes the management side of an adapter.
 ///
 /// It is on this function's stack before it is in its place, and takes most of what a function may.
 #[inline(never)]

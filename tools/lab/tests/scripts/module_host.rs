@@ -27,13 +27,13 @@ CONFIG_INFINIBAND=m
 CONFIG_PAGE_POOL=y
 "#;
 
-/// The same, for C.
+/// Stand-in for the C compiler, as the one for rustc.
 pub(super) const AUTOCONF: &str = r#"#define CONFIG_RUST 1
 #define CONFIG_CC_VERSION_TEXT "fake-gcc-99 (Fake 99.1.0-2) 99.1.0"
 #define CONFIG_PAHOLE_VERSION 130
 "#;
 
-/// What headers have to build modules with.
+/// Makefile of the headers.
 pub(super) const KBUILD: &str = "\
 $(if $(LLVM)$(ARCH)$(KERNELRELEASE),$(error the environment reaches Kbuild))
 probe.o:
@@ -43,7 +43,7 @@ modules:
 \t@echo fabric=$(CONFIG_INFINIBAND_IB_HWSIM) >>$(MO)/ipoib_rs.ko
 ";
 
-/// What the source has to make metadata with.
+/// Makefile of the source.
 pub(super) const SOURCE: &str = "\
 kernelversion:
 \t@echo 7.3.99
@@ -64,7 +64,7 @@ pub(super) const BINDGEN: &str = "[ $1 != --version ] || echo 'bindgen 0.99.0'";
 pub(super) const GCC: &str = "[ $1 != -dumpversion ] || echo 99";
 pub(super) const SYMBOL: &str = "_RNvNtCsKern1_6kernel5print11call_printk";
 
-/// What the script may call.
+/// Programs that the script may call.
 const PROGRAMS: &str = "bash cat cp cut date df diff dirname echo env false find flex flock grep gzip head ln \
     make mkdir mktemp mv nproc readlink rm sed seq sh sha256sum sleep sort tail tar touch tr true xargs xz";
 
@@ -80,7 +80,7 @@ impl Host {
         };
         fs::create_dir(host.path("bin")).expect("a directory");
         for program in PROGRAMS.split_whitespace() {
-            // What there is not, a test that needs it misses.
+            // A test that needs one that is not there says so itself.
             for dir in ["/usr/bin", "/bin", "/usr/sbin"] {
                 if Path::new(dir).join(program).exists() {
                     symlink(Path::new(dir).join(program), host.path("bin").join(program))
