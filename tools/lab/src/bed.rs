@@ -428,7 +428,7 @@ fn kmemleak(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// What of kmemleak's report was allocated by this checkout's modules. The kernel itself has objects that
+/// Objects in kmemleak's report that this checkout's modules have allocated. The kernel itself has objects that
 /// kmemleak does not find the pointers to.
 fn leaks(report: &str) -> String {
     report
