@@ -199,14 +199,9 @@ impl Qp {
         self.kind
     }
 
-    /// Whether it is not to hear what it sends to a multicast group.
+    /// Whether it is kept from hearing its own messages to a multicast group.
     pub fn is_deaf(&self) -> bool {
         self.deaf
-    }
-
-    /// Port that it sends by and receives from; 0 until the ULP has named one.
-    pub fn port(&self) -> u8 {
-        self.sends.lock().attributes.port
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
