@@ -36,3 +36,13 @@ void rdma_provider_work_queue(struct work_struct *work)
 {
 	queue_work(system_bh_wq, work);
 }
+
+void rdma_provider_timer_init(struct timer_list *timer, void (*func)(struct timer_list *))
+{
+	timer_setup(timer, func, 0);
+}
+
+void rdma_provider_timer_set(struct timer_list *timer, u32 millis)
+{
+	mod_timer(timer, jiffies + msecs_to_jiffies(millis));
+}

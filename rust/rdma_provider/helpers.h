@@ -5,6 +5,7 @@
 #ifndef RDMA_PROVIDER_HELPERS_H
 #define RDMA_PROVIDER_HELPERS_H
 
+#include <linux/timer.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
@@ -15,5 +16,7 @@ void rdma_provider_fw_version(char *version, u32 major, u32 minor, u32 patch);
 void rdma_provider_flush_events(void);
 void rdma_provider_work_init(struct work_struct *work, work_func_t func);
 void rdma_provider_work_queue(struct work_struct *work);
+void rdma_provider_timer_init(struct timer_list *timer, void (*func)(struct timer_list *));
+void rdma_provider_timer_set(struct timer_list *timer, u32 millis);
 
 #endif

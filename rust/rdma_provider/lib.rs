@@ -34,7 +34,7 @@ pub use adapter::Adapter;
 pub use ah::{AddressVector, GlobalRoute};
 pub use attributes::{Capabilities, PortAttributes};
 pub use cq::{Cq, Wakeups};
-pub use later::{Job, Later};
+pub use later::{Again, Bell, Job, Later};
 pub use mad::{Mad, MadSource, Verdict};
 pub use qp::{Kind, Meta, Payload, Qp, Refused};
 pub use registration::{Event, Handle, Registration};

@@ -31,25 +31,17 @@ pub(crate) struct Identity {
 }
 
 /// A channel adapter of one port.
-#[pin_data]
 pub(crate) struct Hca {
     identity: Identity,
     /// Sends what queue pairs have to send.
-    #[pin]
     sender: Later<Node>,
 }
 
 impl Hca {
     /// An adapter that acts by a node.
     pub(crate) fn new(identity: Identity, node: &Arc<Node>) -> Result<Arc<Self>> {
-        let node = node.clone();
-        Arc::pin_init(
-            pin_init!(Self {
-                identity,
-                sender <- Later::new(node),
-            }),
-            GFP_KERNEL,
-        )
+        let sender = Later::new(node.bell().clone(), node.clone())?;
+        Ok(Arc::new(Self { identity, sender }, GFP_KERNEL)?)
     }
 
     /// Its node.
@@ -181,7 +173,6 @@ impl Adapter for Hca {
 
     fn ready(&self, qp: &Arc<Qp>) {
         self.node().mark(qp);
-        self.sender.ask();
     }
 
     fn attach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {

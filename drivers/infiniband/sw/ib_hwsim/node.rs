@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Instant, Monotonic};
-use rdma_provider::{Handle, Job, Kind, Qp, Wakeups};
+use rdma_provider::{Again, Bell, Handle, Job, Kind, Qp, Wakeups};
 
 use crate::deliver;
 use crate::groups::Groups;
@@ -47,6 +47,8 @@ pub(crate) struct Node {
     link: SpinLockIrq<Option<Link>>,
     /// Places of the queue pairs that have something to send, a bit each.
     ready: [Atomic<u64>; ROOM / 64],
+    /// Asks for [`Job::run`].
+    bell: Arc<Bell>,
     pub(crate) handle: Handle,
     made: Instant<Monotonic>,
     /// Seconds since then that leases of management keys have been told of.
@@ -64,6 +66,7 @@ impl Node {
         let qps = Qps::new()?;
         let groups = Groups::new()?;
         let hca = managed(config)?;
+        let bell = Bell::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 hca <- new_spinlock_irq!(hca, "ib_hwsim::hca"),
@@ -71,6 +74,7 @@ impl Node {
                 groups <- new_spinlock_irq!(groups, "ib_hwsim::groups"),
                 link <- new_spinlock_irq!(None, "ib_hwsim::link"),
                 ready: [const { Atomic::new(0) }; ROOM / 64],
+                bell,
                 handle: Handle::new(),
                 made: Instant::now(),
                 told <- new_spinlock_irq!(0, "ib_hwsim::told"),
@@ -177,9 +181,15 @@ impl Node {
         u16::try_from(passed).unwrap_or(u16::MAX)
     }
 
-    /// Notes that a queue pair has something to send.
+    /// Has a queue pair sent from that has something to send.
     pub(crate) fn mark(&self, qp: &Qp) {
         self.mark_place(Qps::place(qp.number()));
+        self.bell.ask();
+    }
+
+    /// Means to ask for [`Job::run`].
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     fn mark_place(&self, place: usize) {
@@ -225,9 +235,9 @@ fn managed(config: &Config) -> Result<KBox<Hca>> {
 }
 
 impl Job for Node {
-    fn run(&self) -> bool {
+    fn run(&self) -> Again {
         let mut wakeups = Wakeups::new();
-        let mut more = false;
+        let mut again = Again::Asked;
         for (word, ready) in self.ready.iter().enumerate() {
             let mut bits = if ready.load(Relaxed) == 0 {
                 0
@@ -240,10 +250,10 @@ impl Job for Node {
                 let qp = self.qps.lock().at(place);
                 if qp.is_some_and(|qp| self.drain(&qp, &mut wakeups)) {
                     self.mark_place(place);
-                    more = true;
+                    again = Again::Now;
                 }
             }
         }
-        more
+        again
     }
 }
