@@ -39,7 +39,7 @@ pub struct Config {
     pub revision: u32,
 }
 
-/// A reason why there is no such adapter.
+/// A reason why there is no such adapter or switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// No port, or more than [`MAX_PORTS`].
@@ -52,6 +52,8 @@ pub enum ConfigError {
     Vendor,
     /// A node or port without a GUID, or two ports with one.
     Guid,
+    /// Tables of a switch whose lengths do not fit it.
+    Tables,
 }
 
 impl Config {

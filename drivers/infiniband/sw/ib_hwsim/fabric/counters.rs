@@ -30,10 +30,31 @@ pub enum Counted {
         /// Its length from the first header to the ICRC, in bytes.
         bytes: u32,
     },
+    /// Unicast packets that left, one after the other.
+    SentRun {
+        /// Their number.
+        packets: u32,
+        /// The length of all of them from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
+    /// Unicast packets that came, one after the other.
+    ReceivedRun {
+        /// Their number.
+        packets: u32,
+        /// The length of all of them from the first header to the ICRC, in bytes.
+        bytes: u32,
+    },
     /// A packet that came with an error, such as more payload than the MTU.
     ReceiveError,
     /// A packet that could not be sent, because the port was down or the queue full.
     Discarded,
+    /// A packet that came and that the switch could not forward: no port, no virtual lane, or
+    /// back where it came from.
+    RelayError,
+    /// A packet that was not sent because the port does not let its P_Key out.
+    SentConstraint,
+    /// A packet that came with a P_Key that the port does not let in.
+    ReceivedConstraint,
     /// A subnet management packet that found no room.
     VL15Dropped,
     /// A packet whose P_Key the queue pair does not have.
@@ -46,7 +67,10 @@ pub enum Counted {
 mod index {
     pub(super) const LINK_DOWNED: usize = 2;
     pub(super) const RECEIVE_ERRORS: usize = 3;
+    pub(super) const RELAY_ERRORS: usize = 5;
     pub(super) const SEND_DISCARDS: usize = 6;
+    pub(super) const SEND_CONSTRAINTS: usize = 7;
+    pub(super) const RECEIVE_CONSTRAINTS: usize = 8;
     pub(super) const VL15_DROPPED: usize = 11;
     pub(super) const SENT_DATA: usize = 12;
     pub(super) const RECEIVED_DATA: usize = 13;
@@ -102,38 +126,53 @@ impl Counters {
     /// Counts a packet or an error. Violations of keys are PortInfo's, not counted here.
     pub(crate) fn count(&mut self, what: Counted) {
         match what {
-            Counted::Sent { bytes } => self.sent(bytes, false),
-            Counted::SentMulticast { bytes } => self.sent(bytes, true),
-            Counted::Received { bytes } => self.received(bytes, false),
-            Counted::ReceivedMulticast { bytes } => self.received(bytes, true),
+            Counted::Sent { bytes } => self.sent(1, bytes, false),
+            Counted::SentMulticast { bytes } => self.sent(1, bytes, true),
+            Counted::Received { bytes } => self.received(1, bytes, false),
+            Counted::ReceivedMulticast { bytes } => self.received(1, bytes, true),
+            Counted::SentRun { packets, bytes } => self.sent(packets, bytes, false),
+            Counted::ReceivedRun { packets, bytes } => self.received(packets, bytes, false),
             Counted::ReceiveError => self.add(index::RECEIVE_ERRORS, 1),
             Counted::Discarded => self.add(index::SEND_DISCARDS, 1),
+            Counted::RelayError => self.add(index::RELAY_ERRORS, 1),
+            Counted::SentConstraint => self.add(index::SEND_CONSTRAINTS, 1),
+            Counted::ReceivedConstraint => self.add(index::RECEIVE_CONSTRAINTS, 1),
             Counted::VL15Dropped => self.add(index::VL15_DROPPED, 1),
             Counted::PKeyViolation | Counted::QKeyViolation => {}
         }
     }
 
-    fn sent(&mut self, bytes: u32, multicast: bool) {
+    fn sent(&mut self, n: u32, bytes: u32, multicast: bool) {
         let words = words(bytes);
         self.add(index::SENT_DATA, words);
-        self.add(index::SENT_PACKETS, 1);
+        self.add(index::SENT_PACKETS, n);
         let [data, _, packets, _, unicasts, _, multicasts, _] = &mut self.extended;
         let kind = if multicast { multicasts } else { unicasts };
-        count_packet(data, packets, kind, words);
+        count_packets(data, packets, kind, n, words);
     }
 
-    fn received(&mut self, bytes: u32, multicast: bool) {
+    fn received(&mut self, n: u32, bytes: u32, multicast: bool) {
         let words = words(bytes);
         self.add(index::RECEIVED_DATA, words);
-        self.add(index::RECEIVED_PACKETS, 1);
+        self.add(index::RECEIVED_PACKETS, n);
         let [_, data, _, packets, _, unicasts, _, multicasts] = &mut self.extended;
         let kind = if multicast { multicasts } else { unicasts };
-        count_packet(data, packets, kind, words);
+        count_packets(data, packets, kind, n, words);
     }
 
     fn add(&mut self, index: usize, n: u32) {
         if let (Some(counter), Some(field)) = (self.short.get_mut(index), FIELDS.get(index)) {
             *counter = counter.saturating_add(n).min(field.max() as u32);
+        }
+    }
+
+    /// Adds the counters of another port.
+    pub(crate) fn add_all(&mut self, other: &Counters) {
+        for (i, &n) in (0..).zip(&other.short) {
+            self.add(i, n);
+        }
+        for (counter, &n) in self.extended.iter_mut().zip(&other.extended) {
+            *counter = counter.saturating_add(n);
         }
     }
 
@@ -175,16 +214,34 @@ fn words(bytes: u32) -> u32 {
     bytes.div_ceil(4)
 }
 
-fn count_packet(data: &mut u64, packets: &mut u64, kind: &mut u64, words: u32) {
+fn count_packets(data: &mut u64, packets: &mut u64, kind: &mut u64, n: u32, words: u32) {
     *data = data.saturating_add(u64::from(words));
-    *packets = packets.saturating_add(1);
-    *kind = kind.saturating_add(1);
+    *packets = packets.saturating_add(u64::from(n));
+    *kind = kind.saturating_add(u64::from(n));
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_counters))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_are_as_many_packets() {
+        let mut counters = [Counters::default(), Counters::default()];
+        let [single, run] = &mut counters;
+        for _ in 0..3 {
+            single.count(Counted::Sent { bytes: 280 });
+            single.count(Counted::Received { bytes: 24 });
+        }
+        let packets = 3;
+        run.count(Counted::SentRun {
+            packets,
+            bytes: 840,
+        });
+        run.count(Counted::ReceivedRun { packets, bytes: 72 });
+        assert_eq!(single.short, run.short);
+        assert_eq!(single.extended, run.extended);
+    }
 
     #[test]
     fn packets_and_words() {
@@ -213,7 +270,10 @@ mod tests {
         // thing, place of its low byte
         let cases = [
             (Counted::ReceiveError, 9),
+            (Counted::RelayError, 13),
             (Counted::Discarded, 15),
+            (Counted::SentConstraint, 16),
+            (Counted::ReceivedConstraint, 17),
             (Counted::VL15Dropped, 23),
         ];
         for (what, place) in cases {

@@ -7,8 +7,12 @@ use crate::event::Events;
 use crate::link::LinkOffer;
 use crate::mad::{class, Header, Mad, Status};
 use crate::mtu::Mtu;
+use crate::nodeinfo::NodeType;
+use crate::packet::Packet;
 use crate::port::Port;
-use crate::{capability, pma, sma};
+use crate::trap::{Due, TrapDue, Traps};
+use crate::ud::Discard;
+use crate::{capability, notice, pma, sma, Lid};
 
 pub use crate::config::{Config, ConfigError, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 
@@ -18,7 +22,7 @@ pub struct Arrival {
     /// Whether this host's own management layer handed it down, not the wire.
     pub local: bool,
     /// The LID of the sender.
-    pub slid: crate::Lid,
+    pub slid: Lid,
     /// The queue pair of the sender.
     pub src_qp: u32,
     /// The index of the entry of the P_Key table that matched; no meaning for queue pair 0.
@@ -102,6 +106,7 @@ pub struct Hca {
     config: Config,
     description: [u8; 64],
     ports: [Port; MAX_PORTS],
+    traps: [Traps; MAX_PORTS],
 }
 
 // The driver moves it by value while it makes one.
@@ -120,6 +125,7 @@ impl Hca {
             config: *config,
             description: [0; 64],
             ports: [Port::new(config, 1, first), Port::new(config, 2, second)],
+            traps: Default::default(),
         })
     }
 
@@ -127,7 +133,7 @@ impl Hca {
     ///
     /// `reply` is written only if the verdict is [`Verdict::Reply`]. The datagrams that the
     /// adapter answers are Get and Set of subnet management, except SMInfo, and of performance
-    /// management.
+    /// management. It takes those TrapRepress that answer its own traps.
     pub fn process_mad(
         &mut self,
         port: u8,
@@ -193,6 +199,63 @@ impl Hca {
         ports.get_mut(index)
     }
 
+    /// Returns the ports.
+    pub(crate) fn ports_mut(&mut self) -> &mut [Port] {
+        let ports = self.ports.get_mut(..usize::from(self.config.ports));
+        ports.unwrap_or_default()
+    }
+
+    /// Returns a port, from 1, with its traps.
+    fn port_and_traps(&mut self, port: u8) -> Option<(&Port, &mut Traps)> {
+        let index = usize::from(port).checked_sub(1)?;
+        let ports = self.ports.get(..usize::from(self.config.ports))?;
+        Some((ports.get(index)?, self.traps.get_mut(index)?))
+    }
+
+    /// Writes the trap that a port is to send now, if there is one: a change of its properties
+    /// (144) or a refused key (256 to 258).
+    ///
+    /// `now_ms` is the time in milliseconds since some epoch; it does not go back. `mad` is
+    /// written only with [`TrapDue::Send`], and goes from queue pair 0 out of the port.
+    pub fn trap(&mut self, port: u8, now_ms: u64, mad: &mut Mad) -> TrapDue {
+        let Some((source, traps)) = self.port_and_traps(port) else {
+            return TrapDue::Never;
+        };
+        match traps.due(now_ms, source, NodeType::ChannelAdapter, mad) {
+            Due::Now(packet) => TrapDue::Send { out: port, packet },
+            Due::At(at) => TrapDue::At(at),
+            Due::Never => TrapDue::Never,
+        }
+    }
+
+    /// Takes TrapRepress. Whether it was the answer to a trap of this adapter.
+    pub(crate) fn repress(&mut self, port: u8, header: &Header, mad: &Mad) -> bool {
+        self.port_and_traps(port)
+            .is_some_and(|(port, traps)| traps.repress(port, header, mad))
+    }
+
+    /// Notes a refused M_Key.
+    pub(crate) fn note_m_key(&mut self, port: u8, slid: Lid, request: &Mad) {
+        if let Some((port, traps)) = self.port_and_traps(port) {
+            traps.m_key_refused(port, slid, request);
+        }
+    }
+
+    /// Counts a packet that was dropped at a port, and notes the trap for a refused key, so that
+    /// [`Hca::trap`] is to be asked.
+    pub fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
+        if let Some(what) = reason.counted(packet) {
+            self.count(port, what);
+        }
+        if let Some((port, traps)) = self.port_and_traps(port) {
+            match reason {
+                Discard::PKey => traps.pkey_refused(port, packet),
+                Discard::QKey => traps.qkey_refused(port, packet),
+                _ => {}
+            }
+        }
+    }
+
     /// Returns the constants of the adapter.
     pub fn identity(&self) -> &Config {
         &self.config
@@ -200,18 +263,32 @@ impl Hca {
 
     /// Sets, then clears bits of a port's CapabilityMask, of those that tell of software
     /// ([`capability::OF_SOFTWARE`]); the others are the hardware's. No event of this adapter
-    /// comes of it.
+    /// comes of it, but a change is a trap, so that [`Hca::trap`] is to be asked.
     pub fn set_cap_mask(&mut self, port: u8, set: u32, clear: u32) -> Events {
-        if let Some(port) = self.port_mut(port) {
+        let number = port;
+        if let Some(port) = self.port_mut(number) {
+            let before = port.cap_mask;
             port.cap_mask |= set & capability::OF_SOFTWARE;
             port.cap_mask &= !(clear & capability::OF_SOFTWARE);
+            if port.cap_mask != before {
+                if let Some((port, traps)) = self.port_and_traps(number) {
+                    traps.properties_changed(port, 0);
+                }
+            }
         }
         Events::NONE
     }
 
-    /// Sets the NodeDescription: UTF-8, filled up with zeros.
+    /// Sets the NodeDescription: UTF-8, filled up with zeros. A change is a trap, so that
+    /// [`Hca::trap`] is to be asked.
     pub fn set_description(&mut self, text: &[u8; 64]) {
+        if self.description == *text {
+            return;
+        }
         self.description = *text;
+        for (port, traps) in self.ports.iter().zip(&mut self.traps) {
+            traps.properties_changed(port, notice::NODE_DESCRIPTION);
+        }
     }
 
     /// Returns the NodeDescription.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fabric of `ib_hwsim`: InfiniBand channel adapters as rules, without any I/O.
+//! The fabric of `ib_hwsim`: InfiniBand channel adapters and switches as rules, without any I/O.
 //!
 //! A channel adapter ([`Hca`]) takes management datagrams, link changes and counted packets, and
-//! answers with datagrams and [`Events`]. There is no clock, no allocation, no lock and no
-//! `unsafe`: the driver serialises the calls, carries the packets and tells RDMA core.
+//! answers with datagrams and [`Events`]. A [`Switch`] takes packets and says by which ports they
+//! leave; the management datagrams that are for itself it answers. There is no clock, no
+//! allocation, no lock and no `unsafe`: the driver serialises the calls, carries the packets and
+//! tells RDMA core.
 //!
 //! Section numbers are those of the InfiniBand Architecture Specification, volume 1, release 1.4.
 //!
@@ -44,12 +46,20 @@ pub mod link;
 pub mod mad;
 mod mkey;
 mod mtu;
+mod nodeinfo;
+mod notice;
+pub mod packet;
 mod pma;
 pub mod port;
 mod portinfo;
+pub mod rc;
+mod settings;
 mod sma;
+pub mod switch;
 mod tables;
+pub mod topology;
 mod transition;
+pub mod trap;
 pub mod ud;
 
 pub use addr::{Gid, Guid, Lid};
@@ -62,5 +72,8 @@ pub use keys::{PKey, QKey, Qpn};
 pub use link::{LinkOffer, PhysState, PortState};
 pub use mad::Mad;
 pub use mtu::Mtu;
+pub use packet::{Packet, Transport};
 pub use port::Port;
-pub use ud::{Discard, Packet};
+pub use switch::{Forward, Managed, Memory, PortMask, Switch, SwitchConfig};
+pub use trap::TrapDue;
+pub use ud::Discard;

@@ -98,6 +98,16 @@ pub(crate) struct Trained {
 }
 
 impl LinkOffer {
+    /// Returns what of an offer comes through a cable with limits of its own.
+    pub fn limited(&self, cable: &LinkOffer) -> LinkOffer {
+        LinkOffer {
+            widths: self.widths & cable.widths,
+            speeds: self.speeds & cable.speeds,
+            mtu: self.mtu.min(cable.mtu),
+            vl_cap: self.vl_cap.min(cable.vl_cap),
+        }
+    }
+
     /// Settles on the best that both ends can do. `None` if they have no width, no speed or no
     /// virtual lane in common.
     pub(crate) fn negotiate(&self, peer: &LinkOffer) -> Option<Trained> {

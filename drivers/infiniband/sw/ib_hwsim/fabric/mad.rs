@@ -15,7 +15,7 @@ pub const BASE_VERSION: u8 = 1;
 /// The version of the subnet management and the performance management class.
 pub const CLASS_VERSION: u8 = 1;
 
-/// A management class that an adapter answers itself (section 13.4.4).
+/// A management class that a node answers itself (section 13.4.4).
 pub mod class {
     /// Subnet management, routed by LID.
     pub const SUBNET_LID: u8 = 0x01;
@@ -25,13 +25,17 @@ pub mod class {
     pub const SUBNET_DIRECTED: u8 = 0x81;
 }
 
-/// A method that an adapter answers itself, or answers with (section 13.4.5).
+/// A method that a node answers itself, or that it uses (section 13.4.5).
 pub mod method {
     /// Reads an attribute.
     pub const GET: u8 = 0x01;
     /// Writes an attribute.
     pub const SET: u8 = 0x02;
-    /// Answers either.
+    /// Tells the subnet manager of something.
+    pub const TRAP: u8 = 0x05;
+    /// Answers that, so that it is not told again.
+    pub const TRAP_REPRESS: u8 = 0x07;
+    /// Answers Get or Set.
     pub const GET_RESP: u8 = 0x81;
 }
 
@@ -39,12 +43,16 @@ pub mod method {
 pub mod attribute {
     /// Abilities of a class agent.
     pub const CLASS_PORT_INFO: u16 = 0x0001;
+    /// Data of a trap.
+    pub const NOTICE: u16 = 0x0002;
     /// Name of the node.
     pub const NODE_DESCRIPTION: u16 = 0x0010;
     /// Constants of the node.
     pub const NODE_INFO: u16 = 0x0011;
     /// Counters of a port, of up to 32 bits.
     pub const PORT_COUNTERS: u16 = 0x0012;
+    /// Constants and settings of a switch; the number means this in subnet management.
+    pub const SWITCH_INFO: u16 = 0x0012;
     /// GUIDs of a port.
     pub const GUID_INFO: u16 = 0x0014;
     /// Settings of a port.
@@ -55,6 +63,10 @@ pub mod attribute {
     pub const SL_TO_VL: u16 = 0x0017;
     /// Weights of the virtual lanes.
     pub const VL_ARBITRATION: u16 = 0x0018;
+    /// Ports of unicast LIDs.
+    pub const LINEAR_FORWARDING: u16 = 0x0019;
+    /// Ports of multicast LIDs.
+    pub const MULTICAST_FORWARDING: u16 = 0x001b;
     /// Counters of a port, of 64 bits.
     pub const PORT_COUNTERS_EXTENDED: u16 = 0x001d;
     /// State of a subnet manager.
@@ -200,6 +212,11 @@ impl DirectedRoute {
         }
     }
 
+    /// Writes the position on the route into a directed-route packet.
+    pub fn set_hop_pointer(mad: &mut Mad, hop_pointer: u8) {
+        field::HOP_POINTER.put(mad, hop_pointer);
+    }
+
     /// Whether an outgoing packet has come to the end of its route, beyond the last hop: the
     /// agent there answers it (section 14.2.2.2, C14-9:4).
     pub fn has_arrived(&self) -> bool {
@@ -212,6 +229,24 @@ impl DirectedRoute {
 /// Returns the management key of a subnet management packet.
 pub fn m_key(mad: &Mad) -> u64 {
     field::M_KEY.u64(mad)
+}
+
+/// Returns the ports by which a directed-route packet leaves; the first is unused.
+pub fn initial_path(mad: &Mad) -> &[u8] {
+    mad.get(128..192).unwrap_or_default()
+}
+
+/// Returns the ports by which a directed-route packet goes back; the first is unused.
+pub fn return_path(mad: &Mad) -> &[u8] {
+    mad.get(192..256).unwrap_or_default()
+}
+
+/// Notes the port by which a directed-route packet goes back over a hop.
+pub fn set_return_port(mad: &mut Mad, hop: u8, port: u8) {
+    let path = mad.get_mut(192..256).unwrap_or_default();
+    if let Some(place) = path.get_mut(usize::from(hop)) {
+        *place = port;
+    }
 }
 
 /// Returns the 64 bytes of data of a subnet management packet, on either route.

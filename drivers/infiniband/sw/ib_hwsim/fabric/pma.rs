@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The performance management agent of a channel adapter (section 16.1).
+//! The performance management agent of a node (section 16.1).
 
 use crate::bits::{copy, Field};
+use crate::counters::Counters;
 use crate::event::Events;
 use crate::hca::{Hca, Outcome};
 use crate::mad::{attribute, method, pm_data, pm_data_mut, Header, Mad, Status};
 use crate::mad::{BASE_VERSION, CLASS_VERSION};
+use crate::port::Port;
 use crate::portinfo::RESPONSE_TIME;
 
 /// The fields of ClassPortInfo (section 13.4.8.1) that are not zero.
@@ -27,6 +29,9 @@ mod class_port_info {
 /// PortSelect, at one place in both attributes of counters.
 const PORT_SELECT: Field = Field::bytes(1, 1);
 
+/// The PortSelect that stands for all ports: their counters are summed up, or all written.
+const ALL_PORTS: u8 = 0xff;
+
 /// CounterSelect, at one place in both attributes of counters.
 const COUNTER_SELECT: Field = Field::bytes(2, 2);
 
@@ -44,7 +49,7 @@ pub(crate) fn process(
         _ => return Outcome::pass(ingress),
     };
     let mut data = [0; 192];
-    match answer(hca, header, is_set, pm_data(request), &mut data) {
+    match answer(hca.ports_mut(), header, is_set, pm_data(request), &mut data) {
         Ok(()) => {
             *reply = *request;
             header.response(None).write(reply);
@@ -56,8 +61,12 @@ pub(crate) fn process(
 }
 
 /// Carries out a Set, then reads the attribute into `data`, which is zero before.
-fn answer(
-    hca: &mut Hca,
+///
+/// # Errors
+///
+/// The reason to refuse the request.
+pub(crate) fn answer(
+    ports: &mut [Port],
     header: &Header,
     is_set: bool,
     request: &[u8],
@@ -75,44 +84,42 @@ fn answer(
     if header.modifier != 0 {
         return Err(Status::InvalidField);
     }
-    let one_port = hca.identity().ports == 1;
     let Some(extended) = extended else {
-        read_class_port_info(one_port, data);
+        read_class_port_info(data);
         return Ok(());
     };
     let select = PORT_SELECT.u8(request);
-    let number = if select == 0xff && one_port {
-        1
-    } else {
-        select
-    };
-    let port = hca.port_mut(number).ok_or(Status::InvalidField)?;
-    let counters = &mut port.counters;
     let picked = COUNTER_SELECT.u16(request);
-    match (extended, is_set) {
-        (false, true) => counters.write(picked, request),
-        (true, true) => counters.write_extended(picked, request),
-        _ => {}
+    let mut sum = Counters::default();
+    let mut found = false;
+    let chosen = |port: &&mut Port| select == ALL_PORTS || port.number() == select;
+    for port in ports.iter_mut().filter(chosen) {
+        match (extended, is_set) {
+            (false, true) => port.counters.write(picked, request),
+            (true, true) => port.counters.write_extended(picked, request),
+            _ => {}
+        }
+        sum.add_all(&port.counters);
+        found = true;
+    }
+    if !found {
+        return Err(Status::InvalidField);
     }
     PORT_SELECT.put(data, select);
     COUNTER_SELECT.put(data, picked);
     if extended {
-        counters.read_extended(data);
+        sum.read_extended(data);
     } else {
-        counters.read(data);
+        sum.read(data);
     }
     Ok(())
 }
 
-/// Writes ClassPortInfo. With one port, all ports are that one.
-fn read_class_port_info(one_port: bool, data: &mut [u8]) {
-    let all = if one_port {
-        class_port_info::ALL_PORT_SELECT
-    } else {
-        0
-    };
+/// Writes ClassPortInfo.
+fn read_class_port_info(data: &mut [u8]) {
+    let capabilities = class_port_info::ALL_PORT_SELECT | class_port_info::EXTENDED_WIDTH;
     class_port_info::BASE_VERSION.put(data, BASE_VERSION);
     class_port_info::CLASS_VERSION.put(data, CLASS_VERSION);
-    class_port_info::CAPABILITY_MASK.put(data, class_port_info::EXTENDED_WIDTH | all);
+    class_port_info::CAPABILITY_MASK.put(data, capabilities);
     class_port_info::RESP_TIME_VALUE.put(data, RESPONSE_TIME);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One port of a channel adapter: its settings, its link and its tables.
+//! One port of a channel adapter or a switch: its settings, its link and its tables.
 
 use crate::addr::{Gid, Guid, Lid};
 use crate::capability;
@@ -10,12 +10,40 @@ use crate::keys::PKey;
 use crate::link::{PhysState, PortState, SPEEDS, VL_CAP, WIDTHS};
 use crate::mkey::MKey;
 use crate::mtu::Mtu;
+use crate::switch::SwitchConfig;
 use crate::tables::{GuidTable, PKeyTable, VirtualLanes};
 
-/// A port of a channel adapter.
+/// The place of a port in its node, on which the meaning of PortInfo depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A port of a channel adapter: an agent and a link.
+    Adapter,
+    /// Base port 0 of a switch: an agent, and a link within the switch that is always up.
+    Management,
+    /// An external port of a switch: a link, and no agent.
+    External,
+}
+
+impl Role {
+    /// Whether the port has an agent, and with it addresses and a management key.
+    pub(crate) fn has_agent(self) -> bool {
+        self != Role::External
+    }
+
+    /// Whether the port has a link whose settings can be changed.
+    pub(crate) fn has_link(self) -> bool {
+        self != Role::Management
+    }
+}
+
+/// A port of a channel adapter or a switch.
 #[derive(Clone, Debug)]
 pub struct Port {
     pub(crate) number: u8,
+    pub(crate) role: Role,
+    /// PartitionEnforcementInbound, PartitionEnforcementOutbound and two more bits that no port
+    /// here has, as in PortInfo.
+    pub(crate) enforcement: u8,
     pub(crate) state: PortState,
     pub(crate) phys: PhysState,
     pub(crate) down_default: PhysState,
@@ -43,15 +71,27 @@ pub struct Port {
     pub(crate) guids: GuidTable,
 }
 
+// The driver moves it by value while it fills a vector.
+const _: () = assert!(size_of::<Port>() <= 1024);
+
 impl Port {
-    /// Makes a port as it is at power-on. `config` has been checked.
+    /// PartitionEnforcementInbound.
+    pub(crate) const INBOUND: u8 = 1 << 3;
+
+    /// PartitionEnforcementOutbound.
+    pub(crate) const OUTBOUND: u8 = 1 << 2;
+
+    /// Makes a port of an adapter as it is at power-on. `config` has been checked.
     pub(crate) fn new(config: &Config, number: u8, guid: Guid) -> Port {
-        let mut cap_mask = capability::SL_MAPPING | capability::CLIENT_REREGISTRATION;
+        let mut cap_mask =
+            capability::SL_MAPPING | capability::CLIENT_REREGISTRATION | capability::OF_TRAPS;
         if config.system_guid != Guid::NONE {
             cap_mask |= capability::SYSTEM_IMAGE_GUID;
         }
         Port {
             number,
+            role: Role::Adapter,
+            enforcement: 0,
             state: PortState::Down,
             phys: PhysState::Polling,
             down_default: PhysState::Polling,
@@ -80,7 +120,26 @@ impl Port {
         }
     }
 
-    /// Returns the number of the port, from 1.
+    /// Makes a port of a switch as it is at power-on: its management port for number 0.
+    pub(crate) fn of_switch(config: &SwitchConfig, number: u8) -> Port {
+        let mut port = Port::new(&config.as_adapter(), number, config.node_guid);
+        port.prefix = Gid::DEFAULT_PREFIX;
+        if number == 0 {
+            port.role = Role::Management;
+            port.cap_mask &= !capability::CLIENT_REREGISTRATION;
+            port.cap_mask |= capability::P_KEY_SWITCH_EXTERNAL_PORT_TRAP;
+            port.state = PortState::Active;
+            port.phys = PhysState::LinkUp;
+            port.neighbor_mtu = port.mtu_cap;
+            port.speed_active = 4;
+        } else {
+            port.role = Role::External;
+            port.cap_mask = 0;
+        }
+        port
+    }
+
+    /// Returns the number of the port, from 1; 0 for the management port of a switch.
     #[inline]
     pub fn number(&self) -> u8 {
         self.number
@@ -167,7 +226,10 @@ impl Port {
     /// Returns VLCap, the code of the highest virtual lane: 4 is VL 7.
     #[inline]
     pub fn vl_cap(&self) -> u8 {
-        VL_CAP
+        match self.role {
+            Role::Management => 1,
+            Role::Adapter | Role::External => VL_CAP,
+        }
     }
 
     /// Returns CapabilityMask, in the bits of [`crate::capability`].
@@ -243,6 +305,19 @@ impl Port {
             _ => return self.counters.count(what),
         };
         *violations = violations.saturating_add(1);
+    }
+
+    /// Whether the partitions of an external port let a packet in, by PartitionEnforcementInbound.
+    ///
+    /// A limited member's packets pass by its own key, so that the membership bits do not count.
+    pub(crate) fn lets_in(&self, key: PKey) -> bool {
+        self.enforcement & Port::INBOUND == 0 || self.pkeys.admits(key, true)
+    }
+
+    /// Whether the partitions of an external port let a packet out, by
+    /// PartitionEnforcementOutbound: if the receiver at the other end may take it.
+    pub(crate) fn lets_out(&self, key: PKey) -> bool {
+        self.enforcement & Port::OUTBOUND == 0 || self.pkeys.admits(key, false)
     }
 
     /// Finds the entry of the P_Key table that matches a packet's key; a full member's first.

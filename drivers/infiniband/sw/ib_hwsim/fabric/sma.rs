@@ -2,35 +2,15 @@
 
 //! The subnet management agent of a channel adapter (chapter 14).
 
-use crate::bits::{copy, Field};
+use crate::bits::copy;
 use crate::event::{Event, Events};
 use crate::hca::{Arrival, Hca, Outcome};
 use crate::keys::Qpn;
 use crate::mad::{attribute, class, method, DirectedRoute, Header, Mad, Status};
 use crate::mad::{m_key, smp_data, smp_data_mut};
+use crate::nodeinfo::{NodeInfo, NodeType};
 use crate::port::Port;
-use crate::portinfo;
-
-/// The fields of NodeInfo (section 14.2.5.3).
-mod node_info {
-    use super::Field;
-
-    pub(super) const BASE_VERSION: Field = Field::bytes(0, 1);
-    pub(super) const CLASS_VERSION: Field = Field::bytes(1, 1);
-    pub(super) const NODE_TYPE: Field = Field::bytes(2, 1);
-    pub(super) const NUM_PORTS: Field = Field::bytes(3, 1);
-    pub(super) const SYSTEM_IMAGE_GUID: Field = Field::bytes(4, 8);
-    pub(super) const NODE_GUID: Field = Field::bytes(12, 8);
-    pub(super) const PORT_GUID: Field = Field::bytes(20, 8);
-    pub(super) const PARTITION_CAP: Field = Field::bytes(28, 2);
-    pub(super) const DEVICE_ID: Field = Field::bytes(30, 2);
-    pub(super) const REVISION: Field = Field::bytes(32, 4);
-    pub(super) const LOCAL_PORT_NUM: Field = Field::bytes(36, 1);
-    pub(super) const VENDOR_ID: Field = Field::bytes(37, 3);
-
-    /// The NodeType of a channel adapter.
-    pub(super) const CHANNEL_ADAPTER: u8 = 1;
-}
+use crate::{portinfo, settings};
 
 /// The effects of a Set besides the new values.
 #[derive(Default)]
@@ -39,10 +19,15 @@ struct Effects {
     retrain: bool,
 }
 
-/// The port number in the modifier of PortInfo: the low 8 bits. Bit 31 says that the subnet
+/// Returns the number in the modifier of PortInfo: the low 8 bits. Bit 31 says that the subnet
 /// manager knows extended speeds, which these ports do not have.
+pub(crate) fn port_in_modifier(modifier: u32) -> Option<u8> {
+    u8::try_from(modifier & 0x7fff_ffff).ok()
+}
+
+/// Returns the port that the modifier of PortInfo names; zero stands for the one of arrival.
 fn port_of_modifier(modifier: u32, ingress: u8) -> Option<u8> {
-    match u8::try_from(modifier & 0x7fff_ffff).ok()? {
+    match port_in_modifier(modifier)? {
         0 => Some(ingress),
         port => Some(port),
     }
@@ -60,6 +45,9 @@ pub(crate) fn process(
     let is_set = match header.method {
         method::GET => false,
         method::SET => true,
+        method::TRAP_REPRESS if hca.repress(ingress, header, request) => {
+            return Outcome::consume(ingress);
+        }
         _ => return Outcome::pass(ingress),
     };
     let route = DirectedRoute::parse(request);
@@ -87,6 +75,7 @@ pub(crate) fn process(
             .port_mut(port)
             .is_some_and(|p| !p.m_key.admits(key, is_set))
         {
+            hca.note_m_key(port, arrival.slid, request);
             return Outcome::consume(ingress);
         }
     }
@@ -126,7 +115,7 @@ fn set(hca: &mut Hca, target: u8, header: &Header, data: &[u8]) -> Result<Effect
     };
     match header.attribute {
         attribute::PORT_INFO => {
-            let checked = portinfo::Checked::new(port, data).ok_or(Status::InvalidField)?;
+            let checked = settings::Checked::new(port, data).ok_or(Status::InvalidField)?;
             let (events, retrain) = checked.apply(port, data);
             Ok(Effects { events, retrain })
         }
@@ -190,16 +179,17 @@ fn get(
 /// Writes NodeInfo as it is seen through a port.
 fn read_node_info(hca: &Hca, port: &Port, data: &mut [u8]) {
     let config = hca.identity();
-    node_info::BASE_VERSION.put(data, crate::mad::BASE_VERSION);
-    node_info::CLASS_VERSION.put(data, crate::mad::CLASS_VERSION);
-    node_info::NODE_TYPE.put(data, node_info::CHANNEL_ADAPTER);
-    node_info::NUM_PORTS.put(data, config.ports);
-    node_info::SYSTEM_IMAGE_GUID.put(data, config.system_guid.get());
-    node_info::NODE_GUID.put(data, config.node_guid.get());
-    node_info::PORT_GUID.put(data, port.guid().get());
-    node_info::PARTITION_CAP.put(data, port.pkey_capacity());
-    node_info::DEVICE_ID.put(data, config.device_id);
-    node_info::REVISION.put(data, config.revision);
-    node_info::LOCAL_PORT_NUM.put(data, port.number());
-    node_info::VENDOR_ID.put(data, config.vendor_id);
+    let info = NodeInfo {
+        node_type: NodeType::ChannelAdapter,
+        ports: config.ports,
+        system_guid: config.system_guid,
+        node_guid: config.node_guid,
+        port_guid: port.guid(),
+        pkeys: port.pkey_capacity(),
+        device_id: config.device_id,
+        revision: config.revision,
+        vendor_id: config.vendor_id,
+        ingress: port.number(),
+    };
+    info.read(data);
 }

@@ -61,6 +61,16 @@ impl PKeyTable {
         find(true).or_else(|| find(false))
     }
 
+    /// Whether an entry matches a packet's key. A match of two limited members counts if
+    /// `limited`.
+    pub(crate) fn admits(&self, key: PKey, limited: bool) -> bool {
+        let full = PKey::new(key.get() | 0x8000);
+        let key = if limited { full } else { key };
+        self.entries()
+            .iter()
+            .any(|&entry| PKey::new(entry).matches(key))
+    }
+
     /// Reads a block. `None` beyond the end.
     pub(crate) fn read(&self, block: u16, data: &mut [u8]) -> Option<()> {
         let mut blocks = self.entries().chunks(PKEYS_PER_BLOCK);
@@ -190,13 +200,19 @@ impl VirtualLanes {
     /// Returns the lane of a service level: `None` if it maps to lane 15 or to one that is not
     /// operational.
     pub(crate) fn of(&self, sl: u8) -> Option<u8> {
+        self.mapped(&self.mapping, sl)
+    }
+
+    /// Returns the lane of a service level as [`VirtualLanes::of`] does, by the mapping for the
+    /// port that a packet came in by.
+    pub(crate) fn mapped(&self, mapping: &[u8; 8], sl: u8) -> Option<u8> {
         let lanes = match self.operational {
             1 => 1,
             2 => 2,
             3 => 4,
             _ => 8,
         };
-        let byte = self.mapping.get(usize::from(sl >> 1))?;
+        let byte = mapping.get(usize::from(sl >> 1))?;
         let lane = if sl & 1 == 0 { byte >> 4 } else { byte & 0xf };
         (lane < lanes).then_some(lane)
     }

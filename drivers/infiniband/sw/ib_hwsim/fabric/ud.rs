@@ -5,43 +5,14 @@
 
 use crate::addr::Lid;
 use crate::counters::Counted;
-use crate::grh::Grh;
 use crate::hca::Hca;
 use crate::keys::{PKey, Qpn};
 use crate::link::PortState;
+use crate::packet::{Packet, Transport};
 use crate::port::Port;
 
 /// The payload of a management datagram in bytes, neither more nor less.
 const MAD_BYTES: u32 = size_of::<crate::mad::Mad>() as u32;
-
-/// The headers of an unreliable datagram. All numbers are in host byte order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// The LID of the sender.
-    pub slid: Lid,
-    /// The LID of the receiving port or group.
-    pub dlid: Lid,
-    /// The service level.
-    pub sl: u8,
-    /// The partition key.
-    pub pkey: u16,
-    /// The queue key.
-    pub qkey: u32,
-    /// The receiving queue pair.
-    pub dest_qp: u32,
-    /// The queue pair of the sender.
-    pub src_qp: u32,
-    /// The global route header, if there is one.
-    pub grh: Option<Grh>,
-    /// The immediate data, if there are any.
-    pub immediate: Option<u32>,
-    /// Whether the receiver's solicited event is asked for.
-    pub solicited: bool,
-    /// The length of the payload in bytes.
-    pub len: u32,
-    /// Whether it came on virtual lane 15, that of subnet management.
-    pub management: bool,
-}
 
 /// A reason to drop a packet. The sender does not learn of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +114,7 @@ fn unicast_accepts(port: &Port, packet: &Packet) -> bool {
 ///
 /// # Errors
 ///
-/// [`Discard::PKey`] or [`Discard::QKey`].
+/// [`Discard::PKey`], [`Discard::QKey`], or [`Discard::NoQp`] for a packet of another transport.
 pub fn qp_accepts(
     port: &Port,
     qp_pkey_index: u16,
@@ -153,6 +124,9 @@ pub fn qp_accepts(
     if packet.dest_qp == Qpn::SMI.get() {
         return Ok(());
     }
+    let Transport::Ud { qkey, .. } = packet.transport else {
+        return Err(Discard::NoQp);
+    };
     let key = PKey::new(packet.pkey);
     let member = if packet.dest_qp == Qpn::GSI.get() {
         port.find_pkey(key).is_some()
@@ -162,7 +136,7 @@ pub fn qp_accepts(
     };
     if !member {
         Err(Discard::PKey)
-    } else if packet.qkey != qp_qkey {
+    } else if qkey != qp_qkey {
         Err(Discard::QKey)
     } else {
         Ok(())
@@ -180,6 +154,7 @@ mod tests {
     use super::*;
     use crate::addr::{Gid, Guid};
     use crate::config::Config;
+    use crate::grh::Grh;
 
     const QKEY: u32 = 0x0b1b;
 
@@ -189,21 +164,26 @@ mod tests {
         dlid: Lid::new(0x11),
         sl: 0,
         pkey: 0xffff,
-        qkey: QKEY,
         dest_qp: 0x48,
-        src_qp: 0x49,
         grh: None,
-        immediate: None,
-        solicited: false,
         len: 2048,
         management: false,
+        transport: with_qkey(QKEY),
     };
+
+    const fn with_qkey(qkey: u32) -> Transport {
+        Transport::Ud {
+            qkey,
+            src_qp: 0x49,
+            immediate: None,
+            solicited: false,
+        }
+    }
 
     /// A subnet management packet by directed route.
     const SMP: Packet = Packet {
         dlid: Lid::PERMISSIVE,
         dest_qp: 0,
-        src_qp: 0,
         len: 256,
         management: true,
         ..GOOD
@@ -358,7 +338,7 @@ mod tests {
         ];
         for (index, pkey, qkey, expected) in cases {
             for mut packet in [GOOD, GROUP] {
-                (packet.pkey, packet.qkey) = (pkey, qkey);
+                (packet.pkey, packet.transport) = (pkey, with_qkey(qkey));
                 assert_eq!(qp_accepts(&port(), index, QKEY, &packet), expected);
             }
         }
@@ -368,7 +348,7 @@ mod tests {
     fn management_interfaces() {
         let qkey = crate::QKey::GSI.get();
         let mut gmp = GOOD;
-        (gmp.dest_qp, gmp.qkey, gmp.len) = (1, qkey, 256);
+        (gmp.dest_qp, gmp.transport, gmp.len) = (1, with_qkey(qkey), 256);
         for (pkey, expected) in [
             (0xffff, Ok(())),
             (0x8001, Ok(())),
@@ -379,9 +359,9 @@ mod tests {
             gmp.pkey = pkey;
             assert_eq!(qp_accepts(&port(), 0, qkey, &gmp), expected);
         }
-        (gmp.pkey, gmp.qkey) = (0xffff, 0);
+        (gmp.pkey, gmp.transport) = (0xffff, with_qkey(0));
         assert_eq!(qp_accepts(&port(), 0, qkey, &gmp), Err(Discard::QKey));
-        let smp = changed(SMP, |p| (p.pkey, p.qkey) = (0, 7));
+        let smp = changed(SMP, |p| (p.pkey, p.transport) = (0, with_qkey(7)));
         assert_eq!(qp_accepts(&port(), 99, 0, &smp), Ok(()));
         assert_eq!(find_pkey(&port(), 0x0002), Some(2));
         assert_eq!(find_pkey(&port(), 0x8003), None);

@@ -25,7 +25,7 @@ const PORT_INFO_BYTES: [u8; 64] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x07, // M_Key
     0xfe, 0x80, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // GidPrefix
     0x12, 0x34, 0x00, 0x01,                         // LID, MasterSMLID
-    0x02, 0x01, 0x08, 0x40,                         // CapabilityMask
+    0x06, 0x61, 0x08, 0x48,                         // CapabilityMask
     0x00, 0x00, 0x00, 0x3c,                         // DiagCode, M_KeyLeasePeriod
     0x01, 0x03, 0x03, 0x02,                         // LocalPortNum, LinkWidth (three fields)
     0x72,                                           // LinkSpeedSupported, PortState
@@ -82,7 +82,7 @@ fn port_info_of_14_2_5_6() {
     assert_eq!(port.active_mtu().bytes(), 2048);
     assert_eq!(port.max_mtu().bytes(), 4096);
     assert_eq!((port.active_width(), port.active_speed()), (2, 4));
-    assert_eq!(port.cap_mask(), 0x0201_0840);
+    assert_eq!(port.cap_mask(), 0x0661_0848);
     assert_eq!((port.bad_pkey_count(), port.qkey_violations()), (1, 2));
 }
 
@@ -344,14 +344,31 @@ fn counters() {
     assert_eq!((data[1], data[15]), (2, 1));
 }
 
+/// PortSelect 255 is the sum of all ports, and writes to each.
+#[test]
+fn counters_of_all_ports() {
+    let mut hca = trained();
+    hca.count(1, Counted::Sent { bytes: 4 });
+    hca.count(2, Counted::Sent { bytes: 8 });
+    for (attribute, place) in [(0x12, 27), (0x1d, 15)] {
+        let (status, data) = pm_exchange(&mut hca, &pm(GET, attribute, 0xff, 0));
+        assert_eq!((status, data[1], data[place]), (0, 0xff, 3));
+        assert_eq!(
+            pm_exchange(&mut hca, &pm(SET, attribute, 0xff, 0xffff)).0,
+            0
+        );
+        for port in [1, 2] {
+            let (_, data) = pm_exchange(&mut hca, &pm(GET, attribute, port, 0));
+            assert_eq!(data[place], 0);
+        }
+    }
+}
+
 #[test]
 fn class_port_info_of_performance_management() {
-    for (ports, capabilities) in [(1, 0x03), (2, 0x02)] {
-        let (status, data) = pm_exchange(&mut adapter(0x10, ports), &pm(GET, 0x01, 0, 0));
-        assert_eq!(status, 0);
-        assert_eq!(data[..8], [1, 1, capabilities, 0, 0, 0, 0, 16]);
-        assert_eq!(data[8..], [0; 184]);
-    }
+    let (status, data) = pm_exchange(&mut adapter(0x10, 2), &pm(GET, 0x01, 0, 0));
+    assert_eq!((status, &data[..8]), (0, &[1, 1, 3, 0, 0, 0, 0, 16][..]));
+    assert_eq!(data[8..], [0; 184]);
 }
 
 #[test]
@@ -362,8 +379,8 @@ fn refusals_of_performance_management() {
     };
     // request, status with one port, status with two
     let cases = [
-        (pm(GET, 0x12, 0xff, 0), 0, 0x1c),
-        (pm(GET, 0x1d, 0xff, 0), 0, 0x1c),
+        (pm(GET, 0x12, 0xff, 0), 0, 0),
+        (pm(GET, 0x1d, 0xff, 0), 0, 0),
         (pm(GET, 0x12, 2, 0), 0x1c, 0),
         (pm(GET, 0x12, 0, 0), 0x1c, 0x1c),
         (pm(SET, 0x12, 3, 0xffff), 0x1c, 0x1c),

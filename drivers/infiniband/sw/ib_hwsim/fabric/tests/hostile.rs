@@ -6,7 +6,7 @@ mod manager;
 
 use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
 use ib_fabric::{Arrival, Config, Counted, Gid, Grh, Guid, Hca, Lid, LinkOffer, Mad, Mtu, Packet};
-use ib_fabric::{Event, PKey, PhysState, PortState, Verdict};
+use ib_fabric::{Event, PKey, PhysState, PortState, Transport, Verdict};
 use manager::{GET, SET};
 use proptest::prelude::*;
 
@@ -245,14 +245,16 @@ fn packet() -> impl Strategy<Value = Packet> {
             dlid: Lid::new(dlid),
             sl,
             pkey,
-            qkey,
             dest_qp,
-            src_qp,
             grh,
-            immediate: None,
-            solicited: false,
             len,
             management,
+            transport: Transport::Ud {
+                qkey,
+                src_qp,
+                immediate: None,
+                solicited: false,
+            },
         },
     )
 }
@@ -309,7 +311,10 @@ proptest! {
         }
         let port = hca.port(1).unwrap();
         if qp_accepts(port, index, qkey, &packet).is_ok() && packet.dest_qp != 0 {
-            prop_assert_eq!(packet.qkey, qkey);
+            let Transport::Ud { qkey: sent, .. } = packet.transport else {
+                panic!("{packet:?}");
+            };
+            prop_assert_eq!(sent, qkey);
             prop_assert!(find_pkey(port, packet.pkey).is_some());
         }
         if let Some(found) = find_pkey(port, packet.pkey) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A subnet manager's view of an adapter: nothing but bytes, at offsets from the specification.
+//! A subnet manager's view of nodes: nothing but bytes, at offsets from the specification.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod net;
+pub(crate) mod sweep;
 
 use ib_fabric::{Arrival, Config, Event, Events, Guid, Hca, Lid, Mad, Mtu, Outcome, Verdict};
 
@@ -11,11 +14,14 @@ pub(crate) const SET: u8 = 0x02;
 
 pub(crate) const NODE_DESCRIPTION: u16 = 0x10;
 pub(crate) const NODE_INFO: u16 = 0x11;
+pub(crate) const SWITCH_INFO: u16 = 0x12;
 pub(crate) const GUID_INFO: u16 = 0x14;
 pub(crate) const PORT_INFO: u16 = 0x15;
 pub(crate) const P_KEY_TABLE: u16 = 0x16;
 pub(crate) const SL_TO_VL: u16 = 0x17;
 pub(crate) const VL_ARBITRATION: u16 = 0x18;
+pub(crate) const LINEAR_FORWARDING: u16 = 0x19;
+pub(crate) const MULTICAST_FORWARDING: u16 = 0x1b;
 
 pub(crate) const DOWN: u8 = 1;
 pub(crate) const INIT: u8 = 2;

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Topologies as users type them: the texts, and which of them can be.
+
+mod plans;
+
+use ib_fabric::topology::*;
+use ib_fabric::{Guid, Mtu};
+use plans::{cable, end, name, node, shown, shown_cable};
+
+#[test]
+fn flags() {
+    for (text, value) in [
+        ("0", Some(false)),
+        ("n", Some(false)),
+        ("off", Some(false)),
+        ("1", Some(true)),
+        ("y", Some(true)),
+        (" on\n", Some(true)),
+        ("", None),
+        ("2", None),
+        ("01", None),
+        ("yes", None),
+    ] {
+        assert_eq!(flag(text), value, "{text:?}");
+    }
+}
+
+#[test]
+fn numbers() {
+    for (text, value) in [
+        ("0", Some(0)),
+        (" 65535\t", Some(65535)),
+        ("007", Some(7)),
+        ("65536", None),
+        ("", None),
+        ("+1", None),
+        ("-1", None),
+        ("0x1", None),
+        ("1 2", None),
+    ] {
+        assert_eq!(number(text), value, "{text:?}");
+    }
+}
+
+#[test]
+fn guids() {
+    for (text, value) in [
+        ("0x1", Some(1)),
+        (" 0x0a1b0000000001Ff\n", Some(0x0a1b_0000_0000_01ff)),
+        ("0xffffffffffffffff", Some(u64::MAX)),
+        ("0x00001", Some(1)),
+        ("0x10000000000000000", None),
+        ("0x0", None),
+        ("0x", None),
+        ("0x+1", None),
+        ("1", None),
+        ("", None),
+        ("0x 1", None),
+    ] {
+        assert_eq!(guid(text), value.map(Guid::new), "{text:?}");
+    }
+}
+
+#[test]
+fn mtus() {
+    for (text, value) in [
+        ("256", Some(Mtu::B256)),
+        ("512", Some(Mtu::B512)),
+        ("1024", Some(Mtu::B1024)),
+        (" 2048 ", Some(Mtu::B2048)),
+        ("4096", Some(Mtu::B4096)),
+        ("0", None),
+        ("1", None),
+        ("1500", None),
+        ("8192", None),
+    ] {
+        assert_eq!(mtu(text), value, "{text:?}");
+    }
+}
+
+#[test]
+fn names() {
+    let longest = "x".repeat(MAX_NAME);
+    for text in ["h1", "1", "Spine-3.left_", &longest] {
+        assert_eq!(name(text).to_string(), text);
+    }
+    let longer = "x".repeat(MAX_NAME + 1);
+    for text in [
+        "", ".", "-h", "_h", "h 1", "h/1", "h\n", "h\0", "\u{e9}", "h\u{e9}", &longer,
+    ] {
+        assert_eq!(Name::new(text), None, "{text:?}");
+    }
+    assert_ne!(name("h"), name("h1"));
+}
+
+#[test]
+fn ends_of_a_cable() {
+    for (text, printed) in [
+        ("h1 h2", "h1/1 h2/1"),
+        ("h1/1 s1/3", "h1/1 s1/3"),
+        ("  h1\t s1/64\n", "h1/1 s1/64"),
+        ("h1/255 h1/2", "h1/255 h1/2"),
+    ] {
+        assert_eq!(Ends::parse(text).unwrap().to_string(), printed);
+    }
+    for text in [
+        "",
+        "h1",
+        "h1 ",
+        "h1 h2 h3",
+        "h1/ h2",
+        "h1/0 h2",
+        "h1/256 h2",
+        "h1/1/1 h2",
+        "/1 h2",
+        "h1/x h2",
+        "h1/+1 h2",
+        "h1,h2",
+    ] {
+        assert_eq!(Ends::parse(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn settings_of_nodes() {
+    use NodeKind::{Hca, Switch};
+    use NodeSetting::{Gids, Mtu, NodeGuid, PKeys, Ports};
+    // kind, setting, default, good, bad
+    let cases: [(_, _, _, &[_], &[_]); 10] = [
+        (Hca, Ports, "1", &["1", "2"], &["0", "3"]),
+        (Switch, Ports, "36", &["1", "64"], &["0", "65"]),
+        (Hca, Mtu, "4096", &["256"], &["100"]),
+        (Switch, Mtu, "4096", &["2048"], &["4k"]),
+        (Hca, PKeys, "128", &["1", "128"], &["0", "129"]),
+        (Switch, PKeys, "128", &["1", "128"], &["0", "129"]),
+        (Hca, Gids, "8", &["1", "32"], &["0", "33"]),
+        (Switch, Gids, "8", &[], &["1"]),
+        (
+            Hca,
+            NodeGuid,
+            "0x0000000000000100",
+            &["0x0000000000000001", "0xfffffffffffffffd"],
+            &["0x0", "0xfffffffffffffffe", "0xffffffffffffffff"],
+        ),
+        (
+            Switch,
+            NodeGuid,
+            "0x0000000000000100",
+            &["0x0a1b000000000100"],
+            &["100"],
+        ),
+    ];
+    for (kind, setting, default, good, bad) in cases {
+        let mut plan = NodePlan::new(kind, name("n"), Guid::new(0x100)).unwrap();
+        assert_eq!(shown(&plan, setting), default);
+        for text in good {
+            assert_eq!(
+                plan.set(setting, text),
+                Some(()),
+                "{kind:?} {setting:?} {text}"
+            );
+            assert_eq!(shown(&plan, setting), *text);
+        }
+        let before = plan;
+        for text in bad {
+            assert_eq!(plan.set(setting, text), None, "{kind:?} {setting:?} {text}");
+            assert_eq!(plan, before);
+        }
+    }
+    assert_eq!(NodePlan::new(Hca, name("n"), Guid::NONE), None);
+    assert_eq!(NodePlan::new(Hca, name("n"), Guid::new(u64::MAX)), None);
+}
+
+#[test]
+fn constants_of_an_adapter() {
+    let plan = node(NodeKind::Hca, "h1", 0x100, "2");
+    let config = plan.adapter();
+    assert_eq!(config.node_guid.get(), 0x100);
+    assert_eq!(config.port_guids.map(Guid::get), [0x101, 0x102]);
+    assert_eq!((config.ports, config.pkeys, config.guids), (2, 128, 8));
+    assert!(ib_fabric::Hca::new(&config).is_ok());
+    assert_eq!(plan.guids(), 0x100..=0x102);
+}
+
+#[test]
+fn constants_of_a_switch() {
+    let plan = node(NodeKind::Switch, "s1", 0x100, "64");
+    let config = plan.switch();
+    assert_eq!(config.node_guid.get(), 0x100);
+    assert_eq!((config.ports, config.pkeys), (64, 128));
+    assert_eq!(plan.guids(), 0x100..=0x100);
+}
+
+#[test]
+fn limits_of_a_cable() {
+    let mut plan = CablePlan::new(name("c"));
+    for (setting, default) in [
+        (CableSetting::Ends, ""),
+        (CableSetting::Width, "4x"),
+        (CableSetting::Speed, "qdr"),
+    ] {
+        assert_eq!(shown_cable(&plan, setting), default);
+    }
+    for (text, widths) in [("1x", 0b01), ("4x\n", 0b11)] {
+        plan.set(CableSetting::Width, text).unwrap();
+        assert_eq!(plan.limits().widths, widths);
+        assert_eq!(shown_cable(&plan, CableSetting::Width), text.trim());
+    }
+    for (text, speeds) in [("sdr", 0b001), ("ddr", 0b011), (" qdr", 0b111)] {
+        plan.set(CableSetting::Speed, text).unwrap();
+        assert_eq!(plan.limits().speeds, speeds);
+        assert_eq!(shown_cable(&plan, CableSetting::Speed), text.trim());
+    }
+    assert_eq!(plan.limits().mtu, Mtu::B4096);
+    plan.set(CableSetting::Ends, "a b").unwrap();
+    let before = plan;
+    for (setting, text) in [
+        (CableSetting::Width, "8x"),
+        (CableSetting::Width, ""),
+        (CableSetting::Speed, "edr"),
+        (CableSetting::Ends, "a"),
+    ] {
+        assert_eq!(plan.set(setting, text), None);
+        assert_eq!(plan, before);
+    }
+    plan.set(CableSetting::Ends, " \n").unwrap();
+    assert_eq!(plan.ends(), None);
+}
+
+/// Two adapters of two ports and one of one, a switch, and cables.
+fn check(edit: impl FnOnce(&mut Vec<NodePlan>, &mut Vec<CablePlan>)) -> Result<(), Fault> {
+    let mut nodes = vec![
+        node(NodeKind::Hca, "h1", 0x100, "2"),
+        node(NodeKind::Hca, "h2", 0x200, "2"),
+        node(NodeKind::Hca, "h3", 0x300, "1"),
+        node(NodeKind::Switch, "s1", 0x400, "8"),
+    ];
+    let mut cables = vec![
+        cable("c1", "h1 s1/1"),
+        cable("c2", "h2/2 s1/8"),
+        cable("c3", "h3 s1/3"),
+        cable("c4", "s1/4 s1/5"),
+    ];
+    edit(&mut nodes, &mut cables);
+    check_fabric(nodes.iter(), cables.iter())
+}
+
+#[test]
+fn faults_of_a_fabric() {
+    type Edit = fn(&mut Vec<NodePlan>, &mut Vec<CablePlan>);
+    let cases: [(Edit, Option<&str>); 17] = [
+        (|_, _| (), None),
+        (|_, cables| cables.clear(), None),
+        // The adapter's port 1 has the GUID of no other node.
+        (
+            |nodes, _| nodes.push(node(NodeKind::Switch, "s2", 0x103, "1")),
+            None,
+        ),
+        (
+            |nodes, _| nodes.push(node(NodeKind::Hca, "h4", 0xfe, "1")),
+            None,
+        ),
+        (
+            |nodes, _| nodes.retain(|plan| plan.kind() == NodeKind::Switch),
+            Some("there is no HCA"),
+        ),
+        (|nodes, _| nodes.clear(), Some("there is no HCA")),
+        (
+            |nodes, _| nodes.push(node(NodeKind::Switch, "s2", 0x102, "1")),
+            Some("h1: s2 has the GUID 0x0000000000000102, too"),
+        ),
+        (
+            |nodes, _| nodes.push(node(NodeKind::Hca, "h4", 0x2ff, "1")),
+            Some("h3: h4 has the GUID 0x0000000000000300, too"),
+        ),
+        (
+            |nodes, _| nodes.push(node(NodeKind::Switch, "s2", 0x400, "1")),
+            Some("s1: s2 has the GUID 0x0000000000000400, too"),
+        ),
+        (
+            |_, cables| cables.push(CablePlan::new(name("c5"))),
+            Some("c5: the ends are not set"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/2 h9")),
+            Some("c5: there is no node h9"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/3 h2")),
+            Some("c5: there is no h1/3: the ports of h1 are 1 to 2"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/2 s1/9")),
+            Some("c5: there is no s1/9: the ports of s1 are 1 to 8"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/2 h1/2")),
+            Some("c5: both ends are h1/2"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/1 h2/1")),
+            Some("c1: c5 ends at h1/1, too"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h1/2 s1/5")),
+            Some("c4: c5 ends at s1/5, too"),
+        ),
+        (
+            |nodes, _| nodes.truncate(3),
+            Some("c1: there is no node s1"),
+        ),
+    ];
+    for (number, (edit, fault)) in cases.into_iter().enumerate() {
+        let found = check(edit).err().map(|fault| fault.to_string());
+        assert_eq!(found.as_deref(), fault, "case {number}");
+    }
+}
+
+#[test]
+fn a_cable_needs_power() {
+    let nodes = [
+        (node(NodeKind::Hca, "h1", 0x100, "1"), true),
+        (node(NodeKind::Hca, "h2", 0x200, "1"), false),
+    ];
+    let nodes = nodes.iter().map(|(plan, powered)| (plan, *powered));
+    let fault = check_cable(&cable("c1", "h1 h2"), nodes, [].iter());
+    let expected = Fault::NoPower {
+        cable: name("c1"),
+        node: name("h2"),
+    };
+    assert_eq!(fault, Err(expected));
+    assert_eq!(expected.to_string(), "c1: h2 is switched off");
+    assert_eq!(end("h2").node, name("h2"));
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The texts of a topology: each is parsed from what a user types, and printed so that it can be
+//! parsed again. White space around a text does not count.
+
+use core::fmt::{self, Display, Formatter};
+
+use crate::addr::Guid;
+use crate::mtu::Mtu;
+
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 32;
+
+/// Parses a switch: `0`, `n` or `off`; `1`, `y` or `on`.
+pub fn flag(text: &str) -> Option<bool> {
+    match text.trim_ascii() {
+        "0" | "n" | "off" => Some(false),
+        "1" | "y" | "on" => Some(true),
+        _ => None,
+    }
+}
+
+/// Parses a decimal number.
+pub fn number(text: &str) -> Option<u16> {
+    let digits = text.trim_ascii();
+    // `parse` takes a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// Parses a GUID: `0x` and up to 16 hexadecimal digits. Zero is none.
+pub fn guid(text: &str) -> Option<Guid> {
+    let digits = text.trim_ascii().strip_prefix("0x")?;
+    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let guid = Guid::new(u64::from_str_radix(digits, 16).ok()?);
+    (guid != Guid::NONE).then_some(guid)
+}
+
+/// Parses an MTU in bytes.
+pub fn mtu(text: &str) -> Option<Mtu> {
+    let bytes = u32::from(number(text)?);
+    (1..=5)
+        .filter_map(Mtu::from_code)
+        .find(|mtu| mtu.bytes() == bytes)
+}
+
+/// A name of a fabric, a node or a cable.
+///
+/// It begins with a letter or a digit; letters, digits, `-`, `_` and `.` follow, all of ASCII. It has 1 to
+/// [`MAX_NAME`] bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// Zero behind the name.
+    bytes: [u8; MAX_NAME],
+    len: u8,
+}
+
+impl Name {
+    /// Makes a name from a text, which is taken as it is; `None` if it is not a valid one.
+    pub fn new(text: &str) -> Option<Name> {
+        let all = text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !all || !text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let mut bytes = [0; MAX_NAME];
+        bytes
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        Some(Name {
+            bytes,
+            len: u8::try_from(text.len()).ok()?,
+        })
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
+        core::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// An end of a cable: a port of a node. As a text: the name, and behind a slash the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct End {
+    /// The name of the node.
+    pub node: Name,
+    /// The number of the port, 1 or more.
+    pub port: u8,
+}
+
+impl End {
+    /// Parses an end. Without a slash, port 1 is meant.
+    pub fn parse(text: &str) -> Option<End> {
+        let (node, port) = match text.split_once('/') {
+            Some((node, port)) => (node, u8::try_from(number(port)?).ok()?),
+            None => (text, 1),
+        };
+        let node = Name::new(node)?;
+        (port != 0).then_some(End { node, port })
+    }
+}
+
+impl Display for End {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node, self.port)
+    }
+}
+
+/// The two ends of a cable. As a text: both, and white space between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ends(pub [End; 2]);
+
+impl Ends {
+    /// Parses two ends.
+    pub fn parse(text: &str) -> Option<Ends> {
+        let mut words = text.split_ascii_whitespace();
+        let ends = Ends([End::parse(words.next()?)?, End::parse(words.next()?)?]);
+        words.next().is_none().then_some(ends)
+    }
+}
+
+impl Display for Ends {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Ends([one, other]) = self;
+        write!(f, "{one} {other}")
+    }
+}
+
+/// The most lanes that a cable has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// One lane.
+    X1,
+    /// Four lanes; one alone can be used as well.
+    X4,
+}
+
+impl Width {
+    /// Parses `1x` or `4x`.
+    pub fn parse(text: &str) -> Option<Width> {
+        match text.trim_ascii() {
+            "1x" => Some(Width::X1),
+            "4x" => Some(Width::X4),
+            _ => None,
+        }
+    }
+
+    /// Returns the text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Width::X1 => "1x",
+            Width::X4 => "4x",
+        }
+    }
+
+    /// Returns the widths that the cable can be used with, as a mask of section 14.2.5.6.
+    pub const fn mask(self) -> u8 {
+        match self {
+            Width::X1 => 0b01,
+            Width::X4 => 0b11,
+        }
+    }
+}
+
+/// The highest speed of a cable's lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speed {
+    /// 2.5 Gbit/s.
+    Sdr,
+    /// 5 Gbit/s, or less.
+    Ddr,
+    /// 10 Gbit/s, or less.
+    Qdr,
+}
+
+impl Speed {
+    /// Parses `sdr`, `ddr` or `qdr`.
+    pub fn parse(text: &str) -> Option<Speed> {
+        match text.trim_ascii() {
+            "sdr" => Some(Speed::Sdr),
+            "ddr" => Some(Speed::Ddr),
+            "qdr" => Some(Speed::Qdr),
+            _ => None,
+        }
+    }
+
+    /// Returns the text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Speed::Sdr => "sdr",
+            Speed::Ddr => "ddr",
+            Speed::Qdr => "qdr",
+        }
+    }
+
+    /// Returns the speeds that the cable can be used with, as a mask of section 14.2.5.6.
+    pub const fn mask(self) -> u8 {
+        match self {
+            Speed::Sdr => 0b001,
+            Speed::Ddr => 0b011,
+            Speed::Qdr => 0b111,
+        }
+    }
+}
