@@ -67,8 +67,9 @@ pub trait Adapter: Send + Sync + 'static {
     /// `EBUSY` for the second one of a special kind on a port; `ENOMEM` if there are no more.
     fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32>;
 
-    /// Gives a number back whose queue pair was not made, or is gone.
-    fn release_qp(&self, number: u32);
+    /// Gives a number back whose queue pair was not made, or is gone. The arguments are those of the
+    /// reservation.
+    fn release_qp(&self, number: u32, kind: Kind, port: u8);
 
     /// A queue pair has been made, with a number that was reserved.
     fn add_qp(&self, qp: &Arc<Qp>);

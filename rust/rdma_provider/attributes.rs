@@ -4,6 +4,18 @@
 
 use ipoib_sys::bindings;
 
+use crate::qp::MAX_READS;
+
+/// Pages of a memory region that send requests open and close.
+pub(crate) const MAX_PAGES: u32 = 4096;
+
+/// Memory regions of a device.
+const MAX_REGIONS: u32 = 1 << 20;
+
+/// Local CA ACK delay (IB specification, section 9.7.6.1.3): 4.096 us * 2^15 is 134 ms, in which a host that is busy
+/// with something else comes back.
+const ACK_DELAY: u8 = 15;
+
 /// Capabilities and limits of a device (`struct ib_device_attr`).
 #[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
@@ -29,6 +41,8 @@ pub struct Capabilities {
     pub cqs: u32,
     /// Entries of a completion queue.
     pub cqes: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
     /// Multicast groups.
     pub groups: u32,
     /// Queue pairs attached to one group.
@@ -52,7 +66,9 @@ impl Capabilities {
         attr.device_cap_flags = (bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
             | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
             | bindings::ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR
-            | bindings::ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR)
+            | bindings::ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR
+            | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN
+            | bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS)
             as u64;
         attr.kernel_cap_flags = KERNEL_CAPS;
         attr.max_send_sge = self.sges;
@@ -60,6 +76,19 @@ impl Capabilities {
         attr.max_cq = self.cqs;
         attr.max_cqe = self.cqes;
         attr.max_pd = self.qps;
+        attr.max_sge_rd = self.sges;
+        attr.max_qp_rd_atom = MAX_READS.into();
+        attr.max_qp_init_rd_atom = MAX_READS.into();
+        attr.max_res_rd_atom = self.qps.saturating_mul(MAX_READS.into());
+        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_GLOB;
+        attr.max_mr = MAX_REGIONS;
+        attr.max_fast_reg_page_list_len = MAX_PAGES;
+        attr.max_srq = self.srqs;
+        if self.srqs > 0 {
+            attr.max_srq_wr = self.work_requests;
+            attr.max_srq_sge = self.sges;
+        }
+        attr.local_ca_ack_delay = ACK_DELAY;
         attr.max_mcast_grp = self.groups;
         attr.max_mcast_qp_attach = self.group_members;
         attr.max_total_mcast_qp_attach = self.groups.saturating_mul(self.group_members);
@@ -124,7 +153,7 @@ impl PortAttributes {
         attr.phys_mtu = 0;
         attr.gid_tbl_len = self.gids.into();
         attr.port_cap_flags = self.capabilities;
-        attr.max_msg_sz = 1 << 31;
+        attr.max_msg_sz = ib_fabric::rc::MAX_MESSAGE;
         attr.bad_pkey_cntr = self.bad_pkeys.into();
         attr.qkey_viol_cntr = self.bad_qkeys.into();
         attr.pkey_tbl_len = self.pkeys;

@@ -2,30 +2,40 @@
 
 //! Completion queues.
 
+use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
+
+use crate::qp::{Qp, QpEvent};
+use crate::srq::Srq;
 
 /// A completion queue, of which RDMA core has the other half.
 ///
 /// # Invariants
 ///
-/// While `open` is true, and for a grace period of RCU after that, `raw` is the `ib_cq` that this was made
-/// for, with its handlers and contexts set.
+/// * While `open` is true, and for a grace period of RCU after that, `raw` is the `ib_cq` that this was made
+///   for, with its handlers and contexts set.
+/// * While `owed` is not 0, the queue is in the list of one [`Wakeups`], or is being put there or taken out, and only
+///   who does that uses `next`. Otherwise, nobody does.
 #[pin_data]
 pub struct Cq {
     raw: *mut bindings::ib_cq,
     open: Atomic<bool>,
+    /// Events that the ULP is going to be told of, as [`Wake::bits`].
+    owed: Atomic<u32>,
+    /// The next one in the list.
+    next: UnsafeCell<Option<Arc<Cq>>>,
     #[pin]
     ring: SpinLockIrq<Ring>,
 }
 
-// SAFETY: `raw` is used as the invariant says, by any thread; the rest is `Send`.
+// SAFETY: `raw` and `next` are used as the invariants say, by any thread; the rest is `Send`.
 unsafe impl Send for Cq {}
-// SAFETY: As above, and the ring has a lock.
+// SAFETY: As above; the ring has a lock, and `next` has one user at a time by the invariant.
 unsafe impl Sync for Cq {}
 
 /// The completion that a ULP wants to be told of.
@@ -55,6 +65,19 @@ unsafe impl Send for Ring {}
 pub(crate) struct Wake {
     completion: bool,
     overrun: bool,
+}
+
+impl Wake {
+    fn bits(&self) -> u32 {
+        u32::from(self.completion) | u32::from(self.overrun) << 1
+    }
+
+    fn from_bits(bits: u32) -> Self {
+        Self {
+            completion: bits & 1 != 0,
+            overrun: bits & 2 != 0,
+        }
+    }
 }
 
 impl Ring {
@@ -122,11 +145,13 @@ impl Cq {
             armed: Armed::No,
             overrun: false,
         };
-        // INVARIANT: By the safety requirement.
+        // INVARIANT: By the safety requirement; it is in no list.
         Arc::pin_init(
             pin_init!(Self {
                 raw,
                 open: Atomic::new(true),
+                owed: Atomic::new(0),
+                next: UnsafeCell::new(None),
                 ring <- new_spinlock_irq!(ring, "rdma_provider::Cq"),
             }),
             GFP_KERNEL,
@@ -180,6 +205,20 @@ impl Cq {
         self.ring.lock().forget(qp);
     }
 
+    /// Notes what the ULP has to be told of. True if the caller has to put the queue into its list: it was in none.
+    fn owe(&self, wake: &Wake) -> bool {
+        let mut old = self.owed.load(Relaxed);
+        while let Err(now) = self.owed.cmpxchg(old, old | wake.bits(), Full) {
+            old = now;
+        }
+        old == 0
+    }
+
+    /// Tells the ULP of what was noted. The queue is not in a list any more, and may get into one again.
+    fn tell(&self) {
+        self.notify(&Wake::from_bits(self.owed.xchg(0, Full)));
+    }
+
     /// Tells the ULP.
     fn notify(&self, wake: &Wake) {
         let _rcu = rcu::read_lock();
@@ -210,28 +249,68 @@ impl Cq {
     }
 }
 
-/// Completion queues whose ULPs are to be told, once each, after this crate's locks have been released.
+/// Events whose ULPs are to be told, completion queues once each, after this crate's locks have been released.
 ///
-/// Dropping it tells them. A ULP that posts to a queue pair in error is told before its call returns: its
+/// Dropping it tells them. A ULP that posts to a queue pair in error may be told before its call returns: its
 /// handlers must not take a lock that it posts under.
+///
+/// There is room for any number of completion queues, as a multicast message may have that many receivers. There are
+/// few other events at a time: those of the two queue pairs of a connection, and of their shared receive queues.
+///
+/// # Invariants
+///
+/// `cqs` is the first of a list, through `next`, of completion queues that are in no other one.
 pub struct Wakeups {
-    queues: [Option<(Arc<Cq>, Wake)>; Wakeups::ROOM],
+    cqs: Option<Arc<Cq>>,
+    notes: [Option<Note>; Wakeups::ROOM],
+    /// Completion queues and notes.
     len: usize,
 }
 
+/// Another event that a ULP is to be told of.
+enum Note {
+    QueuePair(Arc<Qp>, QpEvent),
+    Limit(Arc<Srq>),
+}
+
+impl Note {
+    fn tell(&self) {
+        match self {
+            Note::QueuePair(qp, event) => qp.notify(*event),
+            Note::Limit(srq) => srq.notify_limit(),
+        }
+    }
+
+    fn is_same(&self, other: &Note) -> bool {
+        match (self, other) {
+            (Note::QueuePair(one, event), Note::QueuePair(two, same)) => {
+                Arc::ptr_eq(one, two) && event == same
+            }
+            (Note::Limit(one), Note::Limit(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
 impl Wakeups {
-    /// Queues that it takes.
+    /// Events, other than of completion queues, that it takes: more than there can be of a connection's, and as
+    /// many as wait when [`Wakeups::flush_if_many`] does nothing.
     const ROOM: usize = 32;
+
+    /// Events that are many.
+    const MANY: usize = 8;
 
     /// None so far.
     pub fn new() -> Self {
+        // INVARIANT: The list is empty.
         Self {
-            queues: [const { None }; Self::ROOM],
+            cqs: None,
+            notes: [const { None }; Self::ROOM],
             len: 0,
         }
     }
 
-    /// Queues that wait to be told.
+    /// Events that wait to be told of.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -241,26 +320,50 @@ impl Wakeups {
         self.len == 0
     }
 
-    /// Notes what a completion calls for.
+    /// Notes what a completion calls for. If somebody else is about to tell the queue's ULP, it does.
     pub(crate) fn add(&mut self, cq: &Arc<Cq>, wake: Wake) {
         if !wake.completion && !wake.overrun {
             return;
         }
-        let queues = self.queues[..self.len].iter_mut().flatten();
-        for (queue, known) in queues {
-            if Arc::ptr_eq(queue, cq) {
-                known.completion |= wake.completion;
-                known.overrun |= wake.overrun;
-                return;
+        if cq.owe(&wake) {
+            // SAFETY: It was in no list, and is for this to put into one.
+            unsafe { *cq.next.get() = self.cqs.take() };
+            // INVARIANT: It comes before those that were in the list.
+            self.cqs = Some(cq.clone());
+            self.len += 1;
+        }
+    }
+
+    /// Notes an event of a queue pair.
+    pub(crate) fn add_event(&mut self, qp: &Arc<Qp>, event: QpEvent) {
+        self.push(Note::QueuePair(qp.clone(), event));
+    }
+
+    /// Notes that a shared receive queue runs empty.
+    pub(crate) fn add_limit(&mut self, srq: &Arc<Srq>) {
+        self.push(Note::Limit(srq.clone()));
+    }
+
+    /// Adds a note, unless there is one like it. No handler is called: the caller may hold locks.
+    fn push(&mut self, note: Note) {
+        for slot in &mut self.notes {
+            match slot {
+                Some(known) if known.is_same(&note) => return,
+                Some(_) => {}
+                None => {
+                    *slot = Some(note);
+                    self.len += 1;
+                    return;
+                }
             }
         }
-        match self.queues.get_mut(self.len) {
-            Some(slot) => {
-                *slot = Some((cq.clone(), wake));
-                self.len += 1;
-            }
-            // Handlers do no more than schedule something, so that a lock does not hurt.
-            None => cq.notify(&wake),
+        kernel::pr_warn_once!("too many events at a time; one is lost\n");
+    }
+
+    /// Tells them if there are so many that there is not much room for more. As for [`Wakeups::flush`].
+    pub fn flush_if_many(&mut self) {
+        if self.len >= Self::MANY {
+            self.flush();
         }
     }
 
@@ -270,10 +373,17 @@ impl Wakeups {
     ///
     /// Any. Hold no lock of this crate's, and none that a handler may want.
     pub fn flush(&mut self) {
-        for slot in &mut self.queues[..self.len] {
-            if let Some((cq, wake)) = slot.take() {
-                cq.notify(&wake);
-            }
+        while let Some(cq) = self.cqs.take() {
+            // SAFETY: It is in this list.
+            // INVARIANT: The rest stays in the list; the queue is in none when it is told that it may get into another.
+            self.cqs = unsafe { (*cq.next.get()).take() };
+            cq.tell();
+        }
+        for slot in &mut self.notes {
+            let Some(note) = slot.take() else {
+                break;
+            };
+            note.tell();
         }
         self.len = 0;
     }

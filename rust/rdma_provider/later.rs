@@ -23,6 +23,17 @@ pub enum Again {
     Asked,
 }
 
+impl Again {
+    /// The sooner one of two times.
+    pub fn or_sooner(self, other: Again) -> Again {
+        match (self, other) {
+            (Again::Now, _) | (_, Again::Now) => Again::Now,
+            (Again::Asked, time) | (time, Again::Asked) => time,
+            (Again::In(one), Again::In(two)) => Again::In(if two < one { two } else { one }),
+        }
+    }
+}
+
 /// Something that has work to do.
 pub trait Job: Send + Sync + 'static {
     /// Does it, or a part of it. It runs on one CPU at a time, and once more if it was asked for while it ran.

@@ -6,26 +6,36 @@
 //! link layer is InfiniBand. RDMA core allocates queue pairs, completion queues and address handles, counts
 //! their references and destroys them in order; this crate keeps what belongs to them: completion queues
 //! ([`Cq`]), and queue pairs with their send and receive queues ([`Qp`]). The driver moves messages from one
-//! to the other with [`Qp::transmit`] and [`Qp::receive`], and never sees an address: the payload goes
-//! straight from the sender's buffers to the receiver's.
+//! to the other with [`Qp::transmit`] and [`Qp::receive`], those of connections with [`Qp::request`],
+//! [`Qp::accept`], [`Qp::respond`] and [`Qp::answer`], and never sees an address: the payload goes straight from the
+//! sender's memory to the receiver's. The rules of connections are those of [`ib_fabric::rc`].
 //!
 //! The device does no DMA. RDMA core gives it kernel virtual addresses, since it is registered without
 //! a DMA device (`ib_uses_virt_dma()`); user space gets no verbs, only management datagrams.
 //!
-//! Locks, outermost first: a send queue's, a receive queue's, a completion queue's. All disable interrupts,
-//! since ULPs post and poll under locks of their own. The driver's own locks may be taken in the callbacks
-//! of [`Qp::transmit`] and [`Qp::receive`]; under them, none of this crate's may be.
+//! Locks, outermost first: a send queue's, a receive queue's, a shared receive queue's, a completion queue's; and
+//! those of memory regions, under which there is no other. All disable interrupts, since ULPs post and poll under
+//! locks of their own. The driver's own locks may be taken in the callbacks of [`Qp::transmit`], [`Qp::receive`],
+//! [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this crate's may be.
+//!
+//! A receiver does not answer in the callback of a sender, as it would want the lock of that sender's queue. It says
+//! that it owes an answer, and gives it from a job of its own.
 
 #![crate_name = "rdma_provider"]
 
 pub mod adapter;
 pub mod ah;
 pub mod attributes;
+pub mod clock;
 pub mod cq;
+mod domain;
 pub mod later;
 pub mod mad;
+mod memory;
 pub mod qp;
+mod region;
 pub mod registration;
+mod srq;
 pub mod state;
 mod verbs;
 pub mod work;
@@ -33,13 +43,14 @@ pub mod work;
 pub use adapter::Adapter;
 pub use ah::{AddressVector, GlobalRoute};
 pub use attributes::{Capabilities, PortAttributes};
+pub use clock::now;
 pub use cq::{Cq, Wakeups};
 pub use later::{Again, Bell, Job, Later};
 pub use mad::{Mad, MadSource, Verdict};
-pub use qp::{Kind, Meta, Payload, Qp, Refused};
+pub use qp::{Accepted, Answered, Delivery, Kind, Meta, Payload, Qp, Refused};
 pub use registration::{Event, Handle, Registration};
 pub use state::State;
-pub use work::{Send, Status};
+pub use work::{Path, Send, Status};
 
 /// Prefix of the kernel crate's log lines.
 const __LOG_PREFIX: &[u8] = b"rdma_provider\0";

@@ -8,6 +8,7 @@ use ipoib_sys::bindings;
 use kernel::device;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::str::CString;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{rcu, Arc};
 
@@ -157,7 +158,7 @@ impl<A: Adapter> Registration<A> {
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).phys_port_cnt = adapter.ports().into();
             (*raw).num_comp_vectors = 1;
-            (*raw).local_dma_lkey = crate::work::LOCAL_DMA_LKEY;
+            (*raw).local_dma_lkey = crate::memory::LOCAL_DMA_LKEY;
             (*raw).node_guid = adapter.capabilities().node_guid.to_be();
             (*raw).node_desc = adapter.description();
         }
@@ -177,6 +178,15 @@ impl<A: Adapter> Registration<A> {
         }
         // INVARIANT: It is registered.
         Ok(Self { device, adapter })
+    }
+
+    /// Name of the device, which an administrator can change at any time.
+    pub fn name(&self) -> Result<CString> {
+        // SAFETY: By the type invariant. The array is as long as the device lives, and each byte of it may change
+        // while it is copied; the last one is 0.
+        let name = unsafe { (&raw const (*self.device.as_ptr()).name).read_volatile() };
+        let name = CStr::from_bytes_until_nul(&name).map_err(|_| EINVAL)?;
+        Ok(CString::try_from(name)?)
     }
 
     /// The adapter.

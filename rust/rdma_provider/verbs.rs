@@ -4,8 +4,11 @@
 
 mod ah;
 mod cq;
+mod mr;
 mod object;
+mod pd;
 mod qp;
+mod srq;
 
 use core::marker::PhantomData;
 use core::mem::size_of;
@@ -19,8 +22,10 @@ use kernel::sync::Arc;
 use crate::adapter::Adapter;
 use crate::ah::AddressVector;
 use crate::cq::Cq;
+use crate::domain::Domain;
 use crate::mad::{Mad, MadSource, Verdict};
 use crate::qp::Qp;
+use crate::srq::Srq;
 use object::Object;
 
 pub(crate) use ah::address;
@@ -60,13 +65,14 @@ impl<A: Adapter> Operations<A> {
             process_mad: Some(Self::process_mad),
             // Without it, the device cannot be given to another network namespace.
             disassociate_ucontext: Some(disassociate_ucontext),
-            alloc_pd: Some(alloc_pd),
-            dealloc_pd: Some(dealloc_pd),
-            // RDMA core wants them of a device for the kernel's ULPs. None of these needs them, since there is
-            // a key for all of memory.
-            get_dma_mr: Some(get_dma_mr),
-            reg_user_mr: Some(reg_user_mr),
-            dereg_mr: Some(dereg_mr),
+            alloc_pd: Some(pd::alloc_pd),
+            dealloc_pd: Some(pd::dealloc_pd),
+            get_dma_mr: Some(mr::get_dma_mr),
+            // RDMA core wants it of a device for the kernel's ULPs.
+            reg_user_mr: Some(mr::reg_user_mr),
+            alloc_mr: Some(mr::alloc_mr),
+            map_mr_sg: Some(mr::map_mr_sg),
+            dereg_mr: Some(mr::dereg_mr),
             create_ah: Some(ah::create_ah),
             modify_ah: Some(ah::modify_ah),
             query_ah: Some(ah::query_ah),
@@ -75,18 +81,24 @@ impl<A: Adapter> Operations<A> {
             destroy_cq: Some(cq::destroy_cq),
             poll_cq: Some(cq::poll_cq),
             req_notify_cq: Some(cq::req_notify_cq),
+            create_srq: Some(Self::create_srq),
+            modify_srq: Some(srq::modify_srq),
+            query_srq: Some(srq::query_srq),
+            destroy_srq: Some(srq::destroy_srq),
+            post_srq_recv: Some(Self::post_srq_recv),
             create_qp: Some(Self::create_qp),
             modify_qp: Some(Self::modify_qp),
             query_qp: Some(qp::query_qp),
             destroy_qp: Some(Self::destroy_qp),
             post_send: Some(Self::post_send),
-            post_recv: Some(qp::post_recv),
+            post_recv: Some(Self::post_recv),
             attach_mcast: Some(Self::attach_mcast),
             detach_mcast: Some(Self::detach_mcast),
             size_ib_ah: size_of::<Object<bindings::ib_ah, AddressVector>>(),
             size_ib_cq: size_of::<Object<bindings::ib_cq, Arc<Cq>>>(),
-            size_ib_pd: size_of::<bindings::ib_pd>(),
+            size_ib_pd: size_of::<Object<bindings::ib_pd, Arc<Domain>>>(),
             size_ib_qp: size_of::<Object<bindings::ib_qp, Arc<Qp>>>(),
+            size_ib_srq: size_of::<Object<bindings::ib_srq, Arc<Srq>>>(),
             ..pin_init::zeroed()
         }
     }
@@ -329,59 +341,3 @@ fn number(port: u32) -> Result<u8> {
 ///
 /// As [`Operations`] says.
 unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
-
-/// Makes a protection domain, of which nothing has to be kept.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-unsafe extern "C" fn alloc_pd(_pd: *mut bindings::ib_pd, _udata: *mut bindings::ib_udata) -> c_int {
-    0
-}
-
-/// Ends a protection domain.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-unsafe extern "C" fn dealloc_pd(
-    _pd: *mut bindings::ib_pd,
-    _udata: *mut bindings::ib_udata,
-) -> c_int {
-    0
-}
-
-/// Refuses a memory region: there is a key for all of memory.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-unsafe extern "C" fn get_dma_mr(_pd: *mut bindings::ib_pd, _flags: c_int) -> *mut bindings::ib_mr {
-    EOPNOTSUPP.to_ptr()
-}
-
-/// Refuses a memory region of user space, which has no verbs.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-unsafe extern "C" fn reg_user_mr(
-    _pd: *mut bindings::ib_pd,
-    _start: u64,
-    _length: u64,
-    _virt: u64,
-    _flags: c_int,
-    _dmah: *mut bindings::ib_dmah,
-    _udata: *mut bindings::ib_udata,
-) -> *mut bindings::ib_mr {
-    EOPNOTSUPP.to_ptr()
-}
-
-/// Refuses to end a memory region; there is none.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-unsafe extern "C" fn dereg_mr(_mr: *mut bindings::ib_mr, _udata: *mut bindings::ib_udata) -> c_int {
-    EOPNOTSUPP.to_errno()
-}

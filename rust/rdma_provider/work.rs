@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests, and the queues that they wait in.
+//! Work requests, as the driver and the ULP see them.
 
-use core::ptr;
-
+use ib_fabric::rc;
 use ipoib_sys::bindings;
-use kernel::prelude::*;
 
 use crate::ah::AddressVector;
 
@@ -14,7 +12,7 @@ use crate::ah::AddressVector;
 pub enum Status {
     /// It is done.
     Success,
-    /// The message is longer than may be sent.
+    /// The message is longer than may be sent, or than the receive request has room for.
     LocalLength,
     /// Something in the request or the queue pair forbids it.
     LocalOperation,
@@ -22,6 +20,18 @@ pub enum Status {
     LocalProtection,
     /// The queue was in error, or the queue pair.
     Flushed,
+    /// An answer does not fit its request.
+    BadResponse,
+    /// The responder cannot do such a request.
+    RemoteInvalidRequest,
+    /// The remote memory is not the requester's to use.
+    RemoteAccess,
+    /// The responder could not do it.
+    RemoteOperation,
+    /// No answer came.
+    RetryExceeded,
+    /// The other side had no receive request for too long.
+    RnrRetryExceeded,
 }
 
 impl Status {
@@ -32,133 +42,39 @@ impl Status {
             Status::LocalOperation => bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR,
             Status::LocalProtection => bindings::ib_wc_status_IB_WC_LOC_PROT_ERR,
             Status::Flushed => bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
+            Status::BadResponse => bindings::ib_wc_status_IB_WC_BAD_RESP_ERR,
+            Status::RemoteInvalidRequest => bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR,
+            Status::RemoteAccess => bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR,
+            Status::RemoteOperation => bindings::ib_wc_status_IB_WC_REM_OP_ERR,
+            Status::RetryExceeded => bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR,
+            Status::RnrRetryExceeded => bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR,
+        }
+    }
+
+    /// Status of a request that the other side of a connection has made fail.
+    pub(crate) fn of_failure(failure: rc::Failure) -> Status {
+        match failure {
+            rc::Failure::RetryExceeded => Status::RetryExceeded,
+            rc::Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
+            rc::Failure::RemoteInvalidRequest => Status::RemoteInvalidRequest,
+            rc::Failure::RemoteAccess => Status::RemoteAccess,
+            rc::Failure::RemoteOperation => Status::RemoteOperation,
+            rc::Failure::BadResponse => Status::BadResponse,
+        }
+    }
+
+    /// Status of a receive request whose message cannot be received.
+    pub(crate) fn of_fault(fault: rc::Fault) -> Status {
+        match fault {
+            rc::Fault::Length => Status::LocalLength,
+            rc::Fault::Protection => Status::LocalProtection,
+            rc::Fault::Invalid => Status::RemoteInvalidRequest,
+            rc::Fault::Access => Status::RemoteAccess,
         }
     }
 }
 
-/// A piece of a ULP's memory.
-///
-/// # Invariants
-///
-/// While its request is in a queue, these are `len` bytes that the ULP has lent the device: to read those
-/// of a send request, to write those of a receive request.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece {
-    at: *mut u8,
-    len: usize,
-    lkey: u32,
-}
-
-// SAFETY: It may be read or written by any thread, by the type invariant.
-unsafe impl core::marker::Send for Piece {}
-// SAFETY: As above.
-unsafe impl Sync for Piece {}
-
-impl Piece {
-    pub(crate) const NONE: Piece = Piece {
-        at: ptr::null_mut(),
-        len: 0,
-        lkey: 0,
-    };
-
-    /// Copies a ULP's list into `pieces`; its number of elements and its length in bytes.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for more elements than `pieces` has.
-    ///
-    /// # Safety
-    ///
-    /// `list` has to point to `n` elements. Each has to be memory that is lent to the device until the
-    /// request has completed, or the queue pair was reset or destroyed.
-    pub(crate) unsafe fn read(
-        pieces: &mut [Piece],
-        list: *const bindings::ib_sge,
-        n: i32,
-    ) -> Result<(usize, usize)> {
-        let n = usize::try_from(n).map_err(|_| EINVAL)?;
-        let mut bytes = 0usize;
-        for (i, piece) in pieces.get_mut(..n).ok_or(EINVAL)?.iter_mut().enumerate() {
-            // SAFETY: `i` is below `n`; by the safety requirement.
-            let sge = unsafe { *list.add(i) };
-            // INVARIANT: By the safety requirement. The address is a kernel virtual one, since the device
-            // has no DMA.
-            *piece = Piece {
-                at: ptr::with_exposed_provenance_mut(sge.addr as usize),
-                len: sge.length as usize,
-                lkey: sge.lkey,
-            };
-            bytes += piece.len;
-        }
-        Ok((n, bytes))
-    }
-}
-
-/// Whether all pieces are named by the key that the device has for all of memory.
-pub(crate) fn permitted(pieces: &[Piece]) -> bool {
-    pieces.iter().all(|piece| piece.lkey == LOCAL_DMA_LKEY)
-}
-
-/// The key that names all of memory.
-pub(crate) const LOCAL_DMA_LKEY: u32 = 0;
-
-/// Bytes in all pieces.
-pub(crate) fn length(pieces: &[Piece]) -> usize {
-    pieces.iter().map(|piece| piece.len).sum()
-}
-
-/// Cursor through the memory of a list of pieces.
-struct Cursor<'a> {
-    pieces: &'a [Piece],
-    done: usize,
-}
-
-impl Cursor<'_> {
-    /// The rest of the present piece, which is not empty.
-    fn rest(&mut self) -> Option<(*mut u8, usize)> {
-        while let Some((piece, later)) = self.pieces.split_first() {
-            if self.done < piece.len {
-                return Some((piece.at.wrapping_add(self.done), piece.len - self.done));
-            }
-            self.pieces = later;
-            self.done = 0;
-        }
-        None
-    }
-}
-
-/// Copies `header` and then all of `from` to `to`, which has room.
-///
-/// # Safety
-///
-/// `from` has to be the pieces of a send request that is in its queue, `to` those of a receive request that is
-/// in its queue, and no header may overlap `to`.
-pub(crate) unsafe fn copy(header: &[u8], from: &[Piece], to: &[Piece]) {
-    let mut to = Cursor {
-        pieces: to,
-        done: 0,
-    };
-    let mut put = |mut at: *const u8, mut len: usize| {
-        while len > 0 {
-            let Some((room, size)) = to.rest() else {
-                return;
-            };
-            let n = size.min(len);
-            // SAFETY: `at` has `len` bytes to read and `room` has `size` to write, by the invariant of `Piece`;
-            // two ULPs may have lent the same memory, so that they may overlap.
-            unsafe { ptr::copy(at, room, n) };
-            at = at.wrapping_add(n);
-            len -= n;
-            to.done += n;
-        }
-    };
-    put(header.as_ptr(), header.len());
-    for piece in from {
-        put(piece.at, piece.len);
-    }
-}
-
-/// A send request, as the driver sees it.
+/// A request to send a datagram, as the driver sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
     /// Destination.
@@ -175,4 +91,17 @@ pub struct Send {
     pub solicited: bool,
     /// Bytes of payload.
     pub len: usize,
+}
+
+/// The other end of a connection, as the driver sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path {
+    /// Destination.
+    pub to: AddressVector,
+    /// Queue pair there.
+    pub remote_qp: u32,
+    /// Index of the P_Key to send with.
+    pub pkey_index: u16,
+    /// Path MTU in bytes.
+    pub mtu: u32,
 }

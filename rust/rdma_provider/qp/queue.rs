@@ -2,10 +2,13 @@
 
 //! Queue of work requests.
 
+use ib_fabric::rc::{self, Work, MAX_MESSAGE};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-use crate::work::{Piece, Send};
+use super::parse::{parse, Flags, Parsed};
+use crate::memory::Piece;
+use crate::work::Send;
 
 /// A request in a send queue.
 #[derive(Clone, Copy)]
@@ -13,19 +16,45 @@ pub(super) struct SendEntry {
     pub(super) wr_id: u64,
     /// It completes even if it succeeds.
     pub(super) signaled: bool,
-    pub(super) request: Send,
+    /// Its name in a completion.
+    pub(super) opcode: bindings::ib_wc_opcode,
+    pub(super) what: What,
     pieces: usize,
+}
+
+impl SendEntry {
+    /// Bytes of its message.
+    pub(super) fn len(&self) -> u32 {
+        match &self.what {
+            What::Datagram(send) => send.len as u32,
+            What::Message(request) => request.len,
+            What::Register { .. } | What::Invalidate { .. } => 0,
+        }
+    }
+}
+
+/// An operation of a send request.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// A datagram.
+    Datagram(Send),
+    /// A message of a connection.
+    Message(rc::Request),
+    /// A memory region is opened with this key and access flags.
+    Register { key: u32, access: u32, fence: bool },
+    /// The memory region with this key is closed.
+    Invalidate { key: u32, fence: bool },
 }
 
 /// A request in a receive queue.
 #[derive(Clone, Copy)]
-pub(super) struct ReceiveEntry {
-    pub(super) wr_id: u64,
+pub(crate) struct ReceiveEntry {
+    pub(crate) wr_id: u64,
     pieces: usize,
 }
 
 /// A request whose list has a length.
-pub(super) trait Entry: Copy {
+pub(crate) trait Entry: Copy {
     /// Elements in its list.
     fn pieces(&self) -> usize;
 }
@@ -48,7 +77,7 @@ impl Entry for ReceiveEntry {
 ///
 /// * There are `pieces.len() / sges` slots, of which `len` from `head` on are taken; `sges` is not 0.
 /// * The entry in slot `n` is `entries[n]`, and its list the first of `pieces[n * sges..][..sges]`.
-pub(super) struct WorkQueue<E> {
+pub(crate) struct WorkQueue<E> {
     entries: KVVec<Option<E>>,
     pieces: KVVec<Piece>,
     sges: usize,
@@ -58,7 +87,7 @@ pub(super) struct WorkQueue<E> {
 
 impl<E: Entry> WorkQueue<E> {
     /// Makes one for `size` requests with lists of `sges` elements.
-    pub(super) fn new(size: usize, sges: usize) -> Result<Self> {
+    pub(crate) fn new(size: usize, sges: usize) -> Result<Self> {
         let sges = sges.max(1);
         let mut entries = KVVec::with_capacity(size, GFP_KERNEL)?;
         let mut pieces = KVVec::with_capacity(size * sges, GFP_KERNEL)?;
@@ -78,22 +107,33 @@ impl<E: Entry> WorkQueue<E> {
         })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The oldest request and its list.
-    pub(super) fn first(&self) -> Option<(&E, &[Piece])> {
-        if self.len == 0 {
+    /// Requests in it.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The request before which `index` others are in the queue, and its list.
+    pub(super) fn get(&self, index: usize) -> Option<(&E, &[Piece])> {
+        if index >= self.len {
             return None;
         }
-        let entry = self.entries.get(self.head)?.as_ref()?;
-        let list = self.pieces.get(self.head * self.sges..)?;
+        let slot = (self.head + index) % self.entries.len();
+        let entry = self.entries.get(slot)?.as_ref()?;
+        let list = self.pieces.get(slot * self.sges..)?;
         Some((entry, list.get(..entry.pieces())?))
     }
 
+    /// The oldest request and its list.
+    pub(crate) fn first(&self) -> Option<(&E, &[Piece])> {
+        self.get(0)
+    }
+
     /// Removes the oldest request.
-    pub(super) fn pop(&mut self) {
+    pub(crate) fn pop(&mut self) {
         if self.len > 0 {
             self.entries[self.head] = None;
             self.head = (self.head + 1) % self.entries.len();
@@ -102,10 +142,25 @@ impl<E: Entry> WorkQueue<E> {
     }
 
     /// Removes all of them.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         while self.len > 0 {
             self.pop();
         }
+    }
+
+    /// Moves the oldest request of another queue to the end of this one. False if there is none, or no room for it.
+    pub(crate) fn take_from(&mut self, other: &mut WorkQueue<E>) -> bool {
+        let (Some((entry, pieces)), Ok(slot)) = (other.first(), self.free()) else {
+            return false;
+        };
+        let entry = *entry;
+        match self.list(slot).get_mut(..pieces.len()) {
+            Some(list) => list.copy_from_slice(pieces),
+            None => return false,
+        }
+        self.put(slot, entry);
+        other.pop();
+        true
     }
 
     /// The slot for the next request.
@@ -131,8 +186,27 @@ impl<E: Entry> WorkQueue<E> {
     }
 }
 
+impl rc::Requests for WorkQueue<SendEntry> {
+    fn get(&self, index: usize) -> Option<rc::Request> {
+        let (entry, _) = self.get(index)?;
+        let local = |last, fence| rc::Request {
+            work: Work::Local { last },
+            len: 0,
+            fence,
+            solicited: false,
+        };
+        Some(match entry.what {
+            What::Message(request) => request,
+            What::Register { fence, .. } => local(false, fence),
+            // Those before it may still have to read the region's memory, once more.
+            What::Invalidate { fence, .. } => local(true, fence),
+            What::Datagram(_) => return None,
+        })
+    }
+}
+
 impl WorkQueue<SendEntry> {
-    /// Adds a request.
+    /// Adds a request to send a datagram.
     ///
     /// # Errors
     ///
@@ -142,7 +216,7 @@ impl WorkQueue<SendEntry> {
     ///
     /// As for [`Piece::read`], and `wr` has to be a request to send a datagram, with an address handle of this
     /// device's.
-    pub(super) unsafe fn push_send(
+    pub(super) unsafe fn push_datagram(
         &mut self,
         wr: *const bindings::ib_send_wr,
         signal_all: bool,
@@ -158,12 +232,8 @@ impl WorkQueue<SendEntry> {
             }
             _ => return Err(EINVAL),
         };
-        let flags = ud.wr.send_flags;
-        // No capability says that it computes checksums or takes inline data.
-        let known = bindings::ib_send_flags_IB_SEND_FENCE
-            | bindings::ib_send_flags_IB_SEND_SIGNALED
-            | bindings::ib_send_flags_IB_SEND_SOLICITED;
-        if flags & !known != 0 || ud.ah.is_null() {
+        let flags = Flags::read(&ud.wr, signal_all)?;
+        if ud.ah.is_null() {
             return Err(EINVAL);
         }
         // SAFETY: The handle is one of this device's.
@@ -173,16 +243,81 @@ impl WorkQueue<SendEntry> {
         let entry = SendEntry {
             // SAFETY: Both fields of the union are as large, and any bits are an integer.
             wr_id: unsafe { ud.wr.__bindgen_anon_1.wr_id },
-            signaled: signal_all || flags & bindings::ib_send_flags_IB_SEND_SIGNALED != 0,
-            request: Send {
+            signaled: flags.signaled,
+            opcode: bindings::ib_wc_opcode_IB_WC_SEND,
+            what: What::Datagram(Send {
                 to,
                 remote_qp: ud.remote_qpn & 0xff_ffff,
                 qkey: ud.remote_qkey,
                 pkey_index: ud.pkey_index,
                 immediate,
-                solicited: flags & bindings::ib_send_flags_IB_SEND_SOLICITED != 0,
+                solicited: flags.solicited,
                 len,
-            },
+            }),
+            pieces,
+        };
+        self.put(slot, entry);
+        Ok(())
+    }
+
+    /// Adds a request of a connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the queue is full; `EINVAL` for what cannot be done. `reads` says whether READ requests and
+    /// atomic operations can.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Piece::read`], and `wr` has to be a request for a connection. A region to be registered has to be
+    /// this device's.
+    pub(super) unsafe fn push_message(
+        &mut self,
+        wr: *const bindings::ib_send_wr,
+        signal_all: bool,
+        reads: bool,
+    ) -> Result {
+        let slot = self.free()?;
+        // SAFETY: By the safety requirement.
+        let raw = unsafe { &*wr };
+        let flags = Flags::read(raw, signal_all)?;
+        // SAFETY: By the safety requirement.
+        let (opcode, parsed) = unsafe { parse(wr)? };
+        let (pieces, len) = match parsed {
+            Parsed::Message(_) => {
+                // SAFETY: By the safety requirement.
+                unsafe { Piece::read(self.list(slot), raw.sg_list, raw.num_sge)? }
+            }
+            Parsed::Register { .. } | Parsed::Invalidate(_) => (0, 0),
+        };
+        let len = u32::try_from(len).map_err(|_| EINVAL)?;
+        let fence = flags.fence;
+        let what = match parsed {
+            Parsed::Message(work) => {
+                let fits = match work {
+                    Work::Atomic { .. } => reads && len == 8,
+                    Work::Read { .. } => reads && len <= MAX_MESSAGE,
+                    _ => len <= MAX_MESSAGE,
+                };
+                if !fits {
+                    return Err(EINVAL);
+                }
+                What::Message(rc::Request {
+                    work,
+                    len,
+                    fence,
+                    solicited: flags.solicited,
+                })
+            }
+            Parsed::Register { key, access } => What::Register { key, access, fence },
+            Parsed::Invalidate(key) => What::Invalidate { key, fence },
+        };
+        let entry = SendEntry {
+            // SAFETY: Both fields of the union are as large, and any bits are an integer.
+            wr_id: unsafe { raw.__bindgen_anon_1.wr_id },
+            signaled: flags.signaled,
+            opcode,
+            what,
             pieces,
         };
         self.put(slot, entry);
@@ -200,7 +335,7 @@ impl WorkQueue<ReceiveEntry> {
     /// # Safety
     ///
     /// As for [`Piece::read`], and `wr` has to be a request to receive.
-    pub(super) unsafe fn push_receive(&mut self, wr: *const bindings::ib_recv_wr) -> Result {
+    pub(crate) unsafe fn push_receive(&mut self, wr: *const bindings::ib_recv_wr) -> Result {
         let slot = self.free()?;
         // SAFETY: By the safety requirement.
         let wr = unsafe { &*wr };

@@ -9,10 +9,11 @@ use kernel::prelude::*;
 use kernel::sync::{rcu, Arc};
 
 use super::object::{fill, own, take};
-use super::Operations;
+use super::{pd, Operations};
 use crate::adapter::Adapter;
 use crate::cq::{Cq, Wakeups};
 use crate::qp::{Blueprint, Kind, Qp, Sizes};
+use crate::srq::Srq;
 
 impl<A: Adapter> Operations<A> {
     /// Makes a queue pair.
@@ -30,10 +31,24 @@ impl<A: Adapter> Operations<A> {
             let (adapter, attr) = unsafe { (Self::adapter((*qp).device), &mut *attr) };
             let kind = Kind::from_raw(attr.qp_type)?;
             let deaf = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
-            if attr.create_flags & !deaf != 0 || !attr.srq.is_null() {
+            if attr.create_flags & !deaf != 0 || !attr.srq.is_null() && kind != Kind::Rc {
                 return Err(EOPNOTSUPP);
             }
+            if !attr.srq.is_null() {
+                attr.cap.max_recv_wr = 0;
+                attr.cap.max_recv_sge = 0;
+            }
             let sizes = sizes(adapter, &attr.cap)?;
+            // SAFETY: It is null, or a queue of the ULP's, which RDMA core keeps longer than the queue pair.
+            let srq = unsafe { attr.srq.as_ref().and_then(|srq| own::<_, Arc<Srq>>(srq)) };
+            // SAFETY: As above, and RDMA core has set the domains of both.
+            let same_pd = unsafe { attr.srq.is_null() || (*attr.srq).pd == (*qp).pd };
+            if !same_pd {
+                // Its requests' keys would be looked up in the wrong one.
+                return Err(EINVAL);
+            }
+            // SAFETY: RDMA core has set the domain of the queue pair.
+            let domain = unsafe { pd::domain((*qp).pd)? };
             // SAFETY: A ULP's queues, which RDMA core keeps longer than the queue pair.
             let (send_cq, receive_cq) = unsafe {
                 (
@@ -45,11 +60,12 @@ impl<A: Adapter> Operations<A> {
                 return Err(EINVAL);
             };
             let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
-            if kind != Kind::Ud && (port == 0 || port > adapter.ports()) {
+            let special = matches!(kind, Kind::Smi | Kind::Gsi);
+            if special && (port == 0 || port > adapter.ports()) {
                 return Err(EINVAL);
             }
             let qp_number = adapter.reserve_qp(kind, port)?;
-            let own = Qp::new(Blueprint {
+            let plan = Blueprint {
                 raw: qp,
                 number: qp_number,
                 kind,
@@ -59,8 +75,12 @@ impl<A: Adapter> Operations<A> {
                 sizes,
                 send_cq: send_cq.clone(),
                 receive_cq: receive_cq.clone(),
-            })
-            .inspect_err(|_| adapter.release_qp(qp_number))?;
+                srq: srq.cloned(),
+                domain,
+            };
+            // SAFETY: It stays until it has been destroyed, which closes this and waits for a grace period.
+            let own = unsafe { Qp::new(plan) }
+                .inspect_err(|_| adapter.release_qp(qp_number, kind, port))?;
             attr.cap.max_inline_data = 0;
             adapter.add_qp(&own);
             // SAFETY: It is being made, with the size that the table says.
@@ -103,13 +123,20 @@ impl<A: Adapter> Operations<A> {
             {
                 return Err(EINVAL);
             }
-            // Nobody is told of a send queue that has drained.
-            if mask & bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY != 0 {
-                return Err(EOPNOTSUPP);
-            }
             let mut wakeups = Wakeups::new();
             if own.modify(attr, mask, &mut wakeups)? {
                 adapter.ready(own);
+            }
+            wakeups.flush();
+            let ends = mask & bindings::ib_qp_attr_mask_IB_QP_STATE != 0
+                && matches!(
+                    attr.qp_state,
+                    bindings::ib_qp_state_IB_QPS_ERR | bindings::ib_qp_state_IB_QPS_RESET
+                );
+            if ends && own.kind() == Kind::Rc {
+                // An answer that was taken before may be being copied, without a lock of this queue pair's. That is
+                // in softirq, which a grace period waits for: then the ULP may free the memory.
+                rcu::synchronize_rcu();
             }
             Ok(0)
         })
@@ -127,7 +154,7 @@ impl<A: Adapter> Operations<A> {
         // SAFETY: RDMA core calls with its device's queue pair, which nobody uses any more.
         let (adapter, own) = unsafe { (Self::adapter((*qp).device), take::<_, Arc<Qp>>(qp)) };
         if let Some(own) = own {
-            adapter.release_qp(own.number());
+            adapter.release_qp(own.number(), own.kind(), own.first_port());
             own.close();
             // Whoever has added a completion of its will have told the ULP: it may free the queue next.
             rcu::synchronize_rcu();
@@ -157,6 +184,39 @@ impl<A: Adapter> Operations<A> {
             // SAFETY: A ULP calls with requests for this queue pair.
             let (ready, result) = unsafe { own.post_send(wr, &mut wakeups) };
             if ready {
+                adapter.ready(own);
+            }
+            result.map_err(|(e, at)| {
+                // SAFETY: The ULP has room for it.
+                unsafe { *bad = at };
+                e
+            })?;
+            Ok(0)
+        })
+    }
+
+    /// Posts receive requests.
+    ///
+    /// # Safety
+    ///
+    /// As [`Operations`] says.
+    pub(super) unsafe extern "C" fn post_recv(
+        qp: *mut bindings::ib_qp,
+        wr: *const bindings::ib_recv_wr,
+        bad: *mut *const bindings::ib_recv_wr,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: A ULP calls with its queue pair.
+            let (adapter, own) = unsafe {
+                (
+                    Self::adapter((*qp).device),
+                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
+                )
+            };
+            let mut wakeups = Wakeups::new();
+            // SAFETY: A ULP calls with requests for this queue pair.
+            let (waited, result) = unsafe { own.post_receive(wr, &mut wakeups) };
+            if waited {
                 adapter.ready(own);
             }
             result.map_err(|(e, at)| {
@@ -257,7 +317,7 @@ pub(super) unsafe extern "C" fn query_qp(
     let Some(own) = own else {
         return EINVAL.to_errno();
     };
-    let now = own.attributes();
+    let (now, draining) = own.attributes();
     let sizes = own.sizes();
     let cap = bindings::ib_qp_cap {
         max_send_wr: sizes.sends as u32,
@@ -274,6 +334,18 @@ pub(super) unsafe extern "C" fn query_qp(
         pkey_index: now.pkey_index,
         qkey: now.qkey,
         sq_psn: now.sq_psn,
+        rq_psn: now.rq_psn,
+        dest_qp_num: now.dest_qp,
+        path_mtu: now.mtu.code().into(),
+        qp_access_flags: now.access as c_int,
+        ah_attr: now.to.to_raw(),
+        timeout: now.timeout,
+        retry_cnt: now.retries,
+        rnr_retry: now.rnr_retries,
+        min_rnr_timer: now.rnr_timer,
+        max_rd_atomic: now.max_reads,
+        max_dest_rd_atomic: now.max_dest_reads,
+        sq_draining: draining.into(),
         cap,
         ..pin_init::zeroed()
     };
@@ -282,6 +354,7 @@ pub(super) unsafe extern "C" fn query_qp(
         qp_context: core.qp_context,
         send_cq: core.send_cq,
         recv_cq: core.recv_cq,
+        srq: core.srq,
         cap,
         sq_sig_type: if own.signals_all() {
             bindings::ib_sig_type_IB_SIGNAL_ALL_WR
@@ -297,29 +370,4 @@ pub(super) unsafe extern "C" fn query_qp(
         init.write(how);
     }
     0
-}
-
-/// Posts receive requests.
-///
-/// # Safety
-///
-/// As [`Operations`] says.
-pub(super) unsafe extern "C" fn post_recv(
-    qp: *mut bindings::ib_qp,
-    wr: *const bindings::ib_recv_wr,
-    bad: *mut *const bindings::ib_recv_wr,
-) -> c_int {
-    from_result(|| {
-        // SAFETY: A ULP calls with its queue pair.
-        let own = unsafe { own::<_, Arc<Qp>>(qp) }.ok_or(EINVAL)?;
-        let mut wakeups = Wakeups::new();
-        // SAFETY: A ULP calls with requests for this queue pair.
-        let result = unsafe { own.post_receive(wr, &mut wakeups) };
-        result.map_err(|(e, at)| {
-            // SAFETY: The ULP has room for it.
-            unsafe { *bad = at };
-            e
-        })?;
-        Ok(0)
-    })
 }

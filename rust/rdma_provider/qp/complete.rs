@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completions of a queue pair's requests.
+
+use ipoib_sys::bindings;
+use kernel::sync::Arc;
+
+use super::queue::SendEntry;
+use super::{Qp, QpEvent, ReceiveEntry, ReceiveSide, SendSide, WorkQueue};
+use crate::cq::Wakeups;
+use crate::state::State;
+use crate::work::Status;
+
+impl Qp {
+    /// Takes the sending half to the state Error, with its oldest request failed for a reason of its own, if
+    /// there is one.
+    pub(super) fn break_sends(
+        &self,
+        side: &mut SendSide,
+        reason: Option<Status>,
+        wakeups: &mut Wakeups,
+    ) {
+        side.attributes.state = State::Error;
+        side.requester = None;
+        self.note_requester(side);
+        if let Some(status) = reason {
+            self.finish_sends(side, 1, status, wakeups);
+        }
+        self.flush_sends(&mut side.queue, wakeups);
+    }
+
+    /// Takes the receiving half to the state Error.
+    pub(super) fn break_receives(
+        self: &Arc<Self>,
+        side: &mut ReceiveSide,
+        reason: Option<Status>,
+        wakeups: &mut Wakeups,
+    ) {
+        if side.state == State::Error {
+            return;
+        }
+        side.state = State::Error;
+        if let (Some(status), Some((entry, _))) = (reason, side.queue.first()) {
+            let entry = *entry;
+            side.queue.pop();
+            self.fail_receive(&entry, status, wakeups);
+        }
+        self.flush_receives(&mut side.queue, wakeups);
+        if self.srq.is_some() {
+            wakeups.add_event(self, QpEvent::LastReceive);
+        }
+    }
+
+    /// Completes the `n` oldest send requests.
+    pub(super) fn finish_sends(
+        &self,
+        side: &mut SendSide,
+        n: usize,
+        status: Status,
+        wakeups: &mut Wakeups,
+    ) {
+        for _ in 0..n {
+            let Some((entry, _)) = side.queue.first() else {
+                return;
+            };
+            let entry = *entry;
+            side.queue.pop();
+            self.complete_send(&entry, status, wakeups);
+        }
+    }
+
+    pub(super) fn complete_send(&self, entry: &SendEntry, status: Status, wakeups: &mut Wakeups) {
+        if !entry.signaled && status == Status::Success {
+            return;
+        }
+        let mut wc: bindings::ib_wc = pin_init::zeroed();
+        wc.__bindgen_anon_1.wr_id = entry.wr_id;
+        wc.status = status.as_raw();
+        wc.opcode = entry.opcode;
+        wc.byte_len = entry.len();
+        wc.qp = self.raw;
+        // A failure counts as solicited (section 11.4.2.2).
+        let wake = self.send_cq.push(wc, status != Status::Success);
+        wakeups.add(&self.send_cq, wake);
+    }
+
+    pub(super) fn flush_sends(&self, queue: &mut WorkQueue<SendEntry>, wakeups: &mut Wakeups) {
+        while let Some((entry, _)) = queue.first() {
+            let entry = *entry;
+            queue.pop();
+            self.complete_send(&entry, Status::Flushed, wakeups);
+        }
+    }
+
+    pub(super) fn flush_receives(
+        &self,
+        queue: &mut WorkQueue<ReceiveEntry>,
+        wakeups: &mut Wakeups,
+    ) {
+        while let Some((entry, _)) = queue.first() {
+            let entry = *entry;
+            queue.pop();
+            self.fail_receive(&entry, Status::Flushed, wakeups);
+        }
+    }
+
+    fn fail_receive(&self, entry: &ReceiveEntry, status: Status, wakeups: &mut Wakeups) {
+        let mut wc: bindings::ib_wc = pin_init::zeroed();
+        wc.__bindgen_anon_1.wr_id = entry.wr_id;
+        wc.status = status.as_raw();
+        wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
+        wc.qp = self.raw;
+        let wake = self.receive_cq.push(wc, true);
+        wakeups.add(&self.receive_cq, wake);
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sending half of a connection: its requests, and the answers to them.
+
+use ib_fabric::rc::{Aeth, Bth, Nak, Next, Op, Outcome, Response, Syndrome};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::queue::What;
+use super::{Payload, Qp, Refused, SendSide};
+use crate::cq::Wakeups;
+use crate::domain::Domain;
+use crate::memory::{self, permitted, Cursor, Denied, Piece, Side};
+use crate::region::Right;
+use crate::state::State;
+use crate::work::{Path, Status};
+
+/// Bytes that are sent before somebody else gets a lock of the queue pair's.
+const ENOUGH: usize = 128 << 10;
+
+/// Runs that are sent before that.
+const RUNS: usize = 16;
+
+/// What has become of a run of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is under way, or lost, or there.
+    Sent,
+    /// The receiver has no receive request for it, and keeps the sender waiting.
+    Held,
+}
+
+/// What an answer has led to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// There is something to be sent now.
+    pub ready: bool,
+    /// The requester waited for it, but the memory that the answer is read from is not the requester's to use:
+    /// [`Qp::deny`] the responder.
+    pub denied: bool,
+}
+
+impl Qp {
+    /// Sends some of the requests of a connection. `deliver` gets the other end, the headers of a run of packets,
+    /// and their payload. True if there is more to be sent at once.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of this crate's, and none that `deliver` takes. `deliver` runs with interrupts
+    /// disabled. Its error is that with which the request ends.
+    pub fn request(
+        self: &Arc<Self>,
+        wakeups: &mut Wakeups,
+        now: u64,
+        mut deliver: impl FnMut(&mut Wakeups, &Path, &Bth, &Payload<'_>) -> Result<Delivery, Status>,
+    ) -> bool {
+        let mut side = self.sends.lock();
+        let side = &mut *side;
+        self.catch_up(side, wakeups);
+        let mut bytes = 0;
+        for _ in 0..RUNS {
+            let drains = match side.attributes.state {
+                State::ReadyToSend => false,
+                State::SendQueueDrained => true,
+                _ => return false,
+            };
+            let Some(requester) = &mut side.requester else {
+                return false;
+            };
+            let failed = match requester.next(now, drains, &side.queue) {
+                Next::Idle => {
+                    self.note_requester(side);
+                    return false;
+                }
+                Next::Local(index) => {
+                    let done = side
+                        .queue
+                        .get(index)
+                        .is_some_and(|(entry, _)| self.local(&entry.what));
+                    if done {
+                        let n = requester.settle(&side.queue);
+                        self.finish_sends(side, n, Status::Success, wakeups);
+                    }
+                    (!done).then_some((index, Status::LocalOperation))
+                }
+                Next::Run { index, offset, bth } => {
+                    let Some((_, pieces)) = side.queue.get(index) else {
+                        return false;
+                    };
+                    let payload = Payload {
+                        domain: Some(&self.domain),
+                        pieces,
+                        offset: offset as usize,
+                        len: bth.bytes as usize,
+                    };
+                    bytes += payload.len();
+                    let path = side.attributes.path();
+                    let delivered = if self.may_send(&bth.op, pieces) {
+                        deliver(wakeups, &path, &bth, &payload)
+                    } else {
+                        Err(Status::LocalProtection)
+                    };
+                    if delivered == Ok(Delivery::Held) {
+                        requester.hold(now, &side.queue);
+                    }
+                    delivered.err().map(|status| (index, status))
+                }
+            };
+            if let Some((index, status)) = failed {
+                // Those before it may have been done; nobody will know.
+                self.finish_sends(side, index, Status::Flushed, wakeups);
+                self.break_both(side, Some(status), wakeups);
+                return false;
+            }
+            if bytes >= ENOUGH {
+                break;
+            }
+        }
+        self.note_requester(side);
+        true
+    }
+
+    /// Whether the memory of a request may be used for its operation.
+    fn may_send(&self, op: &Op, pieces: &[Piece]) -> bool {
+        let right = match op {
+            Op::Read(_) | Op::Atomic { .. } => Right::LocalWrite,
+            _ => Right::LocalRead,
+        };
+        permitted(&self.domain, pieces, right)
+    }
+
+    /// Carries out a local request.
+    fn local(&self, what: &What) -> bool {
+        match *what {
+            What::Register { key, access, .. } => {
+                let region = self.domain.find(key);
+                region.is_some_and(|region| region.register(key, access).is_ok())
+            }
+            What::Invalidate { key, .. } => self.domain.invalidate(key),
+            What::Datagram(_) | What::Message(_) => false,
+        }
+    }
+
+    /// Takes both halves to the state Error.
+    fn break_both(
+        self: &Arc<Self>,
+        side: &mut SendSide,
+        reason: Option<Status>,
+        wakeups: &mut Wakeups,
+    ) {
+        self.break_sends(side, reason, wakeups);
+        let mut other = self.receives.lock();
+        self.break_receives(&mut other, None, wakeups);
+        // It owes a NAK if it has found an error of its own.
+        if !core::mem::take(&mut other.broken) {
+            other.responder = None;
+        }
+        self.note_responder(&other);
+    }
+
+    /// Takes an answer of the other end that came to a port, and whose queue pair is `responder`. `check` gets the other end as this one
+    /// knows it, and may refuse the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::State`] or [`Refused::Driver`]. The answer is gone.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of this crate's, and none that `check` takes. `check` runs with interrupts disabled.
+    pub fn answer<E>(
+        self: &Arc<Self>,
+        wakeups: &mut Wakeups,
+        now: u64,
+        port: u8,
+        response: &Response,
+        responder: &Qp,
+        check: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Answered, Refused<E>> {
+        let mut side = self.sends.lock();
+        let side = &mut *side;
+        if !matches!(
+            side.attributes.state,
+            State::ReadyToSend | State::SendQueueDrained
+        ) {
+            return Err(Refused::State);
+        }
+        let Some(requester) = &mut side.requester else {
+            return Err(Refused::State);
+        };
+        if side.attributes.port != port {
+            return Err(Refused::State);
+        }
+        check(&side.attributes.path()).map_err(Refused::Driver)?;
+        let mut bth = response.bth;
+        let mut denied = false;
+        let source = response
+            .source
+            .map(|(key, address)| Piece::remote(key, address, bth.bytes));
+        let mut source = source.as_ref().map(|piece| {
+            let domain: Option<&Domain> = Some(&responder.domain);
+            // SAFETY: The list names a region only.
+            unsafe { Cursor::new(domain, Right::RemoteRead, piece.as_slice(), 0) }
+        });
+        if let Some(source) = &mut source {
+            denied = source.is_empty() || source.enter().is_err();
+        }
+        if denied {
+            let (syndrome, msn) = (Syndrome::Nak(Nak::RemoteAccess), 0);
+            bth = Bth::bare(bth.psn, Op::Acknowledge(Aeth { syndrome, msn }));
+        }
+        let outcome = requester.answer(now, &bth, &side.queue);
+        let status = self.conclude(side, &outcome, &bth, source, wakeups);
+        // An answer that it does not wait for any more is no error.
+        let denied = response.source.is_some() && status == Some(Status::RemoteAccess);
+        let mut ready = false;
+        match status {
+            Some(status) => self.break_both(side, Some(status), wakeups),
+            None => {
+                let requester = side.requester.as_ref();
+                ready = requester.is_some_and(|requester| requester.is_eager(&side.queue));
+                self.note_requester(side);
+                self.check_drained(side, wakeups);
+            }
+        }
+        Ok(Answered { ready, denied })
+    }
+
+    /// Draws the consequences of an answer; returns how the oldest request fails, if it does.
+    fn conclude(
+        &self,
+        side: &mut SendSide,
+        outcome: &Outcome,
+        bth: &Bth,
+        source: Option<Cursor<'_>>,
+        wakeups: &mut Wakeups,
+    ) -> Option<Status> {
+        self.finish_sends(side, outcome.done, Status::Success, wakeups);
+        if let (Some(data), Some((_, pieces))) = (outcome.data, side.queue.first()) {
+            if !permitted(&self.domain, pieces, Right::LocalWrite) {
+                return Some(Status::LocalProtection);
+            }
+            // SAFETY: The request is in its queue, whose lock is held.
+            let mut to = unsafe {
+                Cursor::new(
+                    Some(&self.domain),
+                    Right::LocalWrite,
+                    pieces,
+                    data.offset as usize,
+                )
+            };
+            let copied = match (bth.op, source) {
+                (Op::AtomicResponse(old), _) => {
+                    to.put(&old.to_ne_bytes()).map_err(|Denied| Side::To)
+                }
+                (_, Some(mut source)) => {
+                    source.skip(data.from as usize);
+                    memory::copy(&mut source, &mut to, data.bytes as usize)
+                }
+                (_, None) => Ok(()),
+            };
+            match copied {
+                Ok(()) => {}
+                Err(Side::From) => return Some(Status::RemoteAccess),
+                Err(Side::To) => return Some(Status::LocalProtection),
+            }
+        }
+        self.finish_sends(side, outcome.done_then, Status::Success, wakeups);
+        outcome.failure.map(Status::of_failure)
+    }
+
+    /// Acts on deadlines that have passed. True: call [`Qp::request`] and [`Qp::respond`].
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::request`].
+    pub fn expire(self: &Arc<Self>, wakeups: &mut Wakeups, now: u64) -> bool {
+        if self.due().is_none_or(|due| now < due) {
+            return false;
+        }
+        let mut side = self.sends.lock();
+        let side = &mut *side;
+        if let Some(requester) = &mut side.requester {
+            let outcome = requester.expire(now, &side.queue);
+            if let Some(failure) = outcome.failure {
+                self.break_both(side, Some(Status::of_failure(failure)), wakeups);
+                return false;
+            }
+            self.note_requester(side);
+        }
+        let mut other = self.receives.lock();
+        if let Some(responder) = &mut other.responder {
+            responder.expire(now);
+        }
+        self.note_responder(&other);
+        true
+    }
+
+    /// Takes the sending half to the state Error, if the receiving one was taken there without it.
+    pub(super) fn follow(&self, wakeups: &mut Wakeups) {
+        self.catch_up(&mut self.sends.lock(), wakeups);
+    }
+
+    /// Does that with the lock of the sending half held.
+    pub(super) fn catch_up(&self, side: &mut SendSide, wakeups: &mut Wakeups) {
+        let broken = core::mem::take(&mut self.receives.lock().broken);
+        if broken {
+            self.break_sends(side, None, wakeups);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagrams, from a send queue to a receive queue.
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::queue::What;
+use super::{Kind, Payload, Qp, Refused};
+use crate::cq::Wakeups;
+use crate::memory::{self, length, permitted, Cursor, Denied, Side};
+use crate::region::Right;
+use crate::state::State;
+use crate::work::{Send, Status};
+
+/// Room in front of a datagram for a global route header (IB specification, section 11.4.1.2).
+const ROUTE_ROOM: usize = 40;
+
+/// Header fields of a message that a receive completion shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meta {
+    /// Source queue pair.
+    pub src_qp: u32,
+    /// Source LID.
+    pub slid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Bits of the destination LID below the LID mask.
+    pub path_bits: u8,
+    /// Index of the P_Key in the receiving port's table.
+    pub pkey_index: u16,
+    /// Immediate data, in network order.
+    pub immediate: Option<[u8; 4]>,
+    /// Whether the sender wants the receiver told.
+    pub solicited: bool,
+    /// Global route header as it was on the wire, if there was one.
+    pub route: Option<[u8; 40]>,
+}
+
+impl Qp {
+    /// Sends the oldest request of the send queue: `deliver` gets it, with its payload, and says how it
+    /// ended. False if there is none to be sent.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of this crate's, and none that `deliver` takes. `deliver` runs with interrupts
+    /// disabled.
+    pub fn transmit(
+        &self,
+        wakeups: &mut Wakeups,
+        deliver: impl FnOnce(&mut Wakeups, &Send, &Payload<'_>) -> Status,
+    ) -> bool {
+        let mut side = self.sends.lock();
+        let side = &mut *side;
+        self.catch_up(side, wakeups);
+        if side.attributes.state != State::ReadyToSend {
+            return false;
+        }
+        let Some((entry, pieces)) = side.queue.first() else {
+            return false;
+        };
+        let entry = *entry;
+        let What::Datagram(mut request) = entry.what else {
+            return false;
+        };
+        // The high bit says that the queue pair's own is meant (section 10.2.5).
+        if request.qkey & 1 << 31 != 0 {
+            request.qkey = side.attributes.qkey;
+        }
+        if self.kind != Kind::Gsi {
+            request.pkey_index = side.attributes.pkey_index;
+        }
+        let status = if request.to.port != side.attributes.port {
+            Status::LocalOperation
+        } else if permitted(&self.domain, pieces, Right::LocalRead) {
+            let payload = Payload {
+                domain: Some(&self.domain),
+                pieces,
+                offset: 0,
+                len: request.len,
+            };
+            deliver(wakeups, &request, &payload)
+        } else {
+            Status::LocalProtection
+        };
+        side.queue.pop();
+        self.complete_send(&entry, status, wakeups);
+        if status != Status::Success {
+            side.attributes.state = State::SendQueueError;
+            let mut other = self.receives.lock();
+            if other.state != State::Error {
+                other.state = State::SendQueueError;
+            }
+            drop(other);
+            self.flush_sends(&mut side.queue, wakeups);
+        }
+        true
+    }
+
+    /// Puts a message that came to a port into the oldest receive request. `check` gets the index of the queue
+    /// pair's P_Key and its Q_Key; it refuses the message, or returns the header fields for the completion.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refused`]. The message is gone. After [`Refused::Protection`], call [`Qp::transmit`] for this queue pair
+    /// soon, from another context.
+    ///
+    /// # Context
+    ///
+    /// In the callback of [`Qp::transmit`]. `check` runs with interrupts disabled.
+    pub fn receive<E>(
+        self: &Arc<Self>,
+        wakeups: &mut Wakeups,
+        port: u8,
+        payload: &Payload<'_>,
+        check: impl FnOnce(u16, u32) -> Result<Meta, E>,
+    ) -> Result<(), Refused<E>> {
+        let mut side = self.receives.lock();
+        if !side.state.receives() || side.port != port {
+            return Err(Refused::State);
+        }
+        let meta = check(side.path.pkey_index, side.qkey).map_err(Refused::Driver)?;
+        let Some((entry, pieces)) = side.queue.first() else {
+            return Err(Refused::NoRequest);
+        };
+        let entry = *entry;
+        let len = ROUTE_ROOM + payload.len();
+        if len > length(pieces) {
+            return Err(Refused::TooLong);
+        }
+        let mut wc: bindings::ib_wc = pin_init::zeroed();
+        let header = meta.route.unwrap_or([0; ROUTE_ROOM]);
+        let allowed = permitted(&self.domain, pieces, Right::LocalWrite) && {
+            // SAFETY: The request is in its queue, whose lock is held.
+            let mut to = unsafe { Cursor::new(Some(&self.domain), Right::LocalWrite, pieces, 0) };
+            let put = to.put(&header).map_err(|Denied| Side::To);
+            match put.and_then(|()| memory::copy(&mut payload.cursor(0), &mut to, payload.len)) {
+                Ok(()) => true,
+                Err(Side::To) => false,
+                // The request is as good as before.
+                Err(Side::From) => return Err(Refused::Payload),
+            }
+        };
+        if allowed {
+            wc.status = bindings::ib_wc_status_IB_WC_SUCCESS;
+        } else {
+            wc.status = bindings::ib_wc_status_IB_WC_LOC_PROT_ERR;
+        }
+        side.queue.pop();
+        wc.__bindgen_anon_1.wr_id = entry.wr_id;
+        wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
+        wc.byte_len = len as u32;
+        wc.qp = self.raw;
+        wc.src_qp = meta.src_qp;
+        wc.slid = meta.slid.into();
+        wc.sl = meta.sl;
+        wc.dlid_path_bits = meta.path_bits;
+        wc.pkey_index = meta.pkey_index;
+        if meta.route.is_some() {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_GRH as i32;
+        }
+        if let Some(immediate) = meta.immediate {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+            wc.ex.imm_data = u32::from_ne_bytes(immediate);
+        }
+        let wake = self.receive_cq.push(wc, meta.solicited || !allowed);
+        wakeups.add(&self.receive_cq, wake);
+        if allowed {
+            Ok(())
+        } else {
+            self.break_receives(&mut side, None, wakeups);
+            // The lock of the sending half is not to be had here.
+            side.broken = true;
+            Err(Refused::Protection)
+        }
+    }
+}

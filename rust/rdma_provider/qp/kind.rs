@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Services and events of queue pairs, by RDMA core's names.
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+
+/// Service of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Subnet management interface, queue pair 0.
+    Smi,
+    /// General services interface, queue pair 1.
+    Gsi,
+    /// Unreliable datagrams.
+    Ud,
+    /// A reliable connection.
+    Rc,
+}
+
+impl Kind {
+    pub(crate) fn from_raw(raw: bindings::ib_qp_type) -> Result<Kind> {
+        match raw {
+            bindings::ib_qp_type_IB_QPT_SMI => Ok(Kind::Smi),
+            bindings::ib_qp_type_IB_QPT_GSI => Ok(Kind::Gsi),
+            bindings::ib_qp_type_IB_QPT_UD => Ok(Kind::Ud),
+            bindings::ib_qp_type_IB_QPT_RC => Ok(Kind::Rc),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    pub(super) fn as_raw(self) -> bindings::ib_qp_type {
+        match self {
+            Kind::Smi => bindings::ib_qp_type_IB_QPT_SMI,
+            Kind::Gsi => bindings::ib_qp_type_IB_QPT_GSI,
+            Kind::Ud => bindings::ib_qp_type_IB_QPT_UD,
+            Kind::Rc => bindings::ib_qp_type_IB_QPT_RC,
+        }
+    }
+}
+
+/// Event of a queue pair that its ULP is told of (IB specification, section 11.6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpEvent {
+    /// The first packet has come, before the ULP knew that the connection is there.
+    Established,
+    /// The send queue has drained.
+    Drained,
+    /// It takes no more requests from its shared receive queue.
+    LastReceive,
+    /// The other side asked for what cannot be done.
+    Request,
+    /// The other side asked for memory that is not its to use.
+    Access,
+}
+
+impl QpEvent {
+    pub(super) fn as_raw(self) -> bindings::ib_event_type {
+        match self {
+            QpEvent::Established => bindings::ib_event_type_IB_EVENT_COMM_EST,
+            QpEvent::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+            QpEvent::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+            QpEvent::Request => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+            QpEvent::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+        }
+    }
+}

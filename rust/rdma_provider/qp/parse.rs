@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Send requests as ULPs write them.
+
+use ib_fabric::rc::{AtomicOp, Tail, Work};
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+
+/// Flags of a send request.
+pub(super) struct Flags {
+    pub(super) fence: bool,
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+}
+
+impl Flags {
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for unknown ones: no capability says that the device computes checksums or takes inline data.
+    pub(super) fn read(wr: &bindings::ib_send_wr, signal_all: bool) -> Result<Self> {
+        let flags = wr.send_flags as u32;
+        let known = bindings::ib_send_flags_IB_SEND_FENCE
+            | bindings::ib_send_flags_IB_SEND_SIGNALED
+            | bindings::ib_send_flags_IB_SEND_SOLICITED;
+        if flags & !(known as u32) != 0 {
+            return Err(EINVAL);
+        }
+        let has = |flag| flags & flag as u32 != 0;
+        Ok(Self {
+            fence: has(bindings::ib_send_flags_IB_SEND_FENCE),
+            signaled: signal_all || has(bindings::ib_send_flags_IB_SEND_SIGNALED),
+            solicited: has(bindings::ib_send_flags_IB_SEND_SOLICITED),
+        })
+    }
+}
+
+/// What a request of a connection asks for.
+pub(super) enum Parsed {
+    Message(Work),
+    Register { key: u32, access: u32 },
+    Invalidate(u32),
+}
+
+/// Reads the operation of a request of a connection, and its name in a completion.
+///
+/// # Errors
+///
+/// `EINVAL` for an operation that is not known.
+///
+/// # Safety
+///
+/// `wr` has to be a request for a connection.
+pub(super) unsafe fn parse(
+    wr: *const bindings::ib_send_wr,
+) -> Result<(bindings::ib_wc_opcode, Parsed)> {
+    // SAFETY: By the safety requirement.
+    let raw = unsafe { &*wr };
+    // SAFETY: Both fields of the union are integers, and as large.
+    let (immediate, invalid) = unsafe {
+        let ex = raw.ex;
+        (u32::from_be(ex.imm_data), ex.invalidate_rkey)
+    };
+    let message = |opcode, work| Ok((opcode, Parsed::Message(work)));
+    let send = |tail| message(bindings::ib_wc_opcode_IB_WC_SEND, Work::Send(tail));
+    let remote = || {
+        // SAFETY: The opcodes for which this is called say that the request is the first field of this.
+        let rdma = unsafe { &*wr.cast::<bindings::ib_rdma_wr>() };
+        (rdma.remote_addr, rdma.rkey)
+    };
+    let write = |tail| {
+        let (address, key) = remote();
+        let work = Work::Write { address, key, tail };
+        message(bindings::ib_wc_opcode_IB_WC_RDMA_WRITE, work)
+    };
+    match raw.opcode {
+        bindings::ib_wr_opcode_IB_WR_SEND => send(Tail::Plain),
+        bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => send(Tail::Immediate(immediate)),
+        bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => send(Tail::Invalidate(invalid)),
+        bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => write(Tail::Plain),
+        bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => write(Tail::Immediate(immediate)),
+        bindings::ib_wr_opcode_IB_WR_RDMA_READ => {
+            let (address, key) = remote();
+            let work = Work::Read { address, key };
+            message(bindings::ib_wc_opcode_IB_WC_RDMA_READ, work)
+        }
+        opcode @ (bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP
+        | bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD) => {
+            // SAFETY: The opcode says that the request is the first field of this.
+            let atomic = unsafe { &*wr.cast::<bindings::ib_atomic_wr>() };
+            let (name, op) = if opcode == bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP {
+                let (compare, swap) = (atomic.compare_add, atomic.swap);
+                let op = AtomicOp::CompareSwap { compare, swap };
+                (bindings::ib_wc_opcode_IB_WC_COMP_SWAP, op)
+            } else {
+                let op = AtomicOp::FetchAdd(atomic.compare_add);
+                (bindings::ib_wc_opcode_IB_WC_FETCH_ADD, op)
+            };
+            let (address, key) = (atomic.remote_addr, atomic.rkey);
+            message(name, Work::Atomic { address, key, op })
+        }
+        bindings::ib_wr_opcode_IB_WR_REG_MR => {
+            // SAFETY: The opcode says that the request is the first field of this.
+            let register = unsafe { &*wr.cast::<bindings::ib_reg_wr>() };
+            let (key, access) = (register.key, register.access as u32);
+            let opcode = bindings::ib_wc_opcode_IB_WC_REG_MR;
+            Ok((opcode, Parsed::Register { key, access }))
+        }
+        bindings::ib_wr_opcode_IB_WR_LOCAL_INV => {
+            let opcode = bindings::ib_wc_opcode_IB_WC_LOCAL_INV;
+            Ok((opcode, Parsed::Invalidate(invalid)))
+        }
+        _ => Err(EINVAL),
+    }
+}

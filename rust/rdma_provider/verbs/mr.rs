@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on memory regions.
+
+use ipoib_sys::bindings;
+use kernel::error::from_result;
+use kernel::ffi::{c_int, c_uint};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::pd::domain;
+use crate::attributes::MAX_PAGES;
+use crate::domain::Domain;
+use crate::region::Region;
+
+/// Memory of a region of RDMA core's, which this crate allocates.
+///
+/// # Invariants
+///
+/// `region` is in the table of `domain`.
+#[repr(C)]
+struct Holder {
+    _core: bindings::ib_mr,
+    region: Arc<Region>,
+    domain: Arc<Domain>,
+}
+
+impl Holder {
+    /// Gives RDMA core a region.
+    fn publish(region: Arc<Region>, domain: Arc<Domain>) -> Result<*mut bindings::ib_mr> {
+        let key = region.place() << 8;
+        let holder = Holder {
+            _core: bindings::ib_mr {
+                lkey: key,
+                rkey: key,
+                ..pin_init::zeroed()
+            },
+            region,
+            domain,
+        };
+        let holder = KBox::new(holder, GFP_KERNEL)?;
+        // INVARIANT: The caller has added it.
+        Ok(KBox::into_raw(holder).cast())
+    }
+
+    /// The region behind one of RDMA core's.
+    ///
+    /// # Safety
+    ///
+    /// `mr` has to be one that [`Holder::publish`] has returned, and not to be freed during `'a`.
+    unsafe fn region<'a>(mr: *const bindings::ib_mr) -> &'a Arc<Region> {
+        // SAFETY: By the safety requirement.
+        unsafe { &(*mr.cast::<Holder>()).region }
+    }
+}
+
+/// Adds a region to a protection domain.
+///
+/// # Safety
+///
+/// `pd` has to be one of a device of this crate's.
+unsafe fn add(
+    pd: *mut bindings::ib_pd,
+    make: impl Fn(u32) -> Result<Arc<Region>>,
+) -> *mut bindings::ib_mr {
+    let add = || {
+        // SAFETY: By the safety requirement.
+        let domain = unsafe { domain(pd)? };
+        let region = domain.add(make)?;
+        Holder::publish(region.clone(), domain.clone()).inspect_err(|_| domain.remove(&region))
+    };
+    add().unwrap_or_else(|e: Error| e.to_ptr())
+}
+
+/// Makes a memory region of all memory.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn get_dma_mr(
+    pd: *mut bindings::ib_pd,
+    flags: c_int,
+) -> *mut bindings::ib_mr {
+    // SAFETY: RDMA core calls with its protection domain. The ULP that asks for such a region lends all memory that
+    // it will name.
+    unsafe { add(pd, |place| Region::of_all(place, flags as u32)) }
+}
+
+/// Makes a memory region that send requests open and close.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn alloc_mr(
+    pd: *mut bindings::ib_pd,
+    kind: bindings::ib_mr_type,
+    most: u32,
+) -> *mut bindings::ib_mr {
+    if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+        return EOPNOTSUPP.to_ptr();
+    }
+    if most == 0 || most > MAX_PAGES {
+        return EINVAL.to_ptr();
+    }
+    // SAFETY: RDMA core calls with its protection domain.
+    unsafe { add(pd, |place| Region::new(place, most as usize)) }
+}
+
+/// Refuses a memory region of user space, which has no verbs.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn reg_user_mr(
+    _pd: *mut bindings::ib_pd,
+    _start: u64,
+    _length: u64,
+    _virt: u64,
+    _flags: c_int,
+    _dmah: *mut bindings::ib_dmah,
+    _udata: *mut bindings::ib_udata,
+) -> *mut bindings::ib_mr {
+    EOPNOTSUPP.to_ptr()
+}
+
+/// Drafts the next registration of a memory region.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn map_mr_sg(
+    mr: *mut bindings::ib_mr,
+    list: *mut bindings::scatterlist,
+    n: c_int,
+    offset: *mut c_uint,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: RDMA core calls with its region, whose page size it has set.
+        let (region, page_size) = unsafe { (Holder::region(mr), (*mr).page_size) };
+        region.begin_draft(page_size)?;
+        // SAFETY: RDMA core calls with a list of so many elements.
+        let mapped = unsafe { bindings::ib_sg_to_pages(mr, list, n, offset, Some(add_page)) };
+        // SAFETY: It is RDMA core's region, which the ULP does not use meanwhile.
+        let (iova, len) = unsafe { ((*mr).iova, (*mr).length) };
+        region.end_draft(iova, len);
+        Ok(mapped)
+    })
+}
+
+/// Adds a page to the draft of a registration.
+///
+/// # Safety
+///
+/// As [`Operations`] says, with a region and a page of it.
+unsafe extern "C" fn add_page(mr: *mut bindings::ib_mr, at: u64) -> c_int {
+    from_result(|| {
+        // SAFETY: By the safety requirement.
+        unsafe { Holder::region(mr) }.add_page(at)?;
+        Ok(0)
+    })
+}
+
+/// Ends a memory region.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn dereg_mr(
+    mr: *mut bindings::ib_mr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: RDMA core calls with its region, which nobody uses any more; `Holder::publish` has made it.
+    let holder = unsafe { KBox::<Holder>::from_raw(mr.cast()) };
+    holder.domain.remove(&holder.region);
+    0
+}

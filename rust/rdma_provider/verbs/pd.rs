@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on protection domains.
+
+use ipoib_sys::bindings;
+use kernel::error::from_result;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::object::{fill, own, take};
+use crate::domain::Domain;
+
+/// The domain that a protection domain of RDMA core's stands for.
+///
+/// # Safety
+///
+/// `pd` has to be one of a device of this crate's.
+pub(super) unsafe fn domain(pd: *const bindings::ib_pd) -> Result<Arc<Domain>> {
+    // SAFETY: By the safety requirement.
+    let domain = unsafe { own::<_, Arc<Domain>>(pd) };
+    domain.cloned().ok_or(EINVAL)
+}
+
+/// Makes a protection domain.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn alloc_pd(
+    pd: *mut bindings::ib_pd,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        let domain = Domain::new()?;
+        // SAFETY: It is being made, with the size that the table says.
+        unsafe { fill(pd, domain) };
+        Ok(0)
+    })
+}
+
+/// Ends a protection domain.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn dealloc_pd(
+    pd: *mut bindings::ib_pd,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: RDMA core calls with its protection domain, which nobody uses any more.
+    drop(unsafe { take::<_, Arc<Domain>>(pd) });
+    0
+}
