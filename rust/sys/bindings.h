@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen sees: the kernel's network and RDMA headers and our C helpers.
+ * What bindgen sees: the kernel's network, RDMA and configfs headers and our C helpers.
  */
 
 #include <linux/hrtimer_types.h>
 
+#include <linux/configfs.h>
 #include <linux/debugfs.h>
 #include <linux/ethtool.h>
 #include <linux/if_arp.h>
@@ -39,4 +40,5 @@
 #include "helpers_param.h"
 #include "helpers_rdma.h"
 #include "helpers_skb.h"
+#include "../configfs_tree/helpers.h"
 #include "../rdma_provider/helpers.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Raw bindings to the kernel's network and RDMA interfaces.
+//! Raw bindings to the kernel's network, RDMA and configfs interfaces.
 //!
 //! The `kernel` crate's own bindings hold neither `net_device` nor `ib_*`, so this crate generates
 //! its own with bindgen, once: a crate that generated a second copy would get different types. The
 //! C inlines and macros that a safe abstraction needs are wrapped in `helpers_*.c`.
 //!
-//! Only `rust/netdev` and `rust/rdma` may use it. The driver crate does not name it.
+//! Only the crates in `rust/` may use it. The driver crates do not name it.
 
 #![crate_name = "ipoib_sys"]
 #![allow(
