@@ -2,7 +2,7 @@
 
 //! A simulated channel adapter, as RDMA core sees it.
 
-use ib_fabric::{Arrival, Lid, Verdict as Ruling};
+use ib_fabric::{Arrival, Config, Lid, Verdict as Ruling};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{
@@ -10,42 +10,26 @@ use rdma_provider::{
 };
 
 use crate::groups::{GROUPS, MEMBERS};
-use crate::node::Node;
-use crate::qps::ROOM;
+use crate::host::Host;
+use crate::qps::ORDINARY;
 
-/// Constant properties of an adapter.
-#[derive(Clone, Copy)]
-pub(crate) struct Identity {
-    /// Node GUID.
-    pub(crate) node_guid: u64,
-    /// Vendor.
-    pub(crate) vendor_id: u32,
-    /// Device of that vendor.
-    pub(crate) device_id: u16,
-    /// Hardware revision.
-    pub(crate) revision: u32,
-    /// Entries in the P_Key table.
-    pub(crate) pkeys: u16,
-    /// Entries in the GID table.
-    pub(crate) gids: u8,
-}
-
-/// A channel adapter of one port.
+/// A channel adapter.
 pub(crate) struct Hca {
-    identity: Identity,
+    config: Config,
     /// Sends what queue pairs have to send.
-    sender: Later<Node>,
+    sender: Later<Host>,
 }
 
 impl Hca {
-    /// An adapter that acts by a node.
-    pub(crate) fn new(identity: Identity, node: &Arc<Node>) -> Result<Arc<Self>> {
-        let sender = Later::new(node.bell().clone(), node.clone())?;
-        Ok(Arc::new(Self { identity, sender }, GFP_KERNEL)?)
+    /// An adapter, as RDMA core sees it, for one of the fabric.
+    pub(crate) fn new(config: &Config, host: &Arc<Host>) -> Result<Arc<Self>> {
+        let sender = Later::new(host.bell().clone(), host.clone())?;
+        let config = *config;
+        Ok(Arc::new(Self { config, sender }, GFP_KERNEL)?)
     }
 
-    /// Its node.
-    pub(crate) fn node(&self) -> &Arc<Node> {
+    /// What the fabric sees of it.
+    pub(crate) fn host(&self) -> &Arc<Host> {
         self.sender.job()
     }
 }
@@ -54,43 +38,44 @@ impl Adapter for Hca {
     const NAME: &'static CStr = c"hwsim%d";
 
     fn handle(&self) -> &Handle {
-        &self.node().handle
+        &self.host().handle
     }
 
     fn ports(&self) -> u8 {
-        1
+        self.config.ports
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            node_guid: self.identity.node_guid,
-            system_guid: self.identity.node_guid,
-            vendor_id: self.identity.vendor_id,
-            device_id: self.identity.device_id.into(),
-            revision: self.identity.revision,
+            node_guid: self.config.node_guid.get(),
+            system_guid: self.config.system_guid.get(),
+            vendor_id: self.config.vendor_id,
+            device_id: self.config.device_id.into(),
+            revision: self.config.revision,
             firmware: (1, 0, 0),
-            qps: ROOM as u32 - 3,
+            qps: ORDINARY as u32,
             work_requests: 16384,
             sges: 32,
             cqs: 65536,
             cqes: 65536,
+            srqs: 65536,
             groups: GROUPS as u32,
             group_members: MEMBERS as u32,
-            pkeys: self.identity.pkeys,
+            pkeys: self.config.pkeys,
         }
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes> {
-        let hca = self.node().hca.lock();
-        let port = hca.port(number).ok_or(EINVAL)?;
+        let managed = self.host().managed.lock();
+        let port = managed.hca.port(number).ok_or(EINVAL)?;
         Ok(PortAttributes {
             subnet_prefix: port.subnet_prefix(),
             state: port.state() as u8,
             phys_state: port.phys_state() as u8,
             max_mtu: port.max_mtu().code(),
             active_mtu: port.active_mtu().code(),
-            gids: self.identity.gids,
-            pkeys: self.identity.pkeys,
+            gids: self.config.guids,
+            pkeys: self.config.pkeys,
             capabilities: port.cap_mask(),
             bad_pkeys: port.bad_pkey_count(),
             bad_qkeys: port.qkey_violations(),
@@ -106,30 +91,34 @@ impl Adapter for Hca {
     }
 
     fn gid(&self, number: u8, index: u32) -> Result<[u8; 16]> {
-        let hca = self.node().hca.lock();
-        let port = hca.port(number).ok_or(EINVAL)?;
+        let managed = self.host().managed.lock();
+        let port = managed.hca.port(number).ok_or(EINVAL)?;
         let index = u8::try_from(index).map_err(|_| EINVAL)?;
         Ok(*port.gid(index).ok_or(EINVAL)?.bytes())
     }
 
     fn pkey(&self, number: u8, index: u16) -> Result<u16> {
-        let hca = self.node().hca.lock();
-        let port = hca.port(number).ok_or(EINVAL)?;
+        let managed = self.host().managed.lock();
+        let port = managed.hca.port(number).ok_or(EINVAL)?;
         port.pkey(index).ok_or(EINVAL)
     }
 
     fn set_capabilities(&self, port: u8, set: u32, clear: u32) -> Result {
-        let events = self.node().hca.lock().set_cap_mask(port, set, clear);
-        self.node().tell(events);
+        let mut managed = self.host().managed.lock();
+        let events = managed.hca.set_cap_mask(port, set, clear);
+        drop(managed);
+        self.host().tell(port, events);
+        self.host().check_traps();
         Ok(())
     }
 
     fn set_description(&self, text: &[u8; 64]) {
-        self.node().hca.lock().set_description(text);
+        self.host().managed.lock().hca.set_description(text);
+        self.host().check_traps();
     }
 
     fn description(&self) -> [u8; 64] {
-        *self.node().hca.lock().description()
+        *self.host().managed.lock().hca.description()
     }
 
     fn process_mad(&self, port: u8, source: MadSource, request: &Mad, reply: &mut Mad) -> Verdict {
@@ -139,17 +128,22 @@ impl Adapter for Hca {
             src_qp: source.src_qp,
             pkey_index: source.pkey_index,
         };
-        let node = self.node();
+        let host = self.host();
         let outcome = {
-            let seconds = node.seconds_since();
-            let mut hca = node.hca.lock();
+            let seconds = host.seconds_since();
+            let hca = &mut host.managed.lock().hca;
             hca.elapse(seconds);
             hca.process_mad(port, &arrival, request, reply)
         };
-        node.tell(outcome.events);
-        // The link is there again before the reply leaves by it.
-        if outcome.retrain.is_some() {
-            node.retrain();
+        host.tell(outcome.port, outcome.events);
+        host.check_traps();
+        if let Some(target) = outcome.retrain {
+            // The answer to the host itself needs no link.
+            if host.is_own(port, &arrival, request) {
+                host.retrain(target);
+            } else {
+                host.retrain_later(target);
+            }
         }
         match outcome.verdict {
             Ruling::Pass => Verdict::Pass,
@@ -158,29 +152,29 @@ impl Adapter for Hca {
         }
     }
 
-    fn reserve_qp(&self, kind: Kind, _port: u8) -> Result<u32> {
-        self.node().reserve(kind)
+    fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32> {
+        self.host().qps.lock().reserve(kind, port)
     }
 
-    fn release_qp(&self, number: u32) {
-        let gone = self.node().qps.lock().release(number);
+    fn release_qp(&self, number: u32, _kind: Kind, port: u8) {
+        let gone = self.host().qps.lock().release(number, port);
         drop(gone);
     }
 
     fn add_qp(&self, qp: &Arc<Qp>) {
-        self.node().qps.lock().add(qp);
+        self.host().qps.lock().add(qp);
     }
 
     fn ready(&self, qp: &Arc<Qp>) {
-        self.node().mark(qp);
+        self.host().mark(qp);
     }
 
     fn attach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
-        self.node().groups.lock().attach(qp, mgid, mlid)
+        self.host().groups.lock().attach(qp, mgid, mlid)
     }
 
     fn detach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
-        let gone = self.node().groups.lock().detach(qp, mgid, mlid);
+        let gone = self.host().groups.lock().detach(qp, mgid, mlid);
         gone.map(drop).ok_or(EINVAL)
     }
 }

@@ -3,75 +3,65 @@
 //! The way of a datagram, from a send request to the receive requests it is for.
 
 use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
-use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, PortState};
+use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, PortState, Transport};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use rdma_provider::{Event, Kind, Meta, Payload, Qp, Refused, Send, Status, Wakeups};
 
-use crate::node::{Node, PORT};
+use crate::carry::carry;
+use crate::host::{bit, Host};
 
 /// P_Key of packets between subnet management interfaces, which nobody looks at (IB specification, 9.2.4).
 const DEFAULT_PKEY: u16 = 0xffff;
 
-/// Bytes of a local route header.
-const LRH: u32 = 8;
-
-/// Bytes of a global route header.
-const GRH: u32 = 40;
-
-/// Bytes of BTH, DETH and ICRC.
-const TRANSPORT: u32 = 12 + 8 + 4;
-
-/// Bytes of immediate data.
-const IMMEDIATE: u32 = 4;
-
-/// Bytes of a packet behind its route headers, from BTH to ICRC; the payload is padded to whole words.
-fn transport_bytes(packet: &Packet) -> u32 {
-    let immediate = packet.immediate.map_or(0, |_| IMMEDIATE);
-    packet.len.next_multiple_of(4) + TRANSPORT + immediate
-}
-
-/// Bytes of a packet on the wire, from LRH to ICRC.
-fn wire_bytes(packet: &Packet) -> u32 {
-    let route = packet.grh.as_ref().map_or(0, |_| GRH);
-    LRH + route + transport_bytes(packet)
-}
-
 /// Sends one message, and returns how its request ends: with success, too, if the message is lost on the way.
 pub(crate) fn send(
-    node: &Node,
+    host: &Host,
     qp: &Qp,
     request: &Send,
     payload: &Payload<'_>,
     wakeups: &mut Wakeups,
 ) -> Status {
-    let (packet, way) = {
-        let mut hca = node.hca.lock();
-        let (packet, way) = match outgoing(&hca, qp.kind(), qp.number(), request) {
+    let port = request.to.port;
+    let (packet, local, ahead) = {
+        let managed = &mut *host.managed.lock();
+        let hca = &mut managed.hca;
+        let (packet, mut way) = match outgoing(hca, qp.kind(), qp.number(), request) {
             Ok(ready) => ready,
             Err(status) => return status,
         };
+        // The answer that a port is going down leaves by it.
+        let last = managed.retrain & bit(port) != 0 && packet.management && is_answer(payload);
+        way.wire |= last && !way.local;
         if way.wire {
-            let bytes = wire_bytes(&packet);
-            let sent = if packet.dlid.is_multicast() {
-                Counted::SentMulticast { bytes }
-            } else {
-                Counted::Sent { bytes }
-            };
-            hca.count(PORT, sent);
+            hca.count(port, packet.sent());
         } else if !way.local {
-            hca.count(PORT, Counted::Discarded);
+            hca.count(port, Counted::Discarded);
         }
-        (packet, way)
+        let ahead = if way.wire {
+            managed.links.ahead(port)
+        } else {
+            None
+        };
+        (packet, way.local, ahead)
     };
-    if way.local {
-        arrive(node, Some(qp), &packet, payload, wakeups);
+    if local {
+        arrive(host, port, Origin::Own(Some(qp)), &packet, payload, wakeups);
     }
-    if way.wire {
-        if let Some(peer) = node.peer() {
-            arrive(&peer, None, &packet, payload, wakeups);
-        }
+    if let Some(end) = ahead {
+        carry(end, &packet, payload, wakeups);
+    }
+    if packet.management && is_answer(payload) {
+        host.answer_left();
     }
     Status::Success
+}
+
+/// Whether a management datagram answers another one (IB specification, section 13.4.3).
+fn is_answer(payload: &Payload<'_>) -> bool {
+    let mut head = [0; 4];
+    payload.read(&mut head);
+    head[3] & 0x80 != 0
 }
 
 /// Where a packet goes.
@@ -92,11 +82,8 @@ impl Way {
 
 /// Makes the headers of a message, and finds its way.
 fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packet, Way), Status> {
-    let port = hca.port(PORT).ok_or(Status::LocalOperation)?;
+    let port = hca.port(request.to.port).ok_or(Status::LocalOperation)?;
     let management = kind == Kind::Smi;
-    if request.to.port != PORT {
-        return Err(Status::LocalOperation);
-    }
     if request.len > port.active_mtu().bytes() as usize {
         return Err(Status::LocalLength);
     }
@@ -132,14 +119,16 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
         dlid,
         sl: request.to.sl,
         pkey,
-        qkey: request.qkey,
         dest_qp: request.remote_qp,
-        src_qp,
         grh,
-        immediate: request.immediate.map(u32::from_be_bytes),
-        solicited: request.solicited,
         len: request.len as u32,
         management,
+        transport: Transport::Ud {
+            qkey: request.qkey,
+            src_qp,
+            immediate: request.immediate.map(u32::from_be_bytes),
+            solicited: request.solicited,
+        },
     };
     if !management && port.virtual_lane(request.to.sl).is_none() {
         return Ok((packet, Way::NOWHERE));
@@ -153,7 +142,7 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
 }
 
 /// Whether the link carries such packets: management ones as soon as it is up, data when it is Active.
-fn carries(port: &Port, management: bool) -> bool {
+pub(crate) fn carries(port: &Port, management: bool) -> bool {
     match port.state() {
         PortState::Down => false,
         PortState::Init | PortState::Armed => management,
@@ -161,77 +150,101 @@ fn carries(port: &Port, management: bool) -> bool {
     }
 }
 
-/// Takes a packet to the queue pairs of a node that it is for. One from this very adapter comes with its sender.
-fn arrive(
-    node: &Node,
-    sender: Option<&Qp>,
+/// Origin of a packet that comes to a port.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// The cable.
+    Wire,
+    /// This very adapter, and the queue pair of it that has sent the packet; an agent has none.
+    Own(Option<&'a Qp>),
+}
+
+/// Takes a packet that came to a port to the queue pairs that it is for.
+pub(crate) fn arrive(
+    host: &Host,
+    port: u8,
+    origin: Origin<'_>,
     packet: &Packet,
     payload: &Payload<'_>,
     wakeups: &mut Wakeups,
 ) {
     let events = {
-        let mut hca = node.hca.lock();
-        if let Err(reason) = port_accepts(&hca, PORT, packet) {
-            if let Some(what) = reason.counted(packet) {
-                hca.count(PORT, what);
-            }
-            return;
+        let hca = &mut host.managed.lock().hca;
+        if let Err(reason) = port_accepts(hca, port, packet) {
+            return hca.discard(port, reason, packet);
         }
-        if sender.is_none() {
-            from_wire(&mut hca, packet)
-        } else {
-            Events::NONE
+        match origin {
+            Origin::Wire => from_wire(hca, port, packet),
+            Origin::Own(_) => Events::NONE,
         }
     };
-    node.tell(events);
+    if !events.is_empty() {
+        host.tell(port, events);
+    }
     if packet.dlid.is_multicast() {
         let Some(grh) = &packet.grh else {
             return;
         };
-        let members = node
+        let members = host
             .groups
             .lock()
             .members(grh.dgid.bytes(), packet.dlid.get());
         for member in members.iter().flatten() {
-            let echo = sender.is_some_and(|s| s.is_deaf() && s.number() == member.number());
+            let echo = match origin {
+                Origin::Own(Some(sender)) => sender.is_deaf() && sender.number() == member.number(),
+                _ => false,
+            };
             if !echo {
-                hand_over(node, member, packet, payload, wakeups);
+                hand_over(host, port, member, packet, payload, wakeups);
             }
         }
     } else {
-        let qp = node.qps.lock().find(packet.dest_qp);
+        let qp = host.qps.lock().find(packet.dest_qp, port);
         match qp {
-            Some(qp) => hand_over(node, &qp, packet, payload, wakeups),
-            None => drop_packet(node, packet, Discard::NoQp),
+            Some(qp) => hand_over(host, port, &qp, packet, payload, wakeups),
+            None => host.discard(port, Discard::NoQp, packet),
         }
     }
 }
 
 /// Counts a packet that came by the wire; the events that it brings about.
-fn from_wire(hca: &mut Hca, packet: &Packet) -> Events {
-    let bytes = wire_bytes(packet);
-    let received = if packet.dlid.is_multicast() {
-        Counted::ReceivedMulticast { bytes }
-    } else {
-        Counted::Received { bytes }
-    };
-    hca.count(PORT, received);
+pub(crate) fn from_wire(hca: &mut Hca, port: u8, packet: &Packet) -> Events {
+    hca.count(port, packet.received());
     if packet.management {
         Events::NONE
     } else {
-        hca.data_arrived(PORT)
+        hca.data_arrived(port)
     }
 }
 
 /// Gives a packet to a queue pair.
-fn hand_over(node: &Node, qp: &Qp, packet: &Packet, payload: &Payload<'_>, wakeups: &mut Wakeups) {
-    let received = qp.receive(wakeups, payload, |pkey_index, qkey| {
-        let hca = node.hca.lock();
-        let port = hca.port(PORT).ok_or(Discard::PortDown)?;
+fn hand_over(
+    host: &Host,
+    number: u8,
+    qp: &Arc<Qp>,
+    packet: &Packet,
+    payload: &Payload<'_>,
+    wakeups: &mut Wakeups,
+) {
+    let Transport::Ud {
+        src_qp,
+        immediate,
+        solicited,
+        ..
+    } = packet.transport
+    else {
+        return;
+    };
+    if qp.kind() == Kind::Rc {
+        return host.discard(number, Discard::NoQp, packet);
+    }
+    let received = qp.receive(wakeups, number, payload, |pkey_index, qkey| {
+        let managed = host.managed.lock();
+        let port = managed.hca.port(number).ok_or(Discard::PortDown)?;
         qp_accepts(port, pkey_index, qkey, packet)?;
         let index = match qp.kind() {
             Kind::Gsi => find_pkey(port, packet.pkey).unwrap_or(0),
-            Kind::Smi | Kind::Ud => pkey_index,
+            Kind::Smi | Kind::Ud | Kind::Rc => pkey_index,
         };
         let mask = if packet.dlid.is_unicast() {
             (1u16 << port.lmc()) - 1
@@ -239,17 +252,17 @@ fn hand_over(node: &Node, qp: &Qp, packet: &Packet, payload: &Payload<'_>, wakeu
             0
         };
         Ok(Meta {
-            src_qp: packet.src_qp,
+            src_qp,
             slid: packet.slid.get(),
             sl: packet.sl,
             path_bits: (packet.dlid.get() & mask) as u8,
             pkey_index: index,
-            immediate: packet.immediate.map(u32::to_be_bytes),
-            solicited: packet.solicited,
+            immediate: immediate.map(u32::to_be_bytes),
+            solicited,
             route: packet
                 .grh
                 .as_ref()
-                .map(|grh| grh.write(transport_bytes(packet) as u16)),
+                .map(|grh| grh.write(packet.transport_bytes() as u16)),
         })
     });
     let reason = match received {
@@ -258,17 +271,12 @@ fn hand_over(node: &Node, qp: &Qp, packet: &Packet, payload: &Payload<'_>, wakeu
         Err(Refused::State) => Discard::NoQp,
         Err(Refused::NoRequest) => Discard::NoReceive,
         Err(Refused::TooLong) => Discard::ShortBuffer,
-        // The receiver has been told.
-        Err(Refused::Protection) => return,
+        // The receiver has been told; its sends fail, too.
+        Err(Refused::Protection) => return host.mark(qp),
+        // It did not come to its end on the wire.
+        Err(Refused::Payload) => return,
     };
-    drop_packet(node, packet, reason);
-}
-
-/// Counts a packet that was dropped.
-fn drop_packet(node: &Node, packet: &Packet, reason: Discard) {
-    if let Some(what) = reason.counted(packet) {
-        node.hca.lock().count(PORT, what);
-    }
+    host.discard(number, reason, packet);
 }
 
 /// Name of the fabric's event in RDMA core.

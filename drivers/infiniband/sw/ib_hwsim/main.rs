@@ -1,47 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Simulated InfiniBand: channel adapters and the cable between them.
+//! Simulated InfiniBand: fabrics of channel adapters, switches and cables.
 //!
-//! RDMA core, subnet managers and ULPs are real, and see InfiniBand devices. A [`adapter::Hca`] is one of
-//! them. Its ports are as a subnet manager finds and sets them (crate `ib_fabric`); it sends datagrams by its
-//! [`node::Node`], which moves them, on behalf of a softirq, straight into the buffers of whoever they are
-//! for. On the way, a datagram is lost where the InfiniBand specification says so, and if a
-//! completion queue overruns.
+//! RDMA core, subnet managers and ULPs are real, and see InfiniBand devices. An [`adapter::Hca`] is one of
+//! them; a [`host::Host`] is what the fabric sees of it, and a [`switch::Switch`] is in the fabric only. Their
+//! ports are as a subnet manager finds and sets them (crate `ib_fabric`), and cables connect them
+//! ([`cable::Cable`]). In a softirq, a packet is carried ([`carry::carry`]) from cable to cable, and its
+//! payload copied straight from the sender's buffers into those of whoever it is for. On the way, it is lost
+//! where the InfiniBand specification says so, and if a completion queue overruns.
 //!
-//! The module has two adapters of one port, back to back.
+//! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
+//! core as long as the fabric is live ([`topology`]). When it is loaded, the module has none. It cannot be
+//! unloaded as long as there is one, since each directory has references to it.
 //!
-//! Nothing here is `unsafe`: `rust/rdma_provider` makes RDMA core's interface safe, and `fabric/` has the rules
-//! of the specification.
+//! Nothing here is `unsafe`: `rust/rdma_provider` and `rust/configfs_tree` make the interfaces of RDMA core and
+//! configfs safe, and `fabric/` has the rules of the specification.
 
 #![crate_name = "ib_hwsim"]
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod cable;
+mod carry;
 mod deliver;
+mod files;
 mod groups;
+mod host;
 mod node;
-mod pair;
+mod power;
 mod qps;
+mod rc;
+mod switch;
+mod topology;
+mod tree;
 
+use configfs_tree::Subsystem;
 use kernel::prelude::*;
 
 module! {
     type: Module,
     name: "ib_hwsim",
     authors: ["The ipoib_rs developers"],
-    description: "Simulated InfiniBand adapters",
+    description: "Simulated InfiniBand fabrics",
     license: "GPL",
 }
 
 /// The loaded module.
 struct Module {
-    _pair: pair::Pair,
+    _fabrics: Subsystem<tree::Fabrics>,
 }
 
 impl kernel::Module for Module {
-    fn init(module: &'static ThisModule) -> Result<Self> {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
-            _pair: pair::Pair::new(module)?,
+            _fabrics: Subsystem::new(c"ib_hwsim", tree::Fabrics)?,
         })
     }
 }

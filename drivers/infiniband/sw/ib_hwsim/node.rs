@@ -1,259 +1,145 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A node of the fabric: what of an adapter others can reach.
+//! Nodes of a fabric, and how their ports are connected.
 
-use ib_fabric::{Config, Events, Hca};
+use ib_fabric::{Events, LinkOffer};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::{Instant, Monotonic};
-use rdma_provider::{Again, Bell, Handle, Job, Kind, Qp, Wakeups};
+use kernel::sync::Arc;
 
-use crate::deliver;
-use crate::groups::Groups;
-use crate::qps::{Qps, ROOM};
+use crate::cable::Wire;
+use crate::carry::End;
+use crate::host::Host;
+use crate::switch::Switch;
 
-/// The one port.
-pub(crate) const PORT: u8 = 1;
-
-/// Messages of one queue pair in a row.
-const BUDGET: usize = 64;
-
-/// Completion queues that wait to be told when there is a pause for that.
-const ENOUGH_WAKEUPS: usize = 8;
-
-/// A cable, as one end sees it.
+/// A node of a fabric.
 #[derive(Clone)]
-struct Link {
+pub(crate) enum Node {
+    /// A channel adapter.
+    Host(Arc<Host>),
+    /// A switch.
+    Switch(Arc<Switch>),
+}
+
+/// A cable, as one of the ports that it connects sees it.
+#[derive(Clone)]
+pub(crate) struct Link {
     /// Node at the other end.
-    peer: Arc<Node>,
-    /// Whether it is plugged in. The link changes under this lock, at both ends.
-    cable: Arc<SpinLockIrq<bool>>,
+    pub(crate) peer: Node,
+    /// Port there.
+    pub(crate) port: u8,
+    /// The cable.
+    pub(crate) wire: Arc<Wire>,
 }
 
-/// State of an adapter.
-///
-/// The locks are taken in the callbacks of queue pairs, and none of them under another; a cable's is taken
-/// before those of its ends.
-#[pin_data]
-pub(crate) struct Node {
-    #[pin]
-    pub(crate) hca: SpinLockIrq<KBox<Hca>>,
-    #[pin]
-    pub(crate) qps: SpinLockIrq<Qps>,
-    #[pin]
-    pub(crate) groups: SpinLockIrq<Groups>,
-    #[pin]
-    link: SpinLockIrq<Option<Link>>,
-    /// Places of the queue pairs that have something to send, a bit each.
-    ready: [Atomic<u64>; ROOM / 64],
-    /// Asks for [`Job::run`].
-    bell: Arc<Bell>,
-    pub(crate) handle: Handle,
-    made: Instant<Monotonic>,
-    /// Seconds since then that leases of management keys have been told of.
-    #[pin]
-    told: SpinLockIrq<i64>,
+/// Cables of a node, by the number of the port.
+pub(crate) struct Links {
+    ports: KVec<Option<Link>>,
 }
 
-impl Node {
-    /// A node without a cable.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if there cannot be such an adapter; `ENOMEM`.
-    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
-        let qps = Qps::new()?;
-        let groups = Groups::new()?;
-        let hca = managed(config)?;
-        let bell = Bell::new()?;
-        Arc::pin_init(
-            pin_init!(Self {
-                hca <- new_spinlock_irq!(hca, "ib_hwsim::hca"),
-                qps <- new_spinlock_irq!(qps, "ib_hwsim::qps"),
-                groups <- new_spinlock_irq!(groups, "ib_hwsim::groups"),
-                link <- new_spinlock_irq!(None, "ib_hwsim::link"),
-                ready: [const { Atomic::new(0) }; ROOM / 64],
-                bell,
-                handle: Handle::new(),
-                made: Instant::now(),
-                told <- new_spinlock_irq!(0, "ib_hwsim::told"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Connects two nodes by a cable, and trains the link.
+impl Links {
+    /// Ports 1 to `ports` without a cable.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn connect(one: &Arc<Node>, other: &Arc<Node>) -> Result {
-        let cable = Arc::pin_init(new_spinlock_irq!(true, "ib_hwsim::cable"), GFP_KERNEL)?;
-        for (node, peer) in [(one, other), (other, one)] {
-            *node.link.lock() = Some(Link {
-                peer: peer.clone(),
-                cable: cable.clone(),
-            });
+    pub(crate) fn new(ports: u8) -> Result<Self> {
+        let mut links = KVec::with_capacity(ports.into(), GFP_KERNEL)?;
+        for _ in 0..ports {
+            links.push(None, GFP_KERNEL)?;
         }
-        one.retrain();
-        Ok(())
+        Ok(Self { ports: links })
     }
 
-    /// Pulls the cable.
-    pub(crate) fn disconnect(&self) {
-        let link = self.link.lock().take();
-        let Some(Link { peer, cable }) = link else {
-            return;
-        };
-        peer.link.lock().take();
-        let events = {
-            let mut plugged = cable.lock();
-            *plugged = false;
-            [self.lose_link(), peer.lose_link()]
-        };
-        self.tell(events[0]);
-        peer.tell(events[1]);
+    fn place(&mut self, port: u8) -> Option<&mut Option<Link>> {
+        self.ports.get_mut(usize::from(port).checked_sub(1)?)
     }
 
-    /// Node at the other end of the cable.
-    pub(crate) fn peer(&self) -> Option<Arc<Node>> {
-        self.link.lock().as_ref().map(|link| link.peer.clone())
+    /// Cable of a port.
+    pub(crate) fn get(&self, port: u8) -> Option<&Link> {
+        self.ports.get(usize::from(port).checked_sub(1)?)?.as_ref()
     }
 
-    /// Lets the link go down, and come up if neither end is disabled.
-    pub(crate) fn retrain(&self) {
-        let link = self.link.lock().clone();
-        let Some(Link { peer, cable }) = link else {
-            return;
-        };
-        let (lost, gained) = {
-            let plugged = cable.lock();
-            if !*plugged {
-                return;
-            }
-            let lost = [self.lose_link(), peer.lose_link()];
-            (lost, self.train(&peer))
-        };
-        for [ours, theirs] in [lost, gained] {
-            self.tell(ours);
-            peer.tell(theirs);
-        }
+    /// End of the cable of a port, where packets from it come in.
+    pub(crate) fn ahead(&self, port: u8) -> Option<End> {
+        self.get(port).map(|link| (link.peer.clone(), link.port))
     }
 
-    /// Whether nobody has disabled the port.
-    fn can_train(&self) -> bool {
-        let hca = self.hca.lock();
-        hca.port(PORT)
-            .is_some_and(|port| port.phys_state().can_train())
-    }
-
-    /// Trains the link, with the cable's lock held; the events at both ends.
-    fn train(&self, peer: &Node) -> [Events; 2] {
-        if !self.can_train() || !peer.can_train() {
-            return [Events::NONE; 2];
-        }
-        let ours = self.hca.lock().offer(PORT);
-        let theirs = peer.hca.lock().offer(PORT);
-        let here = self.hca.lock().link_up(PORT, &theirs);
-        let there = peer.hca.lock().link_up(PORT, &ours);
-        [here, there]
-    }
-
-    /// Takes the link down, with the cable's lock held; the events at this end.
-    fn lose_link(&self) -> Events {
-        self.hca.lock().link_down(PORT)
-    }
-
-    /// Tells ULPs of events. Hold no lock of a node's, nor a cable's.
-    pub(crate) fn tell(&self, events: Events) {
-        for event in events.iter() {
-            self.handle.dispatch(PORT, deliver::event(event));
-        }
-    }
-
-    /// Seconds since this was last asked.
-    pub(crate) fn seconds_since(&self) -> u16 {
-        let mut told = self.told.lock();
-        let now = self.made.elapsed().as_millis() / 1000;
-        let passed = now - *told;
-        *told = now;
-        u16::try_from(passed).unwrap_or(u16::MAX)
-    }
-
-    /// Has a queue pair sent from that has something to send.
-    pub(crate) fn mark(&self, qp: &Qp) {
-        self.mark_place(Qps::place(qp.number()));
-        self.bell.ask();
-    }
-
-    /// Means to ask for [`Job::run`].
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
-    }
-
-    fn mark_place(&self, place: usize) {
-        let word = &self.ready[place / 64];
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.cmpxchg(old, old | 1 << (place % 64), Full) {
-            old = now;
-        }
-    }
-
-    /// Sends what a queue pair has, within the budget. True if there is more.
-    fn drain(&self, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
-        for _ in 0..BUDGET {
-            let sent = qp.transmit(wakeups, |wakeups, request, payload| {
-                deliver::send(self, qp, request, payload, wakeups)
-            });
-            if !sent {
-                return false;
-            }
-            if wakeups.len() >= ENOUGH_WAKEUPS {
-                wakeups.flush();
+    /// Connects a port.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such port; `EBUSY` if it has a cable.
+    pub(crate) fn put(&mut self, port: u8, link: Link) -> Result {
+        match self.place(port) {
+            None => Err(EINVAL),
+            Some(Some(_)) => Err(EBUSY),
+            Some(free) => {
+                *free = Some(link);
+                Ok(())
             }
         }
-        true
     }
 
-    /// Number for a new queue pair.
-    pub(crate) fn reserve(&self, kind: Kind) -> Result<u32> {
-        self.qps.lock().reserve(kind)
+    /// Takes a port's cable away, to be dropped without a lock.
+    pub(crate) fn take(&mut self, port: u8) -> Option<Link> {
+        self.place(port)?.take()
     }
 }
 
-/// Makes the management side of an adapter.
-///
-/// It is on this function's stack before it is in its place, and takes most of what a function may.
-#[inline(never)]
-fn managed(config: &Config) -> Result<KBox<Hca>> {
-    let place = KBox::<Hca>::new_uninit(GFP_KERNEL)?;
-    match Hca::new(config) {
-        Ok(hca) => Ok(KBox::write(place, hca)),
-        Err(_) => Err(EINVAL),
-    }
+/// Calls a method that adapters and switches have.
+macro_rules! either {
+    ($node:expr, $inner:ident => $call:expr) => {
+        match $node {
+            Node::Host($inner) => $call,
+            Node::Switch($inner) => $call,
+        }
+    };
 }
 
-impl Job for Node {
-    fn run(&self) -> Again {
-        let mut wakeups = Wakeups::new();
-        let mut again = Again::Asked;
-        for (word, ready) in self.ready.iter().enumerate() {
-            let mut bits = if ready.load(Relaxed) == 0 {
-                0
-            } else {
-                ready.xchg(0, Full)
-            };
-            while bits != 0 {
-                let place = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let qp = self.qps.lock().at(place);
-                if qp.is_some_and(|qp| self.drain(&qp, &mut wakeups)) {
-                    self.mark_place(place);
-                    again = Again::Now;
-                }
-            }
+impl Node {
+    /// Whether two are the same node.
+    pub(crate) fn is(&self, other: &Node) -> bool {
+        match (self, other) {
+            (Node::Host(one), Node::Host(other)) => Arc::ptr_eq(one, other),
+            (Node::Switch(one), Node::Switch(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         }
-        again
+    }
+
+    /// Connects a port. See [`Links::put`].
+    pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
+        either!(self, node => node.connect(port, link))
+    }
+
+    /// Takes a port's cable away.
+    pub(crate) fn disconnect(&self, port: u8) {
+        drop(either!(self, node => node.disconnect(port)));
+    }
+
+    /// Offer of a port that waits for training; `None` if it is up or disabled.
+    pub(crate) fn offer(&self, port: u8) -> Option<LinkOffer> {
+        either!(self, node => node.offer(port))
+    }
+
+    /// Trains a port's link. Tell the node of the events when no lock is held.
+    pub(crate) fn link_up(&self, port: u8, peer: &LinkOffer) -> Events {
+        either!(self, node => node.link_up(port, peer))
+    }
+
+    /// Takes a port's link down.
+    pub(crate) fn link_down(&self, port: u8) -> Events {
+        either!(self, node => node.link_down(port))
+    }
+
+    /// Tells of a port's link that has changed: ULPs of the events, or the subnet manager.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of a node's, nor a cable's.
+    pub(crate) fn tell(&self, port: u8, events: Events) {
+        match self {
+            Node::Host(host) => host.tell(port, events),
+            Node::Switch(switch) => switch.tell(),
+        }
     }
 }

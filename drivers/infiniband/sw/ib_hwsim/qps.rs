@@ -6,8 +6,14 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{Kind, Qp};
 
-/// Queue pairs that an adapter has room for, the two special ones included.
+/// Queue pairs that an adapter has room for, the special ones included.
 pub(crate) const ROOM: usize = 1024;
+
+/// Places of the special queue pairs, two for each port that an adapter may have.
+const SPECIAL: usize = 2 * ib_fabric::MAX_PORTS;
+
+/// Queue pairs of a ULP's that an adapter has room for: the last place is not used.
+pub(crate) const ORDINARY: usize = ROOM - SPECIAL - 1;
 
 /// Bits that a queue pair's number has (IB specification, section 3.5.1).
 const NUMBER: u32 = 0xff_ffff;
@@ -42,32 +48,46 @@ impl Qps {
             };
             places.push(place, GFP_KERNEL)?;
         }
-        Ok(Self { places, next: 2 })
+        Ok(Self {
+            places,
+            next: SPECIAL,
+        })
     }
 
-    /// Place of a number.
-    pub(crate) fn place(number: u32) -> usize {
-        number as usize % ROOM
+    /// Place of a queue pair with this number, as seen by a port: each has its own queue pairs 0 and 1.
+    fn place(number: u32, port: u8) -> usize {
+        if number < 2 {
+            usize::from(port.saturating_sub(1)) * 2 + number as usize
+        } else {
+            number as usize % ROOM
+        }
+    }
+
+    /// Place of a queue pair.
+    pub(crate) fn place_of(qp: &Qp) -> usize {
+        Self::place(qp.number(), qp.first_port())
     }
 
     fn number(&self, place: usize) -> u32 {
-        let uses = self.places[place].uses;
-        let special = place < 2;
-        let generation = if special { 0 } else { uses << PLACE_BITS };
-        let number = generation | place as u32;
-        number & NUMBER
+        if place < SPECIAL {
+            return place as u32 % 2;
+        }
+        let generation = self.places[place].uses << PLACE_BITS;
+        (generation | place as u32) & NUMBER
     }
 
-    /// Takes a number.
-    pub(crate) fn reserve(&mut self, kind: Kind) -> Result<u32> {
+    /// Takes a number. `port` is that of a special queue pair.
+    pub(crate) fn reserve(&mut self, kind: Kind, port: u8) -> Result<u32> {
         let place = match kind {
-            Kind::Smi => 0,
-            Kind::Gsi => 1,
-            Kind::Ud => {
+            Kind::Smi => Self::place(0, port),
+            Kind::Gsi => Self::place(1, port),
+            Kind::Ud | Kind::Rc => {
                 let free = |place: &usize| !self.places[*place].taken;
                 // The last place would have the number that means multicast, in time.
                 let after = (self.next..ROOM - 1).find(free);
-                let place = after.or_else(|| (2..self.next).find(free)).ok_or(ENOMEM)?;
+                let place = after
+                    .or_else(|| (SPECIAL..self.next).find(free))
+                    .ok_or(ENOMEM)?;
                 self.next = place + 1;
                 place
             }
@@ -83,12 +103,12 @@ impl Qps {
 
     /// Puts a queue pair where its number is.
     pub(crate) fn add(&mut self, qp: &Arc<Qp>) {
-        self.places[Self::place(qp.number())].qp = Some(qp.clone());
+        self.places[Self::place_of(qp)].qp = Some(qp.clone());
     }
 
     /// Gives a number back; the queue pair that had it, to be dropped without a lock.
-    pub(crate) fn release(&mut self, number: u32) -> Option<Arc<Qp>> {
-        let slot = &mut self.places[Self::place(number)];
+    pub(crate) fn release(&mut self, number: u32, port: u8) -> Option<Arc<Qp>> {
+        let slot = &mut self.places[Self::place(number, port)];
         slot.taken = false;
         slot.qp.take()
     }
@@ -98,9 +118,9 @@ impl Qps {
         self.places.get(place)?.qp.clone()
     }
 
-    /// The queue pair with this number.
-    pub(crate) fn find(&self, number: u32) -> Option<Arc<Qp>> {
-        self.at(Self::place(number))
+    /// The queue pair that a packet with this number is for, which came by a port.
+    pub(crate) fn find(&self, number: u32, port: u8) -> Option<Arc<Qp>> {
+        self.at(Self::place(number, port))
             .filter(|qp| qp.number() == number)
     }
 }

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way of a connection's packets, and of the answers to them.
+
+use ib_fabric::rc::{self, Bth, Response};
+use ib_fabric::ud::port_accepts;
+use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Transport};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::Arc;
+use kernel::time::Delta;
+use rdma_provider::{now, Again, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
+
+use crate::carry::{End, MOST_VISITS};
+use crate::deliver::{carries, from_wire};
+use crate::host::Host;
+use crate::node::Node;
+use crate::qps::{Qps, ROOM};
+use crate::switch::Step;
+
+/// Times that a queue pair sends, or answers, in a row.
+const BUDGET: usize = 16;
+
+/// Deadlines of the connections of an adapter.
+pub(crate) struct Deadlines {
+    /// The earliest one, in ns; `u64::MAX` if there is none.
+    due: Atomic<u64>,
+    /// Places of the queue pairs that have one, a bit each.
+    places: [Atomic<u64>; ROOM / 64],
+}
+
+impl Deadlines {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self {
+            due: Atomic::new(u64::MAX),
+            places: [const { Atomic::new(0) }; ROOM / 64],
+        }
+    }
+
+    /// Notes the deadline of a queue pair. True if there was none that is as early.
+    fn note(&self, qp: &Qp) -> bool {
+        let Some(due) = qp.due() else {
+            return false;
+        };
+        let place = Qps::place_of(qp);
+        let word = &self.places[place / 64];
+        let bit = 1u64 << (place % 64);
+        // Both are written even if they do not change: either `expire` takes the bit after this, and sees the queue
+        // pair's deadline, or this comes after it has reset the earliest one.
+        let mut old = word.load(Relaxed);
+        while let Err(now) = word.cmpxchg(old, old | bit, Full) {
+            old = now;
+        }
+        let mut old = self.due.load(Relaxed);
+        while let Err(now) = self.due.cmpxchg(old, old.min(due), Full) {
+            old = now;
+        }
+        due < old
+    }
+
+    /// The next time at which [`expire`] has something to do.
+    pub(crate) fn again(&self) -> Again {
+        let due = self.due.load(Relaxed);
+        if due == u64::MAX {
+            return Again::Asked;
+        }
+        // Rounded up, since it would be in vain otherwise.
+        let millis = due.saturating_sub(now()) / 1_000_000 + 1;
+        Again::In(Delta::from_millis(
+            i64::try_from(millis).unwrap_or(i64::MAX),
+        ))
+    }
+}
+
+/// Acts on the deadlines of an adapter's connections that have passed.
+pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
+    let due = host.deadlines.due.load(Relaxed);
+    if due == u64::MAX {
+        return;
+    }
+    let now = now();
+    if now < due {
+        return;
+    }
+    // Whoever notes one has set the place's bit before, or will lower this again.
+    host.deadlines.due.store(u64::MAX, Relaxed);
+    for (word, places) in host.deadlines.places.iter().enumerate() {
+        let mut bits = places.xchg(0, Full);
+        while bits != 0 {
+            let place = word * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let qp = host.qps.lock().at(place);
+            let Some(qp) = qp else {
+                continue;
+            };
+            if qp.expire(wakeups, now) {
+                host.mark(&qp);
+            }
+            host.deadlines.note(&qp);
+            wakeups.flush_if_many();
+        }
+    }
+}
+
+/// Sends what a connection has to send, answers first, within the budget. True if there is more.
+pub(crate) fn drain(host: &Host, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
+    let now = now();
+    let mut more = false;
+    for _ in 0..BUDGET {
+        let response = qp.respond(wakeups);
+        more = response.is_some();
+        if let Some((path, response)) = response {
+            answer(host, qp, &path, &response, now, wakeups);
+        }
+        wakeups.flush_if_many();
+        if !more {
+            break;
+        }
+    }
+    let mut rest = true;
+    for _ in 0..BUDGET {
+        rest = qp.request(wakeups, now, |wakeups, path, bth, payload| {
+            Ok(request(host, path, bth, payload, now, wakeups))
+        });
+        wakeups.flush_if_many();
+        if !rest {
+            break;
+        }
+    }
+    watch(host, qp);
+    more || rest
+}
+
+/// Has an adapter's job run when the deadline of a queue pair comes.
+fn watch(host: &Host, qp: &Qp) {
+    if host.deadlines.note(qp) {
+        host.bell().ask();
+    }
+}
+
+/// Carries a request to the other end of a connection.
+fn request(
+    host: &Host,
+    path: &Path,
+    bth: &Bth,
+    payload: &Payload<'_>,
+    now: u64,
+    wakeups: &mut Wakeups,
+) -> Delivery {
+    let mut held = false;
+    carry(host, path, bth, |there, port, packet, qp| {
+        let check = |path: &Path| check(there, port, path, packet);
+        let accepted = qp.accept(wakeups, now, port, bth, payload, check)?;
+        if accepted.owes {
+            there.mark(qp);
+        }
+        held = accepted.held;
+        watch(there, qp);
+        Ok(())
+    });
+    if held {
+        Delivery::Held
+    } else {
+        Delivery::Sent
+    }
+}
+
+/// Carries an answer to the other end of a connection.
+fn answer(
+    host: &Host,
+    from: &Arc<Qp>,
+    path: &Path,
+    response: &Response,
+    now: u64,
+    wakeups: &mut Wakeups,
+) {
+    carry(host, path, &response.bth, |there, port, packet, qp| {
+        let check = |path: &Path| check(there, port, path, packet);
+        let answered = qp.answer(wakeups, now, port, response, from, check)?;
+        if answered.ready {
+            there.mark(qp);
+        }
+        if answered.denied {
+            from.deny(wakeups, response);
+        }
+        watch(there, qp);
+        Ok(())
+    });
+}
+
+/// Carries a run of packets to the queue pair that it is for. It is counted and checked at each port, and lost if one
+/// does not take it.
+fn carry(
+    host: &Host,
+    path: &Path,
+    bth: &Bth,
+    arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
+) {
+    let port = path.to.port;
+    let (packet, ahead) = {
+        let managed = &mut *host.managed.lock();
+        let hca = &mut managed.hca;
+        let Some((packet, ours)) = outgoing(hca, path, bth) else {
+            hca.count(port, Counted::Discarded);
+            return;
+        };
+        if ours {
+            (packet, None)
+        } else {
+            hca.count(port, packet.sent());
+            match managed.links.ahead(port) {
+                Some(end) => (packet, Some(end)),
+                None => return,
+            }
+        }
+    };
+    let far = match ahead {
+        None => None,
+        Some(end) => match pass_switches(end, &packet) {
+            Some(end) => Some(end),
+            None => return,
+        },
+    };
+    let wire = far.is_some();
+    let (there, port) = match &far {
+        Some((there, port)) => (&**there, *port),
+        None => (host, port),
+    };
+    let events = {
+        let hca = &mut there.managed.lock().hca;
+        if let Err(reason) = port_accepts(hca, port, &packet) {
+            return hca.discard(port, reason, &packet);
+        }
+        if wire {
+            from_wire(hca, port, &packet)
+        } else {
+            Events::NONE
+        }
+    };
+    if !events.is_empty() {
+        there.tell(port, events);
+    }
+    let qp = there.qps.lock().find(packet.dest_qp, port);
+    let taken = match &qp {
+        Some(qp) if qp.kind() == Kind::Rc => arrive(there, port, &packet, qp),
+        _ => Err(Refused::State),
+    };
+    if let Err(Refused::Driver(reason)) = taken {
+        there.discard(port, reason, &packet);
+    }
+}
+
+/// Takes a run of packets on to an adapter; the port of it where they come in, unless they are lost on the way.
+fn pass_switches(mut end: End, packet: &Packet) -> Option<(Arc<Host>, u8)> {
+    for _ in 0..MOST_VISITS {
+        let (switch, port) = match end {
+            (Node::Host(host), port) => return Some((host, port)),
+            (Node::Switch(switch), port) => (switch, port),
+        };
+        match switch.forward(port, packet) {
+            Step::Out(next) => end = next,
+            Step::Flood(_) | Step::Manage | Step::Drop => return None,
+        }
+    }
+    None
+}
+
+/// Makes the headers of a run of packets; whether they are for this very port. `None` if it cannot send them.
+fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
+    let port = hca.port(path.to.port)?;
+    let pkey = port
+        .pkey(path.pkey_index)
+        .filter(|pkey| pkey & 0x7fff != 0)?;
+    let dlid = Lid::new(path.to.dlid);
+    let lid = port.lid();
+    if !dlid.is_unicast() || !lid.is_unicast() {
+        return None;
+    }
+    let grh = match &path.to.route {
+        None => None,
+        Some(route) => Some(Grh {
+            traffic_class: route.traffic_class,
+            flow_label: route.flow_label,
+            hop_limit: route.hop_limit,
+            sgid: port.gid(route.sgid_index)?,
+            dgid: Gid::from_bytes(route.dgid),
+        }),
+    };
+    port.virtual_lane(path.to.sl)?;
+    let mask = (1u16 << port.lmc()) - 1;
+    let ours = dlid.get() & !mask == lid.get();
+    if path.mtu > port.active_mtu().bytes() || !ours && !carries(port, false) {
+        return None;
+    }
+    let packet = Packet {
+        slid: Lid::new(lid.get() | u16::from(path.to.path_bits) & mask),
+        dlid,
+        sl: path.to.sl,
+        pkey,
+        dest_qp: path.remote_qp,
+        grh,
+        len: bth.bytes.min(path.mtu),
+        management: false,
+        transport: Transport::Rc(*bth),
+    };
+    Some((packet, ours))
+}
+
+/// Checks a packet at the queue pair that has this other end.
+fn check(host: &Host, port: u8, path: &Path, packet: &Packet) -> Result<(), Discard> {
+    let managed = host.managed.lock();
+    let port = managed.hca.port(port).ok_or(Discard::PortDown)?;
+    let route = path.to.route;
+    let peer = rc::Peer {
+        lid: Lid::new(path.to.dlid),
+        path_bits: path.to.path_bits,
+        pkey_index: path.pkey_index,
+        route: route.map(|route| (route.sgid_index, Gid::from_bytes(route.dgid))),
+    };
+    rc::peer::accepts(port, &peer, packet)
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The directories in configfs: fabrics, and the nodes and cables in each.
+//!
+//! All that a directory knows is its name, and the fabric that it belongs to. A fabric's mutex is taken in
+//! the callbacks of configfs, under the subsystem's mutex or under the semaphore of the directory's files; RDMA
+//! core and its clients take theirs under it, and none of them waits for configfs. Nothing of configfs is called
+//! with it.
+
+use core::marker::PhantomData;
+
+use configfs_tree::{Children, Defaults, Directory, File, Parent};
+use ib_fabric::topology::{CablePlan, Name, NodeKind, NodePlan};
+use ib_fabric::Guid;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+use crate::files;
+use crate::topology::Topology;
+use crate::LocalModule;
+
+/// The node GUID of the first node: a locally administered one. 256 numbers on is the second one's.
+const FIRST_GUID: u64 = 0x0a1b_0000_0000_0100;
+
+/// Default GUIDs that have been given out.
+static GUIDS: Atomic<u64> = Atomic::new(0);
+
+/// A fabric, which its directories have in common.
+#[pin_data]
+pub(crate) struct Fabric {
+    #[pin]
+    pub(crate) topology: Mutex<Topology>,
+}
+
+impl Fabric {
+    fn new(name: Name) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                topology <- new_mutex!(Topology::new(name), "ib_hwsim::topology"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+/// The directory of the module: its directories are fabrics.
+pub(crate) struct Fabrics;
+
+impl Parent for Fabrics {
+    type Child = FabricDirectory;
+
+    fn make(&self, name: &str) -> Result<FabricDirectory> {
+        Fabric::new(valid(name)?).map(FabricDirectory)
+    }
+
+    fn remove(&self, child: &FabricDirectory) {
+        child.0.topology.lock().go_down();
+    }
+}
+
+fn valid(name: &str) -> Result<Name> {
+    Name::new(name).ok_or(EINVAL)
+}
+
+/// A fabric's directory.
+pub(crate) struct FabricDirectory(pub(crate) Arc<Fabric>);
+
+impl Directory for FabricDirectory {
+    type Module = LocalModule;
+    const FILES: &'static [File<Self>] = files::FABRIC;
+
+    fn furnish(&self, defaults: &mut Defaults<'_>) -> Result {
+        defaults.add(c"hcas", Nodes::<Hcas>::new(&self.0))?;
+        defaults.add(c"switches", Nodes::<Switches>::new(&self.0))?;
+        defaults.add(c"cables", Cables(self.0.clone()))
+    }
+}
+
+/// A kind of nodes, which have a directory.
+pub(crate) trait Kind: Send + Sync + Sized + 'static {
+    const KIND: NodeKind;
+    const FILES: &'static [File<NodeDirectory<Self>>];
+}
+
+/// Adapters.
+pub(crate) struct Hcas;
+
+impl Kind for Hcas {
+    const KIND: NodeKind = NodeKind::Hca;
+    const FILES: &'static [File<NodeDirectory<Self>>] = files::HCA;
+}
+
+/// Switches.
+pub(crate) struct Switches;
+
+impl Kind for Switches {
+    const KIND: NodeKind = NodeKind::Switch;
+    const FILES: &'static [File<NodeDirectory<Self>>] = files::SWITCH;
+}
+
+/// The directory of a fabric's nodes of a kind.
+struct Nodes<K: Kind> {
+    fabric: Arc<Fabric>,
+    _kind: PhantomData<K>,
+}
+
+impl<K: Kind> Nodes<K> {
+    fn new(fabric: &Arc<Fabric>) -> Self {
+        Self {
+            fabric: fabric.clone(),
+            _kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Kind> Directory for Nodes<K> {
+    type Module = LocalModule;
+    const CHILDREN: Children<Self> = Children::MADE;
+}
+
+impl<K: Kind> Parent for Nodes<K> {
+    type Child = NodeDirectory<K>;
+
+    fn make(&self, name: &str) -> Result<NodeDirectory<K>> {
+        let name = valid(name)?;
+        let guid = Guid::new(FIRST_GUID + GUIDS.fetch_add(1, Relaxed) * 256);
+        let plan = NodePlan::new(K::KIND, name, guid).ok_or(EINVAL)?;
+        self.fabric.topology.lock().add_node(plan)?;
+        Ok(NodeDirectory {
+            fabric: self.fabric.clone(),
+            name,
+            _kind: PhantomData,
+        })
+    }
+
+    fn remove(&self, child: &NodeDirectory<K>) {
+        self.fabric.topology.lock().remove_node(child.name);
+    }
+}
+
+/// A node's directory.
+pub(crate) struct NodeDirectory<K: Kind> {
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) name: Name,
+    _kind: PhantomData<K>,
+}
+
+impl<K: Kind> Directory for NodeDirectory<K> {
+    type Module = LocalModule;
+    const FILES: &'static [File<Self>] = K::FILES;
+}
+
+/// The directory of a fabric's cables.
+struct Cables(Arc<Fabric>);
+
+impl Directory for Cables {
+    type Module = LocalModule;
+    const CHILDREN: Children<Self> = Children::MADE;
+}
+
+impl Parent for Cables {
+    type Child = CableDirectory;
+
+    fn make(&self, name: &str) -> Result<CableDirectory> {
+        let name = valid(name)?;
+        self.0.topology.lock().add_cable(CablePlan::new(name))?;
+        Ok(CableDirectory {
+            fabric: self.0.clone(),
+            name,
+        })
+    }
+
+    fn remove(&self, child: &CableDirectory) {
+        self.0.topology.lock().remove_cable(child.name);
+    }
+}
+
+/// A cable's directory.
+pub(crate) struct CableDirectory {
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) name: Name,
+}
+
+impl Directory for CableDirectory {
+    type Module = LocalModule;
+    const FILES: &'static [File<Self>] = files::CABLE;
+}
