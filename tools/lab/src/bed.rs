@@ -228,6 +228,7 @@ impl Builder {
                 initramfs: (self.kernel == Kernel::Stock).then(|| stage.initramfs()),
                 init: layout.agent(),
                 iproute: Some(layout.iproute()),
+                ib_hwsim: Some(layout.ib_hwsim()),
                 root: "/".into(),
                 memory: self.memory,
                 cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),
@@ -292,8 +293,9 @@ fn debian(layout: &Layout, root: &Root, spec: &mut Spec) -> Result<()> {
     spec.initramfs = Some(initramfs);
     spec.root = root.path();
     spec.init = "/sbin/init".into();
-    // It has plugins of its own, or none.
+    // It has plugins and scripts of its own, or none.
     spec.iproute = None;
+    spec.ib_hwsim = None;
     // systemd, and all that it starts, come on top of the kernel.
     spec.boot_limit *= 3;
     for word in [

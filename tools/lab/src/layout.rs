@@ -83,6 +83,12 @@ impl Layout {
         self.own.join("iproute2")
     }
 
+    /// The script that makes simulated fabrics, which guests have as a program.
+    #[must_use]
+    pub fn ib_hwsim(&self) -> PathBuf {
+        self.checkout.join("tools/ib-hwsim")
+    }
+
     /// The lab's own files in the checkout.
     #[must_use]
     pub fn tools(&self) -> PathBuf {

@@ -14,6 +14,10 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
                 "interop::",
                 "the debug kernels are for this driver, not the C one",
             ),
+            (
+                "hwsim::topologies::a_large_fat_tree_in_a_minute",
+                "it is a measurement, which checkers make a long one",
+            ),
             DEBIAN,
         ],
         Kernel::Stock => &[

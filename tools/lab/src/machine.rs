@@ -98,6 +98,8 @@ pub struct Spec {
     pub init: PathBuf,
     /// Where `ip` looks for its plugins, if not where the root has them.
     pub iproute: Option<PathBuf>,
+    /// The script `ib-hwsim` that the agent adds to the root, if any.
+    pub ib_hwsim: Option<PathBuf>,
     /// The directory that becomes the guest's root, read-only.
     pub root: PathBuf,
     /// Memory in MiB.
@@ -142,10 +144,16 @@ impl Spec {
             format!("lab.hostname={}", self.name),
         ];
         // The kernel hands what it does not know to init, in its environment.
+        words.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
         words.extend(
             self.iproute
                 .iter()
                 .map(|dir| format!("IP_LIB_DIR={}", dir.display())),
+        );
+        words.extend(
+            self.ib_hwsim
+                .iter()
+                .map(|script| format!("lab.ib-hwsim={}", script.display())),
         );
         words.extend(self.append.iter().cloned());
         words

@@ -104,6 +104,9 @@ pub(crate) fn set_up() -> Result<()> {
             symlink(format!("{modules}/lib/modules/{release}"), &link).context(link)?;
         }
     }
+    if let Some(program) = settings.get("ib-hwsim") {
+        symlink(program, "/usr/local/sbin/ib-hwsim").context("ib-hwsim")?;
+    }
     fs::write(
         "/proc/sys/kernel/hostname",
         settings.get("hostname").map_or("lab", |s| s),

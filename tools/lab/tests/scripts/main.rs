@@ -5,6 +5,9 @@
 #![cfg(test)]
 
 mod bootstrap;
+mod hwsim;
+mod hwsim_host;
+mod hwsim_topology;
 mod module;
 mod module_host;
 
