@@ -2,7 +2,8 @@
 
 //! MADs that no honest program sends, written to umad: to the own agents, and over the cable to the other HCA's.
 
-use super::{EXCLUSIVE, Port, active, hca, ipoib_up, opensm, opensm_ends};
+use super::manager::Manager;
+use super::{EXCLUSIVE, Port, active, hca, ipoib_up};
 use anyhow::ensure;
 use lab::machine::Kernel;
 use lab::scenario;
@@ -160,15 +161,15 @@ scenario! {
         let rounds = if bed.kernel() == Kernel::Debug { 300 } else { 1500 };
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
-        let task = ipoib_up(&bed)?;
+        let manager = ipoib_up(&bed, "pair")?;
         a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
-        let ports = [Port::of(a, hca(a))?, Port::of(b, hca(b))?];
+        let ports = [Port::of(a, &hca(a))?, Port::of(b, &hca(b))?];
         // It could be told to hand over to another SM, and would.
-        opensm_ends(a, &task)?;
+        manager.end()?;
 
         let [rounds, lid, peer_lid] = [rounds, ports[0].lid, ports[1].lid].map(|n| n.to_string());
         let limit = a.scaled(Duration::from_secs(15)).as_secs().to_string();
-        let arguments = [hca(a), &rounds, &limit, &lid, &peer_lid];
+        let arguments = [&*hca(a), &rounds, &limit, &lid, &peer_lid];
         let limit = a.scaled(Duration::from_secs(60));
         let text = a.spawn_python(&format!("{UMAD}{MALFORMED}"), &arguments)?.wait(limit)?.ok()?;
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -179,13 +180,13 @@ scenario! {
             ensure!(count.parse::<u32>()? > 100, "taken or refused: {text}");
         }
 
-        let task = a.spawn(&opensm(a, hca(a))?)?;
+        let manager = Manager::start(a, &hca(a), "")?;
         for (host, other) in [(a, b), (b, a)] {
-            active(host, hca(host))?;
+            active(host, &hca(host))?;
             host.wait_until(&format!("ping -q -c 1 -W 1 {}", other.ip4()), Duration::from_secs(30))?;
             host.ok(&format!("ping -6 -q -c 3 -i 0.2 -W 5 {}", other.ip6()))?;
         }
-        task.stop()?;
+        manager.kill()?;
         bed.finish()
     }
 }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own IPoIB driver, `ib_ipoib`, between hosts that are network namespaces with an HCA each.
+
+use super::fields::Fields;
+use super::{EXCLUSIVE, Port, hca, ipoib_up};
+use crate::interop::neighbour;
+use crate::streams::iperf3;
+use crate::transfer::transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use regex::Regex;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+scenario! {
+    /// `ib_ipoib` between two namespaces: ARP, neighbour discovery, multicast, all sizes of packets, and
+    /// streams both ways that arrive as they were sent.
+    fn ib_ipoib_passes_packets(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = ipoib_up(&bed, "pair")?;
+        let (a, b) = bed.pair()?;
+        let own_counters = format!("perfquery -C {} -P 1", hca(a));
+        let sent = Fields::of(a, &own_counters)?.number("PortXmitPkts")?;
+        for (from, to) in [(a, b), (b, a)] {
+            ensure!(from.ok("cat /sys/class/net/ib0/mtu")?.trim() == "2044");
+            for size in [0, 56, 2016, 2017, 65507] {
+                from.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -s {size} {}", to.ip4()))?;
+                from.ok(&format!("ping -6 -q -c 2 -i 0.05 -W 5 -s {size} {}", to.ip6()))?;
+            }
+            from.ok(&format!("ping -q -c 1 -W 5 -M do -s 2016 {}", to.ip4()))?;
+            from.run(&format!("ping -q -c 1 -W 1 -M do -s 2017 {}", to.ip4()))?.refused()?;
+            let guid = Port::of(to, &hca(to))?.guid.to_be_bytes().map(|b| format!("{b:02x}")).join(":");
+            let address = to.ok("cat /sys/class/net/ib0/address")?;
+            ensure!(address.trim().ends_with(&guid), "{address} without {guid}");
+            for target in [to.ip4(), to.ip6()] {
+                ensure!(neighbour(from, &target, "ib0")? == address.trim());
+            }
+        }
+        let flood = a.ok(&format!("ping -q -c 200 -i 0.005 -W 5 {}", b.ip4()))?;
+        ensure!(flood.contains(" 0% packet loss"), "{flood}");
+        let more = Fields::of(a, &own_counters)?.number("PortXmitPkts")? - sent;
+        ensure!(more >= 200, "{more} packets counted");
+        multicast(a, b)?;
+
+        for options in ["", "-R"] {
+            let end: Value = iperf3(&bed, &b.ip4(), options)?;
+            let bytes = end.pointer("/sum_received/bytes").and_then(Value::as_f64);
+            ensure!(bytes.is_some_and(|bytes| bytes > 1e5), "{options}: {end}");
+        }
+        transfer(a, b, &b.ip4(), 8)?;
+        transfer(b, a, &a.ip6(), 8)?;
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+/// A multicast ping is answered, and the SA knows the groups that IPoIB needs (RFC 4391, section 4).
+fn multicast(a: &Host, b: &Host) -> Result<()> {
+    let address = b.ok("ip -6 -o addr show dev ib0 scope link")?;
+    let address = Regex::new("fe80::[0-9a-f:]+")?
+        .find(&address)
+        .with_context(|| format!("no link-local address: {address}"))?
+        .as_str()
+        .to_owned();
+    a.wait_until(
+        &format!("ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0 | grep -q 'from {address}'"),
+        Duration::from_secs(10),
+    )?;
+    let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
+    for mgid in [
+        "ff12:401b:ffff::ffff:ffff",
+        "ff12:401b:ffff::1",
+        "ff12:601b:ffff::1",
+    ] {
+        ensure!(
+            groups.texts("MGID").contains(&mgid),
+            "no {mgid} in {groups}"
+        );
+    }
+    Ok(())
+}
+
+scenario! {
+    /// The fabric is removed under all that uses it, and made again.
+    fn removal_takes_everything_along(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        let manager = ipoib_up(&bed, "pair")?;
+        let pings = [
+            a.spawn(&format!("ping -f -q {}", b.ip4()))?,
+            b.spawn(&format!("ping -f -q {}", a.ip6()))?,
+        ];
+        std::thread::sleep(a.scaled(Duration::from_millis(500)));
+        // Where opensm's HCA goes first, the other's requests to leave its multicast groups time out.
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+        for host in [a, b] {
+            host.run("ip link show ib0")?.refused()?;
+            host.run("rdma dev | grep hwsim")?.refused()?;
+        }
+        outside.run("ls /dev/infiniband | grep -E 'umad|issm'")?.refused()?;
+        for ping in pings {
+            ping.stop()?;
+        }
+        // Without its port it knows no end.
+        manager.kill()?;
+
+        let manager = ipoib_up(&bed, "pair")?;
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        transfer(b, a, &a.ip4(), 1)?;
+        manager.kill()?;
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
+
+/// Counts what comes to a group, by content; prints how much, and how much of that was different, when the sender
+/// says that it was all.
+const COUNTER: &str = r#"
+import socket, struct, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 4000))
+index = socket.if_nametoindex("ib0")
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton("239.1.2.3"), b"\0" * 4, index))
+print("joined")
+seen = []
+while True:
+    data = s.recv(9000)
+    if data[:1] == b"W":
+        print("warm")
+    elif data[:1] == b"E":
+        break
+    else:
+        seen.append(data)
+print("received", len(seen), len(set(seen)))
+"#;
+
+/// Sends to the group the kind of datagrams that argument 1 is, as many as argument 2 says.
+const SENDER: &str = r#"
+import socket, struct, sys, time
+kind, count = sys.argv[1].encode(), int(sys.argv[2])
+index = socket.if_nametoindex("ib0")
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", b"\0" * 4, b"\0" * 4, index))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+for n in range(count):
+    s.sendto(kind + struct.pack("!I", n) + bytes(1000), ("239.1.2.3", 4000))
+    time.sleep(0.005)
+"#;
+
+scenario! {
+    /// On a switch, every host reaches every other. What is sent to a group comes to each of its members
+    /// once, and not to a host that has not joined.
+    fn a_star_of_hosts(bed) {
+        let bed = bed.one_machine().hosts(5).append(EXCLUSIVE).up()?;
+        let manager = ipoib_up(&bed, "star 5")?;
+        for from in &bed.hosts {
+            for to in bed.hosts.iter().filter(|to| to.number() != from.number()) {
+                from.ok(&format!("ping -q -c 1 -W 5 {} && ping -6 -q -c 1 -W 5 {}", to.ip4(), to.ip6()))?;
+            }
+        }
+        let [sender, members @ .., outsider] = &bed.hosts[..] else {
+            anyhow::bail!("too few hosts");
+        };
+        let tasks = members
+            .iter()
+            .map(|host| host.spawn_python(COUNTER, &[]))
+            .collect::<Result<Vec<_>>>()?;
+        let limit = sender.scaled(Duration::from_secs(15));
+        for task in &tasks {
+            task.wait_for("joined", limit)?;
+        }
+        // The SM has yet to lead the group to all of them.
+        for task in &tasks {
+            let begin = Instant::now();
+            while !task.peek()?.stdout.contains("warm") {
+                ensure!(begin.elapsed() < limit, "nothing comes to a member");
+                sender.python(SENDER, &["W", "10"])?.ok()?;
+            }
+        }
+        let received = |host: &Host| -> Result<u64> {
+            Ok(host.ok("cat /sys/class/net/ib0/statistics/rx_packets")?.trim().parse()?)
+        };
+        let before = received(outsider)?;
+        sender.python(SENDER, &["D", "200"])?.ok()?;
+        sender.python(SENDER, &["E", "3"])?.ok()?;
+        for task in &tasks {
+            let text = task.wait(limit)?.ok()?;
+            ensure!(text.contains("received 200 200"), "{text}");
+        }
+        let strays = received(outsider)? - before;
+        ensure!(strays < 100, "{strays} packets came to a host that is no member");
+        manager.end()?;
+        bed.finish()
+    }
+}
