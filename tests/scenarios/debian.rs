@@ -2,6 +2,7 @@
 
 //! Debian guests: the distribution's own kernel, systemd and programs.
 
+mod fabric;
 mod filter;
 mod module;
 mod packages;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # module and needs are set by build
 #
 # Helpers shared by the scripts in this directory: messages, a kernel's configuration, and the compilers
 # that the kernel was built with.
@@ -72,27 +73,36 @@ find_kernel()
 	version=${release%%[!0-9.]*}
 }
 
-# Ends unless the module can be built for this kernel at all.
-check_kernel()
+# The first of the options $1 that the kernel's configuration does not have.
+missing_option()
 {
 	local option
 
+	for option in $1; do
+		[ -n "$(config "$option")" ] || { printf '%s\n' "$option"; break; }
+	done
+}
+
+# Ends unless the module can be built for this kernel at all, for which it needs the options $needs.
+check_kernel()
+{
+	local missing
+
 	if [ "$(printf '7.3\n%s\n' "$version" | sort -V | head -n 1)" != 7.3 ]; then
-		die "Linux $release is too old: ipoib_rs needs 7.3" \
+		die "Linux $release is too old: $module needs 7.3" \
 		    "Debian 13 has it in trixie-backports: apt install -t trixie-backports linux-image-amd64 linux-headers-amd64"
 	fi
 	if [ "$(printf '7.4\n%s\n' "$version" | sort -V | head -n 1)" = 7.4 ]; then
-		die "Linux $release is too new: this version of ipoib_rs is for 7.3, and the kernel's Rust API changes with each" \
-		    "Look for a newer version of ipoib_rs, or boot Linux 7.3."
+		die "Linux $release is too new: this version of $module is for 7.3, and the kernel's Rust API changes with each" \
+		    "Look for a newer version of $module, or boot Linux 7.3."
 	fi
 	[ "$(config RUST)" = y ] ||
 		die "Linux $release is built without Rust (CONFIG_RUST is not set)" \
 		    "Install a kernel that has it, such as Debian's from trixie-backports."
-	for option in MODULES INFINIBAND INET IPV6 PAGE_POOL; do
-		[ -n "$(config "$option")" ] ||
-			die "Linux $release is built without CONFIG_$option, which ipoib_rs needs" \
-			    "Install a kernel that has it, such as Debian's linux-image-amd64."
-	done
+	missing=$(missing_option "$needs")
+	[ -z "$missing" ] ||
+		die "Linux $release is built without CONFIG_$missing, which $module needs" \
+		    "Install a kernel that has it, such as Debian's linux-image-amd64."
 	[ -s "$kdir/Module.symvers" ] ||
 		die "$kdir has no Module.symvers: that kernel was configured, but not built" \
 		    "Build it (make -C $kdir), or install the distribution's header package."
@@ -186,12 +196,18 @@ find_bindgen()
 	compilers+=("BINDGEN=$bindgen")
 }
 
+# MiB that are free where $1 is; nothing if that cannot be told.
+free_space()
+{
+	df --output=avail -m "$1" 2>/dev/null | tail -n 1 || true
+}
+
 # Ends unless the directory $1 has $2 MiB free. $3 says how to use another directory.
 need_space()
 {
 	local free
 
-	free=$(df --output=avail -m "$1" 2>/dev/null | tail -n 1 || true)
+	free=$(free_space "$1")
 	[ "${free:-$2}" -ge "$2" ] ||
 		die "$1 has $((free)) MB free, and $2 MB are needed" "Free some space, or $3."
 }
@@ -205,11 +221,14 @@ need_plain()
 	esac
 }
 
-# What the log $1 of a failed command has to say, for the user.
+# What the log $1 of a failed command has to say, for the user. A full disk may have no room for the log.
 show_failure()
 {
+	local free
+
+	free=$(free_space "$1")
 	grep -m 5 -B 2 -A 12 -E '(^|[^a-z])(error|ERROR|Error [0-9]+)(\[|:|$)' "$1" >&2 || tail -n 20 "$1" >&2
-	if grep -q 'No space left on device' "$1"; then
+	if [ "${free:-16}" -lt 16 ] || grep -q 'No space left on device' "$1"; then
 		die "the disk is full" "Free some space and run it again." "log: $1"
 	fi
 }

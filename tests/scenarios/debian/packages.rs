@@ -87,7 +87,7 @@ scenario! {
 const NEXT: &str = "99.1";
 
 /// The packages of this checkout, in its version or another one.
-fn packages(version: Option<&str>) -> Result<deb::Packages> {
+pub(super) fn packages(version: Option<&str>) -> Result<deb::Packages> {
     let layout = Layout::from_env()?;
     let to = layout
         .own

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The names of the packages that `debian/control` has.
-const NAMES: [&str; 2] = ["ipoib-rs-dkms", "ipoib-rs-iproute2"];
+const NAMES: [&str; 3] = ["ipoib-rs-dkms", "ipoib-rs-iproute2", "ib-hwsim-dkms"];
 /// Parts of the checkout that the packages are made from.
 const SOURCES: [&str; 9] = [
     "Documentation",
@@ -27,10 +27,12 @@ const SOURCES: [&str; 9] = [
 /// The package files.
 #[derive(Debug, Clone)]
 pub struct Packages {
-    /// The module's source, for DKMS.
+    /// The driver's source, for DKMS.
     pub dkms: PathBuf,
     /// The plugin for iproute2.
     pub iproute2: PathBuf,
+    /// The source of the simulated fabric, for DKMS, and its script.
+    pub fabric: PathBuf,
 }
 
 /// Makes the packages in the directory `to`, and has lintian check them. They have the checkout's version, or
@@ -105,6 +107,7 @@ pub fn make(layout: &Layout, to: &Path, version: Option<&str>) -> Result<Package
     Ok(Packages {
         dkms: find(NAMES[0])?,
         iproute2: find(NAMES[1])?,
+        fabric: find(NAMES[2])?,
     })
 }
 

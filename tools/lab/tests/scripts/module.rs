@@ -59,17 +59,46 @@ fn metadata_can_be_made_without_a_module() {
 }
 
 #[test]
-fn the_driver_can_be_made_without_the_fabric() {
+fn one_module_can_be_made_without_the_other() {
     let host = Host::new();
     host.with_metadata();
-    for (options, fabric) in [(&[][..], "fabric="), (&["--driver-only"], "fabric=n")] {
-        let mut arguments = vec!["--kdir", "headers"];
-        arguments.extend(options);
-        let text = host.passes(&mut host.bare(&arguments));
+    let makes = |option: &str, file: &str, what: &str| {
+        let mut command = host.bare(&["--kdir", "headers"]);
+        let text = host.passes(command.args(option.split_whitespace()));
         let module = text.lines().next_back().unwrap_or_default();
+        assert!(module.ends_with(file), "{option}: {text}");
         let made = fs::read_to_string(module).expect("reads");
-        assert_eq!(made.trim(), fabric);
-    }
+        assert_eq!(made.trim(), what, "{option}");
+        text
+    };
+    makes("", "/ipoib_rs.ko", "driver= fabric=");
+    makes("--driver-only", "/ipoib_rs.ko", "driver= fabric=n");
+    let text = makes("--fabric-only", "/ib_hwsim.ko", "driver=n fabric=");
+    assert!(text.contains("build ib_hwsim for Linux"), "{text}");
+    host.fails(
+        &mut host.bare(&["--fabric-only", "--driver-only"]),
+        &["leave nothing to build"],
+        &["See the head of"],
+    );
+
+    // A kernel that only the driver can be built for.
+    host.change("headers/.config", "CONFIG_CONFIGFS_FS=m", "");
+    let text = makes("", "/ipoib_rs.ko", "driver= fabric=n");
+    assert!(
+        text.contains("without ib_hwsim, which needs CONFIG_CONFIGFS_FS"),
+        "{text}"
+    );
+    host.fails(
+        &mut host.bare(&["--kdir", "headers", "--fabric-only"]),
+        &["without CONFIG_CONFIGFS_FS, which ib_hwsim needs"],
+        &["Install a kernel that has it"],
+    );
+    host.change(
+        "headers/.config",
+        "CONFIG_PAGE_POOL=y",
+        "CONFIG_CONFIGFS_FS=y",
+    );
+    makes("--fabric-only", "/ib_hwsim.ko", "driver=n fabric=");
 }
 
 #[test]
@@ -451,6 +480,24 @@ fn metadata_that_cannot_be_made_shows_the_log() {
         &["the disk is full"],
         &["run it again"],
     );
+    // There may be no room for the log either.
+    let filled = host.path("filled");
+    let filled = filled.display();
+    host.program(
+        "df",
+        &format!("echo Avail; [ -e {filled} ] && echo 3 || echo 90000"),
+    );
+    host.change(
+        "linux/Makefile",
+        "echo 'mv: No space left on device'",
+        &format!("touch {filled}"),
+    );
+    host.fails(
+        &mut host.build(&[]),
+        &["the disk is full"],
+        &["run it again"],
+    );
+    host.program("df", "echo Avail; echo 90000");
     host.write("linux/Makefile", SOURCE);
     host.passes(&mut host.build(&[]));
 }

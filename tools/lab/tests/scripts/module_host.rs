@@ -25,6 +25,8 @@ CONFIG_INET=y
 CONFIG_IPV6=m
 CONFIG_INFINIBAND=m
 CONFIG_PAGE_POOL=y
+CONFIG_INFINIBAND_VIRT_DMA=y
+CONFIG_CONFIGFS_FS=m
 "#;
 
 /// Stand-in for the C compiler, as the one for rustc.
@@ -40,7 +42,8 @@ probe.o:
 \t@echo >$(M)/probe.o
 modules:
 \t@echo >$(MO)/ipoib_rs.ko
-\t@echo fabric=$(CONFIG_INFINIBAND_IB_HWSIM) >>$(MO)/ipoib_rs.ko
+\t@echo driver=$(CONFIG_INFINIBAND_IPOIB_RS) fabric=$(CONFIG_INFINIBAND_IB_HWSIM) >>$(MO)/ipoib_rs.ko
+\t@cp $(MO)/ipoib_rs.ko $(MO)/ib_hwsim.ko
 ";
 
 /// Makefile of the source.
@@ -210,8 +213,9 @@ impl Host {
         let (ok, text) = outcome(command.spawn().expect("starts"));
         assert!(ok, "{text}");
         let module = text.lines().next_back().unwrap_or_default();
+        let name = Path::new(module).file_name().and_then(|n| n.to_str());
         assert!(
-            module.ends_with("/ipoib_rs.ko") && Path::new(module).exists(),
+            matches!(name, Some("ipoib_rs.ko" | "ib_hwsim.ko")) && Path::new(module).exists(),
             "{text}"
         );
         assert_eq!(self.scratch(), 0, "{text}");
