@@ -108,7 +108,7 @@ pub(crate) const fn list<T>(
 
 /// A text that is being printed.
 pub struct Text<'a> {
-    /// What is left of the page.
+    /// Rest of the page.
     room: &'a mut [MaybeUninit<u8>],
     /// Bytes that have been printed.
     len: usize,

@@ -21,7 +21,7 @@ const ENOUGH: usize = 128 << 10;
 /// Runs that are sent before that.
 const RUNS: usize = 16;
 
-/// What has become of a run of packets.
+/// Fate of a run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It is under way, or lost, or there.
@@ -30,7 +30,7 @@ pub enum Delivery {
     Held,
 }
 
-/// What an answer has led to.
+/// Result of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// There is something to be sent now.
@@ -158,8 +158,8 @@ impl Qp {
         self.note_responder(&other);
     }
 
-    /// Takes an answer of the other end that came to a port, and whose queue pair is `responder`. `check` gets the other end as this one
-    /// knows it, and may refuse the answer.
+    /// Takes an answer of the other end that came to a port, and whose queue pair is `responder`. `check` gets the
+    /// other end as this one knows it, and may refuse the answer.
     ///
     /// # Errors
     ///

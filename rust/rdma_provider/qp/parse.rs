@@ -36,7 +36,7 @@ impl Flags {
     }
 }
 
-/// What a request of a connection asks for.
+/// Operation that a request of a connection asks for.
 pub(super) enum Parsed {
     Message(Work),
     Register { key: u32, access: u32 },

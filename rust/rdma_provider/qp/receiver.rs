@@ -14,7 +14,7 @@ use crate::region::Right;
 use crate::state::State;
 use crate::work::{Path, Status};
 
-/// What has become of a request of the other end.
+/// Fate of a request of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// It waits for a receive request.
@@ -136,8 +136,8 @@ impl Receiver for Intake<'_> {
 }
 
 impl Qp {
-    /// Takes a request of the other end of a connection that came to a port. `check` gets that end as this one knows it, and may refuse
-    /// the request.
+    /// Takes a request of the other end of a connection that came to a port. `check` gets that end as this one
+    /// knows it, and may refuse the request.
     ///
     /// # Errors
     ///

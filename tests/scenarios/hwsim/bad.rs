@@ -120,7 +120,7 @@ scenario! {
     }
 }
 
-/// What is done to the fabric of [`BEGIN`] before it is switched on, and what the log says then.
+/// Changes to the fabric of [`BEGIN`] before it is switched on, and the line in the log that each leads to.
 const FAULTS: [(&str, &str); 9] = [
     ("rmdir hcas/a hcas/b", "there is no HCA"),
     ("true", "c: the ends are not set"),
@@ -169,7 +169,7 @@ scenario! {
 }
 
 scenario! {
-    /// What makes a node or a cable what it is cannot be changed while it is in use; what is added to a live
+    /// Attributes of a node or a cable cannot be changed while it is in use; what is added to a live
     /// fabric is checked as the whole was.
     fn a_live_fabric_is_guarded(bed) {
         let bed = bed.one_machine().hosts(1).up()?;

@@ -121,7 +121,7 @@ impl Fabric {
         Ok(format!("-C {} -P 1", self.device(hca)?))
     }
 
-    /// What is at the other end of the cable in a port of a node.
+    /// Node and port at the other end of the cable in a port of a node.
     pub(super) fn peer(&self, node: &str, port: u8) -> Result<&(String, u8)> {
         self.cables
             .values()

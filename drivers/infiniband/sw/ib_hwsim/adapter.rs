@@ -28,7 +28,7 @@ impl Hca {
         Ok(Arc::new(Self { config, sender }, GFP_KERNEL)?)
     }
 
-    /// What the fabric sees of it.
+    /// Its side in the fabric.
     pub(crate) fn host(&self) -> &Arc<Host> {
         self.sender.job()
     }

@@ -23,7 +23,7 @@ const BUDGET: usize = 64;
 /// Queue pairs in a row, before other work of the CPU's has its turn.
 const VISITS: usize = 16;
 
-/// What of an adapter subnet management sees.
+/// Part of an adapter that subnet management sees, and its cables.
 pub(crate) struct Managed {
     pub(crate) hca: KBox<Hca>,
     pub(crate) links: Links,

@@ -31,7 +31,7 @@ impl Memory for Tables {
     type Lanes = KVVec<ib_fabric::switch::Mapping>;
 }
 
-/// What of a switch subnet management sees, and its cables.
+/// Part of a switch that subnet management sees, and its cables.
 struct Managed {
     switch: ib_fabric::Switch<Tables>,
     links: Links,

@@ -17,7 +17,7 @@ pub struct ResponderSetup {
     pub rnr_timer: u8,
     /// READ requests and atomic operations that it keeps, 0 to 16.
     pub resources: u8,
-    /// What the requester may do.
+    /// Access rights of the requester.
     pub access: Access,
     /// Whether a packet without a receive request may wait in the link for as long as the RNR timer,
     /// before an RNR NAK is sent. The sender has to learn of that at once, by
@@ -104,7 +104,7 @@ pub trait Receiver {
     fn invalidate(&mut self, key: u32) -> Result<(), Fault>;
 }
 
-/// What has become of a run.
+/// Fate of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {

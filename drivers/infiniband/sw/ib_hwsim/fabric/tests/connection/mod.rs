@@ -48,7 +48,7 @@ impl Requests for Queue {
     }
 }
 
-/// What a receiver has.
+/// State of a receiver.
 pub(crate) struct Inbox {
     /// Rooms of the receive requests that are posted.
     pub(crate) posted: VecDeque<usize>,
