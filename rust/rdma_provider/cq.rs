@@ -310,16 +310,6 @@ impl Wakeups {
         }
     }
 
-    /// Events that wait to be told of.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nobody has to be told.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Notes what a completion calls for. If somebody else is about to tell the queue's ULP, it does.
     pub(crate) fn add(&mut self, cq: &Arc<Cq>, wake: Wake) {
         if !wake.completion && !wake.overrun {

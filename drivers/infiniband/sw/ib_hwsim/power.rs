@@ -46,6 +46,8 @@ impl HcaNode {
     /// # Context
     ///
     /// Process context; may sleep.
+    // Its caller's stack frame would have room for both kinds of nodes.
+    #[inline(never)]
     pub(crate) fn new(name: &str, config: &Config, module: &'static ThisModule) -> Result<Self> {
         let host = Host::new(config)?;
         host.managed.lock().hca.set_description(&description(name));
@@ -86,6 +88,8 @@ impl SwitchNode {
     /// # Errors
     ///
     /// `EINVAL` if there cannot be such a switch; `ENOMEM`.
+    // As above.
+    #[inline(never)]
     pub(crate) fn new(name: &str, config: &SwitchConfig) -> Result<Self> {
         let switch = Switch::new(config, &description(name))?;
         let traps = Later::new(switch.bell().clone(), switch.clone())?;

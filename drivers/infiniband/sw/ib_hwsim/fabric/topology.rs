@@ -11,5 +11,5 @@ mod plan;
 mod text;
 
 pub use check::{check_cable, check_fabric, check_node, Fault};
-pub use plan::{CablePlan, CableSetting, NodeKind, NodePlan, NodeSetting, SWITCH_PORTS};
+pub use plan::{CablePlan, CableSetting, NodeKind, NodePlan, NodeSetting};
 pub use text::{flag, guid, mtu, number, End, Ends, Name, Speed, Width, MAX_NAME};

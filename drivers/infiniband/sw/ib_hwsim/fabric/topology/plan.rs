@@ -10,10 +10,7 @@ use crate::addr::Guid;
 use crate::config::{Config, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
-use crate::SwitchConfig;
-
-/// The most ports of a switch, without its port 0.
-pub const SWITCH_PORTS: usize = 64;
+use crate::switch::{SwitchConfig, MAX_SWITCH_PORTS};
 
 /// No vendor's company identifier.
 const VENDOR: u32 = 0;
@@ -133,7 +130,7 @@ impl NodePlan {
             NodeSetting::Ports => {
                 let most = match self.kind {
                     NodeKind::Hca => MAX_PORTS,
-                    NodeKind::Switch => SWITCH_PORTS,
+                    NodeKind::Switch => MAX_SWITCH_PORTS.into(),
                 };
                 self.ports = u8::try_from(count(text, most)?).ok()?;
             }
