@@ -46,6 +46,13 @@ pub enum Counted {
     },
     /// A packet that came with an error, such as more payload than the MTU.
     ReceiveError,
+    /// A packet that came with a wrong CRC.
+    Corrupt,
+    /// Time in which there was something to send and it had to wait.
+    Waited {
+        /// Ticks, of which each is a microsecond.
+        ticks: u32,
+    },
     /// A packet that could not be sent, because the port was down or the queue full.
     Discarded,
     /// A packet that came and that the switch could not forward: no port, no virtual lane, or
@@ -65,6 +72,7 @@ pub enum Counted {
 
 /// The index of each counter of PortCounters: its bit in CounterSelect.
 mod index {
+    pub(super) const SYMBOL_ERRORS: usize = 0;
     pub(super) const LINK_DOWNED: usize = 2;
     pub(super) const RECEIVE_ERRORS: usize = 3;
     pub(super) const RELAY_ERRORS: usize = 5;
@@ -98,6 +106,12 @@ const FIELDS: [Field; 16] = [
     Field::bytes(36, 4),   // PortRcvPkts
 ];
 
+/// CounterSelect2 of PortCounters, whose lowest bit stands for PortXmitWait.
+const SELECT2: Field = Field::bytes(18, 1);
+
+/// PortXmitWait.
+const SEND_WAIT: Field = Field::bytes(40, 4);
+
 /// The fields of PortCountersExtended in the order of CounterSelect.
 const EXTENDED: [Field; 8] = [
     Field::bytes(8, 8),  // PortXmitData
@@ -114,6 +128,7 @@ const EXTENDED: [Field; 8] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     short: [u32; 16],
+    send_wait: u32,
     extended: [u64; 8],
 }
 
@@ -133,6 +148,11 @@ impl Counters {
             Counted::SentRun { packets, bytes } => self.sent(packets, bytes, false),
             Counted::ReceivedRun { packets, bytes } => self.received(packets, bytes, false),
             Counted::ReceiveError => self.add(index::RECEIVE_ERRORS, 1),
+            Counted::Corrupt => {
+                self.add(index::SYMBOL_ERRORS, 1);
+                self.add(index::RECEIVE_ERRORS, 1);
+            }
+            Counted::Waited { ticks } => self.send_wait = self.send_wait.saturating_add(ticks),
             Counted::Discarded => self.add(index::SEND_DISCARDS, 1),
             Counted::RelayError => self.add(index::RELAY_ERRORS, 1),
             Counted::SentConstraint => self.add(index::SEND_CONSTRAINTS, 1),
@@ -171,6 +191,7 @@ impl Counters {
         for (i, &n) in (0..).zip(&other.short) {
             self.add(i, n);
         }
+        self.send_wait = self.send_wait.saturating_add(other.send_wait);
         for (counter, &n) in self.extended.iter_mut().zip(&other.extended) {
             *counter = counter.saturating_add(n);
         }
@@ -181,6 +202,7 @@ impl Counters {
         for (field, &counter) in FIELDS.iter().zip(&self.short) {
             field.put(data, counter);
         }
+        SEND_WAIT.put(data, self.send_wait);
     }
 
     /// Takes the selected counters from PortCounters.
@@ -189,6 +211,9 @@ impl Counters {
             if select.wrapping_shr(i) & 1 != 0 {
                 *counter = field.u32(data);
             }
+        }
+        if SELECT2.u8(data) & 1 != 0 {
+            self.send_wait = SEND_WAIT.u32(data);
         }
     }
 
@@ -285,6 +310,31 @@ mod tests {
             data[place] = 0;
             assert_eq!(data, [0; 192]);
         }
+    }
+
+    #[test]
+    fn wrong_crcs_and_waiting() {
+        let mut counters = Counters::default();
+        counters.count(Counted::Corrupt);
+        counters.count(Counted::Waited { ticks: 0x0102_0300 });
+        counters.count(Counted::Waited { ticks: 4 });
+        let mut sum = counters.clone();
+        sum.add_all(&counters);
+        for (counters, n) in [(&counters, 1), (&sum, 2)] {
+            let mut data = [0; 192];
+            counters.read(&mut data);
+            assert_eq!((data[5], data[9]), (n, n));
+            assert_eq!(data[40..44], [n, 2 * n, 3 * n, 4 * n]);
+        }
+        // CounterSelect2 picks PortXmitWait.
+        let mut zeros = [0; 192];
+        counters.write(0xffff, &zeros);
+        assert_eq!((counters.short[0], counters.send_wait), (0, 0x0102_0304));
+        counters.count(Counted::Waited { ticks: u32::MAX });
+        assert_eq!(counters.send_wait, u32::MAX);
+        zeros[18] = 1;
+        counters.write(0, &zeros);
+        assert_eq!(counters.send_wait, 0);
     }
 
     #[test]

@@ -36,10 +36,10 @@ impl Grh {
     pub const LEN: usize = 40;
 
     /// The version of IP.
-    const IP_VERSION: u8 = 6;
+    pub(crate) const IP_VERSION: u8 = 6;
 
     /// The next header: a base transport header of InfiniBand.
-    const NEXT_HEADER: u8 = 0x1b;
+    pub(crate) const NEXT_HEADER: u8 = 0x1b;
 
     /// Writes the header in wire order. `following` is the number of bytes behind it, from the
     /// base transport header to the ICRC.
@@ -56,6 +56,39 @@ impl Grh {
         copy(self.sgid.bytes(), sgid);
         copy(self.dgid.bytes(), dgid);
         bytes
+    }
+}
+
+/// A global route header as it was received, whatever is in it.
+pub(crate) struct Received {
+    pub(crate) version: u8,
+    pub(crate) next_header: u8,
+    /// The number of bytes behind it that it tells of.
+    pub(crate) following: u16,
+    pub(crate) grh: Grh,
+}
+
+impl Received {
+    /// Reads a header in wire order.
+    pub(crate) fn read(bytes: &[u8; Grh::LEN]) -> Received {
+        let mut gids = [[0; 16]; 2];
+        let (_, from) = bytes.split_at(8);
+        for (gid, from) in gids.iter_mut().zip(from.chunks_exact(16)) {
+            copy(from, gid);
+        }
+        let [sgid, dgid] = gids.map(Gid::from_bytes);
+        Received {
+            version: field::IP_VERSION.u8(bytes),
+            next_header: field::NEXT_HEADER.u8(bytes),
+            following: field::PAYLOAD_LENGTH.u16(bytes),
+            grh: Grh {
+                traffic_class: field::TRAFFIC_CLASS.u8(bytes),
+                flow_label: field::FLOW_LABEL.u32(bytes),
+                hop_limit: field::HOP_LIMIT.u8(bytes),
+                sgid,
+                dgid,
+            },
+        }
     }
 }
 

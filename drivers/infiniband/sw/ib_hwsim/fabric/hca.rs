@@ -321,20 +321,24 @@ impl Hca {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ports_count_from_one() {
-        let mut one = Config::EXAMPLE;
-        one.ports = 1;
-        for (config, existing) in [(one, 1..=1), (Config::EXAMPLE, 1..=2)] {
-            let Ok(hca) = Hca::new(&config) else {
-                continue;
-            };
+    // An adapter takes most of what a function may have on the stack.
+    #[inline(never)]
+    fn has_ports(config: &Config, last: u8) {
+        if let Ok(hca) = &Hca::new(config) {
             for port in 0..=u8::MAX {
-                let exists = existing.contains(&port);
+                let exists = (1..=last).contains(&port);
                 assert_eq!(hca.port(port).is_some(), exists);
                 assert_eq!((hca.offer(port).widths != 0), exists);
             }
         }
+    }
+
+    #[test]
+    fn ports_count_from_one() {
+        let mut one = Config::EXAMPLE;
+        one.ports = 1;
+        has_ports(&one, 1);
+        has_ports(&Config::EXAMPLE, 2);
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod class_port_info {
 
     /// PortSelect 255 stands for all ports.
     pub(super) const ALL_PORT_SELECT: u16 = 1 << 8;
+    /// PortCounters has PortXmitWait.
+    pub(super) const XMIT_WAIT: u16 = 1 << 12;
     /// PortCountersExtended exists.
     pub(super) const EXTENDED_WIDTH: u16 = 1 << 9;
 }
@@ -117,7 +119,9 @@ pub(crate) fn answer(
 
 /// Writes ClassPortInfo.
 fn read_class_port_info(data: &mut [u8]) {
-    let capabilities = class_port_info::ALL_PORT_SELECT | class_port_info::EXTENDED_WIDTH;
+    let capabilities = class_port_info::ALL_PORT_SELECT
+        | class_port_info::EXTENDED_WIDTH
+        | class_port_info::XMIT_WAIT;
     class_port_info::BASE_VERSION.put(data, BASE_VERSION);
     class_port_info::CLASS_VERSION.put(data, CLASS_VERSION);
     class_port_info::CAPABILITY_MASK.put(data, capabilities);

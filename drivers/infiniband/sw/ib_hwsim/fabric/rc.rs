@@ -20,14 +20,16 @@ mod request;
 mod requester;
 mod responder;
 mod saved;
+mod tally;
 
 pub use header::{Access, Aeth, AtomicOp, Bth, Nak, Op, Part, Reth, Syndrome, Tail};
 pub use peer::Peer;
 pub use psn::Psn;
-pub use reception::{Fault, Purpose, Received, Receiver, ResponderSetup, Response, Taken};
+pub use reception::{Fault, Purpose, Put, Received, Receiver, ResponderSetup, Response, Taken};
 pub use request::{Data, Failure, Next, Outcome, Request, RequesterSetup, Requests, Work};
 pub use requester::{Requester, RUN};
 pub use responder::Responder;
+pub use tally::{RequesterTally, ResponderTally};
 
 /// Bytes that a message may have: it must not take more than half of the PSNs of a window.
 pub const MAX_MESSAGE: u32 = 1 << 30;

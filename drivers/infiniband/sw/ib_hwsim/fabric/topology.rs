@@ -12,4 +12,5 @@ mod text;
 
 pub use check::{check_cable, check_fabric, check_node, Fault};
 pub use plan::{CablePlan, CableSetting, NodeKind, NodePlan, NodeSetting};
-pub use text::{flag, guid, mtu, number, End, Ends, Name, Speed, Width, MAX_NAME};
+pub use text::{flag, guid, large_number, mtu, number, Device, End, Ends, FarEnd};
+pub use text::{Name, Speed, Width, MAX_NAME};

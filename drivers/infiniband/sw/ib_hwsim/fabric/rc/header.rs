@@ -208,12 +208,44 @@ impl Bth {
             }
             Op::Read(_) => RETH,
             Op::Atomic { .. } => ATOMIC,
-            // The first and the last packet have the header.
-            Op::ReadResponse { .. } => AETH.saturating_mul(self.packets.min(2)),
+            // The first and the last packet of an answer have the header.
+            Op::ReadResponse { part } => {
+                let one = self.packets == 1;
+                let ends = match (part.first, part.last) {
+                    (true, true) if !one => 2,
+                    (false, false) => 0,
+                    _ => 1,
+                };
+                AETH.saturating_mul(ends)
+            }
             Op::AtomicResponse(_) => AETH + 8,
             Op::Acknowledge(_) => AETH,
             Op::Resume => 0,
         }
+    }
+
+    /// Takes a packet out of a run: number `n`, counted from 0. `None` if there is no such packet, or
+    /// if its payload is not what a run of packets of `mtu` bytes leaves for it.
+    pub fn nth(&self, n: u32, mtu: u32) -> Option<Bth> {
+        let left = self.packets.checked_sub(n).filter(|&left| left > 0)?;
+        let (first, last) = (n == 0, left == 1);
+        let rest = self.bytes.checked_sub(mtu.checked_mul(n)?)?;
+        let bytes = if last { rest } else { mtu };
+        if bytes > mtu || bytes > rest {
+            return None;
+        }
+        Some(Bth {
+            psn: self.psn.plus(n),
+            packets: 1,
+            bytes,
+            ack_request: self.ack_request && last,
+            solicited: self.solicited && last,
+            op: if self.packets == 1 {
+                self.op
+            } else {
+                self.op.nth(first, last)?
+            },
+        })
     }
 
     /// Takes a run apart: its first `n` packets, and the rest. Neither is empty; `None` if that
@@ -243,6 +275,30 @@ impl Bth {
 }
 
 impl Op {
+    /// Takes the operation of one packet out of a run's.
+    fn nth(self, first: bool, last: bool) -> Option<Op> {
+        let of_packet = |part: Part| Part {
+            first: part.first && first,
+            last: part.last && last,
+        };
+        let of_last = |tail| if last { tail } else { Tail::Plain };
+        match self {
+            Op::Send { part, tail } => Some(Op::Send {
+                part: of_packet(part),
+                tail: of_last(tail),
+            }),
+            Op::Write { part, to, tail } => Some(Op::Write {
+                part: of_packet(part),
+                to: to.filter(|_| first),
+                tail: of_last(tail),
+            }),
+            Op::ReadResponse { part } => Some(Op::ReadResponse {
+                part: of_packet(part),
+            }),
+            _ => None,
+        }
+    }
+
     /// Takes a run's operation apart.
     fn split(self) -> Option<(Op, Op)> {
         let parts = |part: Part| {

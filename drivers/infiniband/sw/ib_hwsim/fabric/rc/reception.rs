@@ -62,6 +62,16 @@ pub struct Received {
     pub solicited: bool,
 }
 
+/// Fate of a part of a message that a receiver has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Put {
+    /// It is where it belongs.
+    All,
+    /// The rest of it cannot be read any more, as the sender's memory is gone.
+    CutOff,
+}
+
 /// A receiving side: its receive requests and its memory.
 pub trait Receiver {
     /// Whether there is a receive request for the present message. It stays that message's until
@@ -73,7 +83,7 @@ pub trait Receiver {
     /// # Errors
     ///
     /// [`Fault::Length`] or [`Fault::Protection`].
-    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<(), Fault>;
+    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<Put, Fault>;
 
     /// The message that the claimed receive request is for has come to its end.
     fn complete(&mut self, message: &Received);
@@ -86,7 +96,7 @@ pub trait Receiver {
     /// # Errors
     ///
     /// [`Fault::Access`].
-    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<(), Fault>;
+    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<Put, Fault>;
 
     /// Carries out an atomic operation on eight bytes, whose address is a multiple of eight; returns
     /// the number that was there.
@@ -112,6 +122,9 @@ pub enum Taken {
     Done,
     /// It waits for a receive request.
     Held,
+    /// It did not come to its end, and is as if it had not come at all. The sender has to learn of that
+    /// at once.
+    CutOff,
     /// It cannot be done: the queue pair is in error, once what is owed has been sent.
     Failed(Fault),
 }

@@ -6,6 +6,7 @@ mod answers;
 
 use super::header::{Bth, Op, Part, Reth, Tail};
 use super::request::{Next, Request, RequesterSetup, Requests, Work};
+use super::tally::RequesterTally;
 use super::{ack_timeout, packets, Psn};
 
 /// Packets of one run at most: what a receiver takes without letting anybody else do something.
@@ -54,6 +55,7 @@ pub struct Requester {
     deadline: Option<u64>,
     /// Data were missing that have been asked for again.
     missed: bool,
+    tally: RequesterTally,
 }
 
 impl Requester {
@@ -78,7 +80,13 @@ impl Requester {
             pause: Pause::No,
             deadline: None,
             missed: false,
+            tally: RequesterTally::default(),
         }
+    }
+
+    /// Returns what has gone wrong so far.
+    pub fn tally(&self) -> &RequesterTally {
+        &self.tally
     }
 
     /// Returns the first PSN that has not been acknowledged.

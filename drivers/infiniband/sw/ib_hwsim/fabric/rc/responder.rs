@@ -3,9 +3,10 @@
 //! The responder: the receiving half of a reliable connection (sections 9.7.4 and 9.7.5).
 
 use super::header::{Access, Aeth, Bth, Nak, Op, Part, Reth, Syndrome, Tail};
-use super::reception::{Fault, Purpose, Received, Receiver, ResponderSetup, Response, Taken};
+use super::reception::{Fault, Purpose, Put, Received, Receiver, ResponderSetup, Response, Taken};
 use super::requester::RUN;
 use super::saved::{Answer, Saved};
+use super::tally::{add, ResponderTally};
 use super::{packets, rnr_timer, Psn, MAX_MESSAGE};
 
 /// A message of which a part has come.
@@ -41,6 +42,7 @@ pub struct Responder {
     /// Time until which a packet may wait for a receive request.
     held: Option<u64>,
     failed: bool,
+    tally: ResponderTally,
 }
 
 impl Responder {
@@ -62,7 +64,13 @@ impl Responder {
             starved: false,
             held: None,
             failed: false,
+            tally: ResponderTally::default(),
         }
+    }
+
+    /// Returns what has gone wrong so far.
+    pub fn tally(&self) -> &ResponderTally {
+        &self.tally
     }
 
     /// Whether a message has begun that has not come to its end, and that uses a receive request.
@@ -76,6 +84,11 @@ impl Responder {
         self.rnr_timer = rnr_timer;
     }
 
+    /// Sets whether the wire by which the next request comes holds packets, see [`ResponderSetup::holds`].
+    pub fn set_holds(&mut self, holds: bool) {
+        self.holds = holds;
+    }
+
     /// Takes a request.
     pub fn request(&mut self, now: u64, bth: &Bth, receiver: &mut impl Receiver) -> Taken {
         if self.failed || !bth.is_request() || bth.packets == 0 {
@@ -83,12 +96,14 @@ impl Responder {
         }
         let ahead = bth.psn.since(self.expected);
         if ahead > 0 {
+            add(&mut self.tally.early, bth.packets);
             if !self.asked {
                 self.refuse(Syndrome::Nak(Nak::Sequence));
             }
             return Taken::Done;
         }
         let old = ahead.unsigned_abs();
+        add(&mut self.tally.duplicates, old.min(bth.packets));
         let skip = match bth.op {
             _ if old == 0 => 0,
             Op::Read(from) => {
@@ -142,7 +157,9 @@ impl Responder {
                 if part.first && !receiver.claim() {
                     return Ok(self.not_ready(now));
                 }
-                receiver.put(done, from, bytes)?;
+                if receiver.put(done, from, bytes)? == Put::CutOff {
+                    return Ok(Taken::CutOff);
+                }
                 let done = done.checked_add(bytes).ok_or(Fault::Length)?;
                 if part.last {
                     if let Tail::Invalidate(key) = tail {
@@ -175,7 +192,9 @@ impl Responder {
                 }
                 if bytes > 0 {
                     let address = to.address.wrapping_add(done.into());
-                    receiver.write(to.key, address, from, bytes)?;
+                    if receiver.write(to.key, address, from, bytes)? == Put::CutOff {
+                        return Ok(Taken::CutOff);
+                    }
                 }
                 let done = done.saturating_add(bytes);
                 if uses_receive {
@@ -295,8 +314,8 @@ impl Responder {
                 self.asked = true;
                 return Taken::Held;
             }
-            self.held = None;
         }
+        self.held = None;
         self.refuse(Syndrome::ReceiverNotReady(self.rnr_timer));
         Taken::Done
     }
@@ -373,6 +392,11 @@ impl Responder {
         // A negative one acknowledges what was before.
         let ack = core::mem::take(&mut self.ack);
         if let Some((psn, syndrome)) = self.nak.take() {
+            match syndrome {
+                Syndrome::ReceiverNotReady(_) => add(&mut self.tally.rnr_naks, 1),
+                Syndrome::Nak(Nak::Sequence) => add(&mut self.tally.sequence_naks, 1),
+                Syndrome::Nak(_) | Syndrome::Ack => {}
+            }
             return Some(acknowledge(psn, syndrome));
         }
         if ack {

@@ -367,7 +367,7 @@ fn counters_of_all_ports() {
 #[test]
 fn class_port_info_of_performance_management() {
     let (status, data) = pm_exchange(&mut adapter(0x10, 2), &pm(GET, 0x01, 0, 0));
-    assert_eq!((status, &data[..8]), (0, &[1, 1, 3, 0, 0, 0, 0, 16][..]));
+    assert_eq!((status, &data[..8]), (0, &[1, 1, 0x13, 0, 0, 0, 0, 16][..]));
     assert_eq!(data[8..], [0; 184]);
 }
 

@@ -6,8 +6,10 @@ mod connection;
 
 use connection::{Bed, Dice, Faults, Plan, BASE, KEY};
 use ib_fabric::rc::{
-    Access, AtomicOp, Bth, Failure, Fault, Op, Part, Psn, Reth, Tail, Work, MAX_MESSAGE,
+    Access, Aeth, AtomicOp, Bth, Failure, Fault, Nak, Op, Part, Psn, RequesterTally,
+    ResponderTally, Reth, Syndrome, Tail, Work, MAX_MESSAGE,
 };
+use ib_fabric::weather::{Lane, Weather, WeatherSetting};
 use ib_fabric::Mtu;
 
 fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
@@ -62,7 +64,10 @@ fn post(bed: &mut Bed, side: usize, counter: &mut u64, expected: &mut Vec<(Vec<u
 
 /// Both sides send all kinds of requests; each is done once, and in order.
 fn traffic(plan: &Plan, faults: Faults, seed: u64) {
-    let mut bed = Bed::new(plan, faults, seed);
+    traffic_on(Bed::new(plan, faults, seed), &format!("{faults:?} {seed}"));
+}
+
+fn traffic_on(mut bed: Bed, case: &str) {
     let mut expected = [Vec::new(), Vec::new()];
     let mut counters = [0u64; 2];
     for side in &mut bed.sides {
@@ -94,15 +99,15 @@ fn traffic(plan: &Plan, faults: Faults, seed: u64) {
     bed.run();
     for side in 0..2 {
         let (me, other) = (&bed.sides[side], &bed.sides[1 - side]);
-        assert_eq!((me.failure, me.fault), (None, None), "{faults:?} {seed}");
-        assert_eq!(me.done.len(), posted[side], "{faults:?} {seed}");
+        assert_eq!((me.failure, me.fault), (None, None), "{case}");
+        assert_eq!(me.done.len(), posted[side], "{case}");
         let got = other.inbox.received.iter();
         let got: Vec<_> = got
             .map(|(r, data)| (data.clone(), r.tail, r.bytes))
             .collect();
-        assert_eq!(got, expected[side], "{faults:?} {seed}");
+        assert_eq!(got, expected[side], "{case}");
         let counter = u64::from_ne_bytes(other.inbox.memory[..8].try_into().unwrap());
-        assert_eq!(counter, counters[side], "{faults:?} {seed}");
+        assert_eq!(counter, counters[side], "{case}");
         let mut olds = Vec::new();
         for sent in &me.done {
             match sent.request.work {
@@ -114,13 +119,13 @@ fn traffic(plan: &Plan, faults: Faults, seed: u64) {
                 _ => {}
             }
         }
-        assert!(olds.into_iter().eq(0..counters[side]), "{faults:?} {seed}");
+        assert!(olds.into_iter().eq(0..counters[side]), "{case}");
         let written = me.done.iter().filter_map(|sent| match sent.request.work {
             Work::Write { .. } => Some(&sent.data),
             _ => None,
         });
         if let Some(last) = written.last() {
-            assert!(other.inbox.memory[1024..].starts_with(last), "{seed}");
+            assert!(other.inbox.memory[1024..].starts_with(last), "{case}");
         }
         assert!(me.requester.is_drained() && !other.responder.owes());
     }
@@ -145,6 +150,9 @@ fn without_faults_nothing_is_sent_twice() {
         let packets = 3 * data.len().div_ceil(mtu.bytes() as usize);
         // An acknowledgement for each run at most.
         assert!((packets..=packets + 3 * runs).contains(&(bed.packets as usize)));
+        let [from, to] = &bed.sides;
+        assert_eq!(from.requester.tally(), &RequesterTally::default());
+        assert_eq!(to.responder.tally(), &ResponderTally::default());
     }
 }
 
@@ -174,6 +182,64 @@ fn faults_of_the_wire_are_mended() {
     }
 }
 
+/// The same over the cables of the fabric, with all of their faults.
+#[test]
+fn faults_of_cables_are_mended() {
+    for seed in 0..400 {
+        let mut dice = Dice(seed);
+        let mut weather = Weather::FAIR;
+        let mut set = |setting, value: u64| weather.set(setting, &value.to_string()).unwrap();
+        set(WeatherSetting::Loss, dice.roll(20_000));
+        set(WeatherSetting::Corrupt, dice.roll(10_000));
+        set(WeatherSetting::Duplicate, dice.roll(200_000));
+        set(WeatherSetting::Delay, dice.roll(300));
+        set(WeatherSetting::Jitter, dice.roll(300));
+        if dice.chance(50) {
+            set(WeatherSetting::Rate, 2000 + dice.roll(10_000));
+        }
+        let plan = Plan {
+            holds: dice.chance(50),
+            timeout: 10,
+            ..Plan::USUAL
+        };
+        let mut bed = Bed::new(&plan, Faults::default(), seed);
+        bed.connect([0, 1].map(|direction| Lane::new(&weather, seed, "cable", direction)));
+        traffic_on(bed, &format!("{weather:?} {seed}"));
+    }
+}
+
+/// A gap in a run is asked for (section 9.7.5.1.3), so that nobody waits for a timeout.
+#[test]
+fn gaps_are_asked_for() {
+    let plan = Plan {
+        timeout: 20,
+        ..Plan::USUAL
+    };
+    let mut mended = 0;
+    for seed in 0..100 {
+        let mut lossy = Weather::FAIR;
+        lossy.set(WeatherSetting::Loss, "20000").unwrap();
+        let mut bed = Bed::new(&plan, Faults::default(), seed);
+        bed.connect([
+            Lane::new(&Weather::FAIR, seed, "cable", 0),
+            Lane::new(&lossy, seed, "cable", 1),
+        ]);
+        let data = bytes(&mut bed.dice, 10_000);
+        for _ in 0..3 {
+            bed.post_receive(1, data.len());
+            bed.post(0, Work::Send(Tail::Plain), &data);
+        }
+        bed.run();
+        let received = &bed.sides[1].inbox.received;
+        assert!(received.len() == 3 && received.iter().all(|(_, got)| *got == data));
+        let packets = 3 * data.len().div_ceil(256);
+        let was_sent_again = bed.packets > packets as u64 + 3;
+        mended += usize::from(was_sent_again && bed.now < 4096 << 20);
+    }
+    // Some have nothing to mend, and of some the last packet is lost.
+    assert!(mended > 50, "{mended}");
+}
+
 #[test]
 fn a_dead_wire_ends_the_connection() {
     for retries in [0, 1, 7] {
@@ -191,6 +257,9 @@ fn a_dead_wire_ends_the_connection() {
         assert_eq!(bed.sides[0].failure, Some(Failure::RetryExceeded));
         assert_eq!(bed.packets, u64::from(retries) + 1);
         assert_eq!(bed.now, (u64::from(retries) + 1) * (4096 << 8));
+        let tally = *bed.sides[0].requester.tally();
+        assert_eq!(tally.retries, retries.into());
+        assert_eq!(tally.timeouts, u64::from(retries) + 1);
     }
 }
 
@@ -209,6 +278,10 @@ fn a_receiver_that_is_never_ready() {
             bed.run();
             assert_eq!(bed.sides[0].failure, Some(Failure::RnrRetryExceeded));
             assert!(bed.now >= u64::from(rnr_retries) * 320_000);
+            let [from, to] = &bed.sides;
+            let naks = u64::from(rnr_retries) + 1;
+            assert_eq!(from.requester.tally().rnr_naks, naks);
+            assert_eq!(to.responder.tally().rnr_naks, naks);
         }
         // For ever.
         let plan = Plan {
@@ -257,6 +330,29 @@ fn a_receiver_that_holds() {
     for (i, (_, data)) in bed.sides[1].inbox.received.iter().enumerate() {
         assert_eq!(data, &[i as u8; 600]);
     }
+}
+
+/// A request that was held, and comes again by a wire that does not hold it, is answered once.
+#[test]
+fn a_request_that_was_held() {
+    let plan = Plan {
+        holds: true,
+        ..Plan::USUAL
+    };
+    let mut bed = Bed::new(&plan, Faults::default(), 1);
+    bed.post(0, Work::Send(Tail::Plain), &[1; 100]);
+    let runs = bed.all_runs(0);
+    let (bth, payload) = &runs[0];
+    bed.arrive(1, bth, payload.clone());
+    assert!(bed.sides[1].responder.deadline().is_some());
+    bed.sides[1].responder.set_holds(false);
+    bed.arrive(1, bth, payload.clone());
+    let responder = &mut bed.sides[1].responder;
+    assert_eq!(responder.deadline(), None);
+    let answer = responder.respond().expect("an RNR NAK");
+    let is_rnr = |aeth: Aeth| matches!(aeth.syndrome, Syndrome::ReceiverNotReady(_));
+    assert!(matches!(answer.bth.op, Op::Acknowledge(aeth) if is_rnr(aeth)));
+    assert!(!responder.owes());
 }
 
 /// A request, a change to the setup, and how both ends see the failure.
@@ -341,6 +437,49 @@ fn refusals() {
 }
 
 /// Packets that come in no order that a requester sends them in (section 9.7.4.1).
+#[test]
+fn gaps_and_duplicates_are_counted() {
+    let plan = Plan {
+        psn: 0,
+        ..Plan::USUAL
+    };
+    let mut bed = Bed::new(&plan, Faults::default(), 1);
+    let write = |psn, packets| Bth {
+        packets,
+        bytes: 256 * packets,
+        ..Bth::bare(
+            Psn::new(psn),
+            Op::Write {
+                part: Part::ONLY,
+                to: Some(Reth {
+                    address: BASE,
+                    key: KEY,
+                    len: 256 * packets,
+                }),
+                tail: Tail::Plain,
+            },
+        )
+    };
+    let data = |packets: u32| vec![7; 256 * packets as usize];
+    // Two packets, both once more, and then three behind a gap, twice.
+    for (psn, packets) in [(0, 2), (0, 2), (4, 3), (4, 3)] {
+        bed.arrive(1, &write(psn, packets), data(packets));
+    }
+    let tally = bed.sides[1].responder.tally();
+    assert_eq!((tally.duplicates, tally.early), (2, 6));
+    assert_eq!((tally.sequence_naks, tally.rnr_naks), (0, 0));
+    while bed.sides[1].responder.respond().is_some() {}
+    assert_eq!(bed.sides[1].responder.tally().sequence_naks, 1);
+    // The requester's view of such an answer.
+    bed.post(0, Work::Send(Tail::Plain), &[1]);
+    bed.step();
+    let syndrome = Syndrome::Nak(Nak::Sequence);
+    let nak = Op::Acknowledge(Aeth { syndrome, msn: 0 });
+    bed.arrive(0, &Bth::bare(Psn::new(0), nak), Vec::new());
+    let tally = bed.sides[0].requester.tally();
+    assert_eq!((tally.sequence_naks, tally.retries), (1, 1));
+}
+
 #[test]
 fn packets_out_of_turn() {
     let part = |first, last| Part { first, last };
@@ -431,5 +570,63 @@ fn fences_and_draining() {
         bed.post_receive(1, 8);
         bed.run();
         assert_eq!(bed.queued(0), 0);
+    }
+}
+
+/// What does not come to its end, since the sender's memory is gone, has not come at all: it is no
+/// fault of the receiver's, which takes it when it comes again.
+#[test]
+fn a_message_that_is_cut_off() {
+    let (address, key) = (BASE, KEY);
+    let immediate = Tail::Immediate(7);
+    let of = |tail| Work::Write { address, key, tail };
+    let works = [
+        Work::Send(Tail::Plain),
+        Work::Send(Tail::Invalidate(KEY)),
+        of(Tail::Plain),
+        of(immediate),
+    ];
+    for work in works {
+        // The first run is cut off, or the last one.
+        for runs in [0, 1] {
+            let mut bed = Bed::new(&Plan::USUAL, Faults::default(), 1);
+            bed.sides[1].inbox.memory = vec![0; 100_000];
+            bed.post_receive(1, 100_000);
+            let data = bytes(&mut bed.dice, 20_000);
+            bed.post(0, work, &data);
+            let sent: Vec<_> = bed.all_runs(0);
+            assert_eq!(sent.len(), 2);
+            for (bth, payload) in &sent[..runs] {
+                bed.arrive(1, bth, payload.clone());
+            }
+            let owes = bed.sides[1].responder.owes();
+            bed.sides[1].inbox.readable = 100;
+            let (bth, payload) = &sent[runs];
+            bed.arrive(1, bth, payload.clone());
+            let side = &bed.sides[1];
+            assert_eq!(
+                (side.fault, side.responder.owes()),
+                (None, owes),
+                "{work:?}"
+            );
+            assert_eq!(side.inbox.received.len(), 0, "{work:?}");
+
+            bed.sides[1].inbox.readable = usize::MAX;
+            for (bth, payload) in &sent[runs..] {
+                bed.arrive(1, bth, payload.clone());
+            }
+            bed.run();
+            assert_eq!((bed.queued(0), bed.sides[1].fault), (0, None), "{work:?}");
+            let inbox = &bed.sides[1].inbox;
+            let is_send = matches!(work, Work::Send(_));
+            let got = if is_send {
+                &inbox.received[0].1
+            } else {
+                &inbox.memory
+            };
+            assert!(got.starts_with(&data), "{work:?}");
+            let uses_receive = is_send || work == of(immediate);
+            assert_eq!(inbox.received.len(), usize::from(uses_receive), "{work:?}");
+        }
     }
 }

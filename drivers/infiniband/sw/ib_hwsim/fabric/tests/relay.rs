@@ -4,7 +4,7 @@
 
 mod manager;
 
-use ib_fabric::{Forward, Gid, Grh, Guid, Lid, Packet, PortMask, PortState, Transport};
+use ib_fabric::{Discard, Forward, Gid, Grh, Guid, Lid, Packet, PortMask, PortState, Transport};
 use manager::net::Net;
 use manager::sweep::{data_packet, smi_packet, Manager};
 use manager::*;
@@ -50,30 +50,41 @@ fn set_route(net: &mut Net, manager: &Manager, lid: usize, port: u8) {
     manager.set(net, PATH, LINEAR_FORWARDING, 0, &block);
 }
 
+/// Forwards a packet; the decision on it, and the ports that drop it.
+fn drops(net: &mut Net, port: u8, packet: &Packet) -> (Forward, Vec<(u8, Discard)>) {
+    let mut drops = Vec::new();
+    let forward = net
+        .get_switch(0)
+        .forward_by(port, packet, |_, out| out, |port, reason| drops.push((port, reason)));
+    (forward, drops)
+}
+
 #[test]
 fn drops_are_counted() {
     const RELAY: usize = 13;
     const RECEIVE: usize = 9;
     const DISCARD: usize = 15;
     type Change = fn(&mut Net, &Manager, &mut Packet);
-    // change, port that counts, place in its counters
-    let cases: [(Change, u8, usize); 15] = [
-        (|_, _, p| p.dlid = Lid::new(100), 1, RELAY),
-        (|_, _, p| p.dlid = Lid::new(0xbfff), 1, RELAY),
-        (|_, _, p| p.dlid = Lid::NONE, 1, RELAY),
-        (|_, _, p| p.dlid = Lid::new(HOSTS[0]), 1, RELAY),
-        (|_, _, p| p.dlid = Lid::new(0xc000), 1, RELAY),
-        (|_, _, p| p.dlid = Lid::new(0xfffe), 1, RELAY),
-        (|_, _, p| p.dlid = Lid::PERMISSIVE, 1, RECEIVE),
-        (|_, _, p| p.len = 4097, 1, RECEIVE),
-        (|net, m, _| set_route(net, m, 3, 0xff), 1, RELAY),
-        (|net, m, _| set_route(net, m, 3, 0), 1, RELAY),
-        (|net, m, _| set_route(net, m, 3, 4), 1, RELAY),
-        (|net, _, _| net.pull((0, 2)), 2, DISCARD),
+    use Discard::{NoLane, NoRoute, NotForUs, PortDown, TooLong};
+    // change, port that counts, place in its counters, reason
+    let cases: [(Change, u8, usize, Discard); 15] = [
+        (|_, _, p| p.dlid = Lid::new(100), 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::new(0xbfff), 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::NONE, 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::new(HOSTS[0]), 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::new(0xc000), 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::new(0xfffe), 1, RELAY, NoRoute),
+        (|_, _, p| p.dlid = Lid::PERMISSIVE, 1, RECEIVE, NotForUs),
+        (|_, _, p| p.len = 4097, 1, RECEIVE, TooLong),
+        (|net, m, _| set_route(net, m, 3, 0xff), 1, RELAY, NoRoute),
+        (|net, m, _| set_route(net, m, 3, 0), 1, RELAY, NoRoute),
+        (|net, m, _| set_route(net, m, 3, 4), 1, RELAY, NoRoute),
+        (|net, _, _| net.pull((0, 2)), 2, DISCARD, PortDown),
         (
             |net, m, _| m.change_port(net, PATH, 2, |info| info[36] = 0x30),
             2,
             DISCARD,
+            TooLong,
         ),
         (
             |net, m, p| {
@@ -82,6 +93,7 @@ fn drops_are_counted() {
             },
             1,
             RELAY,
+            NoLane,
         ),
         (
             |net, m, p| {
@@ -91,15 +103,17 @@ fn drops_are_counted() {
             },
             1,
             RELAY,
+            NoLane,
         ),
     ];
-    for (case, (change, port, place)) in cases.into_iter().enumerate() {
+    for (case, (change, port, place, reason)) in cases.into_iter().enumerate() {
         let (mut net, manager) = star();
         let mut packet = data_packet(HOSTS[0], HOSTS[1]);
         assert_eq!(net.get_switch(0).forward(1, &packet), Forward::Out(2));
         change(&mut net, &manager, &mut packet);
         let before = counters(&mut net, port);
-        assert_eq!(net.get_switch(0).forward(1, &packet), Forward::Drop);
+        let drops = drops(&mut net, 1, &packet);
+        assert_eq!(drops, (Forward::Drop, vec![(port, reason)]), "case {case}");
         let after = counters(&mut net, port);
         assert_eq!(after[place], before[place] + 1, "case {case}");
     }
@@ -173,8 +187,13 @@ fn default_multicast_ports() {
     assert_eq!(net.get_switch(0).forward(2, &packet), flood(1));
     // A port that is down is left out; the only member hears nothing, and that is no error.
     net.pull((0, 2));
-    assert_eq!(net.get_switch(0).forward(1, &packet), Forward::Drop);
+    let down = vec![(2, Discard::PortDown)];
+    assert_eq!(drops(&mut net, 1, &packet), (Forward::Drop, down.clone()));
     assert_eq!(counters(&mut net, 1)[13], 0);
+    manager.write_group(&mut net, 0xc005, &[1, 2, 3]);
+    assert_eq!(drops(&mut net, 1, &packet), (flood(3), down));
+    manager.write_group(&mut net, 0xc005, &[1]);
+    assert_eq!(drops(&mut net, 1, &packet), (Forward::Drop, vec![]));
 }
 
 /// Sections 10.9 and 14.2.5.4: partitions at external ports, into and out of the switch.
@@ -203,8 +222,10 @@ fn partition_enforcement() {
             let before = manager.get(&mut net, PATH, PORT_INFO, 2)[47];
             let mut packet = data_packet(9, HOSTS[to]);
             packet.pkey = pkey;
-            let left = net.get_switch(0).forward(from, &packet) != Forward::Drop;
-            assert_eq!(left, passes, "{pkey:x} from {from}");
+            let (forward, drops) = drops(&mut net, from, &packet);
+            assert_eq!(forward != Forward::Drop, passes, "{pkey:x} from {from}");
+            let refused = vec![(2, Discard::PKey)];
+            assert_eq!(drops, if passes { vec![] } else { refused });
             assert_eq!(counters(&mut net, 2)[place], u8::from(!passes));
             let violations = manager.get(&mut net, PATH, PORT_INFO, 2)[47];
             assert_eq!(violations, before + u8::from(!passes));
@@ -265,7 +286,7 @@ fn performance_agent() {
         });
     });
     let (mad, packet) = (arrived[0].mad.unwrap(), arrived[0].packet);
-    assert_eq!(mad[64..72], [1, 1, 3, 0, 0, 0, 0, 16]);
+    assert_eq!(mad[64..72], [1, 1, 0x13, 0, 0, 0, 0, 16]);
     assert_eq!((packet.slid.get(), packet.dlid.get()), (SWITCH, HOSTS[0]));
     assert_eq!((packet.dest_qp, packet.source_qp()), (7, 1));
     assert_eq!((packet.pkey, packet.qkey()), (0xffff, 0x8001_0000));
@@ -302,4 +323,37 @@ fn general_datagrams_that_are_dropped() {
         [0, 1, 0, 1],
         "one wrong P_Key, one wrong Q_Key"
     );
+}
+
+/// A packet may leave by a port that the forwarding table has not, and is checked and counted there.
+#[test]
+fn another_port_is_chosen() {
+    let (mut net, _) = star();
+    let sent = |net: &mut Net| [2, 3].map(|port| counters(net, port)[35]);
+    let before = sent(&mut net);
+    let packet = data_packet(HOSTS[0], HOSTS[1]);
+    let switch = net.get_switch(0);
+    let up = switch.active(PortMask::up_to(8));
+    assert_eq!(up, PortMask::up_to(3));
+    let choose = |_: &_, out| {
+        assert_eq!(out, 2);
+        3
+    };
+    let chosen = switch.forward_by(1, &packet, choose, |_, _| panic!("dropped"));
+    assert_eq!(chosen, Forward::Out(3));
+    let after = sent(&mut net);
+    assert_eq!((after[0], after[1]), (before[0], before[1] + 1));
+    // Not without a route, and only unicast packets that leave.
+    for dlid in [77, SWITCH, 0xc001] {
+        let packet = data_packet(HOSTS[0], dlid);
+        net.get_switch(0)
+            .forward_by(1, &packet, |_, _| panic!("{dlid}"), |_, _| {});
+    }
+    // A port that is down discards what is to leave by it.
+    net.get_switch(0).link_down(3);
+    let dropped = net
+        .get_switch(0)
+        .forward_by(1, &packet, |_, _| 3, |_, _| {});
+    assert_eq!(dropped, Forward::Drop);
+    assert_eq!(counters(&mut net, 3)[15], 1);
 }

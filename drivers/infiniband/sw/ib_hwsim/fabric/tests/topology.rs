@@ -5,7 +5,7 @@
 mod plans;
 
 use ib_fabric::topology::*;
-use ib_fabric::{Guid, Mtu};
+use ib_fabric::{Guid, Limit, Mtu};
 use plans::{cable, end, name, node, shown, shown_cable};
 
 #[test]
@@ -101,6 +101,8 @@ fn ends_of_a_cable() {
         ("h1/1 s1/3", "h1/1 s1/3"),
         ("  h1\t s1/64\n", "h1/1 s1/64"),
         ("h1/255 h1/2", "h1/255 h1/2"),
+        ("h1 dev:eth0", "h1/1 dev:eth0"),
+        ("s1/3 dev:a-b_c@d.15byte", "s1/3 dev:a-b_c@d.15byte"),
     ] {
         assert_eq!(Ends::parse(text).unwrap().to_string(), printed);
     }
@@ -117,6 +119,15 @@ fn ends_of_a_cable() {
         "h1/x h2",
         "h1/+1 h2",
         "h1,h2",
+        "dev:eth0 h1",
+        "dev:eth0 dev:eth1",
+        "h1 dev:",
+        "h1 dev:.",
+        "h1 dev:..",
+        "h1 dev:a/b",
+        "h1 dev:a:b",
+        "h1 dev:sixteen-letters_",
+        "h1 DEV:eth0",
     ] {
         assert_eq!(Ends::parse(text), None, "{text:?}");
     }
@@ -181,6 +192,57 @@ fn constants_of_an_adapter() {
     assert_eq!((config.ports, config.pkeys, config.guids), (2, 128, 8));
     assert!(ib_fabric::Hca::new(&config).is_ok());
     assert_eq!(plan.guids(), 0x100..=0x102);
+}
+
+#[test]
+fn limits_of_an_adapter() {
+    // limit, default, good, bad
+    let cases: [(_, _, _, &[&str], &[&str]); 14] = [
+        (Limit::Qp, "max_qp", "1019", &["1", "1019"], &["0", "1020"]),
+        (Limit::QpWr, "max_qp_wr", "16384", &["1"], &["0", "16385"]),
+        (Limit::SendSge, "max_send_sge", "32", &["1"], &["0", "33"]),
+        (Limit::RecvSge, "max_recv_sge", "32", &["1"], &["0", "33"]),
+        (Limit::Cq, "max_cq", "65536", &["1"], &["0", "65537"]),
+        (Limit::Cqe, "max_cqe", "65536", &["1"], &["0", "65537"]),
+        (Limit::Srq, "max_srq", "65536", &["0"], &["65537"]),
+        (
+            Limit::Ah,
+            "max_ah",
+            "2147483647",
+            &["1"],
+            &["0", "2147483648"],
+        ),
+        (Limit::Mr, "max_mr", "1048576", &["1"], &["0", "1048577"]),
+        (
+            Limit::InlineData,
+            "max_inline_data",
+            "0",
+            &["1024"],
+            &["1025"],
+        ),
+        (Limit::Multicast, "multicast", "1", &["0", "1"], &["2"]),
+        (Limit::BlockLoopback, "block_loopback", "1", &["0"], &["2"]),
+        (Limit::Checksum, "checksum", "0", &["1"], &["2", "01"]),
+        (Limit::Lso, "lso", "0", &["1", "262144"], &["262145", "0x1"]),
+    ];
+    for (limit, file, default, good, bad) in cases {
+        assert_eq!(limit.name().to_str(), Ok(file));
+        let setting = NodeSetting::Limit(limit);
+        let mut plan = node(NodeKind::Hca, "h1", 0x100, "2");
+        assert_eq!(shown(&plan, setting), default);
+        for text in good {
+            assert_eq!(plan.set(setting, text), Some(()), "{file} {text}");
+            assert_eq!(shown(&plan, setting), *text);
+            assert_eq!(plan.limits().get(limit).to_string(), *text);
+        }
+        let before = plan;
+        for text in bad {
+            assert_eq!(plan.set(setting, text), None, "{file} {text}");
+        }
+        assert_eq!(plan, before);
+        let mut switch = node(NodeKind::Switch, "s1", 0x200, "2");
+        assert_eq!(switch.set(setting, "1"), None);
+    }
 }
 
 #[test]
@@ -249,7 +311,7 @@ fn check(edit: impl FnOnce(&mut Vec<NodePlan>, &mut Vec<CablePlan>)) -> Result<(
 #[test]
 fn faults_of_a_fabric() {
     type Edit = fn(&mut Vec<NodePlan>, &mut Vec<CablePlan>);
-    let cases: [(Edit, Option<&str>); 17] = [
+    let cases: [(Edit, Option<&str>); 21] = [
         (|_, _| (), None),
         (|_, cables| cables.clear(), None),
         // The adapter's port 1 has the GUID of no other node.
@@ -305,6 +367,22 @@ fn faults_of_a_fabric() {
         (
             |_, cables| cables.push(cable("c5", "h1/2 s1/5")),
             Some("c4: c5 ends at s1/5, too"),
+        ),
+        (|_, cables| cables.push(cable("c5", "h1/2 dev:e0")), None),
+        (
+            |_, cables| cables.push(cable("c5", "h1/1 dev:e0")),
+            Some("c1: c5 ends at h1/1, too"),
+        ),
+        (
+            |_, cables| cables.push(cable("c5", "h9 dev:e0")),
+            Some("c5: there is no node h9"),
+        ),
+        (
+            |_, cables| {
+                cables.push(cable("c5", "h1/2 dev:e0"));
+                cables.push(cable("c6", "s1/6 dev:e0"));
+            },
+            Some("c5: c6 leads through e0, too"),
         ),
         (
             |nodes, _| nodes.truncate(3),

@@ -96,7 +96,7 @@ proptest! {
         }).collect();
         if check_fabric(nodes.iter(), cables.iter()).is_ok() {
             let mut guids: Vec<_> = nodes.iter().flat_map(NodePlan::guids).collect();
-            let mut ends: Vec<_> = cables.iter().flat_map(|plan| plan.ends().unwrap().0).collect();
+            let mut ends: Vec<_> = cables.iter().flat_map(|plan| plan.ends().unwrap().ports()).collect();
             for end in &ends {
                 let found = nodes.iter().find(|plan| plan.name() == end.node);
                 prop_assert!(found.is_some_and(|plan| end.port <= plan.ports()));

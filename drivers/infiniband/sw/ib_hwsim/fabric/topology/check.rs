@@ -5,7 +5,7 @@
 use core::fmt::{self, Display, Formatter};
 
 use super::plan::{CablePlan, NodeKind, NodePlan};
-use super::text::{End, Ends, Name};
+use super::text::{Device, End, Ends, FarEnd, Name};
 use crate::addr::Guid;
 
 /// A reason why a node or a cable cannot be in a fabric.
@@ -66,6 +66,15 @@ pub enum Fault {
         /// The port.
         end: End,
     },
+    /// Two cables lead through one network device.
+    DeviceTaken {
+        /// A cable.
+        cable: Name,
+        /// The other one.
+        other: Name,
+        /// The device.
+        device: Device,
+    },
 }
 
 impl Display for Fault {
@@ -89,6 +98,14 @@ impl Display for Fault {
             Fault::NoPower { cable, node } => write!(f, "{cable}: {node} is switched off"),
             Fault::Taken { cable, other, end } => {
                 write!(f, "{cable}: {other} ends at {end}, too")
+            }
+            Fault::DeviceTaken {
+                cable,
+                other,
+                device,
+            } => {
+                let device = device.as_str();
+                write!(f, "{cable}: {other} leads through {device}, too")
             }
         }
     }
@@ -129,21 +146,31 @@ pub fn check_cable<'a>(
     others: impl Iterator<Item = &'a CablePlan>,
 ) -> Result<(), Fault> {
     let cable = plan.name();
-    let Ends([one, another]) = plan.ends().ok_or(Fault::NoEnds { cable })?;
-    check_end(cable, one, nodes.clone())?;
-    check_end(cable, another, nodes)?;
-    if one == another {
+    let ends = plan.ends().ok_or(Fault::NoEnds { cable })?;
+    for end in ends.ports() {
+        check_end(cable, end, nodes.clone())?;
+    }
+    let Ends(one, far) = ends;
+    if far == FarEnd::Port(one) {
         return Err(Fault::Loop { cable, end: one });
     }
-    for other in others {
-        let theirs = other.ends().map(|ends| ends.0);
-        let taken = |end: &End| theirs.is_some_and(|theirs| theirs.contains(end));
-        if let Some(end) = [one, another].into_iter().find(taken) {
-            return Err(Fault::Taken {
-                cable,
-                other: other.name(),
-                end,
-            });
+    for plan in others {
+        let Some(theirs) = plan.ends() else {
+            continue;
+        };
+        let other = plan.name();
+        let taken = |end: &End| theirs.ports().any(|their| their == *end);
+        if let Some(end) = ends.ports().find(taken) {
+            return Err(Fault::Taken { cable, other, end });
+        }
+        if let FarEnd::Device(device) = far {
+            if theirs.1 == far {
+                return Err(Fault::DeviceTaken {
+                    cable,
+                    other,
+                    device,
+                });
+            }
         }
     }
     Ok(())

@@ -8,9 +8,11 @@ use core::ops::RangeInclusive;
 use super::text::{guid, mtu, number, Ends, Name, Speed, Width};
 use crate::addr::Guid;
 use crate::config::{Config, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+use crate::limits::{Limit, Limits};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
 use crate::switch::{SwitchConfig, MAX_SWITCH_PORTS};
+use crate::weather::{Routing, RoutingSetting, Weather, WeatherSetting};
 
 /// No vendor's company identifier.
 const VENDOR: u32 = 0;
@@ -40,6 +42,17 @@ pub enum NodeSetting {
     PKeys,
     /// The capacity of each port's GID table. A switch has one GID.
     Gids,
+    /// A limit or an ability of an adapter.
+    Limit(Limit),
+    /// The adaptive routing of a switch. It may change while the switch is on.
+    Routing(RoutingSetting),
+}
+
+impl NodeSetting {
+    /// Whether it may change while the node is on.
+    pub const fn is_live(self) -> bool {
+        matches!(self, NodeSetting::Routing(_))
+    }
 }
 
 /// The constants of a node that is to be.
@@ -56,6 +69,8 @@ pub struct NodePlan {
     mtu: Mtu,
     pkeys: u16,
     gids: u8,
+    limits: Limits,
+    routing: Routing,
 }
 
 impl NodePlan {
@@ -72,6 +87,8 @@ impl NodePlan {
             mtu: Mtu::B4096,
             pkeys: 128,
             gids: 8,
+            limits: Limits::new(),
+            routing: Routing::PLAIN,
         };
         plan.set_guid(node_guid)?;
         Some(plan)
@@ -103,6 +120,11 @@ impl NodePlan {
         first..=first.saturating_add(ports.into())
     }
 
+    /// Returns the adaptive routing of a switch.
+    pub const fn routing(&self) -> &Routing {
+        &self.routing
+    }
+
     fn set_guid(&mut self, guid: Guid) -> Option<()> {
         let last = u64::MAX.saturating_sub(MAX_PORTS as u64);
         self.node_guid = Some(guid).filter(|guid| (1..=last).contains(&guid.get()))?;
@@ -121,6 +143,8 @@ impl NodePlan {
             NodeSetting::Mtu => write!(out, "{}", self.mtu.bytes()),
             NodeSetting::PKeys => write!(out, "{}", self.pkeys),
             NodeSetting::Gids => write!(out, "{}", self.gids),
+            NodeSetting::Limit(limit) => self.limits.print(limit, out),
+            NodeSetting::Routing(setting) => self.routing.print(setting, out),
         }
     }
 
@@ -143,8 +167,25 @@ impl NodePlan {
                 }
                 self.gids = u8::try_from(count(text, MAX_GUIDS)?).ok()?;
             }
+            NodeSetting::Limit(limit) => {
+                if self.kind == NodeKind::Switch {
+                    return None;
+                }
+                self.limits.set(limit, text)?;
+            }
+            NodeSetting::Routing(setting) => {
+                if self.kind == NodeKind::Hca {
+                    return None;
+                }
+                self.routing.set(setting, text)?;
+            }
         }
         Some(())
+    }
+
+    /// Returns the limits and abilities of an adapter.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Returns the constants of an adapter like this.
@@ -193,6 +234,15 @@ pub enum CableSetting {
     Width,
     /// The speed of a lane.
     Speed,
+    /// A fault. It may change while the cable is plugged.
+    Weather(WeatherSetting),
+}
+
+impl CableSetting {
+    /// Whether it may change while the cable is plugged.
+    pub const fn is_live(self) -> bool {
+        matches!(self, CableSetting::Weather(_))
+    }
 }
 
 /// The constants of a cable that is to be.
@@ -202,6 +252,7 @@ pub struct CablePlan {
     ends: Option<Ends>,
     width: Width,
     speed: Speed,
+    weather: Weather,
 }
 
 impl CablePlan {
@@ -212,6 +263,7 @@ impl CablePlan {
             ends: None,
             width: Width::X4,
             speed: Speed::Qdr,
+            weather: Weather::FAIR,
         }
     }
 
@@ -223,6 +275,11 @@ impl CablePlan {
     /// Returns the ends, if there are.
     pub const fn ends(&self) -> Option<Ends> {
         self.ends
+    }
+
+    /// Returns the faults.
+    pub const fn weather(&self) -> &Weather {
+        &self.weather
     }
 
     /// Returns the most that both ends of a link by this cable can agree on.
@@ -245,6 +302,7 @@ impl CablePlan {
             CableSetting::Ends => self.ends.map_or(Ok(()), |ends| write!(out, "{ends}")),
             CableSetting::Width => out.write_str(self.width.as_str()),
             CableSetting::Speed => out.write_str(self.speed.as_str()),
+            CableSetting::Weather(setting) => self.weather.print(setting, out),
         }
     }
 
@@ -255,6 +313,7 @@ impl CablePlan {
             CableSetting::Ends => self.ends = Some(Ends::parse(text)?),
             CableSetting::Width => self.width = Width::parse(text)?,
             CableSetting::Speed => self.speed = Speed::parse(text)?,
+            CableSetting::Weather(setting) => self.weather.set(setting, text)?,
         }
         Some(())
     }

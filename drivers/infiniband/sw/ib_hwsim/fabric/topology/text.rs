@@ -20,8 +20,13 @@ pub fn flag(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses a decimal number.
+/// Parses a decimal number of up to 16 bits.
 pub fn number(text: &str) -> Option<u16> {
+    u16::try_from(large_number(text)?).ok()
+}
+
+/// Parses a decimal number of up to 32 bits.
+pub fn large_number(text: &str) -> Option<u32> {
     let digits = text.trim_ascii();
     // `parse` takes a sign.
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -124,23 +129,107 @@ impl Display for End {
     }
 }
 
+/// The longest name of a network device, in bytes.
+const MAX_DEVICE: usize = 15;
+
+/// A name of a network device. As a text, `dev:` stands before it.
+///
+/// It has 1 to 15 bytes of printable ASCII, without a slash or a colon, and is neither `.` nor `..`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// Zero behind the name.
+    bytes: [u8; MAX_DEVICE + 1],
+}
+
+impl Device {
+    /// What stands before the name.
+    const PREFIX: &'static str = "dev:";
+
+    /// Parses a device.
+    pub fn parse(text: &str) -> Option<Device> {
+        let name = text.strip_prefix(Device::PREFIX)?;
+        let valid = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
+        if matches!(name, "" | "." | "..") || !name.bytes().all(valid) {
+            return None;
+        }
+        let mut bytes = [0; MAX_DEVICE + 1];
+        let place = bytes.get_mut(..MAX_DEVICE)?.get_mut(..name.len())?;
+        place.copy_from_slice(name.as_bytes());
+        Some(Device { bytes })
+    }
+
+    /// Returns the name, with a zero behind it.
+    pub const fn bytes(&self) -> &[u8; MAX_DEVICE + 1] {
+        &self.bytes
+    }
+
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        let text = core::str::from_utf8(&self.bytes).unwrap_or_default();
+        text.trim_end_matches('\0')
+    }
+}
+
+impl Display for Device {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Device::PREFIX, self.as_str())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// The second end of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FarEnd {
+    /// A port.
+    Port(End),
+    /// A network device, through which the cable leads to another kernel.
+    Device(Device),
+}
+
+impl Display for FarEnd {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            FarEnd::Port(end) => write!(f, "{end}"),
+            FarEnd::Device(device) => write!(f, "{device}"),
+        }
+    }
+}
+
 /// The two ends of a cable. As a text: both, and white space between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends(pub [End; 2]);
+pub struct Ends(pub End, pub FarEnd);
 
 impl Ends {
     /// Parses two ends.
     pub fn parse(text: &str) -> Option<Ends> {
         let mut words = text.split_ascii_whitespace();
-        let ends = Ends([End::parse(words.next()?)?, End::parse(words.next()?)?]);
-        words.next().is_none().then_some(ends)
+        let near = End::parse(words.next()?)?;
+        let word = words.next()?;
+        let far = match Device::parse(word) {
+            Some(device) => FarEnd::Device(device),
+            None => FarEnd::Port(End::parse(word)?),
+        };
+        words.next().is_none().then_some(Ends(near, far))
+    }
+
+    /// Returns those that are ports.
+    pub fn ports(&self) -> impl Iterator<Item = End> + Clone {
+        let second = match self.1 {
+            FarEnd::Port(end) => Some(end),
+            FarEnd::Device(_) => None,
+        };
+        [Some(self.0), second].into_iter().flatten()
     }
 }
 
 impl Display for Ends {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Ends([one, other]) = self;
-        write!(f, "{one} {other}")
+        write!(f, "{} {}", self.0, self.1)
     }
 }
 

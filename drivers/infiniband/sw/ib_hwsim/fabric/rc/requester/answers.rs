@@ -4,6 +4,7 @@
 
 use super::super::header::{Aeth, Bth, Nak, Op, Syndrome};
 use super::super::request::{Data, Failure, Outcome, Requests, Work};
+use super::super::tally::add;
 use super::super::{rnr_timer, Psn};
 use super::{Pause, Requester, RUN};
 
@@ -67,7 +68,10 @@ impl Requester {
             Syndrome::Nak(nak) => nak,
         };
         outcome.failure = match nak {
-            Nak::Sequence => self.retry(outcome.done, requests),
+            Nak::Sequence => {
+                add(&mut self.tally.sequence_naks, 1);
+                self.retry(outcome.done, requests)
+            }
             Nak::InvalidRequest => Some(Failure::RemoteInvalidRequest),
             Nak::RemoteAccess => Some(Failure::RemoteAccess),
             Nak::RemoteOperation => Some(Failure::RemoteOperation),
@@ -234,6 +238,7 @@ impl Requester {
             return Some(Failure::RetryExceeded);
         };
         self.retries_left = left;
+        add(&mut self.tally.retries, 1);
         self.deadline = None;
         self.go_back(done, requests);
         None
@@ -247,6 +252,7 @@ impl Requester {
         done: usize,
         requests: &impl Requests,
     ) -> Option<Failure> {
+        add(&mut self.tally.rnr_naks, 1);
         if self.rnr_retries != FOREVER {
             let Some(left) = self.rnr_left.checked_sub(1) else {
                 return Some(Failure::RnrRetryExceeded);
@@ -275,6 +281,7 @@ impl Requester {
                 self.pause = Pause::No;
             }
         } else if self.deadline.is_some_and(|deadline| now >= deadline) {
+            add(&mut self.tally.timeouts, 1);
             outcome.failure = self.retry(0, requests);
         }
         outcome

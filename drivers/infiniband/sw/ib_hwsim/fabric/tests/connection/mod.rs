@@ -3,11 +3,12 @@
 //! Two queue pairs with a reliable connection, and a wire between them that has faults from a seed.
 
 use ib_fabric::rc::{
-    Access, AtomicOp, Bth, Failure, Fault, Next, Outcome, Purpose, Received, Receiver, Request,
-    Requester, RequesterSetup, Requests, Responder, ResponderSetup, Taken, Work,
+    Access, AtomicOp, Bth, Failure, Fault, Next, Outcome, Purpose, Put, Received, Receiver,
+    Request, Requester, RequesterSetup, Requests, Responder, ResponderSetup, Taken, Work,
 };
 use ib_fabric::rc::{Op, Psn};
-use ib_fabric::Mtu;
+use ib_fabric::weather::{Fate, Lane, Singles};
+use ib_fabric::{Lid, Mtu, Packet, Transport};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Key of a side's memory, and its first address.
@@ -58,6 +59,8 @@ pub(crate) struct Inbox {
     pub(crate) memory: Vec<u8>,
     pub(crate) key: u32,
     payload: Vec<u8>,
+    /// The payload cannot be read beyond this byte: the sender's memory is gone.
+    pub(crate) readable: usize,
 }
 
 impl Inbox {
@@ -65,6 +68,17 @@ impl Inbox {
         let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
         let end = start.checked_add(bytes as usize)?;
         (key == self.key && end <= self.memory.len()).then_some(start..end)
+    }
+}
+
+/// Copies as much as can be read.
+fn copy(from: &[u8], to: &mut [u8], readable: usize) -> Put {
+    let n = from.len().min(readable);
+    to[..n].copy_from_slice(&from[..n]);
+    if n == from.len() {
+        Put::All
+    } else {
+        Put::CutOff
     }
 }
 
@@ -76,12 +90,11 @@ impl Receiver for Inbox {
         self.current.is_some()
     }
 
-    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<(), Fault> {
+    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<Put, Fault> {
         let current = self.current.as_mut().expect("a claimed request");
         let (at, from, n) = (offset as usize, from as usize, bytes as usize);
         let place = current.get_mut(at..at + n).ok_or(Fault::Length)?;
-        place.copy_from_slice(&self.payload[from..from + n]);
-        Ok(())
+        Ok(copy(&self.payload[from..from + n], place, self.readable))
     }
 
     fn complete(&mut self, message: &Received) {
@@ -98,11 +111,11 @@ impl Receiver for Inbox {
         self.range(key, address, bytes).is_some()
     }
 
-    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<(), Fault> {
+    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<Put, Fault> {
         let range = self.range(key, address, bytes).ok_or(Fault::Access)?;
-        let from = from as usize;
-        self.memory[range].copy_from_slice(&self.payload[from..from + bytes as usize]);
-        Ok(())
+        let (from, n) = (from as usize, bytes as usize);
+        let place = &mut self.memory[range];
+        Ok(copy(&self.payload[from..from + n], place, self.readable))
     }
 
     fn atomic(&mut self, key: u32, address: u64, op: AtomicOp) -> Result<u64, Fault> {
@@ -186,6 +199,8 @@ pub(crate) struct Bed {
     mtu: u32,
     serial: u64,
     faults: Faults,
+    /// Cables that take the place of the faults: the one to each side.
+    cables: Option<[Lane; 2]>,
     pub(crate) dice: Dice,
     /// Packets that were sent, lost ones included.
     pub(crate) packets: u64,
@@ -220,6 +235,7 @@ impl Bed {
                 memory: (0..4096u32).map(|i| (i * 7 % 251) as u8).collect(),
                 key: KEY,
                 payload: Vec::new(),
+                readable: usize::MAX,
             },
             fault: None,
             drains: false,
@@ -231,6 +247,7 @@ impl Bed {
             mtu: plan.mtu.bytes(),
             serial: 0,
             faults,
+            cables: None,
             dice: Dice(seed),
             packets: 0,
         }
@@ -262,8 +279,54 @@ impl Bed {
         self.sides[side].queue.0.len()
     }
 
+    /// Connects the sides by a cable with faults: its lane to each of them.
+    pub(crate) fn connect(&mut self, cables: [Lane; 2]) {
+        self.cables = Some(cables);
+    }
+
+    /// Puts a run on the cable.
+    fn send(&mut self, to: usize, bth: Bth, payload: &[u8]) -> bool {
+        let Some(cables) = &mut self.cables else {
+            return false;
+        };
+        let run = Packet {
+            slid: Lid::new(1),
+            dlid: Lid::new(2),
+            sl: 0,
+            pkey: 0xffff,
+            dest_qp: 2,
+            grh: None,
+            len: bth.bytes.min(self.mtu),
+            management: false,
+            transport: Transport::Rc(bth),
+        };
+        for (single, from) in Singles::new(&run) {
+            let Transport::Rc(bth) = single.transport else {
+                unreachable!();
+            };
+            self.packets += u64::from(bth.packets);
+            let Fate::Arrives {
+                first,
+                again,
+                intact: true,
+            } = cables[to].send(self.now, &single).fate
+            else {
+                continue;
+            };
+            let payload = &payload[from as usize..][..bth.bytes as usize];
+            for arrival in [Some(first), again].into_iter().flatten() {
+                let at = (arrival.at, arrival.serial * 2 + to as u64);
+                self.wire.insert(at, (to, bth, payload.to_vec()));
+            }
+        }
+        true
+    }
+
     /// Puts a run on the wire, whole or packet by packet.
     fn launch(&mut self, to: usize, bth: Bth, payload: Vec<u8>) {
+        if self.send(to, bth, &payload) {
+            return;
+        }
         let (mut bth, mut payload) = (bth, payload);
         while bth.packets > 1 && self.faults_exist() {
             let n = 1 + self.dice.roll(u64::from(bth.packets) - 1) as u32;
@@ -359,6 +422,13 @@ impl Bed {
         }
     }
 
+    /// Takes the runs that a side can send now, with their payload, from the wire.
+    pub(crate) fn all_runs(&mut self, side: usize) -> Vec<(Bth, Vec<u8>)> {
+        self.pump(side);
+        let runs = std::mem::take(&mut self.wire).into_values();
+        runs.map(|(_, bth, payload)| (bth, payload)).collect()
+    }
+
     /// Lets a packet come to a side.
     pub(crate) fn arrive(&mut self, me: usize, bth: &Bth, mut payload: Vec<u8>) {
         let now = self.now;
@@ -366,8 +436,12 @@ impl Bed {
         if bth.is_request() {
             payload.resize(bth.bytes as usize, 0);
             side.inbox.payload = payload;
+            if self.cables.is_some() {
+                // As in the driver: its sender has gone on.
+                side.responder.set_holds(false);
+            }
             match side.responder.request(now, bth, &mut side.inbox) {
-                Taken::Done => {}
+                Taken::Done | Taken::CutOff => {}
                 Taken::Held => {
                     let sender = &mut self.sides[1 - me];
                     sender.requester.hold(now, &sender.queue);

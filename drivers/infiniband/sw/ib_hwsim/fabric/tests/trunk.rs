@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two ends of a cable through a network device that loses frames, sends them twice and out of turn.
+
+use ib_fabric::trunk::frame::{self, fits, HEADER, HELLO_LEN};
+use ib_fabric::trunk::{BadFrame, Frame, Header, Heard, Hello, Step, Stranger, Trunk};
+use ib_fabric::trunk::{DEAD, HELLO, WINDOW};
+use ib_fabric::{LinkOffer, Mtu};
+use proptest::prelude::*;
+
+const OFFER: LinkOffer = LinkOffer {
+    widths: 3,
+    speeds: 7,
+    mtu: Mtu::B2048,
+    vl_cap: 4,
+};
+
+/// Addresses of both ends.
+const ADDRESSES: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+#[test]
+fn bytes_of_frames() {
+    let header = Header {
+        session: 0x0102_0304,
+        sent: 0x0506_0708,
+        seen: 0x090a_0b0c,
+    };
+    let hello = Hello {
+        heard: 0x1112_1314,
+        offer: Some(OFFER),
+    };
+    let bytes = hello.frame(&header);
+    let expected = [
+        1, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, // header
+        0x11, 0x12, 0x13, 0x14, 1, 3, 7, 4, 4, 0, 0, 0,
+    ];
+    assert_eq!(bytes, expected);
+    // Padded to the shortest frame of Ethernet.
+    let padded = [&bytes[..], &[0; 18]].concat();
+    assert_eq!(frame::parse(&padded), Ok(Frame::Hello(header, hello)));
+    let mut packet = header.packet().to_vec();
+    assert_eq!(packet, [&[1, 2], &expected[2..16]].concat());
+    packet.extend([9, 8, 7]);
+    assert_eq!(frame::parse(&packet), Ok(Frame::Packet(header, &[9, 8, 7])));
+}
+
+#[test]
+fn bad_frames() {
+    let hello = Hello {
+        heard: 0,
+        offer: Some(OFFER),
+    };
+    let header = Trunk::new(7).header();
+    let good = hello.frame(&header);
+    for len in 0..HELLO_LEN {
+        assert_eq!(frame::parse(&good[..len]), Err(BadFrame::Short));
+    }
+    for (at, byte, expected) in [
+        (0, 0, BadFrame::Version),
+        (0, 2, BadFrame::Version),
+        (1, 0, BadFrame::Kind),
+        (1, 3, BadFrame::Kind),
+        (7, 0, BadFrame::Session),
+        (23, 0, BadFrame::Offer),
+        (23, 6, BadFrame::Offer),
+    ] {
+        let mut bytes = good;
+        bytes[at] = byte;
+        assert_eq!(frame::parse(&bytes), Err(expected), "{at}: {byte}");
+    }
+}
+
+#[test]
+fn padding_behind_a_packet() {
+    for (all, len, expected) in [
+        (46, 30, true),
+        (46, 26, true),
+        (46, 31, false),
+        (47, 26, false),
+        (100, 84, true),
+        (100, 83, false),
+        (100, 85, false),
+    ] {
+        assert_eq!(fits(all, len), expected, "{all} {len}");
+    }
+    assert_eq!(HEADER, 16);
+}
+
+/// An end with its port.
+struct End {
+    trunk: Trunk,
+    enabled: bool,
+    ready: bool,
+    /// Times that the link went up.
+    ups: u32,
+}
+
+impl End {
+    fn new(seed: u32) -> End {
+        End {
+            trunk: Trunk::new(seed),
+            enabled: true,
+            ready: true,
+            ups: 0,
+        }
+    }
+
+    fn hello(&mut self) -> [u8; HELLO_LEN] {
+        self.trunk.say_hello(self.enabled.then_some(OFFER))
+    }
+
+    /// Carries out what is due, as a cable does.
+    fn step(&mut self, now: u64) {
+        match self.trunk.step(now, self.ready) {
+            Step::Stay => {}
+            Step::Lose | Step::Train => self.retrain(),
+        }
+    }
+
+    fn retrain(&mut self) {
+        self.trunk.link_down();
+        if self.enabled && self.trunk.offer().is_some() {
+            self.trunk.link_up();
+            self.ups += 1;
+        }
+    }
+}
+
+/// Gives a frame to an end; false if it is a packet that is not taken.
+fn deliver(ends: &mut [End; 2], to: usize, now: u64, bytes: &[u8]) -> bool {
+    let end = &mut ends[to];
+    let from = ADDRESSES[1 - to];
+    match frame::parse(bytes).unwrap() {
+        Frame::Hello(header, hello) => {
+            assert_ne!(end.trunk.hello(now, from, &header, &hello), Heard::Third);
+            end.step(now);
+            true
+        }
+        Frame::Packet(header, _) => end.trunk.packet(from, &header).is_ok(),
+    }
+}
+
+/// Says hello both ways, without loss.
+fn greet(ends: &mut [End; 2], now: u64) {
+    for from in 0..2 {
+        let hello = ends[from].hello();
+        deliver(ends, 1 - from, now, &hello);
+    }
+}
+
+fn trained() -> [End; 2] {
+    let mut ends = [End::new(1), End::new(100)];
+    greet(&mut ends, 0);
+    greet(&mut ends, 1);
+    assert!(ends.iter().all(|end| end.trunk.is_up()));
+    ends
+}
+
+#[test]
+fn both_go_up_and_stay() {
+    let mut ends = [End::new(1), End::new(100)];
+    let hello = ends[0].hello();
+    deliver(&mut ends, 1, 0, &hello);
+    assert!(!ends[1].trunk.is_up(), "the first end does not know of it");
+    let hello = ends[1].hello();
+    deliver(&mut ends, 0, 0, &hello);
+    assert!(ends[0].trunk.is_up());
+    let hello = ends[0].hello();
+    deliver(&mut ends, 1, 0, &hello);
+    assert!(ends[1].trunk.is_up());
+    for n in 1..100 {
+        greet(&mut ends, n * HELLO);
+    }
+    assert!(ends.iter().all(|end| end.trunk.is_up() && end.ups == 1));
+    assert_eq!(ends[0].trunk.address(), Some(ADDRESSES[1]));
+}
+
+#[test]
+fn silence_takes_the_link_down() {
+    let mut ends = trained();
+    ends[0].step(DEAD);
+    assert!(ends[0].trunk.is_up());
+    ends[0].step(DEAD + 1);
+    assert!(!ends[0].trunk.is_up());
+    // The other one has heard enough, but of another session.
+    ends[1].step(DEAD);
+    greet(&mut ends, DEAD);
+    greet(&mut ends, DEAD);
+    greet(&mut ends, DEAD);
+    assert!(ends.iter().all(|end| end.trunk.is_up() && end.ups == 2));
+}
+
+#[test]
+fn either_end_takes_the_link_down() {
+    for down in 0..2 {
+        let mut ends = trained();
+        ends[down].enabled = false;
+        ends[down].retrain();
+        for n in 0..5 {
+            greet(&mut ends, n);
+            assert!(!ends[1 - down].trunk.is_up() || n == 0 && down == 1);
+        }
+        ends[down].enabled = true;
+        ends[down].retrain();
+        greet(&mut ends, 6);
+        greet(&mut ends, 7);
+        assert!(ends.iter().all(|end| end.trunk.is_up()));
+    }
+}
+
+#[test]
+fn a_device_that_is_down() {
+    let mut ends = trained();
+    ends[0].ready = false;
+    ends[0].step(2);
+    assert!(!ends[0].trunk.is_up());
+    greet(&mut ends, 2);
+    assert!(!ends[1].trunk.is_up());
+    ends[0].ready = true;
+    greet(&mut ends, 3);
+    greet(&mut ends, 4);
+    assert!(ends.iter().all(|end| end.trunk.is_up()));
+}
+
+#[test]
+fn third_parties() {
+    let mut ends = trained();
+    let third = [2, 0, 0, 0, 0, 3];
+    let mut other = End::new(500);
+    let Ok(Frame::Hello(header, hello)) = frame::parse(&other.hello()).map(|frame| match frame {
+        Frame::Hello(header, hello) => Frame::Hello(header, hello),
+        Frame::Packet(header, _) => Frame::Packet(header, &[]),
+    }) else {
+        panic!("no hello");
+    };
+    let trunk = &mut ends[0].trunk;
+    assert_eq!(trunk.hello(5, third, &header, &hello), Heard::Third);
+    let session = ends[1].trunk.header();
+    let trunk = &mut ends[0].trunk;
+    assert_eq!(trunk.packet(third, &session), Err(Stranger));
+    let wrong = Header {
+        session: session.session + 1,
+        ..session
+    };
+    assert_eq!(trunk.packet(ADDRESSES[1], &wrong), Err(Stranger));
+    assert_eq!(trunk.packet(ADDRESSES[1], &session), Ok(()));
+    assert!(trunk.is_up());
+    // When the other end is gone, somebody else may come.
+    let _ = trunk.step(DEAD + 5, true);
+    assert_eq!(trunk.hello(DEAD + 5, third, &header, &hello), Heard::News);
+    assert_eq!(trunk.packet(ADDRESSES[1], &session), Err(Stranger));
+}
+
+#[test]
+fn a_window_of_packets() {
+    let mut ends = trained();
+    for n in 0..WINDOW {
+        let header = ends[0].trunk.send().unwrap();
+        // One in ten is lost.
+        if n % 10 != 0 {
+            assert!(deliver(&mut ends, 1, 2, &header.packet()));
+        }
+    }
+    assert_eq!(ends[0].trunk.send(), None);
+    assert!(ends[1].trunk.owes());
+    let hello = ends[1].hello();
+    assert!(!ends[1].trunk.owes());
+    deliver(&mut ends, 0, 3, &hello);
+    for _ in 0..WINDOW {
+        assert!(
+            ends[0].trunk.send().is_some(),
+            "room for all but none is under way"
+        );
+    }
+    assert_eq!(ends[1].trunk.lost(), u64::from(WINDOW.div_ceil(10)));
+    // All of them are lost: a hello says so.
+    greet(&mut ends, 4);
+    greet(&mut ends, 5);
+    assert!(ends[0].trunk.send().is_some());
+    assert_eq!(
+        ends[1].trunk.lost(),
+        u64::from(WINDOW.div_ceil(10) + WINDOW)
+    );
+    // Nobody acknowledges what was not sent.
+    let mut forged = ends[1].trunk.header();
+    forged.seen = forged.seen.wrapping_add(1_000_000);
+    assert!(deliver(&mut ends, 0, 6, &forged.packet()));
+    let room = std::iter::from_fn(|| ends[0].trunk.send()).count();
+    assert_eq!(room, WINDOW as usize - 1);
+}
+
+/// A thing that happens to one of the ends.
+#[derive(Clone, Debug)]
+enum Input {
+    Hello(usize),
+    Deliver(prop::sample::Index, bool),
+    Lose(prop::sample::Index),
+    Tick(usize),
+    Enable(usize, bool),
+    Ready(usize, bool),
+    Restart(usize, u32),
+    Pass(u64),
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let index = any::<prop::sample::Index>();
+    let side = 0..2usize;
+    prop_oneof![
+        6 => side.clone().prop_map(Input::Hello),
+        8 => (index.clone(), any::<bool>()).prop_map(|(at, keep)| Input::Deliver(at, keep)),
+        3 => index.prop_map(Input::Lose),
+        4 => side.clone().prop_map(Input::Tick),
+        1 => (side.clone(), any::<bool>()).prop_map(|(side, on)| Input::Enable(side, on)),
+        1 => (side.clone(), any::<bool>()).prop_map(|(side, on)| Input::Ready(side, on)),
+        1 => (side, any::<u32>()).prop_map(|(side, seed)| Input::Restart(side, seed)),
+        2 => (0..2 * HELLO).prop_map(Input::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    /// Whatever happened, both ends are up a few hellos after the frames get through again; and both
+    /// take each other's packets then.
+    #[test]
+    fn up_in_the_end(inputs in prop::collection::vec(input(), 0..200)) {
+        let mut ends = [End::new(1), End::new(100)];
+        let mut wire: Vec<(usize, [u8; HELLO_LEN])> = Vec::new();
+        let mut now = 0;
+        for input in inputs {
+            match input {
+                Input::Hello(side) => {
+                    let hello = ends[side].hello();
+                    wire.push((1 - side, hello));
+                }
+                Input::Deliver(_, _) | Input::Lose(_) if wire.is_empty() => {}
+                Input::Deliver(at, keep) => {
+                    let at = at.index(wire.len());
+                    let (to, bytes) = wire[at];
+                    if !keep {
+                        wire.remove(at);
+                    }
+                    deliver(&mut ends, to, now, &bytes);
+                }
+                Input::Lose(at) => {
+                    wire.remove(at.index(wire.len()));
+                }
+                Input::Tick(side) => ends[side].step(now),
+                Input::Enable(side, on) => {
+                    ends[side].enabled = on;
+                    ends[side].retrain();
+                }
+                Input::Ready(side, on) => ends[side].ready = on,
+                Input::Restart(side, seed) => ends[side] = End::new(seed),
+                Input::Pass(time) => now += time,
+            }
+        }
+        for end in &mut ends {
+            (end.enabled, end.ready) = (true, true);
+        }
+        for _ in 0..5 {
+            now += HELLO;
+            for end in &mut ends {
+                end.step(now);
+            }
+            greet(&mut ends, now);
+        }
+        prop_assert!(ends.iter().all(|end| end.trunk.is_up()));
+        for from in 0..2 {
+            let header = ends[from].trunk.send().unwrap();
+            prop_assert!(deliver(&mut ends, 1 - from, now, &header.packet()));
+        }
+    }
+
+    /// Any bytes are read without a panic.
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        let _ = frame::parse(&bytes);
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end of a cable through a network device: whether the other one is there, and which packets
+//! are under way.
+
+use super::frame::{Header, Hello, HELLO_LEN};
+use crate::link::LinkOffer;
+
+/// Time in ns between two hellos.
+pub const HELLO: u64 = 250_000_000;
+
+/// Time in ns without a hello after which the other end is taken for gone.
+pub const DEAD: u64 = 3_000_000_000;
+
+/// Packets that may be under way.
+pub const WINDOW: u32 = 256;
+
+/// An address of a network device.
+pub type Address = [u8; 6];
+
+/// The other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Peer {
+    address: Address,
+    session: u32,
+    /// The session of this end that it has heard.
+    heard: u32,
+    offer: Option<LinkOffer>,
+    /// Time of its latest hello.
+    at: u64,
+}
+
+/// The consequences of a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Heard {
+    /// Something has changed: ask for [`Trunk::step`] soon, and say hello.
+    News,
+    /// Nothing has.
+    Known,
+    /// It is of a third party, and was not taken.
+    Third,
+}
+
+/// A packet is not of the other end, or not of this time that the link is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stranger;
+
+/// A change of the link that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// None.
+    Stay,
+    /// It is to be taken down, and trained again if it can be.
+    Lose,
+    /// It can be trained: both ends know of each other.
+    Train,
+}
+
+/// One end of a cable through a network device.
+///
+/// A session lasts from one time that the link goes down to the next. As each end tells the other
+/// which session of it has been heard, both go up in the same pair of sessions, or neither does.
+#[derive(Clone, Debug)]
+pub struct Trunk {
+    own: u32,
+    peer: Option<Peer>,
+    /// The session of the other end that the link is up with.
+    up: Option<u32>,
+    sent: u32,
+    /// Latest packet that the other end has seen.
+    acked: u32,
+    /// Latest packet of the other end.
+    seen: u32,
+    /// Latest packet that the other end knows to be seen.
+    told: u32,
+    lost: u64,
+}
+
+/// Returns by how much a number is after another one; 0 if it is not.
+const fn ahead(number: u32, of: u32) -> u32 {
+    let by = number.wrapping_sub(of);
+    if by <= u32::MAX / 2 {
+        by
+    } else {
+        0
+    }
+}
+
+/// Returns the session after another one.
+const fn next(session: u32) -> u32 {
+    match session.wrapping_add(1) {
+        0 => 1,
+        session => session,
+    }
+}
+
+impl Trunk {
+    /// Makes an end that has heard nothing. `seed` should not be that of an end that was there before.
+    pub const fn new(seed: u32) -> Trunk {
+        Trunk {
+            own: next(seed),
+            peer: None,
+            up: None,
+            sent: 0,
+            acked: 0,
+            seen: 0,
+            told: 0,
+            lost: 0,
+        }
+    }
+
+    /// Whether the link is up.
+    pub const fn is_up(&self) -> bool {
+        self.up.is_some()
+    }
+
+    /// Returns the address of the other end.
+    pub fn address(&self) -> Option<Address> {
+        self.peer.map(|peer| peer.address)
+    }
+
+    /// Returns the number of packets that the other end has sent and that did not come.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Takes a hello.
+    pub fn hello(&mut self, now: u64, from: Address, header: &Header, hello: &Hello) -> Heard {
+        let old = self.peer;
+        let dead = |peer: &Peer| now.saturating_sub(peer.at) >= DEAD;
+        if old.is_some_and(|peer| peer.address != from && !dead(&peer)) {
+            return Heard::Third;
+        }
+        let known = |peer: &Peer| peer.address == from && peer.session == header.session;
+        if old.as_ref().is_some_and(known) {
+            self.received(header.sent, false);
+        } else {
+            self.seen = header.sent;
+            self.told = self.seen;
+        }
+        self.acknowledged(header.seen);
+        let peer = Peer {
+            address: from,
+            session: header.session,
+            heard: hello.heard,
+            offer: hello.offer,
+            at: now,
+        };
+        self.peer = Some(peer);
+        match old {
+            Some(old) if (Peer { at: now, ..old }) == peer => Heard::Known,
+            _ => Heard::News,
+        }
+    }
+
+    /// Takes the header of a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`Stranger`]: the packet is to be dropped.
+    pub fn packet(&mut self, from: Address, header: &Header) -> Result<(), Stranger> {
+        let peer = self.peer.filter(|peer| peer.address == from);
+        if peer.is_none() || self.up != Some(header.session) {
+            return Err(Stranger);
+        }
+        self.received(header.sent, true);
+        self.acknowledged(header.seen);
+        Ok(())
+    }
+
+    /// The other end has sent so many packets, the last one of which has just come if `here`.
+    fn received(&mut self, sent: u32, here: bool) {
+        let by = ahead(sent, self.seen);
+        if by > 0 {
+            let lost = by.saturating_sub(u32::from(here));
+            self.lost = self.lost.saturating_add(lost.into());
+            self.seen = sent;
+        } else if here && sent != self.seen {
+            // It is late, and was taken for lost.
+            self.lost = self.lost.saturating_sub(1);
+        }
+    }
+
+    /// The other end has seen so many.
+    fn acknowledged(&mut self, seen: u32) {
+        if ahead(seen, self.acked) <= self.under_way() {
+            self.acked = self.acked.wrapping_add(ahead(seen, self.acked));
+        }
+    }
+
+    /// Returns the number of packets under way.
+    const fn under_way(&self) -> u32 {
+        self.sent.wrapping_sub(self.acked)
+    }
+
+    /// Whether the other end waits to hear which packets have come.
+    pub const fn owes(&self) -> bool {
+        self.seen.wrapping_sub(self.told) >= WINDOW / 4
+    }
+
+    /// Returns the change that is due. `ready` says whether the network device sends and receives.
+    pub fn step(&mut self, now: u64, ready: bool) -> Step {
+        let fresh = |peer: &Peer| ready && now.saturating_sub(peer.at) < DEAD;
+        if self.peer.is_some_and(|peer| !fresh(&peer)) {
+            self.peer = None;
+        }
+        match (self.up, self.peer) {
+            (Some(session), Some(peer)) if peer.session == session && peer.offer.is_some() => {
+                Step::Stay
+            }
+            (Some(_), _) => Step::Lose,
+            (None, _) if self.offer().is_some() => Step::Train,
+            (None, _) => Step::Stay,
+        }
+    }
+
+    /// Returns what the other end offers; `None` unless it knows of this one, or if the link is up.
+    pub fn offer(&self) -> Option<LinkOffer> {
+        let peer = self.peer.filter(|peer| peer.heard == self.own)?;
+        peer.offer.filter(|_| self.up.is_none())
+    }
+
+    /// The link is up.
+    pub fn link_up(&mut self) {
+        if self.up.is_none() {
+            self.up = self.peer.map(|peer| peer.session);
+            self.acked = self.sent;
+        }
+    }
+
+    /// The link is down.
+    pub fn link_down(&mut self) {
+        if self.up.take().is_some() {
+            self.own = next(self.own);
+        }
+    }
+
+    /// Returns the header of a frame that is to be sent now, or soon.
+    pub const fn header(&self) -> Header {
+        Header {
+            session: self.own,
+            sent: self.sent,
+            seen: self.seen,
+        }
+    }
+
+    /// Returns the header of a packet that is to be sent now, and counts it. `None` if too many are under
+    /// way.
+    pub fn send(&mut self) -> Option<Header> {
+        if self.under_way() >= WINDOW {
+            return None;
+        }
+        self.sent = self.sent.wrapping_add(1);
+        self.told = self.seen;
+        Some(self.header())
+    }
+
+    /// Makes a hello. `offer` is what the port of this end offers.
+    pub fn say_hello(&mut self, offer: Option<LinkOffer>) -> [u8; HELLO_LEN] {
+        self.told = self.seen;
+        let heard = self.peer.map_or(0, |peer| peer.session);
+        Hello { heard, offer }.frame(&self.header())
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The faults that a user chooses for a cable.
+
+use core::fmt::{self, Write};
+
+/// Parts of which a probability counts the packets.
+const MILLION: u32 = 1_000_000;
+
+/// The longest delay, in µs.
+const LONGEST: u32 = 10_000_000;
+
+/// The fastest rate, in Mbit/s.
+const FASTEST: u32 = 1_000_000;
+
+/// The longest queue, in KiB.
+const MOST: u32 = 64 << 10;
+
+/// The faults of a cable, of both directions.
+///
+/// # Invariants
+///
+/// Each is within the limits of its [`WeatherSetting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weather {
+    loss: u32,
+    duplicate: u32,
+    corrupt: u32,
+    delay: u32,
+    jitter: u32,
+    rate: u32,
+    queue: u32,
+}
+
+/// A fault of a cable, which has a decimal number for a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeatherSetting {
+    /// The packets of a million that are lost.
+    Loss,
+    /// Those that arrive twice.
+    Duplicate,
+    /// Those that the receiver drops by their CRC.
+    Corrupt,
+    /// The time in µs that each is under way, up to 10 s.
+    Delay,
+    /// The time in µs up to which each is under way for longer, up to 10 s.
+    Jitter,
+    /// The rate in Mbit/s; 0 is none.
+    Rate,
+    /// The data in KiB that may wait for the rate, 1 to 65536.
+    Queue,
+}
+
+impl Weather {
+    /// No fault.
+    pub const FAIR: Weather = Weather {
+        loss: 0,
+        duplicate: 0,
+        corrupt: 0,
+        delay: 0,
+        jitter: 0,
+        rate: 0,
+        queue: 1024,
+    };
+
+    /// Whether there is no fault.
+    pub fn is_fair(&self) -> bool {
+        let queue = self.queue;
+        *self
+            == Weather {
+                queue,
+                ..Weather::FAIR
+            }
+    }
+
+    /// Returns the lost packets of a million.
+    pub const fn loss(&self) -> u32 {
+        self.loss
+    }
+
+    /// Returns the packets of a million that arrive twice.
+    pub const fn duplicate(&self) -> u32 {
+        self.duplicate
+    }
+
+    /// Returns the packets of a million that arrive with a wrong CRC.
+    pub const fn corrupt(&self) -> u32 {
+        self.corrupt
+    }
+
+    /// Returns the delay of each packet, in ns.
+    pub fn delay_ns(&self) -> u64 {
+        u64::from(self.delay).saturating_mul(1000)
+    }
+
+    /// Returns the most µs by which a packet is later than others.
+    pub const fn jitter(&self) -> u32 {
+        self.jitter
+    }
+
+    /// Returns the time in ns that so many bytes take; `None` if no rate is kept.
+    pub fn time_of(&self, bytes: u32) -> Option<u64> {
+        let time = u64::from(bytes).saturating_mul(8000);
+        time.checked_div(u64::from(self.rate))
+    }
+
+    /// Returns the time in ns that a full queue takes; `None` if no rate is kept.
+    pub fn longest_wait(&self) -> Option<u64> {
+        self.time_of(self.queue.saturating_mul(1024))
+    }
+
+    fn place(&mut self, setting: WeatherSetting) -> &mut u32 {
+        match setting {
+            WeatherSetting::Loss => &mut self.loss,
+            WeatherSetting::Duplicate => &mut self.duplicate,
+            WeatherSetting::Corrupt => &mut self.corrupt,
+            WeatherSetting::Delay => &mut self.delay,
+            WeatherSetting::Jitter => &mut self.jitter,
+            WeatherSetting::Rate => &mut self.rate,
+            WeatherSetting::Queue => &mut self.queue,
+        }
+    }
+
+    /// Prints a fault.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn print(mut self, setting: WeatherSetting, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "{}", self.place(setting))
+    }
+
+    /// Parses and sets a fault; `None`, and no change, if it cannot have that value.
+    pub fn set(&mut self, setting: WeatherSetting, text: &str) -> Option<()> {
+        let limits = match setting {
+            WeatherSetting::Loss | WeatherSetting::Duplicate | WeatherSetting::Corrupt => {
+                0..=MILLION
+            }
+            WeatherSetting::Delay | WeatherSetting::Jitter => 0..=LONGEST,
+            WeatherSetting::Rate => 0..=FASTEST,
+            WeatherSetting::Queue => 1..=MOST,
+        };
+        let number = decimal(text).and_then(|number| u32::try_from(number).ok());
+        *self.place(setting) = number.filter(|number| limits.contains(number))?;
+        Some(())
+    }
+}
+
+/// Parses a seed: a decimal number.
+pub fn seed(text: &str) -> Option<u64> {
+    decimal(text)
+}
+
+/// Parses a decimal number, with white space around it.
+pub(crate) fn decimal(text: &str) -> Option<u64> {
+    let digits = text.trim_ascii();
+    // `parse` takes a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_weather))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        use WeatherSetting::*;
+        for (setting, least, most) in [
+            (Loss, 0, 1_000_000),
+            (Duplicate, 0, 1_000_000),
+            (Corrupt, 0, 1_000_000),
+            (Delay, 0, 10_000_000),
+            (Jitter, 0, 10_000_000),
+            (Rate, 0, 1_000_000),
+            (Queue, 1, 65_536),
+        ] {
+            for number in [least, most, most + 1] {
+                let mut weather = Weather::FAIR;
+                let mut text = [0; 10];
+                let done = weather.set(setting, decimal_text(number, &mut text));
+                assert_eq!(done.is_some(), number <= most);
+                if done.is_some() {
+                    assert_eq!(*weather.place(setting), number);
+                    let fair = number == 0 || setting == Queue;
+                    assert_eq!(weather.is_fair(), fair);
+                } else {
+                    assert_eq!(weather, Weather::FAIR);
+                }
+            }
+            for text in ["", "-1", "+1", "1.5", "4294967296", "0x1", "1 2"] {
+                let mut weather = Weather::FAIR;
+                assert_eq!(weather.set(setting, text), None);
+            }
+        }
+        let mut weather = Weather::FAIR;
+        assert_eq!(weather.set(Queue, "0"), None);
+    }
+
+    fn decimal_text(mut number: u32, text: &mut [u8; 10]) -> &str {
+        for place in text.iter_mut().rev() {
+            *place = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        core::str::from_utf8(text).unwrap_or_default()
+    }
+
+    #[test]
+    fn times() {
+        let mut weather = Weather::FAIR;
+        assert_eq!(weather.time_of(1000), None);
+        assert!(weather.set(WeatherSetting::Rate, "8").is_some());
+        assert_eq!(weather.time_of(1000), Some(1_000_000));
+        assert_eq!(weather.longest_wait(), Some(1_048_576_000));
+        assert!(weather.time_of(u32::MAX).is_some());
+    }
+}
