@@ -13,6 +13,7 @@ use kernel::prelude::*;
 use kernel::types::Opaque;
 use kernel::ModuleMetadata;
 
+use crate::binary::{self, BinaryFile, MAX_BINARY_FILES};
 use crate::file::{self, File, MAX_FILES};
 
 /// A kind of directory, of which each value belongs to one.
@@ -26,6 +27,9 @@ pub trait Directory: Sized + Send + Sync + 'static {
 
     /// The files, of which there are at most [`MAX_FILES`].
     const FILES: &'static [File<Self>] = &[];
+
+    /// The files of bytes, of which there are at most [`MAX_BINARY_FILES`].
+    const BINARY_FILES: &'static [BinaryFile<Self>] = &[];
 
     /// The directories that users make in it.
     const CHILDREN: Children<Self> = Children::NONE;
@@ -91,13 +95,17 @@ impl<T: Directory> Entry<T> {
 
     const FILES: [*mut bindings::configfs_attribute; MAX_FILES + 1] = file::list(T::FILES);
 
+    const BINARY_FILES: [*mut bindings::configfs_bin_attribute; MAX_BINARY_FILES + 1] =
+        binary::list(T::BINARY_FILES);
+
     const TYPE: bindings::config_item_type = bindings::config_item_type {
         ct_owner: T::Module::THIS_MODULE.as_ptr().cast(),
         ct_item_ops: &Self::ITEM_OPERATIONS,
         ct_group_ops: T::CHILDREN.operations,
         // configfs reads it only.
         ct_attrs: ptr::from_ref(&Self::FILES).cast_mut().cast(),
-        ct_bin_attrs: ptr::null_mut(),
+        // As above.
+        ct_bin_attrs: ptr::from_ref(&Self::BINARY_FILES).cast_mut().cast(),
     };
 
     /// The value of a directory.

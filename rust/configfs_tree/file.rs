@@ -18,7 +18,7 @@ use kernel::ModuleMetadata;
 use crate::directory::{Directory, Entry};
 
 /// The most files of a directory.
-pub const MAX_FILES: usize = 15;
+pub const MAX_FILES: usize = 31;
 
 /// Bytes of a file's text at most, as configfs wants it on every architecture.
 const LIMIT: usize = 4096;

@@ -32,10 +32,12 @@
 
 #![crate_name = "configfs_tree"]
 
+pub mod binary;
 pub mod directory;
 pub mod file;
 pub mod subsystem;
 
+pub use binary::{BinaryFile, Bytes, Read};
 pub use directory::{Children, Defaults, Directory, Parent};
 pub use file::{File, Show, Store, Text};
 pub use subsystem::Subsystem;

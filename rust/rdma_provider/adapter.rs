@@ -6,6 +6,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::attributes::{Capabilities, PortAttributes};
+use crate::faults::Faults;
 use crate::mad::{Mad, MadSource, Verdict};
 use crate::qp::{Kind, Qp};
 use crate::registration::Handle;
@@ -20,6 +21,9 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// The way to RDMA core, which is open while the adapter is registered.
     fn handle(&self) -> &Handle;
+
+    /// Faults that the device has been given.
+    fn faults(&self) -> &Arc<Faults>;
 
     /// Number of ports, 1 or more; it does not change.
     fn ports(&self) -> u8;
@@ -94,4 +98,8 @@ pub trait Adapter: Send + Sync + 'static {
     ///
     /// `EINVAL` if the queue pair is not attached.
     fn detach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result;
+
+    /// RDMA core has let go of the device: call [`Qp::abandon`] for all queue pairs that there still are. Their ULPs
+    /// could not destroy them.
+    fn abandon(&self);
 }

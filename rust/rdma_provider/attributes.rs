@@ -2,6 +2,7 @@
 
 //! Attributes that RDMA core asks a device for.
 
+use ib_fabric::{Limit, Limits};
 use ipoib_sys::bindings;
 
 use crate::qp::MAX_READS;
@@ -9,8 +10,8 @@ use crate::qp::MAX_READS;
 /// Pages of a memory region that send requests open and close.
 pub(crate) const MAX_PAGES: u32 = 4096;
 
-/// Memory regions of a device.
-const MAX_REGIONS: u32 = 1 << 20;
+/// Protection domains of a device.
+const MAX_DOMAINS: u32 = 65536;
 
 /// Local CA ACK delay (IB specification, section 9.7.6.1.3): 4.096 us * 2^15 is 134 ms, in which a host that is busy
 /// with something else comes back.
@@ -31,19 +32,9 @@ pub struct Capabilities {
     pub revision: u32,
     /// Firmware version: major, minor and patch level.
     pub firmware: (u16, u16, u16),
-    /// Queue pairs.
-    pub qps: u32,
-    /// Work requests in one queue.
-    pub work_requests: u32,
-    /// Elements in the scatter/gather list of a request.
-    pub sges: u32,
-    /// Completion queues.
-    pub cqs: u32,
-    /// Entries of a completion queue.
-    pub cqes: u32,
-    /// Shared receive queues.
-    pub srqs: u32,
-    /// Multicast groups.
+    /// Limits and abilities.
+    pub limits: Limits,
+    /// Multicast groups, if there is multicast.
     pub groups: u32,
     /// Queue pairs attached to one group.
     pub group_members: u32,
@@ -61,8 +52,9 @@ impl Capabilities {
         attr.vendor_id = self.vendor_id;
         attr.vendor_part_id = self.device_id;
         attr.hw_ver = self.revision;
-        attr.max_qp = self.qps;
-        attr.max_qp_wr = self.work_requests;
+        let limit = |limit| self.limits.get(limit);
+        attr.max_qp = limit(Limit::Qp);
+        attr.max_qp_wr = limit(Limit::QpWr);
         attr.device_cap_flags = (bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
             | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
             | bindings::ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR
@@ -70,37 +62,49 @@ impl Capabilities {
             | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS)
             as u64;
-        attr.kernel_cap_flags = KERNEL_CAPS;
-        attr.max_send_sge = self.sges;
-        attr.max_recv_sge = self.sges;
-        attr.max_cq = self.cqs;
-        attr.max_cqe = self.cqes;
-        attr.max_pd = self.qps;
-        attr.max_sge_rd = self.sges;
+        if self.limits.has(Limit::Checksum) {
+            attr.device_cap_flags |= bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;
+        }
+        attr.kernel_cap_flags = self.kernel_caps();
+        attr.max_send_sge = limit(Limit::SendSge);
+        attr.max_recv_sge = limit(Limit::RecvSge);
+        attr.max_cq = limit(Limit::Cq);
+        attr.max_cqe = limit(Limit::Cqe);
+        attr.max_pd = MAX_DOMAINS;
+        attr.max_sge_rd = limit(Limit::SendSge);
         attr.max_qp_rd_atom = MAX_READS.into();
         attr.max_qp_init_rd_atom = MAX_READS.into();
-        attr.max_res_rd_atom = self.qps.saturating_mul(MAX_READS.into());
+        attr.max_res_rd_atom = limit(Limit::Qp).saturating_mul(MAX_READS.into());
         attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_GLOB;
-        attr.max_mr = MAX_REGIONS;
+        attr.max_mr = limit(Limit::Mr);
         attr.max_fast_reg_page_list_len = MAX_PAGES;
-        attr.max_srq = self.srqs;
-        if self.srqs > 0 {
-            attr.max_srq_wr = self.work_requests;
-            attr.max_srq_sge = self.sges;
+        attr.max_srq = limit(Limit::Srq);
+        if self.limits.has(Limit::Srq) {
+            attr.max_srq_wr = limit(Limit::QpWr);
+            attr.max_srq_sge = limit(Limit::RecvSge);
         }
         attr.local_ca_ack_delay = ACK_DELAY;
-        attr.max_mcast_grp = self.groups;
-        attr.max_mcast_qp_attach = self.group_members;
-        attr.max_total_mcast_qp_attach = self.groups.saturating_mul(self.group_members);
-        attr.max_ah = i32::MAX as u32;
+        if self.limits.has(Limit::Multicast) {
+            attr.max_mcast_grp = self.groups;
+            attr.max_mcast_qp_attach = self.group_members;
+            attr.max_total_mcast_qp_attach = self.groups.saturating_mul(self.group_members);
+        }
+        attr.max_ah = limit(Limit::Ah);
         attr.max_pkeys = self.pkeys;
     }
-}
 
-/// A ULP needs no memory region to name its buffers, and a queue pair can be made that does not hear
-/// its own multicast.
-const KERNEL_CAPS: u64 = bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY as u64
-    | bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK as u64;
+    fn kernel_caps(&self) -> u64 {
+        // A ULP needs no memory region to name its buffers.
+        let mut caps = bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY;
+        if self.limits.has(Limit::BlockLoopback) {
+            caps |= bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK;
+        }
+        if self.limits.has(Limit::Lso) {
+            caps |= bindings::ib_kernel_cap_flags_IBK_UD_TSO;
+        }
+        caps.into()
+    }
+}
 
 /// Attributes of a port (`struct ib_port_attr`), in the encodings of PortInfo (IB specification,
 /// section 14.2.5.6).

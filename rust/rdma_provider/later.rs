@@ -17,8 +17,10 @@ use kernel::types::Opaque;
 pub enum Again {
     /// At once: there is more to be done.
     Now,
-    /// After that time, unless somebody asks before.
+    /// After that time, to the next tick, unless somebody asks before.
     In(Delta),
+    /// After that time, as sharply as the machine can, unless somebody asks before.
+    Sharply(Delta),
     /// When somebody asks.
     Asked,
 }
@@ -30,6 +32,9 @@ impl Again {
             (Again::Now, _) | (_, Again::Now) => Again::Now,
             (Again::Asked, time) | (time, Again::Asked) => time,
             (Again::In(one), Again::In(two)) => Again::In(if two < one { two } else { one }),
+            (Again::In(one) | Again::Sharply(one), Again::In(two) | Again::Sharply(two)) => {
+                Again::Sharply(if two < one { two } else { one })
+            }
         }
     }
 }
@@ -48,15 +53,19 @@ pub trait Job: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// * While `ready` is true, `work` and `timer` are initialised, with [`run`] and [`ring`], and `job` is the job
-///   of the [`Later`] that owns a reference to this.
-/// * After that [`Later`] was dropped, neither is pending nor running, nor will be.
+/// * While `ready` is true, `work`, `timer` and `sharp` are initialised, with [`run`], [`ring`] and [`ring_sharply`],
+///   and `job` is the job of the [`Later`] that owns a reference to this.
+/// * After that [`Later`] was dropped, none of them is pending nor running, nor will be.
 #[pin_data]
 pub struct Bell {
     #[pin]
     work: Opaque<bindings::work_struct>,
     #[pin]
     timer: Opaque<bindings::timer_list>,
+    /// CPU that the job runs on; that of who asks if negative.
+    cpu: i32,
+    #[pin]
+    sharp: Opaque<bindings::hrtimer>,
     taken: Atomic<bool>,
     ready: Atomic<bool>,
     job: Atomic<*mut c_void>,
@@ -74,11 +83,28 @@ impl Bell {
     ///
     /// `ENOMEM`.
     pub fn new() -> Result<Arc<Self>> {
+        Self::on(-1)
+    }
+
+    /// A bell whose job runs on one CPU, the present one, as long as that is online: what the job sends is not
+    /// overtaken by what it sends from another CPU.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn on_this_cpu() -> Result<Arc<Self>> {
+        // SAFETY: It may be called in any context.
+        Self::on(unsafe { bindings::rdma_provider_cpu() })
+    }
+
+    fn on(cpu: i32) -> Result<Arc<Self>> {
         // INVARIANT: It is not ready.
         Arc::pin_init(
             pin_init!(Self {
                 work <- Opaque::uninit(),
                 timer <- Opaque::uninit(),
+                cpu,
+                sharp <- Opaque::uninit(),
                 taken: Atomic::new(false),
                 ready: Atomic::new(false),
                 job: Atomic::new(ptr::null_mut()),
@@ -95,7 +121,7 @@ impl Bell {
     pub fn ask(&self) {
         if self.ready.load(Acquire) {
             // SAFETY: It is initialised, by the type invariant.
-            unsafe { bindings::rdma_provider_work_queue(self.work.get()) };
+            unsafe { bindings::rdma_provider_work_queue(self.cpu, self.work.get()) };
         }
     }
 
@@ -104,6 +130,13 @@ impl Bell {
         let millis = delay.as_millis().clamp(0, u32::MAX.into()) as u32;
         // SAFETY: It is initialised, by the type invariant: this is called by the job.
         unsafe { bindings::rdma_provider_timer_set(self.timer.get(), millis) };
+    }
+
+    /// Does that with the sharper timer.
+    fn ask_sharply_in(&self, delay: Delta) {
+        let nanos = delay.as_nanos().max(0);
+        // SAFETY: It is initialised, by the type invariant: this is called by the job.
+        unsafe { bindings::rdma_provider_hrtimer_set(self.sharp.get(), nanos) };
     }
 }
 
@@ -134,8 +167,9 @@ impl<J: Job> Later<J> {
         unsafe {
             bindings::rdma_provider_work_init(bell.work.get(), Some(run::<J>));
             bindings::rdma_provider_timer_init(bell.timer.get(), Some(ring));
+            bindings::rdma_provider_hrtimer_init(bell.sharp.get(), Some(ring_sharply));
         }
-        // INVARIANT: Work, timer and job are there, and this is going to own a reference to the bell.
+        // INVARIANT: Work, timers and job are there, and this is going to own a reference to the bell.
         bell.ready.store(true, Release);
         // INVARIANT: It is ready with this job.
         Ok(Self { bell, job })
@@ -154,11 +188,12 @@ impl<J: Job> Later<J> {
 
 impl<J: Job> Drop for Later<J> {
     fn drop(&mut self) {
-        // SAFETY: Both were initialised, by the type invariant. A timer that was shut down and work that was
-        // disabled stay so.
+        // SAFETY: All were initialised, by the type invariant. A timer that was shut down and work that was
+        // disabled stay so. The sharper timer is set by the work only, which does not run any more.
         unsafe {
             bindings::timer_shutdown_sync(self.bell.timer.get());
             bindings::disable_work_sync(self.bell.work.get());
+            bindings::hrtimer_cancel(self.bell.sharp.get());
         }
     }
 }
@@ -178,6 +213,7 @@ unsafe extern "C" fn run<J: Job>(work: *mut bindings::work_struct) {
     match job.run() {
         Again::Now => bell.ask(),
         Again::In(delay) => bell.ask_in(delay),
+        Again::Sharply(delay) => bell.ask_sharply_in(delay),
         Again::Asked => {}
     }
 }
@@ -192,4 +228,17 @@ unsafe extern "C" fn ring(timer: *mut bindings::timer_list) {
     // SAFETY: By the safety requirement. The `Later` that owns a reference is not gone: its `drop` waits for this.
     let bell = unsafe { &*kernel::container_of!(field, Bell, timer) };
     bell.ask();
+}
+
+/// Asks for a job, since the time has come, sharply.
+///
+/// # Safety
+///
+/// `timer` has to be the sharper one of a [`Bell`] that is ready.
+unsafe extern "C" fn ring_sharply(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+    let field = timer.cast::<Opaque<bindings::hrtimer>>();
+    // SAFETY: By the safety requirement. The `Later` that owns a reference is not gone: its `drop` waits for this.
+    let bell = unsafe { &*kernel::container_of!(field, Bell, sharp) };
+    bell.ask();
+    bindings::hrtimer_restart_HRTIMER_NORESTART
 }

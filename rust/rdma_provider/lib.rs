@@ -13,8 +13,9 @@
 //! The device does no DMA. RDMA core gives it kernel virtual addresses, since it is registered without
 //! a DMA device (`ib_uses_virt_dma()`); user space gets no verbs, only management datagrams.
 //!
-//! Locks, outermost first: a send queue's, a receive queue's, a shared receive queue's, a completion queue's; and
-//! those of memory regions, under which there is no other. All disable interrupts, since ULPs post and poll under
+//! Locks, outermost first: that of a completion queue's users; a send queue's, a receive queue's, a shared receive
+//! queue's, a completion queue's; and those of memory regions and of faults, under which there is no other. All disable
+//! interrupts, since ULPs post and poll under
 //! locks of their own. The driver's own locks may be taken in the callbacks of [`Qp::transmit`], [`Qp::receive`],
 //! [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this crate's may be.
 //!
@@ -29,27 +30,35 @@ pub mod attributes;
 pub mod clock;
 pub mod cq;
 mod domain;
+pub mod faults;
 pub mod later;
 pub mod mad;
 mod memory;
 pub mod qp;
+mod readers;
 mod region;
 pub mod registration;
 mod srq;
 pub mod state;
+#[cfg(CONFIG_KUNIT)]
+mod tests;
 mod verbs;
+pub mod wakeups;
 pub mod work;
 
 pub use adapter::Adapter;
 pub use ah::{AddressVector, GlobalRoute};
 pub use attributes::{Capabilities, PortAttributes};
-pub use clock::now;
-pub use cq::{Cq, Wakeups};
+pub use clock::{now, wall_clock};
+pub use cq::Cq;
+pub use faults::Faults;
 pub use later::{Again, Bell, Job, Later};
 pub use mad::{Mad, MadSource, Verdict};
-pub use qp::{Accepted, Answered, Delivery, Kind, Meta, Payload, Qp, Refused};
+pub use qp::{Accepted, Answered, Arrival, Delivery, Kind, Meta, Payload, Qp, Refused};
+pub use qp::{QpTally, QueueTally};
 pub use registration::{Event, Handle, Registration};
 pub use state::State;
+pub use wakeups::Wakeups;
 pub use work::{Path, Send, Status};
 
 /// Prefix of the kernel crate's log lines.

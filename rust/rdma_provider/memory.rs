@@ -4,6 +4,7 @@
 
 use core::ptr;
 
+use ib_fabric::offload::Sum;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::atomic::ordering;
@@ -23,8 +24,8 @@ pub(crate) const LOCAL_DMA_LKEY: u32 = 0;
 ///
 /// With the key [`LOCAL_DMA_LKEY`], and while its request is in a queue, these are `len` bytes that the ULP has
 /// lent the device: to read those of a send request, to write those of a receive request, or of one that reads
-/// remote memory. A piece without a request is memory of the driver's, and does not outlive the borrow that it was
-/// made from.
+/// remote memory. Or they are the queue's own, which has copied them from the ULP's. A piece without a request is
+/// memory of the driver's, and does not outlive the borrow that it was made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     at: u64,
@@ -257,6 +258,28 @@ pub(crate) fn copy(from: &mut Cursor<'_>, to: &mut Cursor<'_>, mut len: usize) -
         unsafe { ptr::copy(source, room, n) };
         from.done += n;
         to.done += n;
+        len -= n;
+    }
+    Ok(())
+}
+
+/// Adds `len` bytes to a sum, or as many as there are.
+///
+/// # Errors
+///
+/// [`Denied`], when some may have been added.
+pub(crate) fn add(from: &mut Cursor<'_>, mut len: usize, sum: &mut Sum) -> Result<(), Denied> {
+    while len > 0 {
+        let Some((at, available)) = from.rest()? else {
+            break;
+        };
+        // The length is an `int` there.
+        let n = len.min(available).min(1 << 30);
+        // SAFETY: `at` has `available` bytes to read, by the safety requirement of `Cursor::new` or since the region
+        // is in use. That they may change meanwhile makes the sum another one, and nothing else.
+        let block = unsafe { bindings::csum_partial(at.cast(), n as i32, 0) };
+        sum.add_block(block, n);
+        from.done += n;
         len -= n;
     }
     Ok(())

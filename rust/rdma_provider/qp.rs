@@ -6,24 +6,30 @@ mod attributes;
 mod complete;
 mod connected;
 mod datagram;
+mod faulty;
+mod frames;
 mod kind;
 mod parse;
 mod payload;
 mod queue;
 mod receiver;
+mod store;
+mod tally;
 
 use core::cmp::min;
 
-use ib_fabric::rc::{Requester, Responder};
+use ib_fabric::rc::{Requester, RequesterTally, Responder, ResponderTally};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
 
-use crate::cq::{Cq, Wakeups};
+use crate::cq::Cq;
 use crate::domain::Domain;
+use crate::faults::Faults;
 use crate::srq::Srq;
 use crate::state::State;
+use crate::wakeups::{Debt, Wakeups};
 use crate::work::Path;
 use queue::SendEntry;
 
@@ -34,7 +40,8 @@ pub use kind::Kind;
 pub(crate) use kind::QpEvent;
 pub use payload::Payload;
 pub(crate) use queue::{ReceiveEntry, WorkQueue};
-pub use receiver::Accepted;
+pub use receiver::{Accepted, Arrival};
+pub use tally::{QpTally, QueueTally};
 
 /// Sizes of a queue pair's queues.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +54,19 @@ pub(crate) struct Sizes {
     pub(crate) send_sges: usize,
     /// Elements of a receive request.
     pub(crate) receive_sges: usize,
+    /// Bytes that a send request can have in itself.
+    pub(crate) inline_data: usize,
+}
+
+/// Abilities that a queue pair was made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    /// It does not hear what it sends to a multicast group.
+    pub(crate) deaf: bool,
+    /// Checksums of IP datagrams are computed and checked.
+    pub(crate) checksum: bool,
+    /// Bytes of payload that one request can have segmented; 0 if none can.
+    pub(crate) lso: u32,
 }
 
 /// The sending half.
@@ -55,6 +75,8 @@ struct SendSide {
     queue: WorkQueue<SendEntry>,
     /// Of a connection that is ready to send.
     requester: Option<Requester>,
+    /// Of its predecessors.
+    past: RequesterTally,
     /// The ULP wants to be told when the queue has drained.
     tell_drained: bool,
 }
@@ -70,6 +92,8 @@ struct ReceiveSide {
     queue: WorkQueue<ReceiveEntry>,
     /// Of a connection that is ready to receive.
     responder: Option<KBox<Responder>>,
+    /// Of its predecessors.
+    past: ResponderTally,
     /// No packet of the connection has come.
     silent: bool,
     /// The sending half does not know yet that the queue pair is in error.
@@ -88,7 +112,7 @@ pub enum Refused<E> {
     /// The buffers of the request are not the ULP's to use; the request has failed, and the queue pair is in the state
     /// Error.
     Protection,
-    /// The sender's memory is not its to use any more.
+    /// The sender's memory is not its to use any more; its request fails.
     Payload,
     /// The driver says no.
     Driver(E),
@@ -104,19 +128,23 @@ pub enum Refused<E> {
 pub struct Qp {
     raw: *mut bindings::ib_qp,
     open: Atomic<bool>,
+    /// As [`QpEvent::bit`].
+    debt: Debt,
     number: u32,
     kind: Kind,
     first_port: u8,
-    /// It does not hear what it sends to a multicast group.
-    deaf: bool,
+    abilities: Abilities,
     signal_all: bool,
     sizes: Sizes,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
     domain: Arc<Domain>,
-    /// Deadlines of the requester and of the responder; [`NEVER`] if there is none.
-    due: [Atomic<u64>; 2],
+    faults: Arc<Faults>,
+    /// It has left the state Reset.
+    left: Atomic<bool>,
+    /// Deadlines of the requester, of the responder, and of an event that is late; [`NEVER`] if there is none.
+    due: [Atomic<u64>; 3],
     #[pin]
     sends: SpinLockIrq<SendSide>,
     #[pin]
@@ -137,13 +165,14 @@ pub(crate) struct Blueprint {
     pub(crate) number: u32,
     pub(crate) kind: Kind,
     pub(crate) port: u8,
-    pub(crate) deaf: bool,
+    pub(crate) abilities: Abilities,
     pub(crate) signal_all: bool,
     pub(crate) sizes: Sizes,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) receive_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) domain: Arc<Domain>,
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl Qp {
@@ -157,8 +186,9 @@ impl Qp {
         let sizes = plan.sizes;
         let sends = SendSide {
             attributes: Attributes::new(plan.port),
-            queue: WorkQueue::new(sizes.sends, sizes.send_sges)?,
+            queue: WorkQueue::for_sends(&sizes, &plan.abilities)?,
             requester: None,
+            past: RequesterTally::default(),
             tell_drained: false,
         };
         let queue = match &plan.srq {
@@ -172,30 +202,52 @@ impl Qp {
             path: Path::default(),
             queue,
             responder: None,
+            past: ResponderTally::default(),
             silent: true,
             broken: false,
         };
         // INVARIANT: By the safety requirement.
-        Arc::pin_init(
+        let qp = Arc::pin_init(
             pin_init!(Self {
                 raw: plan.raw,
                 open: Atomic::new(true),
+                debt: Debt::new(),
                 number: plan.number,
                 kind: plan.kind,
                 first_port: plan.port,
-                deaf: plan.deaf,
+                abilities: plan.abilities,
                 signal_all: plan.signal_all,
                 sizes,
                 send_cq: plan.send_cq,
                 receive_cq: plan.receive_cq,
                 srq: plan.srq,
                 domain: plan.domain,
-                due: [const { Atomic::new(NEVER) }; 2],
+                faults: plan.faults,
+                left: Atomic::new(false),
+                due: [const { Atomic::new(NEVER) }; 3],
                 sends <- new_spinlock_irq!(sends, "rdma_provider::Qp::sends"),
                 receives <- new_spinlock_irq!(receives, "rdma_provider::Qp::receives"),
             }),
             GFP_KERNEL,
-        )
+        )?;
+        for cq in qp.cqs() {
+            cq.add(&qp).inspect_err(|_| qp.leave())?;
+        }
+        Ok(qp)
+    }
+
+    /// The completion queues, each once.
+    fn cqs(&self) -> impl Iterator<Item = &Arc<Cq>> {
+        let shared = Arc::ptr_eq(&self.send_cq, &self.receive_cq);
+        let other = (!shared).then_some(&self.receive_cq);
+        [Some(&self.send_cq), other].into_iter().flatten()
+    }
+
+    /// Ends the use of the completion queues.
+    fn leave(self: &Arc<Self>) {
+        for cq in self.cqs() {
+            cq.remove(self);
+        }
     }
 
     /// Its number, 24 bits.
@@ -215,7 +267,7 @@ impl Qp {
 
     /// Whether it is kept from hearing its own messages to a multicast group.
     pub fn is_deaf(&self) -> bool {
-        self.deaf
+        self.abilities.deaf
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
@@ -228,8 +280,9 @@ impl Qp {
 
     /// Time at which [`Qp::expire`] has to be called, in ns as [`crate::now`] counts them.
     pub fn due(&self) -> Option<u64> {
-        let [requester, responder] = &self.due;
+        let [requester, responder, event] = &self.due;
         let due = min(requester.load(Relaxed), responder.load(Relaxed));
+        let due = min(due, event.load(Relaxed));
         (due != NEVER).then_some(due)
     }
 
@@ -273,7 +326,10 @@ impl Qp {
                 unsafe { side.queue.push_message(wr, self.signal_all, reads) }
             } else {
                 // SAFETY: By the safety requirement.
-                unsafe { side.queue.push_datagram(wr, self.signal_all) }
+                unsafe {
+                    side.queue
+                        .push_datagram(wr, self.signal_all, &self.abilities)
+                }
             };
             if let Err(e) = pushed {
                 result = Err((e, wr));
@@ -342,15 +398,16 @@ impl Qp {
             let mut side = self.sends.lock();
             side.attributes.state = State::Reset;
             side.queue.clear();
-            side.requester = None;
+            side.end_requester();
             self.note_requester(&side);
             let mut other = self.receives.lock();
             other.state = State::Reset;
             other.queue.clear();
-            other.responder = None;
+            other.end_responder();
             self.note_responder(&other);
             self.forget();
         }
+        self.leave();
         // Nobody adds it any more.
         if let Some(srq) = &self.srq {
             srq.forget(self);
@@ -358,16 +415,28 @@ impl Qp {
         self.open.store(false, Release);
     }
 
-    /// Removes its completions.
+    /// Removes its completions, and an event that is late.
     fn forget(&self) {
-        self.send_cq.forget(self.raw);
-        if !Arc::ptr_eq(&self.send_cq, &self.receive_cq) {
-            self.receive_cq.forget(self.raw);
+        self.due[2].store(NEVER, Relaxed);
+        for cq in self.cqs() {
+            cq.forget(self.raw);
         }
     }
 
-    /// Tells its ULP of an event.
-    pub(crate) fn notify(&self, event: QpEvent) {
+    /// Events that its ULP has to be told of.
+    pub(crate) fn debt(&self) -> &Debt {
+        &self.debt
+    }
+
+    /// Tells its ULP of events, see [`QpEvent::bit`].
+    pub(crate) fn notify(&self, events: u32) {
+        let owed = |event: &QpEvent| events & event.bit() != 0;
+        for event in QpEvent::ALL.into_iter().filter(owed) {
+            self.tell(event);
+        }
+    }
+
+    fn tell(&self, event: QpEvent) {
         let _rcu = rcu::read_lock();
         if !self.open.load(Acquire) {
             return;

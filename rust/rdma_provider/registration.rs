@@ -13,6 +13,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{rcu, Arc};
 
 use crate::adapter::Adapter;
+use crate::readers::wait_for_readers;
 use crate::verbs::{Holder, Operations};
 
 /// Event of a port that ULPs are told of (IB specification, section 11.6.3).
@@ -32,6 +33,8 @@ pub enum Event {
     PKeyChange,
     /// The GID table has changed.
     GidChange,
+    /// The device has failed; it is an event of all ports.
+    DeviceFatal,
 }
 
 impl Event {
@@ -44,6 +47,7 @@ impl Event {
             Event::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
             Event::PKeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
             Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+            Event::DeviceFatal => bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
         }
     }
 }
@@ -84,7 +88,7 @@ impl Handle {
     /// Closes it for good. After this, nobody uses the device by it.
     fn close(&self) {
         self.device.store(CLOSED, Release);
-        rcu::synchronize_rcu();
+        wait_for_readers();
     }
 
     /// Tells ULPs of an event, unless the adapter is not registered.
@@ -146,9 +150,13 @@ impl<A: Adapter> Registration<A> {
         // SAFETY: The size is that of a type whose first field is the device.
         let raw = unsafe { bindings::rdma_provider_alloc(core::mem::size_of::<Holder<A>>()) };
         let device = NonNull::new(raw).ok_or(ENOMEM)?;
-        // SAFETY: The memory is that of a `Holder`, whose other field nobody has read.
-        unsafe { (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter) };
-        let operations = Operations::<A>::table(module);
+        // SAFETY: The memory is that of a `Holder`, whose other fields nobody has read. It is cleared, so that nothing is
+        // counted.
+        unsafe {
+            (*raw.cast::<Holder<A>>()).faults = Arc::as_ptr(adapter.faults());
+            (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter);
+        }
+        let operations = Operations::<A>::table(module, &adapter.capabilities().limits);
         // `device::Device` is a transparent wrapper of the C type.
         let parent_raw = ptr::from_ref(parent).cast_mut().cast();
         // SAFETY: The device was just allocated; the table is copied.
@@ -169,6 +177,8 @@ impl<A: Adapter> Registration<A> {
         if let Err(e) = registered {
             // It may have failed after the handle was opened: events are told of later, by a work queue.
             adapter.handle().close();
+            adapter.abandon();
+            rcu::synchronize_rcu();
             // SAFETY: It is not registered, and nobody else has it, nor will.
             unsafe {
                 bindings::rdma_provider_flush_events();
@@ -200,9 +210,10 @@ impl<A: Adapter> Drop for Registration<A> {
         let raw = self.device.as_ptr();
         self.adapter.handle().close();
         // SAFETY: By the type invariant; this is the only owner. When it returns, no client uses it.
-        unsafe {
-            bindings::ib_unregister_device(raw);
-            bindings::ib_dealloc_device(raw);
-        }
+        unsafe { bindings::ib_unregister_device(raw) };
+        self.adapter.abandon();
+        rcu::synchronize_rcu();
+        // SAFETY: It is not registered any more, and objects that RDMA core has kept do not use it.
+        unsafe { bindings::ib_dealloc_device(raw) };
     }
 }

@@ -7,8 +7,9 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
 
-use crate::cq::Wakeups;
 use crate::qp::{Qp, ReceiveEntry, WorkQueue};
+use crate::readers::wait_for_readers;
+use crate::wakeups::{Debt, Wakeups};
 
 /// A shared receive queue, of which RDMA core has the other half.
 ///
@@ -20,6 +21,8 @@ use crate::qp::{Qp, ReceiveEntry, WorkQueue};
 pub(crate) struct Srq {
     raw: *mut bindings::ib_srq,
     open: Atomic<bool>,
+    /// Whether the ULP is going to be told that it runs empty.
+    debt: Debt,
     size: usize,
     sges: usize,
     #[pin]
@@ -61,6 +64,7 @@ impl Srq {
             pin_init!(Self {
                 raw,
                 open: Atomic::new(true),
+                debt: Debt::new(),
                 size,
                 sges,
                 shared <- new_spinlock_irq!(shared, "rdma_provider::Srq"),
@@ -76,7 +80,12 @@ impl Srq {
     /// Process context; may sleep.
     pub(crate) fn close(&self) {
         self.open.store(false, Release);
-        rcu::synchronize_rcu();
+        wait_for_readers();
+    }
+
+    /// Events that its ULP has to be told of.
+    pub(crate) fn debt(&self) -> &Debt {
+        &self.debt
     }
 
     /// Requests that there is room for.
@@ -182,6 +191,20 @@ impl Srq {
 
     /// Tells the ULP that there are fewer requests than it wants there to be.
     pub(crate) fn notify_limit(&self) {
+        self.notify(bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED);
+    }
+
+    /// Tells the ULP that the queue has failed.
+    pub(crate) fn notify_error(&self) {
+        self.notify(bindings::ib_event_type_IB_EVENT_SRQ_ERR);
+    }
+
+    /// Ends the use of the `ib_srq`. A grace period of RCU later, its handler is not running any more.
+    pub(crate) fn abandon(&self) {
+        self.open.store(false, Release);
+    }
+
+    fn notify(&self, kind: bindings::ib_event_type) {
         let _rcu = rcu::read_lock();
         if !self.open.load(Acquire) {
             return;
@@ -195,7 +218,7 @@ impl Srq {
         // SAFETY: As above.
         event.device = unsafe { (*self.raw).device };
         event.element.srq = self.raw;
-        event.event = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED;
+        event.event = kind;
         // SAFETY: The ULP's handler with its context; it may be called in any context.
         unsafe { handler(&raw mut event, context) };
     }

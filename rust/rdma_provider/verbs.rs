@@ -3,7 +3,9 @@
 //! The table of operations that RDMA core calls.
 
 mod ah;
+mod count;
 mod cq;
+mod faulty;
 mod mr;
 mod object;
 mod pd;
@@ -13,6 +15,7 @@ mod srq;
 use core::marker::PhantomData;
 use core::mem::size_of;
 
+use ib_fabric::{Limit, Limits};
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::{c_char, c_int};
@@ -23,9 +26,11 @@ use crate::adapter::Adapter;
 use crate::ah::AddressVector;
 use crate::cq::Cq;
 use crate::domain::Domain;
+use crate::faults::Faults;
 use crate::mad::{Mad, MadSource, Verdict};
 use crate::qp::Qp;
 use crate::srq::Srq;
+use count::Counts;
 use object::Object;
 
 pub(crate) use ah::address;
@@ -34,11 +39,14 @@ pub(crate) use ah::address;
 ///
 /// # Invariants
 ///
-/// While the device is registered, `adapter` is its adapter.
+/// Until the device is freed, `adapter` is its adapter, and `faults` are the adapter's.
 #[repr(C)]
 pub(crate) struct Holder<A> {
     device: bindings::ib_device,
+    // In front of the adapter, so that its place does not depend on that one's type.
+    pub(crate) faults: *const Faults,
     pub(crate) adapter: *const A,
+    counts: Counts,
 }
 
 /// The operations of a device with the adapter `A`.
@@ -48,8 +56,26 @@ pub(crate) struct Holder<A> {
 pub(crate) struct Operations<A>(PhantomData<A>);
 
 impl<A: Adapter> Operations<A> {
-    /// The table. RDMA core copies it.
-    pub(crate) fn table(module: &'static ThisModule) -> bindings::ib_device_ops {
+    /// The table of a device with these limits, in which the verbs are missing that it does not have. RDMA core copies
+    /// it.
+    pub(crate) fn table(module: &'static ThisModule, limits: &Limits) -> bindings::ib_device_ops {
+        let mut table = Self::all(module);
+        faulty::cover::<A>(&mut table);
+        if !limits.has(Limit::Srq) {
+            table.create_srq = None;
+            table.modify_srq = None;
+            table.query_srq = None;
+            table.destroy_srq = None;
+            table.post_srq_recv = None;
+        }
+        if !limits.has(Limit::Multicast) {
+            table.attach_mcast = None;
+            table.detach_mcast = None;
+        }
+        table
+    }
+
+    fn all(module: &'static ThisModule) -> bindings::ib_device_ops {
         bindings::ib_device_ops {
             owner: module.as_ptr().cast(),
             driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,

@@ -2,6 +2,7 @@
 
 //! Work requests, as the driver and the ULP see them.
 
+use ib_fabric::fault::Failure;
 use ib_fabric::rc;
 use ipoib_sys::bindings;
 
@@ -32,6 +33,12 @@ pub enum Status {
     RetryExceeded,
     /// The other side had no receive request for too long.
     RnrRetryExceeded,
+    /// Local memory is not to be used so.
+    LocalAccess,
+    /// The device has failed.
+    Fatal,
+    /// It failed for another reason.
+    General,
 }
 
 impl Status {
@@ -48,6 +55,28 @@ impl Status {
             Status::RemoteOperation => bindings::ib_wc_status_IB_WC_REM_OP_ERR,
             Status::RetryExceeded => bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR,
             Status::RnrRetryExceeded => bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR,
+            Status::LocalAccess => bindings::ib_wc_status_IB_WC_LOC_ACCESS_ERR,
+            Status::Fatal => bindings::ib_wc_status_IB_WC_FATAL_ERR,
+            Status::General => bindings::ib_wc_status_IB_WC_GENERAL_ERR,
+        }
+    }
+
+    /// Status of a request that a rule makes fail.
+    pub(crate) fn of_rule(failure: Failure) -> Status {
+        match failure {
+            Failure::LocalLength => Status::LocalLength,
+            Failure::LocalOperation => Status::LocalOperation,
+            Failure::LocalProtection => Status::LocalProtection,
+            Failure::Flushed => Status::Flushed,
+            Failure::BadResponse => Status::BadResponse,
+            Failure::LocalAccess => Status::LocalAccess,
+            Failure::RemoteInvalidRequest => Status::RemoteInvalidRequest,
+            Failure::RemoteAccess => Status::RemoteAccess,
+            Failure::RemoteOperation => Status::RemoteOperation,
+            Failure::RetryExceeded => Status::RetryExceeded,
+            Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
+            Failure::Fatal => Status::Fatal,
+            Failure::General => Status::General,
         }
     }
 

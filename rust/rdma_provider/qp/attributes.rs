@@ -10,8 +10,8 @@ use kernel::sync::Arc;
 
 use super::{Kind, Qp, QpEvent, ReceiveSide, SendSide};
 use crate::ah::AddressVector;
-use crate::cq::Wakeups;
 use crate::state::State;
+use crate::wakeups::Wakeups;
 use crate::work::Path;
 
 /// READ requests and atomic operations that a connection may have under way, either way.
@@ -160,7 +160,8 @@ impl Attributes {
             rnr_timer: self.rnr_timer,
             resources: self.max_dest_reads,
             access: self.rights(),
-            holds: true,
+            // Each packet says so.
+            holds: false,
         });
         Ok(KBox::new(responder, GFP_ATOMIC)?)
     }
@@ -227,7 +228,9 @@ impl Qp {
         new.state = state;
         let connected = self.kind == Kind::Rc;
         if connected && old == State::Init && state == State::ReadyToReceive {
-            other.responder = Some(new.responder()?);
+            let responder = new.responder()?;
+            other.end_responder();
+            other.responder = Some(responder);
             other.silent = true;
         }
         side.attributes = new;
@@ -241,8 +244,8 @@ impl Qp {
             State::Reset => {
                 side.queue.clear();
                 other.queue.clear();
-                side.requester = None;
-                other.responder = None;
+                side.end_requester();
+                other.end_responder();
                 other.broken = false;
                 other.state = state;
                 self.forget();
@@ -258,6 +261,7 @@ impl Qp {
             }
             State::ReadyToSend => {
                 if connected && old == State::ReadyToReceive {
+                    side.end_requester();
                     side.requester = Some(new.requester());
                     other.silent = false;
                 }

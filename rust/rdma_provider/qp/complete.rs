@@ -7,8 +7,8 @@ use kernel::sync::Arc;
 
 use super::queue::SendEntry;
 use super::{Qp, QpEvent, ReceiveEntry, ReceiveSide, SendSide, WorkQueue};
-use crate::cq::Wakeups;
 use crate::state::State;
+use crate::wakeups::Wakeups;
 use crate::work::Status;
 
 impl Qp {
@@ -21,7 +21,7 @@ impl Qp {
         wakeups: &mut Wakeups,
     ) {
         side.attributes.state = State::Error;
-        side.requester = None;
+        side.end_requester();
         self.note_requester(side);
         if let Some(status) = reason {
             self.finish_sends(side, 1, status, wakeups);
@@ -43,11 +43,28 @@ impl Qp {
         if let (Some(status), Some((entry, _))) = (reason, side.queue.first()) {
             let entry = *entry;
             side.queue.pop();
+            side.queue.count_end(status, 0);
             self.fail_receive(&entry, status, wakeups);
         }
         self.flush_receives(&mut side.queue, wakeups);
         if self.srq.is_some() {
-            wakeups.add_event(self, QpEvent::LastReceive);
+            self.report_last_receive(wakeups);
+        }
+    }
+
+    /// Takes it to the state Error since its completions are lost, and says so (section 11.6.3.1). Nothing happens if
+    /// it is there already, or has nothing to complete.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of this crate's but that of a completion queue's users.
+    pub(crate) fn break_fatally(self: &Arc<Self>, wakeups: &mut Wakeups) {
+        let mut side = self.sends.lock();
+        let side = &mut *side;
+        self.catch_up(side, wakeups);
+        if !matches!(side.attributes.state, State::Reset | State::Error) {
+            self.break_both(side, None, wakeups);
+            wakeups.add_event(self, QpEvent::Fatal);
         }
     }
 
@@ -65,6 +82,7 @@ impl Qp {
             };
             let entry = *entry;
             side.queue.pop();
+            side.queue.count_end(status, entry.sent_bytes());
             self.complete_send(&entry, status, wakeups);
         }
     }
@@ -88,6 +106,7 @@ impl Qp {
         while let Some((entry, _)) = queue.first() {
             let entry = *entry;
             queue.pop();
+            queue.count_end(Status::Flushed, 0);
             self.complete_send(&entry, Status::Flushed, wakeups);
         }
     }
@@ -100,6 +119,7 @@ impl Qp {
         while let Some((entry, _)) = queue.first() {
             let entry = *entry;
             queue.pop();
+            queue.count_end(Status::Flushed, 0);
             self.fail_receive(&entry, Status::Flushed, wakeups);
         }
     }

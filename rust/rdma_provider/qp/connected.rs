@@ -8,11 +8,11 @@ use kernel::sync::Arc;
 
 use super::queue::What;
 use super::{Payload, Qp, Refused, SendSide};
-use crate::cq::Wakeups;
 use crate::domain::Domain;
 use crate::memory::{self, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 use crate::state::State;
+use crate::wakeups::Wakeups;
 use crate::work::{Path, Status};
 
 /// Bytes that are sent before somebody else gets a lock of the queue pair's.
@@ -38,6 +38,29 @@ pub struct Answered {
     /// The requester waited for it, but the memory that the answer is read from is not the requester's to use:
     /// [`Qp::deny`] the responder.
     pub denied: bool,
+}
+
+/// Payload of an answer.
+enum Source<'a> {
+    None,
+    /// Memory of the responder's; no piece if the key means no region.
+    Region(Option<Piece>, &'a Domain),
+    Payload(&'a Payload<'a>),
+}
+
+impl Source<'_> {
+    fn cursor(&self) -> Option<Cursor<'_>> {
+        match self {
+            Source::None => None,
+            Source::Region(piece, domain) => {
+                // SAFETY: The list names a region only.
+                let cursor =
+                    unsafe { Cursor::new(Some(domain), Right::RemoteRead, piece.as_slice(), 0) };
+                Some(cursor)
+            }
+            Source::Payload(payload) => Some(payload.cursor(0)),
+        }
+    }
 }
 
 impl Qp {
@@ -79,24 +102,26 @@ impl Qp {
                         .is_some_and(|(entry, _)| self.local(&entry.what));
                     if done {
                         let n = requester.settle(&side.queue);
-                        self.finish_sends(side, n, Status::Success, wakeups);
+                        let struck = self.settle_sends(side, n, wakeups);
+                        struck.map(|status| (0, status))
+                    } else {
+                        Some((index, Status::LocalOperation))
                     }
-                    (!done).then_some((index, Status::LocalOperation))
                 }
                 Next::Run { index, offset, bth } => {
                     let Some((_, pieces)) = side.queue.get(index) else {
                         return false;
                     };
-                    let payload = Payload {
-                        domain: Some(&self.domain),
-                        pieces,
-                        offset: offset as usize,
-                        len: bth.bytes as usize,
-                    };
+                    let (offset, len) = (offset as usize, bth.bytes as usize);
+                    // SAFETY: The request is in its queue, whose lock is held.
+                    let payload = unsafe { Payload::of_request(&self.domain, pieces, offset, len) };
                     bytes += payload.len();
                     let path = side.attributes.path();
                     let delivered = if self.may_send(&bth.op, pieces) {
-                        deliver(wakeups, &path, &bth, &payload)
+                        match deliver(wakeups, &path, &bth, &payload) {
+                            _ if payload.is_cut_off() => Err(Status::LocalProtection),
+                            delivered => delivered,
+                        }
                     } else {
                         Err(Status::LocalProtection)
                     };
@@ -137,12 +162,12 @@ impl Qp {
                 region.is_some_and(|region| region.register(key, access).is_ok())
             }
             What::Invalidate { key, .. } => self.domain.invalidate(key),
-            What::Datagram(_) | What::Message(_) => false,
+            What::Datagram(..) | What::Message(_) => false,
         }
     }
 
     /// Takes both halves to the state Error.
-    fn break_both(
+    pub(super) fn break_both(
         self: &Arc<Self>,
         side: &mut SendSide,
         reason: Option<Status>,
@@ -153,7 +178,7 @@ impl Qp {
         self.break_receives(&mut other, None, wakeups);
         // It owes a NAK if it has found an error of its own.
         if !core::mem::take(&mut other.broken) {
-            other.responder = None;
+            other.end_responder();
         }
         self.note_responder(&other);
     }
@@ -177,6 +202,42 @@ impl Qp {
         responder: &Qp,
         check: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<Answered, Refused<E>> {
+        let bth = response.bth;
+        let source = match response.source {
+            None => Source::None,
+            Some((key, address)) => {
+                Source::Region(Piece::remote(key, address, bth.bytes), &responder.domain)
+            }
+        };
+        self.take_answer(wakeups, now, port, bth, &source, check)
+    }
+
+    /// Takes an answer that came to a port, with a copy of its payload. As for [`Qp::answer`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::State`] or [`Refused::Driver`]. The answer is gone.
+    pub fn answer_copy<E>(
+        self: &Arc<Self>,
+        wakeups: &mut Wakeups,
+        now: u64,
+        port: u8,
+        bth: &Bth,
+        payload: &Payload<'_>,
+        check: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Answered, Refused<E>> {
+        self.take_answer(wakeups, now, port, *bth, &Source::Payload(payload), check)
+    }
+
+    fn take_answer<E>(
+        self: &Arc<Self>,
+        wakeups: &mut Wakeups,
+        now: u64,
+        port: u8,
+        mut bth: Bth,
+        from: &Source<'_>,
+        check: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Answered, Refused<E>> {
         let mut side = self.sends.lock();
         let side = &mut *side;
         if !matches!(
@@ -192,17 +253,9 @@ impl Qp {
             return Err(Refused::State);
         }
         check(&side.attributes.path()).map_err(Refused::Driver)?;
-        let mut bth = response.bth;
         let mut denied = false;
-        let source = response
-            .source
-            .map(|(key, address)| Piece::remote(key, address, bth.bytes));
-        let mut source = source.as_ref().map(|piece| {
-            let domain: Option<&Domain> = Some(&responder.domain);
-            // SAFETY: The list names a region only.
-            unsafe { Cursor::new(domain, Right::RemoteRead, piece.as_slice(), 0) }
-        });
-        if let Some(source) = &mut source {
+        let mut source = from.cursor();
+        if let (Source::Region(..), Some(source)) = (from, &mut source) {
             denied = source.is_empty() || source.enter().is_err();
         }
         if denied {
@@ -212,7 +265,7 @@ impl Qp {
         let outcome = requester.answer(now, &bth, &side.queue);
         let status = self.conclude(side, &outcome, &bth, source, wakeups);
         // An answer that it does not wait for any more is no error.
-        let denied = response.source.is_some() && status == Some(Status::RemoteAccess);
+        let denied = matches!(from, Source::Region(..)) && status == Some(Status::RemoteAccess);
         let mut ready = false;
         match status {
             Some(status) => self.break_both(side, Some(status), wakeups),
@@ -235,7 +288,9 @@ impl Qp {
         source: Option<Cursor<'_>>,
         wakeups: &mut Wakeups,
     ) -> Option<Status> {
-        self.finish_sends(side, outcome.done, Status::Success, wakeups);
+        if let Some(status) = self.settle_sends(side, outcome.done, wakeups) {
+            return Some(status);
+        }
         if let (Some(data), Some((_, pieces))) = (outcome.data, side.queue.first()) {
             if !permitted(&self.domain, pieces, Right::LocalWrite) {
                 return Some(Status::LocalProtection);
@@ -265,7 +320,9 @@ impl Qp {
                 Err(Side::To) => return Some(Status::LocalProtection),
             }
         }
-        self.finish_sends(side, outcome.done_then, Status::Success, wakeups);
+        if let Some(status) = self.settle_sends(side, outcome.done_then, wakeups) {
+            return Some(status);
+        }
         outcome.failure.map(Status::of_failure)
     }
 
@@ -278,6 +335,7 @@ impl Qp {
         if self.due().is_none_or(|due| now < due) {
             return false;
         }
+        self.report_late(wakeups, now);
         let mut side = self.sends.lock();
         let side = &mut *side;
         if let Some(requester) = &mut side.requester {

@@ -6,16 +6,17 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::frames::{self, Progress};
 use super::queue::What;
 use super::{Kind, Payload, Qp, Refused};
-use crate::cq::Wakeups;
-use crate::memory::{self, length, permitted, Cursor, Denied, Side};
+use crate::memory::{length, permitted, Cursor, Denied, Side};
 use crate::region::Right;
 use crate::state::State;
+use crate::wakeups::Wakeups;
 use crate::work::{Send, Status};
 
 /// Room in front of a datagram for a global route header (IB specification, section 11.4.1.2).
-const ROUTE_ROOM: usize = 40;
+pub(super) const ROUTE_ROOM: usize = 40;
 
 /// Header fields of a message that a receive completion shows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +41,8 @@ pub struct Meta {
 
 impl Qp {
     /// Sends the oldest request of the send queue: `deliver` gets it, with its payload, and says how it
-    /// ended. False if there is none to be sent.
+    /// ended. One that is to be segmented is given in parts, each like a request of its own, and may take several
+    /// calls. False if there is none to be sent.
     ///
     /// # Context
     ///
@@ -49,7 +51,7 @@ impl Qp {
     pub fn transmit(
         &self,
         wakeups: &mut Wakeups,
-        deliver: impl FnOnce(&mut Wakeups, &Send, &Payload<'_>) -> Status,
+        mut deliver: impl FnMut(&mut Wakeups, &Send, &Payload<'_>) -> Status,
     ) -> bool {
         let mut side = self.sends.lock();
         let side = &mut *side;
@@ -61,7 +63,7 @@ impl Qp {
             return false;
         };
         let entry = *entry;
-        let What::Datagram(mut request) = entry.what else {
+        let What::Datagram(mut request, offload) = entry.what else {
             return false;
         };
         // The high bit says that the queue pair's own is meant (section 10.2.5).
@@ -74,18 +76,33 @@ impl Qp {
         let status = if request.to.port != side.attributes.port {
             Status::LocalOperation
         } else if permitted(&self.domain, pieces, Right::LocalRead) {
-            let payload = Payload {
-                domain: Some(&self.domain),
-                pieces,
-                offset: 0,
-                len: request.len,
+            // SAFETY: The request is in its queue, whose lock is held.
+            let payload = unsafe { Payload::of_request(&self.domain, pieces, 0, request.len) };
+            let status = if offload.is_none() {
+                deliver(wakeups, &request, &payload)
+            } else {
+                let header = side.queue.header();
+                let mut deliver =
+                    |request: &Send, payload: &Payload<'_>| deliver(wakeups, request, payload);
+                match offload.send(header, &request, &payload, &mut deliver) {
+                    Progress::Done(status) => status,
+                    Progress::Sent(segments) => {
+                        side.queue.note_sent(segments);
+                        return true;
+                    }
+                }
             };
-            deliver(wakeups, &request, &payload)
+            if payload.is_cut_off() {
+                Status::LocalProtection
+            } else {
+                self.send_status(status)
+            }
         } else {
             Status::LocalProtection
         };
         side.queue.pop();
         self.complete_send(&entry, status, wakeups);
+        side.queue.count_end(status, entry.sent_bytes());
         if status != Status::Success {
             side.attributes.state = State::SendQueueError;
             let mut other = self.receives.lock();
@@ -135,19 +152,27 @@ impl Qp {
             // SAFETY: The request is in its queue, whose lock is held.
             let mut to = unsafe { Cursor::new(Some(&self.domain), Right::LocalWrite, pieces, 0) };
             let put = to.put(&header).map_err(|Denied| Side::To);
-            match put.and_then(|()| memory::copy(&mut payload.cursor(0), &mut to, payload.len)) {
+            match put.and_then(|()| payload.copy(0, &mut to, payload.len())) {
                 Ok(()) => true,
                 Err(Side::To) => false,
-                // The request is as good as before.
+                // The request is as good as before, and the sender's fails.
                 Err(Side::From) => return Err(Refused::Payload),
             }
         };
-        if allowed {
-            wc.status = bindings::ib_wc_status_IB_WC_SUCCESS;
+        let status = if allowed {
+            // SAFETY: The request is in its queue, whose lock is held.
+            let check = || unsafe { frames::is_right(&self.domain, pieces, payload.len()) };
+            if self.abilities.checksum && check() {
+                wc.wc_flags |= bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
+            }
+            self.receive_status()
         } else {
-            wc.status = bindings::ib_wc_status_IB_WC_LOC_PROT_ERR;
-        }
+            Status::LocalProtection
+        };
+        let allowed = status == Status::Success;
+        wc.status = status.as_raw();
         side.queue.pop();
+        side.queue.count_end(status, payload.len() as u64);
         wc.__bindgen_anon_1.wr_id = entry.wr_id;
         wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
         wc.byte_len = len as u32;
@@ -160,6 +185,7 @@ impl Qp {
         if meta.route.is_some() {
             wc.wc_flags |= bindings::ib_wc_flags_IB_WC_GRH as i32;
         }
+        self.distort(&mut wc);
         if let Some(immediate) = meta.immediate {
             wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
             wc.ex.imm_data = u32::from_ne_bytes(immediate);

@@ -29,6 +29,11 @@ impl Kind {
         }
     }
 
+    /// Whether each port has one of its own.
+    pub(crate) fn is_special(self) -> bool {
+        matches!(self, Kind::Smi | Kind::Gsi)
+    }
+
     pub(super) fn as_raw(self) -> bindings::ib_qp_type {
         match self {
             Kind::Smi => bindings::ib_qp_type_IB_QPT_SMI,
@@ -46,22 +51,48 @@ pub(crate) enum QpEvent {
     Established,
     /// The send queue has drained.
     Drained,
-    /// It takes no more requests from its shared receive queue.
-    LastReceive,
     /// The other side asked for what cannot be done.
     Request,
     /// The other side asked for memory that is not its to use.
     Access,
+    /// The queue pair has failed.
+    Fatal,
+    /// It uses the alternate path now.
+    Migrated,
+    /// It cannot use the alternate path.
+    MigrationError,
+    /// It takes no more requests from its shared receive queue.
+    LastReceive,
 }
 
 impl QpEvent {
+    /// All of them, in the order in which a ULP is told of several.
+    pub(super) const ALL: [QpEvent; 8] = [
+        QpEvent::Established,
+        QpEvent::Drained,
+        QpEvent::Request,
+        QpEvent::Access,
+        QpEvent::Fatal,
+        QpEvent::Migrated,
+        QpEvent::MigrationError,
+        QpEvent::LastReceive,
+    ];
+
+    /// Its bit in a set of events.
+    pub(crate) fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
     pub(super) fn as_raw(self) -> bindings::ib_event_type {
         match self {
             QpEvent::Established => bindings::ib_event_type_IB_EVENT_COMM_EST,
             QpEvent::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-            QpEvent::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
             QpEvent::Request => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             QpEvent::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            QpEvent::Migrated => bindings::ib_event_type_IB_EVENT_PATH_MIG,
+            QpEvent::MigrationError => bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
+            QpEvent::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         }
     }
 }

@@ -11,19 +11,29 @@ pub(super) struct Flags {
     pub(super) fence: bool,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
+    pub(super) inline: bool,
+    pub(super) checksum: bool,
 }
 
 impl Flags {
-    /// Reads them.
+    /// Reads them; `checksum` says whether the device computes checksums for such requests.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for unknown ones: no capability says that the device computes checksums or takes inline data.
-    pub(super) fn read(wr: &bindings::ib_send_wr, signal_all: bool) -> Result<Self> {
+    /// `EINVAL` for others.
+    pub(super) fn read(
+        wr: &bindings::ib_send_wr,
+        signal_all: bool,
+        checksum: bool,
+    ) -> Result<Self> {
         let flags = wr.send_flags as u32;
-        let known = bindings::ib_send_flags_IB_SEND_FENCE
+        let mut known = bindings::ib_send_flags_IB_SEND_FENCE
             | bindings::ib_send_flags_IB_SEND_SIGNALED
-            | bindings::ib_send_flags_IB_SEND_SOLICITED;
+            | bindings::ib_send_flags_IB_SEND_SOLICITED
+            | bindings::ib_send_flags_IB_SEND_INLINE;
+        if checksum {
+            known |= bindings::ib_send_flags_IB_SEND_IP_CSUM;
+        }
         if flags & !(known as u32) != 0 {
             return Err(EINVAL);
         }
@@ -32,6 +42,8 @@ impl Flags {
             fence: has(bindings::ib_send_flags_IB_SEND_FENCE),
             signaled: signal_all || has(bindings::ib_send_flags_IB_SEND_SIGNALED),
             solicited: has(bindings::ib_send_flags_IB_SEND_SOLICITED),
+            inline: has(bindings::ib_send_flags_IB_SEND_INLINE),
+            checksum: has(bindings::ib_send_flags_IB_SEND_IP_CSUM),
         })
     }
 }

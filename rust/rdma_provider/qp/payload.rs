@@ -2,23 +2,90 @@
 
 //! Payload of messages.
 
+use core::cell::Cell;
 use core::slice;
 
 use crate::domain::Domain;
-use crate::memory::{self, Cursor, Piece};
+use crate::memory::{self, length, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 
 /// The payload of a message that is being sent, or of a part of it. It can be received any number of times.
 ///
+/// It begins with a head that the device has written, if there is one, and is otherwise in the memory of its sender.
+///
 /// # Invariants
 ///
-/// `pieces` are those of a send request that is in its queue, whose lock is held; or memory that is borrowed.
+/// `pieces` are those of a send request that is in its queue, whose lock is held; or memory that is borrowed; or they
+/// name regions only.
 pub struct Payload<'a> {
-    pub(super) domain: Option<&'a Domain>,
-    pub(super) pieces: &'a [Piece],
-    /// Where in the message it begins.
-    pub(super) offset: usize,
-    pub(super) len: usize,
+    domain: Option<&'a Domain>,
+    /// Right to read the pieces.
+    right: Right,
+    head: &'a [u8],
+    pieces: &'a [Piece],
+    /// Where in the pieces it goes on behind the head.
+    offset: usize,
+    /// Bytes in it, those of the head included.
+    len: usize,
+    /// A copy found that the sender's memory is not its to use any more.
+    cut_off: Cell<bool>,
+}
+
+impl<'a> Payload<'a> {
+    /// `len` bytes of a message, from a place in it on.
+    ///
+    /// # Safety
+    ///
+    /// The pieces have to be those of a send request that stays in its queue as long as this exists.
+    pub(super) unsafe fn of_request(
+        domain: &'a Domain,
+        pieces: &'a [Piece],
+        offset: usize,
+        len: usize,
+    ) -> Self {
+        // INVARIANT: By the safety requirement.
+        Self {
+            domain: Some(domain),
+            right: Right::LocalRead,
+            head: &[],
+            pieces,
+            offset,
+            len,
+            cut_off: Cell::new(false),
+        }
+    }
+
+    /// Memory of a region, which the other side of a connection reads.
+    ///
+    /// # Safety
+    ///
+    /// The piece has to be made by [`Piece::remote`], so that it names a region.
+    pub(super) unsafe fn of_region(domain: &'a Domain, region: &'a [Piece; 1]) -> Self {
+        // INVARIANT: By the safety requirement.
+        Self {
+            domain: Some(domain),
+            right: Right::RemoteRead,
+            head: &[],
+            pieces: region,
+            offset: 0,
+            len: length(region),
+            cut_off: Cell::new(false),
+        }
+    }
+
+    /// A head, and behind it `len` bytes of the sender's memory, from a place in it on.
+    pub(super) fn behind(&self, head: &'a [u8], offset: usize, len: usize) -> Self {
+        // INVARIANT: The pieces are those of `self`.
+        Self {
+            domain: self.domain,
+            right: self.right,
+            head,
+            pieces: self.pieces,
+            offset: self.offset + offset,
+            len: head.len() + len,
+            cut_off: Cell::new(false),
+        }
+    }
 }
 
 impl Payload<'_> {
@@ -28,19 +95,66 @@ impl Payload<'_> {
         // INVARIANT: The memory is borrowed until this returns.
         f(&Payload {
             domain: None,
+            head: &[],
+            right: Right::LocalRead,
             pieces: slice::from_ref(&piece),
             offset: 0,
             len: bytes.len(),
+            cut_off: Cell::new(false),
         })
     }
 
     /// Copies as much of it as there is room for, unless the sender's memory is not its to use any more.
     pub fn read(&self, out: &mut [u8]) {
+        let _ = self.try_read(out);
+    }
+
+    /// Does that, and says whether it is.
+    pub(super) fn try_read(&self, out: &mut [u8]) -> Result<(), Side> {
         let piece = Piece::of_mut(out);
         let list = slice::from_ref(&piece);
         // SAFETY: `out` is borrowed.
         let mut to = unsafe { Cursor::new(None, Right::LocalWrite, list, 0) };
-        let _ = memory::copy(&mut self.cursor(0), &mut to, self.len);
+        self.copy(0, &mut to, self.len)
+    }
+
+    /// Copies `len` bytes of it, from a place in it on, or as many as there are and there is room for.
+    ///
+    /// # Errors
+    ///
+    /// See [`memory::copy`].
+    pub(super) fn copy(&self, from: usize, to: &mut Cursor<'_>, len: usize) -> Result<(), Side> {
+        let head = self.head.get(from..).unwrap_or(&[]);
+        let head = head.get(..len).unwrap_or(head);
+        if !head.is_empty() {
+            to.put(head).map_err(|Denied| Side::To)?;
+        }
+        let behind = from.saturating_sub(self.head.len());
+        let copied = memory::copy(&mut self.cursor(behind), to, len - head.len());
+        if copied == Err(Side::From) {
+            self.cut_off.set(true);
+        }
+        copied
+    }
+
+    /// Whether somebody could not read it to its end, since the sender's memory is not its to use any more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off.get()
+    }
+
+    /// Copies the part of it that begins at `from` and fills `out`. False if it has no such part, or if the sender's
+    /// memory is not its to use any more.
+    pub fn copy_part(&self, from: usize, out: &mut [u8]) -> bool {
+        let rest = self.len.checked_sub(from);
+        if rest.is_none_or(|rest| rest < out.len()) {
+            return false;
+        }
+        let len = out.len();
+        let piece = Piece::of_mut(out);
+        let list = slice::from_ref(&piece);
+        // SAFETY: `out` is borrowed.
+        let mut to = unsafe { Cursor::new(None, Right::LocalWrite, list, 0) };
+        self.copy(from, &mut to, len).is_ok()
     }
 
     /// Bytes in it.
@@ -53,16 +167,10 @@ impl Payload<'_> {
         self.len == 0
     }
 
-    /// A cursor at a place in it.
-    pub(super) fn cursor(&self, from: usize) -> Cursor<'_> {
-        // SAFETY: The request is in its queue, or the memory borrowed, as long as this exists, by the type invariant.
-        unsafe {
-            Cursor::new(
-                self.domain,
-                Right::LocalRead,
-                self.pieces,
-                self.offset + from,
-            )
-        }
+    /// A cursor at a place in the sender's memory, counted from the end of the head.
+    pub(super) fn cursor(&self, behind: usize) -> Cursor<'_> {
+        // SAFETY: The request is in its queue, or the memory borrowed, or there is none but that of regions, as long as
+        // this exists, by the type invariant.
+        unsafe { Cursor::new(self.domain, self.right, self.pieces, self.offset + behind) }
     }
 }

@@ -6,9 +6,12 @@ use ib_fabric::rc::{self, Work, MAX_MESSAGE};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
+use super::frames::Offload;
 use super::parse::{parse, Flags, Parsed};
+use super::store::Store;
+use super::{Abilities, QueueTally, Sizes};
 use crate::memory::Piece;
-use crate::work::Send;
+use crate::work::{Send, Status};
 
 /// A request in a send queue.
 #[derive(Clone, Copy)]
@@ -26,18 +29,27 @@ impl SendEntry {
     /// Bytes of its message.
     pub(super) fn len(&self) -> u32 {
         match &self.what {
-            What::Datagram(send) => send.len as u32,
+            What::Datagram(send, _) => send.len as u32,
             What::Message(request) => request.len,
             What::Register { .. } | What::Invalidate { .. } => 0,
         }
+    }
+
+    /// Bytes of all messages that are made of it.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        let headers = match &self.what {
+            What::Datagram(send, offload) => offload.headers(send.len),
+            What::Message(_) | What::Register { .. } | What::Invalidate { .. } => 0,
+        };
+        u64::from(self.len()).saturating_add(headers)
     }
 }
 
 /// An operation of a send request.
 #[derive(Clone, Copy)]
 pub(super) enum What {
-    /// A datagram.
-    Datagram(Send),
+    /// A datagram, or several that are to be made of it.
+    Datagram(Send, Offload),
     /// A message of a connection.
     Message(rc::Request),
     /// A memory region is opened with this key and access flags.
@@ -81,8 +93,11 @@ pub(crate) struct WorkQueue<E> {
     entries: KVVec<Option<E>>,
     pieces: KVVec<Piece>,
     sges: usize,
+    /// What the requests bring along, by their slots.
+    store: Store,
     head: usize,
     len: usize,
+    pub(super) tally: QueueTally,
 }
 
 impl<E: Entry> WorkQueue<E> {
@@ -102,8 +117,10 @@ impl<E: Entry> WorkQueue<E> {
             entries,
             pieces,
             sges,
+            store: Store::NONE,
             head: 0,
             len: 0,
+            tally: QueueTally::default(),
         })
     }
 
@@ -132,8 +149,23 @@ impl<E: Entry> WorkQueue<E> {
         self.get(0)
     }
 
-    /// Removes the oldest request.
+    /// Removes the oldest request, which has come to its end.
     pub(crate) fn pop(&mut self) {
+        let n = u64::from(self.len > 0);
+        self.tally.completed = self.tally.completed.wrapping_add(n);
+        self.remove();
+    }
+
+    /// Counts how a request has ended, whose message has so many bytes.
+    pub(super) fn count_end(&mut self, status: Status, bytes: u64) {
+        match status {
+            Status::Success => self.tally.bytes = self.tally.bytes.wrapping_add(bytes),
+            Status::Flushed => self.tally.flushed = self.tally.flushed.wrapping_add(1),
+            _ => {}
+        }
+    }
+
+    fn remove(&mut self) {
         if self.len > 0 {
             self.entries[self.head] = None;
             self.head = (self.head + 1) % self.entries.len();
@@ -144,7 +176,7 @@ impl<E: Entry> WorkQueue<E> {
     /// Removes all of them.
     pub(crate) fn clear(&mut self) {
         while self.len > 0 {
-            self.pop();
+            self.remove();
         }
     }
 
@@ -183,6 +215,7 @@ impl<E: Entry> WorkQueue<E> {
     fn put(&mut self, slot: usize, entry: E) {
         self.entries[slot] = Some(entry);
         self.len += 1;
+        self.tally.posted = self.tally.posted.wrapping_add(1);
     }
 }
 
@@ -200,12 +233,63 @@ impl rc::Requests for WorkQueue<SendEntry> {
             What::Register { fence, .. } => local(false, fence),
             // Those before it may still have to read the region's memory, once more.
             What::Invalidate { fence, .. } => local(true, fence),
-            What::Datagram(_) => return None,
+            What::Datagram(..) => return None,
         })
     }
 }
 
 impl WorkQueue<SendEntry> {
+    /// Makes a send queue.
+    pub(super) fn for_sends(sizes: &Sizes, abilities: &Abilities) -> Result<Self> {
+        let mut queue = Self::new(sizes.sends, sizes.send_sges)?;
+        queue.store = Store::new(sizes, abilities)?;
+        Ok(queue)
+    }
+
+    /// Memory for the header that the oldest request brings along.
+    pub(super) fn header(&self) -> &[u8] {
+        self.store.header(self.head)
+    }
+
+    /// Notes that so many datagrams of the oldest request have been sent.
+    pub(super) fn note_sent(&mut self, segments: usize) {
+        if let Some(Some(entry)) = self.entries.get_mut(self.head) {
+            if let What::Datagram(_, offload) = &mut entry.what {
+                offload.sent = segments;
+            }
+        }
+    }
+
+    /// Reads the list of a request into a slot, or copies what it points to; its number of elements and its length in
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too long.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Piece::read`].
+    unsafe fn read_list(
+        &mut self,
+        slot: usize,
+        wr: &bindings::ib_send_wr,
+        inline: bool,
+    ) -> Result<(usize, usize)> {
+        if !inline {
+            // SAFETY: By the safety requirement.
+            return unsafe { Piece::read(self.list(slot), wr.sg_list, wr.num_sge) };
+        }
+        let n = usize::try_from(wr.num_sge).map_err(|_| EINVAL)?;
+        if n > self.sges {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the safety requirement. Inline data have no key: their addresses are the CPU's.
+        let (piece, len) = unsafe { self.store.put_inline(slot, wr.sg_list, n)? };
+        self.pieces[slot * self.sges] = piece;
+        Ok((1, len))
+    }
+
     /// Adds a request to send a datagram.
     ///
     /// # Errors
@@ -220,40 +304,54 @@ impl WorkQueue<SendEntry> {
         &mut self,
         wr: *const bindings::ib_send_wr,
         signal_all: bool,
+        abilities: &Abilities,
     ) -> Result {
         let slot = self.free()?;
         // SAFETY: A request for a queue pair of this kind is the first field of an `ib_ud_wr`.
         let ud = unsafe { &*wr.cast::<bindings::ib_ud_wr>() };
+        let segmented = ud.wr.opcode == bindings::ib_wr_opcode_IB_WR_LSO;
         let immediate = match ud.wr.opcode {
-            bindings::ib_wr_opcode_IB_WR_SEND => None,
+            bindings::ib_wr_opcode_IB_WR_SEND | bindings::ib_wr_opcode_IB_WR_LSO => None,
             bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => {
                 // SAFETY: The opcode says that this is the union's field.
                 Some(unsafe { ud.wr.ex.imm_data }.to_ne_bytes())
             }
             _ => return Err(EINVAL),
         };
-        let flags = Flags::read(&ud.wr, signal_all)?;
+        let flags = Flags::read(&ud.wr, signal_all, abilities.checksum)?;
         if ud.ah.is_null() {
             return Err(EINVAL);
         }
         // SAFETY: The handle is one of this device's.
         let to = unsafe { crate::verbs::address(ud.ah) };
         // SAFETY: By the safety requirement.
-        let (pieces, len) = unsafe { Piece::read(self.list(slot), ud.wr.sg_list, ud.wr.num_sge)? };
+        let (pieces, len) = unsafe { self.read_list(slot, &ud.wr, flags.inline)? };
+        let mut offload = Offload::checksum(flags.checksum);
+        if segmented {
+            // SAFETY: By the safety requirement, the request has a header as long as it says.
+            unsafe { offload.segment(ud, len, abilities, &mut self.store, slot)? };
+        }
         let entry = SendEntry {
             // SAFETY: Both fields of the union are as large, and any bits are an integer.
             wr_id: unsafe { ud.wr.__bindgen_anon_1.wr_id },
             signaled: flags.signaled,
-            opcode: bindings::ib_wc_opcode_IB_WC_SEND,
-            what: What::Datagram(Send {
-                to,
-                remote_qp: ud.remote_qpn & 0xff_ffff,
-                qkey: ud.remote_qkey,
-                pkey_index: ud.pkey_index,
-                immediate,
-                solicited: flags.solicited,
-                len,
-            }),
+            opcode: if segmented {
+                bindings::ib_wc_opcode_IB_WC_LSO
+            } else {
+                bindings::ib_wc_opcode_IB_WC_SEND
+            },
+            what: What::Datagram(
+                Send {
+                    to,
+                    remote_qp: ud.remote_qpn & 0xff_ffff,
+                    qkey: ud.remote_qkey,
+                    pkey_index: ud.pkey_index,
+                    immediate,
+                    solicited: flags.solicited,
+                    len,
+                },
+                offload,
+            ),
             pieces,
         };
         self.put(slot, entry);
@@ -280,13 +378,17 @@ impl WorkQueue<SendEntry> {
         let slot = self.free()?;
         // SAFETY: By the safety requirement.
         let raw = unsafe { &*wr };
-        let flags = Flags::read(raw, signal_all)?;
+        let flags = Flags::read(raw, signal_all, false)?;
         // SAFETY: By the safety requirement.
         let (opcode, parsed) = unsafe { parse(wr)? };
         let (pieces, len) = match parsed {
+            // Their lists say where an answer goes.
+            Parsed::Message(Work::Read { .. } | Work::Atomic { .. }) if flags.inline => {
+                return Err(EINVAL);
+            }
             Parsed::Message(_) => {
                 // SAFETY: By the safety requirement.
-                unsafe { Piece::read(self.list(slot), raw.sg_list, raw.num_sge)? }
+                unsafe { self.read_list(slot, raw, flags.inline)? }
             }
             Parsed::Register { .. } | Parsed::Invalidate(_) => (0, 0),
         };

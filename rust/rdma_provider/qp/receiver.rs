@@ -2,16 +2,18 @@
 
 //! The receiving half of a connection: requests of the other end, and the answers to them.
 
-use ib_fabric::rc::{AtomicOp, Bth, Fault, Purpose, Received, Receiver, Response, Tail, Taken};
+use ib_fabric::rc::{
+    AtomicOp, Bth, Fault, Purpose, Put, Received, Receiver, Response, Tail, Taken,
+};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Payload, Qp, QpEvent, ReceiveEntry, ReceiveSide, Refused, WorkQueue};
-use crate::cq::Wakeups;
 use crate::memory::{self, length, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 use crate::state::State;
+use crate::wakeups::Wakeups;
 use crate::work::{Path, Status};
 
 /// Fate of a request of the other end.
@@ -23,6 +25,18 @@ pub struct Accepted {
     pub owes: bool,
 }
 
+/// Circumstances in which a request of the other end comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The time in ns, see [`crate::now`].
+    pub now: u64,
+    /// The port.
+    pub port: u8,
+    /// Whether the other end learns at once, from [`Accepted::held`], that it has to wait. If it does not, as where it
+    /// has gone on or is in another kernel, no request is held, and it gets an RNR NAK.
+    pub holds: bool,
+}
+
 /// A queue pair that receives a run of packets.
 struct Intake<'a> {
     qp: &'a Arc<Qp>,
@@ -30,16 +44,18 @@ struct Intake<'a> {
     path: &'a Path,
     payload: &'a Payload<'a>,
     wakeups: &'a mut Wakeups,
+    /// Status of the message that a rule makes fail; nothing is received behind it.
+    struck: Option<Status>,
 }
 
 impl Intake<'_> {
-    /// Copies a part of the payload to remote memory of the sender's.
-    fn copy_to(&self, piece: Piece, from: u32) -> Result<(), Side> {
-        let list = [piece];
-        // SAFETY: The list names a region only, by `Piece::remote`.
-        let mut to = unsafe { Cursor::new(Some(&self.qp.domain), Right::RemoteWrite, &list, 0) };
-        let len = length(&list);
-        memory::copy(&mut self.payload.cursor(from as usize), &mut to, len)
+    /// Copies a part of the payload; `fault` is that of memory that is not to be written to.
+    fn copy(&self, from: u32, to: &mut Cursor<'_>, len: usize, fault: Fault) -> Result<Put, Fault> {
+        match self.payload.copy(from as usize, to, len) {
+            Ok(()) => Ok(Put::All),
+            Err(Side::From) => Ok(Put::CutOff),
+            Err(Side::To) => Err(fault),
+        }
     }
 }
 
@@ -54,7 +70,7 @@ impl Receiver for Intake<'_> {
         }
     }
 
-    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<(), Fault> {
+    fn put(&mut self, offset: u32, from: u32, bytes: u32) -> Result<Put, Fault> {
         let (_, pieces) = self.queue.first().ok_or(Fault::Length)?;
         let (offset, bytes) = (offset as usize, bytes as usize);
         if offset + bytes > length(pieces) {
@@ -66,16 +82,24 @@ impl Receiver for Intake<'_> {
         }
         // SAFETY: The request is in its queue, whose lock is held.
         let mut to = unsafe { Cursor::new(Some(domain), Right::LocalWrite, pieces, offset) };
-        memory::copy(&mut self.payload.cursor(from as usize), &mut to, bytes)
-            .map_err(|_| Fault::Protection)
+        self.copy(from, &mut to, bytes, Fault::Protection)
     }
 
     fn complete(&mut self, message: &Received) {
         let Some((entry, _)) = self.queue.first() else {
             return;
         };
+        if self.struck.is_some() {
+            return;
+        }
+        let status = self.qp.receive_status();
+        if status != Status::Success {
+            self.struck = Some(status);
+            return;
+        }
         let entry = *entry;
         self.queue.pop();
+        self.queue.count_end(Status::Success, message.bytes.into());
         let mut wc: bindings::ib_wc = pin_init::zeroed();
         wc.__bindgen_anon_1.wr_id = entry.wr_id;
         wc.status = bindings::ib_wc_status_IB_WC_SUCCESS;
@@ -115,9 +139,11 @@ impl Receiver for Intake<'_> {
         Piece::remote(key, address, bytes).is_some_and(|piece| permitted(domain, &[piece], right))
     }
 
-    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<(), Fault> {
-        let piece = Piece::remote(key, address, bytes).ok_or(Fault::Access)?;
-        self.copy_to(piece, from).map_err(|_| Fault::Access)
+    fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<Put, Fault> {
+        let list = [Piece::remote(key, address, bytes).ok_or(Fault::Access)?];
+        // SAFETY: The list names a region only, by `Piece::remote`.
+        let mut to = unsafe { Cursor::new(Some(&self.qp.domain), Right::RemoteWrite, &list, 0) };
+        self.copy(from, &mut to, bytes as usize, Fault::Access)
     }
 
     fn atomic(&mut self, key: u32, address: u64, op: AtomicOp) -> Result<u64, Fault> {
@@ -141,20 +167,21 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// [`Refused::State`] or [`Refused::Driver`]. The request is gone, and its sender does not learn of it.
+    /// [`Refused::State`], [`Refused::Payload`] or [`Refused::Driver`]. The request is gone, and its sender does not
+    /// learn of it by an answer.
     ///
     /// # Context
     ///
-    /// In the callback of [`Qp::request`]. `check` runs with interrupts disabled.
+    /// In the callback of [`Qp::request`], or with a payload that is a copy. `check` runs with interrupts disabled.
     pub fn accept<E>(
         self: &Arc<Self>,
         wakeups: &mut Wakeups,
-        now: u64,
-        port: u8,
+        arrival: Arrival,
         bth: &Bth,
         payload: &Payload<'_>,
         check: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<Accepted, Refused<E>> {
+        let Arrival { now, port, holds } = arrival;
         let mut side = self.receives.lock();
         let side = &mut *side;
         if !side.state.receives() || side.port != port {
@@ -170,13 +197,24 @@ impl Qp {
             path: &side.path,
             payload,
             wakeups,
+            struck: None,
         };
+        responder.set_holds(holds);
         let taken = responder.request(now, bth, &mut intake);
-        let owes = responder.owes();
+        let struck = intake.struck;
+        // The sending half learns of the failure as the answer is given.
+        let owes = responder.owes() || struck.is_some();
         self.check_silence(side, wakeups);
         self.note_responder(side);
-        if let Taken::Failed(fault) = taken {
-            self.fail(side, fault, wakeups);
+        if let Some(status) = struck {
+            self.break_receives(side, Some(status), wakeups);
+            side.broken = true;
+        } else {
+            match taken {
+                Taken::CutOff => return Err(Refused::Payload),
+                Taken::Failed(fault) => self.fail(side, fault, wakeups),
+                Taken::Done | Taken::Held => {}
+            }
         }
         Ok(Accepted {
             held: taken == Taken::Held,
@@ -220,7 +258,29 @@ impl Qp {
         response
     }
 
-    /// The memory of an answer cannot be read any more, and the other end knows that already.
+    /// Calls `f` with the payload of an answer that [`Qp::respond`] has returned; `None` if its memory is not the other
+    /// end's to read any more: [`Qp::deny`] it then.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::respond`].
+    pub fn with_payload<R>(
+        &self,
+        response: &Response,
+        f: impl FnOnce(&Payload<'_>) -> R,
+    ) -> Option<R> {
+        let Some((key, address)) = response.source else {
+            return Some(Payload::with(&[], f));
+        };
+        let pieces = [Piece::remote(key, address, response.bth.bytes)?];
+        if !permitted(&self.domain, &pieces, Right::RemoteRead) {
+            return None;
+        }
+        // SAFETY: `Piece::remote` made it.
+        Some(f(&unsafe { Payload::of_region(&self.domain, &pieces) }))
+    }
+
+    /// The memory of an answer cannot be read any more. The other end knows that already, or gets a NAK.
     pub fn deny(self: &Arc<Self>, wakeups: &mut Wakeups, response: &Response) {
         {
             let mut side = self.receives.lock();

@@ -6,6 +6,7 @@ use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
 
+use super::count::limited;
 use super::object::{fill, own};
 use crate::ah::AddressVector;
 
@@ -33,6 +34,9 @@ pub(super) unsafe extern "C" fn create_ah(
     from_result(|| {
         // SAFETY: RDMA core calls with the handle that it makes and its attributes.
         let address = AddressVector::from_raw(unsafe { &*(*attr).ah_attr })?;
+        // SAFETY: The device has made its handle.
+        let (limits, counts) = unsafe { limited((*ah).device) };
+        counts.handles.claim(limits.max_ah)?.keep();
         // SAFETY: It is being made, with the size that the table says.
         unsafe { fill(ah, address) };
         Ok(0)
@@ -77,6 +81,9 @@ pub(super) unsafe extern "C" fn query_ah(
 /// # Safety
 ///
 /// As [`Operations`] says.
-pub(super) unsafe extern "C" fn destroy_ah(_ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+pub(super) unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+    // SAFETY: RDMA core calls with a handle of its device's.
+    let (_, counts) = unsafe { limited((*ah).device) };
+    counts.handles.release();
     0
 }

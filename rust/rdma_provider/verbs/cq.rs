@@ -8,6 +8,7 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::count::limited;
 use super::object::{fill, own, take};
 use super::Operations;
 use crate::adapter::Adapter;
@@ -25,19 +26,22 @@ impl<A: Adapter> Operations<A> {
         _attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: RDMA core calls with the queue that it makes.
+            // SAFETY: RDMA core calls with the queue that its device makes.
             let (adapter, attr) = unsafe { (Self::adapter((*cq).device), &*attr) };
-            let limit = adapter.capabilities().cqes;
-            if attr.cqe == 0 || attr.cqe > limit || attr.flags != 0 {
+            // SAFETY: As above.
+            let (limits, counts) = unsafe { limited((*cq).device) };
+            if attr.cqe == 0 || attr.cqe > limits.max_cqe || attr.flags != 0 {
                 return Err(EINVAL);
             }
+            let claim = counts.completion_queues.claim(limits.max_cq)?;
             // SAFETY: It stays until it is destroyed, which closes this.
-            let own = unsafe { Cq::new(cq, attr.cqe as usize)? };
+            let own = unsafe { Cq::new(cq, attr.cqe as usize, adapter.faults().clone())? };
             // SAFETY: It is being made, with the size that the table says.
             unsafe {
                 fill(cq, own);
                 (*cq).cqe = attr.cqe as c_int;
             }
+            claim.keep();
             Ok(0)
         })
     }
@@ -56,6 +60,9 @@ pub(super) unsafe extern "C" fn destroy_cq(
     if let Some(own) = unsafe { take::<_, Arc<Cq>>(cq) } {
         own.close();
     }
+    // SAFETY: It is one of its device's.
+    let (_, counts) = unsafe { limited((*cq).device) };
+    counts.completion_queues.release();
     0
 }
 

@@ -8,6 +8,7 @@ use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::count::limited;
 use super::pd::domain;
 use crate::attributes::MAX_PAGES;
 use crate::domain::Domain;
@@ -54,6 +55,16 @@ impl Holder {
     }
 }
 
+/// Closes the region behind one of RDMA core's, which stays.
+///
+/// # Safety
+///
+/// As for [`Holder::region`].
+pub(super) unsafe fn close(mr: *const bindings::ib_mr) {
+    // SAFETY: By the safety requirement.
+    unsafe { Holder::region(mr) }.end();
+}
+
 /// Adds a region to a protection domain.
 ///
 /// # Safety
@@ -65,9 +76,13 @@ unsafe fn add(
 ) -> *mut bindings::ib_mr {
     let add = || {
         // SAFETY: By the safety requirement.
-        let domain = unsafe { domain(pd)? };
+        let (domain, (limits, counts)) = unsafe { (domain(pd)?, limited((*pd).device)) };
+        let claim = counts.regions.claim(limits.max_mr)?;
         let region = domain.add(make)?;
-        Holder::publish(region.clone(), domain.clone()).inspect_err(|_| domain.remove(&region))
+        let mr = Holder::publish(region.clone(), domain.clone())
+            .inspect_err(|_| domain.remove(&region))?;
+        claim.keep();
+        Ok::<_, Error>(mr)
     };
     add().unwrap_or_else(|e: Error| e.to_ptr())
 }
@@ -169,8 +184,11 @@ pub(super) unsafe extern "C" fn dereg_mr(
     mr: *mut bindings::ib_mr,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: RDMA core calls with its region, which nobody uses any more; `Holder::publish` has made it.
+    // SAFETY: RDMA core calls with its device's region.
+    let (_, counts) = unsafe { limited((*mr).device) };
+    // SAFETY: Nobody uses it any more; `Holder::publish` has made it.
     let holder = unsafe { KBox::<Holder>::from_raw(mr.cast()) };
     holder.domain.remove(&holder.region);
+    counts.regions.release();
     0
 }

@@ -8,6 +8,7 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::count::limited;
 use super::object::{fill, own, take};
 use crate::domain::Domain;
 
@@ -32,9 +33,13 @@ pub(super) unsafe extern "C" fn alloc_pd(
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
+        // SAFETY: RDMA core calls with the domain that its device makes.
+        let (limits, counts) = unsafe { limited((*pd).device) };
+        let claim = counts.domains.claim(limits.max_pd)?;
         let domain = Domain::new()?;
         // SAFETY: It is being made, with the size that the table says.
         unsafe { fill(pd, domain) };
+        claim.keep();
         Ok(0)
     })
 }
@@ -50,5 +55,8 @@ pub(super) unsafe extern "C" fn dealloc_pd(
 ) -> c_int {
     // SAFETY: RDMA core calls with its protection domain, which nobody uses any more.
     drop(unsafe { take::<_, Arc<Domain>>(pd) });
+    // SAFETY: It is one of its device's.
+    let (_, counts) = unsafe { limited((*pd).device) };
+    counts.domains.release();
     0
 }

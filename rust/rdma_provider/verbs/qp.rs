@@ -2,18 +2,22 @@
 
 //! Operations on queue pairs.
 
+use ib_fabric::{Limit, Limits};
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
-use kernel::sync::{rcu, Arc};
+use kernel::sync::Arc;
 
+use super::count::limited;
 use super::object::{fill, own, take};
 use super::{pd, Operations};
 use crate::adapter::Adapter;
-use crate::cq::{Cq, Wakeups};
-use crate::qp::{Blueprint, Kind, Qp, Sizes};
+use crate::cq::Cq;
+use crate::qp::{Abilities, Blueprint, Kind, Qp, Sizes};
+use crate::readers::wait_for_readers;
 use crate::srq::Srq;
+use crate::wakeups::Wakeups;
 
 impl<A: Adapter> Operations<A> {
     /// Makes a queue pair.
@@ -30,15 +34,16 @@ impl<A: Adapter> Operations<A> {
             // SAFETY: RDMA core calls with the queue pair that it makes and its attributes.
             let (adapter, attr) = unsafe { (Self::adapter((*qp).device), &mut *attr) };
             let kind = Kind::from_raw(attr.qp_type)?;
-            let deaf = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
-            if attr.create_flags & !deaf != 0 || !attr.srq.is_null() && kind != Kind::Rc {
+            let limits = adapter.capabilities().limits;
+            let abilities = abilities(&limits, kind, attr.create_flags)?;
+            if !attr.srq.is_null() && kind != Kind::Rc {
                 return Err(EOPNOTSUPP);
             }
             if !attr.srq.is_null() {
                 attr.cap.max_recv_wr = 0;
                 attr.cap.max_recv_sge = 0;
             }
-            let sizes = sizes(adapter, &attr.cap)?;
+            let sizes = sizes(&limits, &attr.cap)?;
             // SAFETY: It is null, or a queue of the ULP's, which RDMA core keeps longer than the queue pair.
             let srq = unsafe { attr.srq.as_ref().and_then(|srq| own::<_, Arc<Srq>>(srq)) };
             // SAFETY: As above, and RDMA core has set the domains of both.
@@ -60,33 +65,43 @@ impl<A: Adapter> Operations<A> {
                 return Err(EINVAL);
             };
             let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
-            let special = matches!(kind, Kind::Smi | Kind::Gsi);
+            let special = kind.is_special();
             if special && (port == 0 || port > adapter.ports()) {
                 return Err(EINVAL);
             }
+            // SAFETY: RDMA core calls with the queue pair that its device makes.
+            let (_, counts) = unsafe { limited((*qp).device) };
+            let claim = if special {
+                None
+            } else {
+                Some(counts.queue_pairs.claim(limits.get(Limit::Qp))?)
+            };
             let qp_number = adapter.reserve_qp(kind, port)?;
             let plan = Blueprint {
                 raw: qp,
                 number: qp_number,
                 kind,
                 port,
-                deaf: attr.create_flags & deaf != 0,
+                abilities,
                 signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
                 sizes,
                 send_cq: send_cq.clone(),
                 receive_cq: receive_cq.clone(),
                 srq: srq.cloned(),
                 domain,
+                faults: adapter.faults().clone(),
             };
             // SAFETY: It stays until it has been destroyed, which closes this and waits for a grace period.
             let own = unsafe { Qp::new(plan) }
                 .inspect_err(|_| adapter.release_qp(qp_number, kind, port))?;
-            attr.cap.max_inline_data = 0;
             adapter.add_qp(&own);
             // SAFETY: It is being made, with the size that the table says.
             unsafe {
                 (*qp).qp_num = qp_number;
                 fill(qp, own);
+            }
+            if let Some(claim) = claim {
+                claim.keep();
             }
             Ok(0)
         })
@@ -136,7 +151,7 @@ impl<A: Adapter> Operations<A> {
             if ends && own.kind() == Kind::Rc {
                 // An answer that was taken before may be being copied, without a lock of this queue pair's. That is
                 // in softirq, which a grace period waits for: then the ULP may free the memory.
-                rcu::synchronize_rcu();
+                wait_for_readers();
             }
             Ok(0)
         })
@@ -155,9 +170,14 @@ impl<A: Adapter> Operations<A> {
         let (adapter, own) = unsafe { (Self::adapter((*qp).device), take::<_, Arc<Qp>>(qp)) };
         if let Some(own) = own {
             adapter.release_qp(own.number(), own.kind(), own.first_port());
+            if !own.kind().is_special() {
+                // SAFETY: As above.
+                let (_, counts) = unsafe { limited((*qp).device) };
+                counts.queue_pairs.release();
+            }
             own.close();
             // Whoever has added a completion of its will have told the ULP: it may free the queue next.
-            rcu::synchronize_rcu();
+            wait_for_readers();
         }
         0
     }
@@ -282,14 +302,40 @@ impl<A: Adapter> Operations<A> {
     }
 }
 
+/// Abilities of a queue pair that is made with these flags.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` if the adapter has one of them not, or not for such queue pairs.
+fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
+    let deaf = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
+    let segments = bindings::ib_qp_create_flags_IB_QP_CREATE_IPOIB_UD_LSO as u32;
+    let datagrams = kind == Kind::Ud;
+    let mut known = 0;
+    if limits.has(Limit::BlockLoopback) {
+        known |= deaf;
+    }
+    if datagrams && limits.has(Limit::Lso) {
+        known |= segments;
+    }
+    if flags & !known != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let lso = flags & segments != 0;
+    Ok(Abilities {
+        deaf: flags & deaf != 0,
+        checksum: datagrams && limits.has(Limit::Checksum),
+        lso: if lso { limits.get(Limit::Lso) } else { 0 },
+    })
+}
+
 /// Sizes of a queue pair's queues, if the adapter can do them.
-fn sizes<A: Adapter>(adapter: &A, cap: &bindings::ib_qp_cap) -> Result<Sizes> {
-    let limits = adapter.capabilities();
-    if cap.max_send_wr > limits.work_requests
-        || cap.max_recv_wr > limits.work_requests
-        || cap.max_send_sge > limits.sges
-        || cap.max_recv_sge > limits.sges
-        || cap.max_inline_data > 0
+fn sizes(limits: &Limits, cap: &bindings::ib_qp_cap) -> Result<Sizes> {
+    if cap.max_send_wr > limits.get(Limit::QpWr)
+        || cap.max_recv_wr > limits.get(Limit::QpWr)
+        || cap.max_send_sge > limits.get(Limit::SendSge)
+        || cap.max_recv_sge > limits.get(Limit::RecvSge)
+        || cap.max_inline_data > limits.get(Limit::InlineData)
     {
         return Err(EINVAL);
     }
@@ -298,6 +344,7 @@ fn sizes<A: Adapter>(adapter: &A, cap: &bindings::ib_qp_cap) -> Result<Sizes> {
         receives: cap.max_recv_wr as usize,
         send_sges: cap.max_send_sge as usize,
         receive_sges: cap.max_recv_sge as usize,
+        inline_data: cap.max_inline_data as usize,
     })
 }
 
@@ -324,6 +371,7 @@ pub(super) unsafe extern "C" fn query_qp(
         max_recv_wr: sizes.receives as u32,
         max_send_sge: sizes.send_sges as u32,
         max_recv_sge: sizes.receive_sges as u32,
+        max_inline_data: sizes.inline_data as u32,
         ..pin_init::zeroed()
     };
     let state = now.state.as_raw();

@@ -8,11 +8,12 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::count::limited;
 use super::object::{fill, own, take};
 use super::Operations;
 use crate::adapter::Adapter;
-use crate::cq::Wakeups;
 use crate::srq::Srq;
+use crate::wakeups::Wakeups;
 
 impl<A: Adapter> Operations<A> {
     /// Makes a shared receive queue.
@@ -26,25 +27,26 @@ impl<A: Adapter> Operations<A> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: RDMA core calls with the queue that it makes and its attributes.
-            let (adapter, init) = unsafe { (Self::adapter((*srq).device), &*init) };
-            let limits = adapter.capabilities();
-            if limits.srqs == 0 || init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
+            // SAFETY: RDMA core calls with the queue that its device makes and its attributes.
+            let ((limits, counts), init) = unsafe { (limited((*srq).device), &*init) };
+            if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return Err(EOPNOTSUPP);
             }
             let attr = &init.attr;
             if attr.max_wr == 0
-                || attr.max_wr > limits.work_requests
-                || attr.max_sge > limits.sges
+                || attr.max_wr > limits.max_srq_wr
+                || attr.max_sge > limits.max_srq_sge
                 || attr.srq_limit > attr.max_wr
             {
                 return Err(EINVAL);
             }
+            let claim = counts.receive_queues.claim(limits.max_srq)?;
             let (size, sges) = (attr.max_wr as usize, attr.max_sge as usize);
             // SAFETY: It stays until it is destroyed, which closes this.
             let own = unsafe { Srq::new(srq, size, sges, attr.srq_limit as usize)? };
             // SAFETY: It is being made, with the size that the table says.
             unsafe { fill(srq, own) };
+            claim.keep();
             Ok(0)
         })
     }
@@ -145,5 +147,8 @@ pub(super) unsafe extern "C" fn destroy_srq(
     if let Some(own) = unsafe { take::<_, Arc<Srq>>(srq) } {
         own.close();
     }
+    // SAFETY: It is one of its device's.
+    let (_, counts) = unsafe { limited((*srq).device) };
+    counts.receive_queues.release();
     0
 }

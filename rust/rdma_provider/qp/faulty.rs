@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs of a device that has faults.
+
+use ib_fabric::fault::{EventName, Quirk, Setting, Way};
+use ipoib_sys::bindings;
+use kernel::sync::atomic::{Acquire, Relaxed};
+use kernel::sync::Arc;
+
+use super::{Kind, Qp, QpEvent, SendSide, NEVER};
+use crate::clock::now;
+use crate::state::State;
+use crate::wakeups::Wakeups;
+use crate::work::Status;
+
+/// Nanoseconds in a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
+impl Qp {
+    /// Counts a request that ends with success; its status if a rule has another one. The special queue pairs are
+    /// spared, since their traffic is nobody's to foresee.
+    #[inline]
+    fn end(&self, way: Way) -> Status {
+        match self.kind {
+            Kind::Smi | Kind::Gsi => Status::Success,
+            Kind::Ud | Kind::Rc => self.faults.complete(way).unwrap_or(Status::Success),
+        }
+    }
+
+    /// Status of a receive request that has got its message.
+    #[inline]
+    pub(super) fn receive_status(&self) -> Status {
+        self.end(Way::Receive)
+    }
+
+    /// Status of a send request that has ended so.
+    #[inline]
+    pub(super) fn send_status(&self, status: Status) -> Status {
+        if status == Status::Success {
+            self.end(Way::Send)
+        } else {
+            status
+        }
+    }
+
+    /// Completes the `n` oldest send requests with success, up to one that a rule makes fail: its status. It is
+    /// the oldest one then.
+    pub(super) fn settle_sends(
+        &self,
+        side: &mut SendSide,
+        n: usize,
+        wakeups: &mut Wakeups,
+    ) -> Option<Status> {
+        for _ in 0..n {
+            let status = self.end(Way::Send);
+            if status != Status::Success {
+                return Some(status);
+            }
+            self.finish_sends(side, 1, Status::Success, wakeups);
+        }
+        None
+    }
+
+    /// Makes the completion of a datagram say what it should not.
+    #[inline]
+    pub(super) fn distort(&self, wc: &mut bindings::ib_wc) {
+        if self.faults.has(Quirk::NoGrhFlag) {
+            wc.wc_flags &= !(bindings::ib_wc_flags_IB_WC_GRH as i32);
+        }
+        if self.faults.has(Quirk::ChecksumFlag) {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
+        }
+    }
+
+    /// Reports that it takes no more requests from its shared receive queue: now, later or not at all.
+    pub(super) fn report_last_receive(self: &Arc<Self>, wakeups: &mut Wakeups) {
+        if self.faults.has(Quirk::NoLastWqe) {
+            return;
+        }
+        match self.faults.number(Setting::LastWqeDelay) {
+            Some(millis) => {
+                let due = now().saturating_add(u64::from(millis) * MILLISECOND);
+                self.due[2].store(due, Relaxed);
+            }
+            None => wakeups.add_event(self, QpEvent::LastReceive),
+        }
+    }
+
+    /// Reports that if it is time.
+    pub(super) fn report_late(self: &Arc<Self>, wakeups: &mut Wakeups, now: u64) {
+        if self.due[2].load(Relaxed) <= now {
+            self.due[2].store(NEVER, Relaxed);
+            wakeups.add_event(self, QpEvent::LastReceive);
+        }
+    }
+
+    /// Whether it has an event to report later.
+    pub(crate) fn has_late_event(&self) -> bool {
+        self.due[2].load(Relaxed) != NEVER
+    }
+
+    /// Whether it is in the state Reset.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.attributes().0.state == State::Reset
+    }
+
+    /// Whether it has left the state Reset before.
+    pub(crate) fn has_left_reset(&self) -> bool {
+        self.left.load(Relaxed)
+    }
+
+    /// It has left the state Reset.
+    pub(crate) fn leave_reset(&self) {
+        self.left.store(true, Relaxed);
+    }
+
+    /// Takes it to the state Error, unless it is in the state Reset.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of this crate's.
+    pub fn break_down(self: &Arc<Self>, wakeups: &mut Wakeups) {
+        let mut side = self.sends.lock();
+        if side.attributes.state != State::Reset {
+            self.break_both(&mut side, None, wakeups);
+        }
+    }
+
+    /// Shows completions that were held back: all of its queues', or those that have waited long enough, since a turn
+    /// with this number begins. All queue pairs of a device tell of each turn.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::break_down`].
+    pub fn show(&self, wakeups: &mut Wakeups, turn: Option<u32>) {
+        for cq in [&self.send_cq, &self.receive_cq] {
+            let wake = cq.show(turn);
+            wakeups.add(cq, wake);
+        }
+    }
+
+    /// Reports an event of the queue pair, of its completion queues or of its shared receive queue. An error of
+    /// the queue pair takes it to the state Error (section 11.6.3.1). Other events are not its own: nothing happens.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::break_down`], and hold no lock that a handler may want.
+    pub fn report(self: &Arc<Self>, wakeups: &mut Wakeups, event: EventName) {
+        // One that could not be destroyed does not report for its queues either.
+        if !self.open.load(Acquire) {
+            return;
+        }
+        let own = match event {
+            EventName::QpFatal => QpEvent::Fatal,
+            EventName::QpRequest => QpEvent::Request,
+            EventName::QpAccess => QpEvent::Access,
+            EventName::Established => QpEvent::Established,
+            EventName::Drained => QpEvent::Drained,
+            EventName::Migrated => QpEvent::Migrated,
+            EventName::MigrationError => QpEvent::MigrationError,
+            EventName::LastWqe => QpEvent::LastReceive,
+            EventName::CqError => {
+                self.send_cq.report_error();
+                if !Arc::ptr_eq(&self.send_cq, &self.receive_cq) {
+                    self.receive_cq.report_error();
+                }
+                return;
+            }
+            EventName::SrqError | EventName::SrqLimit => {
+                if let Some(srq) = &self.srq {
+                    match event {
+                        EventName::SrqError => srq.notify_error(),
+                        _ => srq.notify_limit(),
+                    }
+                }
+                return;
+            }
+            _ => return,
+        };
+        if matches!(own, QpEvent::Fatal | QpEvent::Request | QpEvent::Access) {
+            self.break_down(wakeups);
+        }
+        wakeups.add_event(self, own);
+    }
+
+    /// Ends it and its queues for RDMA core, which has not destroyed them: they have no request, and their ULPs are not
+    /// told of anything, a grace period of RCU later.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::break_down`].
+    pub fn abandon(self: &Arc<Self>) {
+        self.close();
+        self.send_cq.abandon();
+        self.receive_cq.abandon();
+        if let Some(srq) = &self.srq {
+            srq.abandon();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Numbers of a device's objects, which are limited.
+
+use core::mem;
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+use super::Holder;
+
+/// Number of objects of a kind. All zero, as memory that is cleared, it is 0.
+pub(super) struct Count(Atomic<u32>);
+
+/// Numbers of the objects of a device.
+pub(crate) struct Counts {
+    pub(super) handles: Count,
+    pub(super) completion_queues: Count,
+    pub(super) domains: Count,
+    pub(super) queue_pairs: Count,
+    pub(super) receive_queues: Count,
+    pub(super) regions: Count,
+}
+
+impl Count {
+    /// Counts one that is being made.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are as many as there may be.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(super) fn claim(&self, limit: u32) -> Result<Claim<'_>> {
+        let mut old = self.0.load(Relaxed);
+        while old < limit {
+            match self.0.cmpxchg(old, old + 1, Relaxed) {
+                Ok(_) => return Ok(Claim(self)),
+                Err(now) => old = now,
+            }
+        }
+        Err(ENOMEM)
+    }
+
+    /// Counts one less, which is gone.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(super) fn release(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// An object that is being made. If this is dropped, it was not.
+pub(super) struct Claim<'a>(&'a Count);
+
+impl Claim<'_> {
+    /// The object was made: [`Count::release`] is for when it is gone.
+    pub(super) fn keep(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// The limits and the numbers of a device's objects.
+///
+/// # Safety
+///
+/// `device` has to be one of this crate's, with its attributes set, for `'a`.
+pub(super) unsafe fn limited<'a>(
+    device: *const bindings::ib_device,
+) -> (&'a bindings::ib_device_attr, &'a Counts) {
+    // SAFETY: By the safety requirement it lies in a `Holder`, whose fields are at the same places whatever adapter it
+    // is for. RDMA core sets the attributes before it makes any object.
+    unsafe { (&(*device).attrs, &(*device.cast::<Holder<()>>()).counts) }
+}
