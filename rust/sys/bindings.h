@@ -41,4 +41,7 @@
 #include "helpers_rdma.h"
 #include "helpers_skb.h"
 #include "../configfs_tree/helpers.h"
+#include "../debugfs_files/helpers.h"
+#include "../packet_trace/helpers.h"
+#include "../raw_ether/helpers.h"
 #include "../rdma_provider/helpers.h"

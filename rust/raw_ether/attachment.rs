@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Listening at a network device, as long as that is there.
+
+use core::ptr::NonNull;
+use core::slice;
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+use crate::{Address, Interface};
+
+/// A user of an interface.
+pub trait Listen: Send + Sync + 'static {
+    /// A frame has come; `bytes` are behind the Ethernet header, and may have padding at their end.
+    ///
+    /// # Context
+    ///
+    /// Softirq.
+    fn received(&self, from: Address, bytes: &[u8]);
+
+    /// Something about the device has changed, or it is gone: ask the interface.
+    ///
+    /// # Context
+    ///
+    /// Process context, under RTNL.
+    fn changed(&self);
+}
+
+/// A connection of an interface with a device. Dropping this ends it.
+pub struct Attachment<L: Listen>(Pin<KBox<Inner<L>>>);
+
+/// # Invariants
+///
+/// * `packets` is registered with the network core if, and only if, `interface` has a device, which it names, or it is
+///   being registered or removed under RTNL.
+/// * Whoever takes the interface's device gives back the reference to it.
+#[pin_data]
+struct Inner<L: Listen> {
+    #[pin]
+    packets: Opaque<bindings::packet_type>,
+    #[pin]
+    events: Opaque<bindings::notifier_block>,
+    interface: Arc<Interface>,
+    listener: Arc<L>,
+}
+
+// SAFETY: The network core does its own locking for what it is given; the rest is `Send` and `Sync`.
+unsafe impl<L: Listen> Send for Inner<L> {}
+// SAFETY: As above.
+unsafe impl<L: Listen> Sync for Inner<L> {}
+
+/// RTNL, until it is dropped.
+struct Rtnl;
+
+impl Rtnl {
+    fn lock() -> Self {
+        // SAFETY: The callers are in process context without RTNL.
+        unsafe { bindings::rtnl_lock() };
+        Self
+    }
+}
+
+impl Drop for Rtnl {
+    fn drop(&mut self) {
+        // SAFETY: It was taken when this was made.
+        unsafe { bindings::rtnl_unlock() };
+    }
+}
+
+impl<L: Listen> Attachment<L> {
+    /// Connects an interface with the Ethernet device of this name in the network namespace of the current task.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is no such device; `EINVAL` if it is not Ethernet; `EBUSY` if the interface has a device;
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL.
+    pub fn new(name: &CStr, interface: &Arc<Interface>, listener: &Arc<L>) -> Result<Self> {
+        let (interface, listener) = (interface.clone(), listener.clone());
+        let inner = KBox::pin_init(
+            try_pin_init!(Inner {
+                packets <- Opaque::ffi_init(|slot: *mut bindings::packet_type| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::packet_type {
+                            func: Some(receive::<L>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+                events <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
+                    // SAFETY: `slot` is valid for writes.
+                    unsafe {
+                        slot.write(bindings::notifier_block {
+                            notifier_call: Some(notified::<L>),
+                            ..pin_init::zeroed()
+                        });
+                    }
+                }),
+                interface,
+                listener,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // From here on, nothing that happens to the device is missed.
+        // SAFETY: The block is pinned until `Drop` has unregistered it.
+        to_result(unsafe { bindings::register_netdevice_notifier(inner.events.get()) })?;
+        let attachment = Self(inner);
+        attachment.attach(name)?;
+        Ok(attachment)
+    }
+
+    fn attach(&self, name: &CStr) -> Result {
+        let _rtnl = Rtnl::lock();
+        // SAFETY: The name is a string; the current task has namespaces, as it is not exiting.
+        let dev = unsafe { bindings::raw_ether_find(name.as_char_ptr()) };
+        let dev = NonNull::new(dev).ok_or(ENODEV)?;
+        // SAFETY: The device is there, by the reference that was just got.
+        let result = if !unsafe { bindings::raw_ether_is_ethernet(dev.as_ptr()) } {
+            Err(EINVAL)
+        // SAFETY: The reference is given back by who takes the device from the interface, a grace period later.
+        } else if !unsafe { self.0.interface.set(dev) } {
+            Err(EBUSY)
+        } else {
+            Ok(())
+        };
+        if result.is_err() {
+            // SAFETY: The reference is this function's.
+            unsafe { bindings::raw_ether_put(dev.as_ptr()) };
+            return result;
+        }
+        let packets = self.0.packets.get();
+        // SAFETY: It is not registered, as the interface had no device, and pinned until it was removed.
+        // INVARIANT: RTNL is held; then it is registered for the interface's device.
+        unsafe {
+            bindings::raw_ether_packet_type(packets, dev.as_ptr(), self.0.interface.ether_type());
+            bindings::dev_add_pack(packets);
+        }
+        Ok(())
+    }
+}
+
+impl<L: Listen> Inner<L> {
+    /// Lets go of the device, if there is one. Afterwards, nothing is received.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Under RTNL, or when the notifier is gone.
+    fn detach(&self) {
+        let Some(dev) = self.interface.take() else {
+            return;
+        };
+        // SAFETY: It is registered, by the type invariant. This waits for a grace period of RCU, so that neither the
+        // packet type nor the device is in use when it returns; the reference is owned, by the type invariant.
+        unsafe {
+            bindings::dev_remove_pack(self.packets.get());
+            bindings::raw_ether_put(dev.as_ptr());
+        }
+    }
+}
+
+impl<L: Listen> Drop for Attachment<L> {
+    fn drop(&mut self) {
+        // SAFETY: It was registered when this was made. The device, like all others, is reported as unregistered to the
+        // block.
+        unsafe { bindings::unregister_netdevice_notifier(self.0.events.get()) };
+        self.0.detach();
+    }
+}
+
+/// # Safety
+///
+/// Called by the network core for the packet type of an [`Inner<L>`], with a socket buffer that is given away.
+unsafe extern "C" fn receive<L: Listen>(
+    skb: *mut bindings::sk_buff,
+    _dev: *mut bindings::net_device,
+    packets: *mut bindings::packet_type,
+    _first: *mut bindings::net_device,
+) -> c_int {
+    // SAFETY: The buffer is this function's to give away.
+    let skb = unsafe { bindings::raw_ether_take(skb) };
+    if skb.is_null() {
+        return 0;
+    }
+    let field = packets.cast::<Opaque<bindings::packet_type>>();
+    // SAFETY: By this function's requirements; who removes the packet type waits for this.
+    let inner = unsafe { &*kernel::container_of!(field, Inner<L>, packets) };
+    let mut from: Address = [0; 6];
+    // SAFETY: The buffer is linear, its Ethernet header is there, and nobody else has it.
+    let bytes = unsafe {
+        let source = bindings::raw_ether_source(skb);
+        core::ptr::copy_nonoverlapping(source, from.as_mut_ptr(), from.len());
+        slice::from_raw_parts((*skb).data.cast_const(), (*skb).len as usize)
+    };
+    inner.listener.received(from, bytes);
+    // SAFETY: The buffer is this function's, and `bytes` is not used any more.
+    unsafe { bindings::raw_ether_consume(skb) };
+    0
+}
+
+/// # Safety
+///
+/// Called by the netdevice notifier chain under RTNL for the block of an [`Inner<L>`], with a valid
+/// `netdev_notifier_info`.
+unsafe extern "C" fn notified<L: Listen>(
+    block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    let field = block.cast::<Opaque<bindings::notifier_block>>();
+    // SAFETY: By this function's requirements; who unregisters the block waits for this.
+    let inner = unsafe { &*kernel::container_of!(field, Inner<L>, events) };
+    // SAFETY: By this function's requirements.
+    let dev = unsafe { bindings::raw_ether_notified(info) };
+    if !dev.is_null() && inner.interface.is(dev) {
+        if event as bindings::netdev_cmd == bindings::netdev_cmd_NETDEV_UNREGISTER {
+            inner.detach();
+        }
+        inner.listener.changed();
+    }
+    bindings::NOTIFY_DONE as c_int
+}
