@@ -2,30 +2,34 @@
 
 //! A simulated channel adapter, as RDMA core sees it.
 
-use ib_fabric::{Arrival, Config, Lid, Verdict as Ruling};
+use ib_fabric::{Arrival, Config, Lid, Limits, Verdict as Ruling};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{
-    Adapter, Capabilities, Handle, Kind, Later, Mad, MadSource, PortAttributes, Qp, Verdict,
+    Adapter, Capabilities, Faults, Handle, Kind, Later, Mad, MadSource, PortAttributes, Qp, Verdict,
 };
 
 use crate::groups::{GROUPS, MEMBERS};
 use crate::host::Host;
-use crate::qps::ORDINARY;
 
 /// A channel adapter.
 pub(crate) struct Hca {
     config: Config,
+    limits: Limits,
     /// Sends what queue pairs have to send.
     sender: Later<Host>,
 }
 
 impl Hca {
     /// An adapter, as RDMA core sees it, for one of the fabric.
-    pub(crate) fn new(config: &Config, host: &Arc<Host>) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &Config, limits: &Limits, host: &Arc<Host>) -> Result<Arc<Self>> {
         let sender = Later::new(host.bell().clone(), host.clone())?;
-        let config = *config;
-        Ok(Arc::new(Self { config, sender }, GFP_KERNEL)?)
+        let hca = Self {
+            config: *config,
+            limits: *limits,
+            sender,
+        };
+        Ok(Arc::new(hca, GFP_KERNEL)?)
     }
 
     /// Its side in the fabric.
@@ -41,6 +45,10 @@ impl Adapter for Hca {
         &self.host().handle
     }
 
+    fn faults(&self) -> &Arc<Faults> {
+        &self.host().faults
+    }
+
     fn ports(&self) -> u8 {
         self.config.ports
     }
@@ -53,12 +61,7 @@ impl Adapter for Hca {
             device_id: self.config.device_id.into(),
             revision: self.config.revision,
             firmware: (1, 0, 0),
-            qps: ORDINARY as u32,
-            work_requests: 16384,
-            sges: 32,
-            cqs: 65536,
-            cqes: 65536,
-            srqs: 65536,
+            limits: self.limits,
             groups: GROUPS as u32,
             group_members: MEMBERS as u32,
             pkeys: self.config.pkeys,
@@ -176,5 +179,9 @@ impl Adapter for Hca {
     fn detach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
         let gone = self.host().groups.lock().detach(qp, mgid, mlid);
         gone.map(drop).ok_or(EINVAL)
+    }
+
+    fn abandon(&self) {
+        self.host().abandon();
     }
 }

@@ -2,11 +2,15 @@
 
 //! Cables.
 
+use ib_fabric::topology::{CablePlan, Name};
+use ib_fabric::weather::Weather;
 use ib_fabric::{Events, LinkOffer};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
+use rdma_provider::{Bell, Later};
 
 use crate::node::{Link, Node};
+use crate::weather::Sky;
 
 /// A cable between two ports.
 #[pin_data]
@@ -16,9 +20,21 @@ pub(crate) struct Wire {
     /// Whether it is plugged in. Its links change under this lock, which is taken before those of the nodes.
     #[pin]
     plugged: SpinLockIrq<bool>,
+    #[pin]
+    sky: Sky,
 }
 
 impl Wire {
+    /// One of the ends, 0 or 1: the node and the port.
+    pub(crate) fn end(&self, side: usize) -> &(Node, u8) {
+        &self.ends[side & 1]
+    }
+
+    /// The faults.
+    pub(crate) fn sky(&self) -> &Sky {
+        &self.sky
+    }
+
     /// Lets the link go down, and come up if neither end is disabled.
     ///
     /// # Context
@@ -34,6 +50,11 @@ impl Wire {
         };
         self.tell(lost);
         self.tell(gained);
+    }
+
+    /// What links by it are limited to.
+    pub(crate) fn limits(&self) -> &LinkOffer {
+        &self.limits
     }
 
     /// Trains the link; the events at both ends.
@@ -63,11 +84,14 @@ impl Wire {
 
 /// A cable that is plugged in. Dropping this pulls it.
 pub(crate) struct Cable {
+    name: Name,
     wire: Arc<Wire>,
+    /// Takes packets on that are late.
+    _carrier: Later<Wire>,
 }
 
 impl Cable {
-    /// Connects two ports, and trains the link.
+    /// Connects two ports, and trains the link. What goes wrong on the cable is that of a seed.
     ///
     /// # Errors
     ///
@@ -76,32 +100,60 @@ impl Cable {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn plug(ends: [(&Node, u8); 2], limits: &LinkOffer) -> Result<Self> {
+    pub(crate) fn plug(ends: [(&Node, u8); 2], plan: &CablePlan, seed: u64) -> Result<Self> {
         let [(a, a_port), (b, b_port)] = ends;
         if a.is(b) && a_port == b_port {
             return Err(EINVAL);
         }
-        let (limits, held) = (*limits, [(a.clone(), a_port), (b.clone(), b_port)]);
+        let (limits, held) = (plan.limits(), [(a.clone(), a_port), (b.clone(), b_port)]);
+        let bell = Bell::new()?;
+        let name = plan.name();
+        let sky = Sky::new(plan.weather(), seed, name, bell.clone())?;
         let wire = Arc::pin_init(
             pin_init!(Wire {
                 ends: held,
                 limits,
                 plugged <- new_spinlock_irq!(true, "ib_hwsim::cable"),
+                sky <- sky,
             }),
             GFP_KERNEL,
         )?;
-        let link = |peer: &Node, port| Link {
+        let carrier = Later::new(bell, wire.clone())?;
+        let link = |peer: &Node, port, side| Link {
             peer: peer.clone(),
             port,
             wire: wire.clone(),
+            side,
         };
-        a.connect(a_port, link(b, b_port))?;
-        if let Err(e) = b.connect(b_port, link(a, a_port)) {
+        a.connect(a_port, link(b, b_port, 0))?;
+        if let Err(e) = b.connect(b_port, link(a, a_port, 1)) {
             a.disconnect(a_port);
             return Err(e);
         }
         wire.retrain();
-        Ok(Self { wire })
+        Ok(Self {
+            name,
+            wire,
+            _carrier: carrier,
+        })
+    }
+
+    /// Changes the faults.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing changes.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. One at a time.
+    pub(crate) fn change(&self, weather: &Weather) -> Result {
+        self.wire.sky.change(weather)
+    }
+
+    /// Begins what goes wrong on it anew, from a seed.
+    pub(crate) fn begin(&self, seed: u64) {
+        self.wire.sky.begin(seed, self.name);
     }
 }
 
@@ -115,6 +167,9 @@ impl Drop for Cable {
         // The nodes hold each other as long as there is a cable.
         for (node, port) in &self.wire.ends {
             node.disconnect(*port);
+        }
+        for ((node, port), lost) in self.wire.ends.iter().zip(self.wire.sky.clear()) {
+            node.lost(*port, u32::try_from(lost).unwrap_or(u32::MAX));
         }
         self.wire.tell(events);
     }

@@ -2,13 +2,14 @@
 
 //! The way of a packet, from cable to cable.
 
-use ib_fabric::{Mad, Packet, PortMask};
+use ib_fabric::{Mad, Packet, PortMask, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{Payload, Wakeups};
 
 use crate::deliver::{arrive, Origin};
-use crate::node::Node;
+use crate::node::{Node, Way};
+use crate::rc;
 use crate::switch::{Step, Switch};
 
 /// Switches that a packet passes before it is taken for one that goes round in circles. A directed route has
@@ -48,64 +49,118 @@ impl Branches {
     }
 
     /// Takes a way. A switch whose last one it is makes room.
-    fn next(&mut self) -> Option<End> {
+    fn next(&mut self) -> Option<Way> {
         while let Some((switch, ports)) = self
             .len
             .checked_sub(1)
             .and_then(|n| self.switches[n].as_mut())
         {
-            let end = ports.next().and_then(|port| switch.ahead(port));
+            let way = ports.next().and_then(|port| switch.ahead(port));
             if ports.is_empty() {
                 self.len -= 1;
                 self.switches[self.len] = None;
             }
-            if end.is_some() {
-                return end;
+            if way.is_some() {
+                return way;
             }
         }
         None
     }
 }
 
-/// Takes a packet, which comes in at `end`, to all adapters that it is for.
+/// Sends a packet by a cable, and takes it to all adapters that it is for.
 ///
 /// # Context
 ///
-/// In the callback of [`rdma_provider::Qp::transmit`]. Takes the locks of nodes.
-pub(crate) fn carry(end: End, packet: &Packet, payload: &Payload<'_>, wakeups: &mut Wakeups) {
+/// That of [`carry`].
+pub(crate) fn depart(way: Way, packet: &Packet, payload: &Payload<'_>, wakeups: &mut Wakeups) {
+    match way {
+        Way::Clear(end) => carry(end, 0, packet, payload, wakeups),
+        Way::Foul(foul) => foul.send(0, packet, payload),
+    }
+}
+
+/// Takes a packet, which comes in at `end`, to all adapters that it is for. It has passed so many cables with faults
+/// before.
+///
+/// # Context
+///
+/// In the callback of [`rdma_provider::Qp::transmit`], or with a payload of the driver's own. Takes the locks of
+/// nodes.
+pub(crate) fn carry(
+    end: End,
+    passed: usize,
+    packet: &Packet,
+    payload: &Payload<'_>,
+    wakeups: &mut Wakeups,
+) {
     let mut branches = Branches::new();
-    let mut next = Some(end);
+    let mut next = Some(Way::Clear(end));
     let mut visits = 0;
-    while let Some((node, port)) = next.take().or_else(|| branches.next()) {
+    while let Some(way) = next.take().or_else(|| branches.next()) {
+        let (node, port) = match way {
+            Way::Clear(end) => end,
+            Way::Foul(foul) => {
+                foul.send(passed, packet, payload);
+                continue;
+            }
+        };
         let switch = match node {
             Node::Host(host) => {
                 arrive(&host, port, Origin::Wire, packet, payload, wakeups);
+                continue;
+            }
+            Node::Trunk(trunk) => {
+                trunk.send(packet, payload);
                 continue;
             }
             Node::Switch(switch) => switch,
         };
         visits += 1;
         if visits > MOST_VISITS {
-            return switch.discard(port);
+            return switch.give_up(port, packet);
         }
         match switch.forward(port, packet) {
-            Step::Out(end) => next = Some(end),
+            Step::Out(way) => next = Some(way),
             Step::Flood(ports) => {
                 let mut further = 0;
                 for port in ports {
                     match switch.ahead(port) {
-                        Some((Node::Host(host), at)) => {
+                        Some(Way::Clear((Node::Host(host), at))) => {
                             arrive(&host, at, Origin::Wire, packet, payload, wakeups);
                         }
-                        Some((Node::Switch(_), _)) => further |= PortMask::of(port).bits(),
+                        Some(Way::Clear((Node::Trunk(trunk), _))) => trunk.send(packet, payload),
+                        Some(Way::Clear((Node::Switch(_), _))) => {
+                            further |= PortMask::of(port).bits();
+                        }
+                        Some(Way::Foul(foul)) => foul.send(passed, packet, payload),
                         None => {}
                     }
                 }
                 branches.add(switch, PortMask::new(further));
             }
-            Step::Manage => return manage(switch, port, packet, payload, wakeups),
+            Step::Manage => return manage((switch, port), passed, packet, payload, wakeups),
             Step::Drop => {}
         }
+    }
+}
+
+/// Takes a packet whose sender has gone on, or is in another kernel, and which now comes in at `end`, to whom it is
+/// for. It has passed so many cables with faults before.
+///
+/// # Context
+///
+/// Softirq, without any lock.
+pub(crate) fn enter(
+    end: End,
+    passed: usize,
+    packet: &Packet,
+    payload: &Payload<'_>,
+    wakeups: &mut Wakeups,
+) {
+    match &packet.transport {
+        Transport::Ud { .. } => carry(end, passed, packet, payload, wakeups),
+        Transport::Rc(bth) => rc::enter(end, passed, packet, bth, payload, wakeups),
     }
 }
 
@@ -113,8 +168,8 @@ pub(crate) fn carry(end: End, packet: &Packet, payload: &Payload<'_>, wakeups: &
 /// or its answer is for.
 #[inline(never)]
 fn manage(
-    mut switch: Arc<Switch>,
-    mut port: u8,
+    (mut switch, mut port): (Arc<Switch>, u8),
+    passed: usize,
     packet: &Packet,
     payload: &Payload<'_>,
     wakeups: &mut Wakeups,
@@ -126,20 +181,28 @@ fn manage(
     let mut next = None;
     for _ in 0..MOST_VISITS {
         let step = match next.take() {
-            Some((Node::Host(host), at)) => {
+            Some(Way::Clear((Node::Host(host), at))) => {
                 Payload::with(&mad, |payload| {
                     arrive(&host, at, Origin::Wire, &packet, payload, wakeups);
                 });
                 break;
             }
-            Some((Node::Switch(other), at)) => {
+            Some(Way::Clear((Node::Trunk(trunk), _))) => {
+                Payload::with(&mad, |payload| trunk.send(&packet, payload));
+                break;
+            }
+            Some(Way::Foul(foul)) => {
+                Payload::with(&mad, |payload| foul.send(passed, &packet, payload));
+                break;
+            }
+            Some(Way::Clear((Node::Switch(other), at))) => {
                 (switch, port) = (other, at);
                 switch.forward(port, &packet)
             }
             None => Step::Manage,
         };
         next = match step {
-            Step::Out(end) => Some(end),
+            Step::Out(way) => Some(way),
             Step::Manage => {
                 let managed = switch.manage(port, &mut packet, &mut mad);
                 if let Some(port) = managed.retrain {
@@ -152,6 +215,9 @@ fn manage(
         if next.is_none() {
             break;
         }
+    }
+    if let Some(Way::Clear((Node::Switch(switch), port))) = next {
+        switch.give_up(port, &packet);
     }
     // The answer has left by then.
     if let Some((switch, port)) = retrain {

@@ -8,8 +8,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{Event, Kind, Meta, Payload, Qp, Refused, Send, Status, Wakeups};
 
-use crate::carry::carry;
-use crate::host::{bit, Host};
+use crate::carry::depart;
+use crate::host::Host;
 
 /// P_Key of packets between subnet management interfaces, which nobody looks at (IB specification, 9.2.4).
 const DEFAULT_PKEY: u16 = 0xffff;
@@ -25,31 +25,37 @@ pub(crate) fn send(
     let port = request.to.port;
     let (packet, local, ahead) = {
         let managed = &mut *host.managed.lock();
-        let hca = &mut managed.hca;
+        let (hca, watch) = (&mut managed.hca, &mut managed.watch);
         let (packet, mut way) = match outgoing(hca, qp.kind(), qp.number(), request) {
             Ok(ready) => ready,
             Err(status) => return status,
         };
         // The answer that a port is going down leaves by it.
-        let last = managed.retrain & bit(port) != 0 && packet.management && is_answer(payload);
+        let last = managed.retrains.contains(port) && packet.management && is_answer(payload);
         way.wire |= last && !way.local;
         if way.wire {
             hca.count(port, packet.sent());
+            watch.sent(port, &packet, None);
         } else if !way.local {
             hca.count(port, Counted::Discarded);
+            watch.unsent(port, packet.packets());
         }
         let ahead = if way.wire {
             managed.links.ahead(port)
         } else {
             None
         };
+        if way.wire && ahead.is_none() {
+            watch.lost(port, packet.packets());
+        }
         (packet, way.local, ahead)
     };
     if local {
         arrive(host, port, Origin::Own(Some(qp)), &packet, payload, wakeups);
     }
-    if let Some(end) = ahead {
-        carry(end, &packet, payload, wakeups);
+    if let Some(way) = ahead {
+        host.capture.take(&packet, payload);
+        depart(way, &packet, payload, wakeups);
     }
     if packet.management && is_answer(payload) {
         host.answer_left();
@@ -169,17 +175,24 @@ pub(crate) fn arrive(
     wakeups: &mut Wakeups,
 ) {
     let events = {
-        let hca = &mut host.managed.lock().hca;
-        if let Err(reason) = port_accepts(hca, port, packet) {
-            return hca.discard(port, reason, packet);
+        let managed = &mut *host.managed.lock();
+        match origin {
+            Origin::Wire => managed.watch.received(port, packet),
+            Origin::Own(_) => managed.watch.own(port, packet),
+        }
+        if let Err(reason) = port_accepts(&managed.hca, port, packet) {
+            return managed.discard(port, reason, packet);
         }
         match origin {
-            Origin::Wire => from_wire(hca, port, packet),
+            Origin::Wire => from_wire(&mut managed.hca, port, packet),
             Origin::Own(_) => Events::NONE,
         }
     };
     if !events.is_empty() {
         host.tell(port, events);
+    }
+    if let Origin::Wire = origin {
+        host.capture.take(packet, payload);
     }
     if packet.dlid.is_multicast() {
         let Some(grh) = &packet.grh else {
@@ -189,14 +202,19 @@ pub(crate) fn arrive(
             .groups
             .lock()
             .members(grh.dgid.bytes(), packet.dlid.get());
+        let mut receivers = 0;
         for member in members.iter().flatten() {
             let echo = match origin {
                 Origin::Own(Some(sender)) => sender.is_deaf() && sender.number() == member.number(),
                 _ => false,
             };
             if !echo {
+                receivers += 1;
                 hand_over(host, port, member, packet, payload, wakeups);
             }
+        }
+        if receivers != 1 {
+            host.managed.lock().watch.copied(port, packet, receivers);
         }
     } else {
         let qp = host.qps.lock().find(packet.dest_qp, port);
@@ -239,7 +257,7 @@ fn hand_over(
         return host.discard(number, Discard::NoQp, packet);
     }
     let received = qp.receive(wakeups, number, payload, |pkey_index, qkey| {
-        let managed = host.managed.lock();
+        let managed = &mut *host.managed.lock();
         let port = managed.hca.port(number).ok_or(Discard::PortDown)?;
         qp_accepts(port, pkey_index, qkey, packet)?;
         let index = match qp.kind() {
@@ -251,6 +269,7 @@ fn hand_over(
         } else {
             0
         };
+        managed.watch.delivered(number, packet);
         Ok(Meta {
             src_qp,
             slid: packet.slid.get(),
@@ -267,16 +286,20 @@ fn hand_over(
     });
     let reason = match received {
         Ok(()) => return,
-        Err(Refused::Driver(reason)) => reason,
-        Err(Refused::State) => Discard::NoQp,
+        Err(Refused::Driver(reason)) => return host.discard(number, reason, packet),
+        Err(Refused::State) => return host.discard(number, Discard::NoQp, packet),
         Err(Refused::NoRequest) => Discard::NoReceive,
         Err(Refused::TooLong) => Discard::ShortBuffer,
-        // The receiver has been told; its sends fail, too.
-        Err(Refused::Protection) => return host.mark(qp),
+        Err(Refused::Protection) => {
+            // The receiver has been told; its sends fail, too.
+            host.mark(qp);
+            Discard::Protection
+        }
         // It did not come to its end on the wire.
-        Err(Refused::Payload) => return,
+        Err(Refused::Payload) => Discard::Protection,
     };
-    host.discard(number, reason, packet);
+    // The queue pair had accepted it.
+    host.take_back(number, reason, packet);
 }
 
 /// Name of the fabric's event in RDMA core.

@@ -4,16 +4,20 @@
 
 use core::fmt::Write;
 
-use configfs_tree::{File, Show, Store, Text};
+use configfs_tree::{BinaryFile, Bytes, File, Read, Show, Store, Text};
 use ib_fabric::topology::{flag, CableSetting, NodeSetting};
+use ib_fabric::wire::pcap;
+use ib_fabric::Limit;
 use kernel::module::this_module;
 use kernel::prelude::*;
 
 use crate::tree::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
+use crate::weather_files as weather;
 use crate::LocalModule;
 
 /// The files of a fabric.
-pub(crate) const FABRIC: &[File<FabricDirectory>] = &[File::writable::<Live>()];
+pub(crate) const FABRIC: &[File<FabricDirectory>] =
+    &[File::writable::<Live>(), File::writable::<weather::Seed>()];
 
 /// The files of an adapter.
 pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
@@ -22,9 +26,36 @@ pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
     File::writable::<Mtu>(),
     File::writable::<PKeys>(),
     File::writable::<Gids>(),
+    limit::<{ Limit::Qp as usize }>(),
+    limit::<{ Limit::QpWr as usize }>(),
+    limit::<{ Limit::SendSge as usize }>(),
+    limit::<{ Limit::RecvSge as usize }>(),
+    limit::<{ Limit::Cq as usize }>(),
+    limit::<{ Limit::Cqe as usize }>(),
+    limit::<{ Limit::Srq as usize }>(),
+    limit::<{ Limit::Ah as usize }>(),
+    limit::<{ Limit::Mr as usize }>(),
+    limit::<{ Limit::InlineData as usize }>(),
+    limit::<{ Limit::Multicast as usize }>(),
+    limit::<{ Limit::BlockLoopback as usize }>(),
+    limit::<{ Limit::Checksum as usize }>(),
+    limit::<{ Limit::Lso as usize }>(),
     File::writable::<Power>(),
     File::read_only::<Device>(),
+    File::writable::<CaptureSize>(),
+    File::read_only::<CaptureDropped>(),
+    File::writable::<FaultRules>(),
+    File::writable::<LastEvent>(),
 ];
+
+/// The file of a limit or an ability of an adapter.
+const fn limit<const N: usize>() -> File<NodeDirectory<Hcas>> {
+    File::writable::<Limited<N>>()
+}
+
+/// The files of an adapter that are no texts.
+pub(crate) const HCA_BINARY: &[BinaryFile<NodeDirectory<Hcas>>] =
+    &[BinaryFile::new::<CaptureFile>()];
 
 /// The files of a switch.
 pub(crate) const SWITCH: &[File<NodeDirectory<Switches>>] = &[
@@ -33,6 +64,8 @@ pub(crate) const SWITCH: &[File<NodeDirectory<Switches>>] = &[
     File::writable::<Mtu>(),
     File::writable::<PKeys>(),
     File::writable::<Power>(),
+    File::writable::<weather::Adaptive>(),
+    File::writable::<weather::FlowletGap>(),
 ];
 
 /// The files of a cable.
@@ -41,6 +74,14 @@ pub(crate) const CABLE: &[File<CableDirectory>] = &[
     File::writable::<Width>(),
     File::writable::<Speed>(),
     File::writable::<Plugged>(),
+    File::read_only::<Statistics>(),
+    File::writable::<weather::Loss>(),
+    File::writable::<weather::Duplicate>(),
+    File::writable::<weather::Corrupt>(),
+    File::writable::<weather::Delay>(),
+    File::writable::<weather::Jitter>(),
+    File::writable::<weather::Rate>(),
+    File::writable::<weather::Queue>(),
 ];
 
 fn print_flag(out: &mut Text<'_>, flag: bool) -> Result {
@@ -109,6 +150,107 @@ impl Show<NodeDirectory<Hcas>> for Device {
     }
 }
 
+/// The bytes that a capture at an adapter has room for, 0 if there is none. Each write begins a new one.
+pub(crate) struct CaptureSize;
+
+impl Show<NodeDirectory<Hcas>> for CaptureSize {
+    const NAME: &'static CStr = c"capture";
+
+    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
+        let host = directory.fabric.topology.lock().host(directory.name);
+        Ok(write!(
+            out,
+            "{}",
+            host.map_or(0, |host| host.capture.size())
+        )?)
+    }
+}
+
+impl Store<NodeDirectory<Hcas>> for CaptureSize {
+    fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
+        let size = text.trim_ascii().parse().map_err(|_| EINVAL)?;
+        let topology = directory.fabric.topology.lock();
+        topology.host(directory.name)?.capture.begin(size)
+    }
+}
+
+/// The packets that the capture at an adapter has had no room for.
+pub(crate) struct CaptureDropped;
+
+impl Show<NodeDirectory<Hcas>> for CaptureDropped {
+    const NAME: &'static CStr = c"capture_dropped";
+
+    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
+        let host = directory.fabric.topology.lock().host(directory.name);
+        Ok(write!(
+            out,
+            "{}",
+            host.map_or(0, |host| host.capture.dropped())
+        )?)
+    }
+}
+
+/// The capture at an adapter, as a file.
+pub(crate) struct CaptureFile;
+
+impl Read<NodeDirectory<Hcas>> for CaptureFile {
+    const NAME: &'static CStr = c"capture.pcap";
+
+    fn len(directory: &NodeDirectory<Hcas>) -> Result<usize> {
+        let host = directory.fabric.topology.lock().host(directory.name)?;
+        Ok(host.capture.file_len())
+    }
+
+    fn read(directory: &NodeDirectory<Hcas>, out: &mut Bytes<'_>) -> Result {
+        out.push(&pcap::file());
+        let topology = directory.fabric.topology.lock();
+        let host = topology.host(directory.name)?;
+        out.push(&host.capture.copy(out.room())?);
+        Ok(())
+    }
+}
+
+/// The rules for an adapter's faults.
+pub(crate) struct FaultRules;
+
+impl Show<NodeDirectory<Hcas>> for FaultRules {
+    const NAME: &'static CStr = c"faults";
+
+    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
+        let topology = directory.fabric.topology.lock();
+        topology.faults(directory.name)?.print(out)
+    }
+}
+
+impl Store<NodeDirectory<Hcas>> for FaultRules {
+    fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
+        let topology = directory.fabric.topology.lock();
+        topology.set_faults(directory.name, text)
+    }
+}
+
+/// The last event that an adapter was to report; nothing if there was none since it was switched on.
+pub(crate) struct LastEvent;
+
+impl Show<NodeDirectory<Hcas>> for LastEvent {
+    const NAME: &'static CStr = c"event";
+
+    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
+        let topology = directory.fabric.topology.lock();
+        match topology.faults(directory.name)?.noted() {
+            Some(order) => Ok(write!(out, "{order}")?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Store<NodeDirectory<Hcas>> for LastEvent {
+    fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
+        let topology = directory.fabric.topology.lock();
+        topology.order(directory.name, text)
+    }
+}
+
 /// Whether a cable is plugged.
 pub(crate) struct Plugged;
 
@@ -126,6 +268,19 @@ impl Store<CableDirectory> for Plugged {
         let plugged = parse_flag(text)?;
         let mut topology = directory.fabric.topology.lock();
         topology.set_plugged(directory.name, plugged)
+    }
+}
+
+/// Counters of a cable through a network device, a name and a number in each line; nothing for others.
+pub(crate) struct Statistics;
+
+impl Show<CableDirectory> for Statistics {
+    const NAME: &'static CStr = c"statistics";
+
+    fn show(directory: &CableDirectory, out: &mut Text<'_>) -> Result {
+        let topology = directory.fabric.topology.lock();
+        let printed = topology.trunk(directory.name, |trunk| trunk.print(out))?;
+        printed.unwrap_or(Ok(()))
     }
 }
 
@@ -164,6 +319,26 @@ node_settings! {
     PKeys = c"pkeys";
     /// The entries in the GID table of an adapter's port.
     Gids = c"gids";
+}
+
+/// A limit or an ability of an adapter: the one with this number.
+pub(crate) struct Limited<const N: usize>;
+
+impl<const N: usize> Show<NodeDirectory<Hcas>> for Limited<N> {
+    const NAME: &'static CStr = Limit::ALL[N].name();
+
+    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
+        let topology = directory.fabric.topology.lock();
+        let plan = topology.node_plan(directory.name)?;
+        Ok(plan.print(NodeSetting::Limit(Limit::ALL[N]), out)?)
+    }
+}
+
+impl<const N: usize> Store<NodeDirectory<Hcas>> for Limited<N> {
+    fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
+        let mut topology = directory.fabric.topology.lock();
+        topology.set_node(directory.name, NodeSetting::Limit(Limit::ALL[N]), text)
+    }
 }
 
 macro_rules! cable_settings {

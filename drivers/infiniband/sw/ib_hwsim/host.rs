@@ -3,19 +3,23 @@
 //! A channel adapter, as the fabric sees it.
 
 use ib_fabric::mad::{class, DirectedRoute, Header};
-use ib_fabric::{Arrival, Config, Discard, Events, Hca, LinkOffer, Mad, Packet, TrapDue};
+use ib_fabric::{Arrival, Config, Counted, Discard, Events, Hca, LinkOffer, Mad, Packet};
+use ib_fabric::{Port, Retrains, TrapDue};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{Again, Bell, Handle, Job, Kind, Payload, Qp, Wakeups};
+use rdma_provider::{Again, Bell, Faults, Handle, Job, Kind, Payload, Qp, Wakeups};
 
-use crate::carry::carry;
+use crate::capture::Capture;
+use crate::carry::depart;
 use crate::deliver::{self, arrive, Origin};
+use crate::faults::Turns;
 use crate::groups::Groups;
 use crate::node::{Link, Links};
 use crate::qps::{Qps, ROOM};
 use crate::rc;
+use crate::watch::{View, Watch};
 
 /// Messages of one queue pair in a row.
 const BUDGET: usize = 64;
@@ -27,8 +31,17 @@ const VISITS: usize = 16;
 pub(crate) struct Managed {
     pub(crate) hca: KBox<Hca>,
     pub(crate) links: Links,
-    /// Ports that the subnet manager took down, a bit each: their links follow when the answer has left.
-    pub(crate) retrain: u8,
+    pub(crate) watch: Watch,
+    /// Links that wait for the answer to the subnet manager.
+    pub(crate) retrains: Retrains,
+}
+
+impl Managed {
+    /// Counts a packet that a port has dropped.
+    pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
+        self.hca.discard(port, reason, packet);
+        self.watch.dropped(port, reason, packet);
+    }
 }
 
 /// State of an adapter.
@@ -49,11 +62,18 @@ pub(crate) struct Host {
     next: Atomic<usize>,
     /// Whether a trap may have to be sent.
     traps: Atomic<bool>,
+    /// Whether a link waits for an answer.
+    waits: Atomic<bool>,
     /// Asks for [`Job::run`].
     bell: Arc<Bell>,
     /// Deadlines of the connections.
     pub(crate) deadlines: rc::Deadlines,
     pub(crate) handle: Handle,
+    #[pin]
+    pub(crate) capture: Capture,
+    pub(crate) faults: Arc<Faults>,
+    /// Of completions that are late.
+    pub(crate) turns: Turns,
     made: Instant<Monotonic>,
     /// Seconds since then that leases of management keys have been told of.
     #[pin]
@@ -66,14 +86,15 @@ impl Host {
     /// # Errors
     ///
     /// `EINVAL` if there cannot be such an adapter; `ENOMEM`.
-    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &Config, faults: Arc<Faults>, watch: Watch) -> Result<Arc<Self>> {
         let qps = Qps::new()?;
         let groups = Groups::new()?;
         let bell = Bell::new()?;
         let managed = Managed {
             hca: hca(config)?,
             links: Links::new(config.ports)?,
-            retrain: 0,
+            watch,
+            retrains: Retrains::default(),
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -83,9 +104,13 @@ impl Host {
                 ready: [const { Atomic::new(0) }; ROOM / 64],
                 next: Atomic::new(0),
                 traps: Atomic::new(false),
+                waits: Atomic::new(false),
                 bell,
                 deadlines: rc::Deadlines::new(),
                 handle: Handle::new(),
+                capture <- Capture::new(),
+                faults,
+                turns: Turns::new(),
                 made: Instant::now(),
                 told <- new_spinlock_irq!(0, "ib_hwsim::told"),
             }),
@@ -118,7 +143,9 @@ impl Host {
     /// Takes a port's link down.
     pub(crate) fn link_down(&self, port: u8) -> Events {
         let mut managed = self.managed.lock();
-        managed.retrain &= !bit(port);
+        managed.retrains.remove(port);
+        let before = managed.hca.port(port).map(Port::state);
+        managed.watch.link_down(port, before);
         managed.hca.link_down(port)
     }
 
@@ -149,25 +176,87 @@ impl Host {
         arrival.local || port.is_some_and(|port| port.has_lid(arrival.slid))
     }
 
-    /// Retrains a port's link when the answer to the subnet manager has left.
+    /// Retrains a port's link when the answer to the subnet manager has left, or has not for too long.
     pub(crate) fn retrain_later(&self, port: u8) {
-        self.managed.lock().retrain |= bit(port);
+        {
+            let mut managed = self.managed.lock();
+            managed.retrains.add(port, self.millis());
+            self.waits.store(true, Relaxed);
+        }
+        self.bell.ask();
     }
 
     /// Retrains the links that wait for an answer, which has left.
     pub(crate) fn answer_left(&self) {
-        let due = core::mem::take(&mut self.managed.lock().retrain);
-        for port in (1..8).filter(|&port| due & bit(port) != 0) {
-            self.retrain(port);
-        }
+        let ports = self.managed.lock().retrains.take();
+        ports.for_each(|port| self.retrain(port));
+    }
+
+    /// Retrains the links that have waited for too long; when that may be again.
+    #[inline(never)]
+    fn retrain_overdue(&self) -> Again {
+        let now = self.millis();
+        let (ports, deadline) = {
+            let retrains = &mut self.managed.lock().retrains;
+            let ports = retrains.take_overdue(now);
+            let deadline = retrains.deadline();
+            self.waits.store(deadline.is_some(), Relaxed);
+            (ports, deadline)
+        };
+        ports.for_each(|port| self.retrain(port));
+        deadline.map_or(Again::Asked, |then| {
+            let left = i64::try_from(then.saturating_sub(now)).unwrap_or(i64::MAX);
+            Again::In(Delta::from_millis(left))
+        })
+    }
+
+    /// Milliseconds since this was made.
+    fn millis(&self) -> u64 {
+        self.made.elapsed().as_millis().unsigned_abs()
+    }
+
+    /// Counts something at a port.
+    pub(crate) fn count(&self, port: u8, what: Counted) {
+        self.managed.lock().hca.count(port, what);
+    }
+
+    /// Counts packets that have left by a port, and come to no other.
+    pub(crate) fn lost(&self, port: u8, n: u32) {
+        self.managed.lock().watch.lost(port, n);
+    }
+
+    /// Counts a packet that has left by a port, and comes to the other end twice.
+    pub(crate) fn doubled(&self, port: u8) {
+        self.managed.lock().watch.doubled(port);
+    }
+
+    /// Drops a packet that came in by a port with a wrong CRC.
+    pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
+        let managed = &mut *self.managed.lock();
+        let state = managed.hca.port(port).map(Port::state);
+        managed.watch.received(port, packet);
+        managed.discard(port, Discard::corrupt(state), packet);
     }
 
     /// Counts a packet that a port, or a queue pair of it, has dropped.
     pub(crate) fn discard(&self, port: u8, reason: Discard, packet: &Packet) {
-        self.managed.lock().hca.discard(port, reason, packet);
+        self.managed.lock().discard(port, reason, packet);
         if matches!(reason, Discard::PKey | Discard::QKey) {
             self.check_traps();
         }
+    }
+
+    /// Counts a packet that a queue pair could not take in the end.
+    pub(crate) fn take_back(&self, port: u8, reason: Discard, packet: &Packet) {
+        let managed = &mut *self.managed.lock();
+        managed.watch.not_delivered(port, packet);
+        managed.discard(port, reason, packet);
+    }
+
+    /// A port and its tallies; `None` if there is no such port.
+    pub(crate) fn view(&self, port: u8) -> Option<View> {
+        let managed = self.managed.lock();
+        managed.watch.view(managed.hca.port(port), port)
     }
 
     /// Has the subnet manager told of what has happened, if that is worth a trap.
@@ -184,20 +273,26 @@ impl Host {
         let mut next: Option<i64> = None;
         let mut port = 1;
         loop {
-            let (packet, end) = {
+            let (packet, way) = {
                 let managed = &mut *self.managed.lock();
                 if managed.hca.port(port).is_none() {
                     break;
                 }
                 match managed.hca.trap(port, now.unsigned_abs(), &mut mad) {
                     TrapDue::Send { out, packet } => {
+                        managed.watch.trap(out);
                         let sender = managed.hca.port(out);
                         if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
                             (packet, None)
                         } else {
+                            managed.hca.count(out, packet.sent());
+                            managed.watch.sent(out, &packet, None);
                             match managed.links.ahead(out) {
-                                Some(end) => (packet, Some(end)),
-                                None => continue,
+                                Some(way) => (packet, Some(way)),
+                                None => {
+                                    managed.watch.lost(out, packet.packets());
+                                    continue;
+                                }
                             }
                         }
                     }
@@ -211,8 +306,11 @@ impl Host {
                     }
                 }
             };
-            Payload::with(&mad, |payload| match end {
-                Some(end) => carry(end, &packet, payload, wakeups),
+            Payload::with(&mad, |payload| match way {
+                Some(way) => {
+                    self.capture.take(&packet, payload);
+                    depart(way, &packet, payload, wakeups);
+                }
                 None => arrive(self, port, Origin::Own(None), &packet, payload, wakeups),
             });
             wakeups.flush_if_many();
@@ -308,11 +406,6 @@ impl Host {
     }
 }
 
-/// Bit of a port.
-pub(crate) fn bit(port: u8) -> u8 {
-    1u8.checked_shl(port.into()).unwrap_or(0)
-}
-
 /// Makes the management side of an adapter.
 ///
 /// It is on this function's stack before it is in its place, and takes most of what a function may.
@@ -333,8 +426,14 @@ impl Job for Host {
         if self.traps.load(Relaxed) && self.traps.xchg(false, Full) {
             again = self.send_traps(&mut wakeups);
         }
+        if self.waits.load(Relaxed) {
+            again = again.or_sooner(self.retrain_overdue());
+        }
         if self.drain_all(&mut wakeups) {
             again = Again::Now;
+        }
+        if self.faults.is_gated() {
+            again = again.or_sooner(self.pass_turn(&mut wakeups));
         }
         again.or_sooner(self.deadlines.again())
     }

@@ -7,23 +7,31 @@
 //! ports are as a subnet manager finds and sets them (crate `ib_fabric`), and cables connect them
 //! ([`cable::Cable`]). In a softirq, a packet is carried ([`carry::carry`]) from cable to cable, and its
 //! payload copied straight from the sender's buffers into those of whoever it is for. On the way, it is lost
-//! where the InfiniBand specification says so, and if a completion queue overruns.
+//! where the InfiniBand specification says so, and where a cable has faults ([`weather`]): there it is copied, and goes
+//! on later.
 //!
 //! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
 //! core as long as the fabric is live ([`topology`]). When it is loaded, the module has none. It cannot be
-//! unloaded as long as there is one, since each directory has references to it.
+//! unloaded as long as there is one, since each directory has references to it. Users see what goes on in it in
+//! debugfs, and by tracepoints ([`watch`]).
 //!
-//! Nothing here is `unsafe`: `rust/rdma_provider` and `rust/configfs_tree` make the interfaces of RDMA core and
-//! configfs safe, and `fabric/` has the rules of the specification.
+//! A cable may lead through a network device, to a port in another kernel or another fabric ([`trunk::Trunk`]).
+//!
+//! Nothing here is `unsafe`: `rust/rdma_provider`, `rust/configfs_tree`, `rust/raw_ether`, `rust/debugfs_files` and
+//! `rust/packet_trace` make the interfaces of RDMA core, configfs, the network core, debugfs and tracing safe, and
+//! `fabric/` has the rules of the specification.
 
 #![crate_name = "ib_hwsim"]
 #![forbid(unsafe_code)]
 
 mod adapter;
 mod cable;
+mod capture;
 mod carry;
 mod deliver;
+mod faults;
 mod files;
+mod flying;
 mod groups;
 mod host;
 mod node;
@@ -33,6 +41,10 @@ mod rc;
 mod switch;
 mod topology;
 mod tree;
+mod trunk;
+mod watch;
+mod weather;
+mod weather_files;
 
 use configfs_tree::Subsystem;
 use kernel::prelude::*;
@@ -53,7 +65,7 @@ struct Module {
 impl kernel::Module for Module {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
-            _fabrics: Subsystem::new(c"ib_hwsim", tree::Fabrics)?,
+            _fabrics: Subsystem::new(c"ib_hwsim", tree::Fabrics::new()?)?,
         })
     }
 }

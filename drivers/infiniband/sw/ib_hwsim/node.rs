@@ -2,7 +2,7 @@
 
 //! Nodes of a fabric, and how their ports are connected.
 
-use ib_fabric::{Events, LinkOffer};
+use ib_fabric::{Counted, Events, LinkOffer, Packet, PortMask};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -10,6 +10,8 @@ use crate::cable::Wire;
 use crate::carry::End;
 use crate::host::Host;
 use crate::switch::Switch;
+use crate::trunk::Trunk;
+use crate::weather::Foul;
 
 /// A node of a fabric.
 #[derive(Clone)]
@@ -18,6 +20,8 @@ pub(crate) enum Node {
     Host(Arc<Host>),
     /// A switch.
     Switch(Arc<Switch>),
+    /// A network device, behind which there is a node in another kernel.
+    Trunk(Arc<Trunk>),
 }
 
 /// A cable, as one of the ports that it connects sees it.
@@ -29,6 +33,16 @@ pub(crate) struct Link {
     pub(crate) port: u8,
     /// The cable.
     pub(crate) wire: Arc<Wire>,
+    /// The end of it at that port.
+    pub(crate) side: usize,
+}
+
+/// The way of a packet that leaves by a port.
+pub(crate) enum Way {
+    /// To the other end of the cable, at once.
+    Clear(End),
+    /// By a cable that has faults.
+    Foul(Foul),
 }
 
 /// Cables of a node, by the number of the port.
@@ -59,9 +73,34 @@ impl Links {
         self.ports.get(usize::from(port).checked_sub(1)?)?.as_ref()
     }
 
-    /// End of the cable of a port, where packets from it come in.
-    pub(crate) fn ahead(&self, port: u8) -> Option<End> {
-        self.get(port).map(|link| (link.peer.clone(), link.port))
+    /// Way of packets that leave by a port.
+    #[inline]
+    pub(crate) fn ahead(&self, port: u8) -> Option<Way> {
+        let link = self.get(port)?;
+        if link.wire.sky().is_foul(link.side) {
+            return Some(Way::Foul(Foul {
+                wire: link.wire.clone(),
+                side: link.side,
+            }));
+        }
+        Some(Way::Clear((link.peer.clone(), link.port)))
+    }
+
+    /// Ports whose cables lead to the switch that the cable of this one leads to, and this one. None if it leads to
+    /// no switch.
+    pub(crate) fn parallel(&self, port: u8) -> PortMask {
+        let Some(Node::Switch(neighbour)) = self.get(port).map(|link| &link.peer) else {
+            return PortMask::new(0);
+        };
+        let leads_there = |link: &Option<Link>| match link.as_ref().map(|link| &link.peer) {
+            Some(Node::Switch(switch)) => Arc::ptr_eq(switch, neighbour),
+            _ => false,
+        };
+        let bits = (1..)
+            .zip(self.ports.iter())
+            .filter(|(_, link)| leads_there(link))
+            .map(|(number, _)| PortMask::of(number).bits());
+        PortMask::new(bits.fold(0, |all, bit| all | bit))
     }
 
     /// Connects a port.
@@ -92,6 +131,7 @@ macro_rules! either {
         match $node {
             Node::Host($inner) => $call,
             Node::Switch($inner) => $call,
+            Node::Trunk($inner) => $call,
         }
     };
 }
@@ -102,6 +142,7 @@ impl Node {
         match (self, other) {
             (Node::Host(one), Node::Host(other)) => Arc::ptr_eq(one, other),
             (Node::Switch(one), Node::Switch(other)) => Arc::ptr_eq(one, other),
+            (Node::Trunk(one), Node::Trunk(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -131,6 +172,43 @@ impl Node {
         either!(self, node => node.link_down(port))
     }
 
+    /// Counts something at a port.
+    pub(crate) fn count(&self, port: u8, what: Counted) {
+        match self {
+            Node::Host(host) => host.count(port, what),
+            Node::Switch(switch) => switch.count(port, what),
+            // Faults are those of packets that leave, and are counted where they come from.
+            Node::Trunk(_) => {}
+        }
+    }
+
+    /// Counts packets that have left by a port, and come to no other.
+    pub(crate) fn lost(&self, port: u8, n: u32) {
+        match self {
+            Node::Host(host) => host.lost(port, n),
+            Node::Switch(switch) => switch.lost(port, n),
+            Node::Trunk(_) => {}
+        }
+    }
+
+    /// Counts a packet that has left by a port, and comes to the other end twice.
+    pub(crate) fn doubled(&self, port: u8) {
+        match self {
+            Node::Host(host) => host.doubled(port),
+            Node::Switch(switch) => switch.doubled(port),
+            Node::Trunk(_) => {}
+        }
+    }
+
+    /// Drops a packet that came in by a port with a wrong CRC.
+    pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
+        match self {
+            Node::Host(host) => host.refuse(port, packet),
+            Node::Switch(switch) => switch.refuse(port, packet),
+            Node::Trunk(trunk) => trunk.discard(packet),
+        }
+    }
+
     /// Tells of a port's link that has changed: ULPs of the events, or the subnet manager.
     ///
     /// # Context
@@ -140,6 +218,7 @@ impl Node {
         match self {
             Node::Host(host) => host.tell(port, events),
             Node::Switch(switch) => switch.tell(),
+            Node::Trunk(trunk) => trunk.tell(),
         }
     }
 }

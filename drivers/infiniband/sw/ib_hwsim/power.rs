@@ -2,21 +2,47 @@
 
 //! Nodes that are switched on.
 
-use ib_fabric::{Config, SwitchConfig};
+use debugfs_files::Dir;
+use ib_fabric::topology::Name;
+use ib_fabric::{Config, Limits, SwitchConfig};
 use kernel::device::Bound;
 use kernel::faux;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use rdma_provider::{Later, Registration};
+use kernel::sync::Arc;
+use rdma_provider::{Faults, Later, Registration};
 
 use crate::adapter::Hca;
 use crate::host::Host;
 use crate::node::Node;
 use crate::switch::Switch;
+use crate::watch::{NodeFiles, Watch};
 
 /// Number of the next adapter's parent device.
 static NEXT: Atomic<u32> = Atomic::new(0);
+
+/// Where a node is.
+pub(crate) struct Site<'a> {
+    /// Name of the fabric.
+    pub(crate) fabric: Name,
+    /// Name of the node.
+    pub(crate) node: Name,
+    /// Directory of the fabric in debugfs.
+    pub(crate) files: &'a Arc<Dir>,
+}
+
+impl Site<'_> {
+    fn watch(&self, ports: u8) -> Result<Watch> {
+        let (fabric, node) = (self.fabric.as_str(), self.node.as_str());
+        let name = CString::try_from_fmt(fmt!("{fabric}/{node}"))?;
+        Watch::new(name, ports)
+    }
+
+    fn files(&self, node: &Node, ports: u8) -> Result<NodeFiles> {
+        NodeFiles::new(self.files, self.node.as_str(), node, ports)
+    }
+}
 
 /// An adapter that RDMA core knows. Dropping this switches it off; its cables keep its
 /// place in the fabric.
@@ -24,6 +50,7 @@ pub(crate) struct HcaNode {
     // Fields are dropped in this order: RDMA core goes first.
     registration: Registration<Hca>,
     _device: faux::Registration,
+    _files: NodeFiles,
     node: Node,
 }
 
@@ -48,10 +75,20 @@ impl HcaNode {
     /// Process context; may sleep.
     // Its caller's stack frame would have room for both kinds of nodes.
     #[inline(never)]
-    pub(crate) fn new(name: &str, config: &Config, module: &'static ThisModule) -> Result<Self> {
-        let host = Host::new(config)?;
-        host.managed.lock().hca.set_description(&description(name));
-        let hca = Hca::new(config, &host)?;
+    pub(crate) fn new(
+        site: &Site<'_>,
+        config: &Config,
+        limits: &Limits,
+        faults: &Arc<Faults>,
+        module: &'static ThisModule,
+    ) -> Result<Self> {
+        faults.begin();
+        let host = Host::new(config, faults.clone(), site.watch(config.ports)?)?;
+        let text = description(site.node.as_str());
+        host.managed.lock().hca.set_description(&text);
+        let node = Node::Host(host.clone());
+        let files = site.files(&node, config.ports)?;
+        let hca = Hca::new(config, limits, &host)?;
         let number = NEXT.fetch_add(1, Relaxed);
         let parent = CString::try_from_fmt(fmt!("ib_hwsim.{number}"))?;
         let device = faux::Registration::new(&parent, None)?;
@@ -60,7 +97,8 @@ impl HcaNode {
         Ok(Self {
             registration,
             _device: device,
-            node: Node::Host(host),
+            _files: files,
+            node,
         })
     }
 
@@ -69,15 +107,27 @@ impl HcaNode {
         &self.node
     }
 
+    /// Its state.
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        self.registration.adapter().host()
+    }
+
     /// Name of its RDMA device.
     pub(crate) fn device_name(&self) -> Result<CString> {
         self.registration.name()
     }
 }
 
+impl Drop for HcaNode {
+    fn drop(&mut self) {
+        self.host().leave();
+    }
+}
+
 /// A switch that is on. Dropping this switches it off; its cables keep its
 /// place in the fabric.
 pub(crate) struct SwitchNode {
+    _files: NodeFiles,
     node: Node,
     _traps: Later<Switch>,
 }
@@ -90,11 +140,14 @@ impl SwitchNode {
     /// `EINVAL` if there cannot be such a switch; `ENOMEM`.
     // As above.
     #[inline(never)]
-    pub(crate) fn new(name: &str, config: &SwitchConfig) -> Result<Self> {
-        let switch = Switch::new(config, &description(name))?;
+    pub(crate) fn new(site: &Site<'_>, config: &SwitchConfig) -> Result<Self> {
+        let text = description(site.node.as_str());
+        let switch = Switch::new(config, &text, site.watch(config.ports)?)?;
         let traps = Later::new(switch.bell().clone(), switch.clone())?;
+        let node = Node::Switch(switch);
         Ok(Self {
-            node: Node::Switch(switch),
+            _files: site.files(&node, config.ports)?,
+            node,
             _traps: traps,
         })
     }

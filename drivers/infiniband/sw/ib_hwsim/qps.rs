@@ -12,8 +12,8 @@ pub(crate) const ROOM: usize = 1024;
 /// Places of the special queue pairs, two for each port that an adapter may have.
 const SPECIAL: usize = 2 * ib_fabric::MAX_PORTS;
 
-/// Queue pairs of a ULP's that an adapter has room for: the last place is not used.
-pub(crate) const ORDINARY: usize = ROOM - SPECIAL - 1;
+// There is room for all queue pairs of ULPs: the last place is not used.
+const _: () = assert!(ROOM - SPECIAL - 1 == ib_fabric::limits::MAX_QPS as usize);
 
 /// Bits that a queue pair's number has (IB specification, section 3.5.1).
 const NUMBER: u32 = 0xff_ffff;

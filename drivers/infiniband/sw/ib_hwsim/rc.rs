@@ -9,14 +9,17 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::Delta;
-use rdma_provider::{now, Again, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
+use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
+use crate::capture::Capture;
 use crate::carry::{End, MOST_VISITS};
 use crate::deliver::{carries, from_wire};
 use crate::host::Host;
-use crate::node::Node;
+use crate::node::{Node, Way};
 use crate::qps::{Qps, ROOM};
 use crate::switch::Step;
+use crate::trunk::Trunk;
+use crate::weather::Foul;
 
 /// Times that a queue pair sends, or answers, in a row.
 const BUDGET: usize = 16;
@@ -121,7 +124,7 @@ pub(crate) fn drain(host: &Host, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
     let mut rest = true;
     for _ in 0..BUDGET {
         rest = qp.request(wakeups, now, |wakeups, path, bth, payload| {
-            Ok(request(host, path, bth, payload, now, wakeups))
+            Ok(request(host, qp, path, bth, payload, now, wakeups))
         });
         wakeups.flush_if_many();
         if !rest {
@@ -142,6 +145,7 @@ fn watch(host: &Host, qp: &Qp) {
 /// Carries a request to the other end of a connection.
 fn request(
     host: &Host,
+    from: &Qp,
     path: &Path,
     bth: &Bth,
     payload: &Payload<'_>,
@@ -149,9 +153,14 @@ fn request(
     wakeups: &mut Wakeups,
 ) -> Delivery {
     let mut held = false;
-    carry(host, path, bth, |there, port, packet, qp| {
+    let leave = |exit: &Exit, packet: &Packet| exit.send(0, packet, payload);
+    let see = |capture: &Capture, packet: &Packet| capture.take(packet, payload);
+    let way = (from, path);
+    carry(host, way, bth, see, leave, |there, port, packet, qp| {
         let check = |path: &Path| check(there, port, path, packet);
-        let accepted = qp.accept(wakeups, now, port, bth, payload, check)?;
+        let holds = true;
+        let arrival = Arrival { now, port, holds };
+        let accepted = qp.accept(wakeups, arrival, bth, payload, check)?;
         if accepted.owes {
             there.mark(qp);
         }
@@ -175,7 +184,19 @@ fn answer(
     now: u64,
     wakeups: &mut Wakeups,
 ) {
-    carry(host, path, &response.bth, |there, port, packet, qp| {
+    let mut unreadable = false;
+    let leave = |exit: &Exit, packet: &Packet| {
+        let sent = from.with_payload(response, |payload| exit.send(0, packet, payload));
+        unreadable = sent.is_none();
+        if unreadable {
+            exit.lose(packet);
+        }
+    };
+    let see = |capture: &Capture, packet: &Packet| {
+        from.with_payload(response, |payload| capture.take(packet, payload));
+    };
+    let (way, bth) = ((&**from, path), &response.bth);
+    carry(host, way, bth, see, leave, |there, port, packet, qp| {
         let check = |path: &Path| check(there, port, path, packet);
         let answered = qp.answer(wakeups, now, port, response, from, check)?;
         if answered.ready {
@@ -187,53 +208,122 @@ fn answer(
         watch(there, qp);
         Ok(())
     });
+    if unreadable {
+        from.deny(wakeups, response);
+        // The other end gets a NAK.
+        host.mark(from);
+    }
 }
 
-/// Carries a run of packets to the queue pair that it is for. It is counted and checked at each port, and lost if one
-/// does not take it.
+/// Takes a packet of a connection, whose sender has gone on or is in another kernel, and which now comes in at `end`,
+/// to the queue pair that it is for. It has passed so many cables with faults before.
+///
+/// # Context
+///
+/// Softirq, without any lock.
+pub(crate) fn enter(
+    end: End,
+    passed: usize,
+    packet: &Packet,
+    bth: &Bth,
+    payload: &Payload<'_>,
+    wakeups: &mut Wakeups,
+) {
+    let (there, port) = match pass_switches(Way::Clear(end), packet) {
+        Some(Far::Host(there, port)) => (there, port),
+        Some(Far::Exit(exit)) => return exit.send(passed, packet, payload),
+        None => return,
+    };
+    let now = now();
+    let see = |capture: &Capture, packet: &Packet| capture.take(packet, payload);
+    let arrive = |there: &Host, port, packet: &Packet, qp: &Arc<Qp>| {
+        let check = |path: &Path| check(there, port, path, packet);
+        let ready = if bth.is_request() {
+            // Its sender cannot be told to wait.
+            let holds = false;
+            let arrival = Arrival { now, port, holds };
+            let accepted = qp.accept(wakeups, arrival, bth, payload, check)?;
+            accepted.owes
+        } else {
+            let answered = qp.answer_copy(wakeups, now, port, bth, payload, check)?;
+            answered.ready
+        };
+        if ready {
+            there.mark(qp);
+        }
+        watch(there, qp);
+        Ok(())
+    };
+    deliver(&there, port, Some(&see), packet, arrive);
+}
+
+/// Carries a run of packets to the queue pair that it is for, or to the cable that takes copies of them. It is counted
+/// and checked at each port, and lost if one does not take it.
 fn carry(
     host: &Host,
-    path: &Path,
+    (from, path): (&Qp, &Path),
     bth: &Bth,
+    see: impl Fn(&Capture, &Packet),
+    leave: impl FnOnce(&Exit, &Packet),
     arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
 ) {
     let port = path.to.port;
     let (packet, ahead) = {
         let managed = &mut *host.managed.lock();
-        let hca = &mut managed.hca;
+        let (hca, watch) = (&mut managed.hca, &mut managed.watch);
         let Some((packet, ours)) = outgoing(hca, path, bth) else {
             hca.count(port, Counted::Discarded);
+            watch.unsent(port, bth.packets);
             return;
         };
         if ours {
             (packet, None)
         } else {
             hca.count(port, packet.sent());
+            watch.sent(port, &packet, Some(from.number()));
             match managed.links.ahead(port) {
-                Some(end) => (packet, Some(end)),
-                None => return,
+                Some(way) => (packet, Some(way)),
+                None => return watch.lost(port, packet.packets()),
             }
         }
     };
-    let far = match ahead {
-        None => None,
-        Some(end) => match pass_switches(end, &packet) {
-            Some(end) => Some(end),
-            None => return,
+    if ahead.is_some() && host.capture.is_on() {
+        see(&host.capture, &packet);
+    }
+    match ahead {
+        None => deliver(host, port, None, &packet, arrive),
+        Some(way) => match pass_switches(way, &packet) {
+            Some(Far::Host(there, port)) => deliver(&there, port, Some(&see), &packet, arrive),
+            Some(Far::Exit(exit)) => leave(&exit, &packet),
+            None => {}
         },
-    };
-    let wire = far.is_some();
-    let (there, port) = match &far {
-        Some((there, port)) => (&**there, *port),
-        None => (host, port),
-    };
+    }
+}
+
+/// Shows a capture a run of packets.
+type See<'a> = &'a dyn Fn(&Capture, &Packet);
+
+/// Takes a run of packets that came to a port to the queue pair that it is for. If it came by a cable, `wire` shows it
+/// to a capture.
+fn deliver(
+    there: &Host,
+    port: u8,
+    wire: Option<See<'_>>,
+    packet: &Packet,
+    arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
+) {
     let events = {
-        let hca = &mut there.managed.lock().hca;
-        if let Err(reason) = port_accepts(hca, port, &packet) {
-            return hca.discard(port, reason, &packet);
+        let managed = &mut *there.managed.lock();
+        if wire.is_some() {
+            managed.watch.received(port, packet);
+        } else {
+            managed.watch.own(port, packet);
         }
-        if wire {
-            from_wire(hca, port, &packet)
+        if let Err(reason) = port_accepts(&managed.hca, port, packet) {
+            return managed.discard(port, reason, packet);
+        }
+        if wire.is_some() {
+            from_wire(&mut managed.hca, port, packet)
         } else {
             Events::NONE
         }
@@ -241,27 +331,73 @@ fn carry(
     if !events.is_empty() {
         there.tell(port, events);
     }
+    if let (true, Some(see)) = (there.capture.is_on(), wire) {
+        see(&there.capture, packet);
+    }
     let qp = there.qps.lock().find(packet.dest_qp, port);
     let taken = match &qp {
-        Some(qp) if qp.kind() == Kind::Rc => arrive(there, port, &packet, qp),
+        Some(qp) if qp.kind() == Kind::Rc => arrive(there, port, packet, qp),
         _ => Err(Refused::State),
     };
-    if let Err(Refused::Driver(reason)) = taken {
-        there.discard(port, reason, &packet);
+    match taken {
+        Ok(()) => {}
+        Err(Refused::Driver(reason)) => there.discard(port, reason, packet),
+        // It did not come to its end on the wire, and the queue pair had accepted it.
+        Err(Refused::Payload) => there.take_back(port, Discard::Protection, packet),
+        Err(_) => there.discard(port, Discard::NoQp, packet),
     }
 }
 
-/// Takes a run of packets on to an adapter; the port of it where they come in, unless they are lost on the way.
-fn pass_switches(mut end: End, packet: &Packet) -> Option<(Arc<Host>, u8)> {
+/// A cable that takes copies of packets, which go on later, or elsewhere.
+enum Exit {
+    /// It has faults.
+    Foul(Foul),
+    /// It leads to another kernel.
+    Trunk(Arc<Trunk>),
+}
+
+impl Exit {
+    /// Sends a run of packets, which has passed so many cables with faults before.
+    fn send(&self, passed: usize, packet: &Packet, payload: &Payload<'_>) {
+        match self {
+            Exit::Foul(foul) => foul.send(passed, packet, payload),
+            Exit::Trunk(trunk) => trunk.send(packet, payload),
+        }
+    }
+
+    /// Counts a run of packets whose payload cannot be read, and that is lost here.
+    fn lose(&self, packet: &Packet) {
+        match self {
+            Exit::Foul(foul) => foul.lose(packet.packets()),
+            Exit::Trunk(trunk) => trunk.discard(packet),
+        }
+    }
+}
+
+/// End of the way of a run of packets.
+enum Far {
+    /// An adapter, and the port where they come in.
+    Host(Arc<Host>, u8),
+    /// A cable that takes copies.
+    Exit(Exit),
+}
+
+/// Takes a run of packets on to the end of its way, unless it is lost before.
+fn pass_switches(mut way: Way, packet: &Packet) -> Option<Far> {
     for _ in 0..MOST_VISITS {
-        let (switch, port) = match end {
-            (Node::Host(host), port) => return Some((host, port)),
-            (Node::Switch(switch), port) => (switch, port),
+        let (switch, port) = match way {
+            Way::Clear((Node::Host(host), port)) => return Some(Far::Host(host, port)),
+            Way::Clear((Node::Trunk(trunk), _)) => return Some(Far::Exit(Exit::Trunk(trunk))),
+            Way::Clear((Node::Switch(switch), port)) => (switch, port),
+            Way::Foul(foul) => return Some(Far::Exit(Exit::Foul(foul))),
         };
         match switch.forward(port, packet) {
-            Step::Out(next) => end = next,
+            Step::Out(next) => way = next,
             Step::Flood(_) | Step::Manage | Step::Drop => return None,
         }
+    }
+    if let Way::Clear((Node::Switch(switch), port)) = way {
+        switch.give_up(port, packet);
     }
     None
 }
@@ -309,8 +445,9 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
 
 /// Checks a packet at the queue pair that has this other end.
 fn check(host: &Host, port: u8, path: &Path, packet: &Packet) -> Result<(), Discard> {
-    let managed = host.managed.lock();
-    let port = managed.hca.port(port).ok_or(Discard::PortDown)?;
+    let number = port;
+    let managed = &mut *host.managed.lock();
+    let port = managed.hca.port(number).ok_or(Discard::PortDown)?;
     let route = path.to.route;
     let peer = rc::Peer {
         lid: Lid::new(path.to.dlid),
@@ -318,5 +455,7 @@ fn check(host: &Host, port: u8, path: &Path, packet: &Packet) -> Result<(), Disc
         pkey_index: path.pkey_index,
         route: route.map(|route| (route.sgid_index, Gid::from_bytes(route.dgid))),
     };
-    rc::peer::accepts(port, &peer, packet)
+    rc::peer::accepts(port, &peer, packet)?;
+    managed.watch.delivered(number, packet);
+    Ok(())
 }

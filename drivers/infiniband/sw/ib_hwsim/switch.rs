@@ -2,15 +2,18 @@
 
 //! A switch, as the fabric sees it.
 
-use ib_fabric::{Counted, Events, Forward, LinkOffer, Mad, Memory, Packet, Port, PortMask};
-use ib_fabric::{SwitchConfig, TrapDue};
+use ib_fabric::topology::Name;
+use ib_fabric::weather::{Adaptive, Routing, Spread};
+use ib_fabric::{Counted, Discard, Events, Forward, LinkOffer, Mad, Memory, Packet, Port};
+use ib_fabric::{PortMask, SwitchConfig, TrapDue};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{Again, Bell, Job, Payload, Wakeups};
+use rdma_provider::{now, Again, Bell, Job, Payload, Wakeups};
 
-use crate::carry::{carry, End};
-use crate::node::{Link, Links};
+use crate::carry::depart;
+use crate::node::{Link, Links, Way};
+use crate::watch::{View, Watch};
 
 /// Unicast LIDs that a switch has a route for: all there are.
 const ROUTES: usize = ib_fabric::switch::MAX_ROUTES;
@@ -35,8 +38,29 @@ impl Memory for Tables {
 struct Managed {
     switch: ib_fabric::Switch<Tables>,
     links: Links,
+    watch: Watch,
+    /// Choices among parallel cables; none if the forwarding table alone decides.
+    spread: Option<KBox<Spread>>,
     /// Seconds that the switch has been told of.
     told: i64,
+}
+
+impl Managed {
+    /// Way of a packet that leaves by a port. Without a cable, it is lost.
+    fn leave(&mut self, port: u8, packet: &Packet) -> Option<Way> {
+        let way = self.links.ahead(port);
+        if way.is_none() {
+            self.watch.lost(port, packet.packets());
+        }
+        way
+    }
+
+    /// Does that with a packet of an agent's.
+    fn send(&mut self, port: u8, packet: &Packet) -> Option<Way> {
+        self.watch.own(port, packet);
+        self.watch.sent(port, packet, None);
+        self.leave(port, packet)
+    }
 }
 
 /// State of a switch. Its lock is taken under that of a cable, and no other one under it.
@@ -51,8 +75,8 @@ pub(crate) struct Switch {
 
 /// Next step of a packet.
 pub(crate) enum Step {
-    /// To the other end of a cable.
-    Out(End),
+    /// By a cable.
+    Out(Way),
     /// Out of several ports.
     Flood(PortMask),
     /// To the agents of the switch, see [`Switch::manage`].
@@ -63,8 +87,8 @@ pub(crate) enum Step {
 
 /// Next step of a management datagram.
 pub(crate) struct Managing {
-    /// Other end of the cable that it leaves by, if it does.
-    pub(crate) next: Option<End>,
+    /// Way by which it leaves, if it does.
+    pub(crate) next: Option<Way>,
     /// Port to be trained anew once it has left.
     pub(crate) retrain: Option<u8>,
 }
@@ -82,7 +106,11 @@ impl Switch {
     /// # Errors
     ///
     /// `EINVAL` if there cannot be such a switch; `ENOMEM`.
-    pub(crate) fn new(config: &SwitchConfig, description: &[u8; 64]) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        config: &SwitchConfig,
+        description: &[u8; 64],
+        watch: Watch,
+    ) -> Result<Arc<Self>> {
         config.check().map_err(|_| EINVAL)?;
         let mut ports = KVVec::with_capacity(config.port_count(), GFP_KERNEL)?;
         for number in 0..=config.ports {
@@ -97,6 +125,8 @@ impl Switch {
         let managed = Managed {
             switch,
             links: Links::new(config.ports)?,
+            watch,
+            spread: None,
             told: 0,
         };
         let bell = Bell::new()?;
@@ -135,7 +165,10 @@ impl Switch {
 
     /// Takes a port's link down.
     pub(crate) fn link_down(&self, port: u8) -> Events {
-        self.managed.lock().switch.link_down(port);
+        let managed = &mut *self.managed.lock();
+        let before = managed.switch.port(port).map(Port::state);
+        managed.watch.link_down(port, before);
+        managed.switch.link_down(port);
         Events::NONE
     }
 
@@ -161,13 +194,29 @@ impl Switch {
     pub(crate) fn forward(&self, port: u8, packet: &Packet) -> Step {
         let step = {
             let managed = &mut *self.managed.lock();
-            match managed.switch.forward(port, packet) {
-                Forward::Out(port) => {
-                    return managed.links.ahead(port).map_or(Step::Drop, Step::Out)
+            let (forward, drops) = managed.forward(port, packet);
+            match forward {
+                Forward::Out(out) => {
+                    managed.watch.sent(out, packet, None);
+                    return managed.leave(out, packet).map_or(Step::Drop, Step::Out);
                 }
-                Forward::Manage => return Step::Manage,
-                Forward::Flood(ports) => Step::Flood(ports),
-                Forward::Drop => Step::Drop,
+                Forward::Manage => {
+                    managed.watch.delivered(port, packet);
+                    return Step::Manage;
+                }
+                Forward::Flood(ports) => {
+                    let mut ways = drops;
+                    for out in ports {
+                        ways += 1;
+                        managed.watch.sent(out, packet, None);
+                    }
+                    managed.watch.copied(port, packet, ways);
+                    Step::Flood(ports)
+                }
+                Forward::Drop => {
+                    managed.watch.copied(port, packet, drops);
+                    Step::Drop
+                }
             }
         };
         // A port may have refused its P_Key, which is worth a trap.
@@ -175,14 +224,80 @@ impl Switch {
         step
     }
 
-    /// Other end of the cable of a port.
-    pub(crate) fn ahead(&self, port: u8) -> Option<End> {
-        self.managed.lock().links.ahead(port)
+    /// Way of a single packet that leaves by a port. Without a cable, it is lost.
+    pub(crate) fn ahead(&self, port: u8) -> Option<Way> {
+        let managed = &mut *self.managed.lock();
+        let way = managed.links.ahead(port);
+        if way.is_none() {
+            managed.watch.lost(port, 1);
+        }
+        way
     }
 
     /// Counts a packet that could not leave by a port.
     pub(crate) fn discard(&self, port: u8) {
-        self.managed.lock().switch.count(port, Counted::Discarded);
+        self.count(port, Counted::Discarded);
+        self.lost(port, 1);
+    }
+
+    /// Counts packets that have left by a port, and come to no other.
+    pub(crate) fn lost(&self, port: u8, n: u32) {
+        self.managed.lock().watch.lost(port, n);
+    }
+
+    /// Counts a packet that has left by a port, and comes to the other end twice.
+    pub(crate) fn doubled(&self, port: u8) {
+        self.managed.lock().watch.doubled(port);
+    }
+
+    /// Counts something at a port.
+    pub(crate) fn count(&self, port: u8, what: Counted) {
+        self.managed.lock().switch.count(port, what);
+    }
+
+    /// Drops a packet that came in by a port with a wrong CRC.
+    pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
+        let managed = &mut *self.managed.lock();
+        let state = managed.switch.port(port).map(Port::state);
+        let reason = Discard::corrupt(state);
+        managed.watch.received(port, packet);
+        managed.watch.dropped(port, reason, packet);
+        if let Some(what) = reason.counted(packet) {
+            managed.switch.count(port, what);
+        }
+    }
+
+    /// Drops a packet that came in by a port, and that has gone round in circles.
+    pub(crate) fn give_up(&self, port: u8, packet: &Packet) {
+        let managed = &mut *self.managed.lock();
+        managed.switch.count(port, Counted::Discarded);
+        managed.watch.received(port, packet);
+        managed.watch.dropped(port, Discard::NoRoute, packet);
+    }
+
+    /// A port and its tallies; `None` if there is no such port.
+    pub(crate) fn view(&self, port: u8) -> Option<View> {
+        let managed = self.managed.lock();
+        managed.watch.view(managed.switch.port(port), port)
+    }
+
+    /// Chooses among parallel cables from now on as the user wants it. The name is that of the switch.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing changes.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
+        let mut spread = match routing.mode() {
+            Adaptive::Off => None,
+            Adaptive::Packet | Adaptive::Flowlet => Some(self::spread(routing, seed, name)?),
+        };
+        // The former one is dropped without the lock.
+        core::mem::swap(&mut self.managed.lock().spread, &mut spread);
+        Ok(())
     }
 
     /// Takes a management datagram, which came in by a port, a step further along its directed route, or answers
@@ -194,7 +309,7 @@ impl Switch {
         // A violation of a key may be worth a trap, and a trap may have been repressed.
         self.bell.ask();
         Managing {
-            next: done.out.and_then(|port| managed.links.ahead(port)),
+            next: done.out.and_then(|port| managed.send(port, packet)),
             retrain: done.retrain,
         }
     }
@@ -206,6 +321,38 @@ impl Switch {
         managed.told = now;
         managed.switch.elapse(passed);
     }
+}
+
+impl Managed {
+    /// Decides on a packet that came in by a port; and the number of ports that drop it.
+    #[inline]
+    fn forward(&mut self, ingress: u8, packet: &Packet) -> (Forward, u32) {
+        let (watch, links, spread) = (&mut self.watch, &self.links, &mut self.spread);
+        watch.received(ingress, packet);
+        let mut drops = 0;
+        let choose = |switch: &ib_fabric::Switch<Tables>, out| match spread {
+            None => out,
+            Some(spread) => {
+                let ways = switch.active(links.parallel(out).without(ingress));
+                spread.choose(now(), packet, out, ways)
+            }
+        };
+        let dropped = |port, reason| {
+            drops += 1;
+            watch.dropped(port, reason, packet);
+        };
+        let forward = self.switch.forward_by(ingress, packet, choose, dropped);
+        (forward, drops)
+    }
+}
+
+/// Makes the choices of a switch. They are on this function's stack before they are in their place.
+#[inline(never)]
+fn spread(routing: &Routing, seed: u64, name: Name) -> Result<KBox<Spread>> {
+    Ok(KBox::new(
+        Spread::new(routing, seed, name.as_str()),
+        GFP_KERNEL,
+    )?)
 }
 
 /// Adds a port to a switch that is being made. It is on this function's stack before it is in its place.
@@ -222,7 +369,7 @@ impl Job for Switch {
     fn run(&self) -> Again {
         let mut mad: Mad = [0; size_of::<Mad>()];
         let now = self.made.elapsed().as_millis();
-        let (packet, end) = {
+        let (packet, way) = {
             let managed = &mut *self.managed.lock();
             match managed.switch.trap(now.unsigned_abs(), &mut mad) {
                 TrapDue::Never => return Again::Asked,
@@ -230,12 +377,15 @@ impl Job for Switch {
                     let millis = i64::try_from(then).unwrap_or(i64::MAX).saturating_sub(now);
                     return Again::In(Delta::from_millis(millis));
                 }
-                TrapDue::Send { out, packet } => (packet, managed.links.ahead(out)),
+                TrapDue::Send { out, packet } => {
+                    managed.watch.trap(out);
+                    (packet, managed.send(out, &packet))
+                }
             }
         };
-        if let Some(end) = end {
+        if let Some(way) = way {
             let mut wakeups = Wakeups::new();
-            Payload::with(&mad, |payload| carry(end, &packet, payload, &mut wakeups));
+            Payload::with(&mad, |payload| depart(way, &packet, payload, &mut wakeups));
         }
         Again::Now
     }

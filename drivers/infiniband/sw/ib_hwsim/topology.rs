@@ -2,14 +2,22 @@
 
 //! The topology of a fabric: its nodes and cables, of which some are in use while it is live.
 
+use debugfs_files::Dir;
+use ib_fabric::fault::Order;
 use ib_fabric::topology::{check_cable, check_fabric, check_node, Fault};
-use ib_fabric::topology::{CablePlan, CableSetting, Ends, Name, NodeKind, NodePlan, NodeSetting};
+use ib_fabric::topology::{CablePlan, CableSetting, Ends, FarEnd, Name};
+use ib_fabric::topology::{NodeKind, NodePlan, NodeSetting};
+use ib_fabric::weather::Routing;
 use kernel::prelude::*;
 use kernel::str::CString;
+use kernel::sync::Arc;
+use rdma_provider::Faults;
 
 use crate::cable::Cable;
+use crate::host::Host;
 use crate::node::Node;
-use crate::power::{HcaNode, SwitchNode};
+use crate::power::{HcaNode, Site, SwitchNode};
+use crate::trunk::{Trunk, TrunkCable};
 
 /// A node that is switched on. Dropping it switches it off; its cables have to be unplugged then.
 enum Power {
@@ -24,24 +32,50 @@ impl Power {
             Power::Switch(switch) => switch.node(),
         }
     }
+
+    /// Changes the adaptive routing of a switch.
+    fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
+        match self.node() {
+            Node::Host(_) | Node::Trunk(_) => Ok(()),
+            Node::Switch(switch) => switch.route(routing, seed, name),
+        }
+    }
 }
 
 /// A node that the user has made.
 struct NodeItem {
     plan: NodePlan,
+    /// Of an adapter.
+    faults: Option<Arc<Faults>>,
     power: Option<Power>,
+}
+
+/// A cable that is plugged in. Dropping it pulls it.
+enum Plug {
+    Ports(Cable),
+    Device(TrunkCable),
+}
+
+impl Plug {
+    /// The cable, without the device.
+    fn cable(&self) -> Option<&Cable> {
+        match self {
+            Plug::Ports(cable) => Some(cable),
+            Plug::Device(through) => through.cable(),
+        }
+    }
 }
 
 /// A cable that the user has made.
 struct CableItem {
     plan: CablePlan,
-    plugged: Option<Cable>,
+    plugged: Option<Plug>,
 }
 
 impl CableItem {
     fn ends_at(&self, node: Name) -> bool {
         let ends = self.plan.ends();
-        ends.is_some_and(|Ends(ends)| ends.iter().any(|end| end.node == node))
+        ends.is_some_and(|ends| ends.ports().any(|end| end.node == node))
     }
 }
 
@@ -56,17 +90,26 @@ pub(crate) struct Topology {
     // Fields are dropped in this order.
     cables: KVVec<CableItem>,
     nodes: KVVec<NodeItem>,
+    /// Directory of a live fabric in debugfs.
+    files: Option<Arc<Dir>>,
+    /// Directory of all fabrics there.
+    root: Arc<Dir>,
     live: bool,
+    /// Of all that goes wrong.
+    seed: u64,
 }
 
 impl Topology {
     /// The topology of a new fabric.
-    pub(crate) fn new(fabric: Name) -> Self {
+    pub(crate) fn new(fabric: Name, root: Arc<Dir>) -> Self {
         Self {
             fabric,
             cables: KVVec::new(),
             nodes: KVVec::new(),
+            files: None,
+            root,
             live: false,
+            seed: 0,
         }
     }
 
@@ -83,7 +126,15 @@ impl Topology {
         {
             return Err(EEXIST);
         }
-        let item = NodeItem { plan, power: None };
+        let faults = match plan.kind() {
+            NodeKind::Hca => Some(Faults::new()?),
+            NodeKind::Switch => None,
+        };
+        let item = NodeItem {
+            plan,
+            faults,
+            power: None,
+        };
         Ok(self.nodes.push(item, GFP_KERNEL)?)
     }
 
@@ -152,26 +203,63 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is switched on; `EINVAL` if that cannot be its value.
+    /// `EBUSY` if it is switched on, unless it can change then; `EINVAL` if that cannot be its value; `ENOMEM`.
     pub(crate) fn set_node(&mut self, name: Name, setting: NodeSetting, text: &str) -> Result {
+        let seed = self.seed;
         let item = self.node_mut(name)?;
-        if item.power.is_some() {
+        if item.power.is_some() && !setting.is_live() {
             return Err(EBUSY);
         }
-        item.plan.set(setting, text).ok_or(EINVAL)
+        let mut plan = item.plan;
+        plan.set(setting, text).ok_or(EINVAL)?;
+        if let Some(power) = &item.power {
+            power.route(plan.routing(), seed, name)?;
+        }
+        item.plan = plan;
+        Ok(())
     }
 
     /// Sets a constant of a cable.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is plugged; `EINVAL` if that cannot be its value.
+    /// `EBUSY` if it is plugged, unless it can change then; `EINVAL` if that cannot be its value; `ENOMEM`.
     pub(crate) fn set_cable(&mut self, name: Name, setting: CableSetting, text: &str) -> Result {
         let item = self.cable_mut(name)?;
-        if item.plugged.is_some() {
+        if item.plugged.is_some() && !setting.is_live() {
             return Err(EBUSY);
         }
-        item.plan.set(setting, text).ok_or(EINVAL)
+        let mut plan = item.plan;
+        plan.set(setting, text).ok_or(EINVAL)?;
+        if let Some(cable) = item.plugged.as_ref().and_then(Plug::cable) {
+            cable.change(plan.weather())?;
+        }
+        item.plan = plan;
+        Ok(())
+    }
+
+    /// The seed of all that goes wrong.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Sets the seed. All cables and switches begin anew with it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, when some have not.
+    pub(crate) fn set_seed(&mut self, seed: u64) -> Result {
+        self.seed = seed;
+        let plugs = self.cables.iter().filter_map(|item| item.plugged.as_ref());
+        for cable in plugs.filter_map(Plug::cable) {
+            cable.begin(seed);
+        }
+        for item in self.nodes.iter() {
+            if let Some(power) = &item.power {
+                power.route(item.plan.routing(), seed, item.plan.name())?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the fabric is live.
@@ -189,12 +277,65 @@ impl Topology {
         Ok(self.cable(name)?.plugged.is_some())
     }
 
+    /// Calls `f` with the end of a cable that is a network device; `None` if there is no such end, or the cable is not
+    /// plugged.
+    pub(crate) fn trunk<R>(&self, name: Name, f: impl FnOnce(&Trunk) -> R) -> Result<Option<R>> {
+        match &self.cable(name)?.plugged {
+            Some(Plug::Device(cable)) => Ok(Some(f(cable.trunk()))),
+            Some(Plug::Ports(_)) | None => Ok(None),
+        }
+    }
+
     /// The name of an adapter's RDMA device; `None` if it is switched off.
     pub(crate) fn device(&self, name: Name) -> Result<Option<CString>> {
         match &self.node(name)?.power {
             Some(Power::Hca(hca)) => Ok(Some(hca.device_name()?)),
             _ => Ok(None),
         }
+    }
+
+    /// The faults of an adapter.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is no such adapter.
+    pub(crate) fn faults(&self, name: Name) -> Result<&Arc<Faults>> {
+        self.node(name)?.faults.as_ref().ok_or(ENOENT)
+    }
+
+    /// An adapter that is switched on.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is off, or none.
+    pub(crate) fn host(&self, name: Name) -> Result<Arc<Host>> {
+        match &self.node(name)?.power {
+            Some(Power::Hca(hca)) => Ok(hca.host().clone()),
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// Gives rules to an adapter, which may be on or off (see [`Faults::change`]).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that is no text of rules.
+    pub(crate) fn set_faults(&self, name: Name, text: &str) -> Result {
+        self.faults(name)?.change(text)?;
+        if let Ok(host) = self.host(name) {
+            host.faults_changed();
+        }
+        Ok(())
+    }
+
+    /// Has an adapter report an event.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that is no text of an event; `ENODEV` if the adapter is off; those of [`Host::obey`].
+    pub(crate) fn order(&self, name: Name, text: &str) -> Result {
+        let order = Order::parse(text).ok_or(EINVAL)?;
+        self.host(name)?.obey(&order)
     }
 
     /// Makes the fabric live: switches all nodes on, and then plugs all cables. Where it is live already, nothing
@@ -220,6 +361,8 @@ impl Topology {
     }
 
     fn raise(&mut self, module: &'static ThisModule) -> Result {
+        let name = CString::try_from_fmt(fmt!("{}", self.fabric.as_str()))?;
+        self.files = Some(Dir::new(&name, Some(&self.root))?);
         for at in 0..self.nodes.len() {
             self.switch_on(self.nodes[at].plan, module)?;
         }
@@ -234,6 +377,7 @@ impl Topology {
         for at in (0..self.nodes.len()).rev() {
             self.switch_off(self.nodes[at].plan.name());
         }
+        self.files = None;
         self.live = false;
     }
 
@@ -296,13 +440,23 @@ impl Topology {
     /// Switches a node on that has been checked.
     fn switch_on(&mut self, plan: NodePlan, module: &'static ThisModule) -> Result {
         let name = plan.name();
+        let site = Site {
+            fabric: self.fabric,
+            node: name,
+            files: self.files.as_ref().ok_or(EINVAL)?,
+        };
         let power = match plan.kind() {
-            NodeKind::Hca => HcaNode::new(name.as_str(), &plan.adapter(), module).map(Power::Hca),
-            NodeKind::Switch => SwitchNode::new(name.as_str(), &plan.switch()).map(Power::Switch),
+            NodeKind::Hca => {
+                let (config, limits) = (plan.adapter(), plan.limits());
+                let faults = self.faults(name)?;
+                HcaNode::new(&site, &config, limits, faults, module).map(Power::Hca)
+            }
+            NodeKind::Switch => SwitchNode::new(&site, &plan.switch()).map(Power::Switch),
         };
         let power = power.inspect_err(|e| {
             self.report(name, format_args!("cannot be switched on: {e:?}"));
         })?;
+        power.route(plan.routing(), self.seed, name)?;
         self.node_mut(name)?.power = Some(power);
         Ok(())
     }
@@ -323,10 +477,20 @@ impl Topology {
     /// Plugs a cable that has been checked.
     fn connect(&mut self, plan: CablePlan) -> Result {
         let name = plan.name();
-        let Ends([one, other]) = plan.ends().ok_or(EINVAL)?;
+        let Ends(one, other) = plan.ends().ok_or(EINVAL)?;
         let at = |node| Ok::<_, Error>(self.node(node)?.power.as_ref().ok_or(EINVAL)?.node());
-        let ends = [(at(one.node)?, one.port), (at(other.node)?, other.port)];
-        let cable = Cable::plug(ends, &plan.limits()).inspect_err(|e| {
+        let near = (at(one.node)?, one.port);
+        let cable = match other {
+            FarEnd::Port(other) => {
+                let far = (at(other.node)?, other.port);
+                Cable::plug([near, far], &plan, self.seed).map(Plug::Ports)
+            }
+            FarEnd::Device(device) => {
+                let device = CStr::from_bytes_until_nul(device.bytes()).map_err(|_| EINVAL)?;
+                TrunkCable::plug(near, device, &plan, self.seed).map(Plug::Device)
+            }
+        };
+        let cable = cable.inspect_err(|e| {
             self.report(name, format_args!("cannot be plugged: {e:?}"));
         })?;
         self.cable_mut(name)?.plugged = Some(cable);

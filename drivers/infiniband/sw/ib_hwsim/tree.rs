@@ -9,7 +9,8 @@
 
 use core::marker::PhantomData;
 
-use configfs_tree::{Children, Defaults, Directory, File, Parent};
+use configfs_tree::{BinaryFile, Children, Defaults, Directory, File, Parent};
+use debugfs_files::Dir;
 use ib_fabric::topology::{CablePlan, Name, NodeKind, NodePlan};
 use ib_fabric::Guid;
 use kernel::prelude::*;
@@ -34,10 +35,11 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    fn new(name: Name) -> Result<Arc<Self>> {
+    fn new(name: Name, files: &Arc<Dir>) -> Result<Arc<Self>> {
+        let topology = Topology::new(name, files.clone());
         Arc::pin_init(
             pin_init!(Self {
-                topology <- new_mutex!(Topology::new(name), "ib_hwsim::topology"),
+                topology <- new_mutex!(topology, "ib_hwsim::topology"),
             }),
             GFP_KERNEL,
         )
@@ -45,13 +47,28 @@ impl Fabric {
 }
 
 /// The directory of the module: its directories are fabrics.
-pub(crate) struct Fabrics;
+pub(crate) struct Fabrics {
+    /// The module's directory in debugfs.
+    files: Arc<Dir>,
+}
+
+impl Fabrics {
+    /// None.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        let files = Dir::new(c"ib_hwsim", None)?;
+        Ok(Self { files })
+    }
+}
 
 impl Parent for Fabrics {
     type Child = FabricDirectory;
 
     fn make(&self, name: &str) -> Result<FabricDirectory> {
-        Fabric::new(valid(name)?).map(FabricDirectory)
+        Fabric::new(valid(name)?, &self.files).map(FabricDirectory)
     }
 
     fn remove(&self, child: &FabricDirectory) {
@@ -81,6 +98,7 @@ impl Directory for FabricDirectory {
 pub(crate) trait Kind: Send + Sync + Sized + 'static {
     const KIND: NodeKind;
     const FILES: &'static [File<NodeDirectory<Self>>];
+    const BINARY_FILES: &'static [BinaryFile<NodeDirectory<Self>>] = &[];
 }
 
 /// Adapters.
@@ -89,6 +107,7 @@ pub(crate) struct Hcas;
 impl Kind for Hcas {
     const KIND: NodeKind = NodeKind::Hca;
     const FILES: &'static [File<NodeDirectory<Self>>] = files::HCA;
+    const BINARY_FILES: &'static [BinaryFile<NodeDirectory<Self>>] = files::HCA_BINARY;
 }
 
 /// Switches.
@@ -149,6 +168,7 @@ pub(crate) struct NodeDirectory<K: Kind> {
 impl<K: Kind> Directory for NodeDirectory<K> {
     type Module = LocalModule;
     const FILES: &'static [File<Self>] = K::FILES;
+    const BINARY_FILES: &'static [BinaryFile<Self>] = K::BINARY_FILES;
 }
 
 /// The directory of a fabric's cables.

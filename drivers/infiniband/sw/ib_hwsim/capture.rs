@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Captures of what an adapter sends and receives.
+
+use ib_fabric::wire::{pcap, Head};
+use ib_fabric::Packet;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_spinlock_irq, SpinLockIrq};
+use rdma_provider::{wall_clock, Payload};
+
+/// The most bytes that a capture may have.
+pub(crate) const MOST: usize = 64 << 20;
+
+/// The packets that pass an adapter's ports by cable, while that is wanted: those that it sends, and those that its
+/// ports accept. When there is no room for more, the later ones are counted, and gone.
+///
+/// The lock is taken under any other one, and none under it.
+#[pin_data]
+pub(crate) struct Capture {
+    on: Atomic<bool>,
+    dropped: Atomic<u64>,
+    #[pin]
+    records: SpinLockIrq<Records>,
+}
+
+/// Records of a capture file, without its header.
+struct Records {
+    /// All the room that there is.
+    bytes: KVVec<u8>,
+    /// Bytes of it that are in use.
+    len: usize,
+}
+
+impl Records {
+    /// Adds a record. False if there is no room.
+    fn add(&mut self, record: &[u8]) -> bool {
+        let end = self.len + record.len();
+        match self.bytes.get_mut(self.len..end) {
+            Some(place) => place.copy_from_slice(record),
+            None => return false,
+        }
+        self.len = end;
+        true
+    }
+}
+
+impl Capture {
+    /// One that is off.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let records = Records {
+            bytes: KVVec::new(),
+            len: 0,
+        };
+        pin_init!(Self {
+            on: Atomic::new(false),
+            dropped: Atomic::new(0),
+            records <- new_spinlock_irq!(records, "ib_hwsim::capture"),
+        })
+    }
+
+    /// Begins anew, with room for so many bytes of records; 0 for none at all.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for more than [`MOST`]; `ENOMEM`. Nothing has changed then.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn begin(&self, size: usize) -> Result {
+        if size > MOST {
+            return Err(EINVAL);
+        }
+        let mut bytes = KVVec::with_capacity(size, GFP_KERNEL)?;
+        bytes.extend_with(size, 0, GFP_KERNEL)?;
+        let old = {
+            let mut records = self.records.lock();
+            self.on.store(size > 0, Relaxed);
+            self.dropped.store(0, Relaxed);
+            records.len = 0;
+            core::mem::replace(&mut records.bytes, bytes)
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// Bytes of records that there is room for.
+    pub(crate) fn size(&self) -> usize {
+        self.records.lock().bytes.len()
+    }
+
+    /// Packets that there was no room for.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// Takes a packet, or a run of packets, if that is wanted.
+    ///
+    /// # Context
+    ///
+    /// As for [`crate::carry::carry`].
+    #[inline]
+    pub(crate) fn take(&self, packet: &Packet, payload: &Payload<'_>) {
+        if self.on.load(Relaxed) {
+            self.record(packet, payload);
+        }
+    }
+
+    /// Whether packets are wanted.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, packet: &Packet, payload: &Payload<'_>) {
+        let time = wall_clock();
+        for n in 0..packet.packets() {
+            let Some(head) = Head::new(packet, n) else {
+                break;
+            };
+            // No lock is held while the payload is read.
+            let record = make(time, &head, payload);
+            let kept = record.is_some_and(|record| self.records.lock().add(&record));
+            if !kept {
+                self.dropped.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Bytes of the capture file.
+    pub(crate) fn file_len(&self) -> usize {
+        pcap::FILE + self.records.lock().len
+    }
+
+    /// A copy of the first `len` bytes of the records. [`Capture::begin`] must not be called meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EAGAIN` if there are fewer, as it has begun anew before.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn copy(&self, len: usize) -> Result<KVVec<u8>> {
+        let mut copy = KVVec::with_capacity(len, GFP_KERNEL)?;
+        copy.extend_with(len, 0, GFP_KERNEL)?;
+        // Bit by bit, as interrupts are disabled meanwhile.
+        let mut at = 0;
+        for part in copy.chunks_mut(1 << 16) {
+            let records = self.records.lock();
+            let end = at + part.len();
+            if end > records.len {
+                return Err(EAGAIN);
+            }
+            part.copy_from_slice(records.bytes.get(at..end).ok_or(EAGAIN)?);
+            at = end;
+        }
+        Ok(copy)
+    }
+}
+
+/// Makes a record; `None` if there is no memory, or if the payload cannot be read.
+fn make(time: u64, head: &Head, payload: &Payload<'_>) -> Option<KVec<u8>> {
+    let len = head.len();
+    let mut record = KVec::with_capacity(pcap::RECORD + len, GFP_ATOMIC).ok()?;
+    let header = pcap::record(time, u16::try_from(len).ok()?);
+    record.extend_from_slice(&header, GFP_ATOMIC).ok()?;
+    record.extend_with(len, 0, GFP_ATOMIC).ok()?;
+    let place = record.get_mut(pcap::RECORD..)?;
+    let done = head.write(place, |from, place| payload.copy_part(from, place));
+    done.then_some(record)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Faults of an adapter that is on: completions that are held back, and events on demand.
+
+use ib_fabric::fault::{EventName, Order, Target};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+use kernel::time::Delta;
+use rdma_provider::{now, Again, Event, Qp, Wakeups};
+
+use crate::host::Host;
+use crate::qps::ROOM;
+
+/// Nanoseconds in a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
+/// The time for which completions are late, in turns.
+pub(crate) struct Turns {
+    /// Number of the present one.
+    turn: Atomic<u32>,
+    /// End of it, in ns.
+    end: Atomic<u64>,
+}
+
+impl Turns {
+    pub(crate) const fn new() -> Self {
+        Self {
+            turn: Atomic::new(0),
+            end: Atomic::new(0),
+        }
+    }
+}
+
+impl Host {
+    /// Calls a function with each queue pair.
+    fn each_qp(&self, mut act: impl FnMut(&Arc<Qp>)) {
+        for place in 0..ROOM {
+            let qp = self.qps.lock().at(place);
+            if let Some(qp) = qp {
+                act(&qp);
+            }
+        }
+    }
+
+    /// Acts on a change of the rules.
+    pub(crate) fn faults_changed(&self) {
+        if self.faults.is_gated() {
+            // Completions may be late from now on.
+            self.bell().ask();
+        } else {
+            self.show_all();
+        }
+    }
+
+    /// Shows the completions that are held back.
+    fn show_all(&self) {
+        let mut wakeups = Wakeups::new();
+        self.each_qp(|qp| {
+            qp.show(&mut wakeups, None);
+            wakeups.flush_if_many();
+        });
+    }
+
+    /// Is about to go: no completion is held back any more, as ULPs wait for them.
+    pub(crate) fn leave(&self) {
+        self.faults.end();
+        self.show_all();
+    }
+
+    /// Begins the next turn if it is time; when that is the next time.
+    ///
+    /// The adapter's job calls it, so that there is one call at a time.
+    #[cold]
+    pub(crate) fn pass_turn(&self, wakeups: &mut Wakeups) -> Again {
+        let Some(delay) = self.faults.delay() else {
+            return Again::Asked;
+        };
+        let delay = u64::from(delay) * MILLISECOND;
+        let (end, now) = (self.turns.end.load(Relaxed), now());
+        let mut left = end.saturating_sub(now);
+        // The delay may have become shorter.
+        if left == 0 || left > delay {
+            left = delay;
+            self.turns.end.store(now.saturating_add(delay), Relaxed);
+            let turn = self.turns.turn.fetch_add(1, Relaxed).wrapping_add(1);
+            self.each_qp(|qp| {
+                qp.show(wakeups, Some(turn));
+                wakeups.flush_if_many();
+            });
+        }
+        // Rounded up, since it would be in vain otherwise.
+        let millis = i64::try_from(left / MILLISECOND + 1).unwrap_or(i64::MAX);
+        Again::In(Delta::from_millis(millis))
+    }
+
+    /// Reports an event.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such port; `ENOENT` if there is no such queue pair.
+    pub(crate) fn obey(&self, order: &Order) -> Result {
+        match order.target {
+            Target::Device => self.fail(),
+            Target::Port(port) => {
+                self.managed.lock().hca.port(port).ok_or(EINVAL)?;
+                let event = port_event(order.event).ok_or(EINVAL)?;
+                self.handle.dispatch(port, event);
+            }
+            Target::AllQps | Target::Qp(_) => {
+                let mut found = order.target == Target::AllQps;
+                let mut wakeups = Wakeups::new();
+                self.each_qp(|qp| {
+                    if order.is_for(qp.number()) {
+                        qp.report(&mut wakeups, order.event);
+                        wakeups.flush();
+                        found = true;
+                    }
+                });
+                if !found {
+                    return Err(ENOENT);
+                }
+            }
+        }
+        self.faults.note(*order);
+        Ok(())
+    }
+
+    /// Fails for good: verbs do, and the requests of all queue pairs are flushed.
+    fn fail(&self) {
+        self.faults.fail();
+        let mut wakeups = Wakeups::new();
+        self.each_qp(|qp| {
+            qp.break_down(&mut wakeups);
+            wakeups.flush();
+        });
+        self.handle.dispatch(1, Event::DeviceFatal);
+    }
+
+    /// Ends the queue pairs that RDMA core has not destroyed.
+    pub(crate) fn abandon(&self) {
+        self.each_qp(Qp::abandon);
+    }
+}
+
+fn port_event(name: EventName) -> Option<Event> {
+    Some(match name {
+        EventName::PortActive => Event::PortActive,
+        EventName::PortError => Event::PortError,
+        EventName::LidChange => Event::LidChange,
+        EventName::SmChange => Event::SmChange,
+        EventName::ClientReregister => Event::ClientReregister,
+        EventName::PKeyChange => Event::PKeyChange,
+        EventName::GidChange => Event::GidChange,
+        _ => return None,
+    })
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Cables that lead through a network device.
+
+mod counters;
+mod queue;
+
+use core::fmt::Write;
+
+use ib_fabric::topology::CablePlan;
+use ib_fabric::trunk::frame::{self, fits, Frame as Content, ETHER_TYPE, HEADER};
+use ib_fabric::trunk::{largest_mtu, Address, Header, Heard, Hello, Step, HELLO};
+use ib_fabric::wire::{parse, Head, Malformed};
+use ib_fabric::{Events, LinkOffer, Packet};
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
+use kernel::time::Delta;
+use raw_ether::{Attachment, Frame, Interface, Listen};
+use rdma_provider::{now, Again, Bell, Job, Later, Payload, Wakeups};
+
+use crate::cable::Cable;
+use crate::carry::enter;
+use crate::node::{Link, Node};
+use counters::{Counted, Counters};
+use queue::Queue;
+
+/// Frames that are sent in a row.
+const BUDGET: usize = 64;
+
+/// The end of a cable that is a network device. In the fabric, it stands for the node at the other end.
+///
+/// Its lock is like that of a node.
+#[pin_data]
+pub(crate) struct Trunk {
+    #[pin]
+    state: SpinLockIrq<State>,
+    interface: Arc<Interface>,
+    /// Asks for [`Job::run`].
+    bell: Arc<Bell>,
+    counters: Counters,
+}
+
+struct State {
+    end: ib_fabric::trunk::Trunk,
+    /// The cable, and the port at its other end.
+    link: Option<Link>,
+    /// What that port has offered at training.
+    offered: Option<LinkOffer>,
+    /// Packets that are to be sent.
+    queue: Queue,
+    /// Time of the next hello; 0 if there is something to tell.
+    hello: u64,
+}
+
+impl Trunk {
+    fn new() -> Result<Arc<Self>> {
+        let state = State {
+            // Another one than before, if there was one.
+            end: ib_fabric::trunk::Trunk::new(now() as u32),
+            link: None,
+            offered: None,
+            queue: Queue::new()?,
+            hello: 0,
+        };
+        // Frames of one CPU stay in order.
+        let (interface, bell) = (Interface::new(ETHER_TYPE)?, Bell::on_this_cpu()?);
+        Arc::pin_init(
+            pin_init!(Self {
+                state <- new_spinlock_irq!(state, "ib_hwsim::trunk"),
+                interface,
+                bell,
+                counters: Counters::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Connects the port that it leads to.
+    pub(crate) fn connect(&self, _port: u8, link: Link) -> Result {
+        let mut state = self.state.lock();
+        if state.link.is_some() {
+            return Err(EBUSY);
+        }
+        state.link = Some(link);
+        Ok(())
+    }
+
+    /// Takes the cable away.
+    pub(crate) fn disconnect(&self, _port: u8) -> Option<Link> {
+        self.state.lock().link.take()
+    }
+
+    /// Whether the device carries all packets that a port with this offer may send. The subnet manager sets a link's MTU
+    /// by what both ports are capable of, and knows of nothing between them.
+    fn carries(&self, offer: &LinkOffer) -> bool {
+        largest_mtu(self.interface.mtu()) >= Some(offer.mtu)
+    }
+
+    /// Offer of the port in this kernel, if that waits for training and the device carries its packets.
+    ///
+    /// # Context
+    ///
+    /// Any. Hold no lock of a node's.
+    fn waiting(&self) -> Option<LinkOffer> {
+        let link = self.state.lock().link.clone()?;
+        let offer = link.peer.offer(link.port)?;
+        self.carries(&offer)
+            .then(|| offer.limited(link.wire.limits()))
+    }
+
+    /// Offer of the port in the other kernel, if both ports wait for training.
+    pub(crate) fn offer(&self, _port: u8) -> Option<LinkOffer> {
+        self.waiting()?;
+        self.state.lock().end.offer()
+    }
+
+    /// Tells the other kernel of the offer of this one's port, which is up.
+    pub(crate) fn link_up(&self, _port: u8, offer: &LinkOffer) -> Events {
+        let mut state = self.state.lock();
+        state.end.link_up();
+        state.offered = Some(*offer);
+        state.hello = 0;
+        Events::NONE
+    }
+
+    /// Tells the other kernel that the link is down.
+    pub(crate) fn link_down(&self, _port: u8) -> Events {
+        let mut state = self.state.lock();
+        if state.end.is_up() {
+            state.end.link_down();
+            state.hello = 0;
+        }
+        Events::NONE
+    }
+
+    /// Tells the other kernel of what has changed, if anything has.
+    pub(crate) fn tell(&self) {
+        if self.state.lock().hello == 0 {
+            self.bell.ask();
+        }
+    }
+
+    /// Sends a packet, or a run of packets, to the other kernel. It is lost if the link is down, or where there is no
+    /// room.
+    ///
+    /// # Context
+    ///
+    /// As for [`crate::carry::carry`].
+    pub(crate) fn send(&self, packet: &Packet, payload: &Payload<'_>) {
+        let header = {
+            let state = self.state.lock();
+            state.end.is_up().then(|| state.end.header())
+        };
+        let Some(header) = header else {
+            return self.discard(packet);
+        };
+        for n in 0..packet.packets() {
+            let frame = Head::new(packet, n).and_then(|head| make(&header, &head, payload));
+            let sent = frame.is_some_and(|frame| self.state.lock().queue.push(frame));
+            if !sent {
+                self.counters.add(Counted::Dropped, 1);
+            }
+        }
+        self.bell.ask();
+    }
+
+    /// Counts a packet, or a run of packets, that is lost here: its payload cannot be read, or has a wrong CRC.
+    pub(crate) fn discard(&self, packet: &Packet) {
+        self.counters.add(Counted::Dropped, packet.packets().into());
+    }
+
+    /// Sends frames that wait, within the budget. True if there may be more to be sent at once.
+    fn transmit(&self) -> bool {
+        for _ in 0..BUDGET {
+            let (frame, to) = {
+                let state = &mut *self.state.lock();
+                let Some(to) = state.end.address() else {
+                    // Nobody takes them any more.
+                    let stale = state.queue.pop();
+                    let more = stale.is_some();
+                    self.counters.add(Counted::Dropped, more.into());
+                    if more {
+                        continue;
+                    }
+                    return false;
+                };
+                if state.queue.is_empty() {
+                    return false;
+                }
+                let (Some(header), Some(mut frame)) = (state.end.send(), state.queue.pop()) else {
+                    return false;
+                };
+                header.stamp(frame.bytes_mut());
+                (frame, to)
+            };
+            let fits = frame.len() <= self.interface.mtu() as usize;
+            let sent = fits && self.interface.send(frame, Some(to));
+            let counted = if sent {
+                Counted::Sent
+            } else {
+                Counted::Dropped
+            };
+            self.counters.add(counted, 1);
+        }
+        true
+    }
+
+    /// Says hello.
+    fn greet(&self) {
+        let waiting = self.waiting();
+        let bytes = {
+            let state = &mut *self.state.lock();
+            let offer = if state.end.is_up() {
+                state.offered
+            } else {
+                waiting
+            };
+            state.hello = now().saturating_add(HELLO);
+            state.end.say_hello(offer)
+        };
+        if let Some(mut frame) = Frame::new(bytes.len()) {
+            frame.bytes_mut().copy_from_slice(&bytes);
+            self.interface.send(frame, None);
+        }
+    }
+
+    fn take_hello(&self, from: Address, header: &Header, hello: &Hello) {
+        let news = {
+            let state = &mut *self.state.lock();
+            match state.end.hello(now(), from, header, hello) {
+                Heard::News => {
+                    state.hello = 0;
+                    true
+                }
+                // There may be room for more packets.
+                Heard::Known => !state.queue.is_empty(),
+                Heard::Third => {
+                    self.counters.add(Counted::Third, 1);
+                    false
+                }
+            }
+        };
+        if news {
+            self.bell.ask();
+        }
+    }
+
+    fn take_packet(&self, from: Address, header: &Header, frame: usize, bytes: &[u8]) {
+        let parsed = parse(bytes).and_then(|parsed| {
+            let whole = fits(frame, parsed.len);
+            whole.then_some(parsed).ok_or(Malformed::Long)
+        });
+        let (parsed, payload) = match &parsed {
+            Ok(parsed) => match bytes.get(parsed.payload.clone()) {
+                Some(payload) => (parsed, payload),
+                None => return,
+            },
+            Err(reason) => return self.counters.malformed(*reason),
+        };
+        let (link, ask) = {
+            let state = &mut *self.state.lock();
+            if state.end.packet(from, header).is_err() {
+                return self.counters.add(Counted::Stranger, 1);
+            }
+            let ask = state.end.owes() || !state.queue.is_empty();
+            (state.link.clone(), ask)
+        };
+        self.counters.add(Counted::Received, 1);
+        if ask {
+            self.bell.ask();
+        }
+        if let Some(Link { peer, port, .. }) = link {
+            let mut wakeups = Wakeups::new();
+            Payload::with(payload, |payload| {
+                enter((peer, port), 0, &parsed.packet, payload, &mut wakeups);
+            });
+        }
+    }
+
+    /// Prints the counters, one in a line.
+    pub(crate) fn print(&self, out: &mut dyn Write) -> Result {
+        let (up, lost) = {
+            let state = self.state.lock();
+            (state.end.is_up(), state.end.lost())
+        };
+        write!(out, "up {}\nlost {lost}", u8::from(up))?;
+        self.counters.print(out)
+    }
+}
+
+/// Makes a frame with a packet of a run; `None` if there is no memory, or if the payload cannot be read.
+fn make(header: &Header, head: &Head, payload: &Payload<'_>) -> Option<Frame> {
+    let mut frame = Frame::new(HEADER + head.len())?;
+    let (first, rest) = frame.bytes_mut().split_at_mut_checked(HEADER)?;
+    first.copy_from_slice(&header.packet());
+    let done = head.write(rest, |from, place| payload.copy_part(from, place));
+    done.then_some(frame)
+}
+
+impl Listen for Trunk {
+    fn received(&self, from: Address, bytes: &[u8]) {
+        match frame::parse(bytes) {
+            Ok(Content::Hello(header, hello)) => self.take_hello(from, &header, &hello),
+            Ok(Content::Packet(header, packet)) => {
+                self.take_packet(from, &header, bytes.len(), packet);
+            }
+            Err(reason) => self.counters.bad(reason),
+        }
+    }
+
+    fn changed(&self) {
+        self.bell.ask();
+    }
+}
+
+impl Job for Trunk {
+    fn run(&self) -> Again {
+        let ready = self.interface.is_ready();
+        let (step, link) = {
+            let state = &mut *self.state.lock();
+            let mut step = state.end.step(now(), ready);
+            // The device's MTU was reduced.
+            let carries = state.offered.is_none_or(|offer| self.carries(&offer));
+            if step == Step::Stay && state.end.is_up() && !carries {
+                step = Step::Lose;
+            }
+            (step, state.link.clone())
+        };
+        if let (Step::Lose | Step::Train, Some(link)) = (step, link) {
+            link.wire.retrain();
+        }
+        // What was sent before the link went down comes before the hello that tells so.
+        let more = self.transmit();
+        let due = {
+            let state = self.state.lock();
+            state.end.owes() || state.hello <= now()
+        };
+        if due {
+            self.greet();
+        }
+        if more {
+            return Again::Now;
+        }
+        let left = self.state.lock().hello.saturating_sub(now());
+        let millis = i64::try_from(left / 1_000_000).unwrap_or(0);
+        Again::In(Delta::from_millis(millis + 1))
+    }
+}
+
+/// A cable through a network device that is plugged in. Dropping this pulls it.
+pub(crate) struct TrunkCable {
+    // Fields are dropped in this order.
+    cable: Option<Cable>,
+    _attachment: Attachment<Trunk>,
+    job: Later<Trunk>,
+}
+
+impl TrunkCable {
+    /// Connects a port with the device of that name in the network namespace of the current task. The faults of the
+    /// cable are those of packets that leave by the device.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is no such device; `EINVAL` if it is no Ethernet device; `EMSGSIZE` if its MTU is too small for
+    /// packets of the port's; and those of [`Cable::plug`].
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL; may sleep.
+    pub(crate) fn plug(
+        near: (&Node, u8),
+        device: &CStr,
+        plan: &CablePlan,
+        seed: u64,
+    ) -> Result<Self> {
+        let trunk = Trunk::new()?;
+        let job = Later::new(trunk.bell.clone(), trunk.clone())?;
+        let attachment = Attachment::new(device, &trunk.interface, &trunk)?;
+        let offer = near.0.offer(near.1);
+        if offer.is_some_and(|offer| !trunk.carries(&offer)) {
+            return Err(EMSGSIZE);
+        }
+        let far = Node::Trunk(trunk.clone());
+        let cable = Cable::plug([near, (&far, 1)], plan, seed)?;
+        trunk.bell.ask();
+        Ok(Self {
+            cable: Some(cable),
+            _attachment: attachment,
+            job,
+        })
+    }
+
+    /// The cable, as long as it is plugged.
+    pub(crate) fn cable(&self) -> Option<&Cable> {
+        self.cable.as_ref()
+    }
+
+    /// The end that is a device.
+    pub(crate) fn trunk(&self) -> &Trunk {
+        self.job.job()
+    }
+}
+
+impl Drop for TrunkCable {
+    fn drop(&mut self) {
+        self.cable = None;
+        // The other end need not wait until nothing is heard of this one.
+        self.trunk().greet();
+    }
+}
