@@ -8,7 +8,7 @@ use crate::machine::Kernel;
 #[must_use]
 pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
     match kernel {
-        Kernel::Base => &[FAULTS, DEBIAN],
+        Kernel::Base => &[FAULTS, DEBIAN, TRACING],
         Kernel::Debug => &[
             (
                 "interop::",
@@ -19,6 +19,7 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
                 "it is a measurement, which checkers make a long one",
             ),
             DEBIAN,
+            TRACING,
         ],
         Kernel::Stock => &[
             FAULTS,
@@ -45,6 +46,10 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
 const FAULTS: (&str, &str) = (
     "faults::",
     "only the debug kernels can make allocations fail",
+);
+const TRACING: (&str, &str) = (
+    "hwsim::observe::tracepoints_show_a_ping",
+    "only Debian's kernel has tracepoints",
 );
 const DEBIAN: (&str, &str) = (
     "debian::",

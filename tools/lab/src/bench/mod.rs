@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `make bench`: this driver against the kernel's C driver, and both against plain Ethernet.
+//! `make bench`: this driver against the kernel's C driver, and both against plain Ethernet; and the simulated
+//! fabric against soft-RoCE.
 //!
 //! Two lanes. On `icount` a guest's nanosecond is an instruction, so that every rate is a number
 //! per 10^9 instructions and repeats closely; that lane is the measure of record. On `uml` the
@@ -10,6 +11,7 @@
 mod case;
 mod count;
 mod disorder;
+mod fabric;
 pub mod peer;
 mod plot;
 mod rc;
@@ -17,6 +19,7 @@ mod report;
 mod rig;
 mod statistics;
 mod text_share;
+mod verbs;
 
 use crate::bed::LINK_MTU;
 use crate::kernel;
@@ -65,6 +68,8 @@ enum Page {
     Disorder,
     /// Connected mode.
     Rc,
+    /// The simulated fabric, against soft-RoCE.
+    Fabric,
 }
 
 impl Options {
@@ -86,7 +91,9 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     for lane in [Lane::Qemu, Lane::Uml] {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
-            let counter = (lane == Lane::Qemu && options.includes("text_share"))
+            let shares = ["text_share", "device_share"];
+            let counted = shares.iter().any(|case| options.includes(case));
+            let counter = (lane == Lane::Qemu && counted)
                 .then(|| Counter::build(layout))
                 .transpose()?;
             let counter = counter.as_ref();
@@ -101,6 +108,9 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
             }
             if options.wants(Page::Rc) {
                 rc::page(lane, options, counter, &mut report, &plots)?;
+            }
+            if options.wants(Page::Fabric) && !options.itself {
+                fabric::page(lane, options, counter, &mut report)?;
             }
         }
     }
@@ -118,6 +128,7 @@ fn prepare(layout: &Layout, options: &Options, lane: Lane) -> Result<()> {
     } else {
         module::ensure(layout, &built)?;
     }
+    verbs::ensure(layout, &built)?;
     peer::ensure(layout, &built)
 }
 

@@ -25,7 +25,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   LANE=uml|qemu|all   with make test: the lane (default: uml); all takes hours on two cores
   LANE=uml|qemu  with make bench and kernel: one lane only
   KERNEL=base|debug|stock   with make test and kernel: one kernel only; stock is Debian's own (qemu)
-  PAGE=ud|disorder|rc, PAIRS=n   with make bench: one page only; measurements of each case
+  PAGE=ud|disorder|rc|fabric, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
   IPOIB_RS_MIRROR  Debian mirror for the root"
