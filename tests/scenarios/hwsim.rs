@@ -4,7 +4,10 @@
 //! and the kernel's own IPoIB driver on top. This checkout's driver is not in these.
 
 mod bad;
+mod caps;
+mod captures;
 mod churn;
+mod device_failures;
 mod fabric;
 mod fields;
 mod ipoib;
@@ -13,9 +16,14 @@ mod mads;
 mod manager;
 mod managers;
 pub(crate) mod manual;
+mod observe;
+mod own;
 mod pair;
 mod rc;
+mod storage;
 mod topologies;
+mod trunk;
+mod weather;
 
 use anyhow::{Context, Result, ensure};
 use fields::Fields;
@@ -86,13 +94,32 @@ fn ipoib_up(bed: &Bed, topology: &str) -> Result<Manager> {
 
 /// Does the same with options for opensm.
 fn ipoib_up_with(bed: &Bed, topology: &str, options: &str) -> Result<Manager> {
+    ipoib_up_made(bed, options, |outside| make(outside, topology))
+}
+
+/// Does the same with a fabric, or several, that `make` makes on the machine.
+fn ipoib_up_made(
+    bed: &Bed,
+    options: &str,
+    make: impl FnOnce(&Host) -> Result<()>,
+) -> Result<Manager> {
+    let outside = bed.hosts.first().context("no host")?.outside();
+    // In this order, its interfaces have to go and come again as the HCAs move.
+    outside.ok("modprobe ib_ipoib")?;
+    make(&outside)?;
+    let manager = inhabit(bed, options)?;
+    for host in &bed.hosts {
+        host.ib_up()?;
+    }
+    Ok(manager)
+}
+
+/// Gives each host an HCA, and waits until its port is Active; opensm, which runs on the first.
+fn inhabit(bed: &Bed, options: &str) -> Result<Manager> {
     let first = bed.hosts.first().context("no host")?;
     let outside = first.outside();
     let mode = outside.ok("rdma system show")?;
     ensure!(mode.contains("netns exclusive"), "{mode}");
-    // In this order, its interfaces have to go and come again as the HCAs move.
-    outside.ok("modprobe ib_ipoib")?;
-    make(&outside, topology)?;
     for host in &bed.hosts {
         let netns = host.netns().context("a host without a namespace")?;
         outside.ok(&format!("rdma dev set {} netns {netns}", hca(host)))?;
@@ -100,7 +127,6 @@ fn ipoib_up_with(bed: &Bed, topology: &str, options: &str) -> Result<Manager> {
     let manager = Manager::start(first, &hca(first), options)?;
     for host in &bed.hosts {
         active(host, &hca(host))?;
-        host.ib_up()?;
     }
     Ok(manager)
 }

@@ -70,6 +70,20 @@ scenario! {
             ("hcas/a/pkeys", "0 129 65537 -1"),
             ("hcas/a/mtu", "0 1 255 257 4095 8192 2k"),
             ("hcas/a/node_guid", "0 0x0 0x 1234 0xg 0x11112222333344445 0xffffffffffffffff -0x1"),
+            ("hcas/a/max_qp", "0 1020 -1 +1 65537 4294967297"),
+            ("hcas/a/max_qp_wr", "0 16385 many"),
+            ("hcas/a/max_send_sge", "0 33"),
+            ("hcas/a/max_recv_sge", "0 33"),
+            ("hcas/a/max_cq", "0 65537"),
+            ("hcas/a/max_cqe", "0 65537"),
+            ("hcas/a/max_srq", "-1 65537"),
+            ("hcas/a/max_ah", "0 2147483648"),
+            ("hcas/a/max_mr", "0 1048577"),
+            ("hcas/a/max_inline_data", "1025 -1"),
+            ("hcas/a/multicast", "2 -1 no"),
+            ("hcas/a/block_loopback", "2 -1 no"),
+            ("hcas/a/checksum", "2 -1 no"),
+            ("hcas/a/lso", "262145 -1 on 64k"),
             ("hcas/a/power", "2 -1 yes"),
             ("switches/s/ports", "0 65 256 321"),
             ("switches/s/pkeys", "0 129"),
@@ -80,6 +94,16 @@ scenario! {
             ("cables/c/width", "2x 8x 12x 4 x"),
             ("cables/c/speed", "fdr 10 QDR"),
             ("cables/c/plugged", "2 true"),
+            ("cables/c/loss", "-1 1000001 4294967296 1% 0x1"),
+            ("cables/c/duplicate", "1000001"),
+            ("cables/c/corrupt", "1000001"),
+            ("cables/c/delay", "10000001 1ms"),
+            ("cables/c/jitter", "10000001"),
+            ("cables/c/rate", "1000001 -1"),
+            ("cables/c/queue", "0 65537"),
+            ("switches/s/adaptive", "on 1 Packet flowlets"),
+            ("switches/s/flowlet_gap", "0 10000001"),
+            ("seed", "-1 0x1 18446744073709551616 seed"),
             ("live", "2 01 live"),
         ] {
             actions.extend(texts.split(' ').map(|text| format!("write {attribute} {text}")));
@@ -182,6 +206,9 @@ scenario! {
             ("write hcas/h1/mtu 2048", "EBUSY"),
             ("write hcas/h1/pkeys 4", "EBUSY"),
             ("write hcas/h1/gids 4", "EBUSY"),
+            ("write hcas/h1/max_qp 4", "EBUSY"),
+            ("write hcas/h1/multicast 0", "EBUSY"),
+            ("write hcas/h1/lso 65536", "EBUSY"),
             ("write switches/s1/ports 4", "EBUSY"),
             ("write switches/s1/mtu 2048", "EBUSY"),
             ("write switches/s1/node_guid 0x99", "EBUSY"),
@@ -221,7 +248,7 @@ random.seed(1415)
 os.chdir(sys.argv[1])
 NAMES = ["a", "b", "s", "c", "h1", "x" * 32, "x" * 33, "%s", "a/1", "."]
 ITEMS = [(group, name) for group in ("hcas", "switches", "cables") for name in NAMES]
-ATTRIBUTES = ["ports", "node_guid", "mtu", "pkeys", "gids", "power", "ends", "plugged", "width", "speed"]
+ATTRIBUTES = ["ports", "node_guid", "mtu", "pkeys", "gids", "max_qp", "max_cq", "max_cqe", "multicast", "lso", "power", "ends", "plugged", "width", "speed"]
 TEXTS = ["0", "1", "2", "36", "64", "128", "4096", "0x1", "a/1 b/1", "a/1 s/1", "b/1 s/2", "s/3 s/4", "4x", "qdr", ""]
 done = 0
 for _ in range(int(sys.argv[2])):

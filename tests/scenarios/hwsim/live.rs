@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const NO_SWEEP: &str = "-s 0";
 
 /// Waits until the SA knows a port, or does not know it any more.
-fn wait_known(host: &Host, from: &str, guid: u64, known: bool) -> Result<()> {
+pub(super) fn wait_known(host: &Host, from: &str, guid: u64, known: bool) -> Result<()> {
     let not = if known { "" } else { "!" };
     host.wait_until(
         &format!("{not} saquery {from} NodeRecord | grep -q 'port_guid\\.*{guid:#018x}'"),

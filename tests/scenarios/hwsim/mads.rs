@@ -10,7 +10,7 @@ use lab::scenario;
 use std::time::Duration;
 
 /// Opens the umad device of an HCA, with an agent on QP0 and one on QP1 (`<rdma/ib_user_mad.h>`).
-const UMAD: &str = r#"
+pub(super) const UMAD: &str = r#"
 import fcntl, glob, os, random, select, struct, sys
 
 def open_umad(hca):
