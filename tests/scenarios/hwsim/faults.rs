@@ -61,19 +61,19 @@ scenario! {
         let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();
         host.ok(BEGIN)?;
-        for (kind, least) in [("hcas", 2), ("switches", 2), ("cables", 2)] {
+        for (kind, least) in [("hcas", 20), ("switches", 8), ("cables", 12)] {
             all_fail(host, &format!("remake('{kind}/z')"), (least, least))?;
         }
-        all_fail(host, "change('live', b'1', b'0')", (60, 40))?;
+        all_fail(host, "change('live', b'1', b'0')", (1000, 100))?;
         host.ok(&format!("echo 1 >{CONFIGFS}/x/live && echo 1 >{CONFIGFS}/x/cables/c/plugged"))?;
         for (act, least) in [
-            ("put('hcas/a/power', b'0'); change('hcas/a/power', b'1', b'0')", (40, 30)),
-            ("put('hcas/a/power', b'1'); put('switches/s/power', b'0'); change('switches/s/power', b'1', b'0')", (8, 8)),
-            ("put('switches/s/power', b'1'); change('cables/c/plugged', b'1', b'0')", (2, 2)),
-            ("put('cables/c/plugged', b'1'); change('cables/c/loss', b'1000', b'0')", (2, 2)),
-            ("change('switches/s/adaptive', b'packet', b'off')", (1, 1)),
-            ("change('hcas/a/capture', b'100000', b'0')", (1, 1)),
-            ("change('hcas/a/faults', b'create_ah ENOMEM at 3', b'clear')", (1, 0)),
+            ("put('hcas/a/power', b'0'); change('hcas/a/power', b'1', b'0')", (1000, 100)),
+            ("put('hcas/a/power', b'1'); put('switches/s/power', b'0'); change('switches/s/power', b'1', b'0')", (25, 15)),
+            ("put('switches/s/power', b'1'); change('cables/c/plugged', b'1', b'0')", (8, 6)),
+            ("put('cables/c/plugged', b'1'); change('cables/c/loss', b'1000', b'0')", (8, 4)),
+            ("change('switches/s/adaptive', b'packet', b'off')", (4, 4)),
+            ("change('hcas/a/capture', b'100000', b'0')", (4, 4)),
+            ("change('hcas/a/faults', b'create_ah ENOMEM at 3', b'clear')", (4, 4)),
         ] {
             all_fail(host, act, least)?;
         }
