@@ -2,7 +2,7 @@
 
 //! The package of the simulated fabric: from `apt install` to a ping, beside the driver's package, and away.
 
-use super::packages::packages;
+use super::packages::{build_log_on_failure, packages};
 use crate::hwsim::manual;
 use anyhow::{Context, Result, ensure};
 use lab::debian::Root;
@@ -25,7 +25,7 @@ scenario! {
         let [driver, fabric] = [&made.dkms, &made.fabric].map(|file| root.copy(file, "/root"));
         let install = "apt-get install -y --no-install-recommends";
         root.run(&format!("apt-get update && {install} linux-headers-{release}"))?.ok()?;
-        root.run(&format!("{install} {} {}", driver?, fabric?))?.ok()?;
+        build_log_on_failure(&root, root.run(&format!("{install} {} {}", driver?, fabric?))?)?;
         for module in ["ipoib_rs", "ib_hwsim"] {
             let info = root.run(&format!("modinfo -k {release} {module}"))?.ok()?;
             ensure!(info.contains(&format!("updates/dkms/{module}.ko")), "{info}");

@@ -149,8 +149,8 @@ fn upgrade(root: &Root) -> Result<()> {
 }
 
 /// The output of an installation, with DKMS's log if it failed.
-fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
-    let log = root.run("tail -n 60 /var/lib/dkms/ipoib-rs/*/build/make.log")?;
+pub(super) fn build_log_on_failure(root: &Root, output: Output) -> Result<String> {
+    let log = root.run("tail -n 60 /var/lib/dkms/*/*/build/make.log")?;
     output.ok().with_context(|| log.stdout)
 }
 
