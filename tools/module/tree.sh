@@ -236,6 +236,7 @@ check_configuration()
 	[ -n "$differs" ] || return 0
 	case $differs in
 	PAHOLE_*) hint=$(install_hint pahole) ;;
+	OPENSSL_*) hint=$(install_hint openssl) ;;
 	*) hint="A compiler or tool is not the one that the kernel was built with; they are named in $config." ;;
 	esac
 	die "CONFIG_$differs comes out differently here ($(defined "$differs" "$ours")) than in the configuration of Linux $release ($(defined "$differs" "$theirs"))" \

@@ -444,6 +444,12 @@ fn a_configuration_that_comes_out_differently_is_refused_before_anything_is_made
         ],
         &["apt install pahole"],
     );
+    host.write("linux/autoconf.h", &AUTOCONF.replace("ML_DSA 1", "OTHER 1"));
+    host.fails(
+        &mut host.build(&[]),
+        &["CONFIG_OPENSSL_SUPPORTS_ML_DSA comes out differently here (not set)"],
+        &["apt install openssl"],
+    );
     assert_eq!((host.runs(), host.trees()), (0, 0));
     host.write(
         "linux/autoconf.h",

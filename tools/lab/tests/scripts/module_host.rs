@@ -33,6 +33,7 @@ CONFIG_CONFIGFS_FS=m
 pub(super) const AUTOCONF: &str = r#"#define CONFIG_RUST 1
 #define CONFIG_CC_VERSION_TEXT "fake-gcc-99 (Fake 99.1.0-2) 99.1.0"
 #define CONFIG_PAHOLE_VERSION 130
+#define CONFIG_OPENSSL_SUPPORTS_ML_DSA 1
 "#;
 
 /// Makefile of the headers.
