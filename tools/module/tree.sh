@@ -220,7 +220,7 @@ check_tools()
 {
 	local tool
 
-	for tool in flex bison bc tar xz; do
+	for tool in flex bison bc tar xz python3; do
 		command -v "$tool" >/dev/null || die "$tool is not installed" "$(install_hint "${tool/%xz/xz-utils}")"
 	done
 }

@@ -308,6 +308,7 @@ fn what_metadata_is_made_with_is_named_where_it_is_missing() {
         ("bison", "bison"),
         ("bc", "bc"),
         ("xz", "xz-utils"),
+        ("python3", "python3"),
     ] {
         host.remove(&format!("bin/{tool}"));
         host.fails(

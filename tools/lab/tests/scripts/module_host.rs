@@ -93,7 +93,7 @@ impl Host {
                 }
             }
         }
-        for tool in ["flex", "bison", "bc", "xz", "apt-get"] {
+        for tool in ["flex", "bison", "bc", "xz", "python3", "apt-get"] {
             host.program(tool, "exit 1");
         }
         host.program("uname", &format!("echo {RELEASE}"));
