@@ -183,7 +183,7 @@ const RC_MAX_CONNECTIONS: usize = 10;
 const RC_IDLE_S: usize = 11;
 
 impl Tunable for Interface {
-    const DIRECTORY: &'static str = "ipoib";
+    const DIRECTORY: &'static CStr = c"ipoib";
 
     const VARIABLES: &'static [Variable] = &[
         Variable {
