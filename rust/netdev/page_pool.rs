@@ -160,6 +160,10 @@ impl Drop for PagePool {
 
 /// A receive buffer.
 ///
+/// # Context
+///
+/// May be dropped in any but hard interrupt.
+///
 /// # Invariants
 ///
 /// `va` is the start of a fragment of a page pool, owned by this value, of the size that `capacity`
@@ -254,7 +258,11 @@ impl FilledBuf {
     ///
     /// The buffer, if there is no memory for the skb or no wire header at `offset`.
     #[inline]
-    pub fn into_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
+    pub fn into_frame(
+        self,
+        _context: &Context<'_>,
+        frame: Frame,
+    ) -> core::result::Result<RxSkb, Self> {
         let offset = usize::from(frame.offset);
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
@@ -263,7 +271,8 @@ impl FilledBuf {
             return Err(self);
         }
         // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
-        // within what was received; there is room for both headers.
+        // within what was received; there is room for both headers. A NAPI poll runs, so that the CPU's
+        // cache of skbs is ours.
         let skb = unsafe {
             bindings::ipoib_rs_rx_frame(
                 self.buf.va.as_ptr().cast(),

@@ -71,6 +71,8 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 	dev->type = layout->arp_type;
 	dev->addr_len = layout->addr_len;
 	dev->hard_header_len = layout->header_len;
+	/* All of it, always: packet sockets refuse what is shorter. */
+	dev->min_header_len = layout->header_len;
 	dev->tx_queue_len = layout->tx_queue_len;
 	dev->watchdog_timeo = layout->watchdog_jiffies;
 	dev->flags |= IFF_BROADCAST | IFF_MULTICAST;
@@ -149,6 +151,20 @@ bool ipoib_rs_netif_running(const struct net_device *dev)
 bool ipoib_rs_netdev_registered(const struct net_device *dev)
 {
 	return dev->reg_state == NETREG_REGISTERED;
+}
+
+/* Waits until nobody refers to @dev but who made it, as the core does with a registered one. */
+void ipoib_rs_netdev_wait_unused(const struct net_device *dev)
+{
+	unsigned long warn_at = jiffies + 10 * HZ;
+
+	while (netdev_refcnt_read(dev) > 1) {
+		if (time_after(jiffies, warn_at)) {
+			netdev_emerg(dev, "waiting for %d references\n", netdev_refcnt_read(dev) - 1);
+			warn_at = jiffies + 10 * HZ;
+		}
+		msleep(1);
+	}
 }
 
 void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker)

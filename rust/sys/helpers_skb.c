@@ -292,11 +292,6 @@ struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned i
 	return skb;
 }
 
-void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type)
-{
-	skb->pkt_type = packet_type;
-}
-
 /* What a fragment for @len octets behind @headroom takes, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
@@ -333,7 +328,7 @@ void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int siz
 	return alloc_frag(pool, size, GFP_KERNEL);
 }
 
-/* Gives one fragment back, from any context. */
+/* Gives one fragment back, from any context but hard interrupt. */
 void ipoib_rs_page_pool_put(void *va)
 {
 	struct page *page = virt_to_head_page(va);

@@ -73,7 +73,6 @@ struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned i
 struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
 				     u64 gso);
-void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type);
 
 /* Page pool. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len);

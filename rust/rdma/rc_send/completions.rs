@@ -2,7 +2,7 @@
 
 //! The half of a shared send ring that learns what was sent.
 
-use ipoib_netdev::napi::MAX_BUDGET;
+use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -70,20 +70,23 @@ impl RcCompletions {
         !self.slots.cq().is_quiet() || self.slots.has_unsent()
     }
 
-    /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
-    /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, and may be told several
-    /// times.
+    /// Takes completions and frees the frames that they complete, in `poll` if one runs. `failed` is told of
+    /// each lane that lost a frame, and may be told several times.
     ///
     /// # Context
     ///
-    /// Softirq; process context with a `budget` of 0.
+    /// Softirq or process context.
     #[inline]
-    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>)) -> RcReaped {
+    pub fn reap(
+        &mut self,
+        poll: Option<&Context<'_>>,
+        mut failed: impl FnMut(&Arc<Lane>),
+    ) -> RcReaped {
         let mut reaped = RcReaped::default();
         let Self { slots, wcs } = self;
         let wcs = slots.cq().poll(wcs, BATCH);
         for wc in wcs {
-            complete(slots, wc, budget, &mut reaped, &mut failed);
+            complete(slots, wc, poll, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
         let (frames, bytes) = self.slots.take_unsent();
@@ -116,7 +119,7 @@ impl RcCompletions {
         let mut all = RcReaped::default();
         for _ in 0..FLUSH_MS {
             loop {
-                let some = self.reap(0, |_| ());
+                let some = self.reap(None, |_| ());
                 all.lost = all.lost.wrapping_add(some.lost);
                 all.released_frames = all.released_frames.wrapping_add(some.released_frames);
                 all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
@@ -138,7 +141,7 @@ impl RcCompletions {
 fn complete(
     slots: &Slots,
     wc: &bindings::ib_wc,
-    budget: usize,
+    poll: Option<&Context<'_>>,
     reaped: &mut RcReaped,
     failed: &mut impl FnMut(&Arc<Lane>),
 ) {
@@ -159,7 +162,7 @@ fn complete(
         lane.add_done();
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
-            skb.napi_consume(budget);
+            skb.napi_consume(poll);
         } else {
             reaped.lost = reaped.lost.wrapping_add(1);
             lost(skb, &lane, failed);

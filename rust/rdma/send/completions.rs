@@ -2,6 +2,7 @@
 
 //! The half of a send ring that learns what was sent.
 
+use ipoib_netdev::napi::Context;
 use ipoib_netdev::skb::DropReason;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -88,21 +89,20 @@ impl SendCompletions {
         !self.ring.qp().send_cq().is_quiet() || self.ring.has_unsent()
     }
 
-    /// Takes completions and frees the frames that they complete. `budget` is that of the running
-    /// NAPI poll; 0 if there is none.
+    /// Takes completions and frees the frames that they complete, in `poll` if one runs.
     ///
     /// # Context
     ///
-    /// Softirq; process context with a `budget` of 0.
+    /// Softirq or process context.
     #[inline]
-    pub fn reap(&mut self, budget: usize) -> Reaped {
+    pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
         let mut reaped = Reaped::default();
         let before = self.tail;
         for _ in 0..MAX_BATCHES {
             let n = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH).len();
             let head = self.ring.head();
             for i in 0..n {
-                self.complete(i, head, budget, &mut reaped);
+                self.complete(i, head, poll, &mut reaped);
             }
             reaped.more = n == BATCH;
             if !reaped.more {
@@ -120,7 +120,7 @@ impl SendCompletions {
 
     /// Frees all slots up to the one that completion `i` of the batch names.
     #[inline]
-    fn complete(&mut self, i: usize, head: u32, budget: usize, reaped: &mut Reaped) {
+    fn complete(&mut self, i: usize, head: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
         let wc = &self.wcs[i];
         let (id, status) = (wr_id(wc), wc.status);
         // `head` was loaded after the completion was taken, which the device made after the slot
@@ -136,16 +136,16 @@ impl SendCompletions {
         }
         // Those in front were not signalled, and a failure would have completed them.
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(n.wrapping_add(1), budget, reaped);
+            self.free_sent(n.wrapping_add(1), poll, reaped);
         } else {
-            self.free_sent(n, budget, reaped);
+            self.free_sent(n, poll, reaped);
             self.free_failed(status, reaped);
         }
     }
 
     /// Frees the slots up to `end`, which is no more than the ring's head.
     #[inline]
-    fn free_sent(&mut self, end: u32, budget: usize, reaped: &mut Reaped) {
+    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
         let mut bytes: usize = 0;
         let frames = end.wrapping_sub(self.tail);
         while self.tail != end {
@@ -156,7 +156,7 @@ impl SendCompletions {
                 bytes = bytes.wrapping_add(skb.len());
                 // SAFETY: It was in this slot, which is ours.
                 unsafe { self.ring.unmap(self.tail, &skb) };
-                skb.napi_consume(budget);
+                skb.napi_consume(poll);
             }
             if slot.retired.is_some() {
                 slot.retired = None;
@@ -254,7 +254,7 @@ impl SendCompletions {
 
     fn reap_into(&mut self, all: &mut Reaped) {
         loop {
-            let some = self.reap(0);
+            let some = self.reap(None);
             all.frames = all.frames.wrapping_add(some.frames);
             all.bytes = all.bytes.wrapping_add(some.bytes);
             all.errors = all.errors.wrapping_add(some.errors);

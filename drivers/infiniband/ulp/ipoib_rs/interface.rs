@@ -456,7 +456,6 @@ impl Interface {
     }
 }
 
-#[vtable]
 impl Driver for Interface {
     const NAME: &'static CStr = c"ipoib_rs";
     const LAYOUT: Layout = Layout {
@@ -471,25 +470,22 @@ impl Driver for Interface {
 
     type Tx = Tx;
 
-    /// The destination's address, which [`Driver::transmit`] takes off again, and the wire's
-    /// header (RFC 4391, section 6).
-    ///
-    /// A multicast packet that does not get through ends here, where its sender is told.
+    /// RFC 4391, section 6. [`Driver::transmit`] takes the address in front of it off again.
     #[inline]
-    fn header(
-        dev: &Device<Self>,
-        packet: &Outgoing<'_>,
-        proto: u16,
-        dest: &[u8; ADDR_LEN],
-    ) -> Option<[u8; HEADER_LEN]> {
-        if HwAddr(*dest).is_multicast() && !dev.data().takes_multicast(packet, EtherType(proto)) {
-            return None;
-        }
-        let mut header = [0; HEADER_LEN];
-        let (address, wire) = header.split_at_mut(ADDR_LEN);
-        address.copy_from_slice(dest);
-        wire.copy_from_slice(&Header::new(EtherType(proto)).to_bytes());
-        Some(header)
+    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN] {
+        Header::new(EtherType(proto)).to_bytes()
+    }
+
+    /// Multicast in connected mode, where the MTU is not its limit. A change of the mode is one of the
+    /// address, with which the stack forgets the headers that it kept.
+    #[inline]
+    fn inspects(dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool {
+        HwAddr(*dest).is_multicast() && dev.data().is_connected()
+    }
+
+    /// A multicast packet that does not get through ends here, where its sender is told.
+    fn admits(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool {
+        dev.data().takes_multicast(packet, EtherType(proto))
     }
 
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
@@ -514,9 +510,7 @@ impl Driver for Interface {
             this.port.device().place(this.port.number(), dev, rtnl);
         }
         dev.set_carrier(false);
-        this.port.add(dev, rtnl).inspect_err(|_| {
-            this.verbs.get(rtnl).take();
-        })?;
+        this.port.add(dev, rtnl)?;
         *this.rx.lock() = Some(rx);
         Ok(())
     }

@@ -222,7 +222,7 @@ impl Sink {
         let skb = if frame.payload_len <= self.copybreak {
             received.buf.copy_frame(context, description)
         } else {
-            received.buf.into_frame(description)
+            received.buf.into_frame(context, description)
         };
         let Ok(mut skb) = skb else {
             self.counters.dropped(DropReason::NoBuffer, 1);
@@ -262,9 +262,7 @@ impl Poll for RxPoll {
     }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        if budget > 0 {
-            self.order.begin(context);
-        }
+        self.order.begin(context);
         let (datagrams, connections) = self.due();
         let shares = self.turn.share(budget, (datagrams, connections));
         let (mut first, mut second) = (0, 0);
@@ -279,9 +277,7 @@ impl Poll for RxPoll {
             rc.end(&self.dev);
         }
         let counters = &self.sink.counters;
-        if budget > 0 {
-            self.order.end(context, done < budget, &counters.sequence);
-        }
+        self.order.end(context, done < budget, &counters.sequence);
         counters.rx.polls.add(1);
         done
     }
