@@ -261,9 +261,10 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
 fn show_device(dev: &Device<Interface>, out: &SeqFile) {
     let port = &dev.data().get_ref().port;
     let (taken, ending, limit) = port.quota().counts();
-    let name = BStr::from_bytes(port.device().name().to_bytes());
     seq_print!(out, "device connections ending limit\n");
-    seq_print!(out, "{name} {taken} {ending} {limit}\n");
+    port.shared()
+        .with_name(|name| seq_print!(out, "{}", BStr::from_bytes(name)));
+    seq_print!(out, " {taken} {ending} {limit}\n");
 }
 
 impl Inspect for Interface {
