@@ -13,6 +13,7 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::cm::{self, Extension, PrivateData};
 use ipoib_proto::credit;
+use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, Qpn};
@@ -23,7 +24,6 @@ use ipoib_rings::line::{self, Line};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
 
 use crate::caller::Caller;
 use crate::interface::Interface;
@@ -37,8 +37,9 @@ pub(crate) const MAX_MTU: u32 = 65_520;
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
 /// Sends that a queue pair holds.
 pub(crate) const SEND_WR: u32 = 128;
-/// How long a queue pair may take to give back what it has, in milliseconds.
-const FLUSH_MS: u32 = 2_000;
+/// How often the receive poll is asked in a row whether it has found nothing more: three times will do
+/// unless it is busy.
+const ASKS: u32 = 4;
 
 /// What the connections of an interface have in common while it is up.
 pub(crate) struct Reliable {
@@ -349,37 +350,51 @@ impl Rc {
         let _ = self.qp().to_error();
     }
 
-    /// Ends it: the peer is told, what was sent comes back, what was received is passed up.
+    /// Begins to end it: the peer is told, what was sent comes back, what was received is passed up.
     ///
     /// # Context
     ///
     /// Process context; sleeps. Nobody sends by it any more.
-    pub(crate) fn end(self: Arc<Self>, dev: &Device<Interface>, rx: &Handle<RxPoll>) {
+    pub(crate) fn begin_to_end(&self, dev: &Device<Interface>) {
         // One that was not established, or that the peer has ended, needs no more.
         let _ = self.cm.disconnect();
         if let Err(error) = self.qp().to_error() {
             netdev_log!(dev, Warn, "connection does not end: {error:?}\n");
         }
-        for _ in 0..FLUSH_MS {
-            if self.lane.in_flight() == 0 {
+    }
+
+    /// Goes on to end it, and says when there is more to do for that. None: it is over.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps while the receive poll is asked.
+    pub(crate) fn go_on_to_end(
+        &self,
+        ending: &mut Ending,
+        rx: &Handle<RxPoll>,
+        now: u64,
+    ) -> Option<u64> {
+        let qp = self.qp();
+        let is_busy = self.lane.in_flight() > 0 || qp.may_receive();
+        let mut step = ending.step(now, is_busy);
+        for _ in 0..ASKS {
+            if step != Step::Ask {
                 break;
             }
-            fsleep(Delta::from_millis(1));
-        }
-        // What it received before is in the completion queue. When a poll has found that empty once,
-        // there is no more.
-        let key = self.qp().key();
-        let mut found_empty = None;
-        for _ in 0..FLUSH_MS {
             let Ok(Some(times)) = rx.ask(Question::times_empty()).map(Question::into_times) else {
+                step = Step::Over;
                 break;
             };
-            // One poll may have been under way.
-            if times.wrapping_sub(*found_empty.get_or_insert(times)) > 1 {
-                break;
-            }
+            step = ending.looked(now, times, 0);
         }
-        let _ = rx.ask(Question::forget(key));
+        match step {
+            Step::Wait(ms) => return Some(ms),
+            // Others keep the poll busy.
+            Step::Ask => return Some(1),
+            Step::Over => {}
+        }
+        let _ = rx.ask(Question::forget(qp.key()));
+        None
     }
 }
 

@@ -39,6 +39,7 @@ pub mod connection;
 pub mod credit;
 pub mod deadline;
 pub mod drop;
+pub mod ending;
 pub mod extended;
 pub mod fragment;
 pub mod gid;
