@@ -178,7 +178,7 @@ impl<A: Adapter> Registration<A> {
             // It may have failed after the handle was opened: events are told of later, by a work queue.
             adapter.handle().close();
             adapter.abandon();
-            rcu::synchronize_rcu();
+            wait_for_readers();
             // SAFETY: It is not registered, and nobody else has it, nor will.
             unsafe {
                 bindings::rdma_provider_flush_events();
@@ -212,7 +212,7 @@ impl<A: Adapter> Drop for Registration<A> {
         // SAFETY: By the type invariant; this is the only owner. When it returns, no client uses it.
         unsafe { bindings::ib_unregister_device(raw) };
         self.adapter.abandon();
-        rcu::synchronize_rcu();
+        wait_for_readers();
         // SAFETY: It is not registered any more, and objects that RDMA core has kept do not use it.
         unsafe { bindings::ib_dealloc_device(raw) };
     }
