@@ -198,12 +198,15 @@ int ipoib_rs_restart(struct net_device *dev)
 }
 
 /* Features that the driver offers at some times and at others does not, under RTNL. */
-void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso)
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
+				  bool rx_checksum)
 {
 	const netdev_features_t gso_features = NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO6 |
 					       NETIF_F_GSO_UDP_L4;
-	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0);
-	netdev_features_t lost = dev->hw_features & (NETIF_F_HW_CSUM | gso_features) & ~offered;
+	const netdev_features_t all = NETIF_F_HW_CSUM | NETIF_F_RXCSUM | gso_features;
+	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0) |
+				    (rx_checksum ? NETIF_F_RXCSUM : 0);
+	netdev_features_t lost = dev->hw_features & all & ~offered;
 	netdev_features_t gained = offered & ~dev->hw_features;
 
 	if (!lost && !gained)

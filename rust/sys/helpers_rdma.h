@@ -7,11 +7,11 @@
 
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
+#include <net/if_inet6.h>
 #include <rdma/ib_verbs.h>
 
 /* Device. */
 bool ipoib_rs_ib_device_try_get(struct ib_device *device);
-const char *ipoib_rs_ib_device_name(const struct ib_device *device);
 u32 ipoib_rs_ib_start_port(const struct ib_device *device);
 u32 ipoib_rs_ib_end_port(const struct ib_device *device);
 bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
@@ -32,12 +32,12 @@ void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
 bool ipoib_rs_work_queue(struct work_struct *work);
 
 /* The group's IP side, on RoCE. */
-int ipoib_rs_ib_ip_join(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			int *ifindex);
+struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
+				      const union ib_gid *mgid);
+bool ipoib_rs_ip_stands(const struct inet6_dev *idev);
 bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 			   const union ib_gid *mgid);
-void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			  int ifindex);
+void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
 
 /* DMA. */
 u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed);

@@ -22,7 +22,6 @@ use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::watch::Watch;
 use ipoib_rdma::device::FIRMWARE_LEN;
-use ipoib_rdma::mcast;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -238,7 +237,7 @@ impl Interface {
         tx::set_port_active(dev, attributes.active);
         if !attributes.active {
             dev.set_carrier(false);
-        } else if !this.is_in_broadcast_group() {
+        } else if !this.groups.lock().is_in(this.broadcast) {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             tx::rejoin(dev);
         }
@@ -325,12 +324,6 @@ impl Interface {
         result
     }
 
-    /// Whether the port's netdev receives the broadcast group's packets.
-    fn is_in_broadcast_group(&self) -> bool {
-        let (device, number) = (self.port.device(), self.port.number());
-        mcast::is_joined_on_netdev(device, number, self.broadcast.gid().as_bytes())
-    }
-
     /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
     fn set_address(dev: &Device<Self>, gid: Gid, rtnl: &mut Rtnl) {
         let this = dev.data();
@@ -390,6 +383,7 @@ impl Interface {
             Offloads {
                 checksum: connected,
                 gso: connected,
+                rx_checksum: dev.data().port.device().checks_checksums(),
             },
             rtnl,
         );
@@ -602,9 +596,8 @@ impl Driver for Interface {
 
     fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
         let this = dev.data();
-        let device = this.port.device();
-        identity.set_bus(device.name().to_bytes());
-        identity.set_firmware(device.firmware(&mut [0; FIRMWARE_LEN]));
+        this.port.shared().with_name(|name| identity.set_bus(name));
+        identity.set_firmware(this.port.device().firmware(&mut [0; FIRMWARE_LEN]));
     }
 
     fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32 {

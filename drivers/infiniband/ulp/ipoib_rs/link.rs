@@ -110,6 +110,12 @@ impl Link for Interface {
         let Ok(index) = device.find_pkey(port.number(), pkey.get()) else {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         };
+        if !device.has_multicast() {
+            return Err(extack.refuse(
+                c"The RDMA device has no multicast, without which there is no link",
+                EOPNOTSUPP,
+            ));
+        }
         let (rx, tx) = (params::recv_queue_size(), params::send_queue_size());
         if rx.max(tx) > params::queue_capacity(device) {
             return Err(extack.refuse(

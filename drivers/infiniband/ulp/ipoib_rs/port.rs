@@ -20,6 +20,7 @@ use kernel::sync::Arc;
 
 use crate::interface::Interface;
 use crate::quota::Quota;
+use crate::shared::Shared;
 
 /// Milliseconds until what memory was short for is tried again.
 const RETRY_MS: u32 = 1000;
@@ -56,6 +57,7 @@ pub(crate) struct Port {
     number: u32,
     refresher: Arc<Refresher>,
     quota: Arc<Quota>,
+    shared: Arc<Shared>,
     /// The index of the port's netdev, or 0: asked for from any context, where the RDMA core
     /// cannot be.
     lower_ifindex: Atomic<i32>,
@@ -82,6 +84,11 @@ impl Port {
     /// The connections of all interfaces on its device.
     pub(crate) fn quota(&self) -> &Quota {
         &self.quota
+    }
+
+    /// What all ports of its device have in common.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// What was last read.
@@ -245,6 +252,7 @@ pub(crate) struct Adapter {
     device: RdmaDevice,
     refresher: Arc<Refresher>,
     quota: Arc<Quota>,
+    shared: Arc<Shared>,
     #[pin]
     _events: EventHandler<Refresher>,
 }
@@ -256,7 +264,7 @@ impl Client for Ports {
     type Data = Adapter;
     const NAME: &'static CStr = c"ipoib_rs";
 
-    fn add(device: &RdmaDevice) -> Result<Arc<Adapter>> {
+    fn add(device: &RdmaDevice, name: &CStr) -> Result<Arc<Adapter>> {
         let refresher = Arc::new(
             Refresher {
                 task: Task::new(Refresh {
@@ -266,15 +274,17 @@ impl Client for Ports {
             GFP_KERNEL,
         )?;
         let quota = Quota::new()?;
+        let shared = Shared::new(name)?;
         let (own, sink) = (refresher.clone(), refresher.clone());
         let own_quota = quota.clone();
-        Self::add_ports(device, &refresher, &quota)
+        Self::add_ports(device, &refresher, &quota, &shared)
             .and_then(|()| {
                 Arc::pin_init(
                     try_pin_init!(Adapter {
                         device: device.clone(),
                         refresher: own,
                         quota: own_quota,
+                        shared,
                         _events <- EventHandler::new(device, sink),
                     }),
                     GFP_KERNEL,
@@ -283,6 +293,10 @@ impl Client for Ports {
             // What changed before the handler was there is seen now.
             .inspect(|_| refresher.task.queue(0))
             .inspect_err(|_| forget(device, &refresher, &quota))
+    }
+
+    fn renamed(adapter: &Adapter, name: &CStr) {
+        adapter.shared.renamed(name);
     }
 
     fn remove(adapter: Arc<Adapter>) {
@@ -296,7 +310,12 @@ impl Ports {
     /// # Errors
     ///
     /// `EOPNOTSUPP`: there is none; `ENOMEM`.
-    fn add_ports(device: &RdmaDevice, refresher: &Arc<Refresher>, quota: &Arc<Quota>) -> Result {
+    fn add_ports(
+        device: &RdmaDevice,
+        refresher: &Arc<Refresher>,
+        quota: &Arc<Quota>,
+        shared: &Arc<Shared>,
+    ) -> Result {
         let mut found = false;
         for number in device.ports().filter(|number| device.is_roce(*number)) {
             found = true;
@@ -313,6 +332,7 @@ impl Ports {
                     number,
                     refresher: refresher.clone(),
                     quota: quota.clone(),
+                    shared: shared.clone(),
                     lower_ifindex: Atomic::new(device.netdev_ifindex(number).unwrap_or(0)),
                     attributes: RtnlCell::new(attributes),
                     interfaces: RtnlCell::new(KVec::new()),

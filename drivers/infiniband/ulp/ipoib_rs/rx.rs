@@ -102,6 +102,8 @@ struct Sink {
     sums: Sums,
     /// Frames of up to so many octets are copied; during this poll.
     copybreak: usize,
+    /// Whether the device's word on checksums is taken; during this poll.
+    trusts_checksums: bool,
     tunables: Arc<Tunables>,
     counters: Arc<Counters>,
 }
@@ -126,6 +128,7 @@ impl RxPoll {
                 route: Route::NONE,
                 sums: Sums::default(),
                 copybreak: 0,
+                trusts_checksums: false,
                 tunables,
                 counters,
             },
@@ -167,6 +170,7 @@ impl RxPoll {
         } = self;
         sink.sums = Sums::default();
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
+        sink.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(budget, |received| sink.receive(context, received, order));
         let sums = &sink.sums;
         let rx = &sink.counters.rx;
@@ -217,7 +221,7 @@ impl Sink {
         let description = Frame {
             offset: GRH_LEN as u16,
             protocol: frame.ether_type.0,
-            csum_ok: received.csum_ok(),
+            csum_ok: self.trusts_checksums && received.csum_ok(),
         };
         let skb = if frame.payload_len <= self.copybreak {
             received.buf.copy_frame(context, description)
