@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::{Pd, CALLER};
 use crate::qp::{query_state, QpState};
 use crate::srq::Srq;
@@ -82,6 +82,8 @@ struct Body {
 unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
+
+impl Remains for Body {}
 
 impl RcQp {
     /// Makes a queue pair that may have `send_wr` sends outstanding, each of which gathers from at

@@ -12,7 +12,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, SetOnce};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::Pd;
 
 /// A shared receive queue: many queue pairs receive into what is posted to it.
@@ -56,6 +56,8 @@ struct Body {
 unsafe impl Send for Body {}
 // SAFETY: As above; shared references do not reach what `memory` holds.
 unsafe impl Sync for Body {}
+
+impl Remains for Body {}
 
 impl Srq {
     /// Makes a shared receive queue that takes `max_wr` receives, each of which scatters to at most
