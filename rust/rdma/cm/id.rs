@@ -249,6 +249,7 @@ impl<H: CmHandler> CmId<H> {
             retry_count: RETRIES,
             rnr_retry_count: RNR_RETRIES,
             private_data_len: req.private_data.len() as u8,
+            srq: qp.intake().is_shared().into(),
             pkey: req.pkey,
             mtu: req.mtu,
             qpn: qp.qpn(),
@@ -356,7 +357,7 @@ impl<H: CmHandler> CmId<H> {
             private_data: reply.private_data.as_ptr().cast(),
             private_data_len: reply.private_data.len() as u8,
             rnr_retry_count: RNR_RETRIES,
-            srq: 1,
+            srq: qp.intake().is_shared().into(),
             ..Default::default()
         };
         self.send((REP, NONE), bindings::ib_cm_state_IB_CM_REQ_RCVD, || {
