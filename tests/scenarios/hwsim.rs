@@ -20,6 +20,7 @@ mod observe;
 mod own;
 mod pair;
 mod rc;
+mod roce;
 mod storage;
 mod topologies;
 mod trunk;
