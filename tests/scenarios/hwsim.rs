@@ -21,6 +21,7 @@ mod own;
 mod pair;
 mod rc;
 mod roce;
+mod roce_connected;
 mod storage;
 mod topologies;
 mod trunk;

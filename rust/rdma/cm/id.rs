@@ -469,7 +469,7 @@ impl<H: CmHandler> Remains for Body<H> {
         // the ID's handler. On return, the handler does not run.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
         // INVARIANT: It is not used again.
-        self.end = End::Past(now);
+        self.end = End::Past(Instant::now());
         self.is_silent(Delta::ZERO)
     }
 }
