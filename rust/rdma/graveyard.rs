@@ -9,11 +9,11 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
+use ipoib_rings::graves::{Link, List, Users};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{Arc, Completion};
 use kernel::time::{delay::fsleep, Delta};
 use kernel::types::Opaque;
@@ -34,16 +34,17 @@ pub(crate) trait Remains: Send + 'static {
 pub(crate) const PAUSE_MS: u32 = 1;
 
 /// What every grave begins with, whatever is in it.
-struct Link {
-    next: *mut Link,
+#[repr(C)]
+struct Header {
+    link: Link,
     /// Frees the grave that this is the beginning of, and drops what is in it, if that may go.
-    free: unsafe fn(NonNull<Link>) -> bool,
+    free: unsafe fn(NonNull<Header>) -> bool,
 }
 
 /// Where a value lies, from the beginning; on a list only once its owner is gone.
 #[repr(C)]
 struct Grave<T> {
-    link: Link,
+    header: Header,
     value: T,
     /// Dropped last.
     user: User,
@@ -78,8 +79,8 @@ impl<T: Remains> Plot<T> {
         let grave = KBox::write(
             self.room,
             Grave {
-                link: Link {
-                    next: ptr::null_mut(),
+                header: Header {
+                    link: Link::new(),
                     free: free::<T>,
                 },
                 value,
@@ -98,10 +99,10 @@ impl<T: Remains> Plot<T> {
 ///
 /// # Safety
 ///
-/// `link` must be the beginning of an owned `Grave<T>`, which is given up here if this is true.
-unsafe fn free<T: Remains>(link: NonNull<Link>) -> bool {
-    let mut grave = link.cast::<Grave<T>>();
-    // SAFETY: By this function's requirements; the link is the first field of a `repr(C)` structure.
+/// `header` must be the beginning of an owned `Grave<T>`, which is given up here if this is true.
+unsafe fn free<T: Remains>(header: NonNull<Header>) -> bool {
+    let mut grave = header.cast::<Grave<T>>();
+    // SAFETY: By this function's requirements; the header is the first field of a `repr(C)` structure.
     let may_go = unsafe { grave.as_mut() }.value.may_go();
     if may_go {
         // SAFETY: As above; all graves come from boxes.
@@ -144,7 +145,8 @@ impl<T: Remains> Drop for Mortal<T> {
         let graveyard = unsafe { self.grave.as_ref() }.user.0.clone();
         // There are users, the grave's being one, so that there can be one more.
         let user = User::new(&graveyard);
-        graveyard.bury(self.grave.cast());
+        // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
+        unsafe { graveyard.bury(self.grave.cast()) };
         drop(user);
     }
 }
@@ -153,14 +155,14 @@ impl<T: Remains> Drop for Mortal<T> {
 ///
 /// # Invariants
 ///
-/// * `dead` is null or the first of a list of owned graves linked by `next`.
-/// * `users` counts the reaper while it is there, the graves, empty ones included, and those who are
-///   about to queue the work. When it becomes 0, `idle` is completed, and the work is not queued any
+/// * `dead` has owned graves.
+/// * `users` are the reaper while it is there, the graves, empty ones included, and those who are
+///   about to queue the work. When the last goes, `idle` is completed, and the work is not queued any
 ///   more.
 #[pin_data]
 pub(crate) struct Graveyard {
-    dead: Atomic<*mut Link>,
-    users: Atomic<i32>,
+    dead: List,
+    users: Users,
     #[pin]
     idle: Completion,
     #[pin]
@@ -174,44 +176,35 @@ unsafe impl Send for Graveyard {}
 unsafe impl Sync for Graveyard {}
 
 impl Graveyard {
-    fn bury(&self, grave: NonNull<Link>) {
-        self.put_on_list(grave);
+    /// Has the work item free a grave.
+    ///
+    /// # Safety
+    ///
+    /// It must be owned, which is given up here, and the caller be a user.
+    unsafe fn bury(&self, grave: NonNull<Link>) {
+        // SAFETY: By this function's requirements; an owned grave is on no list.
+        unsafe { self.dead.push(grave) };
         // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
         // caller is one.
         unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
     }
 
-    fn put_on_list(&self, grave: NonNull<Link>) {
-        let grave = grave.as_ptr();
-        let mut head = self.dead.load(Relaxed);
-        loop {
-            // SAFETY: The grave is ours until it is on the list.
-            unsafe { (*grave).next = head };
-            // The list is only ever taken as a whole, so that a head that was taken and came back
-            // is no harm: it still is the head.
-            match self.dead.cmpxchg(head, grave, Full) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
-    }
-
     fn empty(&self) {
         // Again and again, since what is dropped may bury what it was made of, and some may go later.
         loop {
-            let mut next = self.dead.xchg(ptr::null_mut(), Full);
-            if next.is_null() {
+            let dead = self.dead.take();
+            if dead.is_empty() {
                 return;
             }
             let mut all_went = true;
-            while let Some(link) = NonNull::new(next) {
-                // SAFETY: The list's graves are owned, and it is ours now.
-                let free = unsafe { link.as_ref() }.free;
-                // SAFETY: As above.
-                next = unsafe { link.as_ref() }.next;
-                // SAFETY: As above; a grave's link names the function for its type.
-                if !unsafe { free(link) } {
-                    self.put_on_list(link);
+            for link in dead {
+                let header = link.cast::<Header>();
+                // SAFETY: The list's graves are owned, and it is ours now; a grave begins with its link.
+                let free = unsafe { header.as_ref() }.free;
+                // SAFETY: As above; a grave's header names the function for its type.
+                if !unsafe { free(header) } {
+                    // SAFETY: It is still there, and on no list.
+                    unsafe { self.dead.push(link) };
                     all_went = false;
                 }
             }
@@ -222,7 +215,7 @@ impl Graveyard {
     }
 
     fn put(&self) {
-        if self.users.fetch_sub(1, Full) == 1 {
+        if self.users.leave() {
             self.idle.complete_all();
         }
     }
@@ -243,16 +236,10 @@ struct User(Arc<Graveyard>);
 
 impl User {
     fn new(graveyard: &Arc<Graveyard>) -> Result<Self> {
-        let mut users = graveyard.users.load(Acquire);
-        loop {
-            if users <= 0 || users == i32::MAX {
-                return Err(ESHUTDOWN);
-            }
-            match graveyard.users.cmpxchg(users, users + 1, Full) {
-                Ok(_) => return Ok(Self(graveyard.clone())),
-                Err(now) => users = now,
-            }
+        if !graveyard.users.enter() {
+            return Err(ESHUTDOWN);
         }
+        Ok(Self(graveyard.clone()))
     }
 }
 
@@ -280,8 +267,8 @@ impl Reaper {
     pub fn new() -> Result<Self> {
         let graveyard = Arc::pin_init(
             pin_init!(Graveyard {
-                dead: Atomic::new(ptr::null_mut()),
-                users: Atomic::new(1),
+                dead: List::new(),
+                users: Users::new(),
                 idle <- Completion::new(),
                 work <- Opaque::ffi_init(|work| {
                     // SAFETY: `work` is writable and pinned.
@@ -325,6 +312,7 @@ impl Drop for Reaper {
 #[kunit_tests(ipoib_rs_graveyard)]
 mod tests {
     use super::*;
+    use kernel::sync::atomic::{Atomic, Relaxed};
 
     /// Goes after another one, if it is to wait for that, and counts those that went before it.
     struct Stubborn {

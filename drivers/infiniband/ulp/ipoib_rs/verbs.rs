@@ -14,8 +14,8 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::mtu;
 use ipoib_proto::queue::Queue;
-use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
+use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Intake,
     IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
