@@ -194,7 +194,7 @@ impl<A: Adapter> Registration<A> {
             adapter.handle().close();
             adapter.abandon();
             drop(netdevs);
-            rcu::synchronize_rcu();
+            wait_for_readers();
             // SAFETY: It is not registered, and nobody else has it, nor will.
             unsafe {
                 bindings::rdma_provider_flush_events();
@@ -233,7 +233,7 @@ impl<A: Adapter> Drop for Registration<A> {
         unsafe { bindings::ib_unregister_device(raw) };
         self.netdevs = None;
         self.adapter.abandon();
-        rcu::synchronize_rcu();
+        wait_for_readers();
         // SAFETY: It is not registered any more, and objects that RDMA core has kept do not use it.
         unsafe { bindings::ib_dealloc_device(raw) };
     }

@@ -9,6 +9,7 @@ mod captures;
 mod churn;
 mod device_failures;
 mod fabric;
+mod faults;
 mod fields;
 mod ipoib;
 mod live;

@@ -153,13 +153,13 @@ scenario! {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
             let (a, b) = bed.pair()?;
-            write(a, "mtu", "1024")?;
+            write(a, "mtu", "2048")?;
             write(b, "max_send_sge", "4")
         })?;
         let (a, b) = bed.pair()?;
         ping(a, b)?;
         let mtu = a.ok("cat /sys/class/net/ib0/mtu")?;
-        ensure!(mtu.trim() == "1020", "{mtu}");
+        ensure!(mtu.trim() == "2044", "{mtu}");
         bed.finish()
     }
 }
