@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive ring of a shared receive queue, from which connections receive.
+//! The receive ring of an intake, from which connections receive.
 //!
 //! As in [`crate::recv`], every slot has a buffer, always. What differs is that receives complete in
-//! any order, since many queue pairs take them, and that the queue outlives the queue pairs: what
-//! one of them fails to receive is posted again.
+//! any order, since many queue pairs take them, and that the ring outlives the queue pairs.
 //!
-//! A queue pair that is destroyed in the middle of a message may take a slot with it, which never
-//! completes. Nor can it be posted again, since nobody says which it was, and since the device may
-//! still write to what merely takes long. [`SrqRing::overtaken`] counts those slots.
+//! From a shared receive queue, any queue pair takes any slot: what one of them fails to receive is
+//! posted again. A queue pair that is destroyed in the middle of a message may take a slot with it, which
+//! never completes. Nor can it be posted again, since nobody says which it was, and since the device may
+//! still write to what merely takes long. [`IntakeRing::overtaken`] counts those slots.
 //!
-//! Nor can posted buffers be taken back, short of destroying the shared receive queue, which its
-//! queue pairs hold. So a ring that is dropped leaves its memory to the [`Srq`], which gives it back
-//! when it was destroyed, and with it the right to poll the completion queue.
+//! Where queue pairs have receive queues of their own, each is given some of the slots (`queues.rs`).
+//!
+//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a ring
+//! that is dropped leaves its memory to the [`Intake`], which gives it back when those are destroyed, and
+//! with it the right to poll the completion queue.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
@@ -27,10 +29,14 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::cq::{wr_id, Claim, Cq};
+use crate::intake::Intake;
 use crate::pd::Pd;
-use crate::rc::QpKey;
+use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
-use crate::srq::Srq;
+
+mod queues;
+
+use queues::Queues;
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_srq,
@@ -127,9 +133,22 @@ struct Slot {
     wr: bindings::ib_recv_wr,
     sge: [bindings::ib_sge; MAX_PARTS],
     parts: Parts,
+    /// Whose it is, where queue pairs have receive queues of their own.
+    queue: usize,
 }
 
 impl Slot {
+    /// The identifier of a slot that is neither chained nor posted: no slot has such an index.
+    const IDLE: u64 = u64::MAX;
+
+    fn is_idle(&self) -> bool {
+        self.id() == Self::IDLE
+    }
+
+    fn set_idle(&mut self) {
+        self.wr.__bindgen_anon_1.wr_id = Self::IDLE;
+    }
+
     #[inline]
     fn id(&self) -> u64 {
         // SAFETY: Every view of the union is plain octets.
@@ -171,6 +190,22 @@ impl Chain {
             unsafe { (*self.last).next = wr };
         }
         self.last = wr;
+    }
+
+    /// Takes the first slot out, and says which it is.
+    fn pop(&mut self) -> Option<usize> {
+        if self.first.is_null() {
+            // INVARIANT: Nothing is chained.
+            self.posted = self.generation;
+            return None;
+        }
+        // SAFETY: A work request of the chain, to which nobody has a reference; every view of the union is
+        // plain octets.
+        let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
+        // INVARIANT: What is chained is now the rest, whose last is as before.
+        self.posted = (id >> 32) as u32;
+        self.first = next;
+        Some(id as u32 as usize)
     }
 
     /// Whether the slot whose identifier this is is not chained, so that the device may have it.
@@ -407,6 +442,7 @@ impl Memory {
         &mut self,
         wc: &bindings::ib_wc,
         chain: &mut Chain,
+        queues: Option<&mut Queues>,
         report: &mut ReceiveReport,
         failed: impl FnOnce(QpKey),
     ) -> Option<RcReceived<'_>> {
@@ -418,15 +454,28 @@ impl Memory {
             pool,
             ..
         } = self;
-        let slot = match slots.get_mut(index) {
-            Some(slot) if slot.id() == id && chain.is_posted(id) => slot,
-            _ => {
-                report.count(|report| &mut report.unknown);
-                return None;
-            }
+        // INVARIANT: A completed receive is not the device's any more; it is chained, or idle.
+        let slot = match queues {
+            None => match slots.get_mut(index) {
+                Some(slot) if slot.id() == id && chain.is_posted(id) => {
+                    chain.push(slot, index);
+                    Some(slot)
+                }
+                _ => None,
+            },
+            Some(queues) => match slots.get(index) {
+                Some(slot) if slot.id() == id && chain.is_posted(id) => {
+                    let ok = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
+                    queues.completed(index, ok, slots, chain);
+                    slots.get_mut(index)
+                }
+                _ => None,
+            },
         };
-        // INVARIANT: A completed receive is not the device's any more; it is chained.
-        chain.push(slot, index);
+        let Some(slot) = slot else {
+            report.count(|report| &mut report.unknown);
+            return None;
+        };
         let qp = QpKey::of(wc.qp);
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
             count_failure(wc.status, report);
@@ -463,22 +512,30 @@ impl Drop for Memory {
     }
 }
 
-/// The receive ring of a shared receive queue.
+/// How slots are posted.
+enum Post {
+    /// To the shared receive queue, by the device's operation for that.
+    Shared(PostFn, *mut bindings::ib_srq),
+    /// To queue pairs.
+    Separate(Queues),
+}
+
+/// The receive ring of an intake.
 ///
 /// # Invariants
 ///
-/// * A slot is chained, or the device may have its buffer.
-/// * `late` has an element for every slot. If it is the slot's identifier, the slot was overtaken.
+/// * A slot is chained, or the device may have its buffer, or it is idle in the sense of `Queues`.
+/// * `late` has an element for every slot of a shared receive queue. If it is the slot's identifier, the
+///   slot was overtaken.
 /// * `wcs` has [`Self::BATCH`] elements.
-/// * `post_recv` is the operation of the shared receive queue's device, and `raw_srq` the queue.
-/// * The ring has claimed `srq`, and posts to it what `memory` holds, which nobody drops before
+/// * `post` is as `intake` is.
+/// * The ring has claimed `intake`, and posts what `memory` holds, which nobody drops before
 ///   that is destroyed.
-pub struct SrqRing {
+pub struct IntakeRing {
     memory: ManuallyDrop<Memory>,
     wcs: KVec<bindings::ib_wc>,
     chain: Chain,
-    post_recv: PostFn,
-    raw_srq: *mut bindings::ib_srq,
+    post: Post,
     report: ReceiveReport,
     late: KVec<u64>,
     overtaken: usize,
@@ -489,46 +546,44 @@ pub struct SrqRing {
     /// Where `memory` goes.
     place: Option<KBox<MaybeUninit<Memory>>>,
     cq: Arc<Cq>,
-    srq: Arc<Srq>,
+    intake: Arc<Intake>,
 }
 
 // SAFETY: The pointers are to the ring's own slots and the queue it holds; all else is `Send`.
-unsafe impl Send for SrqRing {}
+unsafe impl Send for IntakeRing {}
 
-impl SrqRing {
-    /// Makes the receive ring of `srq`, with `size` buffers of `pool`'s. All queue pairs that
+impl IntakeRing {
+    /// Makes the receive ring of `intake`, with `size` buffers of `pool`'s. All queue pairs that
     /// receive from it complete on `cq`.
     ///
-    /// There is one ring in the life of a shared receive queue, and the completion queue is the
-    /// ring's until the shared receive queue is destroyed.
+    /// There is one ring in the life of an intake, and the completion queue is the ring's until the
+    /// intake is destroyed.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `size` is 0, or more than the shared receive queue or the completion queue take,
-    /// or than 65536, or buffers have more parts than a receive has elements, or queue pairs of
-    /// `srq` complete on another queue; `EBUSY` if either queue has a ring, or `srq` had one;
+    /// `EINVAL` if `size` is 0, or more than the intake or the completion queue take, or than 65536,
+    /// or buffers have more parts than a receive has elements, or queue pairs of `intake` complete on
+    /// another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
     /// `ENOMEM`.
     ///
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping it.
-    pub fn new(srq: &Arc<Srq>, cq: &Arc<Cq>, pool: PartsPool, size: u32) -> Result<Self> {
+    pub fn new(intake: &Arc<Intake>, cq: &Arc<Cq>, pool: PartsPool, size: u32) -> Result<Self> {
         let parts = pool.parts();
         if size == 0
-            || size > srq.max_wr()
+            || size > intake.max_wr()
             || size > cq.entries()
             || size > MAX_SIZE
-            || parts > srq.max_sge() as usize
+            || parts > intake.max_sge() as usize
             || parts > MAX_PARTS
         {
             return Err(EINVAL);
         }
         let n = size as usize;
-        let pd = srq.pd();
-        // SAFETY: The device is registered; its operations are constant.
-        let ops = unsafe { &(*pd.device().as_raw()).ops };
-        let post_recv = ops.post_srq_recv.ok_or(EOPNOTSUPP)?;
-        srq.bind(cq)?;
+        let pd = intake.pd();
+        let ops = pd.device().ops();
+        intake.bind(cq)?;
         let claim = cq.claim()?;
         let generation = claim.next;
         let mut lens = [0; MAX_PARTS];
@@ -566,6 +621,7 @@ impl SrqRing {
                     ..Default::default()
                 }; MAX_PARTS],
                 parts: buf,
+                queue: 0,
             };
             for (sge, (addr, len)) in slot.sge.iter_mut().zip(addrs.into_iter().zip(lens)) {
                 sge.addr = addr;
@@ -583,17 +639,24 @@ impl SrqRing {
         for (index, slot) in memory.slots.iter_mut().enumerate() {
             // INVARIANT: The slots do not move any more.
             slot.wr.sg_list = slot.sge.as_mut_ptr();
-            chain.push(slot, index);
-            late.push(u64::MAX, GFP_KERNEL)?;
+            if intake.is_shared() {
+                chain.push(slot, index);
+                late.push(Slot::IDLE, GFP_KERNEL)?;
+            }
         }
-        srq.claim()?;
-        // INVARIANT: All slots are chained; no slot has the identifier of those that are late.
+        let post = if intake.is_shared() {
+            Post::Shared(ops.post_srq_recv.ok_or(EOPNOTSUPP)?, intake.as_raw())
+        } else {
+            let post_recv = ops.post_recv.ok_or(EOPNOTSUPP)?;
+            Post::Separate(Queues::new(&mut memory.slots, post_recv)?)
+        };
+        intake.claim()?;
+        // INVARIANT: All slots are chained, or idle; none is late.
         Ok(Self {
             memory: ManuallyDrop::new(memory),
             wcs,
             chain,
-            post_recv,
-            raw_srq: srq.as_raw(),
+            post,
             report: ReceiveReport::default(),
             late,
             overtaken: 0,
@@ -601,13 +664,13 @@ impl SrqRing {
             old: OVERTAKEN * size,
             place: Some(place),
             cq: cq.clone(),
-            srq: srq.clone(),
+            intake: intake.clone(),
         })
     }
 
     /// How many buffers it has.
     pub fn size(&self) -> u32 {
-        self.late.len() as u32
+        self.memory.slots.len() as u32
     }
 
     /// Octets that a buffer takes.
@@ -620,7 +683,7 @@ impl SrqRing {
         self.memory.pool.buf_cost()
     }
 
-    /// Posts all buffers that the device does not have.
+    /// Posts all buffers that a shared receive queue does not have.
     ///
     /// # Errors
     ///
@@ -631,6 +694,54 @@ impl SrqRing {
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
         self.post_chain()
+    }
+
+    /// Posts to a queue pair as much as its own receive queue takes, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for one of another intake; `ENOSPC` if too many buffers are posted to others; whatever the
+    /// device says. Some may be posted all the same.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or process context without NAPI.
+    pub fn begin(&mut self, qp: &Arc<RcQp>) -> Result {
+        if !Arc::ptr_eq(qp.intake(), &self.intake) {
+            return Err(EINVAL);
+        }
+        match &mut self.post {
+            Post::Shared(..) => Ok(()),
+            Post::Separate(queues) => queues.begin(qp, &mut self.memory.slots, &mut self.chain),
+        }
+    }
+
+    /// Posts nothing more to a queue pair. The buffers that it has come back when they are flushed, or when
+    /// it was destroyed.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::begin`].
+    pub fn end(&mut self, qp: QpKey) {
+        if let Post::Separate(queues) = &mut self.post {
+            queues.end(qp, &mut self.memory.slots, &mut self.chain);
+        }
+    }
+
+    /// How many buffers are posted to a receive queue of a queue pair's own.
+    pub fn held(&self, qp: QpKey) -> u32 {
+        match &self.post {
+            Post::Shared(..) => 0,
+            Post::Separate(queues) => queues.held(qp),
+        }
+    }
+
+    /// A queue pair that has refused what was posted to it since the last time; it cannot go on.
+    pub fn take_refused(&mut self) -> Option<QpKey> {
+        match &mut self.post {
+            Post::Shared(..) => None,
+            Post::Separate(queues) => queues.take_refused(),
+        }
     }
 
     /// How many slots have not completed while others were posted more than four times as often as
@@ -673,9 +784,14 @@ impl SrqRing {
             chain,
             wcs,
             report,
+            post,
             ..
         } = self;
-        memory.complete(wcs.get(i)?, chain, report, failed)
+        let queues = match post {
+            Post::Shared(..) => None,
+            Post::Separate(queues) => Some(queues),
+        };
+        memory.complete(wcs.get(i)?, chain, queues, report, failed)
     }
 
     /// Posts again what was received.
@@ -720,6 +836,10 @@ impl SrqRing {
         if first.is_null() {
             return Ok(());
         }
+        let (post_recv, srq) = match &mut self.post {
+            Post::Shared(post_recv, srq) => (*post_recv, *srq),
+            Post::Separate(queues) => return queues.post(&mut self.memory.slots, &mut self.chain),
+        };
         // Some drivers leave this alone when they refuse all.
         let mut bad: *const bindings::ib_recv_wr = first;
         // A completion cannot be seen before this call returns: only we poll. So it is early enough
@@ -727,7 +847,7 @@ impl SrqRing {
         //
         // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
         // owned by their slots until the device has completed them or the queue is destroyed.
-        let err = unsafe { (self.post_recv)(self.raw_srq, first, &raw mut bad) };
+        let err = unsafe { post_recv(srq, first, &raw mut bad) };
         self.chain.settle(err, bad)
     }
 
@@ -747,7 +867,7 @@ fn count_failure(status: bindings::ib_wc_status, report: &mut ReceiveReport) {
     }
 }
 
-impl Drop for SrqRing {
+impl Drop for IntakeRing {
     fn drop(&mut self) {
         self.memory.claim.next = self.chain.generation;
         // SAFETY: It is not used again.
@@ -755,7 +875,7 @@ impl Drop for SrqRing {
         match self.place.take() {
             Some(place) => {
                 let memory = KBox::write(place, memory);
-                self.srq.keep(memory);
+                self.intake.keep(memory);
             }
             // There is a place until here.
             None => core::mem::forget(memory),
