@@ -3,7 +3,7 @@
 //! This checkout's driver over HCAs that differ from those that it was made on, or fail.
 
 use super::hca;
-use super::roce::{carrier, fabric, file, interfaces, live, make, ping, plug, up, write};
+use super::roce::{fabric, file, interfaces, live, make, ping, plug, up, write};
 use crate::connected::{connect, set_mode};
 use crate::multicast::exchange;
 use crate::transfer::transfer;
@@ -29,29 +29,6 @@ fn heal(bed: &Bed, host: &Host) -> Result<()> {
 fn find(from: &Host, to: &Host) -> Result<()> {
     from.ok("ip neigh flush dev ib0")?;
     ping(from, to)
-}
-
-/// How often the rule for an item has struck.
-fn struck(host: &Host, item: &str) -> Result<u32> {
-    let rules = host
-        .outside()
-        .ok(&format!("cat {}", file(host, "faults")))?;
-    let rule = rules
-        .lines()
-        .find(|line| line.split(' ').next() == Some(item));
-    let count = rule.and_then(|rule| rule.rsplit(' ').next());
-    Ok(count
-        .with_context(|| format!("no {item} in {rules}"))?
-        .parse()?)
-}
-
-/// Takes `ib0` down and up, which must not take long, whatever fails.
-fn down_and_up(host: &Host) -> Result<()> {
-    for state in ["down", "up"] {
-        let set = format!("ip link set ib0 {state}");
-        host.run_for(&set, Duration::from_secs(20))?.ok()?;
-    }
-    Ok(())
 }
 
 scenario! {
