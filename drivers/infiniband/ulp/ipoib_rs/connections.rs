@@ -308,14 +308,14 @@ impl Connections {
 
     /// There is more to do for one that has ended, from `due` on.
     pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
-        let width = ended.rc.width;
+        let rc = ended.rc.clone();
         if self
             .ended
             .push_within_capacity(Ended { due, ..ended })
             .is_err()
         {
             // As above.
-            self.over(width);
+            self.over(&rc);
         }
     }
 
