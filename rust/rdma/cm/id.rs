@@ -66,6 +66,16 @@ impl<H> Context<H> {
     fn settle_all(&self) {
         self.owed.store(NONE, Release);
     }
+
+    /// Whether the CM, which is in that state, has given up a message, be it one that it sent by itself, and
+    /// has not said so yet.
+    fn is_owed_report(&self, state: bindings::ib_cm_state) -> bool {
+        self.owed.load(Acquire) != NONE
+            && matches!(
+                state,
+                bindings::ib_cm_state_IB_CM_IDLE | bindings::ib_cm_state_IB_CM_TIMEWAIT
+            )
+    }
 }
 
 /// What is left of a connection ID that nobody uses any more.
@@ -432,15 +442,6 @@ impl<H: CmHandler> Body<H> {
         // take, but any value that is read is one that it had.
         unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) }
     }
-
-    /// Whether the CM has given up a message, be it one that it sent by itself, and has not said so yet.
-    fn is_owed_report(&self) -> bool {
-        self.context.owed.load(Acquire) != NONE
-            && matches!(
-                self.state(),
-                bindings::ib_cm_state_IB_CM_IDLE | bindings::ib_cm_state_IB_CM_TIMEWAIT
-            )
-    }
 }
 
 /// How long a report of the CM's is waited for, which is on its way.
@@ -455,7 +456,7 @@ impl<H: CmHandler> Remains for Body<H> {
             // While the CM reports that a message was not answered, it holds no reference to the ID
             // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
             // other report does hold one.
-            End::Near(since) if self.is_owed_report() => {
+            End::Near(since) if self.context.is_owed_report(self.state()) => {
                 let since = since.unwrap_or(now);
                 self.end = End::Near(Some(since));
                 if (now - since).as_millis() < REPORT_MS {
@@ -553,4 +554,76 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     handler.event(event);
     // Anything else would destroy the ID, which has an owner.
     0
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_cm_id)]
+mod tests {
+    use super::*;
+    use kernel::alloc::flags::__GFP_ZERO;
+
+    const GONE: bindings::ib_cm_state = bindings::ib_cm_state_IB_CM_TIMEWAIT;
+
+    struct Deaf;
+
+    impl CmHandler for Deaf {
+        fn event(&self, _event: CmEvent<'_>) {}
+    }
+
+    fn context(owed: u32) -> Result<Arc<Context<Deaf>>> {
+        let context = Context::new(Arc::new(Deaf, GFP_KERNEL)?)?;
+        context.owed.store(owed, Release);
+        Ok(context)
+    }
+
+    /// Has the CM report that.
+    fn report(context: &Arc<Context<Deaf>>, what: bindings::ib_cm_event_type) -> Result {
+        let flags = GFP_KERNEL | __GFP_ZERO;
+        let mut id = KBox::<bindings::ib_cm_id>::new_uninit(flags)?;
+        let mut told = KBox::<bindings::ib_cm_event>::new_uninit(flags)?;
+        let (id, told) = (id.as_mut_ptr(), told.as_mut_ptr());
+        // SAFETY: Both are ours and zeroed, which is a valid value of each; these events are looked at no
+        // further.
+        unsafe {
+            (*id).context = as_context(context);
+            (*told).event = what;
+            event::<Deaf>(id, told);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_owes_a_report_until_it_is_over() -> Result {
+        let context = context(REP)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_RTU_RECEIVED)?;
+        assert!(!context.is_owed_report(bindings::ib_cm_state_IB_CM_ESTABLISHED));
+        // The CM has disconnected by itself, and nobody answers.
+        assert!(!context.is_owed_report(bindings::ib_cm_state_IB_CM_DREQ_SENT));
+        assert!(context.is_owed_report(GONE));
+        report(&context, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR)?;
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
+
+    #[test]
+    fn a_report_of_the_end_counts_whenever_it_comes() -> Result {
+        let context = context(REP)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_RTU_RECEIVED)?;
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
+
+    #[test]
+    fn what_failed_to_be_sent_leaves_what_was_owed() -> Result {
+        let context = context(LINK)?;
+        context.owed.store(DREQ, Release);
+        context.settle(DREQ, LINK);
+        assert!(context.is_owed_report(GONE));
+        // A report that came meanwhile stands.
+        context.settle_all();
+        context.settle(DREQ, LINK);
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
 }

@@ -9,7 +9,7 @@ use crate::connected::{connect, set_mode, story};
 use crate::order::{counter, set};
 use crate::streams::iperf3;
 use crate::transfer::transfer;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use serde_json::Value;
@@ -30,7 +30,11 @@ fn queue_pairs(host: &Host) -> Result<Vec<String>> {
 /// Two hosts in connected mode, of which those have no shared receive queues whose number is in `without`.
 fn connected<'a>(bed: &'a Bed, without: &[u8]) -> Result<(&'a Host, &'a Host)> {
     up(bed, "mode connected", |bed| {
-        for host in bed.hosts.iter().filter(|host| without.contains(&host.number())) {
+        for host in bed
+            .hosts
+            .iter()
+            .filter(|host| without.contains(&host.number()))
+        {
             write(host, "max_srq", "0")?;
         }
         Ok(())
@@ -49,7 +53,10 @@ fn everything_passes(bed: &Bed) -> Result<()> {
     let (a, b) = bed.pair()?;
     for (from, to) in [(a, b), (b, a)] {
         for size in [0, 1, 4092, 4093, 9000, 65492] {
-            from.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -M do -s {size} {}", to.ip4()))?;
+            from.ok(&format!(
+                "ping -q -c 2 -i 0.05 -W 5 -M do -s {size} {}",
+                to.ip4()
+            ))?;
         }
         transfer(from, to, &to.ip4(), 16)?;
         transfer(from, to, &to.ip6(), 16)?;
@@ -60,7 +67,11 @@ fn everything_passes(bed: &Bed) -> Result<()> {
         ensure!(bytes.is_some_and(|bytes| bytes > 1e6), "{options}: {end}");
     }
     for host in [a, b] {
-        ensure!(!queue_pairs(host)?.is_empty(), "no connection: {}", story(host));
+        ensure!(
+            !queue_pairs(host)?.is_empty(),
+            "no connection: {}",
+            story(host)
+        );
         ensure!(counter(host, "rc_rx_frames")? > 100, "{}", story(host));
         ensure!(counter(host, "restarts")? == 0, "{}", story(host));
     }
@@ -100,13 +111,7 @@ scenario! {
         connected(&bed, &[1, 2])?;
         let flood = a.spawn(&format!("ping -q -i 0.005 -s 20000 {}", b.ip4()))?;
         for round in 0..24 {
-            let host = if round % 2 == 0 { a } else { b };
-            let before = counter(host, "rc_connected")?;
-            set(host, "rc_idle_s", 60 + round)?;
-            let again = format!(
-                "[ $(ethtool -S ib0 | sed -n 's/^ *rc_connected: //p') -gt {before} ]"
-            );
-            host.wait_until(&again, Duration::from_secs(30))?;
+            connect_again(if round % 2 == 0 { a } else { b }, round)?;
         }
         flood.stop()?;
         connect(a, b)?;
@@ -171,9 +176,19 @@ scenario! {
     }
 }
 
-/// Ends all connections of a host.
+/// Ends all connections of a host, for the `round`-th time.
 fn end_connections(host: &Host, round: u32) -> Result<()> {
-    set(host, "rc_idle_s", 60 + round)
+    // The same value as before, 60 at first, would change nothing.
+    set(host, "rc_idle_s", 61 + round)
+}
+
+/// Ends all connections of a host, and waits until there is one again.
+fn connect_again(host: &Host, round: u32) -> Result<()> {
+    let before = counter(host, "rc_connected")?;
+    end_connections(host, round)?;
+    let again = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_connected: //p') -gt {before} ]");
+    host.wait_until(&again, Duration::from_secs(30))
+        .with_context(|| format!("round {round}: {}", story(host)))
 }
 
 scenario! {
@@ -211,12 +226,7 @@ scenario! {
         write(b, "faults", "no_last_wqe")?;
         let flood = a.spawn(&format!("ping -q -i 0.002 -s 20000 {}", b.ip4()))?;
         for round in 0..24 {
-            let before = counter(b, "rc_connected")?;
-            end_connections(b, round)?;
-            let again = format!(
-                "[ $(ethtool -S ib0 | sed -n 's/^ *rc_connected: //p') -gt {before} ]"
-            );
-            b.wait_until(&again, Duration::from_secs(30))?;
+            connect_again(b, round)?;
         }
         flood.stop()?;
         connect(a, b)?;

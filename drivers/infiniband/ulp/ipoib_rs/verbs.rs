@@ -370,6 +370,9 @@ impl Verbs {
         let message = rc::MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
         let shared = || -> Result<_> {
+            if device.max_srq() == 0 {
+                return Err(EOPNOTSUPP);
+            }
             let buffers = wanted.min(device.max_srq_wr());
             let sges = device.max_srq_sge() as usize;
             let pool = PartsPool::new(message, sges, buffers as usize)?;
