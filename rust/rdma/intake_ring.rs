@@ -19,24 +19,29 @@
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
-use ipoib_netdev::napi::{Context, MAX_BUDGET};
-use ipoib_netdev::parts::{Exchange, Packet, Parts, PartsPool, HEAD_LEN, MAX_PARTS};
-use ipoib_netdev::skb::RxSkb;
+use ipoib_netdev::napi::MAX_BUDGET;
+use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
-use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::cq::{wr_id, Claim, Cq};
+use crate::cq::Cq;
 use crate::intake::Intake;
-use crate::pd::Pd;
 use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
 
+mod mapping;
+mod memory;
 mod queues;
+mod slots;
 
+use mapping::Mapping;
+use memory::Memory;
+pub use memory::RcReceived;
 use queues::Queues;
+use slots::{Chain, Slot};
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_srq,
@@ -50,467 +55,6 @@ const MAX_SIZE: u32 = 1 << 16;
 
 /// A slot is overtaken when all slots were posted so many times since it was.
 const OVERTAKEN: u32 = 4;
-
-/// A message that was received. It is still where the device has put it, and dropped there unless
-/// [`Self::into_frame`] takes it.
-pub struct RcReceived<'a> {
-    /// Who received it.
-    pub qp: QpKey,
-    len: usize,
-    /// Where its head is mapped, which the CPU was lent, if it is.
-    lent: Option<u64>,
-    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
-    parts: &'a mut Parts,
-    pool: &'a mut PartsPool,
-    mapping: &'a Mapping,
-}
-
-impl RcReceived<'_> {
-    /// How many octets were received.
-    #[inline]
-    #[expect(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The first of them, up to [`HEAD_LEN`], the wire header first.
-    #[inline]
-    pub fn head(&self) -> &[u8] {
-        // SAFETY: The device has completed the slot's receive, and the ring, which posts it again, is
-        // borrowed until this value is gone.
-        unsafe { self.parts.head(self.len) }
-    }
-
-    /// Makes an skb of it ([`PartsPool::exchange`]).
-    ///
-    /// # Errors
-    ///
-    /// As that; the message is dropped.
-    #[inline(always)]
-    pub fn into_frame(self, context: &Context<'_>, packet: Packet) -> Result<RxSkb> {
-        let mut this = ManuallyDrop::new(self);
-        let Self {
-            len,
-            sge,
-            parts,
-            pool,
-            mapping,
-            ..
-        } = &mut *this;
-        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
-        // the old ones whenever that says so.
-        //
-        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`.
-        let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
-        if skb.is_err() {
-            this.give_back();
-        }
-        skb
-    }
-
-    /// Ends what the CPU was lent, unless the part is another one now: that cannot be at the same
-    /// address, since it was mapped before this one was unmapped.
-    #[inline]
-    fn give_back(&self) {
-        if self.lent == Some(self.sge[0].addr) {
-            self.mapping
-                .sync(self.sge, 0, self.len.min(HEAD_LEN), false);
-        }
-    }
-}
-
-impl Drop for RcReceived<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.lent.is_some() {
-            self.give_back();
-        }
-    }
-}
-
-/// A buffer and the work request that posts it.
-struct Slot {
-    wr: bindings::ib_recv_wr,
-    sge: [bindings::ib_sge; MAX_PARTS],
-    parts: Parts,
-    /// Whose it is, where queue pairs have receive queues of their own.
-    queue: usize,
-}
-
-impl Slot {
-    /// The identifier of a slot that is neither chained nor posted: no slot has such an index.
-    const IDLE: u64 = u64::MAX;
-
-    fn is_idle(&self) -> bool {
-        self.id() == Self::IDLE
-    }
-
-    fn set_idle(&mut self) {
-        self.wr.__bindgen_anon_1.wr_id = Self::IDLE;
-    }
-
-    #[inline]
-    fn id(&self) -> u64 {
-        // SAFETY: Every view of the union is plain octets.
-        unsafe { self.wr.__bindgen_anon_1.wr_id }
-    }
-}
-
-/// Work requests that are to be posted.
-///
-/// Each gets the next generation, the upper half of its identifier. The lower half is the slot's
-/// index. So an old completion is told from a new one, and what was posted from what only will be.
-///
-/// # Invariants
-///
-/// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
-///   the last one's link is null.
-/// * Their generations are those after `posted`, up to `generation`.
-struct Chain {
-    first: *mut bindings::ib_recv_wr,
-    last: *mut bindings::ib_recv_wr,
-    generation: u32,
-    posted: u32,
-}
-
-impl Chain {
-    /// Adds a slot with index `index` that is neither chained nor posted.
-    #[inline]
-    fn push(&mut self, slot: &mut Slot, index: usize) {
-        self.generation = self.generation.wrapping_add(1);
-        let wr = &mut slot.wr;
-        wr.__bindgen_anon_1.wr_id = u64::from(self.generation) << 32 | index as u64;
-        wr.next = ptr::null_mut();
-        let wr: *mut _ = wr;
-        if self.first.is_null() {
-            self.first = wr;
-        } else {
-            // SAFETY: `last` is the work request of a slot by the type invariant, another than this
-            // one, and nobody has a reference to it.
-            unsafe { (*self.last).next = wr };
-        }
-        self.last = wr;
-    }
-
-    /// Takes the first slot out, and says which it is.
-    fn pop(&mut self) -> Option<usize> {
-        if self.first.is_null() {
-            // INVARIANT: Nothing is chained.
-            self.posted = self.generation;
-            return None;
-        }
-        // SAFETY: A work request of the chain, to which nobody has a reference; every view of the union is
-        // plain octets.
-        let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
-        // INVARIANT: What is chained is now the rest, whose last is as before.
-        self.posted = (id >> 32) as u32;
-        self.first = next;
-        Some(id as u32 as usize)
-    }
-
-    /// Whether the slot whose identifier this is is not chained, so that the device may have it.
-    ///
-    /// Of a slot that was posted 2^32 receives ago, it may say that it is not.
-    #[inline]
-    fn is_posted(&self, id: u64) -> bool {
-        self.generation.wrapping_sub((id >> 32) as u32) >= self.generation.wrapping_sub(self.posted)
-    }
-
-    /// How many receives were posted since that of the slot whose identifier this is.
-    fn age(&self, id: u64) -> u32 {
-        self.posted.wrapping_sub((id >> 32) as u32)
-    }
-
-    /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
-    #[inline]
-    fn settle(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
-        if err != 0 {
-            return self.refused(err, bad);
-        }
-        // INVARIANT: The device has what was chained.
-        self.first = ptr::null_mut();
-        self.posted = self.generation;
-        Ok(())
-    }
-
-    #[cold]
-    fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
-        let mut wr = self.first;
-        while !wr.is_null() && !ptr::eq(wr, bad) {
-            // SAFETY: A work request of the chain, to which nobody has a reference.
-            wr = unsafe { (*wr).next };
-        }
-        // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
-        // none of ours, it may have all of them.
-        self.first = wr;
-        self.posted = if wr.is_null() {
-            self.generation
-        } else {
-            // SAFETY: As above; every view of the union is plain octets.
-            let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
-            ((id >> 32) as u32).wrapping_sub(1)
-        };
-        to_result(err.min(0))
-    }
-}
-
-/// How buffers are mapped for DMA.
-struct Mapping {
-    /// Not at all: the device uses the CPU's addresses.
-    virt_dma: bool,
-    /// Octets that each part takes.
-    lens: [usize; MAX_PARTS],
-    pd: Arc<Pd>,
-}
-
-impl Mapping {
-    /// Maps the first `n` parts of a buffer, or none.
-    #[inline]
-    fn map(&self, parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
-        if self.virt_dma {
-            Self::map_virt(parts, n)
-        } else {
-            self.map_dma(parts, n)
-        }
-    }
-
-    /// The same where addresses are the CPU's.
-    #[inline(always)]
-    fn map_virt(parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
-        let mut addrs = [0; MAX_PARTS];
-        for (i, addr) in addrs.iter_mut().enumerate().take(n) {
-            *addr = parts.part(i)?.as_ptr() as u64;
-        }
-        Some(addrs)
-    }
-
-    #[inline(never)]
-    fn map_dma(&self, parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
-        let mut addrs = [0; MAX_PARTS];
-        for i in 0..n {
-            let mut failed = true;
-            if let Some(va) = parts.part(i) {
-                // SAFETY: The device is registered, and the part takes that much.
-                addrs[i] = unsafe {
-                    bindings::ipoib_rs_ib_map_rx(
-                        self.pd.device().as_raw(),
-                        va.as_ptr().cast(),
-                        self.lens[i],
-                        &raw mut failed,
-                    )
-                };
-            }
-            if failed {
-                // SAFETY: So many were mapped just now, and nobody knows of them.
-                unsafe { self.unmap(addrs, i, false) };
-                return None;
-            }
-        }
-        Some(addrs)
-    }
-
-    /// Unmaps `n` parts; if the CPU was lent the head, what is there stays as it was seen.
-    ///
-    /// # Safety
-    ///
-    /// `map` must have mapped the parts there. The device must not have them, and they must not be
-    /// unmapped again.
-    #[inline]
-    unsafe fn unmap(&self, addrs: [u64; MAX_PARTS], n: usize, lent: bool) {
-        if self.virt_dma {
-            return;
-        }
-        let device = self.pd.device().as_raw();
-        for (i, (addr, len)) in addrs.into_iter().zip(self.lens).take(n).enumerate() {
-            // SAFETY: The device is registered; the rest by this function's requirements.
-            unsafe { bindings::ipoib_rs_ib_unmap_rx(device, addr, len, lent && i == 0) };
-        }
-    }
-
-    /// Lends the CPU the head of a message of `len` octets, which the device has no more; says where that
-    /// is mapped, if it is.
-    #[inline]
-    fn lend(&self, sge: &[bindings::ib_sge; MAX_PARTS], len: usize) -> Option<u64> {
-        if self.virt_dma {
-            return None;
-        }
-        self.sync(sge, 0, len.min(HEAD_LEN), true);
-        Some(sge[0].addr)
-    }
-
-    /// Lends the CPU the first `len` octets of a part that the device has no more, and gives them back.
-    #[inline]
-    fn sync(&self, sge: &[bindings::ib_sge], part: usize, len: usize, for_cpu: bool) {
-        match sge.get(part) {
-            Some(sge) if !self.virt_dma && len <= sge.length as usize => {
-                let raw = self.pd.device().as_raw();
-                // SAFETY: The device is registered, and the part is mapped there for that much.
-                unsafe { bindings::ipoib_rs_ib_sync_rx(raw, sge.addr, len, for_cpu) };
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The elements of a slot, whose buffer's parts are exchanged.
-struct Elements<'a> {
-    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
-    mapping: &'a Mapping,
-}
-
-impl Exchange for Elements<'_> {
-    #[inline(always)]
-    fn is_direct(&self) -> bool {
-        self.mapping.virt_dma
-    }
-
-    #[inline(always)]
-    fn follow(&mut self, parts: &Parts) {
-        for (sge, at) in self.sge.iter_mut().zip(parts.all()) {
-            sge.addr = at as u64;
-        }
-    }
-
-    fn take(&mut self, new: &Parts, n: usize) -> bool {
-        if !self.mapping.virt_dma {
-            return self.take_mapped(new, n);
-        }
-        match Mapping::map_virt(new, n) {
-            Some(addrs) => {
-                self.set(addrs, n);
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn read(&mut self, part: usize, len: usize) {
-        self.mapping.sync(self.sge, part, len, true);
-    }
-
-    fn leave(&mut self, part: usize, len: usize) {
-        self.mapping.sync(self.sge, part, len, false);
-    }
-}
-
-impl Elements<'_> {
-    fn set(&mut self, addrs: [u64; MAX_PARTS], n: usize) {
-        for (sge, addr) in self.sge.iter_mut().zip(addrs).take(n) {
-            sge.addr = addr;
-        }
-    }
-
-    /// `take` for a device that maps; kept apart, so that what needs no mapping saves no registers for this.
-    #[inline(never)]
-    fn take_mapped(&mut self, new: &Parts, n: usize) -> bool {
-        let Some(addrs) = self.mapping.map_dma(new, n) else {
-            return false;
-        };
-        // SAFETY: The slot's parts are mapped by the type invariant of `Memory`, and not the device's any
-        // more. The elements refer to the new ones from now on.
-        unsafe { self.mapping.unmap(self.sge.map(|sge| sge.addr), n, true) };
-        self.set(addrs, n);
-        true
-    }
-}
-
-/// What a ring leaves behind.
-///
-/// # Invariants
-///
-/// * `slots` never moves its elements. Their buffers are of `pool`. A slot's work request refers to the
-///   slot's elements, and those to all parts of the slot's buffer, which are mapped.
-/// * The slots complete on the completion queue of `claim`.
-/// * Who drops it knows that the device has none of it.
-struct Memory {
-    slots: KVec<Slot>,
-    /// Behind `slots`: a pool that is given up before its memory has come back looks for it once a second
-    /// only, and keeps what has come meanwhile.
-    pool: PartsPool,
-    mapping: Mapping,
-    claim: Claim,
-}
-
-// SAFETY: The pointers are to the memory's own slots; all else is `Send`.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    /// Handles a completion: what was received, if it is a message. The slot is chained again, but not
-    /// posted before the caller says so, who has the message until then.
-    #[inline(always)]
-    fn complete(
-        &mut self,
-        wc: &bindings::ib_wc,
-        chain: &mut Chain,
-        queues: Option<&mut Queues>,
-        report: &mut ReceiveReport,
-        failed: impl FnOnce(QpKey),
-    ) -> Option<RcReceived<'_>> {
-        let id = wr_id(wc);
-        let index = id as u32 as usize;
-        let Memory {
-            slots,
-            mapping,
-            pool,
-            ..
-        } = self;
-        // INVARIANT: A completed receive is not the device's any more; it is chained, or idle.
-        let slot = match queues {
-            None => match slots.get_mut(index) {
-                Some(slot) if slot.id() == id && chain.is_posted(id) => {
-                    chain.push(slot, index);
-                    Some(slot)
-                }
-                _ => None,
-            },
-            Some(queues) => match slots.get(index) {
-                Some(slot) if slot.id() == id && chain.is_posted(id) => {
-                    let ok = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
-                    queues.completed(index, ok, slots, chain);
-                    slots.get_mut(index)
-                }
-                _ => None,
-            },
-        };
-        let Some(slot) = slot else {
-            report.count(|report| &mut report.unknown);
-            return None;
-        };
-        let qp = QpKey::of(wc.qp);
-        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-            count_failure(wc.status, report);
-            failed(qp);
-            return None;
-        }
-        // Some devices say that there is a GRH in front of the message. There never is.
-        let len = wc.byte_len as usize;
-        // An RDMA write with immediate data takes a receive, too, and puts nothing there.
-        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
-            report.count(|report| &mut report.malformed);
-            return None;
-        }
-        let Slot { sge, parts, .. } = slot;
-        Some(RcReceived {
-            qp,
-            len,
-            lent: mapping.lend(sge, len),
-            sge,
-            parts,
-            pool,
-            mapping,
-        })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        for slot in &self.slots {
-            let n = slot.wr.num_sge as usize;
-            // SAFETY: Mapped by the type invariant, and the device has none of it.
-            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n, false) };
-        }
-    }
-}
 
 /// How slots are posted.
 enum Post {
@@ -633,8 +177,7 @@ impl IntakeRing {
         let mut chain = Chain {
             first: ptr::null_mut(),
             last: ptr::null_mut(),
-            generation,
-            posted: generation,
+            generations: Generations::after(generation),
         };
         for (index, slot) in memory.slots.iter_mut().enumerate() {
             // INVARIANT: The slots do not move any more.
@@ -799,7 +342,7 @@ impl IntakeRing {
     pub fn post(&mut self) {
         // What is refused is posted the next time.
         let _ = self.post_chain();
-        if self.chain.posted.wrapping_sub(self.looked) >= self.old {
+        if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
         }
     }
@@ -826,7 +369,7 @@ impl IntakeRing {
                 self.overtaken += 1;
             }
         }
-        self.looked = self.chain.posted;
+        self.looked = self.chain.generations.posted();
     }
 
     /// Posts what is to be posted.
@@ -858,18 +401,9 @@ impl IntakeRing {
     }
 }
 
-#[cold]
-fn count_failure(status: bindings::ib_wc_status, report: &mut ReceiveReport) {
-    if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-        report.count(|report| &mut report.flushed);
-    } else {
-        report.count(|report| &mut report.errors);
-    }
-}
-
 impl Drop for IntakeRing {
     fn drop(&mut self) {
-        self.memory.claim.next = self.chain.generation;
+        self.memory.claim.next = self.chain.generations.last();
         // SAFETY: It is not used again.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         match self.place.take() {

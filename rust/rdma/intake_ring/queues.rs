@@ -11,7 +11,7 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Chain, Slot};
+use super::slots::{Chain, Slot};
 use crate::rc::{Fate, QpKey, RcQp};
 
 type PostFn = unsafe extern "C" fn(

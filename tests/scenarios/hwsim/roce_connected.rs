@@ -121,6 +121,27 @@ scenario! {
 }
 
 scenario! {
+    /// Buffers that the device does not flush come back when their queue pair was destroyed: 64 would be used up
+    /// by thirteen connections.
+    fn buffers_come_back_without_a_flush(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok("modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64")?;
+        connected(&bed, &[1, 2])?;
+        for round in 0..14 {
+            write(b, "faults", "hold")?;
+            end_connections(b, round)?;
+            std::thread::sleep(b.scaled(Duration::from_millis(2500)));
+            write(b, "faults", "clear")?;
+            connect(a, b).with_context(|| format!("round {round}"))?;
+        }
+        transfer(a, b, &b.ip4(), 4)?;
+        ensure!(counter(b, "restarts")? == 0, "{}", story(b));
+        bed.finish()
+    }
+}
+
+scenario! {
     /// There are no more connections than the interface may have; whatever has none goes by UD.
     fn connections_with_buffers_of_their_own_are_limited(bed) {
         let bed = bed.one_machine().up()?;
