@@ -18,6 +18,8 @@ impl private::Sealed for bool {}
 impl Word for bool {}
 impl private::Sealed for u32 {}
 impl Word for u32 {}
+impl private::Sealed for usize {}
+impl Word for usize {}
 impl private::Sealed for u64 {}
 impl Word for u64 {}
 impl<T> private::Sealed for *mut T {}

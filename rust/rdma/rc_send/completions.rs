@@ -60,14 +60,14 @@ impl RcCompletions {
     /// How many more frames the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.slots.free()
+        self.slots.ring.free()
     }
 
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.slots.cq().is_quiet() || self.slots.has_unsent()
+        !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
     /// Takes completions and frees the frames that they complete, in `poll` if one runs. `failed` is told of
@@ -80,7 +80,7 @@ impl RcCompletions {
     pub fn reap(
         &mut self,
         poll: Option<&Context<'_>>,
-        mut failed: impl FnMut(&Arc<Lane>),
+        mut failed: impl FnMut(&Lane),
     ) -> RcReaped {
         let mut reaped = RcReaped::default();
         let Self { slots, wcs } = self;
@@ -89,7 +89,7 @@ impl RcCompletions {
             complete(slots, wc, poll, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
-        let (frames, bytes) = self.slots.take_unsent();
+        let (frames, bytes) = self.slots.ring.unsent().take();
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
         reaped
@@ -127,7 +127,7 @@ impl RcCompletions {
                     break;
                 }
             }
-            if self.slots.is_idle() {
+            if self.slots.ring.is_idle() {
                 break;
             }
             fsleep(Delta::from_millis(1));
@@ -143,7 +143,7 @@ fn complete(
     wc: &bindings::ib_wc,
     poll: Option<&Context<'_>>,
     reaped: &mut RcReaped,
-    failed: &mut impl FnMut(&Arc<Lane>),
+    failed: &mut impl FnMut(&Lane),
 ) {
     let (mut id, mut status) = (wr_id(wc), wc.status);
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
@@ -159,14 +159,17 @@ fn complete(
         if charged {
             reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
         }
-        lane.add_done();
+        // SAFETY: The frame is in flight until it is counted below.
+        let lane = unsafe { lane.as_ref() };
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
             skb.napi_consume(poll);
         } else {
             reaped.lost = reaped.lost.wrapping_add(1);
-            lost(skb, &lane, failed);
+            lost(skb, lane, failed);
         }
+        // The last look at the lane, which may leave then.
+        lane.counts().add_done();
         if before == 0 {
             return;
         }
@@ -176,7 +179,7 @@ fn complete(
 }
 
 #[cold]
-fn lost(skb: TxSkb, lane: &Arc<Lane>, failed: &mut impl FnMut(&Arc<Lane>)) {
+fn lost(skb: TxSkb, lane: &Lane, failed: &mut impl FnMut(&Lane)) {
     skb.drop_reason(DropReason::DevReady);
     failed(lane);
 }

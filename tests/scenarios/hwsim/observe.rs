@@ -23,11 +23,11 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 type Counters = BTreeMap<String, u64>;
 
 /// The counters of all ports of a fabric, as `h1/port1`.
-struct Tallies(BTreeMap<String, Counters>);
+pub(super) struct Tallies(BTreeMap<String, Counters>);
 
 impl Tallies {
     /// Reads them, when no packet is under way: they are the same twice.
-    fn settled(host: &Host, fabric: &str) -> Result<Tallies> {
+    pub(super) fn settled(host: &Host, fabric: &str) -> Result<Tallies> {
         let limit = Instant::now() + host.scaled(Duration::from_secs(60));
         let read = || host.ok(&format!("cd {DEBUGFS}/{fabric} && grep '' */port*"));
         let mut before = read()?;
@@ -55,7 +55,7 @@ impl Tallies {
         Ok(Tallies(ports))
     }
 
-    fn get(&self, port: &str, name: &str) -> Result<u64> {
+    pub(super) fn get(&self, port: &str, name: &str) -> Result<u64> {
         let counters = self.0.get(port).with_context(|| port.to_owned())?;
         let value = counters.get(name).copied();
         value.with_context(|| format!("no {name} in {counters:?}"))
@@ -268,6 +268,10 @@ scenario! {
             // A name that changes, and a namespace that does, are not those here.
             a.ok(&format!("rdma dev set {} name other && rdma dev set other name {}", hca(a), hca(a)))?;
             host.ok(&format!("grep -q '^state: Active$' {DEBUGFS}/pair/h1/port1"))?;
+            // Nobody would hear them leave their groups afterwards, which they wait for.
+            for host in [a, b] {
+                host.ok("ip link set ib0 down")?;
+            }
             manager.kill()?;
             let text = host.run_for(
                 &format!(

@@ -47,7 +47,7 @@ impl Sender {
 
     /// Takes note of whether something has come since the last time.
     pub(super) fn look(&mut self, now: u64) {
-        let came = self.rc.flow.rx_frames.get();
+        let came = self.rc.flow.received.frames.get();
         if came != self.seen {
             self.seen = came;
             self.idle_since = now;
