@@ -263,6 +263,17 @@ impl FilledBuf {
         _context: &Context<'_>,
         frame: Frame,
     ) -> core::result::Result<RxSkb, Self> {
+        // SAFETY: A NAPI poll runs.
+        unsafe { self.build_frame(frame) }
+    }
+
+    /// Makes the skb of [`Self::into_frame`].
+    ///
+    /// # Safety
+    ///
+    /// Softirqs must be disabled, so that the CPU's cache of skbs is ours.
+    #[inline]
+    unsafe fn build_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
         let offset = usize::from(frame.offset);
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
@@ -271,8 +282,8 @@ impl FilledBuf {
             return Err(self);
         }
         // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
-        // within what was received; there is room for both headers. A NAPI poll runs, so that the CPU's
-        // cache of skbs is ours.
+        // within what was received; there is room for both headers. The CPU's cache of skbs is ours by
+        // this function's requirements.
         let skb = unsafe {
             bindings::ipoib_rs_rx_frame(
                 self.buf.va.as_ptr().cast(),
@@ -348,7 +359,14 @@ mod tests {
             protocol: bindings::ETH_P_IP as u16,
             csum_ok: false,
         };
-        let skb = buf.into_frame(frame).map_err(|_| ENOMEM)?;
+        // SAFETY: Softirqs are disabled meanwhile.
+        let skb = unsafe {
+            bindings::ipoib_rs_bh_disable();
+            let skb = buf.build_frame(frame);
+            bindings::ipoib_rs_bh_enable();
+            skb
+        };
+        let skb = skb.map_err(|_| ENOMEM)?;
         // SAFETY: The skb is owned, and given up here.
         Ok(unsafe { TxSkb::from_raw(ManuallyDrop::new(skb).as_raw()) })
     }

@@ -437,3 +437,16 @@ struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 	return skb;
 }
+
+#if IS_ENABLED(CONFIG_KUNIT)
+/* Tests do in process context what is done in a NAPI poll otherwise. */
+void ipoib_rs_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void ipoib_rs_bh_enable(void)
+{
+	local_bh_enable();
+}
+#endif

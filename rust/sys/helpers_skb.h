@@ -85,4 +85,9 @@ bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int
 bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
 			     struct ipoib_rs_parts *parts);
 
+#if IS_ENABLED(CONFIG_KUNIT)
+void ipoib_rs_bh_disable(void);
+void ipoib_rs_bh_enable(void);
+#endif
+
 #endif
