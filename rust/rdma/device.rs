@@ -145,6 +145,11 @@ impl Device {
         self.attrs().max_send_sge
     }
 
+    /// The most elements that a receive of a queue pair may scatter to.
+    pub fn max_recv_sge(&self) -> u32 {
+        self.attrs().max_recv_sge
+    }
+
     /// The most entries that a completion queue has.
     pub fn max_cqe(&self) -> u32 {
         self.attrs().max_cqe
