@@ -97,6 +97,7 @@ impl Reliable {
             } else {
                 0
             },
+            max_pieces: self.max_sge,
             credits: extension.credits.min(credit::MAX_WIDTH),
         }
     }
@@ -113,6 +114,8 @@ pub(crate) struct Terms {
     pub(crate) icrc: bool,
     /// The largest IP packet that the other end may have to segment; 0 for none.
     pub(crate) max_large: u32,
+    /// The most pieces of memory that such a one is sent from.
+    pub(crate) max_pieces: u32,
     /// Messages that may be sent at first.
     pub(crate) credits: u16,
 }
@@ -124,6 +127,7 @@ impl Terms {
         extended: false,
         icrc: false,
         max_large: 0,
+        max_pieces: 0,
         credits: 0,
     };
 }
