@@ -18,6 +18,8 @@ impl private::Sealed for bool {}
 impl Word for bool {}
 impl private::Sealed for u32 {}
 impl Word for u32 {}
+impl private::Sealed for usize {}
+impl Word for usize {}
 #[cfg(CONFIG_64BIT)]
 impl private::Sealed for u64 {}
 #[cfg(CONFIG_64BIT)]

@@ -4,13 +4,13 @@
 
 use core::ptr::{self, NonNull};
 
-use ipoib_netdev::relaxed::Relax;
+use ipoib_rings::quiet::Quiet;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::prelude::*;
 use kernel::str::CStrExt;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
@@ -35,38 +35,25 @@ pub trait CompletionHandler: Send + Sync + 'static {
 
 /// Whom the device tells.
 struct Waiter<H: ?Sized> {
-    quiet: Arc<Atomic<bool>>,
+    quiet: Arc<Quiet>,
     handler: H,
 }
 
 /// A completion queue.
 ///
-/// Who polls several need not look at one that is *quiet*: it was armed, and its event has not come.
-/// This loses nothing:
-///
-/// * Only [`Cq::arm`] makes a queue quiet, and it does so *before* it asks the device, in full order.
-///   What follows from that, the event or the answer that completions were missed, comes later and
-///   ends it. An event that was on its way already may end it too, or not: what it was for is there
-///   when the device is asked.
-/// * The event ends it *before* it schedules the poll. Both that and the end of a poll change NAPI's
-///   state in full order: a poll that begins later, or one more if one is running, finds the queue
-///   not quiet.
-/// * If two ask at a time, since the next poll may run on another CPU, one of them finds it quiet and
-///   leaves it to the other, which is just about to ask.
-/// * It may be ended at any time, and a quiet queue be polled, which costs a look in vain.
+/// Who polls several need not look at one that is [quiet](ipoib_rings::quiet).
 ///
 /// # Invariants
 ///
 /// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `waiter`'s value,
 ///   whose `quiet` is this one's.
 /// * `poll` and `notify` are its device's operations.
-/// * While `quiet` is true, the device will tell of all that is in the queue, or somebody is in
-///   [`Cq::arm`] who will.
+/// * `quiet` is ended by all events, before the handler is told, which schedules a poll.
 pub struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poll: PollFn,
     notify: NotifyFn,
-    quiet: Arc<Atomic<bool>>,
+    quiet: Arc<Quiet>,
     claimed: Atomic<bool>,
     next: Atomic<u32>,
     dev: Device,
@@ -104,7 +91,7 @@ impl Cq {
             comp_vector: vector % dev.completion_vectors(),
             flags: 0,
         };
-        let quiet = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let quiet = Arc::new(Quiet::new(), GFP_KERNEL)?;
         let waiter = Arc::new(
             Waiter {
                 quiet: quiet.clone(),
@@ -165,7 +152,7 @@ impl Cq {
             .cmpxchg(false, true, Acquire)
             .map_err(|_| EBUSY)?;
         // A new ring looks first.
-        self.quiet.set(false);
+        self.quiet.end();
         // INVARIANT: `claimed` was false and is true now.
         Ok(Claim {
             cq: self.clone(),
@@ -203,24 +190,18 @@ impl Cq {
     /// Any.
     #[inline]
     pub fn arm(&self) -> bool {
-        // INVARIANT: If it is so already, another has asked or will; otherwise we do.
-        if self.is_quiet() || self.quiet.xchg(true, Full) {
-            return false;
-        }
-        // SAFETY: Owned by the type invariant.
-        let ret = unsafe {
-            (self.notify)(
-                self.as_raw(),
-                bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
-                    | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
-            )
-        };
-        // An error leaves it unarmed: polling is the only way to go on.
-        let again = ret != 0;
-        if again {
-            self.quiet.set(false);
-        }
-        again
+        self.quiet.arm(|| {
+            // SAFETY: Owned by the type invariant.
+            let ret = unsafe {
+                (self.notify)(
+                    self.as_raw(),
+                    bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+                        | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
+                )
+            };
+            // An error leaves it unarmed: polling is the only way to go on.
+            ret != 0
+        })
     }
 
     /// Takes up to `most` completions, or as many as `wcs` has room for, and shows them.
@@ -289,7 +270,7 @@ unsafe extern "C" fn completion<H: CompletionHandler>(
     // SAFETY: By this function's requirements; the `Cq` holds the waiter.
     let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
     // Scheduling puts it in order.
-    waiter.quiet.set(false);
+    waiter.quiet.end();
     waiter.handler.completion();
 }
 

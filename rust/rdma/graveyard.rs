@@ -8,25 +8,26 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
+use ipoib_rings::graves::{Link, List, Users};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{Arc, Completion};
 use kernel::types::Opaque;
 
 /// What every grave begins with, whatever is in it.
-struct Link {
-    next: *mut Link,
+#[repr(C)]
+struct Header {
+    link: Link,
     /// Frees the grave that this is the beginning of, and drops what is in it.
-    free: unsafe fn(NonNull<Link>),
+    free: unsafe fn(NonNull<Header>),
 }
 
 /// Where a value lies, from the beginning; on a list only once its owner is gone.
 #[repr(C)]
 struct Grave<T> {
-    link: Link,
+    header: Header,
     value: T,
     /// Dropped last.
     user: User,
@@ -61,8 +62,8 @@ impl<T: Send + 'static> Plot<T> {
         let grave = KBox::write(
             self.room,
             Grave {
-                link: Link {
-                    next: ptr::null_mut(),
+                header: Header {
+                    link: Link::new(),
                     free: free::<T>,
                 },
                 value,
@@ -81,11 +82,11 @@ impl<T: Send + 'static> Plot<T> {
 ///
 /// # Safety
 ///
-/// `link` must be the beginning of an owned `Grave<T>`, which is given up here.
-unsafe fn free<T>(link: NonNull<Link>) {
-    // SAFETY: By this function's requirements; all graves come from boxes, and the link is the first
+/// `header` must be the beginning of an owned `Grave<T>`, which is given up here.
+unsafe fn free<T>(header: NonNull<Header>) {
+    // SAFETY: By this function's requirements; all graves come from boxes, and the header is the first
     // field of a `repr(C)` structure.
-    drop(unsafe { KBox::from_raw(link.cast::<Grave<T>>().as_ptr()) });
+    drop(unsafe { KBox::from_raw(header.cast::<Grave<T>>().as_ptr()) });
 }
 
 /// The owner of a value that is dropped in process context, by the work item, wherever the owner
@@ -122,7 +123,8 @@ impl<T: Send + 'static> Drop for Mortal<T> {
         let graveyard = unsafe { self.grave.as_ref() }.user.0.clone();
         // There are users, the grave's being one, so that there can be one more.
         let user = User::new(&graveyard);
-        graveyard.bury(self.grave.cast());
+        // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
+        unsafe { graveyard.bury(self.grave.cast()) };
         drop(user);
     }
 }
@@ -131,14 +133,14 @@ impl<T: Send + 'static> Drop for Mortal<T> {
 ///
 /// # Invariants
 ///
-/// * `dead` is null or the first of a list of owned graves linked by `next`.
-/// * `users` counts the reaper while it is there, the graves, empty ones included, and those who are
-///   about to queue the work. When it becomes 0, `idle` is completed, and the work is not queued any
+/// * `dead` has owned graves.
+/// * `users` are the reaper while it is there, the graves, empty ones included, and those who are
+///   about to queue the work. When the last goes, `idle` is completed, and the work is not queued any
 ///   more.
 #[pin_data]
 pub(crate) struct Graveyard {
-    dead: Atomic<*mut Link>,
-    users: Atomic<i32>,
+    dead: List,
+    users: Users,
     #[pin]
     idle: Completion,
     #[pin]
@@ -152,19 +154,14 @@ unsafe impl Send for Graveyard {}
 unsafe impl Sync for Graveyard {}
 
 impl Graveyard {
-    fn bury(&self, grave: NonNull<Link>) {
-        let grave = grave.as_ptr();
-        let mut head = self.dead.load(Relaxed);
-        loop {
-            // SAFETY: The grave is ours until it is on the list.
-            unsafe { (*grave).next = head };
-            // The list is only ever taken as a whole, so that a head that was taken and came back
-            // is no harm: it still is the head.
-            match self.dead.cmpxchg(head, grave, Full) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
+    /// Has the work item free a grave.
+    ///
+    /// # Safety
+    ///
+    /// It must be owned, which is given up here, and the caller be a user.
+    unsafe fn bury(&self, grave: NonNull<Link>) {
+        // SAFETY: By this function's requirements; an owned grave is on no list.
+        unsafe { self.dead.push(grave) };
         // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
         // caller is one.
         unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
@@ -173,23 +170,22 @@ impl Graveyard {
     fn empty(&self) {
         // Again and again, since what is dropped may bury what it was made of.
         loop {
-            let mut next = self.dead.xchg(ptr::null_mut(), Full);
-            if next.is_null() {
+            let dead = self.dead.take();
+            if dead.is_empty() {
                 return;
             }
-            while let Some(link) = NonNull::new(next) {
-                // SAFETY: The list's graves are owned, and it is ours now.
-                let free = unsafe { link.as_ref() }.free;
-                // SAFETY: As above.
-                next = unsafe { link.as_ref() }.next;
-                // SAFETY: As above; a grave's link names the function for its type.
-                unsafe { free(link) };
+            for link in dead {
+                let header = link.cast::<Header>();
+                // SAFETY: The list's graves are owned, and it is ours now; a grave begins with its link.
+                let free = unsafe { header.as_ref() }.free;
+                // SAFETY: As above; a grave's header names the function for its type.
+                unsafe { free(header) };
             }
         }
     }
 
     fn put(&self) {
-        if self.users.fetch_sub(1, Full) == 1 {
+        if self.users.leave() {
             self.idle.complete_all();
         }
     }
@@ -210,16 +206,10 @@ struct User(Arc<Graveyard>);
 
 impl User {
     fn new(graveyard: &Arc<Graveyard>) -> Result<Self> {
-        let mut users = graveyard.users.load(Acquire);
-        loop {
-            if users <= 0 || users == i32::MAX {
-                return Err(ESHUTDOWN);
-            }
-            match graveyard.users.cmpxchg(users, users + 1, Full) {
-                Ok(_) => return Ok(Self(graveyard.clone())),
-                Err(now) => users = now,
-            }
+        if !graveyard.users.enter() {
+            return Err(ESHUTDOWN);
         }
+        Ok(Self(graveyard.clone()))
     }
 }
 
@@ -247,8 +237,8 @@ impl Reaper {
     pub fn new() -> Result<Self> {
         let graveyard = Arc::pin_init(
             pin_init!(Graveyard {
-                dead: Atomic::new(ptr::null_mut()),
-                users: Atomic::new(1),
+                dead: List::new(),
+                users: Users::new(),
                 idle <- Completion::new(),
                 work <- Opaque::ffi_init(|work| {
                     // SAFETY: `work` is writable and pinned.

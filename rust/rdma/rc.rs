@@ -6,10 +6,11 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStrExt;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
@@ -30,6 +31,12 @@ impl QpKey {
     }
 }
 
+/// What the device has reported of a queue pair.
+struct Reports {
+    /// It takes no more receives from the shared receive queue.
+    last_receive: Atomic<bool>,
+}
+
 /// A reliable connection queue pair, which receives from a shared receive queue.
 ///
 /// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
@@ -43,6 +50,8 @@ pub struct RcQp {
     raw: NonNull<bindings::ib_qp>,
     send_wr: u32,
     send_sge: u32,
+    /// It may have taken receives.
+    receives: Atomic<bool>,
     #[pin]
     modify: Mutex<()>,
     body: Mortal<Body>,
@@ -58,9 +67,10 @@ unsafe impl Sync for RcQp {}
 /// # Invariants
 ///
 /// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `srq`, which
-/// are all of one device.
+/// are all of one device. The context of its events is `reports`' value.
 struct Body {
     raw: NonNull<bindings::ib_qp>,
+    reports: Arc<Reports>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     srq: Arc<Srq>,
@@ -103,7 +113,15 @@ impl RcQp {
             return Err(EINVAL);
         }
         srq.bind(recv_cq)?;
+        let reports = Arc::new(
+            Reports {
+                last_receive: Atomic::new(false),
+            },
+            GFP_KERNEL,
+        )?;
         let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(event),
+            qp_context: Arc::as_ptr(&reports).cast_mut().cast(),
             send_cq: send_cq.as_raw(),
             recv_cq: recv_cq.as_raw(),
             srq: srq.as_raw(),
@@ -126,6 +144,7 @@ impl RcQp {
         // INVARIANT: It was just made.
         let body = plot.fill(Body {
             raw,
+            reports,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
             srq: srq.clone(),
@@ -139,6 +158,7 @@ impl RcQp {
                 // The device may have rounded up; what was asked for is what rings rely on.
                 send_wr,
                 send_sge,
+                receives: Atomic::new(false),
                 modify <- new_mutex!(()),
                 body,
             }),
@@ -203,6 +223,9 @@ impl RcQp {
     pub(crate) unsafe fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: c_int) -> Result {
         // Neither the RDMA core nor every device driver has a lock of its own for this.
         let _guard = self.modify.lock();
+        if attr.qp_state == bindings::ib_qp_state_IB_QPS_RTR {
+            self.receives.store(true, Relaxed);
+        }
         // SAFETY: Owned by the type invariant; the attributes are ours, `mask` says which count, and
         // what they refer to is valid by this function's requirements.
         to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
@@ -233,6 +256,15 @@ impl RcQp {
 }
 
 impl RcQp {
+    /// Whether it may still take receives from the shared receive queue, or have taken one that is not
+    /// completed: in error, until the device says otherwise. What has completed is in the completion
+    /// queue then.
+    ///
+    /// A device may never say so.
+    pub fn may_receive(&self) -> bool {
+        self.receives.load(Relaxed) && !self.body.reports.last_receive.load(Acquire)
+    }
+
     /// Has all that is posted forgotten.
     ///
     /// # Errors
@@ -258,6 +290,19 @@ impl Drop for Body {
         let err = unsafe { bindings::ib_destroy_qp_user(self.raw.as_ptr(), ptr::null_mut()) };
         if err != 0 {
             pr_err!("connected queue pair not destroyed: {}\n", err);
+            // The device may still report on it.
+            core::mem::forget(self.reports.clone());
         }
+    }
+}
+
+/// # Safety
+///
+/// Called by the device, with a valid event and the context of an [`RcQp`].
+unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
+    // SAFETY: By this function's requirements; the queue pair's body holds what the device reports to.
+    let (event, reports) = unsafe { (&*event, &*context.cast_const().cast::<Reports>()) };
+    if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
+        reports.last_receive.store(true, Release);
     }
 }

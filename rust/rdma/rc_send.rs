@@ -4,7 +4,7 @@
 //!
 //! As [`crate::send`] for datagrams, in two halves: the [`RcSender`] fills slots and posts them, under the
 //! transmit lock; [`RcCompletions`] empties them as the device completes them, in NAPI. Both run at once
-//! without a lock (`slots.rs` says how).
+//! without a lock ([`ipoib_rings::slots`] says how).
 //!
 //! Work requests of one queue pair that follow each other are built in a chain and posted with one call.
 //! Only the last of a chain is signalled.
@@ -12,6 +12,7 @@
 use core::ptr;
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::slots::id;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -25,7 +26,7 @@ mod slots;
 
 pub use completions::{RcCompletions, RcReaped};
 pub use slots::Lane;
-use slots::{id, Frame, Slots};
+use slots::{Frame, Slots};
 
 /// How many work requests are posted at once at most.
 const CHAIN: usize = 16;
@@ -137,13 +138,13 @@ impl RcSender {
     /// How many frames the ring takes.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.slots.size()
+        self.slots.ring.size()
     }
 
     /// How many more frames it takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.slots.free()
+        self.slots.ring.free()
     }
 
     /// Whether the chain is full, so that the next [`Self::post`] would send it first. The caller flushes
@@ -156,14 +157,14 @@ impl RcSender {
     /// Whether the ring and `lane`'s queue pair take another frame now.
     #[inline]
     pub fn takes(&self, lane: &Lane) -> bool {
-        self.free() > 0 && lane.under_way() < lane.qp().send_wr()
+        self.free() > 0 && lane.counts().under_way() < lane.qp().send_wr()
     }
 
     /// The same, if that takes no more of the ring than it leaves, so that a lane which is slow leaves
     /// something for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
-        let under_way = lane.under_way();
+        let under_way = lane.counts().under_way();
         under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
@@ -196,7 +197,7 @@ impl RcSender {
             self.ring_doorbell();
         }
         let slots: &Slots = &self.slots;
-        let Some(index) = slots.peek() else {
+        let Some(index) = slots.ring.peek() else {
             return Err((skb, EBUSY));
         };
         // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
@@ -223,9 +224,9 @@ impl RcSender {
             before: if self.pending > 0 { self.last } else { 0 },
             charged,
         };
-        lane.add_posted();
+        lane.counts().add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
-        unsafe { slots.fill(index, self.generation, frame) };
+        unsafe { slots.ring.fill(index, self.generation, frame) };
         // INVARIANT: The slot is filled and its work request is complete.
         self.last = id;
         self.pending = self.pending.wrapping_add(1);
@@ -332,7 +333,7 @@ impl RcSender {
         for _ in good..pending {
             // SAFETY: This is the sender; the device does not have the last slot's work request, nor had
             // it those that were taken back before.
-            let Some((index, frame)) = (unsafe { self.slots.take_back() }) else {
+            let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
                 break;
             };
             let Frame {
@@ -340,9 +341,9 @@ impl RcSender {
             } = frame;
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            self.slots
-                .released_unsent(if charged { skb.len() } else { 0 });
-            lane.take_back();
+            let bytes = if charged { skb.len() } else { 0 };
+            self.slots.ring.unsent().add(bytes);
+            lane.counts().take_back();
             skb.drop_reason(DropReason::DevReady);
         }
         let refused = &mut self.refused;

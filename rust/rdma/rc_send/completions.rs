@@ -60,14 +60,14 @@ impl RcCompletions {
     /// How many more frames the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.slots.free()
+        self.slots.ring.free()
     }
 
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.slots.cq().is_quiet() || self.slots.has_unsent()
+        !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
     /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
@@ -86,7 +86,7 @@ impl RcCompletions {
             complete(slots, wc, budget, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
-        let (frames, bytes) = self.slots.take_unsent();
+        let (frames, bytes) = self.slots.ring.unsent().take();
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
         reaped
@@ -124,7 +124,7 @@ impl RcCompletions {
                     break;
                 }
             }
-            if self.slots.is_idle() {
+            if self.slots.ring.is_idle() {
                 break;
             }
             fsleep(Delta::from_millis(1));
@@ -156,7 +156,7 @@ fn complete(
         if charged {
             reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
         }
-        lane.add_done();
+        lane.counts().add_done();
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
             skb.napi_consume(budget);

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the two halves of a send ring share.
-//!
-//! `head` counts the slots that were handed to the device, `tail` those that were emptied; both
-//! only grow, modulo 2^32, and a slot is its count modulo the size. The sender fills slots and then
-//! stores `head` with release; the completions half loads it with acquire, and so sees what is in
-//! the slots that it counts. That half empties slots and then stores `tail` with release; the
-//! sender loads it with acquire, and so does not fill a slot before it was emptied. A slot thus
-//! always belongs to one half, and neither half waits for the other.
-//!
-//! `head` goes back only over slots that the device refused: those it cannot complete, so that the
-//! completions half, which empties a slot when the device has completed it or a later one, never
-//! looks at them.
+//! What the two halves of a send ring share: [slots in order](ipoib_rings::ring), with their frames.
 
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
 
-use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
+use ipoib_rings::ring;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::ah::Ah;
@@ -40,17 +28,13 @@ pub(super) struct Slot {
 
 /// # Invariants
 ///
-/// * `slots` has a power of two of elements.
-/// * Slot `n` for `n` from `tail` up to `head` belongs to the completions half, the others to the
-///   sender.
-/// * `mapping` has a place for each slot.
+/// `slots` and `mapping` have a place for each slot of `shared`, whose producer is the sender, and whose
+/// consumer the completions half.
 pub(super) struct Ring {
     slots: KVec<UnsafeCell<Slot>>,
     mapping: Mapping,
-    head: Atomic<u32>,
-    tail: Atomic<u32>,
-    unsent_frames: Atomic<u32>,
-    unsent_bytes: Atomic<usize>,
+    /// What each half tells the other.
+    pub(super) shared: ring::Ring,
     claim: ManuallyDrop<Claim>,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
@@ -59,7 +43,7 @@ pub(super) struct Ring {
 
 // SAFETY: All that it holds may be handled by any thread.
 unsafe impl Send for Ring {}
-// SAFETY: Each slot belongs to one half at a time, as the module's documentation says.
+// SAFETY: Each slot belongs to one half at a time, as `shared` says.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -70,14 +54,11 @@ impl Ring {
         for _ in 0..size {
             slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
         }
-        // INVARIANT: `send_ring` checked that `size` is a power of two; all slots are empty.
+        // INVARIANT: So many places were made of each.
         Ok(Self {
             slots,
             mapping,
-            head: Atomic::new(claim.next),
-            tail: Atomic::new(claim.next),
-            unsent_frames: Atomic::new(0),
-            unsent_bytes: Atomic::new(0),
+            shared: ring::Ring::new(size, claim.next).ok_or(EINVAL)?,
             claim: ManuallyDrop::new(claim),
             last_ah: UnsafeCell::new(None),
             qp: qp.clone(),
@@ -85,25 +66,15 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn size(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    #[inline]
     pub(super) fn qp(&self) -> &Arc<UdQp> {
         &self.qp
-    }
-
-    #[inline]
-    fn index(&self, n: u32) -> usize {
-        n as usize & self.slots.len().wrapping_sub(1)
     }
 
     /// Slot `n`, which the caller may use if it belongs to its half.
     #[inline]
     pub(super) fn slot(&self, n: u32) -> *mut Slot {
-        // SAFETY: The index is below the length, which is a power of two.
-        unsafe { self.slots.get_unchecked(self.index(n)) }.get()
+        // SAFETY: The index is below the size, and there are so many by the type invariant.
+        unsafe { self.slots.get_unchecked(self.shared.index(n)) }.get()
     }
 
     /// Keeps the address handle that frames may still use when the sender goes.
@@ -114,52 +85,6 @@ impl Ring {
     pub(super) unsafe fn bequeath(&self, ah: Option<Arc<Ah>>) {
         // SAFETY: Only the sender writes it, once; only `drop` reads it.
         unsafe { *self.last_ah.get() = ah };
-    }
-
-    /// The count up to which slots were handed to the device.
-    #[inline]
-    pub(super) fn head(&self) -> u32 {
-        self.head.load(Acquire)
-    }
-
-    /// Hands the slots below `head` to the completions half, as the sender.
-    #[inline]
-    pub(super) fn publish(&self, head: u32) {
-        self.head.store(head, Release);
-    }
-
-    /// The count up to which slots were emptied.
-    #[inline]
-    pub(super) fn tail(&self) -> u32 {
-        self.tail.load(Acquire)
-    }
-
-    /// Gives the slots below `tail` back to the sender, as the completions half.
-    #[inline]
-    pub(super) fn give_back(&self, tail: u32) {
-        self.tail.store(tail, Release);
-    }
-
-    /// Notes, as the sender, that a frame left the ring which the device refused.
-    pub(super) fn released_unsent(&self, bytes: usize) {
-        self.unsent_bytes.fetch_add(bytes, Relaxed);
-        self.unsent_frames.fetch_add(1, Release);
-    }
-
-    /// Whether there are such since the last time.
-    #[inline]
-    pub(super) fn has_unsent(&self) -> bool {
-        self.unsent_frames.get() != 0
-    }
-
-    /// Frames and octets of those since the last time, as the completions half.
-    #[inline]
-    pub(super) fn take_unsent(&self) -> (u32, usize) {
-        if !self.has_unsent() {
-            return (0, 0);
-        }
-        let frames = self.unsent_frames.xchg(0, Acquire);
-        (frames, self.unsent_bytes.xchg(0, Relaxed))
     }
 
     /// Maps a frame for slot `n`, and fills the elements from `sges` on.
@@ -179,7 +104,7 @@ impl Ring {
         n: u32,
     ) -> Result<c_int> {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.map(skb, sges, self.index(n)) }
+        unsafe { self.mapping.map(skb, sges, self.shared.index(n)) }
     }
 
     /// Undoes the mapping of the frame that was in slot `n`.
@@ -190,7 +115,7 @@ impl Ring {
     #[inline]
     pub(super) unsafe fn unmap(&self, n: u32, skb: &TxSkb) {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.unmap(self.index(n), skb) };
+        unsafe { self.mapping.unmap(self.shared.index(n), skb) };
     }
 
     /// Undoes the mapping of all frames and drops them with `drop_skb`.
@@ -199,7 +124,7 @@ impl Ring {
     ///
     /// Both halves must belong to the caller, and the device must have none of the frames.
     pub(super) unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
-        for n in 0..self.size() {
+        for n in 0..self.shared.size() {
             // SAFETY: All slots belong to the caller.
             let slot = unsafe { &mut *self.slot(n) };
             if let Some(skb) = slot.skb.take() {
@@ -209,7 +134,6 @@ impl Ring {
             }
             slot.retired = None;
         }
-        self.give_back(self.head());
     }
 }
 
@@ -231,7 +155,7 @@ impl Drop for Ring {
             // SAFETY: Both halves are gone, and a queue pair that was reset has nothing.
             unsafe { self.clear(drop) };
         }
-        self.claim.next = self.head();
+        self.claim.next = self.shared.head();
         // SAFETY: It is not used again.
         unsafe { ManuallyDrop::drop(&mut self.claim) };
     }

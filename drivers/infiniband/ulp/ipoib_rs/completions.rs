@@ -9,7 +9,7 @@ use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::ring::Thresholds;
+use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 

@@ -206,10 +206,10 @@ impl Connection {
         if let Some(rc) = rc {
             row.age_ms = now.saturating_sub(rc.since);
             row.window = rc.width;
-            row.tx_frames = rc.flow.tx_frames.get();
-            row.tx_bytes = rc.flow.tx_bytes.get();
-            row.rx_frames = rc.flow.rx_frames.get();
-            row.rx_bytes = rc.flow.rx_bytes.get();
+            row.tx_frames = rc.flow.sent.frames.get();
+            row.tx_bytes = rc.flow.sent.bytes.get();
+            row.rx_frames = rc.flow.received.frames.get();
+            row.rx_bytes = rc.flow.received.bytes.get();
         }
         row
     }

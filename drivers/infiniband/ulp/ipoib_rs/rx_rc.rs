@@ -271,7 +271,7 @@ fn describe(
     let description = parts::Packet::new(packet.offset, packet.ether_type.0);
     match checksum {
         Some(checksum) => {
-            connected.rx_partial.add(1);
+            connected.rx.partial.add(1);
             description.with_partial(checksum.start, checksum.offset)
         }
         None => description,
@@ -300,10 +300,10 @@ fn pass_up(
     };
     let octets = packet.len as u64;
     let flow = &peer.rc.flow;
-    flow.rx_frames.add(1);
-    flow.rx_bytes.add(octets);
-    connected.rx_frames.add(1);
-    connected.rx_bytes.add(octets);
+    flow.received.frames.add(1);
+    flow.received.bytes.add(octets);
+    connected.rx.frames.add(1);
+    connected.rx.bytes.add(octets);
     order.receive(context, Some(&peer.address), packet.reserved, skb);
     Ok(())
 }
@@ -365,7 +365,7 @@ fn describe_large(
     gso: &extended::Gso,
     connected: &Connected,
 ) -> parts::Packet {
-    connected.rx_large.add(1);
+    connected.rx.large.add(1);
     description.with_gso(&parts::Gso {
         kind: match gso.kind {
             extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,

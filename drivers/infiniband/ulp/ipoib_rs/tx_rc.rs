@@ -23,7 +23,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::{Entry, Found, Job, Place};
+use crate::connections::{Ended, Entry, Found, Job, Place};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 use crate::rc_post::{tcp_v4_header, Fate, RcLine};
@@ -745,6 +745,13 @@ impl Tx {
                 let _ = entry.machine.failed(ticket, now);
             }
             self.give_up(dev, at, now);
+        }
+    }
+
+    /// One that has ended is not over before `due`.
+    pub(crate) fn connection_ends(&mut self, ended: Ended, due: u64) {
+        if let Some(connections) = &mut self.connections {
+            connections.keep_ending(ended, due);
         }
     }
 

@@ -14,9 +14,9 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mtu;
 use ipoib_proto::queue::Queue;
-use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
+use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
