@@ -35,7 +35,7 @@ use crate::tunables::Tunables;
 pub(crate) const MAX_MTU: u32 = 65_520;
 /// The longest message that we receive: the largest IP packet behind an extended header.
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
-/// Sends that a queue pair holds.
+/// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
 /// How often the receive poll is asked in a row whether it has found nothing more: three times will do
 /// unless it is busy.
@@ -299,7 +299,7 @@ impl Rc {
             &reliable.send_cq,
             &reliable.recv_cq,
             &reliable.srq,
-            SEND_WR,
+            SEND_WR.min(reliable.tunables.queue_limits().send),
             reliable.max_sge,
             permit.clone(),
         )?;
