@@ -56,6 +56,17 @@ impl Rules {
         }
         flags
     }
+
+    /// Counts a call of a verb, which is one of this kind.
+    fn call(&mut self, verb: Verb, kind: Verb) -> Result {
+        if self.fatal && !kind.outlives_fatal() {
+            return Err(EIO);
+        }
+        match self.table.call(verb) {
+            Some(errno) => Err(error(errno)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Faults {
@@ -119,7 +130,7 @@ impl Faults {
         self.update(|rules| rules.leaving = true);
     }
 
-    /// The device fails for good: all verbs do but those that end something.
+    /// The device fails for good: all verbs do but those of [`Verb::outlives_fatal`].
     pub fn fail(&self) {
         self.update(|rules| rules.fatal = true);
     }
@@ -154,19 +165,18 @@ impl Faults {
     #[cold]
     #[inline(never)]
     fn call(&self, verb: Verb) -> Result {
-        let mut rules = self.rules.lock();
-        if rules.fatal && !verb.outlives_fatal() {
-            return Err(EIO);
-        }
-        match rules.table.call(verb) {
-            Some(errno) => Err(error(errno)),
-            None => Ok(()),
-        }
+        self.rules.lock().call(verb, verb)
     }
 
     /// Counts a change of a queue pair, which may be one of its state.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Faults::strike`].
     pub(crate) fn strike_modify(&self, state: Option<State>) -> Result {
-        self.strike(Verb::ModifyQp)?;
+        if !self.has_rules(VERBS) {
+            return Ok(());
+        }
         let verb = match state {
             Some(State::Reset) => Verb::ModifyQpReset,
             Some(State::Init) => Verb::ModifyQpInit,
@@ -174,9 +184,14 @@ impl Faults {
             Some(State::ReadyToSend) => Verb::ModifyQpRts,
             Some(State::SendQueueDrained) => Verb::ModifyQpSqd,
             Some(State::Error) => Verb::ModifyQpError,
-            Some(State::SendQueueError) | None => return Ok(()),
+            Some(State::SendQueueError) | None => Verb::ModifyQp,
         };
-        self.strike(verb)
+        let mut rules = self.rules.lock();
+        rules.call(Verb::ModifyQp, verb)?;
+        if verb == Verb::ModifyQp {
+            return Ok(());
+        }
+        rules.call(verb, verb)
     }
 
     /// Counts a request that completes; its status if it is to fail.

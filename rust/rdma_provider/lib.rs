@@ -3,7 +3,7 @@
 //! Safe abstractions over the side of RDMA core that a device driver sees.
 //!
 //! A driver implements [`Adapter`] and registers it with [`Registration`]: that is an `ib_device`, whose
-//! link layer is InfiniBand. RDMA core allocates queue pairs, completion queues and address handles, counts
+//! link layer is InfiniBand, or Ethernet (RoCE v2). RDMA core allocates queue pairs, completion queues and address handles, counts
 //! their references and destroys them in order; this crate keeps what belongs to them: completion queues
 //! ([`Cq`]), and queue pairs with their send and receive queues ([`Qp`]). The driver moves messages from one
 //! to the other with [`Qp::transmit`] and [`Qp::receive`], those of connections with [`Qp::request`],
@@ -34,6 +34,7 @@ pub mod faults;
 pub mod later;
 pub mod mad;
 mod memory;
+pub mod netdev;
 pub mod qp;
 mod readers;
 mod region;
@@ -54,6 +55,7 @@ pub use cq::Cq;
 pub use faults::Faults;
 pub use later::{Again, Bell, Job, Later};
 pub use mad::{Mad, MadSource, Verdict};
+pub use netdev::{NetdevName, Netns};
 pub use qp::{Accepted, Answered, Arrival, Delivery, Kind, Meta, Payload, Qp, Refused};
 pub use qp::{QpTally, QueueTally};
 pub use registration::{Event, Handle, Registration};

@@ -5,6 +5,7 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 
+use ib_fabric::fault::Verb;
 use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::ffi::c_void;
@@ -303,6 +304,28 @@ mod cases {
         assert_eq!((told(all), cq.told.times()), ([0, 1, 1, 0], 1));
         assert_eq!((cq.poll(), idle.state()), (0, State::Error));
         assert_eq!((other.poll(), other.told.times()), (0, 0));
+        Ok(())
+    }
+
+    /// After a fatal error, verbs fail but those that only flush or end.
+    #[test]
+    fn flushing_outlives_a_fatal_error() -> Result {
+        let faults = Faults::new()?;
+        faults.fail();
+        for state in [State::Error, State::Reset] {
+            faults.strike_modify(Some(state))?;
+        }
+        for state in [None, Some(State::Init), Some(State::ReadyToSend)] {
+            assert_eq!(faults.strike_modify(state), Err(EIO));
+        }
+        for verb in [Verb::PostSend, Verb::PostRecv, Verb::PostSrqRecv] {
+            faults.strike(verb)?;
+        }
+        assert_eq!(faults.strike(Verb::CreateQp), Err(EIO));
+        // Rules still hold.
+        faults.change("modify_qp:error ENOMEM at 2")?;
+        faults.strike_modify(Some(State::Error))?;
+        assert_eq!(faults.strike_modify(Some(State::Error)), Err(ENOMEM));
         Ok(())
     }
 

@@ -18,6 +18,33 @@ use std::time::{Duration, Instant};
 const EACH: &str = r#"
 import ctypes, fcntl, os, socket, struct, sys, time
 nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+
+def undone(error, result):
+    # What failed may have left nothing to undo.
+    if result != 0 and error == 0:
+        sys.exit(f"cannot be undone: {result}")
+
+def each(attempt, undo):
+    n = refused = 0
+    while True:
+        n += 1
+        os.pwrite(nth, b"%d" % n, 0)
+        try:
+            error = attempt()
+        except OSError as failure:
+            error = failure.errno
+        # 0 where the fault has struck.
+        left = os.pread(nth, 16, 0)
+        os.pwrite(nth, b"0", 0)
+        refused += error != 0
+        undo(error)
+        if int(left) != 0:
+            break
+    print(n - 1, refused)
+"#;
+
+/// Requests to make an interface, to delete it, and to take it up and down.
+const NETLINK: &str = r#"
 rtnl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 rtnl.bind((0, 0))
 ethernet = socket.if_nametoindex("eth0")
@@ -44,34 +71,11 @@ add = message(16, 0x600, attributes=attribute(3, b"ib0\0") + attribute(5, struct
 delete = message(17, 0, attributes=attribute(3, b"ib0\0"))
 up = lambda: message(16, 0, socket.if_nametoindex("ib0"), 1, 1)
 down = lambda: message(16, 0, socket.if_nametoindex("ib0"), 0, 1)
-
-def undone(error, result):
-    # What failed may have left nothing to undo.
-    if result != 0 and error == 0:
-        sys.exit(f"cannot be undone: {result}")
-
-def each(attempt, undo):
-    n = refused = 0
-    while True:
-        n += 1
-        os.pwrite(nth, b"%d" % n, 0)
-        try:
-            error = attempt()
-        except OSError as failure:
-            error = failure.errno
-        # 0 where the fault has struck.
-        left = os.pread(nth, 16, 0)
-        os.pwrite(nth, b"0", 0)
-        refused += error != 0
-        undo(error)
-        if int(left) != 0:
-            break
-    print(n - 1, refused)
 "#;
 
 /// Calls `attempt` with each of its slab allocations failing; returns how many there are, and in how many
 /// cases it was refused.
-fn each(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
+pub(crate) fn each(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
     host.ok("cd /run/debug/failslab
          echo N >task-filter; echo 0 >verbose; echo N >ignore-gfp-wait; echo 0 >probability")?;
     let program = format!("{EACH}{attempt_and_undo}");
@@ -79,6 +83,11 @@ fn each(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
     let text = task.wait(host.scaled(Duration::from_secs(180)))?.ok()?;
     let (all, refused) = text.trim().split_once(' ').context("two numbers")?;
     Ok((all.parse()?, refused.parse()?))
+}
+
+/// Does that for requests of [`NETLINK`].
+fn requests(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
+    each(host, &format!("{NETLINK}{attempt_and_undo}"))
 }
 
 /// Every two-hundredth atomic allocation of all the kernel.
@@ -135,7 +144,7 @@ scenario! {
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
         // A link may be there though its answer failed.
-        let (all, refused) = each(host, "each(lambda: call(add), lambda error: undone(error, call(delete)))")?;
+        let (all, refused) = requests(host, "each(lambda: call(add), lambda error: undone(error, call(delete)))")?;
         ensure!(all > 20 && refused > 5, "{refused} of {all}");
         host.ib_add("")?;
         host.ib_up()?;
@@ -150,7 +159,7 @@ fn bring_up(bed: &Bed, mode: &str, least: u32) -> Result<()> {
     bed.rxe()?;
     let host = &bed.hosts[0];
     host.ib_add(&format!("mode {mode}"))?;
-    let (all, refused) = each(
+    let (all, refused) = requests(
         host,
         "ready = up()
 each(lambda: call(ready), lambda error: undone(0, call(down())))",

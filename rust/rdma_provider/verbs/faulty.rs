@@ -16,13 +16,14 @@ use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
-use kernel::sync::{rcu, Arc};
+use kernel::sync::Arc;
 
 use super::object::own;
 use super::{ah, cq, mr, pd, qp, srq, Holder, Operations};
 use crate::adapter::Adapter;
 use crate::faults::Faults;
 use crate::qp::Qp;
+use crate::readers::wait_for_readers;
 use crate::state::State;
 
 /// The faults of a device.
@@ -217,7 +218,7 @@ impl<A: Adapter> Faulty<A> {
             if let Some(own) = own {
                 own.close();
                 // As after its destruction.
-                rcu::synchronize_rcu();
+                wait_for_readers();
             }
             return e.to_errno();
         }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fabrics for which there is no memory. Debug kernels only: they have fault injection.
+
+use super::fabric::{CONFIGFS, Fabric};
+use super::manager::Manager;
+use crate::faults::each;
+use anyhow::ensure;
+use lab::bed::Host;
+use lab::scenario;
+use std::time::Duration;
+
+/// A fabric that is off: an HCA on a switch, with tables that are as short as can be.
+const BEGIN: &str = "modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config
+    cd /sys/kernel/config/ib_hwsim && mkdir x && cd x && mkdir hcas/a switches/s cables/c
+    for node in hcas/a switches/s; do echo 1 >$node/pkeys; done
+    echo 1 >hcas/a/gids && echo 2 >switches/s/ports && echo a/1 s/1 >cables/c/ends";
+
+/// Makes and removes directories, and writes files, of the fabric.
+const ACTS: &str = r#"
+os.chdir("/sys/kernel/config/ib_hwsim/x")
+
+def put(path, text):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text)
+    finally:
+        os.close(fd)
+    return 0
+
+def get(path):
+    with open(path, "rb") as file:
+        return file.read().strip()
+
+# Writes one text with each allocation failing, and the other one after that. What was refused has changed nothing.
+def change(path, text, back):
+    before = get(path)
+    def undo(error):
+        now = get(path)
+        if error and now != before:
+            sys.exit(f"{path}: error {error}, and {now} instead of {before}")
+        if not error:
+            put(path, back)
+    each(lambda: put(path, text), undo)
+
+def remake(path):
+    each(lambda: os.mkdir(path) or 0, lambda error: error or os.rmdir(path))
+"#;
+
+/// Does this with each of its allocations failing. Ends unless there are so many, of which so many are needed.
+fn all_fail(host: &Host, act: &str, least: (u32, u32)) -> anyhow::Result<()> {
+    let (all, refused) = each(host, &format!("{ACTS}{act}"))?;
+    ensure!(all >= least.0 && refused >= least.1, "{act}: {refused} of {all}");
+    Ok(())
+}
+
+scenario! {
+    /// Whichever allocation fails as a fabric is made, switched on and changed: that step is refused and changes
+    /// nothing, or is done; and nothing leaks.
+    fn fabrics_that_cannot_be_made(bed) {
+        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
+        let host = &bed.hosts[0].outside();
+        host.ok(BEGIN)?;
+        for (kind, least) in [("hcas", 20), ("switches", 8), ("cables", 12)] {
+            all_fail(host, &format!("remake('{kind}/z')"), (least, least))?;
+        }
+        all_fail(host, "change('live', b'1', b'0')", (1000, 100))?;
+        host.ok(&format!("echo 1 >{CONFIGFS}/x/live && echo 1 >{CONFIGFS}/x/cables/c/plugged"))?;
+        for (act, least) in [
+            ("put('hcas/a/power', b'0'); change('hcas/a/power', b'1', b'0')", (1000, 100)),
+            ("put('hcas/a/power', b'1'); put('switches/s/power', b'0'); change('switches/s/power', b'1', b'0')", (25, 15)),
+            ("put('switches/s/power', b'1'); change('cables/c/plugged', b'1', b'0')", (8, 6)),
+            ("put('cables/c/plugged', b'1'); change('cables/c/loss', b'1000', b'0')", (8, 4)),
+            ("change('switches/s/adaptive', b'packet', b'off')", (4, 4)),
+            ("change('hcas/a/capture', b'100000', b'0')", (4, 4)),
+            ("change('hcas/a/faults', b'create_ah ENOMEM at 3', b'clear')", (4, 4)),
+        ] {
+            all_fail(host, act, least)?;
+        }
+        host.ok("ib-hwsim down")?;
+        let fabric = Fabric::make(host, "star 2")?;
+        let manager = Manager::start(host, fabric.device("h1")?, "")?;
+        fabric.wait_active(&fabric.from("h1")?, Duration::from_secs(30))?;
+        manager.kill()?;
+        host.ok("ib-hwsim down && modprobe -r ib_hwsim")?;
+        bed.finish()
+    }
+}
