@@ -118,8 +118,13 @@ scenario! {
                 host.ok(&format!("ip link set ib0 type ipoib_rs mode {mode}"))?;
             }
             for class in [106, 0] {
-                a.ok(&format!("sysctl -w net.ipoib.ib0.traffic_class={class}"))?;
-                a.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 1 ]", Duration::from_secs(20))?;
+                // A connection has the class of whoever asks for it.
+                for host in [a, b] {
+                    host.ok(&format!("sysctl -w net.ipoib.ib0.traffic_class={class}"))?;
+                }
+                for host in [a, b] {
+                    host.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 1 ]", Duration::from_secs(20))?;
+                }
                 let capture = Capture::start(b)?;
                 a.ok("ip neigh flush dev ib0")?;
                 a.wait_until(&format!("ping -c 3 -i 0.3 -W 2 {}", b.ip4()), Duration::from_secs(20))?;
