@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::gid::GidRef;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::Pd;
 
 /// Properties of the packets that are sent with an address handle.
@@ -70,6 +70,8 @@ struct Body {
 unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
+
+impl Remains for Body {}
 
 impl Ah {
     /// Makes an address handle that sends from `gid`, through its port, to `dgid`.

@@ -153,6 +153,11 @@ impl Device {
         self.attrs().max_send_sge
     }
 
+    /// The most elements that a receive of a queue pair may scatter to.
+    pub fn max_recv_sge(&self) -> u32 {
+        self.attrs().max_recv_sge
+    }
+
     /// How many vectors completion interrupts can be spread over.
     pub fn completion_vectors(&self) -> NonZero<u32> {
         // SAFETY: Registered by the type invariant; constant from then on.

@@ -4,7 +4,8 @@
 //!
 //! Address handles, connected queue pairs and connection IDs must be destroyed in process context
 //! with no lock held, whereas their last reference may well be dropped by a completion in softirq.
-//! So dropping one only puts it on a list, and a work item destroys what is on the list.
+//! So dropping one only puts it on a list, and a work item destroys what is on the list. What cannot be
+//! destroyed yet stays there, and holds up nothing else.
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -14,14 +15,30 @@ use ipoib_rings::graves::{Link, List, Users};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Completion};
+use kernel::time::{delay::fsleep, Delta};
 use kernel::types::Opaque;
+
+/// Remains of a resource that nobody uses any more. Dropping them destroys it.
+pub(crate) trait Remains: Send + 'static {
+    /// Whether they can be dropped now. If not, that is asked again in [`PAUSE_MS`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep, but everything else in the graveyard waits for that.
+    fn may_go(&mut self) -> bool {
+        true
+    }
+}
+
+/// How long the work item sleeps before it looks again at what could not be destroyed, in milliseconds.
+pub(crate) const PAUSE_MS: u32 = 1;
 
 /// What every grave begins with, whatever is in it.
 #[repr(C)]
 struct Header {
     link: Link,
-    /// Frees the grave that this is the beginning of, and drops what is in it.
-    free: unsafe fn(NonNull<Header>),
+    /// Frees the grave that this is the beginning of, and drops what is in it, if that may go.
+    free: unsafe fn(NonNull<Header>) -> bool,
 }
 
 /// Where a value lies, from the beginning; on a list only once its owner is gone.
@@ -40,7 +57,7 @@ pub(crate) struct Plot<T> {
     user: User,
 }
 
-impl<T: Send + 'static> Plot<T> {
+impl<T: Remains> Plot<T> {
     /// Room in `graveyard`.
     ///
     /// # Errors
@@ -78,15 +95,20 @@ impl<T: Send + 'static> Plot<T> {
     }
 }
 
-/// Drops a grave.
+/// Drops a grave, if what is in it may go. False: it is still there.
 ///
 /// # Safety
 ///
-/// `header` must be the beginning of an owned `Grave<T>`, which is given up here.
-unsafe fn free<T>(header: NonNull<Header>) {
-    // SAFETY: By this function's requirements; all graves come from boxes, and the header is the first
-    // field of a `repr(C)` structure.
-    drop(unsafe { KBox::from_raw(header.cast::<Grave<T>>().as_ptr()) });
+/// `header` must be the beginning of an owned `Grave<T>`, which is given up here if this is true.
+unsafe fn free<T: Remains>(header: NonNull<Header>) -> bool {
+    let mut grave = header.cast::<Grave<T>>();
+    // SAFETY: By this function's requirements; the header is the first field of a `repr(C)` structure.
+    let may_go = unsafe { grave.as_mut() }.value.may_go();
+    if may_go {
+        // SAFETY: As above; all graves come from boxes.
+        drop(unsafe { KBox::from_raw(grave.as_ptr()) });
+    }
+    may_go
 }
 
 /// The owner of a value that is dropped in process context, by the work item, wherever the owner
@@ -95,16 +117,16 @@ unsafe fn free<T>(header: NonNull<Header>) {
 /// # Invariants
 ///
 /// `grave` is owned by this value, comes from a box and is not on a list.
-pub(crate) struct Mortal<T: Send + 'static> {
+pub(crate) struct Mortal<T: Remains> {
     grave: NonNull<Grave<T>>,
 }
 
 // SAFETY: It is a box whose content another thread, the work item, drops in any case.
-unsafe impl<T: Send + 'static> Send for Mortal<T> {}
+unsafe impl<T: Remains> Send for Mortal<T> {}
 // SAFETY: It gives out shared references only.
-unsafe impl<T: Send + Sync + 'static> Sync for Mortal<T> {}
+unsafe impl<T: Remains + Sync> Sync for Mortal<T> {}
 
-impl<T: Send + 'static> Deref for Mortal<T> {
+impl<T: Remains> Deref for Mortal<T> {
     type Target = T;
 
     #[inline]
@@ -114,7 +136,7 @@ impl<T: Send + 'static> Deref for Mortal<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Mortal<T> {
+impl<T: Remains> Drop for Mortal<T> {
     fn drop(&mut self) {
         // Held across all of this: once the grave is on the list, the work item may empty it, and
         // with it drop what else keeps the graveyard.
@@ -168,18 +190,26 @@ impl Graveyard {
     }
 
     fn empty(&self) {
-        // Again and again, since what is dropped may bury what it was made of.
+        // Again and again, since what is dropped may bury what it was made of, and some may go later.
         loop {
             let dead = self.dead.take();
             if dead.is_empty() {
                 return;
             }
+            let mut all_went = true;
             for link in dead {
                 let header = link.cast::<Header>();
                 // SAFETY: The list's graves are owned, and it is ours now; a grave begins with its link.
                 let free = unsafe { header.as_ref() }.free;
                 // SAFETY: As above; a grave's header names the function for its type.
-                unsafe { free(header) };
+                if !unsafe { free(header) } {
+                    // SAFETY: It is still there, and on no list.
+                    unsafe { self.dead.push(link) };
+                    all_went = false;
+                }
+            }
+            if !all_went {
+                fsleep(Delta::from_millis(PAUSE_MS.into()));
             }
         }
     }
@@ -275,5 +305,57 @@ impl Drop for Reaper {
         self.graveyard.idle.wait_for_completion();
         // SAFETY: The work was initialised; without users nobody queues it any more.
         unsafe { bindings::cancel_work_sync(self.graveyard.work.get()) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_graveyard)]
+mod tests {
+    use super::*;
+    use kernel::sync::atomic::{Atomic, Relaxed};
+
+    /// Goes after another one, if it is to wait for that, and counts those that went before it.
+    struct Stubborn {
+        waits: bool,
+        visits: u32,
+        gone: Arc<Atomic<u32>>,
+        before: Arc<Atomic<u32>>,
+    }
+
+    impl Remains for Stubborn {
+        fn may_go(&mut self) -> bool {
+            self.visits += 1;
+            !self.waits || self.gone.load(Relaxed) > 0 || self.visits == 5000
+        }
+    }
+
+    impl Drop for Stubborn {
+        fn drop(&mut self) {
+            self.before.store(self.gone.fetch_add(1, Relaxed), Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_may_not_go_yet_holds_up_nothing_else() -> Result {
+        let reaper = Reaper::new()?;
+        let gone = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let orders = [
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+        ];
+        for (before, waits) in orders.iter().zip([true, false]) {
+            let remains = Stubborn {
+                waits,
+                visits: 0,
+                gone: gone.clone(),
+                before: before.clone(),
+            };
+            drop(Plot::new(reaper.graveyard())?.fill(remains));
+        }
+        reaper.flush();
+        assert_eq!(gone.load(Relaxed), 2);
+        assert_eq!(orders[0].load(Relaxed), 1);
+        assert_eq!(orders[1].load(Relaxed), 0);
+        Ok(())
     }
 }

@@ -14,10 +14,10 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
+use crate::intake::Intake;
 use crate::pd::{Pd, CALLER};
-use crate::qp::{query_state, QpState};
-use crate::srq::Srq;
+use crate::qp::{query_state, QpCaps, QpState};
 
 /// Which queue pair a completion is of: where it lies, which is never followed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,16 +31,24 @@ impl QpKey {
     }
 }
 
-/// What the device has reported of a queue pair.
-struct Reports {
-    /// It takes no more receives from the shared receive queue.
+/// What has become of a queue pair.
+pub(crate) struct Fate {
+    /// The device has said that it takes no more receives from the shared receive queue.
     last_receive: Atomic<bool>,
+    destroyed: Atomic<bool>,
 }
 
-/// A reliable connection queue pair, which receives from a shared receive queue.
+impl Fate {
+    /// Whether it is destroyed, so that the device has none of what was posted to it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed.load(Acquire)
+    }
+}
+
+/// A reliable connection queue pair, which receives through an [`Intake`].
 ///
 /// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
-/// completion queues and the shared receive queue are held until that has happened.
+/// completion queues and the intake are held until that has happened.
 ///
 /// # Invariants
 ///
@@ -50,6 +58,7 @@ pub struct RcQp {
     raw: NonNull<bindings::ib_qp>,
     send_wr: u32,
     send_sge: u32,
+    recv_wr: u32,
     /// It may have taken receives.
     receives: Atomic<bool>,
     #[pin]
@@ -66,14 +75,14 @@ unsafe impl Sync for RcQp {}
 ///
 /// # Invariants
 ///
-/// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `srq`, which
-/// are all of one device. The context of its events is `reports`' value.
+/// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `intake`, which
+/// are all of one device. The context of its events is `fate`'s value.
 struct Body {
     raw: NonNull<bindings::ib_qp>,
-    reports: Arc<Reports>,
+    fate: Arc<Fate>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
-    srq: Arc<Srq>,
+    intake: Arc<Intake>,
     pd: Arc<Pd>,
     _permit: Arc<dyn Send + Sync>,
 }
@@ -83,10 +92,12 @@ unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
 
+impl Remains for Body {}
+
 impl RcQp {
-    /// Makes a queue pair that may have `send_wr` sends outstanding, each of which gathers from at
-    /// most `send_sge` elements, and that receives into what is posted to `srq`. The reference `permit` is
-    /// given up when the device has destroyed the queue pair.
+    /// Makes a queue pair that takes as much as `caps` says, and receives through `intake`: what `caps` says
+    /// of receives is for a receive queue of its own, if that has none to share. The reference `permit`
+    /// is given up when the device has destroyed the queue pair.
     ///
     /// # Errors
     ///
@@ -100,34 +111,44 @@ impl RcQp {
         pd: &Arc<Pd>,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
-        srq: &Arc<Srq>,
-        send_wr: u32,
-        send_sge: u32,
+        intake: &Arc<Intake>,
+        caps: QpCaps,
         permit: Arc<dyn Send + Sync>,
     ) -> Result<Arc<Self>> {
         let dev = pd.device();
         if !dev.same(send_cq.device())
             || !dev.same(recv_cq.device())
-            || !dev.same(srq.pd().device())
+            || !dev.same(intake.pd().device())
         {
             return Err(EINVAL);
         }
-        srq.bind(recv_cq)?;
-        let reports = Arc::new(
-            Reports {
+        if !intake.is_shared() && caps.recv_sge < intake.max_sge() {
+            return Err(EINVAL);
+        }
+        intake.bind(recv_cq)?;
+        let (recv_wr, recv_sge) = if intake.is_shared() {
+            (0, 0)
+        } else {
+            (caps.recv_wr, caps.recv_sge)
+        };
+        let fate = Arc::new(
+            Fate {
                 last_receive: Atomic::new(false),
+                destroyed: Atomic::new(false),
             },
             GFP_KERNEL,
         )?;
         let mut attr = bindings::ib_qp_init_attr {
             event_handler: Some(event),
-            qp_context: Arc::as_ptr(&reports).cast_mut().cast(),
+            qp_context: Arc::as_ptr(&fate).cast_mut().cast(),
             send_cq: send_cq.as_raw(),
             recv_cq: recv_cq.as_raw(),
-            srq: srq.as_raw(),
+            srq: intake.as_raw(),
             cap: bindings::ib_qp_cap {
-                max_send_wr: send_wr,
-                max_send_sge: send_sge,
+                max_send_wr: caps.send_wr,
+                max_send_sge: caps.send_sge,
+                max_recv_wr: recv_wr,
+                max_recv_sge: recv_sge,
                 ..Default::default()
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
@@ -144,10 +165,10 @@ impl RcQp {
         // INVARIANT: It was just made.
         let body = plot.fill(Body {
             raw,
-            reports,
+            fate,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
-            srq: srq.clone(),
+            intake: intake.clone(),
             pd: pd.clone(),
             _permit: permit,
         });
@@ -156,8 +177,9 @@ impl RcQp {
             pin_init!(Self {
                 raw,
                 // The device may have rounded up; what was asked for is what rings rely on.
-                send_wr,
-                send_sge,
+                send_wr: caps.send_wr,
+                send_sge: caps.send_sge,
+                recv_wr,
                 receives: Atomic::new(false),
                 modify <- new_mutex!(()),
                 body,
@@ -209,9 +231,19 @@ impl RcQp {
         &self.body.recv_cq
     }
 
+    /// Receives that may be posted to its own receive queue; 0 if it has none.
+    pub fn recv_wr(&self) -> u32 {
+        self.recv_wr
+    }
+
     /// What it receives into.
-    pub fn srq(&self) -> &Arc<Srq> {
-        &self.body.srq
+    pub fn intake(&self) -> &Arc<Intake> {
+        &self.body.intake
+    }
+
+    /// What has become of it, to be known when it is gone.
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        &self.body.fate
     }
 
     /// Changes its state, and the attributes that `mask` names.
@@ -256,13 +288,15 @@ impl RcQp {
 }
 
 impl RcQp {
-    /// Whether it may still take receives from the shared receive queue, or have taken one that is not
+    /// Whether it may still take receives from a shared receive queue, or have taken one that is not
     /// completed: in error, until the device says otherwise. What has completed is in the completion
     /// queue then.
     ///
     /// A device may never say so.
     pub fn may_receive(&self) -> bool {
-        self.receives.load(Relaxed) && !self.body.reports.last_receive.load(Acquire)
+        self.body.intake.is_shared()
+            && self.receives.load(Relaxed)
+            && !self.body.fate.last_receive.load(Acquire)
     }
 
     /// Has all that is posted forgotten.
@@ -290,9 +324,11 @@ impl Drop for Body {
         let err = unsafe { bindings::ib_destroy_qp_user(self.raw.as_ptr(), ptr::null_mut()) };
         if err != 0 {
             pr_err!("connected queue pair not destroyed: {}\n", err);
-            // The device may still report on it.
-            core::mem::forget(self.reports.clone());
+            // The device may still report on it, and receive.
+            core::mem::forget((self.fate.clone(), self.intake.clone()));
+            return;
         }
+        self.fate.destroyed.store(true, Release);
     }
 }
 
@@ -301,8 +337,8 @@ impl Drop for Body {
 /// Called by the device, with a valid event and the context of an [`RcQp`].
 unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
     // SAFETY: By this function's requirements; the queue pair's body holds what the device reports to.
-    let (event, reports) = unsafe { (&*event, &*context.cast_const().cast::<Reports>()) };
+    let (event, fate) = unsafe { (&*event, &*context.cast_const().cast::<Fate>()) };
     if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
-        reports.last_receive.store(true, Release);
+        fate.last_receive.store(true, Release);
     }
 }

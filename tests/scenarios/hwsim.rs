@@ -22,6 +22,7 @@ mod own;
 mod pair;
 mod rc;
 mod roce;
+mod roce_connected;
 mod roce_devices;
 mod storage;
 mod topologies;

@@ -225,6 +225,10 @@ scenario! {
                 // The stack finds them: a wrong header counts twice.
                 ensure!(wrong_checksums(b)? == 3, "{}", b.ok("nstat -as")?);
             }
+            // Nobody would hear them leave their groups afterwards, which they wait for.
+            for host in [a, b] {
+                host.ok("ip link set ib0 down")?;
+            }
             manager.end()?;
             outside.ok("ib-hwsim down")?;
         }

@@ -268,6 +268,10 @@ scenario! {
             // A name that changes, and a namespace that does, are not those here.
             a.ok(&format!("rdma dev set {} name other && rdma dev set other name {}", hca(a), hca(a)))?;
             host.ok(&format!("grep -q '^state: Active$' {DEBUGFS}/pair/h1/port1"))?;
+            // Nobody would hear them leave their groups afterwards, which they wait for.
+            for host in [a, b] {
+                host.ok("ip link set ib0 down")?;
+            }
             manager.kill()?;
             let text = host.run_for(
                 &format!(

@@ -1,255 +1,195 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! This checkout's driver over Ethernet ports of HCAs that can do less than others, or say so.
+//! This checkout's driver over HCAs that differ from those that it was made on, or fail.
 
-use super::roce::{file, live, make, ping, up, write};
-use crate::order::counter;
+use super::hca;
+use super::roce::{fabric, file, interfaces, live, make, ping, plug, up, write};
+use crate::connected::{connect, set_mode};
+use crate::multicast::exchange;
+use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
-use lab::bed::Host;
+use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::time::Duration;
 
-/// Whether `ethtool -k` shows this line.
-fn shows(host: &Host, line: &str) -> Result<()> {
-    let text = host.ok("ethtool -k ib0")?;
-    ensure!(text.lines().any(|l| l == line), "no {line} in {text}");
-    Ok(())
+/// Switches the HCA of a host off and on again, without rules, and gives the host a new `ib0`.
+fn heal(bed: &Bed, host: &Host) -> Result<()> {
+    let outside = host.outside();
+    let (power, faults) = (file(host, "power"), file(host, "faults"));
+    let off = format!("echo 0 >{power}");
+    outside.run_for(&off, Duration::from_secs(60))?.ok()?;
+    host.run("ip link show ib0")?.refused()?;
+    outside.ok(&format!("echo clear >{faults} && echo 1 >{power}"))?;
+    plug(bed, true)?;
+    host.ib_add("")?;
+    host.ib_up()
+}
+
+/// Waits until a ping passes to a host whose address may have changed, of which nobody is told.
+fn find(from: &Host, to: &Host) -> Result<()> {
+    from.ok("ip neigh flush dev ib0")?;
+    ping(from, to)
 }
 
 scenario! {
-    /// Without multicast there is no link: that is said when an interface is to be made.
-    fn a_device_without_multicast_is_refused(bed) {
+    /// Without multicast there is no broadcast, and so no interface: the refusal says so.
+    fn an_hca_without_multicast_is_refused(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
         let (a, b) = bed.pair()?;
         write(a, "multicast", "0")?;
         live(&bed)?;
-        a.ok("modprobe ipoib_rs")?;
-        for mode in ["datagram", "connected"] {
-            let text = a
-                .run(&format!("ip link add link eth0 name ib0 type ipoib_rs mode {mode}"))?
-                .refused()?;
-            ensure!(text.contains("multicast"), "no reason given: {text}");
-        }
-        a.run("ip link show ib0")?.refused()?;
-        b.ib_add("")?;
+        let text = a.run("modprobe ipoib_rs; ip link add link eth0 name ib0 type ipoib_rs")?.refused()?;
+        ensure!(text.contains("has no multicast"), "{text}");
+        let off = format!("echo 0 >{}/live", fabric());
+        a.outside().ok(&off)?;
+        write(a, "multicast", "1")?;
+        live(&bed)?;
+        interfaces(&bed, "")?;
+        ping(a, b)?;
         bed.finish()
     }
 }
 
-/// Sends a UDP packet whose checksum is wrong.
-const WRONG_CHECKSUM: &str = r#"
+scenario! {
+    /// Few elements in a request: frames in many pieces arrive whole, by datagrams and by connections.
+    fn an_hca_with_few_elements(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            let (a, b) = bed.pair()?;
+            write(a, "max_send_sge", "4")?;
+            write(b, "max_send_sge", "2")
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        for mode in ["datagram", "connected"] {
+            if mode == "connected" {
+                for host in [a, b] {
+                    set_mode(host, mode)?;
+                    host.ok("ip link set ib0 mtu 65520")?;
+                }
+                connect(a, b)?;
+            }
+            for (from, to) in [(a, b), (b, a)] {
+                from.ok(&format!("ping -q -c 3 -i 0.05 -W 5 -s 60000 {}", to.ip4()))?;
+                transfer(from, to, &to.ip4(), 16)?;
+            }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Completions without IB_WC_GRH are those of packets that have such a header, as all of RoCE's do.
+    fn completions_do_not_say_that_there_is_a_header(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            bed.hosts.iter().try_for_each(|host| write(host, "faults", "no_grh_flag"))
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        exchange(&bed, "239.1.2.3", "64")?;
+        transfer(a, b, &b.ip6(), 4)?;
+        bed.finish()
+    }
+}
+
+/// Sends a UDP datagram with a wrong checksum to argument 1.
+const WRONG: &str = r#"
 import socket, struct, sys
-source, target = (socket.inet_aton(a) for a in sys.argv[1:3])
-udp = struct.pack(">HHHH", 4000, 4000, 8 + 64, 0x1234) + bytes(64)
-ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0, source, target)
-with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sock:
-    sock.sendto(ip + udp, (sys.argv[2], 0))
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+for _ in range(10):
+    s.sendto(struct.pack("!HHHH", 4000, 4000, 12, 0x1234) + b"data", (sys.argv[1], 0))
 "#;
 
-/// A packet with a wrong checksum is found out, and a good one is not.
-fn wrong_checksums_are_found(from: &Host, to: &Host) -> Result<()> {
-    let wrong = |host: &Host| -> Result<u64> {
-        let text = host.ok("nstat -asz UdpInCsumErrors")?;
-        let line = text.lines().find(|line| line.starts_with("Udp"));
-        let number = line.and_then(|line| line.split_whitespace().nth(1));
-        Ok(number.with_context(|| text.clone())?.parse()?)
-    };
-    ping(from, to)?;
-    let before = wrong(to)?;
-    let listener = to.spawn("timeout 60 socat -u UDP4-RECV:4000 CREATE:/dev/null")?;
-    to.wait_until("ss -lun | grep -q ':4000 '", Duration::from_secs(10))?;
-    from.python(WRONG_CHECKSUM, &[&from.ip4(), &to.ip4()])?
-        .ok()?;
-    let deadline = std::time::Instant::now() + to.scaled(Duration::from_secs(10));
-    while wrong(to)? == before {
-        ensure!(
-            std::time::Instant::now() < deadline,
-            "a wrong checksum was taken for a good one"
-        );
-    }
-    listener.stop()?;
-    Ok(())
+/// Datagrams of UDP that a host has dropped for their checksum.
+fn wrong_checksums(host: &Host) -> Result<u32> {
+    let text = host.ok("nstat -asz UdpInCsumErrors | grep UdpInCsumErrors")?;
+    let count = text.split_whitespace().nth(1).context("no counter")?;
+    Ok(count.parse()?)
 }
 
 scenario! {
-    /// A device that verifies checksums is believed as long as its user wants that.
-    fn checksums_are_verified_by_a_device_that_can(bed) {
+    /// A device may say of any frame that its checksums are right: without the capability that means nothing.
+    fn checksums_that_nobody_has_checked(bed) {
         let bed = bed.one_machine().up()?;
-        up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "checksum", "1")))?;
+        up(&bed, "", |bed| write(bed.pair()?.1, "faults", "csum_flag"))?;
         let (a, b) = bed.pair()?;
-        shows(b, "rx-checksumming: on")?;
-        wrong_checksums_are_found(a, b)?;
-        b.ok("ethtool -K ib0 rx off")?;
-        shows(b, "rx-checksumming: off")?;
-        wrong_checksums_are_found(a, b)?;
-        b.ok("ip link set ib0 type ipoib_rs mode connected && ip link set ib0 type ipoib_rs mode datagram")?;
-        shows(b, "rx-checksumming: off")?;
-        b.ok("ethtool -K ib0 rx on")?;
-        shows(b, "rx-checksumming: on")?;
-        wrong_checksums_are_found(a, b)?;
+        ping(a, b)?;
+        b.ok("ethtool -k ib0 | grep -q 'rx-checksumming: off'")?;
+        let server = b.spawn_python(
+            "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 4000))\nprint('ready', flush=True)\nprint(s.recv(100), flush=True)",
+            &[],
+        )?;
+        server.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
+        let before = wrong_checksums(b)?;
+        a.python(WRONG, &[&b.ip4()])?.ok()?;
+        ping(a, b)?;
+        let dropped = wrong_checksums(b)? - before;
+        ensure!(dropped == 10, "{dropped} dropped, {}", server.stop()?.describe());
         bed.finish()
     }
 }
 
 scenario! {
-    /// A device that claims of each datagram that its checksums are good, and has no capability to know, is not
-    /// believed.
-    fn checksums_are_not_left_to_a_device_that_cannot(bed) {
+    /// A device that has failed for good takes nobody with it: interfaces go down, are deleted, and come again with it.
+    fn a_device_fails_for_good(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        for end in ["ip link set ib0 down", "ip link del ib0", "ip link set ib0 mtu 2000"] {
+            let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
+            b.outside().ok(&format!("echo device_fatal >{}", file(b, "event")))?;
+            b.run_for(end, Duration::from_secs(30))?;
+            flood.stop()?;
+            heal(&bed, b)?;
+            ping(a, b)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The name of an RDMA device changes while it is asked for, and `ethtool -i` has the new one.
+    fn an_hca_is_renamed_under_ethtool(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
-        write(b, "faults", "csum_flag\\n")?;
-        shows(b, "rx-checksumming: off [fixed]")?;
-        b.run("ethtool -K ib0 rx on")?.refused()?;
-        wrong_checksums_are_found(a, b)?;
-        bed.finish()
-    }
-}
-
-/// The lines of `ethtool -g` that begin with `name`: the most, and as it is.
-fn ring(host: &Host, name: &str) -> Result<(u32, u32)> {
-    let text = host.ok("ethtool -g ib0")?;
-    let prefix = format!("{name}:");
-    let numbers: Vec<u32> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix(&prefix)?.trim().parse().ok())
-        .collect();
-    match numbers[..] {
-        [most, now] => Ok((most, now)),
-        _ => anyhow::bail!("{name} in {text}"),
-    }
-}
-
-scenario! {
-    /// A device has room for fewer sends of 18 elements than it says: the rings are as large as there is room for,
-    /// and that is said.
-    fn rings_are_as_large_as_the_device_has_room_for(bed) {
-        let bed = bed.one_machine().up()?;
-        make(&bed)?;
-        let (a, b) = bed.pair()?;
-        write(a, "faults", "send_elements 5000\\n")?;
-        write(b, "faults", "send_elements 20000\\n")?;
-        live(&bed)?;
-        for host in [a, b] {
-            host.ib_add("")?;
-            host.ib_up()?;
+        let asking = a.spawn("sh -c 'while ethtool -i ib0 >/dev/null; do :; done'")?;
+        let mut name = hca(a);
+        for new in ["fabric-of-a", "x", "a-longer-name-than-before", &hca(a)] {
+            a.outside().ok(&format!("rdma dev set {name} name {new}"))?;
+            a.ok(&format!("ethtool -i ib0 | grep -qx 'bus-info: {new}'"))?;
+            ping(b, a)?;
+            name = new.to_owned();
         }
-        ensure!(ring(a, "TX")? == (256, 256) && ring(a, "RX")? == (2048, 512));
-        ensure!(ring(b, "TX")? == (1024, 512) && ring(b, "RX")? == (2048, 512));
-        let log = a.outside().ok("dmesg")?;
-        let said = log.matches("has room for rings of 2048 and 256 frames").count();
-        ensure!(said == 1, "said {said} times");
-        ping(a, b)?;
-        a.ok(&format!("ping -q -f -c 2000 {}", b.ip4()))?;
-        a.run("ethtool -G ib0 tx 512")?.refused()?;
-        a.run("sysctl -w net.ipoib.ib0.send_queue_size=512")?.refused()?;
-        a.ok("ethtool -G ib0 tx 128 rx 2048")?;
-        b.ok("ethtool -G ib0 tx 1024")?;
-        a.ok(&format!("ping -q -f -c 2000 {}", b.ip4()))?;
+        ensure!(asking.stop()?.code.is_none(), "a question went unanswered");
         bed.finish()
     }
 }
 
 scenario! {
-    /// A device whose queues are shorter than the smallest ring is refused in words.
-    fn a_device_with_tiny_queues_is_refused(bed) {
-        let bed = bed.one_machine().up()?;
-        make(&bed)?;
-        let (a, _) = bed.pair()?;
-        write(a, "max_qp_wr", "63")?;
-        live(&bed)?;
-        a.ok("modprobe ipoib_rs")?;
-        let text = a.run("ip link add link eth0 name ib0 type ipoib_rs")?.refused()?;
-        ensure!(text.contains("queues"), "no reason given: {text}");
-        ensure!(a.outside().ok(&format!("cat {}", file(a, "max_qp_wr")))?.trim() == "63");
-        bed.finish()
-    }
-}
-
-/// Serves what is sent to it, and says how much that was.
-const SINK: &str = r#"
-import socket, sys
-with socket.create_server((sys.argv[1], 4001)) as server:
-    print("ready", flush=True)
-    peer, _ = server.accept()
-    count = 0
-    while data := peer.recv(1 << 20):
-        assert not data.strip(b"\xa5")
-        count += len(data)
-print(count)
-"#;
-
-/// Sends 8 MiB of a file, whose pages are the pieces of large packets.
-const SENDFILE: &str = r#"
-import socket, sys
-with open("/tmp/roce-devices", "w+b") as file:
-    file.write(b"\xa5" * (8 << 20))
-    file.flush()
-    file.seek(0)
-    with socket.create_connection((sys.argv[1], 4001)) as sock:
-        sock.sendfile(file)
-"#;
-
-scenario! {
-    /// Where a request has few elements, a large packet in many pieces is segmented: it would take one block of
-    /// memory of 64 KiB to send it whole.
-    fn packets_of_many_pieces_are_segmented(bed) {
-        let bed = bed.one_machine().up()?;
-        up(&bed, "mode connected", |bed| {
-            bed.hosts.iter().try_for_each(|host| write(host, "max_send_sge", "4"))
-        })?;
+    /// What cannot be destroyed is left: deleting an interface takes no time, and the next one works. RDMA core warns of
+    /// some, and of all that is still there when the device goes.
+    fn objects_that_cannot_be_destroyed(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
+        up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
-        let connected = "ethtool -S ib0 | grep -q 'rc_tx_frames: [1-9]'";
-        a.wait_until(&format!("ping -q -c 1 -W 1 {} && {connected}", b.ip4()), Duration::from_secs(30))?;
-        let sink = b.spawn_python(SINK, &[&b.ip4()])?;
-        sink.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
-        let before = counter(a, "rc_tx_large")?;
-        a.python(SENDFILE, &[&b.ip4()])?.ok()?;
-        let received = sink.wait(b.scaled(Duration::from_secs(60)))?.ok()?;
-        ensure!(received.trim().ends_with(&(8 << 20).to_string()), "{received}");
-        // 128 of them would be whole.
-        let whole = counter(a, "rc_tx_large")? - before;
-        ensure!(whole < 64, "{whole} packets went whole");
-        ensure!(counter(a, "tx_drop_no_memory")? == 0);
-        bed.finish()
-    }
-}
-
-scenario! {
-    /// An interface does not hear its own multicast where the device can keep it from that, and passes it over where
-    /// the device cannot.
-    fn own_multicast_is_kept_away_by_the_device(bed) {
-        let bed = bed.one_machine().up()?;
-        up(&bed, "", |bed| write(bed.pair()?.1, "block_loopback", "0"))?;
-        let (a, b) = bed.pair()?;
-        for (host, other) in [(a, b), (b, a)] {
-            host.ok("ip neigh flush dev ib0")?;
-            ping(host, other)?;
-            host.ok("ping -q -c 5 -i 0.2 -W 1 -I ib0 ff02::1")?;
+        for verb in ["destroy_cq", "destroy_qp", "destroy_ah", "dealloc_pd", "detach_mcast"] {
+            find(a, b)?;
+            let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
+            write(b, "faults", &format!("clear\\n{verb} EBUSY at 1"))?;
+            b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
+            let rule = format!("grep -q '^{verb} .*struck 1' {}", file(b, "faults"));
+            b.outside().wait_until(&rule, Duration::from_secs(20))?;
+            flood.stop()?;
+            b.ib_add("")?;
+            b.ib_up()?;
+            find(a, b)?;
+            heal(&bed, b)?;
         }
-        let own = |host| counter(host, "rx_drop_own_multicast");
-        ensure!(own(a)? == 0 && own(b)? > 0, "{} and {}", own(a)?, own(b)?);
-        bed.finish()
-    }
-}
-
-scenario! {
-    /// A device that does not say of datagrams that they have a network header is known better: they are from
-    /// somebody, and our own are our own.
-    fn a_network_header_need_not_be_announced(bed) {
-        let bed = bed.one_machine().up()?;
-        up(&bed, "", |bed| {
-            bed.hosts.iter().try_for_each(|host| write(host, "block_loopback", "0"))
-        })?;
-        let (a, b) = bed.pair()?;
-        write(b, "faults", "no_grh_flag\\n")?;
-        ping(a, b)?;
-        let before = (counter(b, "rx_seq_in_order")?, counter(b, "rx_drop_own_multicast")?);
-        a.ok(&format!("ping -q -c 5 -i 0.1 -W 5 {}", b.ip4()))?;
-        b.ok("ping -q -c 5 -i 0.2 -W 1 -I ib0 ff02::1")?;
-        ensure!(counter(b, "rx_seq_in_order")? >= before.0 + 5);
-        ensure!(counter(b, "rx_drop_own_multicast")? >= before.1 + 5);
         bed.finish()
     }
 }

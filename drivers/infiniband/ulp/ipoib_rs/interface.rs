@@ -388,35 +388,33 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// Those of coming up again; it is tried once more then.
+    /// Those of the device, if it has not what connections need, and of coming up again. The interface is
+    /// as it was then, and a line in the log says why.
     pub(crate) fn set_connected(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
-        let this = dev.data();
-        if this.connected.xchg(connected, Relaxed) == connected {
+        if dev.data().is_connected() == connected {
             return Ok(());
         }
-        let attributes = this.port.attributes(rtnl);
-        let limit = this.mtu_limit(&attributes);
-        Self::set_offloads(dev, rtnl);
-        this.set_multicast_limit(&attributes);
-        if dev.mtu() > limit {
-            if let Err(error) = dev.set_mtu(limit, rtnl) {
-                this.connected.store(!connected, Relaxed);
-                Self::set_offloads(dev, rtnl);
-                this.set_multicast_limit(&attributes);
+        if connected {
+            Self::try_connected(dev, rtnl)?;
+        }
+        let mtu = dev.mtu();
+        Self::change_mode(dev, connected, rtnl)?;
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref();
+        if verbs.and_then(Verbs::running).is_none() {
+            let gid = this.port.attributes(rtnl).gid;
+            Self::set_address(dev, gid, rtnl);
+        } else {
+            this.counters.slow.restarts.add_shared(1);
+            if let Err(error) = dev.restart(rtnl) {
+                netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
+                Self::change_mode(dev, !connected, rtnl)?;
+                if dev.mtu() != mtu {
+                    dev.set_mtu(mtu, rtnl)?;
+                }
+                Self::restart(dev, rtnl);
                 return Err(error);
             }
-        }
-        dev.set_mtu_limit(limit, rtnl);
-        if this
-            .verbs
-            .get(rtnl)
-            .as_ref()
-            .and_then(Verbs::running)
-            .is_some()
-        {
-            Self::restart(dev, rtnl);
-        } else {
-            Self::set_address(dev, attributes.gid, rtnl);
         }
         dev.notify_peers(rtnl);
         Ok(())
@@ -430,6 +428,40 @@ impl Interface {
         if verbs.and_then(Verbs::running).is_some() {
             Self::restart(dev, rtnl);
         }
+    }
+
+    /// Whether there can be connections.
+    fn try_connected(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref().ok_or(ENODEV)?;
+        verbs.try_connected(dev).inspect_err(|error| {
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "the RDMA device has not what connected mode needs: {error:?}\n"
+            );
+        })
+    }
+
+    /// Is in the other mode from now on, with what that allows. A running interface has to be restarted.
+    ///
+    /// # Errors
+    ///
+    /// Those of changing the MTU, which may be too large for it; all is as before then.
+    fn change_mode(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+        this.connected.store(connected, Relaxed);
+        let limit = this.mtu_limit(&attributes);
+        if dev.mtu() > limit {
+            dev.set_mtu(limit, rtnl)
+                .inspect_err(|_| this.connected.store(!connected, Relaxed))?;
+        }
+        Self::set_offloads(dev, rtnl);
+        this.set_multicast_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
+        Ok(())
     }
 
     /// What connections may do was changed: those that there are end, and new ones are made.
@@ -495,6 +527,11 @@ impl Driver for Interface {
         let qpn = verbs.qpn();
         let rx = verbs.rx();
         *this.verbs.get(rtnl) = Some(verbs);
+        if this.is_connected() {
+            Self::try_connected(dev, rtnl).inspect_err(|_| {
+                this.verbs.get(rtnl).take();
+            })?;
+        }
 
         let limit = attributes.ip_mtu();
         let mtu = this.admin_mtu.get(rtnl).unwrap_or(limit);

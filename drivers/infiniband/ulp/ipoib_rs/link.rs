@@ -153,7 +153,12 @@ impl Link for Interface {
             }
         }
         if let Some(mode) = attributes.get(MODE) {
-            Self::set_connected(dev, mode == MODE_CONNECTED, rtnl)?;
+            Self::set_connected(dev, mode == MODE_CONNECTED, rtnl).map_err(|error| {
+                extack.refuse(
+                    c"The RDMA device has not what this mode needs; the mode is as it was",
+                    error,
+                )
+            })?;
         }
         if let Some(umcast) = attributes.get(UMCAST) {
             if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {

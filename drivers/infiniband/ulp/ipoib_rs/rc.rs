@@ -19,7 +19,7 @@ use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, Qpn};
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::rc::EXTENDED_HEADERS;
-use ipoib_rdma::{CmId, Cq, Lane, Pd, RcQp, Srq};
+use ipoib_rdma::{CmId, Cq, Intake, Lane, Pd, QpCaps, RcQp};
 use ipoib_rings::line::{self, Line};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -44,7 +44,7 @@ const ASKS: u32 = 4;
 /// What the connections of an interface have in common while it is up.
 pub(crate) struct Reliable {
     pub(crate) pd: Arc<Pd>,
-    pub(crate) srq: Arc<Srq>,
+    pub(crate) intake: Arc<Intake>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) max_sge: u32,
@@ -298,9 +298,13 @@ impl Rc {
             &reliable.pd,
             &reliable.send_cq,
             &reliable.recv_cq,
-            &reliable.srq,
-            SEND_WR.min(reliable.tunables.queue_limits().send),
-            reliable.max_sge,
+            &reliable.intake,
+            QpCaps {
+                send_wr: SEND_WR.min(reliable.tunables.queue_limits().send),
+                recv_wr: credit::cost(width),
+                send_sge: reliable.max_sge,
+                recv_sge: reliable.intake.max_sge(),
+            },
             permit.clone(),
         )?;
         let lane = Lane::new(qp)?;
@@ -331,16 +335,17 @@ impl Rc {
     ///
     /// # Errors
     ///
-    /// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many.
+    /// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many, or they have all buffers.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub(crate) fn bring_up(self: &Arc<Self>, reliable: &Reliable, terms: &Terms) -> Result {
         self.flow.begin(terms.credits, self.width);
+        self.cm.ready(self.qp())?;
+        // Before the other end is told, and sends: what came now would find nobody.
         let question = Question::learn(self.clone(), terms.extended);
-        reliable.rx.ask(question)?.into_result()?;
-        self.cm.ready(self.qp())
+        reliable.rx.ask(question)?.into_result()
     }
 
     /// Ends it, whatever becomes of what is on its way: the interface goes down.
@@ -385,11 +390,11 @@ impl Rc {
             if step != Step::Ask {
                 break;
             }
-            let Ok(Some(times)) = rx.ask(Question::times_empty()).map(Question::into_times) else {
+            let Ok(Some(left)) = rx.ask(Question::left(qp.key())).map(Question::into_left) else {
                 step = Step::Over;
                 break;
             };
-            step = ending.looked(now, times, 0);
+            step = ending.looked(now, left.times_empty, left.held);
         }
         match step {
             Step::Wait(ms) => return Some(ms),

@@ -19,7 +19,7 @@ use crate::inspect::Sources;
 use crate::interface::{Interface, RECOVER};
 use crate::order::Order;
 use crate::rc::Rc;
-use crate::rx_rc::{Ask, RcRx};
+use crate::rx_rc::{Ask, Left, RcRx};
 use crate::tunables::Tunables;
 use crate::verbs::Events;
 
@@ -42,16 +42,16 @@ impl Question {
         Question::Connections(Ask::Forget(key))
     }
 
-    /// How often there was nothing more to receive by connections, while somebody asked.
-    pub(crate) fn times_empty() -> Self {
-        Question::Connections(Ask::TimesEmpty(None))
+    /// What is left to receive of a queue pair.
+    pub(crate) fn left(key: QpKey) -> Self {
+        Question::Connections(Ask::Left(key, None))
     }
 
     /// What became of [`Self::learn`].
     ///
     /// # Errors
     ///
-    /// `ENETDOWN` outside connected mode; `ENOSPC`.
+    /// `ENETDOWN` outside connected mode; `ENOSPC`; those of the device.
     pub(crate) fn into_result(self) -> Result {
         match self {
             Question::Connections(Ask::Learn(_, _, result)) => result,
@@ -59,10 +59,10 @@ impl Question {
         }
     }
 
-    /// The answer to [`Self::times_empty`].
-    pub(crate) fn into_times(self) -> Option<u64> {
+    /// The answer to [`Self::left`].
+    pub(crate) fn into_left(self) -> Option<Left> {
         match self {
-            Question::Connections(Ask::TimesEmpty(times)) => times,
+            Question::Connections(Ask::Left(_, left)) => left,
             _ => None,
         }
     }

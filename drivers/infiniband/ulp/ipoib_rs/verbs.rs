@@ -9,6 +9,7 @@ use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
 use ipoib_netdev::parts::PartsPool;
+use ipoib_proto::credit;
 use ipoib_proto::flow;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
@@ -20,7 +21,7 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
-    GidRef, Listener, Pd, QpCaps, Reaper, RecvRing, SendCompletions, Srq, SrqRing, UdQp,
+    GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -127,7 +128,7 @@ pub(crate) struct Verbs {
     qp: Arc<UdQp>,
     pd: Arc<Pd>,
     /// Waits for the address handles, and so comes last.
-    _reaper: Reaper,
+    reaper: Reaper,
     qpn: Qpn,
     max_sge: u32,
     vectors: Vectors,
@@ -161,7 +162,7 @@ impl Verbs {
             running: None,
             qp,
             pd,
-            _reaper: reaper,
+            reaper,
             qpn,
             max_sge: max_sge(device),
             vectors,
@@ -417,28 +418,84 @@ impl Verbs {
         });
     }
 
+    /// What connections receive into, and a pool of buffers for that: a shared receive queue if the device
+    /// has one for us.
+    fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
+        let device = self.pd.device();
+        let message = rc::MAX_MESSAGE as usize;
+        let wanted = params::rc_recv_queue_size();
+        let shared = || -> Result<_> {
+            if device.max_srq() == 0 {
+                return Err(EOPNOTSUPP);
+            }
+            let buffers = wanted.min(device.max_srq_wr());
+            let sges = device.max_srq_sge() as usize;
+            let pool = PartsPool::new(message, sges, buffers as usize)?;
+            let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32)?;
+            Ok((intake, pool))
+        };
+        let error = match shared() {
+            Ok(made) => return Ok(made),
+            Err(error) => error,
+        };
+        netdev_log!(
+            dev,
+            Info,
+            limited,
+            "no shared receive queue ({error:?}): each connection has buffers of its own\n"
+        );
+        let pool = PartsPool::new(message, device.max_recv_sge() as usize, wanted as usize)?;
+        let intake = Intake::separate(&self.pd, wanted, pool.parts() as u32)?;
+        Ok((intake, pool))
+    }
+
+    /// Whether there can be connections, by making what they need.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    #[inline(never)]
+    pub(crate) fn try_connected(&self, dev: &Device<Interface>) -> Result {
+        let device = self.pd.device();
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
+        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
+        let caps = QpCaps {
+            send_wr: rc::SEND_WR.min(this.tunables.queue_limits().send),
+            recv_wr: credit::cost(1),
+            send_sge: self.max_sge,
+            recv_sge: pool.parts() as u32,
+        };
+        let permit = Arc::new((), GFP_KERNEL)?;
+        RcQp::new(&self.pd, &send_cq, &recv_cq, &intake, caps, permit)?;
+        drop(intake);
+        // There may be none left but these.
+        self.reaper.flush();
+        Ok(())
+    }
+
     /// What connections need.
     #[inline(never)]
     fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<KBox<Parts>> {
         let this = dev.data().get_ref();
         let device = this.port.device();
-        let buffers = params::rc_recv_queue_size().min(device.max_srq_wr());
-        let pool = PartsPool::new(
-            rc::MAX_MESSAGE as usize,
-            device.max_srq_sge() as usize,
-            buffers as usize,
-        )?;
-        let srq = Srq::new(&self.pd, buffers, pool.parts() as u32)?;
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
         let Vectors { receive, send } = self.vectors;
         let recv_cq = Cq::new(device, buffers, receive, Wake(self.rx.handle()))?;
         let send_cq = Cq::new(device, RC_SENDS, send, Wake(self.tx.handle()))?;
-        let mut ring = SrqRing::new(&srq, &recv_cq, pool, buffers)?;
+        let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
         let reliable = Arc::new(
             Reliable {
                 pd: self.pd.clone(),
-                srq,
+                intake,
                 send_cq,
                 recv_cq,
                 max_sge: self.max_sge,
