@@ -466,7 +466,7 @@ impl Verbs {
         let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
         let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
         let caps = QpCaps {
-            send_wr: rc::SEND_WR.min(this.tunables.queue_limits().send),
+            send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
             recv_wr: credit::cost(1),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
