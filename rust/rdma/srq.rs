@@ -2,17 +2,18 @@
 
 //! Shared receive queues.
 
-use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
+use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, SetOnce};
+use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
 use crate::graveyard::{Mortal, Plot};
+use crate::left::Left;
 use crate::pd::Pd;
 
 /// A shared receive queue: many queue pairs receive into what is posted to it.
@@ -40,6 +41,9 @@ unsafe impl Send for Srq {}
 // SAFETY: Posting is synchronised by the device driver.
 unsafe impl Sync for Srq {}
 
+/// What a ring has left.
+type Memory = KBox<dyn Left>;
+
 /// What is left of a shared receive queue that nobody uses any more.
 ///
 /// # Invariants
@@ -48,13 +52,13 @@ unsafe impl Sync for Srq {}
 /// may be received into.
 struct Body {
     raw: NonNull<bindings::ib_srq>,
-    memory: ManuallyDrop<SetOnce<KBox<dyn Send>>>,
+    memory: Pin<KBox<Mutex<Option<Memory>>>>,
     pd: Arc<Pd>,
 }
 
 // SAFETY: A shared receive queue may be destroyed by any thread.
 unsafe impl Send for Body {}
-// SAFETY: As above; shared references do not reach what `memory` holds.
+// SAFETY: As above.
 unsafe impl Sync for Body {}
 
 impl Srq {
@@ -87,6 +91,7 @@ impl Srq {
             ..Default::default()
         };
         let plot = Plot::new(pd.graveyard())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
         // ours. Without user data this is the kernel's own queue.
         let raw = from_err_ptr(unsafe {
@@ -101,7 +106,7 @@ impl Srq {
         // INVARIANT: It was just made.
         let body = Body {
             raw,
-            memory: ManuallyDrop::new(SetOnce::new()),
+            memory,
             pd: pd.clone(),
         };
         // INVARIANT: That is the body's.
@@ -170,9 +175,13 @@ impl Srq {
 
     /// Keeps the memory of the ring, which is being dropped, until nothing can be received into it
     /// any more.
-    pub(crate) fn keep(&self, memory: KBox<dyn Send>) {
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn keep(&self, memory: Memory) {
         // INVARIANT: There was one ring, so that nothing is there yet.
-        self.body.memory.populate(memory);
+        *self.body.memory.lock() = Some(memory);
     }
 }
 
@@ -181,11 +190,12 @@ impl Drop for Body {
         // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
         let err = unsafe { bindings::ib_destroy_srq_user(self.raw.as_ptr(), ptr::null_mut()) };
         if err != 0 {
-            // The device may still write to what was posted: it must stay for ever.
             pr_err!("shared receive queue not destroyed: {}\n", err);
-            return;
+            // The device may still write to what was posted.
+            if let Some(memory) = &mut *self.memory.lock() {
+                memory.abandon();
+            }
         }
-        // SAFETY: It is not used again, and the device has nothing of it any more.
-        unsafe { ManuallyDrop::drop(&mut self.memory) };
+        // INVARIANT: Else it has nothing of it any more, and what was posted is dropped now.
     }
 }

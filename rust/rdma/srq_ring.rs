@@ -27,6 +27,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::cq::{wr_id, Claim, Cq};
+use crate::left::Left;
 use crate::pd::Pd;
 use crate::rc::QpKey;
 use crate::recv::ReceiveReport;
@@ -450,6 +451,12 @@ impl Memory {
             pool,
             mapping,
         })
+    }
+}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        core::mem::forget(core::mem::take(&mut self.slots));
     }
 }
 

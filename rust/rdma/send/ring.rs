@@ -14,7 +14,7 @@
 //! looks at them.
 
 use core::cell::UnsafeCell;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
@@ -26,6 +26,7 @@ use kernel::sync::Arc;
 
 use crate::ah::Ah;
 use crate::cq::Claim;
+use crate::left::Left;
 use crate::qp::UdQp;
 use crate::send::mapping::Mapping;
 
@@ -38,22 +39,73 @@ pub(super) struct Slot {
     pub(super) retired: Option<Arc<Ah>>,
 }
 
+/// What the device may reach, and what belongs to it.
+///
 /// # Invariants
 ///
-/// * `slots` has a power of two of elements.
-/// * Slot `n` for `n` from `tail` up to `head` belongs to the completions half, the others to the
-///   sender.
-/// * `mapping` has a place for each slot.
-pub(super) struct Ring {
+/// * `slots` has a power of two of elements, and `mapping` a place for each.
+/// * When it is dropped, the device has none of the frames.
+struct Memory {
     slots: KVec<UnsafeCell<Slot>>,
     mapping: Mapping,
+    /// The address handle of the last frame, once both halves are gone.
+    last_ah: Option<Arc<Ah>>,
+    claim: Claim,
+}
+
+// SAFETY: All that it holds may be handled by any thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Undoes the mapping of all frames and drops them with `drop_skb`.
+    ///
+    /// # Safety
+    ///
+    /// All slots must belong to the caller, and the device must have none of the frames.
+    unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            // SAFETY: All slots belong to the caller.
+            let slot = unsafe { &mut *slot.get() };
+            if let Some(skb) = slot.skb.take() {
+                // SAFETY: As above; it was in this slot.
+                unsafe { self.mapping.unmap(index, &skb) };
+                drop_skb(skb);
+            }
+            slot.retired = None;
+        }
+    }
+}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        let slots = self.slots.iter_mut();
+        for skb in slots.filter_map(|slot| slot.get_mut().skb.take()) {
+            skb.abandon();
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: The slots are ours, and the device has nothing by the type invariant.
+        unsafe { self.clear(drop) };
+    }
+}
+
+/// # Invariants
+///
+/// Slot `n` for `n` from `tail` up to `head` belongs to the completions half, the others to the
+/// sender.
+pub(super) struct Ring {
+    memory: ManuallyDrop<Memory>,
     head: Atomic<u32>,
     tail: Atomic<u32>,
     unsent_frames: Atomic<u32>,
     unsent_bytes: Atomic<usize>,
-    claim: ManuallyDrop<Claim>,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
+    /// Where `memory` goes if the device may still reach it when the ring is dropped.
+    place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
     qp: Arc<UdQp>,
 }
 
@@ -70,23 +122,28 @@ impl Ring {
         for _ in 0..size {
             slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
         }
+        let place = KBox::new_uninit(GFP_KERNEL)?;
         // INVARIANT: `send_ring` checked that `size` is a power of two; all slots are empty.
         Ok(Self {
-            slots,
-            mapping,
             head: Atomic::new(claim.next),
             tail: Atomic::new(claim.next),
             unsent_frames: Atomic::new(0),
             unsent_bytes: Atomic::new(0),
-            claim: ManuallyDrop::new(claim),
             last_ah: UnsafeCell::new(None),
+            place: ManuallyDrop::new(place),
             qp: qp.clone(),
+            memory: ManuallyDrop::new(Memory {
+                slots,
+                mapping,
+                last_ah: None,
+                claim,
+            }),
         })
     }
 
     #[inline]
     pub(super) fn size(&self) -> u32 {
-        self.slots.len() as u32
+        self.memory.slots.len() as u32
     }
 
     #[inline]
@@ -96,14 +153,14 @@ impl Ring {
 
     #[inline]
     fn index(&self, n: u32) -> usize {
-        n as usize & self.slots.len().wrapping_sub(1)
+        n as usize & self.memory.slots.len().wrapping_sub(1)
     }
 
     /// Slot `n`, which the caller may use if it belongs to its half.
     #[inline]
     pub(super) fn slot(&self, n: u32) -> *mut Slot {
         // SAFETY: The index is below the length, which is a power of two.
-        unsafe { self.slots.get_unchecked(self.index(n)) }.get()
+        unsafe { self.memory.slots.get_unchecked(self.index(n)) }.get()
     }
 
     /// Keeps the address handle that frames may still use when the sender goes.
@@ -179,7 +236,7 @@ impl Ring {
         n: u32,
     ) -> Result<c_int> {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.map(skb, sges, self.index(n)) }
+        unsafe { self.memory.mapping.map(skb, sges, self.index(n)) }
     }
 
     /// Undoes the mapping of the frame that was in slot `n`.
@@ -190,7 +247,7 @@ impl Ring {
     #[inline]
     pub(super) unsafe fn unmap(&self, n: u32, skb: &TxSkb) {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.unmap(self.index(n), skb) };
+        unsafe { self.memory.mapping.unmap(self.index(n), skb) };
     }
 
     /// Undoes the mapping of all frames and drops them with `drop_skb`.
@@ -198,41 +255,31 @@ impl Ring {
     /// # Safety
     ///
     /// Both halves must belong to the caller, and the device must have none of the frames.
-    pub(super) unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
-        for n in 0..self.size() {
-            // SAFETY: All slots belong to the caller.
-            let slot = unsafe { &mut *self.slot(n) };
-            if let Some(skb) = slot.skb.take() {
-                // SAFETY: As above; it was in this slot.
-                unsafe { self.unmap(n, &skb) };
-                drop_skb(skb);
-            }
-            slot.retired = None;
-        }
+    pub(super) unsafe fn clear(&self, drop_skb: impl FnMut(TxSkb)) {
+        // SAFETY: By this function's requirements.
+        unsafe { self.memory.clear(drop_skb) };
         self.give_back(self.head());
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        // SAFETY: Neither is used again.
+        let (mut memory, place) = unsafe {
+            (
+                ManuallyDrop::take(&mut self.memory),
+                ManuallyDrop::take(&mut self.place),
+            )
+        };
+        memory.claim.next = self.head();
+        memory.last_ah = self.last_ah.get_mut().take();
         let full = |slot: &mut UnsafeCell<Slot>| slot.get_mut().skb.is_some();
-        if self.slots.iter_mut().any(full) {
-            if let Err(err) = self.qp.to_reset() {
-                // The device may still read the frames, and complete them: they must stay for ever,
-                // and no other ring may have the completion queue.
-                pr_err!(
-                    "send ring leaked, the queue pair cannot be reset: {:?}\n",
-                    err
-                );
-                core::mem::forget(core::mem::take(&mut self.slots));
-                core::mem::forget(self.last_ah.get_mut().take());
-                return;
-            }
-            // SAFETY: Both halves are gone, and a queue pair that was reset has nothing.
-            unsafe { self.clear(drop) };
+        if memory.slots.iter_mut().any(full) && self.qp.to_reset().is_err() {
+            // The device may still read the frames, and complete them: all of it stays until the queue
+            // pair is destroyed, and no other ring has the completion queue before.
+            let memory = KBox::write(place, memory);
+            self.qp.keep(memory);
         }
-        self.claim.next = self.head();
-        // SAFETY: It is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.claim) };
+        // INVARIANT: Otherwise it has no frame, or the queue pair was reset and has nothing.
     }
 }
