@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What an interface owns of the RDMA device: one PD, two CQs and one UD QP from registration to
-//! unregistration, and the two rings on them while it is up.
+//! unregistration, and the two rings on them while it is up. The QP and its CQs are replaced when they
+//! are broken, and the QP's number is another one then, and with it our address.
 
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
@@ -17,8 +18,8 @@ use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
-    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Intake,
-    IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
+    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, FailureHandler, GidRef,
+    Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -78,11 +79,36 @@ impl Endpoint {
 }
 
 /// Schedules a NAPI when a CQ has something.
-struct Wake<P: Poll>(Handle<P>);
+struct Wake<P: Poll> {
+    napi: Handle<P>,
+    dev: OwnedDevice<Interface>,
+}
+
+impl<P: Poll> Wake<P> {
+    fn new(napi: Handle<P>, dev: &Device<Interface>) -> Self {
+        Self {
+            napi,
+            dev: dev.get_typed(),
+        }
+    }
+}
 
 impl<P: Poll> CompletionHandler for Wake<P> {
     fn completion(&self) {
-        self.0.schedule();
+        self.napi.schedule();
+    }
+
+    fn failed(&self) {
+        Interface::queue_failed(&self.dev, "completion queue");
+    }
+}
+
+/// Has the QP of an interface replaced when it breaks.
+struct Alarm(OwnedDevice<Interface>);
+
+impl FailureHandler for Alarm {
+    fn failed(&self) {
+        Interface::queue_failed(&self.0, "queue pair");
     }
 }
 
@@ -111,7 +137,8 @@ pub(crate) struct Verbs {
     rx: Napi<RxPoll>,
     tx: Napi<TxPoll>,
     running: Option<Running>,
-    qp: Arc<UdQp>,
+    /// None from when one did not reset until the next start.
+    qp: Option<Arc<UdQp>>,
     pd: Arc<Pd>,
     /// Waits for the address handles, and so comes last.
     reaper: Reaper,
@@ -135,35 +162,72 @@ impl Verbs {
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
         let reaper = Reaper::new()?;
-        let capacity = params::queue_capacity(device);
         let pd = Pd::new(device, &reaper)?;
-        let recv_cq = Cq::new(device, capacity, 0, Wake(rx.handle()))?;
-        let send_cq = Cq::new(device, capacity, 0, Wake(tx.handle()))?;
-        let max_sge = device.max_sge().min(MAX_SGE);
-        let qp = UdQp::new(
-            &pd,
-            &send_cq,
-            &recv_cq,
-            QpCaps {
-                send_wr: capacity,
-                recv_wr: capacity,
-                send_sge: max_sge,
-                recv_sge: 1,
-            },
-            port.number(),
-        )?;
-        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx)?;
         Ok(Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             rx,
             tx,
             running: None,
-            qp,
+            qp: Some(qp),
             pd,
             reaper,
             qpn,
-            max_sge,
+            max_sge: device.max_sge().min(MAX_SGE),
         })
+    }
+
+    /// Makes a QP with CQs of its own, and says its number.
+    fn make_qp(
+        dev: &Device<Interface>,
+        pd: &Arc<Pd>,
+        rx: &Napi<RxPoll>,
+        tx: &Napi<TxPoll>,
+    ) -> Result<(Arc<UdQp>, Qpn)> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let capacity = params::queue_capacity(device);
+        let recv_cq = Cq::new(device, capacity, 0, Wake::new(rx.handle(), dev))?;
+        let send_cq = Cq::new(device, capacity, 0, Wake::new(tx.handle(), dev))?;
+        let moderation = this.tunables.moderation();
+        if moderation.frames != 0 || moderation.usecs != 0 {
+            recv_cq.moderate(moderation.frames, moderation.usecs)?;
+        }
+        let qp = UdQp::new(
+            pd,
+            &send_cq,
+            &recv_cq,
+            QpCaps {
+                send_wr: capacity,
+                recv_wr: capacity,
+                send_sge: device.max_sge().min(MAX_SGE),
+                recv_sge: 1,
+            },
+            this.port.number(),
+            Alarm(dev.get_typed()),
+        )?;
+        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        Ok((qp, qpn))
+    }
+
+    /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
+    /// does not, there is a new one.
+    fn initialise(&mut self, dev: &Device<Interface>) -> Result<Arc<UdQp>> {
+        let this = dev.data().get_ref();
+        let (pkey_index, qkey) = (this.pkey_index, params::qkey().0);
+        let broken = this.broken.xchg(false, Relaxed);
+        if let Some(qp) = self.qp.take().filter(|_| !broken) {
+            if qp.to_init(pkey_index, qkey).is_ok() {
+                self.qp = Some(qp.clone());
+                return Ok(qp);
+            }
+        }
+        let (qp, qpn) = Self::make_qp(dev, &self.pd, &self.rx, &self.tx)?;
+        self.qpn = qpn;
+        self.qp = Some(qp.clone());
+        this.moved.store(true, Relaxed);
+        qp.to_init(pkey_index, qkey)?;
+        Ok(qp)
     }
 
     /// Sets how many frames a receive poll takes at a time.
@@ -177,9 +241,9 @@ impl Verbs {
     ///
     /// Those of the device.
     pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
-        self.qp
-            .recv_cq()
-            .moderate(moderation.frames, moderation.usecs)
+        self.qp.as_ref().map_or(Ok(()), |qp| {
+            qp.recv_cq().moderate(moderation.frames, moderation.usecs)
+        })
     }
 
     /// What can be asked about received frames.
@@ -229,7 +293,7 @@ impl Verbs {
         destinations.want(this.groups.lock().wanted());
         let endpoint = Arc::new(
             Endpoint {
-                qp: self.qp.clone(),
+                qp: self.initialise(dev)?,
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
@@ -244,7 +308,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// Makes the rings of the QP, which is in INIT, in the sizes that the tunables say, and lets them run. What it makes is large: each
     /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
@@ -255,15 +319,14 @@ impl Verbs {
     ) -> Result {
         let this = dev.data().get_ref();
         let (buffers, sends) = this.tunables.queue_sizes();
-        self.qp.to_init(this.pkey_index, params::qkey().0)?;
-
+        let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
-        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        let mut recv = RecvRing::new(&qp, pool, buffers)?;
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
-        self.qp.start(random_psn())?;
-        let (sender, completions) = send_ring(&self.qp, sends, self.max_sge, params::qkey().0)?;
+        qp.start(random_psn())?;
+        let (sender, completions) = send_ring(&qp, sends, self.max_sge, params::qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
         let line = Line::new(
             sender,
@@ -279,8 +342,8 @@ impl Verbs {
             None
         };
         let reliable = parts.as_ref().map(|parts| parts.reliable.clone());
-        self.receive(dev, &running, recv, parts.as_deref_mut())?;
-        self.complete(dev, completions, thresholds, parts.as_deref_mut())?;
+        self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
+        self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         dev.reset_queue_limit();
         let connections = parts.and_then(|mut parts| parts.connections.take());
         Self::send(dev, destinations, line, endpoint, connections);
@@ -300,6 +363,7 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         running: &Running,
+        qp: &UdQp,
         ring: RecvRing,
         parts: Option<&mut Parts>,
     ) -> Result {
@@ -320,7 +384,7 @@ impl Verbs {
                 this.counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.recv_cq().clone(), cq),
+            Events(qp.recv_cq().clone(), cq),
         )
     }
 
@@ -328,6 +392,7 @@ impl Verbs {
     fn complete(
         &mut self,
         dev: &Device<Interface>,
+        qp: &UdQp,
         completions: SendCompletions,
         thresholds: Thresholds,
         parts: Option<&mut Parts>,
@@ -341,7 +406,7 @@ impl Verbs {
                 dev.data().get_ref().counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.send_cq().clone(), cq),
+            Events(qp.send_cq().clone(), cq),
         )
     }
 
@@ -408,8 +473,8 @@ impl Verbs {
         let device = self.pd.device();
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
+        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let caps = QpCaps {
             send_wr: rc::SEND_WR,
             recv_wr: credit::cost(1),
@@ -432,8 +497,8 @@ impl Verbs {
         let max_sge = device.max_sge().min(MAX_SGE);
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
+        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, max_sge)?;
@@ -527,6 +592,8 @@ impl Verbs {
             return Err(ENODEV);
         };
         drop(line);
+        let pkey_index = dev.data().pkey_index;
+        endpoint.qp.to_init(pkey_index, params::qkey().0)?;
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -573,9 +640,11 @@ impl Verbs {
             }
             rx.drain(dev);
         });
-        // The drains have reset it, unless it never got that far.
-        if let Err(error) = self.qp.to_reset() {
-            netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");
+        // The drains have reset it, unless it never got that far. What they could not free is freed with the
+        // QP, when `tx` goes, too.
+        if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {
+            netdev_log!(dev, Warn, limited, "queue pair does not reset: {error:?}\n");
+            self.qp = None;
         }
         dev.reset_queue_limit();
         // Who has asked for a restart by now meant what has ended.
