@@ -21,6 +21,7 @@ use core::ptr;
 
 use ipoib_netdev::napi::MAX_BUDGET;
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -176,8 +177,7 @@ impl IntakeRing {
         let mut chain = Chain {
             first: ptr::null_mut(),
             last: ptr::null_mut(),
-            generation,
-            posted: generation,
+            generations: Generations::after(generation),
         };
         for (index, slot) in memory.slots.iter_mut().enumerate() {
             // INVARIANT: The slots do not move any more.
@@ -342,7 +342,7 @@ impl IntakeRing {
     pub fn post(&mut self) {
         // What is refused is posted the next time.
         let _ = self.post_chain();
-        if self.chain.posted.wrapping_sub(self.looked) >= self.old {
+        if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
         }
     }
@@ -369,7 +369,7 @@ impl IntakeRing {
                 self.overtaken += 1;
             }
         }
-        self.looked = self.chain.posted;
+        self.looked = self.chain.generations.posted();
     }
 
     /// Posts what is to be posted.
@@ -403,7 +403,7 @@ impl IntakeRing {
 
 impl Drop for IntakeRing {
     fn drop(&mut self) {
-        self.memory.claim.next = self.chain.generation;
+        self.memory.claim.next = self.chain.generations.last();
         // SAFETY: It is not used again.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         match self.place.take() {

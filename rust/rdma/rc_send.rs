@@ -9,7 +9,7 @@
 //! Work requests of one queue pair that follow each other are built in a chain and posted with one call.
 //! Only the last of a chain is signalled.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_rings::slots::id;
@@ -49,7 +49,7 @@ pub struct Refused {
 /// * `wrs` has [`CHAIN`] elements, each linked to the next one, the last to none, and each with the
 ///   `max_sge` elements of `_sges` that are its own. Neither vector ever moves its elements.
 /// * The first `pending` of them are complete, for the last `pending` slots that were filled, in order,
-///   all of `lane`, the last with the identifier `last`.
+///   all of `lane`, which `slots` hold, the last with the identifier `last`.
 /// * `generation` is odd, and so not 0.
 pub struct RcSender {
     slots: Arc<Slots>,
@@ -175,8 +175,8 @@ impl RcSender {
     /// # Errors
     ///
     /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair is destroyed, completes
-    /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if the frame has too
-    /// many parts and no memory to join them; `EIO` if it cannot be mapped for DMA.
+    /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if there is none for
+    /// another lane, or to join the parts of a frame that has too many; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
     ///
@@ -220,10 +220,11 @@ impl RcSender {
         let charged = !lane.is_slow();
         let frame = Frame {
             skb,
-            lane: lane.clone(),
+            lane: NonNull::from(&**lane),
             before: if self.pending > 0 { self.last } else { 0 },
             charged,
         };
+        // INVARIANT: The lane is held since it is the one that frames are posted to.
         lane.counts().add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
         unsafe { slots.ring.fill(index, self.generation, frame) };
@@ -250,7 +251,9 @@ impl RcSender {
         if self.pending > 0 {
             self.ring_doorbell();
         }
-        // INVARIANT: Nothing of another lane is pending.
+        // SAFETY: This is the sender; it was just checked where the queue pair completes.
+        unsafe { self.slots.hold(lane) }?;
+        // INVARIANT: Nothing of another lane is pending, and this one is held.
         self.lane = Some(lane.clone());
         Ok(())
     }
@@ -280,13 +283,18 @@ impl RcSender {
         self.failed.take()
     }
 
-    /// Forgets the lane that frames were posted to last, which is not used any more.
+    /// Forgets a lane, which is not used any more, as soon as nothing of it is in flight: now, or when this is
+    /// called once more, or at the next that comes or goes.
     pub fn forget(&mut self, lane: &Arc<Lane>) {
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if self.pending > 0 {
                 self.ring_doorbell();
             }
             self.lane = None;
+        }
+        if Arc::ptr_eq(lane.qp().send_cq(), self.slots.cq()) {
+            // SAFETY: This is the sender; as was just checked.
+            unsafe { self.slots.leave(lane) };
         }
     }
 
@@ -338,14 +346,12 @@ impl RcSender {
             let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
                 break;
             };
-            let Frame {
-                skb, lane, charged, ..
-            } = frame;
+            frame.lane().counts().take_back();
+            let Frame { skb, charged, .. } = frame;
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
             let bytes = if charged { skb.len() } else { 0 };
             self.slots.ring.unsent().add(bytes);
-            lane.counts().take_back();
             skb.drop_reason(DropReason::DevReady);
         }
         let refused = &mut self.refused;

@@ -10,6 +10,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::{self, NonNull};
 
 use ipoib_netdev::page_pool::{FilledBuf, PagePool, RxBuf, GRH_LEN};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -166,28 +167,26 @@ impl Slot {
 
 /// Work requests that are to be posted.
 ///
-/// Each gets the next generation, the upper half of its identifier. The lower half is the slot's
-/// index. So an old completion is told from a new one, and what was posted from what only will be.
+/// Each gets the next [generation](Generations). So an old completion is told from a new one, and what was
+/// posted from what only will be.
 ///
 /// # Invariants
 ///
 /// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
-///   the last one's link is null. Their generations count up to `generation`.
-/// * What is chained has a generation after `posted`, what the device has one up to `posted`.
+///   the last one's link is null.
+/// * `generations` has chained those, and posted what the device has.
 struct Chain {
     first: *mut bindings::ib_recv_wr,
     last: *mut bindings::ib_recv_wr,
-    generation: u32,
-    posted: u32,
+    generations: Generations,
 }
 
 impl Chain {
     /// Adds a slot with index `index` that is neither chained nor posted.
     #[inline]
     fn push(&mut self, slot: &mut Slot, index: usize) {
-        self.generation = self.generation.wrapping_add(1);
         let wr = &mut slot.wr;
-        wr.__bindgen_anon_1.wr_id = u64::from(self.generation) << 32 | index as u64;
+        wr.__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
         wr.next = ptr::null_mut();
         let wr: *mut _ = wr;
         if self.first.is_null() {
@@ -203,8 +202,8 @@ impl Chain {
     /// Whether the device has the slot whose identifier this is.
     #[inline]
     fn is_posted(&self, id: u64) -> bool {
-        // Receives complete in order, so that none is 2^31 generations behind.
-        self.posted.wrapping_sub((id >> 32) as u32) <= u32::MAX / 2
+        // Receives complete in order, so that none is 2^32 generations behind.
+        self.generations.is_posted(id)
     }
 
     /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
@@ -215,7 +214,7 @@ impl Chain {
         }
         // INVARIANT: The device has what was chained.
         self.first = ptr::null_mut();
-        self.posted = self.generation;
+        self.generations.all_posted();
         Ok(())
     }
 
@@ -229,13 +228,13 @@ impl Chain {
         // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
         // none of ours, it may have all of them.
         self.first = wr;
-        self.posted = if wr.is_null() {
-            self.generation
+        if wr.is_null() {
+            self.generations.all_posted();
         } else {
             // SAFETY: As above; every view of the union is plain octets.
             let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
-            ((id >> 32) as u32).wrapping_sub(1)
-        };
+            self.generations.posted_before(id);
+        }
         to_result(err.min(0))
     }
 }
@@ -460,8 +459,7 @@ impl RecvRing {
                 chain: Chain {
                     first: ptr::null_mut(),
                     last: ptr::null_mut(),
-                    generation: claim.next,
-                    posted: claim.next,
+                    generations: Generations::after(claim.next),
                 },
                 raw_qp: qp.as_raw(),
                 memory: ManuallyDrop::new(Memory {
@@ -676,7 +674,7 @@ impl Drop for RecvRing {
                 ManuallyDrop::take(&mut self.place),
             )
         };
-        memory.claim.next = self.buffers.chain.generation;
+        memory.claim.next = self.buffers.chain.generations.last();
         let chain = &self.buffers.chain;
         let posted = |slot: &Slot| !slot.is_idle() && chain.is_posted(slot.id());
         if memory.slots.iter().any(posted) && self.qp.to_reset().is_err() {

@@ -39,7 +39,7 @@ impl Generations {
 
     /// Chains slot `index`; its identifier from now on.
     #[inline]
-    pub fn chain(&mut self, index: u32) -> u64 {
+    pub fn next_id(&mut self, index: u32) -> u64 {
         self.chained = self.chained.wrapping_add(1);
         crate::slots::id(index, self.chained)
     }
@@ -54,6 +54,12 @@ impl Generations {
     pub fn posted_before(&mut self, id: u64) {
         let (_, generation) = crate::slots::parts(id);
         self.posted = generation.wrapping_sub(1);
+    }
+
+    /// The slot with an identifier, which is the first that is chained, is not posted but done with.
+    pub fn posted_through(&mut self, id: u64) {
+        let (_, generation) = crate::slots::parts(id);
+        self.posted = generation;
     }
 
     /// Whether the slot with an identifier is not chained, so that the device may have it.

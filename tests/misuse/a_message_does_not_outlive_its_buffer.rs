@@ -2,9 +2,9 @@
 
 //! A message is gone before its buffer is posted again.
 
-use ipoib_rdma::SrqRing;
+use ipoib_rdma::IntakeRing;
 
-fn poll(ring: &mut SrqRing) {
+fn poll(ring: &mut IntakeRing) {
     let message = ring.message(0, |_| ());
     #[cfg(misuse)]
     ring.post(); //~ E0499

@@ -23,6 +23,7 @@ mod pair;
 mod rc;
 mod roce;
 mod roce_connected;
+mod roce_devices;
 mod storage;
 mod topologies;
 mod trunk;

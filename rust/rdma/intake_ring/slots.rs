@@ -5,6 +5,7 @@
 use core::ptr;
 
 use ipoib_netdev::parts::{Parts, MAX_PARTS};
+use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -40,28 +41,26 @@ impl Slot {
 
 /// Work requests that are to be posted.
 ///
-/// Each gets the next generation, the upper half of its identifier. The lower half is the slot's
-/// index. So an old completion is told from a new one, and what was posted from what only will be.
+/// Each gets the next [generation](Generations). So an old completion is told from a new one, and what was
+/// posted from what only will be.
 ///
 /// # Invariants
 ///
 /// * `first` to `last` are the work requests of the chained slots, linked, unless `first` is null;
 ///   the last one's link is null.
-/// * Their generations are those after `posted`, up to `generation`.
+/// * `generations` has chained those, and posted what the device has.
 pub(super) struct Chain {
     pub(super) first: *mut bindings::ib_recv_wr,
     pub(super) last: *mut bindings::ib_recv_wr,
-    pub(super) generation: u32,
-    pub(super) posted: u32,
+    pub(super) generations: Generations,
 }
 
 impl Chain {
     /// Adds a slot with index `index` that is neither chained nor posted.
     #[inline]
     pub(super) fn push(&mut self, slot: &mut Slot, index: usize) {
-        self.generation = self.generation.wrapping_add(1);
         let wr = &mut slot.wr;
-        wr.__bindgen_anon_1.wr_id = u64::from(self.generation) << 32 | index as u64;
+        wr.__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
         wr.next = ptr::null_mut();
         let wr: *mut _ = wr;
         if self.first.is_null() {
@@ -78,14 +77,14 @@ impl Chain {
     pub(super) fn pop(&mut self) -> Option<usize> {
         if self.first.is_null() {
             // INVARIANT: Nothing is chained.
-            self.posted = self.generation;
+            self.generations.all_posted();
             return None;
         }
         // SAFETY: A work request of the chain, to which nobody has a reference; every view of the union is
         // plain octets.
         let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
         // INVARIANT: What is chained is now the rest, whose last is as before.
-        self.posted = (id >> 32) as u32;
+        self.generations.posted_through(id);
         self.first = next;
         Some(id as u32 as usize)
     }
@@ -95,12 +94,12 @@ impl Chain {
     /// Of a slot that was posted 2^32 receives ago, it may say that it is not.
     #[inline]
     pub(super) fn is_posted(&self, id: u64) -> bool {
-        self.generation.wrapping_sub((id >> 32) as u32) >= self.generation.wrapping_sub(self.posted)
+        self.generations.is_posted(id)
     }
 
     /// How many receives were posted since that of the slot whose identifier this is.
     pub(super) fn age(&self, id: u64) -> u32 {
-        self.posted.wrapping_sub((id >> 32) as u32)
+        self.generations.age(id)
     }
 
     /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
@@ -111,7 +110,7 @@ impl Chain {
         }
         // INVARIANT: The device has what was chained.
         self.first = ptr::null_mut();
-        self.posted = self.generation;
+        self.generations.all_posted();
         Ok(())
     }
 
@@ -125,13 +124,13 @@ impl Chain {
         // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
         // none of ours, it may have all of them.
         self.first = wr;
-        self.posted = if wr.is_null() {
-            self.generation
+        if wr.is_null() {
+            self.generations.all_posted();
         } else {
             // SAFETY: As above; every view of the union is plain octets.
             let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
-            ((id >> 32) as u32).wrapping_sub(1)
-        };
+            self.generations.posted_before(id);
+        }
         to_result(err.min(0))
     }
 }

@@ -78,7 +78,7 @@ impl RcCompletions {
     ///
     /// Softirq; process context with a `budget` of 0.
     #[inline]
-    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>)) -> RcReaped {
+    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Lane)) -> RcReaped {
         let mut reaped = RcReaped::default();
         let Self { slots, wcs } = self;
         let wcs = slots.cq().poll(wcs, BATCH);
@@ -140,7 +140,7 @@ fn complete(
     wc: &bindings::ib_wc,
     budget: usize,
     reaped: &mut RcReaped,
-    failed: &mut impl FnMut(&Arc<Lane>),
+    failed: &mut impl FnMut(&Lane),
 ) {
     let (mut id, mut status) = (wr_id(wc), wc.status);
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
@@ -156,14 +156,17 @@ fn complete(
         if charged {
             reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
         }
-        lane.counts().add_done();
+        // SAFETY: The frame is in flight until it is counted below.
+        let lane = unsafe { lane.as_ref() };
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
             skb.napi_consume(budget);
         } else {
             reaped.lost = reaped.lost.wrapping_add(1);
-            lost(skb, &lane, failed);
+            lost(skb, lane, failed);
         }
+        // The last look at the lane, which may leave then.
+        lane.counts().add_done();
         if before == 0 {
             return;
         }
@@ -173,7 +176,7 @@ fn complete(
 }
 
 #[cold]
-fn lost(skb: TxSkb, lane: &Arc<Lane>, failed: &mut impl FnMut(&Arc<Lane>)) {
+fn lost(skb: TxSkb, lane: &Lane, failed: &mut impl FnMut(&Lane)) {
     skb.drop_reason(DropReason::DevReady);
     failed(lane);
 }

@@ -3,7 +3,9 @@
 //! What the two halves of a shared send ring have in common: [slots in any order](ipoib_rings::slots),
 //! with their frames, and the queue pairs that those are of.
 
+use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
 
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
@@ -22,11 +24,20 @@ use crate::send::mapping::Mapping;
 ///
 /// The sender counts what it posts, the completions half what is done with.
 pub struct Lane {
-    qp: Apart<Arc<RcQp>>,
+    qp: Arc<RcQp>,
     counts: Counts,
     /// [`NEW`], [`WORKS`] or [`SLOW`].
     state: Atomic<u32>,
+    /// [`APART`], [`HELD`] or [`LEAVES`]. The sender's of the one ring there is on the completion queue.
+    place: Atomic<u32>,
 }
+
+/// The ring does not hold the lane.
+const APART: u32 = 0;
+/// The ring holds it.
+const HELD: u32 = 1;
+/// The ring holds it until nothing is in flight.
+const LEAVES: u32 = 2;
 
 /// Nothing was ever acknowledged.
 const NEW: u32 = 0;
@@ -43,9 +54,10 @@ impl Lane {
     /// `ENOMEM`.
     pub fn new(qp: Arc<RcQp>) -> Result<Arc<Self>> {
         let lane = Self {
-            qp: Apart(ManuallyDrop::new(qp)),
+            qp,
             counts: Counts::new(),
             state: Atomic::new(NEW),
+            place: Atomic::new(APART),
         };
         Ok(Arc::new(lane, GFP_KERNEL)?)
     }
@@ -53,7 +65,7 @@ impl Lane {
     /// The queue pair.
     #[inline]
     pub fn qp(&self) -> &Arc<RcQp> {
-        &self.qp.0
+        &self.qp
     }
 
     /// Frames that were posted and are not known to be sent.
@@ -102,22 +114,14 @@ impl Lane {
     }
 }
 
-/// What is dropped by a function of its own, so that to drop a reference that is not the last one is short.
-struct Apart<T>(ManuallyDrop<T>);
-
-impl<T> Drop for Apart<T> {
-    #[cold]
-    #[inline(never)]
-    fn drop(&mut self) {
-        // SAFETY: Dropped once, here, and not used again.
-        unsafe { ManuallyDrop::drop(&mut self.0) };
-    }
-}
-
 /// What a full slot holds.
+///
+/// # Invariants
+///
+/// The ring holds `lane`, in which the frame is in flight.
 pub(super) struct Frame {
     pub(super) skb: TxSkb,
-    pub(super) lane: Arc<Lane>,
+    pub(super) lane: NonNull<Lane>,
     /// The identifier of the work request in front of this one that asks for no completion, if that is
     /// so: a completion of this one is one of that as well. 0 if there is none.
     pub(super) before: u64,
@@ -125,14 +129,26 @@ pub(super) struct Frame {
     pub(super) charged: bool,
 }
 
+impl Frame {
+    /// Whose it is.
+    #[inline]
+    pub(super) fn lane(&self) -> &Lane {
+        // SAFETY: By the type invariant.
+        unsafe { self.lane.as_ref() }
+    }
+}
+
 /// A shared ring, whose producer is the sender, and whose consumer the completions half.
 type Ring = Shared<Frame, KVec<Slot<Frame>>, KVec<AtomicU32>>;
 
 /// # Invariants
 ///
-/// `mapping` has a place for each slot of `ring`.
+/// * `mapping` has a place for each slot of `ring`.
+/// * `lanes` has all lanes of which frames are in flight. So a frame costs no reference to its lane.
 pub(super) struct Slots {
     pub(super) ring: Ring,
+    /// The sender's; nobody's once that is gone.
+    lanes: UnsafeCell<KVec<Arc<Lane>>>,
     pub(super) mapping: Mapping,
     /// The generation with which the next ring on the completion queue begins.
     next_generation: Atomic<u32>,
@@ -159,6 +175,7 @@ impl Slots {
         // INVARIANT: So many places were made.
         Ok(Self {
             ring,
+            lanes: UnsafeCell::new(KVec::new()),
             mapping,
             next_generation: Atomic::new(claim.next),
             claim,
@@ -175,6 +192,62 @@ impl Slots {
     /// on the completion queue ended.
     pub(super) fn first_generation(&self) -> u32 {
         self.next_generation.get()
+    }
+
+    /// Holds a lane, of which frames are to be posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender, and the lane's queue pair complete on this ring's queue.
+    pub(super) unsafe fn hold(&self, lane: &Arc<Lane>) -> Result {
+        if lane.place.get() == HELD {
+            return Ok(());
+        }
+        // SAFETY: By this function's requirements. There is no other sender for the completion queue, and so
+        // none to which the lane's place belongs.
+        unsafe { self.sweep() };
+        if lane.place.get() == APART {
+            // SAFETY: The sender's.
+            unsafe { &mut *self.lanes.get() }.push(lane.clone(), GFP_ATOMIC)?;
+        }
+        lane.place.set(HELD);
+        Ok(())
+    }
+
+    /// Lets go of a lane of which no frames are posted any more, once nothing of it is in flight. That is
+    /// looked at now, and whenever another lane comes or goes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::hold`].
+    pub(super) unsafe fn leave(&self, lane: &Lane) {
+        if lane.place.get() == HELD {
+            lane.place.set(LEAVES);
+        }
+        // SAFETY: The sender's.
+        unsafe { self.sweep() };
+    }
+
+    /// Drops the lanes that leave, and of which nothing is in flight.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender.
+    unsafe fn sweep(&self) {
+        // SAFETY: By this function's requirements.
+        let lanes = unsafe { &mut *self.lanes.get() };
+        // INVARIANT: The completions half does not look at a lane again that it has done its last frame of.
+        lanes.retain(|lane| {
+            let stays = lane.place.get() != LEAVES || lane.in_flight() > 0;
+            if !stays {
+                lane.place.set(APART);
+            }
+            stays
+        });
     }
 
     /// Empties the slot of a work request that has completed, as the completions half. None: it is not
@@ -201,7 +274,7 @@ impl Slots {
     pub(super) unsafe fn discharge(&self) -> usize {
         let mut bytes = 0;
         let discharge = |frame: &mut Frame| {
-            if frame.charged && frame.lane.is_slow() {
+            if frame.charged && frame.lane().is_slow() {
                 frame.charged = false;
                 bytes += frame.skb.len();
             }
@@ -221,10 +294,12 @@ impl Drop for Slots {
     fn drop(&mut self) {
         loop {
             // SAFETY: Both halves are gone.
-            let posted = unsafe { self.ring.find_posted(|frame| Some(frame.lane.clone())) };
+            let posted = unsafe { self.ring.find_posted(|frame| Some(frame.lane)) };
             let Some((id, lane)) = posted else {
                 break;
             };
+            // SAFETY: The frame's, which is still in flight.
+            let lane = unsafe { lane.as_ref() };
             let ended = lane.qp().to_reset().or_else(|_| {
                 // SAFETY: Both halves are gone, and there is no other ring for its completion queue until
                 // the claim is, which will not take a lane of a queue pair that is destroyed.
@@ -237,6 +312,9 @@ impl Drop for Slots {
             } else if let Some(frame) = unsafe { self.ring.empty(id, |_, _| {}) } {
                 frame.skb.abandon();
             }
+        }
+        for lane in self.lanes.get_mut() {
+            lane.place.set(APART);
         }
         self.claim.next = self.next_generation.get();
     }

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 enum Op {
     /// What is chained is posted; the device refuses the last few of it.
     Post(usize),
+    /// The first few of what is chained are taken out, and chained behind the others.
+    TakeOut(usize),
     /// The device completes one of those it has, which is chained again.
     Complete(prop::sample::Index),
 }
@@ -17,6 +19,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         prop_oneof![Just(0), 0usize..10].prop_map(Op::Post),
+        (0usize..4).prop_map(Op::TakeOut),
         any::<prop::sample::Index>().prop_map(Op::Complete),
     ]
 }
@@ -31,7 +34,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80),
     ) {
         let mut generations = Generations::after(last);
-        let mut chained: Vec<u64> = (0..size).map(|index| generations.chain(index)).collect();
+        let mut chained: Vec<u64> = (0..size).map(|index| generations.next_id(index)).collect();
         let mut posted: Vec<u64> = Vec::new();
         for op in ops {
             match op {
@@ -45,12 +48,19 @@ proptest! {
                     }
                     chained = rest;
                 }
+                Op::TakeOut(count) => {
+                    for _ in 0..count.min(chained.len()) {
+                        let id = chained.remove(0);
+                        generations.posted_through(id);
+                        chained.push(generations.next_id(parts(id).0));
+                    }
+                }
                 Op::Complete(which) => {
                     if posted.is_empty() {
                         continue;
                     }
                     let id = posted.remove(which.index(posted.len()));
-                    let again = generations.chain(parts(id).0);
+                    let again = generations.next_id(parts(id).0);
                     prop_assert_ne!(id, again);
                     chained.push(again);
                 }

@@ -72,7 +72,7 @@ fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         match wait {
             Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
-            None => tx.connection_over(dev, ended.rc.width),
+            None => tx.connection_over(dev, &ended.rc),
         }
     }
 }

@@ -308,14 +308,14 @@ impl Connections {
 
     /// There is more to do for one that has ended, from `due` on.
     pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
-        let width = ended.rc.width;
+        let rc = ended.rc.clone();
         if self
             .ended
             .push_within_capacity(Ended { due, ..ended })
             .is_err()
         {
             // As above.
-            self.over(width);
+            self.over(&rc);
         }
     }
 
@@ -331,9 +331,10 @@ impl Connections {
     }
 
     /// One of those that ended is over.
-    pub(crate) fn over(&mut self, width: u16) {
+    pub(crate) fn over(&mut self, rc: &Rc) {
+        self.line.sender.forget(&rc.lane);
         self.ending = self.ending.saturating_sub(1);
-        self.pool.give_back(width);
+        self.pool.give_back(rc.width);
     }
 
     /// Where the entry of a peer is.
@@ -388,8 +389,8 @@ impl Connections {
     }
 
     /// The connection whose queue pair a lane is.
-    pub(crate) fn of_lane(&self, lane: &Arc<Lane>) -> Option<Arc<Rc>> {
-        let is = |rc: &&Arc<Rc>| Arc::ptr_eq(&rc.lane, lane);
+    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Rc>> {
+        let is = |rc: &&Arc<Rc>| core::ptr::eq(&raw const *rc.lane, lane);
         let own = self.iter().flat_map(|entry| entry.machine.all());
         own.map(|(_, rc)| rc)
             .find(is)

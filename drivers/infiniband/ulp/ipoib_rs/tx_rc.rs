@@ -604,7 +604,7 @@ impl Tx {
 
     /// A lane lost a frame: its connection is of no use any more.
     #[cold]
-    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Arc<Lane>, now: u64) {
+    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane, now: u64) {
         let found = self.connections.as_ref().and_then(|connections| {
             let rc = connections.of_lane(lane)?;
             connections.find(&rc.caller)
@@ -756,9 +756,9 @@ impl Tx {
     }
 
     /// One that has ended is over.
-    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, width: u16) {
+    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Rc) {
         if let Some(connections) = &mut self.connections {
-            connections.over(width);
+            connections.over(rc);
             dev.queue_task(CONNECT, 0);
         }
     }
