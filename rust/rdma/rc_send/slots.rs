@@ -4,7 +4,6 @@
 //! with their frames, and the queue pairs that those are of.
 
 use core::cell::UnsafeCell;
-use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use ipoib_netdev::relaxed::Relax;
