@@ -259,7 +259,8 @@ pub struct UdQp {
 }
 
 impl UdQp {
-    /// Makes a queue pair that will use `port`; `handler` is told when it breaks.
+    /// Makes a queue pair that will use `port`; `handler` is told when it breaks. If the device can, it does
+    /// not hear what it sends to its own groups.
     ///
     /// # Errors
     ///
@@ -299,6 +300,11 @@ impl UdQp {
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: bindings::ib_qp_type_IB_QPT_UD,
+            create_flags: if dev.blocks_loopback() {
+                bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32
+            } else {
+                0
+            },
             ..Default::default()
         };
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
