@@ -175,7 +175,8 @@ impl Driver for Dummy {
         RingSizes {
             receive: 1,
             transmit: 1,
-            max: 1,
+            max_receive: 1,
+            max_transmit: 1,
         }
     }
 
