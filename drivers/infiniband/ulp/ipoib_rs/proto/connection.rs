@@ -890,6 +890,7 @@ mod tests {
         };
         assert!(connection.requested(second, 8, 1_000_001).is_none());
         assert!(connection.state() == "requested");
+        assert!(first.is_some_and(|first| !connection.accepted(first, 1_000_002)));
         assert!(connection.accepted(second, 1_000_002) && connection.state() == "up");
         assert!(connection.transmit(1_000_010) == Some(&mut 8));
         assert!(connection.last_used() == 1_000_010);
