@@ -2,7 +2,7 @@
 # The front door. Kbuild reads Kbuild, not this file. Behind "make module" is tools/module/build;
 # behind everything else is tools/bootstrap, which needs root, and the lab (tools/lab), which it builds.
 
-VERBS := demo test bench deb kernel shell lint clean overlay help
+VERBS := demo test bench deb kernel shell lint mutants clean overlay help
 
 .DEFAULT_GOAL := help
 .PHONY: $(VERBS) module
@@ -15,12 +15,13 @@ module:
 	@exec tools/module/build $(call option,kdir,KDIR) $(call option,release,RELEASE) \
 		$(call option,source,SOURCE) $(call option,cache,CACHE) $(call option,output,OUTPUT)
 
-# make test T=name LANE=uml KERNEL=debug ROUNDS=n; make overlay KDIR=dir
+# make test T=name LANE=uml KERNEL=debug ROUNDS=n; make overlay KDIR=dir; make mutants SHARD=0/14
 export LAB_ARG_FILTER := $(T)
 export LAB_ARG_LANE := $(LANE)
 export LAB_ARG_KERNEL := $(KERNEL)
 export LAB_ARG_ROUNDS := $(ROUNDS)
 export LAB_ARG_KDIR := $(KDIR)
+export LAB_ARG_SHARD := $(SHARD)
 export LAB_ARG_PAIRS := $(PAIRS)
 export LAB_ARG_SELF := $(SELF)
 export LAB_ARG_PAGE := $(PAGE)

@@ -7,6 +7,8 @@
 //!
 //! C headers: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h).
 
+use core::ptr::NonNull;
+
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
@@ -15,6 +17,7 @@ use kernel::seq_file::SeqFile;
 use kernel::str::{CStr, CString};
 
 use crate::device::{Device, Driver, OwnedDevice};
+use crate::named::Joined;
 
 /// A driver whose devices can be looked into: in a directory of the driver's name there is one for
 /// each device. It has the device's name, behind which, outside the initial network namespace, stand
@@ -67,29 +70,91 @@ impl Drop for Dir {
 }
 
 /// What a file shows.
-#[repr(C)]
-struct Content<T: Inspect> {
-    file: bindings::ipoib_rs_file,
+trait Show: Send + Sync + 'static {
+    /// As [`Inspect::show`].
+    fn show(&self, out: &SeqFile) -> Result;
+}
+
+/// What a file of a device shows.
+struct OfDevice<T: Inspect> {
     dev: OwnedDevice<T>,
     id: usize,
 }
 
-/// A content of whatever driver's.
-trait AnyContent {}
+impl<T: Inspect> Show for OfDevice<T> {
+    fn show(&self, out: &SeqFile) -> Result {
+        T::show(&self.dev, self.id, out)
+    }
+}
 
-impl<T: Inspect> AnyContent for Content<T> {}
+/// What debugfs knows of a file.
+#[repr(C)]
+struct Content<S: Show> {
+    file: bindings::ipoib_rs_file,
+    shown: S,
+}
+
+/// A content of whatever shows something.
+trait AnyContent: Send + Sync {}
+
+impl<S: Show> AnyContent for Content<S> {}
+
+/// A content to which debugfs has a pointer. So there is no box, whose owner would be the only one to have one.
+///
+/// # Invariants
+///
+/// The pointer came out of a [`KBox`], which this owns.
+struct Shared(NonNull<dyn AnyContent>);
+
+// SAFETY: It owns the content, which is `Send`.
+unsafe impl Send for Shared {}
+// SAFETY: It gives nobody a reference.
+unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; debugfs has forgotten it, as `Directory` sees to.
+        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
+    }
+}
 
 /// The directory of a device.
 ///
 /// # Invariants
 ///
-/// The files in `_dir`, which is dropped first, show `_contents`.
+/// The files in `dir` show some of `contents`. Whoever drops this drops `dir` first, which waits for readers.
 pub(crate) struct Directory {
-    _dir: Dir,
-    _contents: KVec<KBox<dyn AnyContent>>,
+    dir: Dir,
+    contents: KVec<Shared>,
 }
 
 impl Directory {
+    /// Adds a file.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn add<S: Show>(&mut self, name: &CStr, shown: S) -> Result {
+        let content = Content {
+            file: bindings::ipoib_rs_file {
+                show: Some(show::<S>),
+            },
+            shown,
+        };
+        self.contents.reserve(1, GFP_KERNEL)?;
+        let content = KBox::into_raw(KBox::new(content, GFP_KERNEL)?);
+        // SAFETY: It came out of a box.
+        let shared = Shared(unsafe { NonNull::new_unchecked(content) });
+        // INVARIANT: There is room for it, so that it is among the contents before there is a file.
+        self.contents.push(shared, GFP_KERNEL)?;
+        // SAFETY: The name is copied. The content stays where it is until it is dropped, after the directory
+        // by the type invariant. Its first field is what `show` gets.
+        unsafe {
+            bindings::ipoib_rs_debugfs_file(name.as_char_ptr(), self.dir.0, content.cast());
+        }
+        Ok(())
+    }
+
     /// Makes the directory of `dev` in `root`, under its present name and namespace.
     ///
     /// # Errors
@@ -113,47 +178,96 @@ impl Directory {
         } else {
             // SAFETY: The device keeps its namespace.
             let inode = unsafe { (*net).ns.inum };
-            let name = name.to_str().map_err(|_| EINVAL)?;
-            root.subdir(&CString::try_from_fmt(fmt!("{name}:{inode}"))?)
+            let inode = CString::try_from_fmt(fmt!(":{inode}"))?;
+            root.subdir(Joined::new(&[name, &inode])?.as_c_str())
         };
-        let mut contents: KVec<KBox<dyn AnyContent>> =
-            KVec::with_capacity(T::FILES.len(), GFP_KERNEL)?;
+        // INVARIANT: There is no file yet. All that goes wrong from now on drops this as it should be.
+        let mut this = Self {
+            dir,
+            contents: KVec::new(),
+        };
         for (id, name) in T::FILES.iter().enumerate() {
-            let content = Content {
-                file: bindings::ipoib_rs_file {
-                    show: Some(show::<T>),
-                },
-                dev: dev.get_typed(),
-                id,
-            };
-            let content = KBox::new(content, GFP_KERNEL)?;
-            // SAFETY: The name is copied. The content stays where it is until the directory, which is
-            // dropped before it on all ways, is gone.
-            unsafe {
-                bindings::ipoib_rs_debugfs_file(name.as_char_ptr(), dir.0, &raw const content.file);
-            }
-            contents.push(content, GFP_KERNEL)?;
+            let dev = dev.get_typed();
+            this.add(name, OfDevice { dev, id })?;
         }
-        // INVARIANT: As just made.
-        Ok(Self {
-            _dir: dir,
-            _contents: contents,
-        })
+        Ok(this)
     }
 }
 
 /// # Safety
 ///
-/// Called for the `file` of a [`Content<T>`] with a `seq_file` that nobody else uses.
-unsafe extern "C" fn show<T: Inspect>(
+/// Called for a [`Content<S>`], which begins with `file`, with a `seq_file` that nobody else uses.
+unsafe extern "C" fn show<S: Show>(
     seq: *mut bindings::seq_file,
     file: *const bindings::ipoib_rs_file,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By this function's requirements; the file is the first field of the content.
+        // SAFETY: By this function's requirements; the pointer is to the whole content.
         let (out, content) =
-            unsafe { (SeqFile::from_raw(seq.cast()), &*file.cast::<Content<T>>()) };
-        T::show(&content.dev, content.id, out)?;
+            unsafe { (SeqFile::from_raw(seq.cast()), &*file.cast::<Content<S>>()) };
+        content.shown.show(out)?;
         Ok(0)
     })
+}
+
+#[kunit_tests(ipoib_rs_debugfs)]
+mod tests {
+    use kernel::sync::atomic::{Atomic, Relaxed};
+    use kernel::sync::Arc;
+
+    use super::*;
+
+    /// Notes whether its file was still there when it was dropped.
+    struct Witness {
+        dir: *mut bindings::dentry,
+        outlived: Arc<Atomic<u32>>,
+    }
+
+    // SAFETY: The pointer is only given to debugfs.
+    unsafe impl Send for Witness {}
+    // SAFETY: As above.
+    unsafe impl Sync for Witness {}
+
+    impl Show for Witness {
+        fn show(&self, _out: &SeqFile) -> Result {
+            Ok(())
+        }
+    }
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            // SAFETY: The test holds a reference to the directory; the name is a string.
+            let file = unsafe { bindings::debugfs_lookup(c"file".as_char_ptr(), self.dir) };
+            if !file.is_null() {
+                self.outlived.fetch_add(1, Relaxed);
+                // SAFETY: `debugfs_lookup` has taken a reference.
+                unsafe { bindings::dput(file) };
+            }
+        }
+    }
+
+    /// Making the directory of a device stops where memory does: what files show goes after the files.
+    #[test]
+    fn files_go_before_what_they_show() -> Result {
+        let dir = Dir::new(c"ipoib_rs_kunit");
+        // SAFETY: The name is a string. If there is no debugfs, this is null, which `dput` takes.
+        let raw = unsafe {
+            bindings::debugfs_lookup(c"ipoib_rs_kunit".as_char_ptr(), core::ptr::null_mut())
+        };
+        let outlived = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut half = Directory {
+            dir,
+            contents: KVec::new(),
+        };
+        let witness = Witness {
+            dir: raw,
+            outlived: outlived.clone(),
+        };
+        half.add(c"file", witness)?;
+        drop(half);
+        // SAFETY: `debugfs_lookup` took the reference.
+        unsafe { bindings::dput(raw) };
+        assert_eq!(outlived.load(Relaxed), 0);
+        Ok(())
+    }
 }

@@ -18,7 +18,7 @@ use ipoib_sys::bindings;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::str::CStr;
-use kernel::types::Opaque;
+use kernel::types::{NotThreadSafe, Opaque};
 
 use crate::address::AddressList;
 use crate::header::Outgoing;
@@ -49,7 +49,7 @@ pub struct Layout {
     pub arp_type: u16,
     /// Octets of a link-layer address.
     pub addr_len: u8,
-    /// Octets that [`Driver::header`] puts in front of a frame.
+    /// Octets of the destination's address and of [`Driver::header`], in front of a frame.
     pub header_len: u8,
     /// Frames that a queueing discipline may hold.
     pub tx_queue_len: u16,
@@ -60,7 +60,6 @@ pub struct Layout {
 /// A network device driver.
 ///
 /// Callbacks under RTNL get the token; the others say their context.
-#[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
     /// The driver's name, for `ethtool -i`.
     const NAME: &'static CStr;
@@ -78,29 +77,41 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// What the transmit lock protects.
     type Tx: Send;
 
-    /// The link-layer header of `packet`, whose EtherType is `proto`. None: it cannot be sent to
-    /// `dest`, and a sender on this host is told so (`EINVAL`).
+    /// The wire's own header of packets whose EtherType is `proto`. In front of it stands the destination's
+    /// address.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context, under a neighbour's locks or none; several at once.
+    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN];
+
+    /// Whether [`Driver::admits`] is to see each packet for `dest`. Otherwise the stack may keep the header,
+    /// as long as the device keeps its address, and admit all of them.
+    ///
+    /// # Context
+    ///
+    /// As for [`Driver::header`].
+    fn inspects(dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool;
+
+    /// Whether `packet`, whose EtherType is `proto`, can be sent to a destination that [`Driver::inspects`]
+    /// names. If not, a sender on this host is told so (`EINVAL`).
     ///
     /// # Context
     ///
     /// Softirq or process context, without any lock; several at once.
-    fn header(
-        dev: &Device<Self>,
-        packet: &Outgoing<'_>,
-        proto: u16,
-        dest: &[u8; ADDR_LEN],
-    ) -> Option<[u8; HEADER_LEN]>;
+    fn admits(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool;
 
-    /// The device is being registered: make what it needs. [`Driver::uninit`] follows if this
-    /// returned `Ok`.
+    /// The device is being registered: make what it needs. [`Driver::uninit`] follows, also if this
+    /// fails.
     ///
     /// # Errors
     ///
     /// Whatever keeps the device from being registered.
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result;
 
-    /// The device was unregistered, is down, and its work items have ended for good: give
-    /// everything back, references to the device included.
+    /// The device was unregistered, or [`Driver::init`] has failed; it is down, and its work items have
+    /// ended for good: give everything back, references to the device included, which are waited for
+    /// before the driver's data are dropped.
     fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl);
 
     /// The interface goes up.
@@ -160,7 +171,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// Any process context.
+    /// Any but hard interrupt. Must not sleep: `/proc/net/dev` reads them under RCU, bonding under a
+    /// spinlock.
     fn stats(dev: &Device<Self>) -> LinkStats;
 
     /// Fills the counters of `ethtool -S`, one for each name in [`Driver::COUNTERS`].
@@ -422,9 +434,12 @@ impl<T: Driver> Device<T> {
 
     #[inline]
     fn private_of(dev: *mut bindings::net_device) -> *mut Private<T> {
-        // The private area is the device's trailing flexible array, aligned to a cache line.
+        // The private area is the device's trailing flexible array, aligned as the device is: to what the
+        // machine has for a cache line.
         const {
-            assert!(core::mem::align_of::<Private<T>>() <= 64);
+            let align = core::mem::align_of::<Private<T>>();
+            assert!(align <= core::mem::align_of::<bindings::net_device>());
+            assert!(core::mem::offset_of!(bindings::net_device, priv_) % align == 0);
         }
         // SAFETY: Computing a field's address does not read it.
         unsafe { (&raw mut (*dev).priv_).cast() }
@@ -480,18 +495,25 @@ impl<T: Driver> Device<T> {
         Ok(())
     }
 
-    /// Drops the driver's data, if it is there.
+    /// Drops the driver's data, if it is there, when nobody refers to the device any more. The core waits for
+    /// that only if it had registered the device; if registration fails, it frees the device at once.
     ///
     /// # Safety
     ///
-    /// `dev` must be a device of `T`'s that nobody else uses any more.
+    /// `dev` must be a device of `T`'s on whose way out `uninit` has run, or whose `init` has not, so that only
+    /// references that were counted can reach it.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub(crate) unsafe fn empty(dev: *mut bindings::net_device) {
         let private = Self::private_of(dev);
-        // SAFETY: We are the only user; `filled` says whether there is something.
+        // SAFETY: Only we and those whom we wait for use the device; `filled` says whether there is something.
         unsafe {
             if !*(*private).filled.get() {
                 return;
             }
+            bindings::ipoib_rs_netdev_wait_unused(dev);
             *(*private).filled.get() = false;
             (*(*private).tx.get()).take();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
@@ -615,7 +637,10 @@ impl<T: Driver> Device<T> {
     pub fn lock_tx(&self) -> TxGuard<'_, T> {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_lock(self.as_raw()) };
-        TxGuard { dev: self }
+        TxGuard {
+            dev: self,
+            _not_send: NotThreadSafe,
+        }
     }
 
     /// A counted reference, as [`RawDevice::get`].
@@ -642,8 +667,8 @@ impl<T: Driver> Device<T> {
 
 /// # Safety
 ///
-/// Called by the workqueue for the work of a [`Task`] of a device of `T`'s that is alive: `uninit`
-/// waits for the work before the device can go.
+/// Called by the workqueue for the work of a [`Task`] of a device of `T`'s that is alive: on all ways out,
+/// [`Device::end_tasks`] waits for the work before the device can go.
 unsafe extern "C" fn run_task<T: Driver>(work: *mut bindings::work_struct) {
     // SAFETY: `work` lies in a `delayed_work`, which lies in a `Task`, by the requirements.
     let (dev, id) = unsafe {
@@ -655,11 +680,16 @@ unsafe extern "C" fn run_task<T: Driver>(work: *mut bindings::work_struct) {
     T::task(unsafe { Device::<T>::from_raw(dev) }, id);
 }
 
-/// The transmit lock of a device, held until this value is dropped.
+/// The transmit lock of a device, held until this value is dropped: on the CPU that took it, where softirqs
+/// are off meanwhile.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct TxGuard<'a, T: Driver> {
     dev: &'a Device<T>,
+    _not_send: NotThreadSafe,
 }
+
+// SAFETY: A shared guard gives no more than a shared reference to what the lock protects.
+unsafe impl<T: Driver> Sync for TxGuard<'_, T> where T::Tx: Sync {}
 
 impl<T: Driver> Deref for TxGuard<'_, T> {
     type Target = Option<T::Tx>;
@@ -740,8 +770,8 @@ impl<T: Driver> Deref for OwnedDevice<T> {
 
     #[inline]
     fn deref(&self) -> &Device<T> {
-        // SAFETY: Made by `Device::get_typed` only, from a filled device of `T`'s; the data is
-        // dropped when no reference is left.
+        // SAFETY: Made by `Device::get_typed` only, from a filled device of `T`'s; `Device::empty` waits
+        // for this reference.
         unsafe { Device::from_raw(self.dev.dev) }
     }
 }

@@ -4,7 +4,7 @@
 
 use ipoib_sys::bindings;
 
-use crate::device::{Device, Driver};
+use crate::device::{Device, Driver, RawDevice};
 use crate::rtnl::Rtnl;
 
 /// What a driver does with the frames that it sends.
@@ -14,6 +14,18 @@ pub struct Offloads {
     pub checksum: bool,
     /// Segmentation of TCP and UDP. The stack has it only with `checksum` and scattered frames.
     pub gso: bool,
+    /// Verified checksums of received frames, as long as [`RawDevice::trusts_checksums`].
+    pub rx_checksum: bool,
+}
+
+impl RawDevice {
+    /// Whether a checksum that the driver found good need not be verified again (`ethtool -K rx`).
+    #[inline]
+    pub fn trusts_checksums(&self) -> bool {
+        // SAFETY: The device is allocated; the features are a word that C reads without a lock too.
+        let features = unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).features) };
+        features & (1 << bindings::NETIF_F_RXCSUM_BIT) != 0
+    }
 }
 
 impl<T: Driver> Device<T> {
@@ -28,7 +40,12 @@ impl<T: Driver> Device<T> {
     pub fn set_offloads(&self, offloads: Offloads, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held. Our token is not used while the core calls back.
         unsafe {
-            bindings::ipoib_rs_netdev_set_offloads(self.as_raw(), offloads.checksum, offloads.gso);
+            bindings::ipoib_rs_netdev_set_offloads(
+                self.as_raw(),
+                offloads.checksum,
+                offloads.gso,
+                offloads.rx_checksum,
+            );
         }
     }
 

@@ -7,6 +7,9 @@ use core::marker::PhantomData;
 use ipoib_sys::bindings;
 use kernel::ffi::c_uint;
 
+const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
+const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
+
 /// A packet for which [`crate::device::Driver::header`] is to make a header.
 ///
 /// # Invariants
@@ -65,12 +68,25 @@ impl Outgoing<'_> {
         unsafe { super::skb::ignores_df(self.skb) }
     }
 
-    /// The octets of it that are in the head: at least its own header, or none, if it is written
-    /// only afterwards, as that of a packet socket is.
+    /// The octets of a packet of IP that are in the head: at least its own header. None of a packet that
+    /// its sender writes only when it has the header, as ARP and packet sockets do.
     #[inline]
     pub fn linear(&self) -> &[u8] {
-        // SAFETY: Valid and unchanged by the type invariant; the head holds `headlen` initialised
-        // octets at `data`.
+        if !self.is_written() {
+            return &[];
+        }
+        // SAFETY: Valid and unchanged by the type invariant; the head holds `headlen` octets at `data`,
+        // which are written.
         unsafe { core::slice::from_raw_parts((*self.skb).data, super::skb::headlen(self.skb)) }
+    }
+
+    /// Whether IP made the packet, which then comes here from a neighbour's output, where it is complete.
+    /// `packet_snd` gives the skb a protocol only after it has copied what the user sends; the frames of
+    /// `tpacket_fill_skb` have one, but nothing in the head.
+    #[inline]
+    fn is_written(&self) -> bool {
+        // SAFETY: Valid by the type invariant; every view of the union holds integers only.
+        let protocol = unsafe { (*self.skb).__bindgen_anon_4.headers.as_ref().protocol };
+        protocol == ETH_P_IP.to_be() || protocol == ETH_P_IPV6.to_be()
     }
 }

@@ -18,6 +18,8 @@ pub mod address;
 pub mod clock;
 pub mod debugfs;
 pub mod device;
+#[cfg(CONFIG_KUNIT)]
+mod dummy;
 pub mod ethtool;
 pub mod features;
 pub mod header;
@@ -38,3 +40,5 @@ pub mod skb;
 pub mod stats;
 pub mod sysctl;
 pub mod task;
+#[cfg(CONFIG_KUNIT)]
+mod tests;

@@ -268,7 +268,7 @@ impl<T: Link> Drop for Registration<T> {
 /// # Safety
 ///
 /// Called by `alloc_netdev` for a device that has no driver yet.
-unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
+pub(crate) unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
     let layout = bindings::ipoib_rs_layout {
         arp_type: T::LAYOUT.arp_type,
         addr_len: T::LAYOUT.addr_len,
@@ -289,9 +289,9 @@ unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
 
 /// # Safety
 ///
-/// Called by the network core when a device's last reference is gone, or its registration failed.
+/// Called by the network core after `ndo_uninit`, under RTNL if the device's registration failed.
 unsafe extern "C" fn destroy<T: Link>(dev: *mut bindings::net_device) {
-    // SAFETY: Nobody else uses the device any more.
+    // SAFETY: `ndo_uninit` has run by this function's requirements.
     unsafe { Device::<T>::empty(dev) };
 }
 
@@ -341,20 +341,38 @@ unsafe extern "C" fn newlink<T: Link>(
         let init = T::create(&request, &mut rtnl)?;
         // SAFETY: The device is not registered yet. Whoever made it may have asked for more queues.
         to_result(unsafe { bindings::ipoib_rs_netdev_single_queue(dev) })?;
-        // SAFETY: `setup` made the device with our private area, and nobody else knows it. Our
-        // token is not used while `register_netdevice` calls back.
-        unsafe {
-            Device::<T>::fill(dev, init)?;
-            let result = to_result(bindings::register_netdevice(dev));
-            if result.is_err() && bindings::ipoib_rs_netdev_fresh(dev) {
-                // Otherwise the core has called the destructor, or will when nobody refers to the
-                // device any more.
-                Device::<T>::empty(dev);
-            }
-            result?;
-        }
+        // SAFETY: `setup` made the device, and nobody else knows it. Our token is not used meanwhile.
+        unsafe { register(dev, init)? };
         Ok(0)
     })
+}
+
+/// Fills and registers a device.
+///
+/// # Errors
+///
+/// Those of `init` and of registration; the device has no data of the driver's then, and can be freed, or
+/// will have none when it is freed.
+///
+/// # Safety
+///
+/// [`setup`] must have seen the device, which nobody else knows. RTNL must be held, and no token be used
+/// while the core calls back.
+pub(crate) unsafe fn register<T: Link>(
+    dev: *mut bindings::net_device,
+    init: impl PinInit<T, Error>,
+) -> Result {
+    // SAFETY: By this function's requirements.
+    unsafe {
+        Device::<T>::fill(dev, init)?;
+        let result = to_result(bindings::register_netdevice(dev));
+        if result.is_err() && bindings::ipoib_rs_netdev_fresh(dev) {
+            // `ndo_init` has failed, or did not run. Otherwise the core has called the destructor, or
+            // will when nobody refers to the device any more.
+            Device::<T>::empty(dev);
+        }
+        result
+    }
 }
 
 /// # Safety

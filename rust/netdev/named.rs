@@ -9,6 +9,7 @@ use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
+use kernel::str::CStr;
 use kernel::types::Opaque;
 
 use crate::debugfs::{self, Dir, Inspect};
@@ -43,6 +44,31 @@ impl Named {
             _sysctls: sysctls.ok(),
             _files: files.ok(),
         }
+    }
+}
+
+/// A string made of several, which are names of devices and need not be UTF-8.
+pub(crate) struct Joined(KVec<u8>);
+
+impl Joined {
+    /// Joins the strings.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(parts: &[&CStr]) -> Result<Self> {
+        let mut joined = KVec::new();
+        for part in parts {
+            joined.extend_from_slice(part.to_bytes(), GFP_KERNEL)?;
+        }
+        joined.push(0, GFP_KERNEL)?;
+        Ok(Self(joined))
+    }
+
+    /// The string.
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        // None of the parts has a NUL.
+        CStr::from_bytes_with_nul(&self.0).unwrap_or(c"")
     }
 }
 

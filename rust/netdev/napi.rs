@@ -38,8 +38,7 @@ pub trait Poll: Send + 'static {
     /// Softirq, or with interrupts off. Must not sleep.
     fn answer(&mut self, question: &mut Self::Question);
 
-    /// Does up to `budget` units of work; a `budget` of 0 (netpoll) means that no received frame may
-    /// be passed up.
+    /// Does up to `budget` units of work, which is 1 at least.
     ///
     /// Returns how much was done. Less than `budget` means that there is nothing left: polling ends
     /// and the source is armed.
@@ -62,21 +61,35 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// A NAPI instance of a device.
-pub struct Napi<P: Poll> {
-    inner: Arc<Inner<P>>,
-}
-
+///
 /// # Invariants
 ///
-/// * `napi` is registered with `dev`, which is referenced.
+/// * `inner.napi` is registered with `_dev` until this is dropped.
+/// * `runs` says whether NAPI is enabled, which only the owner of this changes.
+///
+/// # Context
+///
+/// Dropping sleeps.
+pub struct Napi<P: Poll> {
+    inner: Arc<Inner<P>>,
+    runs: bool,
+    _dev: DeviceRef,
+}
+
+/// What a [`Napi`] and its handles share. It holds nothing that has to be dropped in process context once
+/// the [`Napi`] is gone.
+///
+/// # Invariants
+///
+/// * `napi` was registered with a device. It is disabled unless [`Napi::runs`], and cannot be scheduled then.
 /// * `timer` is set up; it is started by the poll only, and so stopped for good with NAPI.
-/// * `state` is reached by the poll callback while NAPI is enabled, and by the owner of the one
-///   [`Napi`] otherwise. `source` is written by the latter only, and shared by the former.
+/// * `state` and `source` are the poll's while NAPI is enabled, and the [`Napi`]'s owner's otherwise; `source`
+///   is only shared by polls. Both are None once the [`Napi`] was dropped.
 /// * `enabled` says whether NAPI is enabled: while it is locked and true, polls run when they are
 ///   scheduled.
 /// * `asked` is null, or points to a question that whoever holds `enabled` waits to be answered.
 ///   The poll makes it null when it has done so, and touches it no more.
-#[pin_data(PinnedDrop)]
+#[pin_data]
 struct Inner<P: Poll> {
     #[pin]
     napi: Opaque<bindings::napi_struct>,
@@ -84,7 +97,6 @@ struct Inner<P: Poll> {
     timer: Opaque<bindings::hrtimer>,
     state: UnsafeCell<Option<P>>,
     source: UnsafeCell<Option<P::Source>>,
-    dev: DeviceRef,
     #[pin]
     enabled: Mutex<bool>,
     asked: Atomic<*mut Asked<P::Question>>,
@@ -105,15 +117,6 @@ struct Asked<Q> {
 unsafe impl<P: Poll> Send for Inner<P> {}
 // SAFETY: As above.
 unsafe impl<P: Poll> Sync for Inner<P> {}
-
-#[pinned_drop]
-impl<P: Poll> PinnedDrop for Inner<P> {
-    fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Registered by the invariant; `Napi::drop` disabled it, and what is being dropped
-        // cannot be scheduled any more.
-        unsafe { bindings::ipoib_rs_napi_del(self.napi.get()) };
-    }
-}
 
 impl<P: Poll> Napi<P> {
     /// Registers a NAPI instance with `dev`, disabled.
@@ -149,14 +152,18 @@ impl<P: Poll> Napi<P> {
                 }),
                 state: UnsafeCell::new(None),
                 source: UnsafeCell::new(None),
-                dev: dev.get(),
                 enabled <- new_mutex!(false),
                 asked: Atomic::new(core::ptr::null_mut()),
                 _pin: PhantomPinned,
             }),
             GFP_KERNEL,
         )?;
-        Ok(Self { inner })
+        // INVARIANT: It was just registered, and those are disabled at first.
+        Ok(Self {
+            inner,
+            runs: false,
+            _dev: dev.get(),
+        })
     }
 
     /// A handle that can schedule the poll from any context.
@@ -190,17 +197,18 @@ impl<P: Poll> Napi<P> {
     // Not in the caller, which would have the state on its stack twice.
     #[inline(never)]
     pub fn enable(&mut self, state: P, source: P::Source) -> Result {
-        // SAFETY: The poll does not run while there is no state (it was never enabled or was
-        // disabled), and `&mut self` makes us the only owner; if there is state we only look.
-        let slot = unsafe { &mut *self.inner.state.get() };
-        if slot.is_some() {
+        if self.runs {
             return Err(EBUSY);
         }
-        *slot = Some(state);
-        // SAFETY: As above.
-        unsafe { *self.inner.source.get() = Some(source) };
-        // SAFETY: The instance is registered and disabled.
+        // SAFETY: NAPI is disabled, so that state and source are its owner's, which `&mut self` makes us.
+        unsafe {
+            *self.inner.state.get() = Some(state);
+            *self.inner.source.get() = Some(source);
+        }
+        // SAFETY: The instance is registered and disabled by the type invariants.
         unsafe { bindings::napi_enable(self.inner.napi.get()) };
+        // INVARIANT: It was just enabled.
+        self.runs = true;
         *self.inner.enabled.lock() = true;
         Ok(())
     }
@@ -230,22 +238,22 @@ impl<P: Poll> Napi<P> {
         *slot = None;
     }
 
-    /// Stops the poll; gives the state, if there is any.
+    /// Stops the poll; gives its state, if it was running.
     fn stop(&mut self) -> Option<&mut Option<P>> {
-        // SAFETY: The poll never changes whether it is `Some`, and others do so only through `&mut self`,
-        // so that looking is no race.
-        if unsafe { (*self.inner.state.get()).is_none() } {
+        if !self.runs {
             return None;
         }
         // Questions are answered before.
         *self.inner.enabled.lock() = false;
-        // SAFETY: State is there, hence the instance is enabled. A poll that has completed may still
+        // SAFETY: The instance is enabled by the type invariant. A poll that has completed may still
         // be arming its source; polls are RCU readers.
         unsafe {
             bindings::napi_disable(self.inner.napi.get());
             bindings::hrtimer_cancel(self.inner.timer.get());
             bindings::synchronize_net();
         }
+        // INVARIANT: It was just disabled.
+        self.runs = false;
         // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
         // a handle to this very instance.
         unsafe {
@@ -258,10 +266,17 @@ impl<P: Poll> Napi<P> {
 impl<P: Poll> Drop for Napi<P> {
     fn drop(&mut self) {
         self.finish(|_| ());
+        // SAFETY: Registered by the type invariant, and disabled: `napi_schedule_prep` refuses it from now on
+        // for those who still have a handle. This waits for those who found it on the device's list.
+        unsafe { bindings::ipoib_rs_napi_del(self.inner.napi.get()) };
     }
 }
 
-/// Schedules a poll.
+/// Schedules a poll, as long as its [`Napi`] is there.
+///
+/// # Context
+///
+/// May be dropped in any.
 pub struct Handle<P: Poll> {
     inner: Arc<Inner<P>>,
 }
@@ -282,7 +297,7 @@ impl<P: Poll> Handle<P> {
     /// Any, hard interrupt included.
     #[inline]
     pub fn schedule(&self) {
-        // SAFETY: The instance is registered as long as `inner` lives.
+        // SAFETY: The instance was registered, and lives as long as `inner`.
         unsafe { schedule(self.inner.napi.get()) };
     }
 
@@ -320,10 +335,10 @@ impl<P: Poll> Handle<P> {
 ///
 /// # Safety
 ///
-/// `napi` must be registered.
+/// `napi` must be alive and have been registered; one that is not any more is disabled.
 #[inline]
 unsafe fn schedule(napi: *mut bindings::napi_struct) {
-    // SAFETY: Registered by this function's requirements, and ours to schedule if the first says so.
+    // SAFETY: By this function's requirements; ours to schedule if the first says so.
     unsafe {
         if bindings::napi_schedule_prep(napi) {
             bindings::__napi_schedule(napi);
@@ -385,7 +400,12 @@ unsafe extern "C" fn poll<P: Poll>(
     let field = Opaque::cast_from(napi);
     // SAFETY: `napi` lies in an `Inner<P>` by this function's requirements.
     let inner = unsafe { &*kernel::container_of!(field, Inner<P>, napi) };
-    let budget = budget.max(0) as usize;
+    // A budget of 0 is that of netpoll, which polls in whatever context prints. It is no way to our devices
+    // (`IFF_DISABLE_NETPOLL`), and so to no [`Context`].
+    let budget = match usize::try_from(budget) {
+        Ok(budget) if budget > 0 => budget,
+        _ => return 0,
+    };
     let done = {
         // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when
         // the state belongs to the poll. The reference ends before polling does, since then the

@@ -3,17 +3,42 @@
 //! The C side of [`Driver`]: `net_device_ops` and `header_ops`.
 
 use core::marker::PhantomData;
+use core::ptr;
 
 use ipoib_sys::bindings;
 use kernel::error::from_result;
-use kernel::ffi::{c_int, c_uint, c_ushort, c_void};
+use kernel::ffi::{c_int, c_uchar, c_uint, c_ushort, c_void};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Release};
 
 use crate::address::AddressList;
 use crate::device::{Device, Driver, ADDR_LEN, HEADER_LEN};
 use crate::header::Outgoing;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
+
+/// Where in `hh_data` the link-layer header stands: at its end, which is aligned (`HH_DATA_OFF`).
+const CACHED_AT: usize = HEADER_LEN.next_multiple_of(bindings::HH_DATA_MOD as usize) - HEADER_LEN;
+
+const _: () = {
+    // `hh_data` is the last field.
+    let at = core::mem::offset_of!(bindings::hh_cache, hh_data) + CACHED_AT;
+    assert!(at + HEADER_LEN <= core::mem::size_of::<bindings::hh_cache>());
+};
+
+/// The link-layer header in `hh`, of `HEADER_LEN` octets.
+///
+/// # Safety
+///
+/// `hh` must be valid.
+unsafe fn cached_header(hh: *mut bindings::hh_cache) -> *mut c_void {
+    // SAFETY: Valid by this function's requirements; it lies within, as was asserted.
+    unsafe {
+        (&raw mut (*hh).hh_data)
+            .cast::<c_void>()
+            .byte_add(CACHED_AT)
+    }
+}
 
 /// The tables of driver `T`.
 pub(crate) struct Tables<T: Driver>(PhantomData<T>);
@@ -37,6 +62,8 @@ impl<T: Driver> Tables<T> {
     /// `dev->header_ops`.
     pub(crate) const HEADER: bindings::header_ops = bindings::header_ops {
         create: Some(Self::header),
+        cache: Some(Self::cache),
+        cache_update: Some(Self::cache_update),
         ..pin_init::zeroed()
     };
 
@@ -47,7 +74,8 @@ impl<T: Driver> Tables<T> {
         from_result(|| {
             // SAFETY: By this function's requirements; whoever registers passed its token on.
             let (dev, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
-            T::init(dev, &mut rtnl)?;
+            // The core does not call `ndo_uninit` when this fails.
+            T::init(dev, &mut rtnl).inspect_err(|_| Self::end(dev, &mut rtnl))?;
             Ok(0)
         })
     }
@@ -58,8 +86,13 @@ impl<T: Driver> Tables<T> {
     unsafe extern "C" fn uninit(dev: *mut bindings::net_device) {
         // SAFETY: By this function's requirements; whoever unregisters passed its token on.
         let (dev, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
+        Self::end(dev, &mut rtnl);
+    }
+
+    /// Ends the work items, and undoes `init`.
+    fn end(dev: &Device<T>, rtnl: &mut Rtnl) {
         dev.end_tasks();
-        T::uninit(dev, &mut rtnl);
+        T::uninit(dev, rtnl);
     }
 
     /// # Safety
@@ -179,24 +212,79 @@ impl<T: Driver> Tables<T> {
             // AF_PACKET may send without naming a destination: there is no header for that.
             return -(HEADER_LEN as c_int);
         }
-        // SAFETY: By this function's requirements; nobody else has the skb.
+        // SAFETY: By this function's requirements; nobody else has the skb. `dest` may be a neighbour's
+        // address, which is copied: it may be written meanwhile, and the header is made again then, since
+        // the caller is in a section of `ha_lock`, a seqlock.
         let (dev, packet, dest) = unsafe {
             (
                 Device::<T>::from_raw(dev),
                 Outgoing::from_raw(skb, len),
-                &*dest.cast::<[u8; ADDR_LEN]>(),
+                dest.cast::<[u8; ADDR_LEN]>().read_volatile(),
             )
         };
-        let Some(header) = T::header(dev, &packet, proto, dest) else {
+        if T::inspects(dev, &dest) && !T::admits(dev, &packet, proto) {
             return -(HEADER_LEN as c_int);
-        };
+        }
         // SAFETY: There is headroom for it by this function's requirements, and `skb_push` returns
         // where the pushed octets lie.
-        unsafe {
-            bindings::skb_push(skb, HEADER_LEN as c_uint)
-                .cast::<[u8; HEADER_LEN]>()
-                .write_unaligned(header);
-        }
+        unsafe { Self::write_header(bindings::skb_push(skb, HEADER_LEN as c_uint), proto, &dest) };
         HEADER_LEN as c_int
+    }
+
+    /// Writes the link-layer header of packets of type `proto` for `dest`.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be valid for writes of `HEADER_LEN` octets.
+    #[inline(always)]
+    unsafe fn write_header(to: *mut c_void, proto: u16, dest: &[u8; ADDR_LEN]) {
+        // SAFETY: By this function's requirements.
+        unsafe {
+            to.cast::<[u8; ADDR_LEN]>().write(*dest);
+            to.byte_add(ADDR_LEN)
+                .cast::<[u8; HEADER_LEN - ADDR_LEN]>()
+                .write(T::header(proto));
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the neighbour subsystem for a neighbour on a filled device of `T`'s, which is locked for
+    /// writing, so that its address does not change, with its own `hh`, which has no header yet.
+    unsafe extern "C" fn cache(
+        neighbour: *const bindings::neighbour,
+        hh: *mut bindings::hh_cache,
+        proto: bindings::__be16,
+    ) -> c_int {
+        // SAFETY: By this function's requirements; a neighbour's address takes `MAX_ADDR_LEN` octets.
+        let (dev, dest) = unsafe {
+            (
+                Device::<T>::from_raw((*neighbour).dev),
+                (&raw const (*neighbour).ha).cast::<[u8; ADDR_LEN]>().read(),
+            )
+        };
+        if T::inspects(dev, &dest) {
+            return -1;
+        }
+        // SAFETY: By this function's requirements; nobody reads what `hh_len` does not count. It pairs with
+        // the loads of `neigh_output` and `neigh_hh_output`.
+        unsafe {
+            Self::write_header(cached_header(hh), u16::from_be(proto), &dest);
+            Atomic::from_ptr(&raw mut (*hh).hh_len).store(HEADER_LEN as c_uint, Release);
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the neighbour subsystem with a header that [`Self::cache`] made, whose `hh_lock`, a seqlock,
+    /// is held for writing, and the neighbour's new address.
+    unsafe extern "C" fn cache_update(
+        hh: *mut bindings::hh_cache,
+        _dev: *const bindings::net_device,
+        address: *const c_uchar,
+    ) {
+        // SAFETY: By this function's requirements. Who reads meanwhile does so once more.
+        unsafe { ptr::copy_nonoverlapping(address, cached_header(hh).cast(), ADDR_LEN) };
     }
 }

@@ -160,6 +160,10 @@ impl Drop for PagePool {
 
 /// A receive buffer.
 ///
+/// # Context
+///
+/// May be dropped in any but hard interrupt.
+///
 /// # Invariants
 ///
 /// `va` is the start of a fragment of a page pool, owned by this value, of the size that `capacity`
@@ -254,7 +258,22 @@ impl FilledBuf {
     ///
     /// The buffer, if there is no memory for the skb or no wire header at `offset`.
     #[inline]
-    pub fn into_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
+    pub fn into_frame(
+        self,
+        _context: &Context<'_>,
+        frame: Frame,
+    ) -> core::result::Result<RxSkb, Self> {
+        // SAFETY: A NAPI poll runs.
+        unsafe { self.build_frame(frame) }
+    }
+
+    /// Makes the skb of [`Self::into_frame`].
+    ///
+    /// # Safety
+    ///
+    /// Softirqs must be disabled, so that the CPU's cache of skbs is ours.
+    #[inline]
+    unsafe fn build_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
         let offset = usize::from(frame.offset);
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
@@ -263,7 +282,8 @@ impl FilledBuf {
             return Err(self);
         }
         // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
-        // within what was received; there is room for both headers.
+        // within what was received; there is room for both headers. The CPU's cache of skbs is ours by
+        // this function's requirements.
         let skb = unsafe {
             bindings::ipoib_rs_rx_frame(
                 self.buf.va.as_ptr().cast(),
@@ -320,5 +340,121 @@ impl FilledBuf {
         let _ = ManuallyDrop::new(self);
         // SAFETY: A fresh skb is ours alone.
         Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+}
+
+#[kunit_tests(ipoib_rs_page_pool)]
+mod tests {
+    use super::*;
+    use crate::skb::TxSkb;
+
+    /// A frame in a buffer of a pool, as if it were to be sent.
+    fn frame(pool: &mut PagePool, len: u32) -> Result<TxSkb> {
+        let offset = GRH_LEN as u32;
+        let wanted = offset + ENCAP_LEN as u32 + len;
+        let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+        let buf = buf.filled(wanted).map_err(|_| EINVAL)?;
+        let frame = Frame {
+            offset: offset as u16,
+            protocol: bindings::ETH_P_IP as u16,
+            csum_ok: false,
+        };
+        // SAFETY: Softirqs are disabled meanwhile.
+        let skb = unsafe {
+            bindings::ipoib_rs_bh_disable();
+            let skb = buf.build_frame(frame);
+            bindings::ipoib_rs_bh_enable();
+            skb
+        };
+        let skb = skb.map_err(|_| ENOMEM)?;
+        // SAFETY: The skb is owned, and given up here.
+        Ok(unsafe { TxSkb::from_raw(ManuallyDrop::new(skb).as_raw()) })
+    }
+
+    /// Pages that the pool has ever had from the page allocator.
+    fn pages(pool: &PagePool) -> u32 {
+        // SAFETY: Valid by the type invariant, and ours alone.
+        unsafe { (*pool.pool.as_ptr()).pages_state_hold_cnt }
+    }
+
+    /// What does with buffers leaves the pool with what it had: it takes no more pages, again and again.
+    fn comes_back(mut f: impl FnMut(&mut PagePool) -> Result) -> Result {
+        let mut pool = PagePool::new(2000, 64)?;
+        f(&mut pool)?;
+        // One more for what was left of a page.
+        let most = pages(&pool) + 1;
+        for _ in 0..20 {
+            f(&mut pool)?;
+        }
+        assert!(pages(&pool) <= most);
+        Ok(())
+    }
+
+    /// Buffers are their owner's until that drops them, and then the pool's.
+    #[test]
+    fn buffers_come_back() -> Result {
+        comes_back(|pool| {
+            let mut bufs = KVec::new();
+            for _ in 0..48 {
+                bufs.push(pool.alloc_sleeping().ok_or(ENOMEM)?, GFP_KERNEL)?;
+            }
+            let mut at = KVec::new();
+            for buf in &bufs {
+                assert!(buf.capacity() >= pool.buf_len());
+                at.push(buf.data(), GFP_KERNEL)?;
+            }
+            // No two have the same memory.
+            for (i, one) in at.iter().enumerate() {
+                let apart = |other: &NonNull<u8>| {
+                    one.addr().get().abs_diff(other.addr().get()) >= pool.buf_len()
+                };
+                assert!(at.iter().skip(i + 1).all(apart));
+            }
+            Ok(())
+        })
+    }
+
+    /// A frame owns its buffer, which comes back with it, and one that is too long owns none.
+    #[test]
+    fn frames_give_their_buffers_back() -> Result {
+        comes_back(|pool| {
+            for len in [1, 100, 1900] {
+                let skb = frame(pool, len)?;
+                assert_eq!(skb.len(), len as usize);
+            }
+            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let too_much = pool.buf_len() as u32 + 1;
+            assert!(buf.filled(too_much).is_err());
+            Ok(())
+        })
+    }
+
+    /// Frames that wait come out in order, once, within the bounds; those that do not are dropped.
+    #[test]
+    fn frames_wait_in_a_queue() -> Result {
+        use crate::skb::{DropReason, SkbQueue};
+        comes_back(|pool| {
+            let mut queue = SkbQueue::new(3, 250);
+            for len in [100, 101] {
+                assert!(queue.push(frame(pool, len)?).is_ok());
+            }
+            // Too many octets, then just as many as there may be, then too many frames.
+            assert!(queue
+                .push(frame(pool, 50)?)
+                .is_err_and(|skb| skb.len() == 50));
+            assert!(queue.push(frame(pool, 49)?).is_ok());
+            assert!(queue.push(frame(pool, 1)?).is_err());
+            assert_eq!((queue.len(), queue.bytes()), (3, 250));
+            let first = queue.pop().ok_or(EINVAL)?;
+            assert_eq!((first.len(), queue.bytes()), (100, 150));
+            // SAFETY: The frame is ours.
+            let next = unsafe { (*first.as_raw()).__bindgen_anon_1.__bindgen_anon_1.next };
+            assert!(next.is_null());
+            assert_eq!(queue.purge(DropReason::QueuePurge), 2);
+            assert!(queue.is_empty() && queue.pop().is_none());
+            // The first is taken however long it is.
+            assert!(queue.push(frame(pool, 1900)?).is_ok());
+            Ok(())
+        })
     }
 }

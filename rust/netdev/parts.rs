@@ -427,6 +427,10 @@ pub trait Exchange {
 
 /// A receive buffer of several parts.
 ///
+/// # Context
+///
+/// May be dropped in any but hard interrupt.
+///
 /// # Invariants
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a

@@ -18,9 +18,9 @@ impl private::Sealed for bool {}
 impl Word for bool {}
 impl private::Sealed for u32 {}
 impl Word for u32 {}
-#[cfg(CONFIG_64BIT)]
+impl private::Sealed for usize {}
+impl Word for usize {}
 impl private::Sealed for u64 {}
-#[cfg(CONFIG_64BIT)]
 impl Word for u64 {}
 impl<T> private::Sealed for *mut T {}
 impl<T> Word for *mut T {}

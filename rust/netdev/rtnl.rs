@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
 use ipoib_sys::bindings;
+use kernel::prelude::*;
 
 /// Proof that the caller holds RTNL.
 ///
@@ -117,5 +118,24 @@ impl<T> RtnlCell<T> {
         // SAFETY: The token is unique and borrowed mutably for as long as the result lives, so no
         // second reference to the value can be made meanwhile.
         unsafe { &mut *self.value.get() }
+    }
+}
+
+#[kunit_tests(ipoib_rs_rtnl)]
+mod tests {
+    use super::*;
+
+    /// Who has the token holds the lock, which nobody else can take then, and which goes with the guard.
+    #[test]
+    fn the_token_is_the_lock() {
+        for _ in 0..2 {
+            let mut held = Rtnl::lock();
+            // SAFETY: May be asked anywhere.
+            assert!(unsafe { bindings::rtnl_is_locked() } != 0);
+            assert!(Rtnl::try_lock().is_none());
+            let cell = RtnlCell::new(1);
+            *cell.get(&mut held) += 1;
+            assert_eq!(*cell.get(&mut held), 2);
+        }
     }
 }

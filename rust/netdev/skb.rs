@@ -431,19 +431,34 @@ impl TxSkb {
     /// Any but hard interrupt.
     #[inline]
     pub fn consume(self) {
-        self.napi_consume(0);
+        self.napi_consume(None);
     }
 
-    /// Frees a frame that was sent, in bulk with others when `budget` is that of a running NAPI
-    /// poll and not 0.
+    /// Frees a frame that was sent, in bulk with others in a NAPI poll.
     ///
     /// # Context
     ///
-    /// Any but hard interrupt; in a NAPI poll if `budget` is not 0.
+    /// Any but hard interrupt.
     #[inline]
-    pub fn napi_consume(self, budget: usize) {
-        // SAFETY: `self` owned it and `into_raw` gave it up.
-        unsafe { bindings::napi_consume_skb(self.into_raw(), budget as c_int) };
+    pub fn napi_consume(self, poll: Option<&napi::Context<'_>>) {
+        let budget = c_int::from(poll.is_some());
+        // SAFETY: `self` owned it and `into_raw` gave it up. With a budget the CPU's cache of skbs is ours,
+        // since a NAPI poll runs on it.
+        unsafe { bindings::napi_consume_skb(self.into_raw(), budget) };
+    }
+}
+
+impl TxSkb {
+    /// Gives up a frame that a device may read at any time, for ever: its memory is lost. Nothing waits
+    /// for it any more, such as a socket for its room, or the end of a namespace.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[cold]
+    pub fn abandon(self) {
+        // SAFETY: `self` owned it, and nobody frees it from now on.
+        unsafe { bindings::ipoib_rs_skb_abandon(self.into_raw()) };
     }
 }
 
@@ -502,7 +517,8 @@ impl RxSkb {
     pub fn set_packet_type(&mut self, packet_type: PacketType) {
         // SAFETY: Valid and owned by the type invariant.
         unsafe {
-            bindings::ipoib_rs_skb_set_packet_type(self.as_raw(), packet_type.as_raw());
+            let headers = (*self.as_raw()).__bindgen_anon_4.headers.as_mut();
+            headers.set_pkt_type(packet_type.as_raw());
         }
     }
 

@@ -5,7 +5,6 @@
 use ipoib_sys::bindings;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-#[cfg(CONFIG_64BIT)]
 use crate::relaxed::Relax;
 
 /// A counter that one context writes at a time and any may read.
@@ -24,10 +23,7 @@ impl Counter {
     /// Adds `n`, from the context that owns the counter.
     #[inline]
     pub fn add(&self, n: u64) {
-        #[cfg(CONFIG_64BIT)]
         self.0.set(self.0.get().wrapping_add(n));
-        #[cfg(not(CONFIG_64BIT))]
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// Adds `n`, from any context.

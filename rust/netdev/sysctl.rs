@@ -8,9 +8,10 @@ use ipoib_sys::bindings;
 use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::str::{CStr, CString};
+use kernel::str::CStr;
 
 use crate::device::{Device, Driver};
+use crate::named::Joined;
 use crate::rtnl::Rtnl;
 
 /// A whole number that can be read and written.
@@ -26,7 +27,7 @@ pub struct Variable {
 /// A driver whose devices have variables.
 pub trait Tunable: Driver {
     /// The directory under `/proc/sys/net` in which each device has one of its own.
-    const DIRECTORY: &'static str;
+    const DIRECTORY: &'static CStr;
 
     /// The variables.
     const VARIABLES: &'static [Variable];
@@ -74,11 +75,7 @@ impl Directory {
     pub(crate) unsafe fn new<T: Tunable>(dev: &Device<T>) -> Result<Self> {
         // SAFETY: RTNL keeps the name, which is a string, as it is.
         let name = unsafe { CStr::from_char_ptr((*dev.as_raw()).name.as_ptr()) };
-        let path = CString::try_from_fmt(kernel::prelude::fmt!(
-            "net/{}/{}",
-            T::DIRECTORY,
-            name.to_str().map_err(|_| EINVAL)?
-        ))?;
+        let path = Joined::new(&[c"net/", T::DIRECTORY, c"/", name])?;
         let mut entries = KVec::with_capacity(T::VARIABLES.len(), GFP_KERNEL)?;
         for (id, variable) in T::VARIABLES.iter().enumerate() {
             let entry = bindings::ctl_table {
@@ -96,7 +93,7 @@ impl Directory {
         let header = unsafe {
             bindings::register_net_sysctl_sz(
                 bindings::ipoib_rs_netdev_net(dev.as_raw()),
-                path.as_char_ptr(),
+                path.as_c_str().as_char_ptr(),
                 entries.as_ptr(),
                 entries.len(),
             )

@@ -117,3 +117,83 @@ unsafe extern "C" fn trampoline<R: Run>(work: *mut bindings::work_struct) {
     };
     inner.run.run(&Queue(&inner.work));
 }
+
+#[kunit_tests(ipoib_rs_task)]
+mod tests {
+    use kernel::sync::atomic::{Atomic, Relaxed};
+    use kernel::sync::Arc;
+    use kernel::time::{delay::fsleep, Delta};
+
+    use super::*;
+
+    /// Runs some times, and takes a while for each.
+    struct Runs {
+        wanted: u32,
+        done: Arc<Atomic<u32>>,
+    }
+
+    impl Run for Runs {
+        fn run(&self, task: &Queue<'_>) {
+            fsleep(Delta::from_millis(20));
+            if self.done.fetch_add(1, Relaxed) + 1 < self.wanted {
+                task.queue(0);
+            }
+        }
+    }
+
+    fn task(wanted: u32) -> Result<(Task<Runs>, Arc<Atomic<u32>>)> {
+        let done = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let runs = Runs {
+            wanted,
+            done: done.clone(),
+        };
+        Ok((Task::new(runs)?, done))
+    }
+
+    /// Waits until it has begun as often as it is to.
+    fn wait(done: &Atomic<u32>, wanted: u32) -> bool {
+        (0..1000).any(|_| {
+            fsleep(Delta::from_millis(10));
+            done.load(Relaxed) >= wanted
+        })
+    }
+
+    /// It queues itself as often as it likes, and is not queued twice.
+    #[test]
+    fn it_runs_again() -> Result {
+        let (task, done) = task(3)?;
+        task.queue(0);
+        task.queue(0);
+        assert!(wait(&done, 3));
+        drop(task);
+        assert!((3..=4).contains(&done.load(Relaxed)));
+        Ok(())
+    }
+
+    /// Dropping it waits for it; once it has ended, it does not run any more.
+    #[test]
+    fn it_does_not_outlive_its_owner() -> Result {
+        let (task, done) = task(u32::MAX)?;
+        task.queue(0);
+        assert!(wait(&done, 1));
+        task.end();
+        let ended = done.load(Relaxed);
+        task.queue(0);
+        fsleep(Delta::from_millis(50));
+        assert_eq!(done.load(Relaxed), ended);
+        drop(task);
+        // Nobody else has what it counts in.
+        assert_eq!(done.load(Relaxed), ended);
+        Ok(())
+    }
+
+    /// One that never ran is dropped without.
+    #[test]
+    fn it_needs_not_run() -> Result {
+        let (task, done) = task(1)?;
+        task.queue(u32::MAX / 2);
+        drop(task);
+        assert_eq!(done.load(Relaxed), 0);
+        Ok(())
+    }
+}

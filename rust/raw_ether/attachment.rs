@@ -77,8 +77,8 @@ impl<L: Listen> Attachment<L> {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there is no such device; `EINVAL` if it is not Ethernet; `EBUSY` if the interface has a device;
-    /// `ENOMEM`.
+    /// `ENODEV` if there is no such device; `EINVAL` if it is not Ethernet; `EBUSY` if the interface has a device,
+    /// or another one of this EtherType and listener's type has this device; `ENOMEM`.
     ///
     /// # Context
     ///
@@ -119,15 +119,19 @@ impl<L: Listen> Attachment<L> {
     }
 
     fn attach(&self, name: &CStr) -> Result {
+        let (packets, ether_type) = (self.0.packets.get(), self.0.interface.ether_type());
         let _rtnl = Rtnl::lock();
         // SAFETY: The name is a string; the current task has namespaces, as it is not exiting.
         let dev = unsafe { bindings::raw_ether_find(name.as_char_ptr()) };
         let dev = NonNull::new(dev).ok_or(ENODEV)?;
-        // SAFETY: The device is there, by the reference that was just got.
+        // SAFETY: The device is there, by the reference that was just got. The packet type was initialised. RTNL keeps
+        // others from being registered meanwhile.
+        let taken = unsafe { bindings::raw_ether_is_taken(dev.as_ptr(), ether_type, packets) };
+        // SAFETY: The device is there, as above.
         let result = if !unsafe { bindings::raw_ether_is_ethernet(dev.as_ptr()) } {
             Err(EINVAL)
         // SAFETY: The reference is given back by who takes the device from the interface, a grace period later.
-        } else if !unsafe { self.0.interface.set(dev) } {
+        } else if taken || !unsafe { self.0.interface.set(dev) } {
             Err(EBUSY)
         } else {
             Ok(())
@@ -137,11 +141,10 @@ impl<L: Listen> Attachment<L> {
             unsafe { bindings::raw_ether_put(dev.as_ptr()) };
             return result;
         }
-        let packets = self.0.packets.get();
         // SAFETY: It is not registered, as the interface had no device, and pinned until it was removed.
         // INVARIANT: RTNL is held; then it is registered for the interface's device.
         unsafe {
-            bindings::raw_ether_packet_type(packets, dev.as_ptr(), self.0.interface.ether_type());
+            bindings::raw_ether_packet_type(packets, dev.as_ptr(), ether_type);
             bindings::dev_add_pack(packets);
         }
         Ok(())

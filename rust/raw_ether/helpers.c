@@ -28,6 +28,19 @@ bool raw_ether_is_ethernet(const struct net_device *dev)
 	return dev->type == ARPHRD_ETHER && dev->addr_len == ETH_ALEN;
 }
 
+/* Whether the function of @pt gets frames of this type by @dev already. */
+bool raw_ether_is_taken(struct net_device *dev, u16 type, const struct packet_type *pt)
+{
+	const struct packet_type *other;
+	bool taken = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(other, &dev->ptype_specific, list)
+		taken |= other->func == pt->func && other->type == htons(type);
+	rcu_read_unlock();
+	return taken;
+}
+
 bool raw_ether_is_ready(const struct net_device *dev)
 {
 	return netif_running(dev) && netif_carrier_ok(dev);

@@ -11,6 +11,7 @@
 struct net_device *raw_ether_find(const char *name);
 void raw_ether_put(struct net_device *dev);
 bool raw_ether_is_ethernet(const struct net_device *dev);
+bool raw_ether_is_taken(struct net_device *dev, u16 type, const struct packet_type *pt);
 bool raw_ether_is_ready(const struct net_device *dev);
 u32 raw_ether_mtu(const struct net_device *dev);
 struct sk_buff *raw_ether_alloc(u32 len, u8 **bytes);

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::gid::GidRef;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::Pd;
 
 /// Properties of the packets that are sent with an address handle.
@@ -22,6 +22,8 @@ pub struct AhOptions {
     pub traffic_class: u8,
     /// Service level.
     pub sl: u8,
+    /// Flow label, 20 bits; 0 for none.
+    pub flow_label: u32,
 }
 
 impl Default for AhOptions {
@@ -30,6 +32,7 @@ impl Default for AhOptions {
             hop_limit: 64,
             traffic_class: 0,
             sl: 0,
+            flow_label: 0,
         }
     }
 }
@@ -68,6 +71,8 @@ unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
 
+impl Remains for Body {}
+
 impl Ah {
     /// Makes an address handle that sends from `gid`, through its port, to `dgid`.
     ///
@@ -105,7 +110,7 @@ impl Ah {
                 sgid_attr: gid.as_raw(),
                 sgid_index: u8::try_from(gid.index())?,
                 dgid: bindings::ib_gid { raw: dgid },
-                flow_label: 0,
+                flow_label: options.flow_label & bindings::IB_GRH_FLOWLABEL_MASK,
                 hop_limit: options.hop_limit,
                 traffic_class: options.traffic_class,
             },

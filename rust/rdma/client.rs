@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-use crate::device::Device;
+use crate::device::{Device, NAME_LEN};
 
 /// A user of RDMA devices.
 pub trait Client: 'static {
@@ -24,7 +24,7 @@ pub trait Client: 'static {
     /// Its name, unique in the kernel.
     const NAME: &'static CStr;
 
-    /// There is a new device, or one that was there before the client.
+    /// There is a new device called `name`, or one that was there before the client.
     ///
     /// # Errors
     ///
@@ -34,7 +34,14 @@ pub trait Client: 'static {
     /// # Context
     ///
     /// Process context without RTNL; may sleep.
-    fn add(dev: &Device) -> Result<Arc<Self::Data>>;
+    fn add(dev: &Device, name: &CStr) -> Result<Arc<Self::Data>>;
+
+    /// The device is called `name` from now on.
+    ///
+    /// # Context
+    ///
+    /// As for [`Client::add`].
+    fn renamed(data: &Self::Data, name: &CStr);
 
     /// The device is going away: every [`Device`] of it, those that resources hold included, must
     /// be gone on return.
@@ -88,6 +95,7 @@ impl<T: Client> Registration<T> {
                     ptr::write_bytes(client, 0, 1);
                     (*client).name = T::NAME.as_char_ptr();
                     (*client).add = Some(add::<T>);
+                    (*client).rename = Some(rename::<T>);
                     (*client).remove = Some(remove::<T>);
                     bindings::ib_register_client(client)
                 };
@@ -108,6 +116,19 @@ impl<T: Client> PinnedDrop for Registration<T> {
     }
 }
 
+/// The name of a device.
+///
+/// # Safety
+///
+/// The caller must be a callback of the RDMA core for that device, [`Client::add`] or
+/// [`Client::renamed`]. The core holds the lock of names (`devices_rwsem`) meanwhile.
+unsafe fn name_of<'a>(device: *mut bindings::ib_device) -> &'a CStr {
+    // SAFETY: The name is an array of that many characters in the device. Nobody writes it during the
+    // callback, by this function's requirements.
+    let name = unsafe { &*(&raw const (*device).name).cast::<[u8; NAME_LEN]>() };
+    CStr::from_bytes_until_nul(name).unwrap_or(c"")
+}
+
 /// # Safety
 ///
 /// Called by the RDMA core for a client registered by a [`Registration<T>`], with a device that is
@@ -116,7 +137,9 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
     let result = || -> Result {
         // SAFETY: Allocated by this function's requirements.
         let dev = unsafe { Device::try_get(device) }?;
-        let data = Arc::into_raw(T::add(&dev)?);
+        // SAFETY: This is that callback.
+        let name = unsafe { name_of(device) };
+        let data = Arc::into_raw(T::add(&dev, name)?);
         // SAFETY: The device is registered, and so is the client, since its callback runs. The data
         // are taken back in `remove`, which is called once for each `add` that returned 0.
         unsafe {
@@ -132,6 +155,19 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
         Ok(()) => 0,
         Err(err) => err.to_errno(),
     }
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a client registered by a [`Registration<T>`], with what its `add`
+/// has set, between that and `remove`.
+unsafe extern "C" fn rename<T: Client>(device: *mut bindings::ib_device, data: *mut c_void) {
+    if data.is_null() {
+        return;
+    }
+    // SAFETY: `add` made it of an `Arc<T::Data>`, which `remove` has not taken back yet. This is a
+    // callback that tells the name.
+    unsafe { T::renamed(&*data.cast_const().cast(), name_of(device)) };
 }
 
 /// # Safety

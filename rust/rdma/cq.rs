@@ -4,16 +4,18 @@
 
 use core::ptr::{self, NonNull};
 
-use ipoib_netdev::relaxed::Relax;
+use ipoib_rings::quiet::Quiet;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::prelude::*;
+use kernel::revocable::Revocable;
 use kernel::str::CStrExt;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
+use crate::left::{self, Told};
 use crate::pd::CALLER;
 
 /// How many completions a ring takes from its queue at once.
@@ -31,46 +33,48 @@ pub trait CompletionHandler: Send + Sync + 'static {
     /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
     /// schedule a poll.
     fn completion(&self);
+
+    /// The queue is broken, because it has overrun or otherwise: no more completions come of it.
+    ///
+    /// # Context
+    ///
+    /// As for [`Self::completion`].
+    fn failed(&self);
 }
 
 /// Whom the device tells.
-struct Waiter<H: ?Sized> {
-    quiet: Arc<Atomic<bool>>,
-    handler: H,
+#[pin_data]
+struct Waiter<H> {
+    quiet: Arc<Quiet>,
+    #[pin]
+    handler: Revocable<H>,
+}
+
+impl<H: Send + Sync> Told for Waiter<H> {
+    fn revoke(&self) {
+        self.handler.revoke();
+    }
 }
 
 /// A completion queue.
 ///
-/// Who polls several need not look at one that is *quiet*: it was armed, and its event has not come.
-/// This loses nothing:
-///
-/// * Only [`Cq::arm`] makes a queue quiet, and it does so *before* it asks the device, in full order.
-///   What follows from that, the event or the answer that completions were missed, comes later and
-///   ends it. An event that was on its way already may end it too, or not: what it was for is there
-///   when the device is asked.
-/// * The event ends it *before* it schedules the poll. Both that and the end of a poll change NAPI's
-///   state in full order: a poll that begins later, or one more if one is running, finds the queue
-///   not quiet.
-/// * If two ask at a time, since the next poll may run on another CPU, one of them finds it quiet and
-///   leaves it to the other, which is just about to ask.
-/// * It may be ended at any time, and a quiet queue be polled, which costs a look in vain.
+/// Who polls several need not look at one that is [quiet](ipoib_rings::quiet).
 ///
 /// # Invariants
 ///
 /// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `waiter`'s value,
-///   whose `quiet` is this one's.
+///   whose `quiet` is this one's. There is a waiter until this is dropped.
 /// * `poll` and `notify` are its device's operations.
-/// * While `quiet` is true, the device will tell of all that is in the queue, or somebody is in
-///   [`Cq::arm`] who will.
+/// * `quiet` is ended by all events, before the handler is told, which schedules a poll.
 pub struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poll: PollFn,
     notify: NotifyFn,
-    quiet: Arc<Atomic<bool>>,
+    quiet: Arc<Quiet>,
     claimed: Atomic<bool>,
     next: Atomic<u32>,
     dev: Device,
-    _waiter: Arc<Waiter<dyn CompletionHandler>>,
+    waiter: Option<Arc<dyn Told>>,
 }
 
 // SAFETY: A completion queue may be used and destroyed by any thread.
@@ -104,12 +108,13 @@ impl Cq {
             comp_vector: vector % dev.completion_vectors(),
             flags: 0,
         };
-        let quiet = Arc::new(Atomic::new(false), GFP_KERNEL)?;
-        let waiter = Arc::new(
-            Waiter {
-                quiet: quiet.clone(),
-                handler,
-            },
+        let quiet = Arc::new(Quiet::new(), GFP_KERNEL)?;
+        let told = quiet.clone();
+        let waiter = Arc::pin_init(
+            pin_init!(Waiter {
+                quiet: told,
+                handler <- Revocable::new(handler),
+            }),
             GFP_KERNEL,
         )?;
         let context = Arc::as_ptr(&waiter).cast_mut().cast::<c_void>();
@@ -119,7 +124,7 @@ impl Cq {
             bindings::__ib_create_cq(
                 dev.as_raw(),
                 Some(completion::<H>),
-                None,
+                Some(event::<H>),
                 context,
                 &raw const attr,
                 CALLER.as_char_ptr(),
@@ -134,7 +139,7 @@ impl Cq {
             claimed: Atomic::new(false),
             next: Atomic::new(0),
             dev: dev.clone(),
-            _waiter: waiter,
+            waiter: Some(waiter),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
@@ -165,7 +170,7 @@ impl Cq {
             .cmpxchg(false, true, Acquire)
             .map_err(|_| EBUSY)?;
         // A new ring looks first.
-        self.quiet.set(false);
+        self.quiet.end();
         // INVARIANT: `claimed` was false and is true now.
         Ok(Claim {
             cq: self.clone(),
@@ -203,24 +208,18 @@ impl Cq {
     /// Any.
     #[inline]
     pub fn arm(&self) -> bool {
-        // INVARIANT: If it is so already, another has asked or will; otherwise we do.
-        if self.is_quiet() || self.quiet.xchg(true, Full) {
-            return false;
-        }
-        // SAFETY: Owned by the type invariant.
-        let ret = unsafe {
-            (self.notify)(
-                self.as_raw(),
-                bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
-                    | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
-            )
-        };
-        // An error leaves it unarmed: polling is the only way to go on.
-        let again = ret != 0;
-        if again {
-            self.quiet.set(false);
-        }
-        again
+        self.quiet.arm(|| {
+            // SAFETY: Owned by the type invariant.
+            let ret = unsafe {
+                (self.notify)(
+                    self.as_raw(),
+                    bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+                        | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
+                )
+            };
+            // An error leaves it unarmed: polling is the only way to go on.
+            ret != 0
+        })
     }
 
     /// Takes up to `most` completions, or as many as `wcs` has room for, and shows them.
@@ -247,6 +246,9 @@ impl Drop for Cq {
         let err = unsafe { bindings::ib_destroy_cq_user(self.as_raw(), ptr::null_mut()) };
         if err != 0 {
             pr_err!("completion queue not destroyed: {}\n", err);
+            if let Some(waiter) = self.waiter.take() {
+                left::abandon(waiter);
+            }
         }
     }
 }
@@ -289,8 +291,27 @@ unsafe extern "C" fn completion<H: CompletionHandler>(
     // SAFETY: By this function's requirements; the `Cq` holds the waiter.
     let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
     // Scheduling puts it in order.
-    waiter.quiet.set(false);
-    waiter.handler.completion();
+    waiter.quiet.end();
+    waiter
+        .handler
+        .try_access_with(CompletionHandler::completion);
+}
+
+/// # Safety
+///
+/// As for [`completion`].
+unsafe extern "C" fn event<H: CompletionHandler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; the core passes a valid event.
+    let (waiter, event) = unsafe {
+        let waiter = &*context.cast_const().cast::<Waiter<H>>();
+        (waiter, (*event).event)
+    };
+    if event == bindings::ib_event_type_IB_EVENT_CQ_ERR {
+        waiter.handler.try_access_with(CompletionHandler::failed);
+    }
 }
 
 /// The identifier of the work request that `wc` completes.

@@ -12,10 +12,12 @@ use ipoib_netdev::device::{Device as NetDevice, Driver, RawDevice};
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::str::{CStr, CStrExt};
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
+
+/// Room for a device's name, its terminating zero included.
+pub const NAME_LEN: usize = bindings::IB_DEVICE_NAME_MAX as usize;
 
 /// A reference to a registered RDMA device.
 ///
@@ -62,14 +64,6 @@ impl Device {
         self.raw.as_ptr()
     }
 
-    /// Its name, such as `rxe0`.
-    ///
-    /// A device can be renamed at any time; what is read meanwhile may be a mixture.
-    pub fn name(&self) -> &CStr {
-        // SAFETY: The name is part of a registered device; it ends with a zero at any moment.
-        unsafe { CStr::from_char_ptr(bindings::ipoib_rs_ib_device_name(self.as_raw())) }
-    }
-
     /// The version of its firmware, written to `text`; empty if it has none.
     ///
     /// # Context
@@ -108,6 +102,25 @@ impl Device {
         unsafe { &(*self.as_raw()).ops }
     }
 
+    /// Whether its queue pairs can be attached to multicast groups.
+    pub fn has_multicast(&self) -> bool {
+        let ops = self.ops();
+        ops.attach_mcast.is_some() && ops.detach_mcast.is_some()
+    }
+
+    /// Whether it says of a received datagram, [`crate::Received::csum_ok`], that the checksums in it
+    /// are good.
+    pub fn checks_checksums(&self) -> bool {
+        let capability = bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;
+        self.attrs().device_cap_flags & capability != 0
+    }
+
+    /// Whether it can keep a queue pair from hearing what that sends to its own groups.
+    pub(crate) fn blocks_loopback(&self) -> bool {
+        let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK);
+        self.attrs().kernel_cap_flags & capability != 0
+    }
+
     /// The most queue pairs that it has.
     pub fn max_qp(&self) -> u32 {
         self.attrs().max_qp
@@ -128,9 +141,11 @@ impl Device {
         self.attrs().max_srq_sge
     }
 
-    /// The most work requests that a queue takes.
-    pub fn max_qp_wr(&self) -> u32 {
-        self.attrs().max_qp_wr
+    /// The most work requests that a queue takes, and that a completion queue holds completions of. Those with
+    /// several elements may be fewer.
+    pub fn max_queue(&self) -> u32 {
+        let attrs = self.attrs();
+        attrs.max_qp_wr.min(attrs.max_cqe)
     }
 
     /// The most elements that a send may gather from.
@@ -138,9 +153,9 @@ impl Device {
         self.attrs().max_send_sge
     }
 
-    /// The most entries that a completion queue has.
-    pub fn max_cqe(&self) -> u32 {
-        self.attrs().max_cqe
+    /// The most elements that a receive of a queue pair may scatter to.
+    pub fn max_recv_sge(&self) -> u32 {
+        self.attrs().max_recv_sge
     }
 
     /// How many vectors completion interrupts can be spread over.

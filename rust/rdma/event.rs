@@ -20,6 +20,8 @@ pub enum Event {
     GidChange(u32),
     /// A port's P_Key table has changed.
     PkeyChange(u32),
+    /// The speed of one of its ports may have changed.
+    SpeedChange,
     /// A port's local identifier, or its subnet manager, has changed.
     LidChange(u32),
     /// The device is broken.
@@ -107,6 +109,7 @@ unsafe extern "C" fn handle<T: EventSink>(
         bindings::ib_event_type_IB_EVENT_PORT_ERR => Event::PortError(port),
         bindings::ib_event_type_IB_EVENT_GID_CHANGE => Event::GidChange(port),
         bindings::ib_event_type_IB_EVENT_PKEY_CHANGE => Event::PkeyChange(port),
+        bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE => Event::SpeedChange,
         bindings::ib_event_type_IB_EVENT_LID_CHANGE
         | bindings::ib_event_type_IB_EVENT_SM_CHANGE
         | bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER => Event::LidChange(port),

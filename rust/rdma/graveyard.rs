@@ -4,29 +4,47 @@
 //!
 //! Address handles, connected queue pairs and connection IDs must be destroyed in process context
 //! with no lock held, whereas their last reference may well be dropped by a completion in softirq.
-//! So dropping one only puts it on a list, and a work item destroys what is on the list.
+//! So dropping one only puts it on a list, and a work item destroys what is on the list. What cannot be
+//! destroyed yet stays there, and holds up nothing else.
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
+use ipoib_rings::graves::{Link, List, Users};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{Arc, Completion};
+use kernel::time::{delay::fsleep, Delta};
 use kernel::types::Opaque;
 
+/// Remains of a resource that nobody uses any more. Dropping them destroys it.
+pub(crate) trait Remains: Send + 'static {
+    /// Whether they can be dropped now. If not, that is asked again in [`PAUSE_MS`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep, but everything else in the graveyard waits for that.
+    fn may_go(&mut self) -> bool {
+        true
+    }
+}
+
+/// How long the work item sleeps before it looks again at what could not be destroyed, in milliseconds.
+pub(crate) const PAUSE_MS: u32 = 1;
+
 /// What every grave begins with, whatever is in it.
-struct Link {
-    next: *mut Link,
-    /// Frees the grave that this is the beginning of, and drops what is in it.
-    free: unsafe fn(NonNull<Link>),
+#[repr(C)]
+struct Header {
+    link: Link,
+    /// Frees the grave that this is the beginning of, and drops what is in it, if that may go.
+    free: unsafe fn(NonNull<Header>) -> bool,
 }
 
 /// Where a value lies, from the beginning; on a list only once its owner is gone.
 #[repr(C)]
 struct Grave<T> {
-    link: Link,
+    header: Header,
     value: T,
     /// Dropped last.
     user: User,
@@ -39,7 +57,7 @@ pub(crate) struct Plot<T> {
     user: User,
 }
 
-impl<T: Send + 'static> Plot<T> {
+impl<T: Remains> Plot<T> {
     /// Room in `graveyard`.
     ///
     /// # Errors
@@ -61,8 +79,8 @@ impl<T: Send + 'static> Plot<T> {
         let grave = KBox::write(
             self.room,
             Grave {
-                link: Link {
-                    next: ptr::null_mut(),
+                header: Header {
+                    link: Link::new(),
                     free: free::<T>,
                 },
                 value,
@@ -77,15 +95,20 @@ impl<T: Send + 'static> Plot<T> {
     }
 }
 
-/// Drops a grave.
+/// Drops a grave, if what is in it may go. False: it is still there.
 ///
 /// # Safety
 ///
-/// `link` must be the beginning of an owned `Grave<T>`, which is given up here.
-unsafe fn free<T>(link: NonNull<Link>) {
-    // SAFETY: By this function's requirements; all graves come from boxes, and the link is the first
-    // field of a `repr(C)` structure.
-    drop(unsafe { KBox::from_raw(link.cast::<Grave<T>>().as_ptr()) });
+/// `header` must be the beginning of an owned `Grave<T>`, which is given up here if this is true.
+unsafe fn free<T: Remains>(header: NonNull<Header>) -> bool {
+    let mut grave = header.cast::<Grave<T>>();
+    // SAFETY: By this function's requirements; the header is the first field of a `repr(C)` structure.
+    let may_go = unsafe { grave.as_mut() }.value.may_go();
+    if may_go {
+        // SAFETY: As above; all graves come from boxes.
+        drop(unsafe { KBox::from_raw(grave.as_ptr()) });
+    }
+    may_go
 }
 
 /// The owner of a value that is dropped in process context, by the work item, wherever the owner
@@ -94,16 +117,16 @@ unsafe fn free<T>(link: NonNull<Link>) {
 /// # Invariants
 ///
 /// `grave` is owned by this value, comes from a box and is not on a list.
-pub(crate) struct Mortal<T: Send + 'static> {
+pub(crate) struct Mortal<T: Remains> {
     grave: NonNull<Grave<T>>,
 }
 
 // SAFETY: It is a box whose content another thread, the work item, drops in any case.
-unsafe impl<T: Send + 'static> Send for Mortal<T> {}
+unsafe impl<T: Remains> Send for Mortal<T> {}
 // SAFETY: It gives out shared references only.
-unsafe impl<T: Send + Sync + 'static> Sync for Mortal<T> {}
+unsafe impl<T: Remains + Sync> Sync for Mortal<T> {}
 
-impl<T: Send + 'static> Deref for Mortal<T> {
+impl<T: Remains> Deref for Mortal<T> {
     type Target = T;
 
     #[inline]
@@ -113,7 +136,7 @@ impl<T: Send + 'static> Deref for Mortal<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Mortal<T> {
+impl<T: Remains> Drop for Mortal<T> {
     fn drop(&mut self) {
         // Held across all of this: once the grave is on the list, the work item may empty it, and
         // with it drop what else keeps the graveyard.
@@ -122,7 +145,8 @@ impl<T: Send + 'static> Drop for Mortal<T> {
         let graveyard = unsafe { self.grave.as_ref() }.user.0.clone();
         // There are users, the grave's being one, so that there can be one more.
         let user = User::new(&graveyard);
-        graveyard.bury(self.grave.cast());
+        // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
+        unsafe { graveyard.bury(self.grave.cast()) };
         drop(user);
     }
 }
@@ -131,14 +155,14 @@ impl<T: Send + 'static> Drop for Mortal<T> {
 ///
 /// # Invariants
 ///
-/// * `dead` is null or the first of a list of owned graves linked by `next`.
-/// * `users` counts the reaper while it is there, the graves, empty ones included, and those who are
-///   about to queue the work. When it becomes 0, `idle` is completed, and the work is not queued any
+/// * `dead` has owned graves.
+/// * `users` are the reaper while it is there, the graves, empty ones included, and those who are
+///   about to queue the work. When the last goes, `idle` is completed, and the work is not queued any
 ///   more.
 #[pin_data]
 pub(crate) struct Graveyard {
-    dead: Atomic<*mut Link>,
-    users: Atomic<i32>,
+    dead: List,
+    users: Users,
     #[pin]
     idle: Completion,
     #[pin]
@@ -152,44 +176,46 @@ unsafe impl Send for Graveyard {}
 unsafe impl Sync for Graveyard {}
 
 impl Graveyard {
-    fn bury(&self, grave: NonNull<Link>) {
-        let grave = grave.as_ptr();
-        let mut head = self.dead.load(Relaxed);
-        loop {
-            // SAFETY: The grave is ours until it is on the list.
-            unsafe { (*grave).next = head };
-            // The list is only ever taken as a whole, so that a head that was taken and came back
-            // is no harm: it still is the head.
-            match self.dead.cmpxchg(head, grave, Full) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
+    /// Has the work item free a grave.
+    ///
+    /// # Safety
+    ///
+    /// It must be owned, which is given up here, and the caller be a user.
+    unsafe fn bury(&self, grave: NonNull<Link>) {
+        // SAFETY: By this function's requirements; an owned grave is on no list.
+        unsafe { self.dead.push(grave) };
         // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
         // caller is one.
         unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
     }
 
     fn empty(&self) {
-        // Again and again, since what is dropped may bury what it was made of.
+        // Again and again, since what is dropped may bury what it was made of, and some may go later.
         loop {
-            let mut next = self.dead.xchg(ptr::null_mut(), Full);
-            if next.is_null() {
+            let dead = self.dead.take();
+            if dead.is_empty() {
                 return;
             }
-            while let Some(link) = NonNull::new(next) {
-                // SAFETY: The list's graves are owned, and it is ours now.
-                let free = unsafe { link.as_ref() }.free;
-                // SAFETY: As above.
-                next = unsafe { link.as_ref() }.next;
-                // SAFETY: As above; a grave's link names the function for its type.
-                unsafe { free(link) };
+            let mut all_went = true;
+            for link in dead {
+                let header = link.cast::<Header>();
+                // SAFETY: The list's graves are owned, and it is ours now; a grave begins with its link.
+                let free = unsafe { header.as_ref() }.free;
+                // SAFETY: As above; a grave's header names the function for its type.
+                if !unsafe { free(header) } {
+                    // SAFETY: It is still there, and on no list.
+                    unsafe { self.dead.push(link) };
+                    all_went = false;
+                }
+            }
+            if !all_went {
+                fsleep(Delta::from_millis(PAUSE_MS.into()));
             }
         }
     }
 
     fn put(&self) {
-        if self.users.fetch_sub(1, Full) == 1 {
+        if self.users.leave() {
             self.idle.complete_all();
         }
     }
@@ -210,16 +236,10 @@ struct User(Arc<Graveyard>);
 
 impl User {
     fn new(graveyard: &Arc<Graveyard>) -> Result<Self> {
-        let mut users = graveyard.users.load(Acquire);
-        loop {
-            if users <= 0 || users == i32::MAX {
-                return Err(ESHUTDOWN);
-            }
-            match graveyard.users.cmpxchg(users, users + 1, Full) {
-                Ok(_) => return Ok(Self(graveyard.clone())),
-                Err(now) => users = now,
-            }
+        if !graveyard.users.enter() {
+            return Err(ESHUTDOWN);
         }
+        Ok(Self(graveyard.clone()))
     }
 }
 
@@ -247,8 +267,8 @@ impl Reaper {
     pub fn new() -> Result<Self> {
         let graveyard = Arc::pin_init(
             pin_init!(Graveyard {
-                dead: Atomic::new(ptr::null_mut()),
-                users: Atomic::new(1),
+                dead: List::new(),
+                users: Users::new(),
                 idle <- Completion::new(),
                 work <- Opaque::ffi_init(|work| {
                     // SAFETY: `work` is writable and pinned.
@@ -285,5 +305,57 @@ impl Drop for Reaper {
         self.graveyard.idle.wait_for_completion();
         // SAFETY: The work was initialised; without users nobody queues it any more.
         unsafe { bindings::cancel_work_sync(self.graveyard.work.get()) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_graveyard)]
+mod tests {
+    use super::*;
+    use kernel::sync::atomic::{Atomic, Relaxed};
+
+    /// Goes after another one, if it is to wait for that, and counts those that went before it.
+    struct Stubborn {
+        waits: bool,
+        visits: u32,
+        gone: Arc<Atomic<u32>>,
+        before: Arc<Atomic<u32>>,
+    }
+
+    impl Remains for Stubborn {
+        fn may_go(&mut self) -> bool {
+            self.visits += 1;
+            !self.waits || self.gone.load(Relaxed) > 0 || self.visits == 5000
+        }
+    }
+
+    impl Drop for Stubborn {
+        fn drop(&mut self) {
+            self.before.store(self.gone.fetch_add(1, Relaxed), Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_may_not_go_yet_holds_up_nothing_else() -> Result {
+        let reaper = Reaper::new()?;
+        let gone = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let orders = [
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+        ];
+        for (before, waits) in orders.iter().zip([true, false]) {
+            let remains = Stubborn {
+                waits,
+                visits: 0,
+                gone: gone.clone(),
+                before: before.clone(),
+            };
+            drop(Plot::new(reaper.graveyard())?.fill(remains));
+        }
+        reaper.flush();
+        assert_eq!(gone.load(Relaxed), 2);
+        assert_eq!(orders[0].load(Relaxed), 1);
+        assert_eq!(orders[1].load(Relaxed), 0);
+        Ok(())
     }
 }

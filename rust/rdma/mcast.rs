@@ -2,8 +2,10 @@
 
 //! Membership in multicast groups.
 
+use core::ptr::NonNull;
+
 use ipoib_sys::bindings;
-use kernel::error::to_result;
+use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -14,17 +16,21 @@ use crate::qp::UdQp;
 ///
 /// # Invariants
 ///
-/// `qp` is attached to the group; `ifindex`, if any, is the netdev of its port on which the IP
-/// stack has joined the group for us.
+/// `qp` is attached to the group; `ip`, if any, is the IPv6 side of a netdev, with a reference, which
+/// has joined the group for us.
 pub struct Membership {
     qp: Arc<UdQp>,
     mgid: [u8; 16],
     mlid: u16,
-    ifindex: Option<i32>,
+    ip: Option<NonNull<bindings::inet6_dev>>,
 }
 
-/// Whether the netdev of RoCE port `port` is a member of the group `mgid`. Before we join it, that
-/// means that somebody else has; afterwards, that nobody took the netdev's IPv6 away.
+// SAFETY: The queue pair may be used by any thread, and so may the IPv6 side of a netdev.
+unsafe impl Send for Membership {}
+// SAFETY: As above.
+unsafe impl Sync for Membership {}
+
+/// Whether the netdev of RoCE port `port` is a member of the group `mgid`, whoever has joined it.
 ///
 /// # Context
 ///
@@ -63,23 +69,29 @@ impl Membership {
             qp: qp.clone(),
             mgid,
             mlid,
-            ifindex: None,
+            ip: None,
         };
         if dev.is_roce(qp.port()) {
-            let mut ifindex = 0;
-            // SAFETY: The device is registered; the GID and the index are ours.
-            to_result(unsafe {
-                bindings::ipoib_rs_ib_ip_join(
-                    dev.as_raw(),
-                    qp.port(),
-                    &raw const gid,
-                    &raw mut ifindex,
-                )
+            // SAFETY: The device is registered; the GID is ours.
+            let ip = from_err_ptr(unsafe {
+                bindings::ipoib_rs_ib_ip_join(dev.as_raw(), qp.port(), &raw const gid)
             })?;
-            // INVARIANT: Joined there.
-            membership.ifindex = Some(ifindex);
+            // INVARIANT: Joined there; the reference comes with it.
+            membership.ip = NonNull::new(ip);
         }
         Ok(membership)
+    }
+
+    /// Whether nobody took the netdev's IPv6 away since, and all of its memberships with it.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn stands(&self) -> bool {
+        self.ip.is_none_or(|ip| {
+            // SAFETY: Referenced by the type invariant.
+            unsafe { bindings::ipoib_rs_ip_stands(ip.as_ptr()) }
+        })
     }
 
     /// The group.
@@ -91,16 +103,9 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut gid = as_gid(self.mgid);
-        if let Some(ifindex) = self.ifindex {
-            // SAFETY: The device is registered, the GID is ours.
-            unsafe {
-                bindings::ipoib_rs_ib_ip_leave(
-                    self.qp.pd().device().as_raw(),
-                    self.qp.port(),
-                    &raw const gid,
-                    ifindex,
-                );
-            }
+        if let Some(ip) = self.ip {
+            // SAFETY: Joined by the type invariant, whose reference is given up here; the GID is ours.
+            unsafe { bindings::ipoib_rs_ib_ip_leave(ip.as_ptr(), &raw const gid) };
         }
         // SAFETY: Attached by the type invariant.
         let err = unsafe { bindings::ib_detach_mcast(self.qp.as_raw(), &raw mut gid, self.mlid) };

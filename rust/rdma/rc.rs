@@ -2,21 +2,19 @@
 
 //! Reliable connection queue pairs.
 
-use core::ptr::{self, NonNull};
-
 use ipoib_sys::bindings;
-use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::str::CStrExt;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot};
-use crate::pd::{Pd, CALLER};
-use crate::qp::{query_state, QpState};
-use crate::srq::Srq;
+use crate::graveyard::{Mortal, Plot, Remains};
+use crate::intake::Intake;
+use crate::left::Told;
+use crate::pd::Pd;
+use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
 
 /// Which queue pair a completion is of: where it lies, which is never followed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,53 +28,81 @@ impl QpKey {
     }
 }
 
-/// A reliable connection queue pair, which receives from a shared receive queue.
+/// What has become of a queue pair.
+pub(crate) struct Fate {
+    /// The device has said that it takes no more receives from the shared receive queue.
+    last_receive: Atomic<bool>,
+    destroyed: Atomic<bool>,
+}
+
+impl Fate {
+    /// Whether it is destroyed, so that the device has none of what was posted to it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed.load(Acquire)
+    }
+}
+
+impl Told for Fate {
+    fn revoke(&self) {
+        // Nobody is told: it is looked at.
+    }
+}
+
+/// A reliable connection queue pair, which receives through an [`Intake`].
 ///
 /// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
-/// completion queues and the shared receive queue are held until that has happened.
+/// completion queues and the intake are held until that has happened.
 ///
 /// # Invariants
 ///
-/// `raw` is the queue pair of `body`. Its state is only changed with `modify` locked.
+/// * The state of the queue pair is only changed, and it is destroyed early, with `life` locked, which is
+///   what became of the last RESET, and an error once it is destroyed.
+/// * `qpn` is its number.
 #[pin_data]
 pub struct RcQp {
-    raw: NonNull<bindings::ib_qp>,
+    qpn: u32,
     send_wr: u32,
     send_sge: u32,
+    recv_wr: u32,
+    /// It may have taken receives.
+    receives: Atomic<bool>,
     #[pin]
-    modify: Mutex<()>,
+    life: Mutex<Result>,
     body: Mortal<Body>,
 }
-
-// SAFETY: A queue pair may be used by any thread.
-unsafe impl Send for RcQp {}
-// SAFETY: Posting is synchronised by the device driver, changing its state by the mutex.
-unsafe impl Sync for RcQp {}
 
 /// What is left of a queue pair that nobody uses any more.
 ///
 /// # Invariants
 ///
-/// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `srq`, which
-/// are all of one device.
+/// `qp` is an RC queue pair of `pd`, `send_cq`, `recv_cq` and `intake`, which are all of one device. The
+/// context of its events is `fate`'s value. It is destroyed before all else is dropped.
 struct Body {
-    raw: NonNull<bindings::ib_qp>,
+    qp: OwnedQp,
+    fate: Arc<Fate>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
-    srq: Arc<Srq>,
+    intake: Arc<Intake>,
     pd: Arc<Pd>,
     _permit: Arc<dyn Send + Sync>,
 }
 
-// SAFETY: A queue pair may be destroyed by any thread.
-unsafe impl Send for Body {}
-// SAFETY: As above.
-unsafe impl Sync for Body {}
+impl Remains for Body {}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: Nobody has a reference to it any more; what uses it holds an `Arc`.
+        match unsafe { self.qp.destroy() } {
+            Ok(()) => self.fate.destroyed.store(true, Release),
+            Err(_) => self.intake.give_up(),
+        }
+    }
+}
 
 impl RcQp {
-    /// Makes a queue pair that may have `send_wr` sends outstanding, each of which gathers from at
-    /// most `send_sge` elements, and that receives into what is posted to `srq`. The reference `permit` is
-    /// given up when the device has destroyed the queue pair.
+    /// Makes a queue pair that takes as much as `caps` says, and receives through `intake`: what `caps` says
+    /// of receives is for a receive queue of its own, if that has none to share. The reference `permit`
+    /// is given up when the device has destroyed the queue pair.
     ///
     /// # Errors
     ///
@@ -90,26 +116,44 @@ impl RcQp {
         pd: &Arc<Pd>,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
-        srq: &Arc<Srq>,
-        send_wr: u32,
-        send_sge: u32,
+        intake: &Arc<Intake>,
+        caps: QpCaps,
         permit: Arc<dyn Send + Sync>,
     ) -> Result<Arc<Self>> {
         let dev = pd.device();
         if !dev.same(send_cq.device())
             || !dev.same(recv_cq.device())
-            || !dev.same(srq.pd().device())
+            || !dev.same(intake.pd().device())
         {
             return Err(EINVAL);
         }
-        srq.bind(recv_cq)?;
+        if !intake.is_shared() && caps.recv_sge < intake.max_sge() {
+            return Err(EINVAL);
+        }
+        intake.bind(recv_cq)?;
+        let (recv_wr, recv_sge) = if intake.is_shared() {
+            (0, 0)
+        } else {
+            (caps.recv_wr, caps.recv_sge)
+        };
+        let fate = Arc::new(
+            Fate {
+                last_receive: Atomic::new(false),
+                destroyed: Atomic::new(false),
+            },
+            GFP_KERNEL,
+        )?;
         let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(event),
+            qp_context: Arc::as_ptr(&fate).cast_mut().cast(),
             send_cq: send_cq.as_raw(),
             recv_cq: recv_cq.as_raw(),
-            srq: srq.as_raw(),
+            srq: intake.as_raw(),
             cap: bindings::ib_qp_cap {
-                max_send_wr: send_wr,
-                max_send_sge: send_sge,
+                max_send_wr: caps.send_wr,
+                max_send_sge: caps.send_sge,
+                max_recv_wr: recv_wr,
+                max_recv_sge: recv_sge,
                 ..Default::default()
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
@@ -118,28 +162,29 @@ impl RcQp {
         };
         let plot = Plot::new(pd.graveyard())?;
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
-        // type invariant.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.as_raw(), &raw mut attr, CALLER.as_char_ptr())
-        })?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: It was just made.
+        // type invariants.
+        let qp = unsafe { OwnedQp::new(pd, &mut attr, Some(fate.clone())) }?;
+        // SAFETY: It was just made.
+        let qpn = unsafe { (*qp.as_raw()).qp_num };
+        // INVARIANT: As was just made.
         let body = plot.fill(Body {
-            raw,
+            qp,
+            fate,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
-            srq: srq.clone(),
+            intake: intake.clone(),
             pd: pd.clone(),
             _permit: permit,
         });
-        // INVARIANT: That is the body's.
         Arc::pin_init(
             pin_init!(Self {
-                raw,
+                qpn,
                 // The device may have rounded up; what was asked for is what rings rely on.
-                send_wr,
-                send_sge,
-                modify <- new_mutex!(()),
+                send_wr: caps.send_wr,
+                send_sge: caps.send_sge,
+                recv_wr,
+                receives: Atomic::new(false),
+                life <- new_mutex!(Ok(())),
                 body,
             }),
             GFP_KERNEL,
@@ -148,13 +193,12 @@ impl RcQp {
 
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
-        self.raw.as_ptr()
+        self.body.qp.as_raw()
     }
 
     /// Its number, 24 bits, by which the other side addresses it.
     pub fn qpn(&self) -> u32 {
-        // SAFETY: Owned by the type invariant; the number is constant.
-        unsafe { (*self.as_raw()).qp_num }
+        self.qpn
     }
 
     /// What its completions name it by. Another queue pair may have it once this one is destroyed.
@@ -189,9 +233,19 @@ impl RcQp {
         &self.body.recv_cq
     }
 
+    /// Receives that may be posted to its own receive queue; 0 if it has none.
+    pub fn recv_wr(&self) -> u32 {
+        self.recv_wr
+    }
+
     /// What it receives into.
-    pub fn srq(&self) -> &Arc<Srq> {
-        &self.body.srq
+    pub fn intake(&self) -> &Arc<Intake> {
+        &self.body.intake
+    }
+
+    /// What has become of it, to be known when it is gone.
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        &self.body.fate
     }
 
     /// Changes its state, and the attributes that `mask` names.
@@ -201,11 +255,11 @@ impl RcQp {
     /// The GID that an address in the attributes refers to, if `mask` names that, must be
     /// referenced by somebody.
     pub(crate) unsafe fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: c_int) -> Result {
-        // Neither the RDMA core nor every device driver has a lock of its own for this.
-        let _guard = self.modify.lock();
-        // SAFETY: Owned by the type invariant; the attributes are ours, `mask` says which count, and
-        // what they refer to is valid by this function's requirements.
-        to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
+        if attr.qp_state == bindings::ib_qp_state_IB_QPS_RTR {
+            self.receives.store(true, Relaxed);
+        }
+        // SAFETY: By the type invariant, and this function's requirements.
+        unsafe { qp::modify(self.as_raw(), &self.life, attr, mask) }
     }
 
     /// Has all that is posted flushed. Nothing is sent or received any more.
@@ -218,10 +272,14 @@ impl RcQp {
     ///
     /// Process context; may sleep.
     pub fn to_error(&self) -> Result {
-        // SAFETY: Owned by the type invariant.
-        if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
-            // Nothing was posted, and there is no way from there.
-            return Ok(());
+        {
+            let life = self.life.lock();
+            (*life)?;
+            // SAFETY: By the type invariant; it is not destroyed while `life` is locked.
+            if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
+                // Nothing was posted, and there is no way from there.
+                return Ok(());
+            }
         }
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
@@ -233,11 +291,23 @@ impl RcQp {
 }
 
 impl RcQp {
+    /// Whether it may still take receives from a shared receive queue, or have taken one that is not
+    /// completed: in error, until the device says otherwise. What has completed is in the completion
+    /// queue then.
+    ///
+    /// A device may never say so.
+    pub fn may_receive(&self) -> bool {
+        self.body.intake.is_shared()
+            && self.receives.load(Relaxed)
+            && !self.body.fate.last_receive.load(Acquire)
+    }
+
     /// Has all that is posted forgotten.
     ///
     /// # Errors
     ///
-    /// Whatever the device says.
+    /// Whatever the device says. The queue pair is only good to be destroyed then, and no change of its
+    /// state succeeds any more.
     ///
     /// # Context
     ///
@@ -250,14 +320,44 @@ impl RcQp {
         // SAFETY: There is no address.
         unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
     }
+    /// Whether it was destroyed, so that nobody may post to it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.body.qp.is_gone()
+    }
+
+    /// Destroys it, as it could not be reset.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has a receive queue of its own, which the intake's ring may post to; whatever the device
+    /// says. It may still reach what was posted.
+    ///
+    /// # Safety
+    ///
+    /// Nobody must post sends to it, now or later.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) unsafe fn destroy(&self) -> Result {
+        if !self.body.intake.is_shared() {
+            return Err(EBUSY);
+        }
+        let mut life = self.life.lock();
+        // INVARIANT: Its state is not changed any more.
+        *life = Err(ENODEV);
+        // SAFETY: With that, only posting to it would use it. `life` is locked.
+        unsafe { self.body.qp.destroy() }
+    }
 }
 
-impl Drop for Body {
-    fn drop(&mut self) {
-        // SAFETY: Owned by the type invariant; rings hold an `Arc`.
-        let err = unsafe { bindings::ib_destroy_qp_user(self.raw.as_ptr(), ptr::null_mut()) };
-        if err != 0 {
-            pr_err!("connected queue pair not destroyed: {}\n", err);
-        }
+/// # Safety
+///
+/// Called by the device, with a valid event and the context of an [`RcQp`].
+unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
+    // SAFETY: By this function's requirements; the queue pair holds what the device reports to.
+    let (event, fate) = unsafe { (&*event, &*context.cast_const().cast::<Fate>()) };
+    if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
+        fate.last_receive.store(true, Release);
     }
 }

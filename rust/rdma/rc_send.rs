@@ -4,14 +4,15 @@
 //!
 //! As [`crate::send`] for datagrams, in two halves: the [`RcSender`] fills slots and posts them, under the
 //! transmit lock; [`RcCompletions`] empties them as the device completes them, in NAPI. Both run at once
-//! without a lock (`slots.rs` says how).
+//! without a lock ([`ipoib_rings::slots`] says how).
 //!
 //! Work requests of one queue pair that follow each other are built in a chain and posted with one call.
 //! Only the last of a chain is signalled.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::slots::id;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -25,7 +26,7 @@ mod slots;
 
 pub use completions::{RcCompletions, RcReaped};
 pub use slots::Lane;
-use slots::{id, Frame, Slots};
+use slots::{Frame, Slots};
 
 /// How many work requests are posted at once at most.
 const CHAIN: usize = 16;
@@ -48,7 +49,7 @@ pub struct Refused {
 /// * `wrs` has [`CHAIN`] elements, each linked to the next one, the last to none, and each with the
 ///   `max_sge` elements of `_sges` that are its own. Neither vector ever moves its elements.
 /// * The first `pending` of them are complete, for the last `pending` slots that were filled, in order,
-///   all of `lane`, the last with the identifier `last`.
+///   all of `lane`, which `slots` hold, the last with the identifier `last`.
 /// * `generation` is odd, and so not 0.
 pub struct RcSender {
     slots: Arc<Slots>,
@@ -137,13 +138,13 @@ impl RcSender {
     /// How many frames the ring takes.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.slots.size()
+        self.slots.ring.size()
     }
 
     /// How many more frames it takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.slots.free()
+        self.slots.ring.free()
     }
 
     /// Whether the chain is full, so that the next [`Self::post`] would send it first. The caller flushes
@@ -156,14 +157,14 @@ impl RcSender {
     /// Whether the ring and `lane`'s queue pair take another frame now.
     #[inline]
     pub fn takes(&self, lane: &Lane) -> bool {
-        self.free() > 0 && lane.under_way() < lane.qp().send_wr()
+        self.free() > 0 && lane.counts().under_way() < lane.qp().send_wr()
     }
 
     /// The same, if that takes no more of the ring than it leaves, so that a lane which is slow leaves
     /// something for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
-        let under_way = lane.under_way();
+        let under_way = lane.counts().under_way();
         under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
@@ -173,9 +174,9 @@ impl RcSender {
     ///
     /// # Errors
     ///
-    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair completes
-    /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if the frame has too
-    /// many parts and no memory to join them; `EIO` if it cannot be mapped for DMA.
+    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair is destroyed, completes
+    /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if there is none for
+    /// another lane, or to join the parts of a frame that has too many; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
     ///
@@ -196,7 +197,7 @@ impl RcSender {
             self.ring_doorbell();
         }
         let slots: &Slots = &self.slots;
-        let Some(index) = slots.peek() else {
+        let Some(index) = slots.ring.peek() else {
             return Err((skb, EBUSY));
         };
         // SAFETY: A full chain was just posted, so that `pending < CHAIN`, which is the length of the
@@ -219,13 +220,14 @@ impl RcSender {
         let charged = !lane.is_slow();
         let frame = Frame {
             skb,
-            lane: lane.clone(),
+            lane: NonNull::from(&**lane),
             before: if self.pending > 0 { self.last } else { 0 },
             charged,
         };
-        lane.add_posted();
+        // INVARIANT: The lane is held since it is the one that frames are posted to.
+        lane.counts().add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
-        unsafe { slots.fill(index, self.generation, frame) };
+        unsafe { slots.ring.fill(index, self.generation, frame) };
         // INVARIANT: The slot is filled and its work request is complete.
         self.last = id;
         self.pending = self.pending.wrapping_add(1);
@@ -241,13 +243,17 @@ impl RcSender {
         if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
             || !Arc::ptr_eq(qp.pd(), &self.pd)
             || qp.send_sge() < self.max_sge
+            // A ring before this one on the completion queue did that, and none will while this one is here.
+            || qp.is_gone()
         {
             return Err(EINVAL);
         }
         if self.pending > 0 {
             self.ring_doorbell();
         }
-        // INVARIANT: Nothing of another lane is pending.
+        // SAFETY: This is the sender; it was just checked where the queue pair completes.
+        unsafe { self.slots.hold(lane) }?;
+        // INVARIANT: Nothing of another lane is pending, and this one is held.
         self.lane = Some(lane.clone());
         Ok(())
     }
@@ -277,13 +283,18 @@ impl RcSender {
         self.failed.take()
     }
 
-    /// Forgets the lane that frames were posted to last, which is not used any more.
+    /// Forgets a lane, which is not used any more, as soon as nothing of it is in flight: now, or when this is
+    /// called once more, or at the next that comes or goes.
     pub fn forget(&mut self, lane: &Arc<Lane>) {
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if self.pending > 0 {
                 self.ring_doorbell();
             }
             self.lane = None;
+        }
+        if Arc::ptr_eq(lane.qp().send_cq(), self.slots.cq()) {
+            // SAFETY: This is the sender; as was just checked.
+            unsafe { self.slots.leave(lane) };
         }
     }
 
@@ -332,17 +343,15 @@ impl RcSender {
         for _ in good..pending {
             // SAFETY: This is the sender; the device does not have the last slot's work request, nor had
             // it those that were taken back before.
-            let Some((index, frame)) = (unsafe { self.slots.take_back() }) else {
+            let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
                 break;
             };
-            let Frame {
-                skb, lane, charged, ..
-            } = frame;
+            frame.lane().counts().take_back();
+            let Frame { skb, charged, .. } = frame;
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            self.slots
-                .released_unsent(if charged { skb.len() } else { 0 });
-            lane.take_back();
+            let bytes = if charged { skb.len() } else { 0 };
+            self.slots.ring.unsent().add(bytes);
             skb.drop_reason(DropReason::DevReady);
         }
         let refused = &mut self.refused;

@@ -3,8 +3,10 @@
 //! The send ring of a UD queue pair, in two halves.
 //!
 //! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties
-//! them as the device completes them, in NAPI. Both run at once without a lock: a ring with one
-//! producer and one consumer, as `ring.rs` says.
+//! them as the device completes them, in NAPI. Both run at once without a lock: a [ring] with one
+//! producer and one consumer.
+//!
+//! [ring]: ipoib_rings::ring
 //!
 //! Work requests are built in a chain of [`CHAIN`] that is posted with one call, when it is full or
 //! when the driver flushes it. Only the last of a chain is signalled, unless the driver asks for
@@ -17,6 +19,7 @@
 use core::ptr;
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::ring::Producer;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -63,8 +66,7 @@ pub struct Posted {
 ///
 /// # Invariants
 ///
-/// * `head` counts all slots ever filled, the `pending` last of which are not posted; slots from
-///   `head` on, up to `tail` plus the ring's size, are empty and ours.
+/// * `at` is the one producer's of the ring. The `pending` last slots that it filled are not posted.
 /// * `wrs` has [`CHAIN`] elements, each linked to the next one, the last to none. Each is complete
 ///   but for what a frame determines, and refers to its own [`Ring::max_sge`] elements of `_sges`.
 ///   Neither vector ever moves its elements.
@@ -77,8 +79,7 @@ pub struct Sender {
     wrs: KVec<bindings::ib_ud_wr>,
     /// Owned here, used through the work requests.
     _sges: KVec<bindings::ib_sge>,
-    head: u32,
-    tail: u32,
+    at: Producer,
     pending: usize,
     ah: Option<Arc<Ah>>,
     posted: Posted,
@@ -126,7 +127,7 @@ pub fn send_ring(
         wrs.push(bindings::ib_ud_wr::default(), GFP_KERNEL)?;
     }
     let ring = Arc::new(Ring::new(qp, size, max_sge)?, GFP_KERNEL)?;
-    let first = ring.head();
+    let at = Producer::new(&ring.shared);
     let completions = SendCompletions::new(&ring)?;
 
     let mut next = ptr::null_mut();
@@ -147,8 +148,7 @@ pub fn send_ring(
         post_send,
         wrs,
         _sges: sges,
-        head: first,
-        tail: first,
+        at,
         pending: 0,
         ah: None,
         posted: Posted::default(),
@@ -160,26 +160,26 @@ impl Sender {
     /// How many frames the ring takes.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.ring.size()
+        self.ring.shared.size()
     }
 
     /// How many more frames it takes now.
     #[inline]
     pub fn free(&mut self) -> u32 {
-        self.tail = self.ring.tail();
-        self.ring.size().wrapping_sub(self.in_flight())
+        self.at.look(&self.ring.shared);
+        self.free_at_least()
     }
 
     /// How many frames are in it, as of the last look at completions ([`Self::free`] takes one).
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        self.head.wrapping_sub(self.tail)
+        self.at.in_flight()
     }
 
     /// How many were ever completed, modulo 2^32, as of the last look at completions.
     #[inline]
     pub fn completed(&self) -> u32 {
-        self.tail
+        self.at.tail()
     }
 
     /// Whether the chain is full, so that the next [`Self::post`] would send it first.
@@ -195,7 +195,7 @@ impl Sender {
     /// [`Self::free`].
     #[inline]
     pub fn free_at_least(&self) -> u32 {
-        self.ring.size().wrapping_sub(self.in_flight())
+        self.at.free(&self.ring.shared)
     }
 
     /// Adds a frame for queue pair `qpn` at `ah` to the chain; [`Self::flush`] sends it.
@@ -219,7 +219,7 @@ impl Sender {
         qpn: u32,
         signal: bool,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        if self.in_flight() >= self.ring.size() && self.free() == 0 {
+        if self.free_at_least() == 0 && self.free() == 0 {
             return Err((skb, EBUSY));
         }
         if self.pending == CHAIN {
@@ -255,7 +255,7 @@ impl Sender {
         if !Arc::ptr_eq(ah.pd(), self.ring.qp().pd()) {
             return Err((skb, EINVAL));
         }
-        let slot = self.ring.slot(self.head);
+        let slot = self.ring.slot(self.at.head());
         // SAFETY: By this function's requirements, and as was just checked; the address handle follows.
         unsafe { self.append(skb, ah, qpn, signal) }?;
         // SAFETY: The slot was filled just now and has no address handle yet. It stays ours until the
@@ -283,7 +283,7 @@ impl Sender {
         qpn: u32,
         signal: bool,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let (ring, head) = (&*self.ring, self.head);
+        let (ring, head) = (&*self.ring, self.at.head());
         // SAFETY: `pending < CHAIN`, the length of the vector, by this function's requirements.
         let wr = unsafe { self.wrs.as_mut_ptr().add(self.pending) };
         // SAFETY: As above; nobody else has a reference.
@@ -306,7 +306,7 @@ impl Sender {
         // So there is nothing in it to be dropped.
         unsafe { ptr::write(&raw mut (*slot).skb, Some(skb)) };
         // INVARIANT: The slot is filled and its work request is complete.
-        self.head = head.wrapping_add(1);
+        self.at.filled();
         self.pending = self.pending.wrapping_add(1);
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Sender {
             core::mem::replace(&mut (*last).next, ptr::null_mut())
         };
         // A completion may come before the call returns, and must find the slots.
-        self.ring.publish(self.head);
+        self.at.publish(&self.ring.shared);
         // Some drivers leave this alone when they refuse all.
         let mut bad: *const bindings::ib_send_wr = first;
         // SAFETY: The queue pair is valid. The chain is complete by the type invariant; the memory
@@ -374,22 +374,22 @@ impl Sender {
         for _ in good..pending {
             // INVARIANT: The slot is emptied, below; its frame's address handle is the last one, the
             // one before it is what the slot holds.
-            self.head = self.head.wrapping_sub(1);
+            let n = self.at.take_back();
             // SAFETY: The device does not have this slot's work request, so that no completion
             // names it or a later one, and the completions half does not touch it.
-            let slot = unsafe { &mut *self.ring.slot(self.head) };
+            let slot = unsafe { &mut *self.ring.slot(n) };
             if let Some(skb) = slot.skb.take() {
                 self.posted.dropped_bytes += skb.len();
-                self.ring.released_unsent(skb.len());
+                self.ring.shared.unsent().add(skb.len());
                 // SAFETY: Mapped by `post`, and the device does not have it.
-                unsafe { self.ring.unmap(self.head, &skb) };
+                unsafe { self.ring.unmap(n, &skb) };
                 skb.drop_reason(DropReason::DevReady);
             }
             if let Some(ah) = slot.retired.take() {
                 self.ah = Some(ah);
             }
         }
-        self.ring.publish(self.head);
+        self.at.publish(&self.ring.shared);
         self.posted.frames = self.posted.frames.wrapping_add(good as u32);
         self.posted.dropped = self.posted.dropped.wrapping_add((pending - good) as u32);
         self.posted.error = Some(err);

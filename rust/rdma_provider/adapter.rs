@@ -2,12 +2,14 @@
 
 //! The operations of a device.
 
+use ib_fabric::LinkLayer;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::attributes::{Capabilities, PortAttributes};
 use crate::faults::Faults;
 use crate::mad::{Mad, MadSource, Verdict};
+use crate::netdev::NetdevName;
 use crate::qp::{Kind, Qp};
 use crate::registration::Handle;
 
@@ -28,13 +30,33 @@ pub trait Adapter: Send + Sync + 'static {
     /// Number of ports, 1 or more; it does not change.
     fn ports(&self) -> u8;
 
+    /// Link layer of all ports; it does not change.
+    fn link_layer(&self) -> LinkLayer;
+
+    /// Network device that an Ethernet port is to have.
+    fn netdev(&self, port: u8) -> Option<NetdevName>;
+
+    /// An Ethernet port's network device has this MTU now; or it does not run, has no carrier, or is gone.
+    ///
+    /// # Context
+    ///
+    /// Process context, under RTNL.
+    fn netdev_changed(&self, port: u8, mtu: Option<u32>);
+
+    /// Sets an entry of an Ethernet port's GID table, which RDMA core keeps; all zero for an unused one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the end of the table.
+    fn set_gid(&self, port: u8, index: u16, gid: [u8; 16]) -> Result;
+
     /// Capabilities and limits; they do not change.
     fn capabilities(&self) -> Capabilities;
 
     /// Present attributes of a port.
     fn port(&self, port: u8) -> Result<PortAttributes>;
 
-    /// Entry of a port's GID table. An unused one has the subnet prefix, and 0 for the GUID.
+    /// Entry of an InfiniBand port's GID table. An unused one has the subnet prefix, and 0 for the GUID.
     ///
     /// # Errors
     ///
@@ -68,7 +90,8 @@ pub trait Adapter: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `EBUSY` for the second one of a special kind on a port; `ENOMEM` if there are no more.
+    /// `EBUSY` for the second one of a special kind on a port, and `EINVAL` for one that such a port does not have;
+    /// `ENOMEM` if there are no more.
     fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32>;
 
     /// Gives a number back whose queue pair was not made, or is gone. The arguments are those of the

@@ -18,6 +18,8 @@ pub struct AddressVector {
     pub sl: u8,
     /// Static rate.
     pub static_rate: u8,
+    /// Ethernet address, for an Ethernet port.
+    pub mac: Option<[u8; 6]>,
     /// Global route header, if there is to be one.
     pub route: Option<GlobalRoute>,
 }
@@ -44,11 +46,19 @@ impl AddressVector {
     ///
     /// `EINVAL` for an address of another link layer.
     pub(crate) fn from_raw(attr: &bindings::rdma_ah_attr) -> Result<Self> {
-        if attr.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB {
-            return Err(EINVAL);
-        }
-        // SAFETY: The type says that this is the union's field, and every bit pattern is one.
-        let ib = unsafe { attr.__bindgen_anon_1.ib };
+        let (dlid, path_bits, mac) = match attr.type_ {
+            bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB => {
+                // SAFETY: The type says that this is the union's field, and every bit pattern is one.
+                let ib = unsafe { attr.__bindgen_anon_1.ib };
+                (ib.dlid, ib.src_path_bits, None)
+            }
+            bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE => {
+                // SAFETY: As above.
+                let roce = unsafe { attr.__bindgen_anon_1.roce };
+                (0, 0, Some(roce.dmac))
+            }
+            _ => return Err(EINVAL),
+        };
         let grh = &attr.grh;
         let has_route = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
         let route = has_route.then_some(GlobalRoute {
@@ -61,10 +71,11 @@ impl AddressVector {
         });
         Ok(Self {
             port: u8::try_from(attr.port_num).map_err(|_| EINVAL)?,
-            dlid: ib.dlid,
-            path_bits: ib.src_path_bits,
+            dlid,
+            path_bits,
             sl: attr.sl,
             static_rate: attr.static_rate,
+            mac,
             route,
         })
     }
@@ -72,14 +83,19 @@ impl AddressVector {
     /// Writes it as RDMA core reads it.
     pub(crate) fn to_raw(self) -> bindings::rdma_ah_attr {
         let mut attr: bindings::rdma_ah_attr = pin_init::zeroed();
-        attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
         attr.port_num = self.port.into();
         attr.sl = self.sl;
         attr.static_rate = self.static_rate;
-        attr.__bindgen_anon_1.ib = bindings::ib_ah_attr {
-            dlid: self.dlid,
-            src_path_bits: self.path_bits,
-        };
+        if let Some(dmac) = self.mac {
+            attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+            attr.__bindgen_anon_1.roce = bindings::roce_ah_attr { dmac };
+        } else {
+            attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB;
+            attr.__bindgen_anon_1.ib = bindings::ib_ah_attr {
+                dlid: self.dlid,
+                src_path_bits: self.path_bits,
+            };
+        }
         if let Some(route) = &self.route {
             attr.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
             attr.grh.dgid.raw = route.dgid;

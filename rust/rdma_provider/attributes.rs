@@ -146,6 +146,8 @@ pub struct PortAttributes {
     pub width: u8,
     /// LinkSpeedActive.
     pub speed: u16,
+    /// Whether GIDs are IP addresses.
+    pub ip_gids: bool,
 }
 
 impl PortAttributes {
@@ -170,5 +172,6 @@ impl PortAttributes {
         attr.active_width = self.width;
         attr.active_speed = self.speed;
         attr.phys_state = self.phys_state;
+        attr.set_ip_gids(self.ip_gids.into());
     }
 }

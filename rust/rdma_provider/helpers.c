@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C inlines and macros of the RDMA core that the provider crate calls.
+ * C inlines and macros of the RDMA core and the network core that the provider crate calls.
  */
 
 #include "helpers.h"
 
 #include <linux/cpumask.h>
+#include <linux/if_arp.h>
+#include <linux/if_vlan.h>
+#include <linux/nsproxy.h>
 #include <linux/smp.h>
+#include <net/net_namespace.h>
 
 /* @size counts from the start of the struct ib_device, which comes first. */
 struct ib_device *rdma_provider_alloc(size_t size)
@@ -77,4 +81,66 @@ void rdma_provider_hrtimer_init(struct hrtimer *timer,
 void rdma_provider_hrtimer_set(struct hrtimer *timer, s64 nanos)
 {
 	hrtimer_start(timer, ns_to_ktime(nanos), HRTIMER_MODE_REL);
+}
+
+/* Names the network namespace of the current task for good: no other gets this number. */
+u64 rdma_provider_netns(void)
+{
+	return current->nsproxy->net_ns->net_cookie;
+}
+
+/* The caller has to put it. */
+struct net_device *rdma_provider_netdev_find(u64 netns, const char *name)
+{
+	struct net_device *dev = NULL;
+	struct net *net;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		if (net->net_cookie != netns)
+			continue;
+		dev = dev_get_by_name_rcu(net, name);
+		dev_hold(dev);
+		break;
+	}
+	rcu_read_unlock();
+	return dev;
+}
+
+void rdma_provider_netdev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+/* Whether it can be the device of a port, and is that of no other device's. */
+int rdma_provider_netdev_check(struct net_device *dev)
+{
+	struct ib_device *other;
+
+	if (dev->type != ARPHRD_ETHER || dev->addr_len != ETH_ALEN || is_vlan_dev(dev))
+		return -EINVAL;
+	other = ib_device_get_by_netdev(dev, RDMA_DRIVER_UNKNOWN);
+	if (!other)
+		return 0;
+	ib_device_put(other);
+	return -EBUSY;
+}
+
+/* 0 if it does not run, or has no carrier. */
+u32 rdma_provider_netdev_mtu(const struct net_device *dev)
+{
+	return netif_running(dev) && netif_carrier_ok(dev) ? READ_ONCE(dev->mtu) : 0;
+}
+
+bool rdma_provider_is_netdev(struct ib_device *device, u32 port, const struct net_device *dev)
+{
+	struct net_device *own = ib_device_get_netdev(device, port);
+
+	dev_put(own);
+	return own && own == dev;
+}
+
+struct net_device *rdma_provider_notified(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C inlines and macros of the RDMA core that the provider crate calls.
+ * C inlines and macros of the RDMA core and the network core that the provider crate calls.
  */
 #ifndef RDMA_PROVIDER_HELPERS_H
 #define RDMA_PROVIDER_HELPERS_H
 
 #include <linux/hrtimer.h>
+#include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/timer.h>
 #include <linux/workqueue.h>
@@ -25,5 +26,12 @@ void rdma_provider_timer_set(struct timer_list *timer, u32 millis);
 void rdma_provider_hrtimer_init(struct hrtimer *timer,
 				enum hrtimer_restart (*func)(struct hrtimer *));
 void rdma_provider_hrtimer_set(struct hrtimer *timer, s64 nanos);
+u64 rdma_provider_netns(void);
+struct net_device *rdma_provider_netdev_find(u64 netns, const char *name);
+void rdma_provider_netdev_put(struct net_device *dev);
+int rdma_provider_netdev_check(struct net_device *dev);
+u32 rdma_provider_netdev_mtu(const struct net_device *dev);
+bool rdma_provider_is_netdev(struct ib_device *device, u32 port, const struct net_device *dev);
+struct net_device *rdma_provider_notified(void *info);
 
 #endif

@@ -3,7 +3,7 @@
 //! Safe abstractions over the side of RDMA core that a device driver sees.
 //!
 //! A driver implements [`Adapter`] and registers it with [`Registration`]: that is an `ib_device`, whose
-//! link layer is InfiniBand. RDMA core allocates queue pairs, completion queues and address handles, counts
+//! link layer is InfiniBand, or Ethernet (RoCE v2). RDMA core allocates queue pairs, completion queues and address handles, counts
 //! their references and destroys them in order; this crate keeps what belongs to them: completion queues
 //! ([`Cq`]), and queue pairs with their send and receive queues ([`Qp`]). The driver moves messages from one
 //! to the other with [`Qp::transmit`] and [`Qp::receive`], those of connections with [`Qp::request`],
@@ -15,9 +15,9 @@
 //!
 //! Locks, outermost first: that of a completion queue's users; a send queue's, a receive queue's, a shared receive
 //! queue's, a completion queue's; and those of memory regions and of faults, under which there is no other. All disable
-//! interrupts, since ULPs post and poll under
-//! locks of their own. The driver's own locks may be taken in the callbacks of [`Qp::transmit`], [`Qp::receive`],
-//! [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this crate's may be.
+//! interrupts, since ULPs post and poll under locks of their own. The driver's own locks may be taken in the callbacks
+//! of [`Qp::transmit`], [`Qp::receive`], [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this
+//! crate's may be.
 //!
 //! A receiver does not answer in the callback of a sender, as it would want the lock of that sender's queue. It says
 //! that it owes an answer, and gives it from a job of its own.
@@ -34,6 +34,7 @@ pub mod faults;
 pub mod later;
 pub mod mad;
 mod memory;
+pub mod netdev;
 pub mod qp;
 mod readers;
 mod region;
@@ -49,11 +50,12 @@ pub mod work;
 pub use adapter::Adapter;
 pub use ah::{AddressVector, GlobalRoute};
 pub use attributes::{Capabilities, PortAttributes};
-pub use clock::{now, wall_clock};
+pub use clock::{now, wall_clock, MILLISECOND};
 pub use cq::Cq;
 pub use faults::Faults;
 pub use later::{Again, Bell, Job, Later};
 pub use mad::{Mad, MadSource, Verdict};
+pub use netdev::{NetdevName, Netns};
 pub use qp::{Accepted, Answered, Arrival, Delivery, Kind, Meta, Payload, Qp, Refused};
 pub use qp::{QpTally, QueueTally};
 pub use registration::{Event, Handle, Registration};

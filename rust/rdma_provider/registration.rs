@@ -4,6 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
+use ib_fabric::LinkLayer;
 use ipoib_sys::bindings;
 use kernel::device;
 use kernel::error::to_result;
@@ -13,6 +14,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{rcu, Arc};
 
 use crate::adapter::Adapter;
+use crate::netdev::Netdevs;
 use crate::readers::wait_for_readers;
 use crate::verbs::{Holder, Operations};
 
@@ -124,6 +126,8 @@ impl Default for Handle {
 /// `device` is a registered `ib_device`, the first field of a [`Holder`] whose adapter is this one.
 pub struct Registration<A: Adapter> {
     device: NonNull<bindings::ib_device>,
+    /// Those of Ethernet ports.
+    netdevs: Option<Netdevs<A>>,
     adapter: Arc<A>,
 }
 
@@ -137,7 +141,8 @@ impl<A: Adapter> Registration<A> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and what RDMA core or its clients say.
+    /// `ENOMEM`, and what RDMA core or its clients say; for Ethernet ports, `ENODEV`, `EINVAL` or `EBUSY` if there is no
+    /// such network device, it is not Ethernet, or another RDMA device has it.
     ///
     /// # Context
     ///
@@ -156,7 +161,8 @@ impl<A: Adapter> Registration<A> {
             (*raw.cast::<Holder<A>>()).faults = Arc::as_ptr(adapter.faults());
             (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter);
         }
-        let operations = Operations::<A>::table(module, &adapter.capabilities().limits);
+        let operations =
+            Operations::<A>::table(module, adapter.link_layer(), &adapter.capabilities().limits);
         // `device::Device` is a transparent wrapper of the C type.
         let parent_raw = ptr::from_ref(parent).cast_mut().cast();
         // SAFETY: The device was just allocated; the table is copied.
@@ -170,6 +176,15 @@ impl<A: Adapter> Registration<A> {
             (*raw).node_guid = adapter.capabilities().node_guid.to_be();
             (*raw).node_desc = adapter.description();
         }
+        let netdevs = match adapter.link_layer() {
+            LinkLayer::InfiniBand => Ok(None),
+            // SAFETY: They are dropped before the device is freed.
+            LinkLayer::Ethernet => unsafe { Netdevs::new(raw, &adapter) }.map(Some),
+        };
+        let netdevs = netdevs.inspect_err(|_| {
+            // SAFETY: It is not registered, and nobody else has it.
+            unsafe { bindings::ib_dealloc_device(raw) }
+        })?;
         // SAFETY: The device is complete. Without a DMA device, addresses are virtual ones.
         let registered = to_result(unsafe {
             bindings::ib_register_device(raw, A::NAME.as_char_ptr(), ptr::null_mut())
@@ -178,7 +193,8 @@ impl<A: Adapter> Registration<A> {
             // It may have failed after the handle was opened: events are told of later, by a work queue.
             adapter.handle().close();
             adapter.abandon();
-            rcu::synchronize_rcu();
+            drop(netdevs);
+            wait_for_readers();
             // SAFETY: It is not registered, and nobody else has it, nor will.
             unsafe {
                 bindings::rdma_provider_flush_events();
@@ -187,7 +203,11 @@ impl<A: Adapter> Registration<A> {
             return Err(e);
         }
         // INVARIANT: It is registered.
-        Ok(Self { device, adapter })
+        Ok(Self {
+            device,
+            netdevs,
+            adapter,
+        })
     }
 
     /// Name of the device, which an administrator can change at any time.
@@ -211,8 +231,9 @@ impl<A: Adapter> Drop for Registration<A> {
         self.adapter.handle().close();
         // SAFETY: By the type invariant; this is the only owner. When it returns, no client uses it.
         unsafe { bindings::ib_unregister_device(raw) };
+        self.netdevs = None;
         self.adapter.abandon();
-        rcu::synchronize_rcu();
+        wait_for_readers();
         // SAFETY: It is not registered any more, and objects that RDMA core has kept do not use it.
         unsafe { bindings::ib_dealloc_device(raw) };
     }

@@ -10,12 +10,13 @@ mod mr;
 mod object;
 mod pd;
 mod qp;
+mod roce;
 mod srq;
 
 use core::marker::PhantomData;
 use core::mem::size_of;
 
-use ib_fabric::{Limit, Limits};
+use ib_fabric::{Limit, Limits, LinkLayer};
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::{c_char, c_int};
@@ -56,11 +57,18 @@ pub(crate) struct Holder<A> {
 pub(crate) struct Operations<A>(PhantomData<A>);
 
 impl<A: Adapter> Operations<A> {
-    /// The table of a device with these limits, in which the verbs are missing that it does not have. RDMA core copies
-    /// it.
-    pub(crate) fn table(module: &'static ThisModule, limits: &Limits) -> bindings::ib_device_ops {
+    /// The table of a device with this link layer and these limits, in which the verbs are missing that it does not
+    /// have. RDMA core copies it.
+    pub(crate) fn table(
+        module: &'static ThisModule,
+        link_layer: LinkLayer,
+        limits: &Limits,
+    ) -> bindings::ib_device_ops {
         let mut table = Self::all(module);
         faulty::cover::<A>(&mut table);
+        if link_layer == LinkLayer::Ethernet {
+            Self::cover_ethernet(&mut table);
+        }
         if !limits.has(Limit::Srq) {
             table.create_srq = None;
             table.modify_srq = None;
@@ -85,6 +93,7 @@ impl<A: Adapter> Operations<A> {
             get_dev_fw_str: Some(Self::get_dev_fw_str),
             query_port: Some(Self::query_port),
             modify_port: Some(Self::modify_port),
+            get_link_layer: Some(Self::get_link_layer),
             get_port_immutable: Some(Self::get_port_immutable),
             query_gid: Some(Self::query_gid),
             query_pkey: Some(Self::query_pkey),
@@ -265,7 +274,10 @@ impl<A: Adapter> Operations<A> {
             let attr = adapter.port(number(port)?)?;
             immutable.pkey_tbl_len = attr.pkeys.into();
             immutable.gid_tbl_len = attr.gids.into();
-            immutable.core_cap_flags = bindings::RDMA_CORE_PORT_IBA_IB;
+            immutable.core_cap_flags = match adapter.link_layer() {
+                LinkLayer::InfiniBand => bindings::RDMA_CORE_PORT_IBA_IB,
+                LinkLayer::Ethernet => bindings::RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP,
+            };
             immutable.max_mad_size = bindings::IB_MGMT_MAD_SIZE;
             Ok(0)
         })

@@ -45,7 +45,7 @@ int ipoib_rs_cm_send_request(struct ib_cm_id *id, const struct ipoib_rs_cm_reque
 		.retry_count			= req->retry_count,
 		.rnr_retry_count		= req->rnr_retry_count,
 		.max_cm_retries			= req->cm_retries,
-		.srq				= 1,
+		.srq				= req->srq,
 	};
 
 	memcpy(path.roce.dmac, req->dmac, ETH_ALEN);

@@ -23,6 +23,8 @@ struct ipoib_rs_cm_request {
 	u8 retry_count;
 	u8 rnr_retry_count;
 	u8 private_data_len;
+	/* Whether the queue pair receives from a shared receive queue. */
+	u8 srq;
 	u16 pkey;
 	/* Octets. */
 	u32 mtu;

@@ -71,6 +71,8 @@ void ipoib_rs_netdev_setup(struct net_device *dev,
 	dev->type = layout->arp_type;
 	dev->addr_len = layout->addr_len;
 	dev->hard_header_len = layout->header_len;
+	/* All of it, always: packet sockets refuse what is shorter. */
+	dev->min_header_len = layout->header_len;
 	dev->tx_queue_len = layout->tx_queue_len;
 	dev->watchdog_timeo = layout->watchdog_jiffies;
 	dev->flags |= IFF_BROADCAST | IFF_MULTICAST;
@@ -151,6 +153,20 @@ bool ipoib_rs_netdev_registered(const struct net_device *dev)
 	return dev->reg_state == NETREG_REGISTERED;
 }
 
+/* Waits until nobody refers to @dev but who made it, as the core does with a registered one. */
+void ipoib_rs_netdev_wait_unused(const struct net_device *dev)
+{
+	unsigned long warn_at = jiffies + 10 * HZ;
+
+	while (netdev_refcnt_read(dev) > 1) {
+		if (time_after(jiffies, warn_at)) {
+			netdev_emerg(dev, "waiting for %d references\n", netdev_refcnt_read(dev) - 1);
+			warn_at = jiffies + 10 * HZ;
+		}
+		msleep(1);
+	}
+}
+
 void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker)
 {
 	netdev_hold(dev, tracker, GFP_ATOMIC);
@@ -198,12 +214,15 @@ int ipoib_rs_restart(struct net_device *dev)
 }
 
 /* Features that the driver offers at some times and at others does not, under RTNL. */
-void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso)
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
+				  bool rx_checksum)
 {
 	const netdev_features_t gso_features = NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO6 |
 					       NETIF_F_GSO_UDP_L4;
-	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0);
-	netdev_features_t lost = dev->hw_features & (NETIF_F_HW_CSUM | gso_features) & ~offered;
+	const netdev_features_t all = NETIF_F_HW_CSUM | NETIF_F_RXCSUM | gso_features;
+	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0) |
+				    (rx_checksum ? NETIF_F_RXCSUM : 0);
+	netdev_features_t lost = dev->hw_features & all & ~offered;
 	netdev_features_t gained = offered & ~dev->hw_features;
 
 	if (!lost && !gained)

@@ -43,6 +43,7 @@ int ipoib_rs_netdev_single_queue(struct net_device *dev);
 bool ipoib_rs_netdev_fresh(const struct net_device *dev);
 bool ipoib_rs_netif_running(const struct net_device *dev);
 bool ipoib_rs_netdev_registered(const struct net_device *dev);
+void ipoib_rs_netdev_wait_unused(const struct net_device *dev);
 void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
 void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
 struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params);
@@ -50,7 +51,8 @@ u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
 
-void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso);
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
+				  bool rx_checksum);
 void ipoib_rs_netdev_keep_dst(struct net_device *dev);
 
 /*

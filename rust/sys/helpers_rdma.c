@@ -5,17 +5,14 @@
 
 #include "helpers_rdma.h"
 
+#include <linux/module.h>
 #include <linux/netdevice.h>
 #include <net/addrconf.h>
+#include <rdma/ib_cache.h>
 
 bool ipoib_rs_ib_device_try_get(struct ib_device *device)
 {
 	return ib_device_try_get(device);
-}
-
-const char *ipoib_rs_ib_device_name(const struct ib_device *device)
-{
-	return dev_name(&device->dev);
 }
 
 u32 ipoib_rs_ib_start_port(const struct ib_device *device)
@@ -40,6 +37,27 @@ int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port)
 		return 0;
 
 	return device->port_data[port].immutable.gid_tbl_len;
+}
+
+enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
+{
+	enum ipoib_rs_gid_owner owner = IPOIB_RS_GID_OTHER;
+	struct net_device *own, *ndev;
+
+	own = ib_device_get_netdev(attr->device, attr->port_num);
+	if (!own)
+		return owner;
+
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(attr);
+	if (ndev == own)
+		owner = IPOIB_RS_GID_OWN;
+	else if (!IS_ERR(ndev) && netif_is_bond_master(ndev) &&
+		 netdev_master_upper_dev_get_rcu(own) == ndev)
+		owner = IPOIB_RS_GID_BOND;
+	rcu_read_unlock();
+	dev_put(own);
+	return owner;
 }
 
 /* The index of the port's netdev, or 0. */
@@ -110,6 +128,12 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 	INIT_IB_EVENT_HANDLER(handler, device, func);
 }
 
+/* The module is not to be unloaded any more, since a device may call it. */
+void ipoib_rs_keep_module(void)
+{
+	__module_get(THIS_MODULE);
+}
+
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);
@@ -123,40 +147,50 @@ bool ipoib_rs_work_queue(struct work_struct *work)
 /*
  * Joins the group on the port's netdev, so that its IP stack lets the group's RoCE packets
  * through; attaching a queue pair only programs the MAC filter.
+ *
+ * Returns the netdev's IPv6 side, which has the membership, with a reference for
+ * ipoib_rs_ib_ip_leave(), or an ERR_PTR(). An MTU below 1280 ends that and all of its memberships;
+ * a larger one makes another.
  */
-int ipoib_rs_ib_ip_join(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			int *ifindex)
+struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
+				      const union ib_gid *mgid)
 {
 	struct net_device *ndev = ib_device_get_netdev(device, port);
+	struct inet6_dev *idev;
 	int err;
 
 	if (!ndev)
-		return -ENODEV;
+		return ERR_PTR(-ENODEV);
 
-	/* -EINVAL would say nothing: it means that IPv6 is off on the netdev. */
-	err = ipv6_dev_mc_inc(ndev, (const struct in6_addr *)mgid->raw);
-	if (err == -EINVAL)
-		err = -EAFNOSUPPORT;
-	*ifindex = ndev->ifindex;
+	/* Taken first: if another one gets the membership, this one is seen not to stand. */
+	idev = in6_dev_get(ndev);
+	err = idev ? ipv6_dev_mc_inc(ndev, (const struct in6_addr *)mgid->raw) : -EINVAL;
 	dev_put(ndev);
-	return err;
+	if (!err)
+		return idev;
+
+	if (idev)
+		in6_dev_put(idev);
+	/* -EINVAL would say nothing: it means that IPv6 is off on the netdev. */
+	return ERR_PTR(err == -EINVAL ? -EAFNOSUPPORT : err);
+}
+
+/* Whether @idev is still what its netdev's IPv6 works with. */
+bool ipoib_rs_ip_stands(const struct inet6_dev *idev)
+{
+	return rcu_access_pointer(idev->dev->ip6_ptr) == idev;
 }
 
 /*
- * The netdev is looked up again rather than held, so that a membership never keeps it from being
- * unregistered. If it is not the same any more, its memberships went with it.
+ * Leaves the group, and gives the reference back. If the IPv6 side is not the netdev's any more, its
+ * memberships went with it, and those of its successor are somebody else's. One cannot end and the
+ * next one have members between the two steps unless the MTU is changed twice meanwhile.
  */
-void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			  int ifindex)
+void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid)
 {
-	struct net_device *ndev = ib_device_get_netdev(device, port);
-
-	if (!ndev)
-		return;
-
-	if (ndev->ifindex == ifindex)
-		ipv6_dev_mc_dec(ndev, (const struct in6_addr *)mgid->raw);
-	dev_put(ndev);
+	if (ipoib_rs_ip_stands(idev))
+		ipv6_dev_mc_dec(idev->dev, (const struct in6_addr *)mgid->raw);
+	in6_dev_put(idev);
 }
 
 bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,

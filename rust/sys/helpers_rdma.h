@@ -7,15 +7,23 @@
 
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
+#include <net/if_inet6.h>
 #include <rdma/ib_verbs.h>
+
+/* The network device that a GID belongs to. */
+enum ipoib_rs_gid_owner {
+	IPOIB_RS_GID_OTHER,
+	IPOIB_RS_GID_OWN,
+	IPOIB_RS_GID_BOND,
+};
 
 /* Device. */
 bool ipoib_rs_ib_device_try_get(struct ib_device *device);
-const char *ipoib_rs_ib_device_name(const struct ib_device *device);
 u32 ipoib_rs_ib_start_port(const struct ib_device *device);
 u32 ipoib_rs_ib_end_port(const struct ib_device *device);
 bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
 int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
+enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr);
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
 void ipoib_rs_dev_put(struct net_device *ndev);
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
@@ -28,16 +36,17 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 				    struct ib_device *device,
 				    void (*func)(struct ib_event_handler *handler,
 						 struct ib_event *event));
+void ipoib_rs_keep_module(void);
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
 bool ipoib_rs_work_queue(struct work_struct *work);
 
 /* The group's IP side, on RoCE. */
-int ipoib_rs_ib_ip_join(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			int *ifindex);
+struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
+				      const union ib_gid *mgid);
+bool ipoib_rs_ip_stands(const struct inet6_dev *idev);
 bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 			   const union ib_gid *mgid);
-void ipoib_rs_ib_ip_leave(struct ib_device *device, u32 port, const union ib_gid *mgid,
-			  int ifindex);
+void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
 
 /* DMA. */
 u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed);

@@ -20,6 +20,15 @@ int ipoib_rs_skb_linearize(struct sk_buff *skb)
 	return skb_linearize(skb);
 }
 
+/* The frame stays for ever. Whatever its sender, its route or a filter waits for does not. */
+void ipoib_rs_skb_abandon(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	nf_reset_ct(skb);
+	skb_ext_reset(skb);
+}
+
 int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom)
 {
 	return skb_cow_head(skb, headroom);
@@ -292,11 +301,6 @@ struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned i
 	return skb;
 }
 
-void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type)
-{
-	skb->pkt_type = packet_type;
-}
-
 /* What a fragment for @len octets behind @headroom takes, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
@@ -333,7 +337,7 @@ void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int siz
 	return alloc_frag(pool, size, GFP_KERNEL);
 }
 
-/* Gives one fragment back, from any context. */
+/* Gives one fragment back, from any context but hard interrupt. */
 void ipoib_rs_page_pool_put(void *va)
 {
 	struct page *page = virt_to_head_page(va);
@@ -442,3 +446,16 @@ struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 	return skb;
 }
+
+#if IS_ENABLED(CONFIG_KUNIT)
+/* Tests do in process context what is done in a NAPI poll otherwise. */
+void ipoib_rs_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void ipoib_rs_bh_enable(void)
+{
+	local_bh_enable();
+}
+#endif

@@ -50,6 +50,7 @@ struct ipoib_rs_parts_pools {
 
 /* Transmit. */
 int ipoib_rs_skb_linearize(struct sk_buff *skb);
+void ipoib_rs_skb_abandon(struct sk_buff *skb);
 int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom);
 void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev);
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len);
@@ -73,7 +74,6 @@ struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned i
 struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
 				     u64 gso);
-void ipoib_rs_skb_set_packet_type(struct sk_buff *skb, u8 packet_type);
 
 /* Page pool. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len);
@@ -85,5 +85,10 @@ bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int
 			  struct ipoib_rs_parts *parts);
 bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
 			     struct ipoib_rs_parts *parts);
+
+#if IS_ENABLED(CONFIG_KUNIT)
+void ipoib_rs_bh_disable(void);
+void ipoib_rs_bh_enable(void);
+#endif
 
 #endif

@@ -59,7 +59,8 @@ pub(crate) fn receive(host: &Host, group: &str) -> Result<Task> {
     Ok(task)
 }
 
-fn exchange(bed: &Bed, group: &str, size: &str) -> Result<()> {
+/// Checks that a host gets all that the other one sends to a group.
+pub(crate) fn exchange(bed: &Bed, group: &str, size: &str) -> Result<()> {
     let (a, b) = bed.pair()?;
     let receiver = receive(b, group)?;
     a.python(SENDER, &[group, COUNT, size])?.ok()?;

@@ -10,13 +10,13 @@ use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
+use kernel::time::{Delta, Instant, Monotonic};
 
 use super::{
     private_data, send_reject, CmEvent, CmHandler, RejectReason, Reply, Request, REJECT_DATA,
     REPLY_DATA, REQUEST_DATA,
 };
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::Pd;
 use crate::qp::random_psn;
 use crate::rc::RcQp;
@@ -36,27 +36,45 @@ const RNR_RETRIES: u8 = 7;
 /// round on a busy host. What the CM says, 0, stands for 655 ms.
 const RNR_TIMER: u8 = 12;
 
-/// No message of ours is unanswered.
+/// The CM has nothing to report.
 const NONE: u32 = 0;
 /// A request of ours is unanswered.
 const REQ: u32 = 1;
 /// A reply of ours is unanswered.
 const REP: u32 = 2;
+/// There is a connection. The CM disconnects by itself if the other side makes another one of the same
+/// queue pair, and reports on that as if we had.
+const LINK: u32 = 3;
 /// A disconnection of ours is unanswered.
-const DREQ: u32 = 3;
+const DREQ: u32 = 4;
 
 /// What the CM has of a connection ID.
 pub(super) struct Context<H> {
     handler: Arc<H>,
-    /// Which of our messages the CM has to report on.
+    /// What the CM has to report on before the connection is over.
     owed: Atomic<u32>,
 }
 
 impl<H> Context<H> {
-    /// The CM has reported on `message`, or will not.
-    fn settle(&self, message: u32) {
+    /// The CM has reported on `message`, or will not: `next` is what it has to report on now.
+    fn settle(&self, message: u32, next: u32) {
         // If it is not the one, it had been settled before.
-        let _ = self.owed.cmpxchg(message, NONE, Release);
+        let _ = self.owed.cmpxchg(message, next, Release);
+    }
+
+    /// The CM has reported that the connection is over.
+    fn settle_all(&self) {
+        self.owed.store(NONE, Release);
+    }
+
+    /// Whether the CM, which is in that state, has given up a message, be it one that it sent by itself, and
+    /// has not said so yet.
+    fn is_owed_report(&self, state: bindings::ib_cm_state) -> bool {
+        self.owed.load(Acquire) != NONE
+            && matches!(
+                state,
+                bindings::ib_cm_state_IB_CM_IDLE | bindings::ib_cm_state_IB_CM_TIMEWAIT
+            )
     }
 }
 
@@ -64,12 +82,23 @@ impl<H> Context<H> {
 ///
 /// # Invariants
 ///
-/// * `raw` is a connection ID of `pd`'s device, owned by this value, and not one that listens.
+/// * `raw` is a connection ID of `pd`'s device, owned by this value, and not one that listens; until it
+///   was destroyed, as `end` says.
 /// * Its handler is `event::<H>`, its context is `context`'s value.
 pub(super) struct Body<H: CmHandler> {
     raw: NonNull<bindings::ib_cm_id>,
     context: Arc<Context<H>>,
+    end: End,
     pd: Arc<Pd>,
+}
+
+/// How far the end of a connection ID is.
+#[derive(Clone, Copy)]
+enum End {
+    /// It is there, and nobody uses it any more; the CM owes it a report since then, if that is known.
+    Near(Option<Instant<Monotonic>>),
+    /// It was destroyed then.
+    Past(Instant<Monotonic>),
 }
 
 // SAFETY: A connection ID may be destroyed by any thread; the rest is `Send`.
@@ -134,6 +163,7 @@ impl<H: CmHandler> CmId<H> {
         let body = Body {
             raw,
             context,
+            end: End::Near(None),
             pd: pd.clone(),
         };
         // INVARIANT: That is the body's.
@@ -146,10 +176,11 @@ impl<H: CmHandler> CmId<H> {
         }
     }
 
-    /// Sends a message that the CM will report on, and that it sends in `state` only.
+    /// Sends a message that the CM will report on, and that it sends in `state` only. If that fails, it has
+    /// to report on `before` as it had.
     fn send(
         &self,
-        message: u32,
+        (message, before): (u32, u32),
         state: bindings::ib_cm_state,
         send: impl FnOnce() -> c_int,
     ) -> Result {
@@ -160,7 +191,7 @@ impl<H: CmHandler> CmId<H> {
         let context = &self.body.context;
         // The report may come before the call returns.
         context.owed.store(message, Release);
-        to_result(send()).inspect_err(|_| context.settle(message))
+        to_result(send()).inspect_err(|_| context.settle(message, before))
     }
 
     fn check(&self, qp: &RcQp) -> Result {
@@ -228,6 +259,7 @@ impl<H: CmHandler> CmId<H> {
             retry_count: RETRIES,
             rnr_retry_count: RNR_RETRIES,
             private_data_len: req.private_data.len() as u8,
+            srq: qp.intake().is_shared().into(),
             pkey: req.pkey,
             mtu: req.mtu,
             qpn: qp.qpn(),
@@ -235,7 +267,7 @@ impl<H: CmHandler> CmId<H> {
             service_id: req.service_id,
             private_data: req.private_data.as_ptr().cast(),
         };
-        self.send(REQ, bindings::ib_cm_state_IB_CM_IDLE, || {
+        self.send((REQ, NONE), bindings::ib_cm_state_IB_CM_IDLE, || {
             // SAFETY: The ID is owned by the type invariant, and fresh, and this is its one request.
             // The GID is referenced by the path, and the private data are as long as it says.
             unsafe { bindings::ipoib_rs_cm_send_request(self.raw.as_ptr(), &raw const raw) }
@@ -307,8 +339,11 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep.
     pub fn confirm(&self) -> Result {
+        let context = &self.body.context;
+        context.settle(NONE, LINK);
         // SAFETY: Owned by the type invariant.
         to_result(unsafe { bindings::ib_send_cm_rtu(self.raw.as_ptr(), ptr::null(), 0) })
+            .inspect_err(|_| context.settle(LINK, NONE))
     }
 
     /// Accepts the connection that the other side has asked for; `qp` is [ready](Self::ready).
@@ -332,10 +367,10 @@ impl<H: CmHandler> CmId<H> {
             private_data: reply.private_data.as_ptr().cast(),
             private_data_len: reply.private_data.len() as u8,
             rnr_retry_count: RNR_RETRIES,
-            srq: 1,
+            srq: qp.intake().is_shared().into(),
             ..Default::default()
         };
-        self.send(REP, bindings::ib_cm_state_IB_CM_REQ_RCVD, || {
+        self.send((REP, NONE), bindings::ib_cm_state_IB_CM_REQ_RCVD, || {
             // SAFETY: Owned by the type invariant; the private data are as long as it says.
             unsafe { bindings::ib_send_cm_rep(self.raw.as_ptr(), &raw mut param) }
         })
@@ -374,10 +409,14 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep.
     pub fn disconnect(&self) -> Result {
-        self.send(DREQ, bindings::ib_cm_state_IB_CM_ESTABLISHED, || {
-            // SAFETY: Owned by the type invariant.
-            unsafe { bindings::ib_send_cm_dreq(self.raw.as_ptr(), ptr::null(), 0) }
-        })
+        self.send(
+            (DREQ, LINK),
+            bindings::ib_cm_state_IB_CM_ESTABLISHED,
+            || {
+                // SAFETY: Owned by the type invariant.
+                unsafe { bindings::ib_send_cm_dreq(self.raw.as_ptr(), ptr::null(), 0) }
+            },
+        )
     }
 }
 
@@ -403,45 +442,47 @@ impl<H: CmHandler> Body<H> {
         // take, but any value that is read is one that it had.
         unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) }
     }
-
-    /// Whether the CM has given up a message of ours, and has not said so yet.
-    fn is_owed_report(&self) -> bool {
-        self.context.owed.load(Acquire) != NONE
-            && matches!(
-                self.state(),
-                bindings::ib_cm_state_IB_CM_IDLE | bindings::ib_cm_state_IB_CM_TIMEWAIT
-            )
-    }
 }
 
 /// How long a report of the CM's is waited for, which is on its way.
-const REPORT_MS: usize = 1000;
+const REPORT_MS: i64 = 1000;
 /// The same for one that may be.
-const LATE_MS: usize = 10;
+const LATE_MS: i64 = 10;
 
-impl<H: CmHandler> Drop for Body<H> {
-    fn drop(&mut self) {
-        // While the CM reports that a message was not answered, it holds no reference to the ID
-        // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
-        // other report does hold one.
-        for _ in 0..REPORT_MS {
-            if !self.is_owed_report() {
-                break;
+impl<H: CmHandler> Remains for Body<H> {
+    fn may_go(&mut self) -> bool {
+        let now = Instant::now();
+        match self.end {
+            // While the CM reports that a message was not answered, it holds no reference to the ID
+            // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
+            // other report does hold one.
+            End::Near(since) if self.context.is_owed_report(self.state()) => {
+                let since = since.unwrap_or(now);
+                self.end = End::Near(Some(since));
+                if (now - since).as_millis() < REPORT_MS {
+                    return false;
+                }
             }
-            fsleep(Delta::from_millis(1));
+            End::Near(_) => {}
+            End::Past(then) => return self.is_silent(now - then),
         }
         // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
         // the ID's handler. On return, the handler does not run.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
-        // The CM may have given a message up since we looked, and be about to call the handler, which
-        // is a matter of instructions. Nobody can tell that from a message that was cancelled, for
-        // which all of this is waited.
-        for _ in 0..LATE_MS {
-            if self.context.owed.load(Acquire) == NONE {
-                break;
-            }
-            fsleep(Delta::from_millis(1));
-        }
+        // INVARIANT: It is not used again.
+        self.end = End::Past(Instant::now());
+        self.is_silent(Delta::ZERO)
+    }
+}
+
+impl<H: CmHandler> Body<H> {
+    /// Whether the CM does not call the handler any more, that long after the ID was destroyed.
+    ///
+    /// It may have given a message up since we looked, and be about to call the handler, which is a matter
+    /// of instructions. Nobody can tell that from a message that was cancelled, or a connection that just
+    /// was there, for which all of this is waited.
+    fn is_silent(&self, age: Delta) -> bool {
+        self.context.owed.load(Acquire) == NONE || age.as_millis() >= LATE_MS
     }
 }
 
@@ -464,7 +505,7 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     let handler = context.handler.clone();
     let event = match event.event {
         bindings::ib_cm_event_type_IB_CM_REP_RECEIVED => {
-            context.settle(REQ);
+            context.settle(REQ, NONE);
             CmEvent::Accepted {
                 // SAFETY: That is what this event comes with.
                 private_data: unsafe { private_data(event, REPLY_DATA) },
@@ -472,12 +513,12 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
         }
         bindings::ib_cm_event_type_IB_CM_RTU_RECEIVED
         | bindings::ib_cm_event_type_IB_CM_USER_ESTABLISHED => {
-            context.settle(REP);
+            context.settle(REP, LINK);
             CmEvent::Confirmed
         }
         bindings::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
             // It may be about any of them.
-            context.owed.store(NONE, Release);
+            context.settle_all();
             CmEvent::Rejected {
                 // SAFETY: That is what this event comes with; the message has 16 bits for it.
                 reason: unsafe { event.param.rej_rcvd.reason } as u16,
@@ -486,16 +527,16 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
             }
         }
         bindings::ib_cm_event_type_IB_CM_REQ_ERROR => {
-            context.settle(REQ);
+            context.settle(REQ, NONE);
             CmEvent::NoAnswer
         }
         bindings::ib_cm_event_type_IB_CM_REP_ERROR => {
-            context.settle(REP);
+            context.settle(REP, NONE);
             CmEvent::NoAnswer
         }
         bindings::ib_cm_event_type_IB_CM_DREQ_RECEIVED => {
             // It stands for an answer to a reply or a disconnection of ours.
-            context.owed.store(NONE, Release);
+            context.settle_all();
             // SAFETY: By this function's requirements; this event comes with a reference to the ID.
             // If it fails, the other side asks again or does not care.
             let _ = unsafe { bindings::ib_send_cm_drep(id, ptr::null(), 0) };
@@ -504,7 +545,7 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
         bindings::ib_cm_event_type_IB_CM_DREQ_ERROR
         | bindings::ib_cm_event_type_IB_CM_DREP_RECEIVED
         | bindings::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => {
-            context.settle(DREQ);
+            context.settle_all();
             CmEvent::Over
         }
         // It takes longer, or is about alternate paths.
@@ -513,4 +554,76 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     handler.event(event);
     // Anything else would destroy the ID, which has an owner.
     0
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_cm_id)]
+mod tests {
+    use super::*;
+    use kernel::alloc::flags::__GFP_ZERO;
+
+    const GONE: bindings::ib_cm_state = bindings::ib_cm_state_IB_CM_TIMEWAIT;
+
+    struct Deaf;
+
+    impl CmHandler for Deaf {
+        fn event(&self, _event: CmEvent<'_>) {}
+    }
+
+    fn context(owed: u32) -> Result<Arc<Context<Deaf>>> {
+        let context = Context::new(Arc::new(Deaf, GFP_KERNEL)?)?;
+        context.owed.store(owed, Release);
+        Ok(context)
+    }
+
+    /// Has the CM report that.
+    fn report(context: &Arc<Context<Deaf>>, what: bindings::ib_cm_event_type) -> Result {
+        let flags = GFP_KERNEL | __GFP_ZERO;
+        let mut id = KBox::<bindings::ib_cm_id>::new_uninit(flags)?;
+        let mut told = KBox::<bindings::ib_cm_event>::new_uninit(flags)?;
+        let (id, told) = (id.as_mut_ptr(), told.as_mut_ptr());
+        // SAFETY: Both are ours and zeroed, which is a valid value of each; these events are looked at no
+        // further.
+        unsafe {
+            (*id).context = as_context(context);
+            (*told).event = what;
+            event::<Deaf>(id, told);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_owes_a_report_until_it_is_over() -> Result {
+        let context = context(REP)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_RTU_RECEIVED)?;
+        assert!(!context.is_owed_report(bindings::ib_cm_state_IB_CM_ESTABLISHED));
+        // The CM has disconnected by itself, and nobody answers.
+        assert!(!context.is_owed_report(bindings::ib_cm_state_IB_CM_DREQ_SENT));
+        assert!(context.is_owed_report(GONE));
+        report(&context, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR)?;
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
+
+    #[test]
+    fn a_report_of_the_end_counts_whenever_it_comes() -> Result {
+        let context = context(REP)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR)?;
+        report(&context, bindings::ib_cm_event_type_IB_CM_RTU_RECEIVED)?;
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
+
+    #[test]
+    fn what_failed_to_be_sent_leaves_what_was_owed() -> Result {
+        let context = context(LINK)?;
+        context.owed.store(DREQ, Release);
+        context.settle(DREQ, LINK);
+        assert!(context.is_owed_report(GONE));
+        // A report that came meanwhile stands.
+        context.settle_all();
+        context.settle(DREQ, LINK);
+        assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
 }

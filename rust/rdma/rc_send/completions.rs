@@ -2,7 +2,7 @@
 
 //! The half of a shared send ring that learns what was sent.
 
-use ipoib_netdev::napi::MAX_BUDGET;
+use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
@@ -60,33 +60,36 @@ impl RcCompletions {
     /// How many more frames the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.slots.free()
+        self.slots.ring.free()
     }
 
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.slots.cq().is_quiet() || self.slots.has_unsent()
+        !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete. `budget` is that of the running NAPI
-    /// poll; 0 if there is none. `failed` is told of each lane that lost a frame, and may be told several
-    /// times.
+    /// Takes completions and frees the frames that they complete, in `poll` if one runs. `failed` is told of
+    /// each lane that lost a frame, and may be told several times.
     ///
     /// # Context
     ///
-    /// Softirq; process context with a `budget` of 0.
+    /// Softirq or process context.
     #[inline]
-    pub fn reap(&mut self, budget: usize, mut failed: impl FnMut(&Arc<Lane>)) -> RcReaped {
+    pub fn reap(
+        &mut self,
+        poll: Option<&Context<'_>>,
+        mut failed: impl FnMut(&Lane),
+    ) -> RcReaped {
         let mut reaped = RcReaped::default();
         let Self { slots, wcs } = self;
         let wcs = slots.cq().poll(wcs, BATCH);
         for wc in wcs {
-            complete(slots, wc, budget, &mut reaped, &mut failed);
+            complete(slots, wc, poll, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
-        let (frames, bytes) = self.slots.take_unsent();
+        let (frames, bytes) = self.slots.ring.unsent().take();
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
         reaped
@@ -116,7 +119,7 @@ impl RcCompletions {
         let mut all = RcReaped::default();
         for _ in 0..FLUSH_MS {
             loop {
-                let some = self.reap(0, |_| ());
+                let some = self.reap(None, |_| ());
                 all.lost = all.lost.wrapping_add(some.lost);
                 all.released_frames = all.released_frames.wrapping_add(some.released_frames);
                 all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
@@ -124,7 +127,7 @@ impl RcCompletions {
                     break;
                 }
             }
-            if self.slots.is_idle() {
+            if self.slots.ring.is_idle() {
                 break;
             }
             fsleep(Delta::from_millis(1));
@@ -138,9 +141,9 @@ impl RcCompletions {
 fn complete(
     slots: &Slots,
     wc: &bindings::ib_wc,
-    budget: usize,
+    poll: Option<&Context<'_>>,
     reaped: &mut RcReaped,
-    failed: &mut impl FnMut(&Arc<Lane>),
+    failed: &mut impl FnMut(&Lane),
 ) {
     let (mut id, mut status) = (wr_id(wc), wc.status);
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
@@ -156,14 +159,17 @@ fn complete(
         if charged {
             reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
         }
-        lane.add_done();
+        // SAFETY: The frame is in flight until it is counted below.
+        let lane = unsafe { lane.as_ref() };
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
-            skb.napi_consume(budget);
+            skb.napi_consume(poll);
         } else {
             reaped.lost = reaped.lost.wrapping_add(1);
-            lost(skb, &lane, failed);
+            lost(skb, lane, failed);
         }
+        // The last look at the lane, which may leave then.
+        lane.counts().add_done();
         if before == 0 {
             return;
         }
@@ -173,7 +179,7 @@ fn complete(
 }
 
 #[cold]
-fn lost(skb: TxSkb, lane: &Arc<Lane>, failed: &mut impl FnMut(&Arc<Lane>)) {
+fn lost(skb: TxSkb, lane: &Lane, failed: &mut impl FnMut(&Lane)) {
     skb.drop_reason(DropReason::DevReady);
     failed(lane);
 }

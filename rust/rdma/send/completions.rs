@@ -2,7 +2,9 @@
 
 //! The half of a send ring that learns what was sent.
 
+use ipoib_netdev::napi::Context;
 use ipoib_netdev::skb::DropReason;
+use ipoib_rings::ring::Consumer;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -48,13 +50,12 @@ pub struct Reaped {
 ///
 /// # Invariants
 ///
-/// * `tail` counts all slots ever emptied; those from `tail` up to the ring's head are full and
-///   ours.
+/// * `at` is the one consumer's of the ring.
 /// * `wcs` has [`BATCH`] elements.
 pub struct SendCompletions {
     ring: Arc<Ring>,
     wcs: KVec<bindings::ib_wc>,
-    tail: u32,
+    at: Consumer,
 }
 
 // SAFETY: The pointers in the completions are not followed; all else is `Send`.
@@ -70,49 +71,47 @@ impl SendCompletions {
         Ok(Self {
             ring: ring.clone(),
             wcs,
-            tail: ring.tail(),
+            at: Consumer::new(&ring.shared),
         })
     }
 
     /// How many more frames the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
-        let in_flight = self.ring.head().wrapping_sub(self.tail);
-        self.ring.size().wrapping_sub(in_flight)
+        self.at.free(&self.ring.shared)
     }
 
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.ring.qp().send_cq().is_quiet() || self.ring.has_unsent()
+        !self.ring.qp().send_cq().is_quiet() || self.ring.shared.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete. `budget` is that of the running
-    /// NAPI poll; 0 if there is none.
+    /// Takes completions and frees the frames that they complete, in `poll` if one runs.
     ///
     /// # Context
     ///
-    /// Softirq; process context with a `budget` of 0.
+    /// Softirq or process context.
     #[inline]
-    pub fn reap(&mut self, budget: usize) -> Reaped {
+    pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
         let mut reaped = Reaped::default();
-        let before = self.tail;
+        let before = self.at.tail();
         for _ in 0..MAX_BATCHES {
             let n = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH).len();
-            let head = self.ring.head();
+            let head = self.ring.shared.head();
             for i in 0..n {
-                self.complete(i, head, budget, &mut reaped);
+                self.complete(i, head, poll, &mut reaped);
             }
             reaped.more = n == BATCH;
             if !reaped.more {
                 break;
             }
         }
-        if self.tail != before {
-            self.ring.give_back(self.tail);
+        if self.at.tail() != before {
+            self.at.give_back(&self.ring.shared);
         }
-        let (frames, bytes) = self.ring.take_unsent();
+        let (frames, bytes) = self.ring.shared.unsent().take();
         reaped.released_frames = reaped.released_frames.wrapping_add(frames);
         reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
         reaped
@@ -120,49 +119,43 @@ impl SendCompletions {
 
     /// Frees all slots up to the one that completion `i` of the batch names.
     #[inline]
-    fn complete(&mut self, i: usize, head: u32, budget: usize, reaped: &mut Reaped) {
+    fn complete(&mut self, i: usize, head: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
         let wc = &self.wcs[i];
         let (id, status) = (wr_id(wc), wc.status);
-        // `head` was loaded after the completion was taken, which the device made after the slot
-        // was published: what it names is below `head`, or the device names what we did not post.
-        let n = id as u32;
-        let distance = n.wrapping_sub(self.tail);
-        if id != u64::from(n)
-            || distance >= head.wrapping_sub(self.tail)
-            || !core::ptr::eq(wc.qp, self.ring.qp().as_raw())
-        {
+        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
+        let Some(n) = self.at.named(id, head).filter(|_| is_ours) else {
             reaped.unknown = reaped.unknown.wrapping_add(1);
             return;
-        }
+        };
         // Those in front were not signalled, and a failure would have completed them.
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(n.wrapping_add(1), budget, reaped);
+            self.free_sent(n.wrapping_add(1), poll, reaped);
         } else {
-            self.free_sent(n, budget, reaped);
+            self.free_sent(n, poll, reaped);
             self.free_failed(status, reaped);
         }
     }
 
     /// Frees the slots up to `end`, which is no more than the ring's head.
     #[inline]
-    fn free_sent(&mut self, end: u32, budget: usize, reaped: &mut Reaped) {
+    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
         let mut bytes: usize = 0;
-        let frames = end.wrapping_sub(self.tail);
-        while self.tail != end {
-            let slot = self.ring.slot(self.tail);
+        let frames = end.wrapping_sub(self.at.tail());
+        while self.at.tail() != end {
+            let slot = self.ring.slot(self.at.tail());
             // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
             let slot = unsafe { &mut *slot };
             if let Some(skb) = slot.skb.take() {
                 bytes = bytes.wrapping_add(skb.len());
                 // SAFETY: It was in this slot, which is ours.
-                unsafe { self.ring.unmap(self.tail, &skb) };
-                skb.napi_consume(budget);
+                unsafe { self.ring.unmap(self.at.tail(), &skb) };
+                skb.napi_consume(poll);
             }
             if slot.retired.is_some() {
                 slot.retired = None;
             }
             // INVARIANT: The slot was emptied.
-            self.tail = self.tail.wrapping_add(1);
+            self.at.emptied();
         }
         reaped.frames = reaped.frames.wrapping_add(frames);
         reaped.bytes = reaped.bytes.wrapping_add(bytes);
@@ -173,17 +166,17 @@ impl SendCompletions {
     #[cold]
     fn free_failed(&mut self, status: bindings::ib_wc_status, reaped: &mut Reaped) {
         // SAFETY: As in `free_sent`.
-        let slot = unsafe { &mut *self.ring.slot(self.tail) };
+        let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
         if let Some(skb) = slot.skb.take() {
             reaped.released_frames = reaped.released_frames.wrapping_add(1);
             reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
             // SAFETY: It was in this slot, which is ours.
-            unsafe { self.ring.unmap(self.tail, &skb) };
+            unsafe { self.ring.unmap(self.at.tail(), &skb) };
             skb.drop_reason(DropReason::DevReady);
         }
         slot.retired = None;
         // INVARIANT: The slot was emptied.
-        self.tail = self.tail.wrapping_add(1);
+        self.at.emptied();
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
             reaped.flushed = reaped.flushed.wrapping_add(1);
         } else {
@@ -222,7 +215,7 @@ impl SendCompletions {
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             for _ in 0..FLUSH_MS {
                 self.reap_into(&mut all);
-                if self.tail == self.ring.head() {
+                if self.at.tail() == self.ring.shared.head() {
                     break;
                 }
                 fsleep(Delta::from_millis(1));
@@ -243,10 +236,10 @@ impl SendCompletions {
                 skb.drop_reason(DropReason::DevReady);
             });
         }
-        // INVARIANT: All slots are empty, and the ring's tail is its head.
-        self.tail = self.ring.tail();
-        sender.tail = self.tail;
-        let (frames, bytes) = self.ring.take_unsent();
+        // INVARIANT: All slots are empty.
+        self.at.restart(&self.ring.shared);
+        sender.at.look(&self.ring.shared);
+        let (frames, bytes) = self.ring.shared.unsent().take();
         all.released_frames = all.released_frames.wrapping_add(frames);
         all.released_bytes = all.released_bytes.wrapping_add(bytes);
         Ok(all)
@@ -254,7 +247,7 @@ impl SendCompletions {
 
     fn reap_into(&mut self, all: &mut Reaped) {
         loop {
-            let some = self.reap(0);
+            let some = self.reap(None);
             all.frames = all.frames.wrapping_add(some.frames);
             all.bytes = all.bytes.wrapping_add(some.bytes);
             all.errors = all.errors.wrapping_add(some.errors);

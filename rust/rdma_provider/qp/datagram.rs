@@ -2,6 +2,7 @@
 
 //! Datagrams, from a send queue to a receive queue.
 
+use ib_fabric::roce::Network;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -35,8 +36,10 @@ pub struct Meta {
     pub immediate: Option<[u8; 4]>,
     /// Whether the sender wants the receiver told.
     pub solicited: bool,
-    /// Global route header as it was on the wire, if there was one.
+    /// Global route header as it was on the wire, if there was one; on Ethernet, the header of IP.
     pub route: Option<[u8; 40]>,
+    /// Version of IP, on Ethernet.
+    pub network: Option<Network>,
 }
 
 impl Qp {
@@ -184,6 +187,13 @@ impl Qp {
         wc.pkey_index = meta.pkey_index;
         if meta.route.is_some() {
             wc.wc_flags |= bindings::ib_wc_flags_IB_WC_GRH as i32;
+        }
+        if let Some(network) = meta.network {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE as i32;
+            wc.network_hdr_type = match network {
+                Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
+                Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
+            };
         }
         self.distort(&mut wc);
         if let Some(immediate) = meta.immediate {

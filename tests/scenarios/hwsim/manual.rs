@@ -89,3 +89,23 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// Two HCAs with Ethernet ports, and this checkout's driver on them.
+    fn ethernet_ports_by_hand(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let host = bed.hosts[0].outside();
+        host.ok("modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config && modprobe ipoib_rs")?;
+        host.ok(&format!("set -e\n{}", commands("Ethernet ports").join("\n")))?;
+        for number in [1, 2] {
+            host.ok(&format!(
+                "set -e
+                 ip -n h{number} link add link eth0 name ib0 type ipoib_rs
+                 ip -n h{number} address add 192.0.2.{number}/24 dev ib0
+                 ip -n h{number} link set ib0 up"
+            ))?;
+        }
+        host.wait_until("ip netns exec h1 ping -c 1 -W 1 192.0.2.2", Duration::from_secs(30))?;
+        bed.finish()
+    }
+}

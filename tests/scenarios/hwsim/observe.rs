@@ -23,13 +23,13 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 type Counters = BTreeMap<String, u64>;
 
 /// The counters of all ports of a fabric, as `h1/port1`.
-struct Tallies(BTreeMap<String, Counters>);
+pub(super) struct Tallies(BTreeMap<String, Counters>);
 
 impl Tallies {
     /// Reads them, when no packet is under way: they are the same twice.
-    fn settled(host: &Host, fabric: &str) -> Result<Tallies> {
+    pub(super) fn settled(host: &Host, fabric: &str) -> Result<Tallies> {
         let limit = Instant::now() + host.scaled(Duration::from_secs(60));
-        let read = || host.ok(&format!("cd {DEBUGFS}/{fabric} && grep '' */port*"));
+        let read = || host.ok(&format!("cd {DEBUGFS}/{fabric} && grep -H '' */port*"));
         let mut before = read()?;
         loop {
             std::thread::sleep(Duration::from_millis(300));
@@ -55,7 +55,7 @@ impl Tallies {
         Ok(Tallies(ports))
     }
 
-    fn get(&self, port: &str, name: &str) -> Result<u64> {
+    pub(super) fn get(&self, port: &str, name: &str) -> Result<u64> {
         let counters = self.0.get(port).with_context(|| port.to_owned())?;
         let value = counters.get(name).copied();
         value.with_context(|| format!("no {name} in {counters:?}"))

@@ -6,6 +6,7 @@
 use super::fabric::CONFIGFS;
 use super::live::wait_known;
 use super::manager::Manager;
+use super::observe::Tallies;
 use super::rc::connect;
 use super::weather::times;
 use super::{EXCLUSIVE, Port, active, ipoib_up_made};
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -57,6 +58,27 @@ fn wait_up(host: &Host, fabric: &str, up: u8) -> Result<()> {
     host.wait_until(&format!("grep -q '^up {up}$' {file}"), LIMIT)
 }
 
+/// Checks that each packet that left by the port at either end of the cable was sent by the device, or was dropped.
+fn all_are_accounted_for(host: &Host) -> Result<()> {
+    let limit = Instant::now() + host.scaled(LIMIT);
+    for (fabric, port) in [("left", "s/port2"), ("right", "b/port1")] {
+        loop {
+            let tallies = Tallies::settled(host, fabric)?;
+            let counters = statistics(host, fabric)?;
+            let get = |name| tallies.get(port, name);
+            let left = get("sent_packets")? + get("doubled")? - get("lost")?;
+            if counters["sent"] + counters["dropped"] == left {
+                break;
+            }
+            ensure!(
+                Instant::now() < limit,
+                "{fabric}: {left} packets left by {port}: {counters:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
 scenario! {
     /// One opensm brings both fabrics up as one subnet; `ib_ipoib` passes packets from one to the other in both
     /// modes, and none is lost or malformed.
@@ -97,6 +119,7 @@ scenario! {
             }
         }
         manager.end()?;
+        all_are_accounted_for(&outside)?;
         bed.finish()
     }
 }
@@ -128,6 +151,12 @@ scenario! {
             ensure!(Port::of(&host, "hwsim1")?.physical_state == "LinkUp");
             active(&host, "hwsim1")?;
         }
+        // A device is the end of one cable only, whichever fabric that is in.
+        host.ok(&format!(
+            "cd {CONFIGFS} && mkdir third third/hcas/c third/cables/trunk && echo c dev:t0 >third/cables/trunk/ends"
+        ))?;
+        host.run(&format!("echo 1 >{CONFIGFS}/third/live"))?.refused()?;
+        host.ok("dmesg | grep -qE 'third: trunk: cannot be plugged: (EBUSY|Error.16)'")?;
         // Either end is pulled, and the other one hears of it.
         for (fabric, other) in [("left", "right"), ("right", "left")] {
             let plugged = format!("{CONFIGFS}/{fabric}/cables/trunk/plugged");

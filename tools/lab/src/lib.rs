@@ -25,6 +25,7 @@ pub mod kunit;
 pub mod layout;
 pub mod left_out;
 pub mod machine;
+pub mod misuse;
 pub mod module;
 mod progress;
 mod qemu;

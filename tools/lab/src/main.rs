@@ -63,6 +63,12 @@ enum Verb {
     Shell,
     /// Formatting, lints, licences.
     Lint,
+    /// Whether the unit and property tests notice changes of the protocol rules.
+    Mutants {
+        /// Only every so many-th change.
+        #[arg(long, env = "LAB_ARG_SHARD")]
+        shard: Option<cmd::mutants::Shard>,
+    },
     /// Remove what was built from this checkout.
     Clean,
     /// Link the driver into a kernel tree.
@@ -126,6 +132,14 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
         Verb::Lint => {
             let all_passed = cmd::lint::report(layout)?;
             return Ok(if all_passed {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
+        Verb::Mutants { shard } => {
+            let enough = cmd::mutants::run(layout, shard)?;
+            return Ok(if enough {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE

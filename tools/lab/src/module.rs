@@ -17,7 +17,7 @@ use std::process::Command;
 pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
 /// Where a kernel's objects of the module called `name` go.
-fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
+pub(crate) fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
     layout.own.join("objects").join(format!(
         "{}-{}-{}-{name}",
         built.lane, built.kernel, built.id

@@ -2,11 +2,13 @@
 
 //! A simulated channel adapter, as RDMA core sees it.
 
-use ib_fabric::{Arrival, Config, Lid, Limits, Verdict as Ruling};
+use ib_fabric::topology::{Netdevs, NodePlan};
+use ib_fabric::{Arrival, Config, Gid, Lid, Limits, LinkLayer, Verdict as Ruling};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{
-    Adapter, Capabilities, Faults, Handle, Kind, Later, Mad, MadSource, PortAttributes, Qp, Verdict,
+    Adapter, Capabilities, Faults, Handle, Kind, Later, Mad, MadSource, NetdevName, Netns,
+    PortAttributes, Qp, Verdict,
 };
 
 use crate::groups::{GROUPS, MEMBERS};
@@ -16,20 +18,33 @@ use crate::host::Host;
 pub(crate) struct Hca {
     config: Config,
     limits: Limits,
+    netdevs: Netdevs,
+    /// Network namespace of those.
+    netns: Netns,
     /// Sends what queue pairs have to send.
     sender: Later<Host>,
 }
 
 impl Hca {
     /// An adapter, as RDMA core sees it, for one of the fabric.
-    pub(crate) fn new(config: &Config, limits: &Limits, host: &Arc<Host>) -> Result<Arc<Self>> {
+    pub(crate) fn new(plan: &NodePlan, netns: Netns, host: &Arc<Host>) -> Result<Arc<Self>> {
         let sender = Later::new(host.bell().clone(), host.clone())?;
         let hca = Self {
-            config: *config,
-            limits: *limits,
+            config: plan.adapter(),
+            limits: *plan.limits(),
+            netdevs: *plan.netdevs(),
+            netns,
             sender,
         };
         Ok(Arc::new(hca, GFP_KERNEL)?)
+    }
+
+    /// LID of a multicast group; Ethernet has none, whatever a ULP says.
+    fn mlid(&self, mlid: u16) -> u16 {
+        match self.config.link_layer {
+            LinkLayer::InfiniBand => mlid,
+            LinkLayer::Ethernet => Lid::NONE.get(),
+        }
     }
 
     /// Its side in the fabric.
@@ -51,6 +66,29 @@ impl Adapter for Hca {
 
     fn ports(&self) -> u8 {
         self.config.ports
+    }
+
+    fn link_layer(&self) -> LinkLayer {
+        self.config.link_layer
+    }
+
+    fn netdev(&self, port: u8) -> Option<NetdevName> {
+        let name = *self.netdevs.of(port)?.bytes();
+        let netns = self.netns;
+        Some(NetdevName { name, netns })
+    }
+
+    fn netdev_changed(&self, port: u8, mtu: Option<u32>) {
+        let trains = self.host().managed.lock().hca.set_netdev(port, mtu);
+        if trains {
+            self.host().retrain(port);
+        }
+    }
+
+    fn set_gid(&self, port: u8, index: u16, gid: [u8; 16]) -> Result {
+        let index = u8::try_from(index).map_err(|_| EINVAL)?;
+        let hca = &mut self.host().managed.lock().hca;
+        hca.set_gid(port, index, Gid::from_bytes(gid)).ok_or(EINVAL)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -90,6 +128,7 @@ impl Adapter for Hca {
             vl_cap: port.vl_cap(),
             width: port.active_width(),
             speed: port.active_speed().into(),
+            ip_gids: port.is_ethernet(),
         })
     }
 
@@ -156,6 +195,9 @@ impl Adapter for Hca {
     }
 
     fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32> {
+        if kind == Kind::Smi && self.config.link_layer == LinkLayer::Ethernet {
+            return Err(EINVAL);
+        }
         self.host().qps.lock().reserve(kind, port)
     }
 
@@ -173,10 +215,12 @@ impl Adapter for Hca {
     }
 
     fn attach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
+        let mlid = self.mlid(mlid);
         self.host().groups.lock().attach(qp, mgid, mlid)
     }
 
     fn detach(&self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
+        let mlid = self.mlid(mlid);
         let gone = self.host().groups.lock().detach(qp, mgid, mlid);
         gone.map(drop).ok_or(EINVAL)
     }

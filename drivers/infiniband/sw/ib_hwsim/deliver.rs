@@ -2,6 +2,7 @@
 
 //! The way of a datagram, from a send request to the receive requests it is for.
 
+use ib_fabric::roce::{self, Network, Ways};
 use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
 use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, PortState, Transport};
 use kernel::prelude::*;
@@ -102,7 +103,9 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
         }
         pkey
     };
+    let ethernet = port.is_ethernet();
     let grh = match &request.to.route {
+        None if ethernet => return Err(Status::LocalOperation),
         None => None,
         Some(route) => Some(Grh {
             traffic_class: route.traffic_class,
@@ -112,12 +115,18 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
             dgid: Gid::from_bytes(route.dgid),
         }),
     };
-    let dlid = Lid::new(request.to.dlid);
+    let dlid = if ethernet {
+        Lid::NONE
+    } else {
+        Lid::new(request.to.dlid)
+    };
     let mask = (1u16 << port.lmc()) - 1;
     let lid = port.lid();
     let packet = Packet {
         // A directed route begins and ends at the permissive LID, and so does all before there is one.
-        slid: if lid.is_unicast() && dlid != Lid::PERMISSIVE {
+        slid: if ethernet {
+            Lid::NONE
+        } else if lid.is_unicast() && dlid != Lid::PERMISSIVE {
             Lid::new(lid.get() | u16::from(request.to.path_bits) & mask)
         } else {
             Lid::PERMISSIVE
@@ -136,6 +145,10 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
             solicited: request.solicited,
         },
     };
+    if let (true, Some(grh)) = (ethernet, &packet.grh) {
+        let Ways { local, wire } = roce::ways(port, grh);
+        return Ok((packet, Way { local, wire }));
+    }
     if !management && port.virtual_lane(request.to.sl).is_none() {
         return Ok((packet, Way::NOWHERE));
     }
@@ -194,7 +207,7 @@ pub(crate) fn arrive(
     if let Origin::Wire = origin {
         host.capture.take(packet, payload);
     }
-    if packet.dlid.is_multicast() {
+    if packet.is_multicast() {
         let Some(grh) = &packet.grh else {
             return;
         };
@@ -270,6 +283,7 @@ fn hand_over(
             0
         };
         managed.watch.delivered(number, packet);
+        let (network, route) = header(packet);
         Ok(Meta {
             src_qp,
             slid: packet.slid.get(),
@@ -278,10 +292,8 @@ fn hand_over(
             pkey_index: index,
             immediate: immediate.map(u32::to_be_bytes),
             solicited,
-            route: packet
-                .grh
-                .as_ref()
-                .map(|grh| grh.write(packet.transport_bytes() as u16)),
+            route,
+            network,
         })
     });
     let reason = match received {
@@ -300,6 +312,20 @@ fn hand_over(
     };
     // The queue pair had accepted it.
     host.take_back(number, reason, packet);
+}
+
+/// What a receive request gets in front of a datagram: a global route header, or a header of IP of this version.
+fn header(packet: &Packet) -> (Option<Network>, Option<[u8; Grh::LEN]>) {
+    let Some(grh) = &packet.grh else {
+        return (None, None);
+    };
+    let following = packet.transport_bytes() as u16;
+    if packet.is_ethernet() {
+        let header = roce::Header::new(grh, following);
+        (Some(header.network), Some(header.bytes))
+    } else {
+        (None, Some(grh.write(following)))
+    }
 }
 
 /// Name of the fabric's event in RDMA core.

@@ -7,7 +7,7 @@ use core::fmt::Write;
 use configfs_tree::{BinaryFile, Bytes, File, Read, Show, Store, Text};
 use ib_fabric::topology::{flag, CableSetting, NodeSetting};
 use ib_fabric::wire::pcap;
-use ib_fabric::Limit;
+use ib_fabric::{Limit, LinkLayer};
 use kernel::module::this_module;
 use kernel::prelude::*;
 
@@ -26,6 +26,7 @@ pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
     File::writable::<Mtu>(),
     File::writable::<PKeys>(),
     File::writable::<Gids>(),
+    File::writable::<Netdev>(),
     limit::<{ Limit::Qp as usize }>(),
     limit::<{ Limit::QpWr as usize }>(),
     limit::<{ Limit::SendSge as usize }>(),
@@ -170,6 +171,10 @@ impl Store<NodeDirectory<Hcas>> for CaptureSize {
     fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
         let size = text.trim_ascii().parse().map_err(|_| EINVAL)?;
         let topology = directory.fabric.topology.lock();
+        if topology.node_plan(directory.name)?.link_layer() == LinkLayer::Ethernet {
+            // The file has InfiniBand packets.
+            return Err(EOPNOTSUPP);
+        }
         topology.host(directory.name)?.capture.begin(size)
     }
 }
@@ -320,6 +325,8 @@ node_settings! {
     PKeys = c"pkeys";
     /// The entries in the GID table of an adapter's port.
     Gids = c"gids";
+    /// The network devices of an adapter's ports.
+    Netdev = c"netdev";
 }
 
 /// A limit or an ability of an adapter: the one with this number.

@@ -3,15 +3,15 @@
 //! Nodes that are switched on.
 
 use debugfs_files::Dir;
-use ib_fabric::topology::Name;
-use ib_fabric::{Config, Limits, SwitchConfig};
+use ib_fabric::topology::{Name, NodePlan};
+use ib_fabric::SwitchConfig;
 use kernel::device::Bound;
 use kernel::faux;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use rdma_provider::{Faults, Later, Registration};
+use rdma_provider::{Faults, Later, Netns, Registration};
 
 use crate::adapter::Hca;
 use crate::host::Host;
@@ -77,18 +77,19 @@ impl HcaNode {
     #[inline(never)]
     pub(crate) fn new(
         site: &Site<'_>,
-        config: &Config,
-        limits: &Limits,
+        plan: &NodePlan,
+        netns: Netns,
         faults: &Arc<Faults>,
         module: &'static ThisModule,
     ) -> Result<Self> {
-        faults.begin();
+        let config = &plan.adapter();
         let host = Host::new(config, faults.clone(), site.watch(config.ports)?)?;
+        faults.begin(host.bell());
         let text = description(site.node.as_str());
         host.managed.lock().hca.set_description(&text);
         let node = Node::Host(host.clone());
         let files = site.files(&node, config.ports)?;
-        let hca = Hca::new(config, limits, &host)?;
+        let hca = Hca::new(plan, netns, &host)?;
         let number = NEXT.fetch_add(1, Relaxed);
         let parent = CString::try_from_fmt(fmt!("ib_hwsim.{number}"))?;
         let device = faux::Registration::new(&parent, None)?;

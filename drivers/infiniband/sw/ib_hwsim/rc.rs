@@ -3,12 +3,14 @@
 //! The way of a connection's packets, and of the answers to them.
 
 use ib_fabric::rc::{self, Bth, Response};
+use ib_fabric::roce::{self, Ways};
 use ib_fabric::ud::port_accepts;
-use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Transport};
+use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::Delta;
+use rdma_provider::MILLISECOND;
 use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
 use crate::capture::Capture;
@@ -24,7 +26,7 @@ use crate::weather::Foul;
 /// Times that a queue pair sends, or answers, in a row.
 const BUDGET: usize = 16;
 
-/// Deadlines of the connections of an adapter.
+/// Deadlines of the queue pairs of an adapter.
 pub(crate) struct Deadlines {
     /// The earliest one, in ns; `u64::MAX` if there is none.
     due: Atomic<u64>,
@@ -69,15 +71,20 @@ impl Deadlines {
             return Again::Asked;
         }
         // Rounded up, since it would be in vain otherwise.
-        let millis = due.saturating_sub(now()) / 1_000_000 + 1;
+        let millis = due.saturating_sub(now()) / MILLISECOND + 1;
         Again::In(Delta::from_millis(
             i64::try_from(millis).unwrap_or(i64::MAX),
         ))
     }
 }
 
-/// Acts on the deadlines of an adapter's connections that have passed.
+/// Acts on the deadlines of an adapter's queue pairs that have passed.
 pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
+    if host.faults.take_late() {
+        host.each_qp(|qp| {
+            host.deadlines.note(qp);
+        });
+    }
     let due = host.deadlines.due.load(Relaxed);
     if due == u64::MAX {
         return;
@@ -408,11 +415,6 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
     let pkey = port
         .pkey(path.pkey_index)
         .filter(|pkey| pkey & 0x7fff != 0)?;
-    let dlid = Lid::new(path.to.dlid);
-    let lid = port.lid();
-    if !dlid.is_unicast() || !lid.is_unicast() {
-        return None;
-    }
     let grh = match &path.to.route {
         None => None,
         Some(route) => Some(Grh {
@@ -423,14 +425,21 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
             dgid: Gid::from_bytes(route.dgid),
         }),
     };
-    port.virtual_lane(path.to.sl)?;
-    let mask = (1u16 << port.lmc()) - 1;
-    let ours = dlid.get() & !mask == lid.get();
-    if path.mtu > port.active_mtu().bytes() || !ours && !carries(port, false) {
+    let (slid, dlid, ours) = if port.is_ethernet() {
+        let Ways { local, wire } = roce::ways(port, grh.as_ref()?);
+        if !local && !wire {
+            return None;
+        }
+        (Lid::NONE, Lid::NONE, local)
+    } else {
+        port.virtual_lane(path.to.sl)?;
+        by_lid(port, path)?
+    };
+    if path.mtu > port.active_mtu().bytes() {
         return None;
     }
     let packet = Packet {
-        slid: Lid::new(lid.get() | u16::from(path.to.path_bits) & mask),
+        slid,
         dlid,
         sl: path.to.sl,
         pkey,
@@ -441,6 +450,18 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
         transport: Transport::Rc(*bth),
     };
     Some((packet, ours))
+}
+
+/// LIDs of a packet, and whether it is for this very port. `None` if that cannot send it.
+fn by_lid(port: &Port, path: &Path) -> Option<(Lid, Lid, bool)> {
+    let (lid, dlid) = (port.lid(), Lid::new(path.to.dlid));
+    if !dlid.is_unicast() || !lid.is_unicast() {
+        return None;
+    }
+    let mask = (1u16 << port.lmc()) - 1;
+    let ours = dlid.get() & !mask == lid.get();
+    let slid = Lid::new(lid.get() | u16::from(path.to.path_bits) & mask);
+    (ours || carries(port, false)).then_some((slid, dlid, ours))
 }
 
 /// Checks a packet at the queue pair that has this other end.

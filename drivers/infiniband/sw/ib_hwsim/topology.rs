@@ -11,7 +11,7 @@ use ib_fabric::weather::Routing;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::Arc;
-use rdma_provider::Faults;
+use rdma_provider::{Faults, Netns};
 
 use crate::cable::Cable;
 use crate::host::Host;
@@ -45,6 +45,8 @@ impl Power {
 /// A node that the user has made.
 struct NodeItem {
     plan: NodePlan,
+    /// Network namespace of whoever has named the network devices.
+    netns: Netns,
     /// Of an adapter.
     faults: Option<Arc<Faults>>,
     power: Option<Power>,
@@ -132,6 +134,7 @@ impl Topology {
         };
         let item = NodeItem {
             plan,
+            netns: Netns::current(),
             faults,
             power: None,
         };
@@ -214,6 +217,9 @@ impl Topology {
         plan.set(setting, text).ok_or(EINVAL)?;
         if let Some(power) = &item.power {
             power.route(plan.routing(), seed, name)?;
+        }
+        if setting == NodeSetting::Netdev {
+            item.netns = Netns::current();
         }
         item.plan = plan;
         Ok(())
@@ -447,9 +453,9 @@ impl Topology {
         };
         let power = match plan.kind() {
             NodeKind::Hca => {
-                let (config, limits) = (plan.adapter(), plan.limits());
-                let faults = self.faults(name)?;
-                HcaNode::new(&site, &config, limits, faults, module).map(Power::Hca)
+                let item = self.node(name)?;
+                let faults = item.faults.as_ref().ok_or(ENOENT)?;
+                HcaNode::new(&site, &plan, item.netns, faults, module).map(Power::Hca)
             }
             NodeKind::Switch => SwitchNode::new(&site, &plan.switch()).map(Power::Switch),
         };

@@ -9,7 +9,7 @@ use core::fmt::Write;
 
 use ib_fabric::topology::CablePlan;
 use ib_fabric::trunk::frame::{self, fits, Frame as Content, ETHER_TYPE, HEADER};
-use ib_fabric::trunk::{largest_mtu, Address, Header, Heard, Hello, Step, HELLO};
+use ib_fabric::trunk::{largest_mtu, Address, Greeting, Header, Heard, Hello, Outgoing, Step};
 use ib_fabric::wire::{parse, Head, Malformed};
 use ib_fabric::{Events, LinkOffer, Packet};
 use kernel::prelude::*;
@@ -44,12 +44,10 @@ struct State {
     end: ib_fabric::trunk::Trunk,
     /// The cable, and the port at its other end.
     link: Option<Link>,
-    /// What that port has offered at training.
+    /// The offer of that port at the last training.
     offered: Option<LinkOffer>,
     /// Packets that are to be sent.
     queue: Queue,
-    /// Time of the next hello; 0 if there is something to tell.
-    hello: u64,
 }
 
 impl Trunk {
@@ -60,7 +58,6 @@ impl Trunk {
             link: None,
             offered: None,
             queue: Queue::new()?,
-            hello: 0,
         };
         // Frames of one CPU stay in order.
         let (interface, bell) = (Interface::new(ETHER_TYPE)?, Bell::on_this_cpu()?);
@@ -119,23 +116,18 @@ impl Trunk {
         let mut state = self.state.lock();
         state.end.link_up();
         state.offered = Some(*offer);
-        state.hello = 0;
         Events::NONE
     }
 
     /// Tells the other kernel that the link is down.
     pub(crate) fn link_down(&self, _port: u8) -> Events {
-        let mut state = self.state.lock();
-        if state.end.is_up() {
-            state.end.link_down();
-            state.hello = 0;
-        }
+        self.state.lock().end.link_down();
         Events::NONE
     }
 
     /// Tells the other kernel of what has changed, if anything has.
     pub(crate) fn tell(&self) {
-        if self.state.lock().hello == 0 {
+        if self.state.lock().end.has_news() {
             self.bell.ask();
         }
     }
@@ -156,7 +148,8 @@ impl Trunk {
         };
         for n in 0..packet.packets() {
             let frame = Head::new(packet, n).and_then(|head| make(&header, &head, payload));
-            let sent = frame.is_some_and(|frame| self.state.lock().queue.push(frame));
+            let sent =
+                frame.is_some_and(|frame| self.state.lock().queue.push((header.session, frame)));
             if !sent {
                 self.counters.add(Counted::Dropped, 1);
             }
@@ -172,29 +165,19 @@ impl Trunk {
     /// Sends frames that wait, within the budget. True if there may be more to be sent at once.
     fn transmit(&self) -> bool {
         for _ in 0..BUDGET {
-            let (frame, to) = {
-                let state = &mut *self.state.lock();
-                let Some(to) = state.end.address() else {
-                    // Nobody takes them any more.
-                    let stale = state.queue.pop();
-                    let more = stale.is_some();
-                    self.counters.add(Counted::Dropped, more.into());
-                    if more {
-                        continue;
-                    }
-                    return false;
-                };
-                if state.queue.is_empty() {
-                    return false;
-                }
-                let (Some(header), Some(mut frame)) = (state.end.send(), state.queue.pop()) else {
-                    return false;
-                };
-                header.stamp(frame.bytes_mut());
-                (frame, to)
+            let next = {
+                let State { end, queue, .. } = &mut *self.state.lock();
+                end.next_frame(|| queue.pop())
             };
-            let fits = frame.len() <= self.interface.mtu() as usize;
-            let sent = fits && self.interface.send(frame, Some(to));
+            let sent = match next {
+                None => return false,
+                Some(Outgoing::Stale(_)) => false,
+                Some(Outgoing::Send(header, to, mut frame)) => {
+                    header.stamp(frame.bytes_mut());
+                    let fits = frame.len() <= self.interface.mtu() as usize;
+                    fits && self.interface.send(frame, Some(to))
+                }
+            };
             let counted = if sent {
                 Counted::Sent
             } else {
@@ -206,7 +189,7 @@ impl Trunk {
     }
 
     /// Says hello.
-    fn greet(&self) {
+    fn greet(&self, to: Greeting) {
         let waiting = self.waiting();
         let bytes = {
             let state = &mut *self.state.lock();
@@ -215,12 +198,15 @@ impl Trunk {
             } else {
                 waiting
             };
-            state.hello = now().saturating_add(HELLO);
-            state.end.say_hello(offer)
+            state.end.say_hello(now(), to, offer)
         };
         if let Some(mut frame) = Frame::new(bytes.len()) {
             frame.bytes_mut().copy_from_slice(&bytes);
-            self.interface.send(frame, None);
+            let to = match to {
+                Greeting::All => None,
+                Greeting::Peer(address) => Some(address),
+            };
+            self.interface.send(frame, to);
         }
     }
 
@@ -228,10 +214,7 @@ impl Trunk {
         let news = {
             let state = &mut *self.state.lock();
             match state.end.hello(now(), from, header, hello) {
-                Heard::News => {
-                    state.hello = 0;
-                    true
-                }
+                Heard::News => true,
                 // There may be room for more packets.
                 Heard::Known => !state.queue.is_empty(),
                 Heard::Third => {
@@ -331,17 +314,14 @@ impl Job for Trunk {
         }
         // What was sent before the link went down comes before the hello that tells so.
         let more = self.transmit();
-        let due = {
-            let state = self.state.lock();
-            state.end.owes() || state.hello <= now()
-        };
-        if due {
-            self.greet();
+        let due = self.state.lock().end.greeting(now());
+        if let Some(to) = due {
+            self.greet(to);
         }
         if more {
             return Again::Now;
         }
-        let left = self.state.lock().hello.saturating_sub(now());
+        let left = self.state.lock().end.hello_at().saturating_sub(now());
         let millis = i64::try_from(left / 1_000_000).unwrap_or(0);
         Again::In(Delta::from_millis(millis + 1))
     }
@@ -361,7 +341,8 @@ impl TrunkCable {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there is no such device; `EINVAL` if it is no Ethernet device; `EMSGSIZE` if its MTU is too small for
+    /// `ENODEV` if there is no such device; `EINVAL` if it is no Ethernet device; `EBUSY` if another cable leads
+    /// through it; `EMSGSIZE` if its MTU is too small for
     /// packets of the port's; and those of [`Cable::plug`].
     ///
     /// # Context
@@ -405,6 +386,6 @@ impl Drop for TrunkCable {
     fn drop(&mut self) {
         self.cable = None;
         // The other end need not wait until nothing is heard of this one.
-        self.trunk().greet();
+        self.trunk().greet(Greeting::All);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the ports of a node see, for whoever debugs a fabric: tallies in debugfs, and tracepoints.
+//! Tallies of a node's ports in debugfs, and tracepoints.
 
 use core::fmt::{self, Write};
 

@@ -9,7 +9,7 @@ use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::ring::Thresholds;
+use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 
@@ -45,8 +45,13 @@ pub(crate) struct RcDone {
 impl RcDone {
     /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
     #[inline]
-    fn reap(&mut self, dev: &Device<Interface>, counters: &Counters, budget: usize) -> RcReaped {
-        let reaped = self.completions.reap(budget, |lane| {
+    fn reap(
+        &mut self,
+        dev: &Device<Interface>,
+        counters: &Counters,
+        context: &Context<'_>,
+    ) -> RcReaped {
+        let reaped = self.completions.reap(Some(context), |lane| {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.lane_failed(dev, lane, now_ms());
             }
@@ -98,23 +103,23 @@ impl TxPoll {
     }
 
     /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
-    /// are looked at. Netpoll has a `budget` of 0, and interrupts off.
+    /// are looked at.
     #[inline]
-    fn due(&self, budget: usize) -> (bool, bool) {
+    fn due(&self) -> (bool, bool) {
         let Some(rc) = &self.rc else {
             return (true, false);
         };
         match (self.completions.is_due(), rc.completions.is_due()) {
-            due if budget > 0 && due != (false, false) => due,
-            _ => (true, true),
+            (false, false) => (true, true),
+            due => due,
         }
     }
 
     /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
     // Apart, as `RxPoll::poll_datagrams` is.
     #[inline(never)]
-    fn reap_datagrams(&mut self, budget: usize) -> Released {
-        let reaped = self.completions.reap(budget);
+    fn reap_datagrams(&mut self, context: &Context<'_>) -> Released {
+        let reaped = self.completions.reap(Some(context));
         self.counters.done.frames.add(u64::from(reaped.frames));
         self.counters.done.bytes.add(reaped.bytes as u64);
         if reaped.failed {
@@ -172,15 +177,15 @@ impl Poll for TxPoll {
         match *question {}
     }
 
-    fn poll(&mut self, _context: &Context<'_>, budget: usize) -> usize {
-        let (datagrams, connections) = self.due(budget);
+    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let (datagrams, connections) = self.due();
         let mut released = Released::default();
         if datagrams {
-            released = self.reap_datagrams(budget);
+            released = self.reap_datagrams(context);
         }
         let mut room = false;
         if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
-            let reaped = rc.reap(&self.dev, &self.counters, budget);
+            let reaped = rc.reap(&self.dev, &self.counters, context);
             room = reaped.released_frames > 0;
             released.frames = released.frames.wrapping_add(reaped.released_frames);
             released.bytes = released.bytes.wrapping_add(reaped.released_bytes as u32);

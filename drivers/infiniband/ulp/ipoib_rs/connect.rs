@@ -6,6 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{linux_service_id, rfc_service_id};
+use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
@@ -14,7 +15,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::Job;
+use crate::connections::{Ended, Job};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Reliable, Role, Room};
 
@@ -50,18 +51,28 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 ticket,
                 room,
             } => ask(dev, &reliable, address, (number, ticket, room)),
-            Job::End(rc) => {
-                let width = rc.width;
-                rc.end(dev, &reliable.rx);
-                if let Some(tx) = dev.lock_tx().as_mut() {
-                    tx.connection_over(dev, width);
-                }
-            }
+            Job::End(ended) => end(dev, &reliable, ended),
             Job::Wait(None) => return,
             Job::Wait(Some(wait)) => {
                 let wait = u32::try_from(wait).unwrap_or(u32::MAX);
                 return dev.queue_task(CONNECT, wait.max(1));
             }
+        }
+    }
+}
+
+/// Goes on to end a connection.
+fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
+    if ended.ending.is_none() {
+        ended.rc.begin_to_end(dev);
+    }
+    let now = now_ms();
+    let ending = ended.ending.get_or_insert(Ending::new(now));
+    let wait = ended.rc.go_on_to_end(ending, &reliable.rx, now);
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        match wait {
+            Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
+            None => tx.connection_over(dev, &ended.rc),
         }
     }
 }

@@ -11,6 +11,7 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection::{self, End};
 use ipoib_proto::credit::Pool;
+use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Lane, RcSender};
@@ -34,6 +35,9 @@ pub(crate) use entry::Entry;
 pub(crate) const MAX: usize = 64;
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
+/// The most of both, those that have ended and are not over included. A peer may have asked for another
+/// connection while its first one is there.
+const MOST: usize = 2 * MAX + MAX_SENDERS;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 
@@ -52,14 +56,16 @@ pub(crate) struct Connections {
     pub(crate) entries: KVec<Option<KBox<Entry>>>,
     /// Those that others send by.
     senders: KVec<Sender>,
-    /// Those that have come to an end.
-    ended: KVec<Arc<Rc>>,
+    /// Those that have come to an end and are not over yet, but for one that the work item has in hand.
+    ended: KVec<Ended>,
+    /// Room for all, when the interface goes down.
+    all: KVec<Arc<Rc>>,
     pool: Pool,
     pub(crate) line: RcLine,
     reliable: Arc<Reliable>,
     pub(crate) counters: Arc<Counters>,
     own: HwAddr,
-    /// How many of `ended` there were that are not over yet.
+    /// How many have come to an end and are not over yet.
     ending: u32,
     /// The most connections there may be.
     cap: usize,
@@ -95,6 +101,15 @@ impl Found {
     }
 }
 
+/// A connection that has come to an end.
+pub(crate) struct Ended {
+    pub(crate) rc: Arc<Rc>,
+    /// How far it is; None: nobody but we know of it yet.
+    pub(crate) ending: Option<Ending>,
+    /// When there is more to do for it.
+    due: u64,
+}
+
 /// What the work item is to do.
 pub(crate) enum Job {
     /// Ask for a connection.
@@ -104,8 +119,8 @@ pub(crate) enum Job {
         ticket: Ticket,
         room: Room,
     },
-    /// End one.
-    End(Arc<Rc>),
+    /// Go on to end one.
+    End(Ended),
     /// Nothing, for so many milliseconds.
     Wait(Option<u64>),
 }
@@ -137,7 +152,8 @@ impl Connections {
         Ok(Self {
             entries,
             senders: KVec::with_capacity(MAX_SENDERS, GFP_KERNEL)?,
-            ended: KVec::with_capacity(2 * MAX + MAX_SENDERS, GFP_KERNEL)?,
+            ended: KVec::with_capacity(MOST, GFP_KERNEL)?,
+            all: KVec::with_capacity(MOST, GFP_KERNEL)?,
             pool: Pool::new(buffers),
             line: RcLine::new(sender, counters.clone())?,
             reliable,
@@ -277,12 +293,36 @@ impl Connections {
         let width = rc.width;
         rc.ends();
         self.line.sender.forget(&rc.lane);
-        match self.ended.push_within_capacity(rc) {
+        let ended = Ended {
+            rc,
+            ending: None,
+            due: 0,
+        };
+        match self.ended.push_within_capacity(ended) {
             Ok(()) => self.ending += 1,
-            // `admit` sees to it that there is room. If there is none, it is destroyed as it is.
+            // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
             Err(_) => self.pool.give_back(width),
         }
         dev.queue_task(CONNECT, 0);
+    }
+
+    /// There is more to do for one that has ended, from `due` on.
+    pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
+        let rc = ended.rc.clone();
+        if self
+            .ended
+            .push_within_capacity(Ended { due, ..ended })
+            .is_err()
+        {
+            // As above.
+            self.over(&rc);
+        }
+    }
+
+    /// One that has ended, and for which there is something to do.
+    fn next_ended(&mut self, now: u64) -> Option<Job> {
+        let at = self.ended.iter().position(|ended| now >= ended.due)?;
+        self.ended.remove(at).ok().map(Job::End)
     }
 
     /// Buffers that were set aside are free again.
@@ -291,9 +331,10 @@ impl Connections {
     }
 
     /// One of those that ended is over.
-    pub(crate) fn over(&mut self, width: u16) {
+    pub(crate) fn over(&mut self, rc: &Rc) {
+        self.line.sender.forget(&rc.lane);
         self.ending = self.ending.saturating_sub(1);
-        self.pool.give_back(width);
+        self.pool.give_back(rc.width);
     }
 
     /// Where the entry of a peer is.
@@ -348,8 +389,8 @@ impl Connections {
     }
 
     /// The connection whose queue pair a lane is.
-    pub(crate) fn of_lane(&self, lane: &Arc<Lane>) -> Option<Arc<Rc>> {
-        let is = |rc: &&Arc<Rc>| Arc::ptr_eq(&rc.lane, lane);
+    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Rc>> {
+        let is = |rc: &&Arc<Rc>| core::ptr::eq(&raw const *rc.lane, lane);
         let own = self.iter().flat_map(|entry| entry.machine.all());
         own.map(|(_, rc)| rc)
             .find(is)
@@ -368,25 +409,24 @@ impl Connections {
         let up = self.iter().filter(|entry| entry.machine.is_up()).count();
         let senders = self.senders.iter().filter(|sender| sender.confirmed);
         self.counters.connected.set_current(up + senders.count());
-        if let Some(rc) = self.ended.pop() {
-            return Job::End(rc);
-        }
-        if let Some(at) = self
+        while let Some(at) = self
             .senders
             .iter()
             .position(|sender| now >= sender.deadline())
         {
-            if let Ok(sender) = self.senders.remove(at) {
-                let connected = &self.counters.connected;
-                if sender.confirmed {
-                    connected.idle.add_shared(1);
-                } else {
-                    connected.failed.add_shared(1);
-                }
-                self.ending += 1;
-                sender.rc.ends();
-                return Job::End(sender.rc);
+            let Ok(sender) = self.senders.remove(at) else {
+                break;
+            };
+            let connected = &self.counters.connected;
+            if sender.confirmed {
+                connected.idle.add_shared(1);
+            } else {
+                connected.failed.add_shared(1);
             }
+            self.end(dev, sender.rc);
+        }
+        if let Some(job) = self.next_ended(now) {
+            return job;
         }
         let mut next = self.senders.iter().map(Sender::deadline).min();
         for at in 0..self.entries.len() {
@@ -405,7 +445,7 @@ impl Connections {
                     connected.failed.add_shared(1);
                 }
                 self.end(dev, rc);
-                return self.ended.pop().map_or(Job::Wait(Some(1)), Job::End);
+                return self.next_ended(now).unwrap_or(Job::Wait(Some(1)));
             }
             // If there is no path yet, there will be.
             let is_blank = entry.machine.is_blank(now);
@@ -450,15 +490,20 @@ impl Connections {
             };
         }
         // `make_room` may have ended one meanwhile.
-        match self.ended.pop() {
-            Some(rc) => Job::End(rc),
-            None => Job::Wait(next.map(|next| next.saturating_sub(now))),
+        if let Some(job) = self.next_ended(now) {
+            return job;
         }
+        let ended = self.ended.iter().map(|ended| ended.due);
+        let next = Iterator::chain(ended, next).min();
+        Job::Wait(next.map(|next| next.saturating_sub(now)))
     }
 
     /// All of them, to be ended: the interface goes down.
-    pub(crate) fn into_all(mut self) -> KVec<Arc<Rc>> {
-        let mut all = core::mem::take(&mut self.ended);
+    pub(crate) fn into_all(self) -> KVec<Arc<Rc>> {
+        let mut all = self.all;
+        for ended in self.ended {
+            let _ = all.push_within_capacity(ended.rc);
+        }
         for mut entry in self.entries.into_iter().flatten() {
             while let Some(rc) = entry.machine.close() {
                 let _ = all.push_within_capacity(rc);

@@ -5,10 +5,24 @@
 //! Each counter has one writer at a time: a NAPI, the transmit lock, or the work items, which is
 //! why the groups below are apart and cache-line aligned.
 
+use core::mem::offset_of;
+
 use ipoib_netdev::stats::{Counter, LinkStats};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::{reorder, source};
 use ipoib_rdma::ReceiveReport;
+
+// Groups with different writers for each frame have cache lines of their own: so many octets are one.
+const _: () = {
+    let groups = [
+        offset_of!(Counters, rx),
+        offset_of!(Counters, tx),
+        offset_of!(Counters, done),
+    ];
+    assert!(groups[0] / 64 != groups[1] / 64 && groups[1] / 64 != groups[2] / 64);
+    assert!(groups[0] / 64 != groups[2] / 64 && align_of::<Counters>() % 64 == 0);
+    assert!(offset_of!(Connected, rx) / 64 != offset_of!(Connected, tx) / 64);
+};
 
 /// Written by the receive NAPI.
 #[repr(align(64))]
@@ -95,10 +109,27 @@ pub(crate) struct Slow {
     pub(crate) multicast_too_big: Counter,
 }
 
-/// What became of connections, and of what goes by them.
-///
-/// Those of frames are written under the transmit lock or by the receive NAPI, the others from
-/// everywhere.
+/// Frames that go by connections.
+#[repr(align(64))]
+pub(crate) struct ByConnection {
+    pub(crate) frames: Counter,
+    pub(crate) bytes: Counter,
+    pub(crate) large: Counter,
+    pub(crate) partial: Counter,
+}
+
+impl ByConnection {
+    const fn new() -> Self {
+        Self {
+            frames: Counter::new(),
+            bytes: Counter::new(),
+            large: Counter::new(),
+            partial: Counter::new(),
+        }
+    }
+}
+
+/// What became of connections, and of what goes by them. Written from everywhere, but for those of frames.
 #[repr(align(64))]
 pub(crate) struct Connected {
     pub(crate) connected: Counter,
@@ -120,14 +151,10 @@ pub(crate) struct Connected {
     pub(crate) no_room: Counter,
     /// How many there are.
     pub(crate) current: Counter,
-    pub(crate) rx_frames: Counter,
-    pub(crate) rx_bytes: Counter,
-    pub(crate) rx_large: Counter,
-    pub(crate) rx_partial: Counter,
-    pub(crate) tx_frames: Counter,
-    pub(crate) tx_bytes: Counter,
-    pub(crate) tx_large: Counter,
-    pub(crate) tx_partial: Counter,
+    /// Written by the receive NAPI.
+    pub(crate) rx: ByConnection,
+    /// Written under the transmit lock.
+    pub(crate) tx: ByConnection,
     pub(crate) fallback: Counter,
     pub(crate) credit_stalls: Counter,
     pub(crate) grants: Counter,
@@ -190,14 +217,8 @@ impl Connected {
             stuck: Counter::new(),
             no_room: Counter::new(),
             current: Counter::new(),
-            rx_frames: Counter::new(),
-            rx_bytes: Counter::new(),
-            rx_large: Counter::new(),
-            rx_partial: Counter::new(),
-            tx_frames: Counter::new(),
-            tx_bytes: Counter::new(),
-            tx_large: Counter::new(),
-            tx_partial: Counter::new(),
+            rx: ByConnection::new(),
+            tx: ByConnection::new(),
             fallback: Counter::new(),
             credit_stalls: Counter::new(),
             grants: Counter::new(),
@@ -226,14 +247,14 @@ impl Connected {
             &self.stuck,
             &self.no_room,
             &self.current,
-            &self.rx_frames,
-            &self.rx_bytes,
-            &self.rx_large,
-            &self.rx_partial,
-            &self.tx_frames,
-            &self.tx_bytes,
-            &self.tx_large,
-            &self.tx_partial,
+            &self.rx.frames,
+            &self.rx.bytes,
+            &self.rx.large,
+            &self.rx.partial,
+            &self.tx.frames,
+            &self.tx.bytes,
+            &self.tx.large,
+            &self.tx.partial,
             &self.fallback,
             &self.credit_stalls,
             &self.grants,
@@ -333,15 +354,15 @@ impl Counters {
             .map(|r| self.drops[r.index()].get())
             .sum();
         LinkStats {
-            rx_packets: self.rx.frames.get() + self.connected.rx_frames.get(),
-            rx_bytes: self.rx.bytes.get() + self.connected.rx_bytes.get(),
+            rx_packets: self.rx.frames.get() + self.connected.rx.frames.get(),
+            rx_bytes: self.rx.bytes.get() + self.connected.rx.bytes.get(),
             rx_errors: lengths
                 + self.drops_of(&[BadGrh, BadSource, BadStatus, BadCompletion, BadExtended]),
             rx_dropped: self.drops_of(&[EtherType, NoBuffer, NoConnection]),
             rx_length_errors: lengths,
             multicast: self.rx.multicast.get(),
-            tx_packets: self.done.frames.get() + self.connected.tx_frames.get(),
-            tx_bytes: self.done.bytes.get() + self.connected.tx_bytes.get(),
+            tx_packets: self.done.frames.get() + self.connected.tx.frames.get(),
+            tx_bytes: self.done.bytes.get() + self.connected.tx.bytes.get(),
             tx_errors,
             tx_dropped: tx_drops - tx_errors,
         }

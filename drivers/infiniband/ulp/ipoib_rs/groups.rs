@@ -65,6 +65,13 @@ impl Groups {
         Ok(())
     }
 
+    /// Whether a group is joined, and the port still receives its packets.
+    pub(crate) fn is_in(&self, mgid: Mgid) -> bool {
+        self.joined
+            .iter()
+            .any(|(other, membership)| *other == mgid && membership.stands())
+    }
+
     /// Leaves a group, if it is joined.
     pub(crate) fn leave(&mut self, mgid: Mgid) {
         self.joined.retain(|(other, _)| *other != mgid);

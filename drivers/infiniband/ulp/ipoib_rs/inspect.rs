@@ -206,10 +206,10 @@ impl Connection {
         if let Some(rc) = rc {
             row.age_ms = now.saturating_sub(rc.since);
             row.window = rc.width;
-            row.tx_frames = rc.flow.tx_frames.get();
-            row.tx_bytes = rc.flow.tx_bytes.get();
-            row.rx_frames = rc.flow.rx_frames.get();
-            row.rx_bytes = rc.flow.rx_bytes.get();
+            row.tx_frames = rc.flow.sent.frames.get();
+            row.tx_bytes = rc.flow.sent.bytes.get();
+            row.rx_frames = rc.flow.received.frames.get();
+            row.rx_bytes = rc.flow.received.bytes.get();
         }
         row
     }
@@ -261,9 +261,10 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
 fn show_device(dev: &Device<Interface>, out: &SeqFile) {
     let port = &dev.data().get_ref().port;
     let (taken, ending, limit) = port.quota().counts();
-    let name = BStr::from_bytes(port.device().name().to_bytes());
     seq_print!(out, "device connections ending limit\n");
-    seq_print!(out, "{name} {taken} {ending} {limit}\n");
+    port.shared()
+        .with_name(|name| seq_print!(out, "{}", BStr::from_bytes(name)));
+    seq_print!(out, " {taken} {ending} {limit}\n");
 }
 
 impl Inspect for Interface {

@@ -3,6 +3,7 @@
 //! An interface: the `net_device` and its life.
 
 use ipoib_netdev::address::AddressList;
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
 use ipoib_netdev::features::Offloads;
@@ -19,10 +20,11 @@ use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
+use ipoib_proto::pace::Pace;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::sizes::Sizes;
 use ipoib_proto::watch::Watch;
 use ipoib_rdma::device::FIRMWARE_LEN;
-use ipoib_rdma::mcast;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -33,7 +35,6 @@ use crate::connect;
 use crate::counters::{self, Counters};
 use crate::groups::Groups;
 use crate::inspect::Sources;
-use crate::params;
 use crate::paths;
 use crate::port::{Attributes, Port};
 use crate::rc;
@@ -53,8 +54,6 @@ pub(crate) const WATCH: usize = 3;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 const RESTART_MS: u32 = 50;
-/// Milliseconds until a restart that failed is tried again.
-const RETRY_MS: u32 = 1000;
 
 /// The driver's data of an interface.
 #[pin_data]
@@ -85,6 +84,12 @@ pub(crate) struct Interface {
     connected: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
     pub(crate) stuck: Atomic<bool>,
+    /// The device has said of what the interface has of it that it is broken.
+    pub(crate) broken: Atomic<bool>,
+    /// Our address has changed: the neighbours are told when that can be sent.
+    pub(crate) moved: Atomic<bool>,
+    /// How often it is restarted.
+    pace: RtnlCell<Pace>,
     /// The work item is to leave what there is to do for later.
     pub(crate) pausing: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
@@ -142,6 +147,9 @@ impl Interface {
             multicast_limit: Atomic::new(u32::MAX),
             connected: Atomic::new(connected),
             stuck: Atomic::new(false),
+            broken: Atomic::new(false),
+            moved: Atomic::new(false),
+            pace: RtnlCell::new(Pace::new()),
             pausing: Atomic::new(false),
             parent,
             rx <- new_mutex!(None),
@@ -192,6 +200,17 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
+    /// The device says that a queue is broken, which is made anew.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn queue_failed(dev: &Device<Self>, queue: &str) {
+        dev.data().broken.store(true, Relaxed);
+        netdev_log!(dev, Warn, limited, "{queue} is broken, restarting\n");
+        Self::restart_soon(dev);
+    }
+
     /// The port's attributes have changed, or may have.
     pub(crate) fn port_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
@@ -222,27 +241,44 @@ impl Interface {
             Self::set_address(dev, attributes.gid, rtnl);
             if dev.is_running() {
                 // The last restart failed.
-                Self::restart(dev, rtnl);
+                Self::restart_in_time(dev, rtnl);
             }
             return;
         };
-        let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
-        if stuck || moved || resized {
+        if moved || resized {
             Self::restart(dev, rtnl);
             return;
+        }
+        if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
+            return;
+        }
+        if tx::is_ready(dev) && this.moved.xchg(false, Relaxed) {
+            dev.notify_peers(rtnl);
         }
         tx::set_port_active(dev, attributes.active);
         if !attributes.active {
             dev.set_carrier(false);
-        } else if !this.is_in_broadcast_group() {
+        } else if !this.groups.lock().is_in(this.broadcast) {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             tx::rejoin(dev);
         }
         dev.queue_task(PUMP, 0);
+    }
+
+    /// Takes the interface down and up, unless it was of late: later then. True: it was.
+    fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
+        let this = dev.data();
+        let wait = this.pace.get(rtnl).ask(now_ms());
+        if wait > 0 {
+            this.port.refresh(u32::try_from(wait).unwrap_or(u32::MAX));
+            return false;
+        }
+        Self::restart(dev, rtnl);
+        true
     }
 
     /// Takes the interface down and up; if it does not come up, it is tried again.
@@ -251,7 +287,7 @@ impl Interface {
         this.counters.slow.restarts.add_shared(1);
         if let Err(error) = dev.restart(rtnl) {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
-            this.port.refresh(RETRY_MS);
+            this.port.refresh(RESTART_MS);
         }
     }
 
@@ -286,25 +322,16 @@ impl Interface {
     ///
     /// `EINVAL` for a size that a ring cannot have, and those of making rings; the sizes are as
     /// before then.
-    pub(crate) fn resize(
-        dev: &Device<Self>,
-        receive: u32,
-        transmit: u32,
-        rtnl: &mut Rtnl,
-    ) -> Result {
+    pub(crate) fn resize(dev: &Device<Self>, sizes: Sizes, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
-        let max = params::queue_capacity(this.port.device());
-        if ![receive, transmit]
-            .iter()
-            .all(|size| params::is_ring_size(*size, max))
-        {
+        if !this.tunables.queue_limits().allow(sizes) {
             return Err(EINVAL);
         }
         let before = this.tunables.queue_sizes();
-        if before == (receive, transmit) {
+        if before == sizes {
             return Ok(());
         }
-        this.tunables.set_queue_sizes((receive, transmit));
+        this.tunables.set_queue_sizes(sizes);
         let Some(verbs) = this
             .verbs
             .get(rtnl)
@@ -314,7 +341,8 @@ impl Interface {
             return Ok(());
         };
         dev.disable_queue();
-        let result = verbs.resize(dev);
+        // What does not go on by itself begins anew.
+        let result = verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
             this.tunables.set_queue_sizes(before);
             // All is down: what there was before is made again.
@@ -323,12 +351,6 @@ impl Interface {
         }
         dev.start_queue();
         result
-    }
-
-    /// Whether the port's netdev receives the broadcast group's packets.
-    fn is_in_broadcast_group(&self) -> bool {
-        let (device, number) = (self.port.device(), self.port.number());
-        mcast::is_joined_on_netdev(device, number, self.broadcast.gid().as_bytes())
     }
 
     /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
@@ -390,6 +412,7 @@ impl Interface {
             Offloads {
                 checksum: connected,
                 gso: connected,
+                rx_checksum: dev.data().port.device().checks_checksums(),
             },
             rtnl,
         );
@@ -403,37 +426,79 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// Those of coming up again; it is tried once more then.
+    /// Those of the device, if it has not what connections need, and of coming up again. The interface is
+    /// as it was then, and a line in the log says why.
     pub(crate) fn set_connected(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
-        let this = dev.data();
-        if this.connected.xchg(connected, Relaxed) == connected {
+        if dev.data().is_connected() == connected {
             return Ok(());
         }
-        let attributes = this.port.attributes(rtnl);
-        let limit = this.mtu_limit(&attributes);
-        Self::set_offloads(dev, rtnl);
-        this.set_multicast_limit(&attributes);
-        if dev.mtu() > limit {
-            if let Err(error) = dev.set_mtu(limit, rtnl) {
-                this.connected.store(!connected, Relaxed);
-                Self::set_offloads(dev, rtnl);
-                this.set_multicast_limit(&attributes);
+        if connected {
+            Self::try_connected(dev, rtnl)?;
+        }
+        let mtu = dev.mtu();
+        Self::change_mode(dev, connected, rtnl)?;
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref();
+        if verbs.and_then(Verbs::running).is_none() {
+            let gid = this.port.attributes(rtnl).gid;
+            Self::set_address(dev, gid, rtnl);
+        } else {
+            this.counters.slow.restarts.add_shared(1);
+            if let Err(error) = dev.restart(rtnl) {
+                netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
+                Self::change_mode(dev, !connected, rtnl)?;
+                if dev.mtu() != mtu {
+                    dev.set_mtu(mtu, rtnl)?;
+                }
+                Self::restart(dev, rtnl);
                 return Err(error);
             }
         }
-        dev.set_mtu_limit(limit, rtnl);
-        if this
-            .verbs
-            .get(rtnl)
-            .as_ref()
-            .and_then(Verbs::running)
-            .is_some()
-        {
-            Self::restart(dev, rtnl);
-        } else {
-            Self::set_address(dev, attributes.gid, rtnl);
-        }
         dev.notify_peers(rtnl);
+        Ok(())
+    }
+
+    /// Packets are of another class from now on. A running interface goes down and up, since address handles and
+    /// connections were made for the class before.
+    pub(crate) fn class_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref();
+        if verbs.and_then(Verbs::running).is_some() {
+            Self::restart(dev, rtnl);
+        }
+    }
+
+    /// Whether there can be connections.
+    fn try_connected(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref().ok_or(ENODEV)?;
+        verbs.try_connected(dev).inspect_err(|error| {
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "the RDMA device has not what connected mode needs: {error:?}\n"
+            );
+        })
+    }
+
+    /// Is in the other mode from now on, with what that allows. A running interface has to be restarted.
+    ///
+    /// # Errors
+    ///
+    /// Those of changing the MTU, which may be too large for it; all is as before then.
+    fn change_mode(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+        this.connected.store(connected, Relaxed);
+        let limit = this.mtu_limit(&attributes);
+        if dev.mtu() > limit {
+            dev.set_mtu(limit, rtnl)
+                .inspect_err(|_| this.connected.store(!connected, Relaxed))?;
+        }
+        Self::set_offloads(dev, rtnl);
+        this.set_multicast_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
         Ok(())
     }
 
@@ -456,7 +521,6 @@ impl Interface {
     }
 }
 
-#[vtable]
 impl Driver for Interface {
     const NAME: &'static CStr = c"ipoib_rs";
     const LAYOUT: Layout = Layout {
@@ -471,25 +535,22 @@ impl Driver for Interface {
 
     type Tx = Tx;
 
-    /// The destination's address, which [`Driver::transmit`] takes off again, and the wire's
-    /// header (RFC 4391, section 6).
-    ///
-    /// A multicast packet that does not get through ends here, where its sender is told.
+    /// RFC 4391, section 6. [`Driver::transmit`] takes the address in front of it off again.
     #[inline]
-    fn header(
-        dev: &Device<Self>,
-        packet: &Outgoing<'_>,
-        proto: u16,
-        dest: &[u8; ADDR_LEN],
-    ) -> Option<[u8; HEADER_LEN]> {
-        if HwAddr(*dest).is_multicast() && !dev.data().takes_multicast(packet, EtherType(proto)) {
-            return None;
-        }
-        let mut header = [0; HEADER_LEN];
-        let (address, wire) = header.split_at_mut(ADDR_LEN);
-        address.copy_from_slice(dest);
-        wire.copy_from_slice(&Header::new(EtherType(proto)).to_bytes());
-        Some(header)
+    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN] {
+        Header::new(EtherType(proto)).to_bytes()
+    }
+
+    /// Multicast in connected mode, where the MTU is not its limit. A change of the mode is one of the
+    /// address, with which the stack forgets the headers that it kept.
+    #[inline]
+    fn inspects(dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool {
+        HwAddr(*dest).is_multicast() && dev.data().is_connected()
+    }
+
+    /// A multicast packet that does not get through ends here, where its sender is told.
+    fn admits(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool {
+        dev.data().takes_multicast(packet, EtherType(proto))
     }
 
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
@@ -500,6 +561,11 @@ impl Driver for Interface {
         let qpn = verbs.qpn();
         let rx = verbs.rx();
         *this.verbs.get(rtnl) = Some(verbs);
+        if this.is_connected() {
+            Self::try_connected(dev, rtnl).inspect_err(|_| {
+                this.verbs.get(rtnl).take();
+            })?;
+        }
 
         let limit = attributes.ip_mtu();
         let mtu = this.admin_mtu.get(rtnl).unwrap_or(limit);
@@ -514,9 +580,7 @@ impl Driver for Interface {
             this.port.device().place(this.port.number(), dev, rtnl);
         }
         dev.set_carrier(false);
-        this.port.add(dev, rtnl).inspect_err(|_| {
-            this.verbs.get(rtnl).take();
-        })?;
+        this.port.add(dev, rtnl)?;
         *this.rx.lock() = Some(rx);
         Ok(())
     }
@@ -602,9 +666,8 @@ impl Driver for Interface {
 
     fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
         let this = dev.data();
-        let device = this.port.device();
-        identity.set_bus(device.name().to_bytes());
-        identity.set_firmware(device.firmware(&mut [0; FIRMWARE_LEN]));
+        this.port.shared().with_name(|name| identity.set_bus(name));
+        identity.set_firmware(this.port.device().firmware(&mut [0; FIRMWARE_LEN]));
     }
 
     fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32 {
@@ -613,11 +676,12 @@ impl Driver for Interface {
 
     fn ring_sizes(dev: &Device<Self>) -> RingSizes {
         let this = dev.data();
-        let (receive, transmit) = this.tunables.queue_sizes();
+        let (sizes, limits) = (this.tunables.queue_sizes(), this.tunables.queue_limits());
         RingSizes {
-            receive,
-            transmit,
-            max: params::queue_capacity(this.port.device()),
+            receive: sizes.receive,
+            transmit: sizes.send,
+            max_receive: limits.receive,
+            max_transmit: limits.send,
         }
     }
 
@@ -653,7 +717,11 @@ impl Driver for Interface {
         extack: &Extack<'_>,
         rtnl: &mut Rtnl,
     ) -> Result {
-        Self::resize(dev, receive, transmit, rtnl).inspect_err(|error| {
+        let sizes = Sizes {
+            receive,
+            send: transmit,
+        };
+        Self::resize(dev, sizes, rtnl).inspect_err(|error| {
             if *error == EINVAL {
                 extack.say(c"A ring's size is a power of two, 64 at least");
             }

@@ -8,6 +8,7 @@ use ipoib_netdev::modes::Modes;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
@@ -110,12 +111,14 @@ impl Link for Interface {
         let Ok(index) = device.find_pkey(port.number(), pkey.get()) else {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         };
-        let (rx, tx) = (params::recv_queue_size(), params::send_queue_size());
-        if rx.max(tx) > params::queue_capacity(device) {
+        if !device.has_multicast() {
             return Err(extack.refuse(
-                c"The RDMA device has no queues of recv_queue_size and send_queue_size",
-                EINVAL,
+                c"The RDMA device has no multicast, without which there is no link",
+                EOPNOTSUPP,
             ));
+        }
+        if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
+            return Err(extack.refuse(c"The RDMA device has no queues of 64 requests", EINVAL));
         }
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
@@ -150,7 +153,12 @@ impl Link for Interface {
             }
         }
         if let Some(mode) = attributes.get(MODE) {
-            Self::set_connected(dev, mode == MODE_CONNECTED, rtnl)?;
+            Self::set_connected(dev, mode == MODE_CONNECTED, rtnl).map_err(|error| {
+                extack.refuse(
+                    c"The RDMA device has not what this mode needs; the mode is as it was",
+                    error,
+                )
+            })?;
         }
         if let Some(umcast) = attributes.get(UMCAST) {
             if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {

@@ -37,6 +37,7 @@ mod rc;
 mod rc_post;
 mod rx;
 mod rx_rc;
+mod shared;
 mod storage;
 mod tunables;
 mod tx;

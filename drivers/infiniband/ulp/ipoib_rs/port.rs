@@ -10,9 +10,9 @@ use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::notifier;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::task::{Queue, Run, Task};
-use ipoib_proto::gid::Gid;
+use ipoib_proto::gid::{self, Gid, Owner};
 use ipoib_proto::mtu;
-use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink};
+use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink, GidOwner, GidRef};
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -20,6 +20,7 @@ use kernel::sync::Arc;
 
 use crate::interface::Interface;
 use crate::quota::Quota;
+use crate::shared::Shared;
 
 /// Milliseconds until what memory was short for is tried again.
 const RETRY_MS: u32 = 1000;
@@ -56,6 +57,7 @@ pub(crate) struct Port {
     number: u32,
     refresher: Arc<Refresher>,
     quota: Arc<Quota>,
+    shared: Arc<Shared>,
     /// The index of the port's netdev, or 0: asked for from any context, where the RDMA core
     /// cannot be.
     lower_ifindex: Atomic<i32>,
@@ -82,6 +84,11 @@ impl Port {
     /// The connections of all interfaces on its device.
     pub(crate) fn quota(&self) -> &Quota {
         &self.quota
+    }
+
+    /// What all ports of its device have in common.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// What was last read.
@@ -130,7 +137,7 @@ impl Port {
     /// May sleep; never under RTNL.
     fn read(device: &RdmaDevice, number: u32) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        let gid = device.choose_gid(number)?;
+        let gid = choose_gid(device, number)?;
         Ok(Attributes {
             active: attributes.active,
             ib_mtu: attributes.active_mtu_bytes,
@@ -138,6 +145,33 @@ impl Port {
             speed_mbps: attributes.speed_mbps,
         })
     }
+}
+
+/// The GID to send from.
+///
+/// # Errors
+///
+/// `ENODEV` if there is none that would do, or no such port.
+///
+/// # Context
+///
+/// Process context.
+pub(crate) fn choose_gid(device: &RdmaDevice, port: u32) -> Result<GidRef> {
+    let mut best = None;
+    for gid in device.gids(port).filter(GidRef::is_rocev2) {
+        let owner = match gid.owner() {
+            GidOwner::Port => Owner::Port,
+            GidOwner::Bond => Owner::Bond,
+            GidOwner::Other => Owner::Other,
+        };
+        // Of equal ones the first in the table.
+        if let Some(rank) = gid::rank(&Gid(gid.raw()), owner) {
+            if best.as_ref().is_none_or(|(least, _)| rank > *least) {
+                best = Some((rank, gid));
+            }
+        }
+    }
+    Ok(best.ok_or(ENODEV)?.1)
 }
 
 /// Finds the port that `lower` stands for: the netdev of a RoCE port, or an interface of ours,
@@ -245,6 +279,7 @@ pub(crate) struct Adapter {
     device: RdmaDevice,
     refresher: Arc<Refresher>,
     quota: Arc<Quota>,
+    shared: Arc<Shared>,
     #[pin]
     _events: EventHandler<Refresher>,
 }
@@ -256,7 +291,7 @@ impl Client for Ports {
     type Data = Adapter;
     const NAME: &'static CStr = c"ipoib_rs";
 
-    fn add(device: &RdmaDevice) -> Result<Arc<Adapter>> {
+    fn add(device: &RdmaDevice, name: &CStr) -> Result<Arc<Adapter>> {
         let refresher = Arc::new(
             Refresher {
                 task: Task::new(Refresh {
@@ -266,15 +301,17 @@ impl Client for Ports {
             GFP_KERNEL,
         )?;
         let quota = Quota::new()?;
+        let shared = Shared::new(name)?;
         let (own, sink) = (refresher.clone(), refresher.clone());
         let own_quota = quota.clone();
-        Self::add_ports(device, &refresher, &quota)
+        Self::add_ports(device, &refresher, &quota, &shared)
             .and_then(|()| {
                 Arc::pin_init(
                     try_pin_init!(Adapter {
                         device: device.clone(),
                         refresher: own,
                         quota: own_quota,
+                        shared,
                         _events <- EventHandler::new(device, sink),
                     }),
                     GFP_KERNEL,
@@ -283,6 +320,10 @@ impl Client for Ports {
             // What changed before the handler was there is seen now.
             .inspect(|_| refresher.task.queue(0))
             .inspect_err(|_| forget(device, &refresher, &quota))
+    }
+
+    fn renamed(adapter: &Adapter, name: &CStr) {
+        adapter.shared.renamed(name);
     }
 
     fn remove(adapter: Arc<Adapter>) {
@@ -296,7 +337,12 @@ impl Ports {
     /// # Errors
     ///
     /// `EOPNOTSUPP`: there is none; `ENOMEM`.
-    fn add_ports(device: &RdmaDevice, refresher: &Arc<Refresher>, quota: &Arc<Quota>) -> Result {
+    fn add_ports(
+        device: &RdmaDevice,
+        refresher: &Arc<Refresher>,
+        quota: &Arc<Quota>,
+        shared: &Arc<Shared>,
+    ) -> Result {
         let mut found = false;
         for number in device.ports().filter(|number| device.is_roce(*number)) {
             found = true;
@@ -313,6 +359,7 @@ impl Ports {
                     number,
                     refresher: refresher.clone(),
                     quota: quota.clone(),
+                    shared: shared.clone(),
                     lower_ifindex: Atomic::new(device.netdev_ifindex(number).unwrap_or(0)),
                     attributes: RtnlCell::new(attributes),
                     interfaces: RtnlCell::new(KVec::new()),

@@ -3,6 +3,8 @@
 //! A reliable connection: its queue pair, its CM ID, what both ends have agreed on, and how much each may
 //! send.
 
+use core::mem::offset_of;
+
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::napi::Handle;
@@ -11,16 +13,17 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::cm::{self, Extension, PrivateData};
 use ipoib_proto::credit;
+use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, Qpn};
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::rc::EXTENDED_HEADERS;
-use ipoib_rdma::{CmId, Cq, Lane, Pd, RcQp, Srq};
+use ipoib_rdma::{CmId, Cq, Intake, Lane, Pd, QpCaps, RcQp};
+use ipoib_rings::line::{self, Line};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
 
 use crate::caller::Caller;
 use crate::interface::Interface;
@@ -32,15 +35,16 @@ use crate::tunables::Tunables;
 pub(crate) const MAX_MTU: u32 = 65_520;
 /// The longest message that we receive: the largest IP packet behind an extended header.
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
-/// Sends that a queue pair holds.
+/// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
-/// How long a queue pair may take to give back what it has, in milliseconds.
-const FLUSH_MS: u32 = 2_000;
+/// How often the receive poll is asked in a row whether it has found nothing more: three times will do
+/// unless it is busy.
+const ASKS: u32 = 4;
 
 /// What the connections of an interface have in common while it is up.
 pub(crate) struct Reliable {
     pub(crate) pd: Arc<Pd>,
-    pub(crate) srq: Arc<Srq>,
+    pub(crate) intake: Arc<Intake>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) max_sge: u32,
@@ -97,6 +101,7 @@ impl Reliable {
             } else {
                 0
             },
+            max_pieces: self.max_sge,
             credits: extension.credits.min(credit::MAX_WIDTH),
         }
     }
@@ -113,6 +118,8 @@ pub(crate) struct Terms {
     pub(crate) icrc: bool,
     /// The largest IP packet that the other end may have to segment; 0 for none.
     pub(crate) max_large: u32,
+    /// The most pieces of memory that such a one is sent from.
+    pub(crate) max_pieces: u32,
     /// Messages that may be sent at first.
     pub(crate) credits: u16,
 }
@@ -124,49 +131,68 @@ impl Terms {
         extended: false,
         icrc: false,
         max_large: 0,
+        max_pieces: 0,
         credits: 0,
     };
 }
 
 /// What the receive poll and the transmit side tell each other.
 pub(crate) struct Flow {
-    /// How many messages the peer lets us have sent; modulo 2^16. Written by the receive poll.
+    pub(crate) received: Line<Received>,
+    pub(crate) sent: Line<Sent>,
+}
+
+// Each side writes to cache lines of its own, for every frame.
+const _: () = assert!(
+    offset_of!(Flow, received) / line::LEN != offset_of!(Flow, sent) / line::LEN
+        && align_of::<Flow>() == line::LEN
+);
+
+/// Written by the receive poll.
+pub(crate) struct Received {
+    /// How many messages the peer lets us have sent; modulo 2^16.
     grant: Atomic<u32>,
-    /// How many of its messages we have received; modulo 2^16. Written by the receive poll.
-    received: Atomic<u32>,
-    /// The grant that the peer was told last. Written under the transmit lock.
+    /// How many of its messages we have received; modulo 2^16.
+    messages: Atomic<u32>,
+    pub(crate) frames: Counter,
+    pub(crate) bytes: Counter,
+}
+
+/// Written under the transmit lock.
+pub(crate) struct Sent {
+    /// The grant that the peer was told last.
     told: Atomic<u32>,
-    /// Received. Written by the receive poll.
-    pub(crate) rx_frames: Counter,
-    pub(crate) rx_bytes: Counter,
-    /// Sent. Written under the transmit lock.
-    pub(crate) tx_frames: Counter,
-    pub(crate) tx_bytes: Counter,
+    pub(crate) frames: Counter,
+    pub(crate) bytes: Counter,
 }
 
 impl Flow {
     fn new() -> Self {
         Self {
-            grant: Atomic::new(0),
-            received: Atomic::new(0),
-            told: Atomic::new(0),
-            rx_frames: Counter::new(),
-            rx_bytes: Counter::new(),
-            tx_frames: Counter::new(),
-            tx_bytes: Counter::new(),
+            received: Line::new(Received {
+                grant: Atomic::new(0),
+                messages: Atomic::new(0),
+                frames: Counter::new(),
+                bytes: Counter::new(),
+            }),
+            sent: Line::new(Sent {
+                told: Atomic::new(0),
+                frames: Counter::new(),
+                bytes: Counter::new(),
+            }),
         }
     }
 
     /// Before anything is sent: the peer lets us send so many, and we let it send `width`.
     pub(crate) fn begin(&self, credits: u16, width: u16) {
-        self.grant.set(credits.into());
-        self.told.set(width.into());
+        self.received.grant.set(credits.into());
+        self.sent.told.set(width.into());
     }
 
     /// How many messages we may have sent.
     #[inline]
     pub(crate) fn grant(&self) -> u16 {
-        self.grant.get() as u16
+        self.received.grant.get() as u16
     }
 
     /// The peer has said how many. True: that are more than before.
@@ -174,7 +200,7 @@ impl Flow {
     pub(crate) fn granted(&self, grant: u16) -> bool {
         let news = credit::follows(grant, self.grant());
         if news {
-            self.grant.set(grant.into());
+            self.received.grant.set(grant.into());
         }
         news
     }
@@ -184,13 +210,13 @@ impl Flow {
     /// for `width` again, if it is told such things at all.
     #[inline]
     pub(crate) fn note_received(&self, width: Option<u16>) -> bool {
-        let before = self.received.get() as u16;
+        let before = self.received.messages.get() as u16;
         let received = before.wrapping_add(1);
-        self.received.set(received.into());
+        self.received.messages.set(received.into());
         let is_due = match width {
             Some(width) => {
                 let grant = credit::grant(received, width);
-                credit::is_due(grant, self.told.get() as u16, width)
+                credit::is_due(grant, self.sent.told.get() as u16, width)
             }
             None => false,
         };
@@ -199,34 +225,34 @@ impl Flow {
 
     /// Whether one came, of late at least.
     pub(crate) fn has_received(&self) -> bool {
-        self.received.get() != 0
+        self.received.messages.get() != 0
     }
 
     /// What the peer is to be told now: there is room for `width`.
     #[inline]
     fn own_grant(&self, width: u16) -> u16 {
-        credit::grant(self.received.get() as u16, width)
+        credit::grant(self.received.messages.get() as u16, width)
     }
 
     /// The same, and it will be told.
     #[inline]
     pub(crate) fn tell(&self, width: u16) -> u16 {
         let grant = self.own_grant(width);
-        self.told.set(grant.into());
+        self.sent.told.set(grant.into());
         grant
     }
 
     /// It was not told after all.
     pub(crate) fn untell(&self) {
         // Far behind, so that it is due.
-        let received = self.received.get() as u16;
-        self.told.set(received.into());
+        let received = self.received.messages.get() as u16;
+        self.sent.told.set(received.into());
     }
 
     /// Whether it should be told, though there is nothing else to tell it.
     #[inline]
     pub(crate) fn is_due(&self, width: u16) -> bool {
-        credit::is_due(self.own_grant(width), self.told.get() as u16, width)
+        credit::is_due(self.own_grant(width), self.sent.told.get() as u16, width)
     }
 }
 
@@ -272,9 +298,13 @@ impl Rc {
             &reliable.pd,
             &reliable.send_cq,
             &reliable.recv_cq,
-            &reliable.srq,
-            SEND_WR,
-            reliable.max_sge,
+            &reliable.intake,
+            QpCaps {
+                send_wr: SEND_WR.min(reliable.tunables.queue_limits().send),
+                recv_wr: credit::cost(width),
+                send_sge: reliable.max_sge,
+                recv_sge: reliable.intake.max_sge(),
+            },
             permit.clone(),
         )?;
         let lane = Lane::new(qp)?;
@@ -305,16 +335,17 @@ impl Rc {
     ///
     /// # Errors
     ///
-    /// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many.
+    /// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many, or they have all buffers.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub(crate) fn bring_up(self: &Arc<Self>, reliable: &Reliable, terms: &Terms) -> Result {
         self.flow.begin(terms.credits, self.width);
+        self.cm.ready(self.qp())?;
+        // Before the other end is told, and sends: what came now would find nobody.
         let question = Question::learn(self.clone(), terms.extended);
-        reliable.rx.ask(question)?.into_result()?;
-        self.cm.ready(self.qp())
+        reliable.rx.ask(question)?.into_result()
     }
 
     /// Ends it, whatever becomes of what is on its way: the interface goes down.
@@ -328,37 +359,51 @@ impl Rc {
         let _ = self.qp().to_error();
     }
 
-    /// Ends it: the peer is told, what was sent comes back, what was received is passed up.
+    /// Begins to end it: the peer is told, what was sent comes back, what was received is passed up.
     ///
     /// # Context
     ///
     /// Process context; sleeps. Nobody sends by it any more.
-    pub(crate) fn end(self: Arc<Self>, dev: &Device<Interface>, rx: &Handle<RxPoll>) {
+    pub(crate) fn begin_to_end(&self, dev: &Device<Interface>) {
         // One that was not established, or that the peer has ended, needs no more.
         let _ = self.cm.disconnect();
         if let Err(error) = self.qp().to_error() {
             netdev_log!(dev, Warn, "connection does not end: {error:?}\n");
         }
-        for _ in 0..FLUSH_MS {
-            if self.lane.in_flight() == 0 {
+    }
+
+    /// Goes on to end it, and says when there is more to do for that. None: it is over.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps while the receive poll is asked.
+    pub(crate) fn go_on_to_end(
+        &self,
+        ending: &mut Ending,
+        rx: &Handle<RxPoll>,
+        now: u64,
+    ) -> Option<u64> {
+        let qp = self.qp();
+        let is_busy = self.lane.in_flight() > 0 || qp.may_receive();
+        let mut step = ending.step(now, is_busy);
+        for _ in 0..ASKS {
+            if step != Step::Ask {
                 break;
             }
-            fsleep(Delta::from_millis(1));
-        }
-        // What it received before is in the completion queue. When a poll has found that empty once,
-        // there is no more.
-        let key = self.qp().key();
-        let mut found_empty = None;
-        for _ in 0..FLUSH_MS {
-            let Ok(Some(times)) = rx.ask(Question::times_empty()).map(Question::into_times) else {
+            let Ok(Some(left)) = rx.ask(Question::left(qp.key())).map(Question::into_left) else {
+                step = Step::Over;
                 break;
             };
-            // One poll may have been under way.
-            if times.wrapping_sub(*found_empty.get_or_insert(times)) > 1 {
-                break;
-            }
+            step = ending.looked(now, left.times_empty, left.held);
         }
-        let _ = rx.ask(Question::forget(key));
+        match step {
+            Step::Wait(ms) => return Some(ms),
+            // Others keep the poll busy.
+            Step::Ask => return Some(1),
+            Step::Over => {}
+        }
+        let _ = rx.ask(Question::forget(qp.key()));
+        None
     }
 }
 

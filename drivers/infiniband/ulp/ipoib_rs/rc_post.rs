@@ -195,9 +195,9 @@ impl RcLine {
             return self.unsent(dev, line, skb, DropReason::Flushed);
         };
         let connected = &self.counters.connected;
-        connected.tx_partial.add(1);
+        connected.tx.partial.add(1);
         if skb.is_gso() {
-            connected.tx_large.add(1);
+            connected.tx.large.add(1);
         }
         let header = header.with_grant(rc.flow.tell(rc.width));
         let headers = rc::extended_headers(number(line, address, sequence), header);
@@ -253,10 +253,10 @@ impl RcLine {
         };
         let connected = &self.counters.connected;
         let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
-        rc.flow.tx_frames.add(1);
-        rc.flow.tx_bytes.add(octets);
-        connected.tx_frames.add(1);
-        connected.tx_bytes.add(octets);
+        rc.flow.sent.frames.add(1);
+        rc.flow.sent.bytes.add(octets);
+        connected.tx.frames.add(1);
+        connected.tx.bytes.add(octets);
         *sent = sent.wrapping_add(1);
         let is_last = if charged {
             dev.sent(len)
@@ -439,7 +439,8 @@ fn large_header(
     packet: usize,
     gso: skb::GsoInfo,
 ) -> Result<ExtendedHeader, Unfit> {
-    if !terms.icrc || packet > terms.max_large as usize {
+    // Pieces that are too many for one request would be joined, in one block of 64 KiB.
+    if !terms.icrc || packet > terms.max_large as usize || gso.pieces > terms.max_pieces {
         return Err(Unfit::Segment);
     }
     let kind = match gso.kind {

@@ -19,7 +19,7 @@ use crate::inspect::Sources;
 use crate::interface::{Interface, RECOVER};
 use crate::order::Order;
 use crate::rc::Rc;
-use crate::rx_rc::{Ask, RcRx};
+use crate::rx_rc::{Ask, Left, RcRx};
 use crate::tunables::Tunables;
 use crate::verbs::Events;
 
@@ -42,16 +42,16 @@ impl Question {
         Question::Connections(Ask::Forget(key))
     }
 
-    /// How often there was nothing more to receive by connections, while somebody asked.
-    pub(crate) fn times_empty() -> Self {
-        Question::Connections(Ask::TimesEmpty(None))
+    /// What is left to receive of a queue pair.
+    pub(crate) fn left(key: QpKey) -> Self {
+        Question::Connections(Ask::Left(key, None))
     }
 
     /// What became of [`Self::learn`].
     ///
     /// # Errors
     ///
-    /// `ENETDOWN` outside connected mode; `ENOSPC`.
+    /// `ENETDOWN` outside connected mode; `ENOSPC`; those of the device.
     pub(crate) fn into_result(self) -> Result {
         match self {
             Question::Connections(Ask::Learn(_, _, result)) => result,
@@ -59,10 +59,10 @@ impl Question {
         }
     }
 
-    /// The answer to [`Self::times_empty`].
-    pub(crate) fn into_times(self) -> Option<u64> {
+    /// The answer to [`Self::left`].
+    pub(crate) fn into_left(self) -> Option<Left> {
         match self {
-            Question::Connections(Ask::TimesEmpty(times)) => times,
+            Question::Connections(Ask::Left(_, left)) => left,
             _ => None,
         }
     }
@@ -102,6 +102,8 @@ struct Sink {
     sums: Sums,
     /// Frames of up to so many octets are copied; during this poll.
     copybreak: usize,
+    /// Whether the device's word on checksums is taken; during this poll.
+    trusts_checksums: bool,
     tunables: Arc<Tunables>,
     counters: Arc<Counters>,
 }
@@ -126,6 +128,7 @@ impl RxPoll {
                 route: Route::NONE,
                 sums: Sums::default(),
                 copybreak: 0,
+                trusts_checksums: false,
                 tunables,
                 counters,
             },
@@ -167,6 +170,7 @@ impl RxPoll {
         } = self;
         sink.sums = Sums::default();
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
+        sink.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(budget, |received| sink.receive(context, received, order));
         let sums = &sink.sums;
         let rx = &sink.counters.rx;
@@ -200,11 +204,12 @@ impl Sink {
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
             src_qp: received.src_qp(),
-            network: received.network().map(|header| match header {
-                NetworkHeader::Ipv4 => Network::Ipv4,
-                NetworkHeader::Ipv6 => Network::Ipv6,
-                NetworkHeader::Grh => Network::Grh,
-                NetworkHeader::Unknown => Network::Unknown,
+            // On RoCE there is one, also where the device does not say so (bnxt_re).
+            network: Some(match received.network() {
+                Some(NetworkHeader::Ipv4) => Network::Ipv4,
+                Some(NetworkHeader::Ipv6) => Network::Ipv6,
+                Some(NetworkHeader::Grh) => Network::Grh,
+                Some(NetworkHeader::Unknown) | None => Network::Unknown,
             }),
         };
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
@@ -217,12 +222,12 @@ impl Sink {
         let description = Frame {
             offset: GRH_LEN as u16,
             protocol: frame.ether_type.0,
-            csum_ok: received.csum_ok(),
+            csum_ok: self.trusts_checksums && received.csum_ok(),
         };
         let skb = if frame.payload_len <= self.copybreak {
             received.buf.copy_frame(context, description)
         } else {
-            received.buf.into_frame(description)
+            received.buf.into_frame(context, description)
         };
         let Ok(mut skb) = skb else {
             self.counters.dropped(DropReason::NoBuffer, 1);
@@ -262,9 +267,7 @@ impl Poll for RxPoll {
     }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        if budget > 0 {
-            self.order.begin(context);
-        }
+        self.order.begin(context);
         let (datagrams, connections) = self.due();
         let shares = self.turn.share(budget, (datagrams, connections));
         let (mut first, mut second) = (0, 0);
@@ -279,9 +282,7 @@ impl Poll for RxPoll {
             rc.end(&self.dev);
         }
         let counters = &self.sink.counters;
-        if budget > 0 {
-            self.order.end(context, done < budget, &counters.sequence);
-        }
+        self.order.end(context, done < budget, &counters.sequence);
         counters.rx.polls.add(1);
         done
     }

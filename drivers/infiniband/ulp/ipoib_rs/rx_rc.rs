@@ -12,7 +12,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
-use ipoib_rdma::{QpKey, RcReceived, SrqRing};
+use ipoib_rdma::{IntakeRing, QpKey, RcReceived};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -41,7 +41,7 @@ struct Peer {
 
 /// The receiving side of an interface's connections.
 pub(crate) struct RcRx {
-    ring: SrqRing,
+    ring: IntakeRing,
     peers: Peers,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -98,8 +98,17 @@ pub(crate) enum Ask {
     Learn(Option<Arc<Rc>>, bool, Result),
     /// To take them no more.
     Forget(QpKey),
-    /// How often it has found nothing more, since it was asked that first.
-    TimesEmpty(Option<u64>),
+    /// What is left of a queue pair.
+    Left(QpKey, Option<Left>),
+}
+
+/// What may still come of a queue pair.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    /// How often a poll has found nothing more, since somebody asked first.
+    pub(crate) times_empty: u64,
+    /// Buffers that it has of its own.
+    pub(crate) held: u32,
 }
 
 impl RcRx {
@@ -108,7 +117,11 @@ impl RcRx {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(ring: SrqRing, shared: Arc<Shared>, counters: Arc<Counters>) -> Result<Self> {
+    pub(crate) fn new(
+        ring: IntakeRing,
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
         Ok(Self {
             ring,
             peers: Peers {
@@ -127,25 +140,35 @@ impl RcRx {
     pub(crate) fn answer(&mut self, ask: &mut Ask) {
         match ask {
             Ask::Learn(rc, extended, result) => {
-                let Some(rc) = rc.take() else { return };
-                let peer = Peer {
-                    key: rc.qp().key(),
-                    address: rc.caller.peer.with_flags(Flags::NONE),
-                    width: extended.then_some(rc.width),
-                    rc,
-                };
-                *result = self
-                    .peers
-                    .list
-                    .push_within_capacity(peer)
-                    .map_err(|_| ENOSPC);
+                if let Some(rc) = rc.take() {
+                    *result = self.learn(rc, *extended);
+                }
             }
-            Ask::Forget(key) => self.peers.list.retain(|peer| peer.key != *key),
-            Ask::TimesEmpty(times) => {
-                *times = Some(self.times_empty);
+            Ask::Forget(key) => {
+                self.peers.list.retain(|peer| peer.key != *key);
+                self.ring.end(*key);
+            }
+            Ask::Left(key, left) => {
+                *left = Some(Left {
+                    times_empty: self.times_empty,
+                    held: self.ring.held(*key),
+                });
                 self.asked = true;
             }
         }
+    }
+
+    fn learn(&mut self, rc: Arc<Rc>, extended: bool) -> Result {
+        let qp = rc.qp().clone();
+        let peer = Peer {
+            key: qp.key(),
+            address: rc.caller.peer.with_flags(Flags::NONE),
+            width: extended.then_some(rc.width),
+            rc,
+        };
+        let listed = self.peers.list.push_within_capacity(peer);
+        listed.map_err(|_| ENOSPC)?;
+        self.ring.begin(&qp)
     }
 
     /// Whether there may be something to receive, or somebody wants to know.
@@ -163,7 +186,7 @@ impl RcRx {
         order: &mut Order,
         dev: &Device<Interface>,
     ) -> usize {
-        let most = budget.min(SrqRing::BATCH);
+        let most = budget.min(IntakeRing::BATCH);
         let n = self.ring.fetch(most);
         for i in 0..n {
             if let Err(reason) = self.receive(i, context, order, dev) {
@@ -177,6 +200,9 @@ impl RcRx {
         self.ring.post();
         if let Some(report) = self.ring.take_report() {
             self.counters.not_received(&report);
+        }
+        if let Some(qp) = self.ring.take_refused() {
+            self.peers.failed(qp, dev);
         }
         if n == most {
             // There may be more, whatever the budget is.
@@ -271,7 +297,7 @@ fn describe(
     let description = parts::Packet::new(packet.offset, packet.ether_type.0);
     match checksum {
         Some(checksum) => {
-            connected.rx_partial.add(1);
+            connected.rx.partial.add(1);
             description.with_partial(checksum.start, checksum.offset)
         }
         None => description,
@@ -300,10 +326,10 @@ fn pass_up(
     };
     let octets = packet.len as u64;
     let flow = &peer.rc.flow;
-    flow.rx_frames.add(1);
-    flow.rx_bytes.add(octets);
-    connected.rx_frames.add(1);
-    connected.rx_bytes.add(octets);
+    flow.received.frames.add(1);
+    flow.received.bytes.add(octets);
+    connected.rx.frames.add(1);
+    connected.rx.bytes.add(octets);
     order.receive(context, Some(&peer.address), packet.reserved, skb);
     Ok(())
 }
@@ -365,7 +391,7 @@ fn describe_large(
     gso: &extended::Gso,
     connected: &Connected,
 ) -> parts::Packet {
-    connected.rx_large.add(1);
+    connected.rx.large.add(1);
     description.with_gso(&parts::Gso {
         kind: match gso.kind {
             extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,

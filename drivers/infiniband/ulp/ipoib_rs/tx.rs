@@ -15,8 +15,8 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
 use ipoib_proto::queue::Queue;
-use ipoib_proto::ring::Thresholds;
 use ipoib_proto::seq::Sequence;
+use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::watch::LOOK_MS;
 use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
@@ -358,6 +358,12 @@ pub(crate) fn set_port_active(dev: &Device<Interface>, active: bool) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.destinations.set_up(active);
     }
+}
+
+/// Whether frames can be sent.
+pub(crate) fn is_ready(dev: &Device<Interface>) -> bool {
+    let guard = dev.lock_tx();
+    guard.as_ref().is_some_and(|tx| tx.destinations.is_ready())
 }
 
 /// The stack wants other multicast groups. True: not all had a place.

@@ -23,7 +23,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::caller::Caller;
-use crate::connections::{Entry, Found, Job, Place};
+use crate::connections::{Ended, Entry, Found, Job, Place};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 use crate::rc_post::{tcp_v4_header, Fate, RcLine};
@@ -604,7 +604,7 @@ impl Tx {
 
     /// A lane lost a frame: its connection is of no use any more.
     #[cold]
-    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Arc<Lane>, now: u64) {
+    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane, now: u64) {
         let found = self.connections.as_ref().and_then(|connections| {
             let rc = connections.of_lane(lane)?;
             connections.find(&rc.caller)
@@ -748,10 +748,17 @@ impl Tx {
         }
     }
 
-    /// One that has ended is over.
-    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, width: u16) {
+    /// One that has ended is not over before `due`.
+    pub(crate) fn connection_ends(&mut self, ended: Ended, due: u64) {
         if let Some(connections) = &mut self.connections {
-            connections.over(width);
+            connections.keep_ending(ended, due);
+        }
+    }
+
+    /// One that has ended is over.
+    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Rc) {
+        if let Some(connections) = &mut self.connections {
+            connections.over(rc);
             dev.queue_task(CONNECT, 0);
         }
     }

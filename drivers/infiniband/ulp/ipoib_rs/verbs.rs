@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What an interface owns of the RDMA device: one PD, two CQs and one UD QP from registration to
-//! unregistration, and the two rings on them while it is up.
+//! unregistration, and the two rings on them while it is up. The QP and its CQs are replaced when they
+//! are broken, and the QP's number is another one then, and with it our address.
 
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
 use ipoib_netdev::parts::PartsPool;
+use ipoib_proto::credit;
+use ipoib_proto::flow;
 use ipoib_proto::gid::Gid;
-use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mtu;
 use ipoib_proto::queue::Queue;
-use ipoib_proto::ring::Thresholds;
 use ipoib_proto::rx::{Local, GRH_LEN};
+use ipoib_proto::sizes::Sizes;
+use ipoib_proto::thresholds::Thresholds;
+use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
-    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Listener, Pd,
-    QpCaps, Reaper, RecvRing, SendCompletions, Srq, SrqRing, UdQp,
+    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
+    FailureHandler, GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing,
+    SendCompletions, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -31,7 +37,7 @@ use crate::interface::{Interface, CONNECT, PUMP, RECOVER, WATCH};
 use crate::order::Order;
 use crate::params;
 use crate::paths::Destinations;
-use crate::port::{Attributes, Port};
+use crate::port::{self, Attributes, Port};
 use crate::rc::{self, Reliable};
 use crate::rx::RxPoll;
 use crate::rx_rc::RcRx;
@@ -42,6 +48,11 @@ const MAX_SGE: u32 = 18;
 
 /// Frames that connections have on their way together; a power of two.
 const RC_SENDS: u32 = 1024;
+
+/// The elements of a send.
+fn max_sge(device: &RdmaDevice) -> u32 {
+    device.max_sge().min(MAX_SGE)
+}
 
 /// What an interface has in connected mode, until each is where it belongs.
 struct Parts {
@@ -59,10 +70,12 @@ pub(crate) struct Endpoint {
     pub(crate) port: Arc<Port>,
     pd: Arc<Pd>,
     gid: GidRef,
+    address: HwAddr,
+    options: AhOptions,
 }
 
 impl Endpoint {
-    /// An address handle for `gid`.
+    /// An address handle for a peer or group.
     ///
     /// # Errors
     ///
@@ -71,17 +84,46 @@ impl Endpoint {
     /// # Context
     ///
     /// Sleeps; never under RTNL.
-    pub(crate) fn address_handle(&self, gid: Gid) -> Result<Arc<Ah>> {
-        Ah::new(&self.pd, &self.gid, gid.0, AhOptions::default())
+    pub(crate) fn address_handle(&self, address: &HwAddr) -> Result<Arc<Ah>> {
+        let options = AhOptions {
+            flow_label: flow::label(&self.address, address),
+            ..self.options
+        };
+        Ah::new(&self.pd, &self.gid, address.gid().0, options)
     }
 }
 
 /// Schedules a NAPI when a CQ has something.
-struct Wake<P: Poll>(Handle<P>);
+struct Wake<P: Poll> {
+    napi: Handle<P>,
+    dev: OwnedDevice<Interface>,
+}
+
+impl<P: Poll> Wake<P> {
+    fn new(napi: Handle<P>, dev: &Device<Interface>) -> Self {
+        Self {
+            napi,
+            dev: dev.get_typed(),
+        }
+    }
+}
 
 impl<P: Poll> CompletionHandler for Wake<P> {
     fn completion(&self) {
-        self.0.schedule();
+        self.napi.schedule();
+    }
+
+    fn failed(&self) {
+        Interface::queue_failed(&self.dev, "completion queue");
+    }
+}
+
+/// Has the QP of an interface replaced when it breaks.
+struct Alarm(OwnedDevice<Interface>);
+
+impl FailureHandler for Alarm {
+    fn failed(&self) {
+        Interface::queue_failed(&self.0, "queue pair");
     }
 }
 
@@ -110,12 +152,14 @@ pub(crate) struct Verbs {
     rx: Napi<RxPoll>,
     tx: Napi<TxPoll>,
     running: Option<Running>,
-    qp: Arc<UdQp>,
+    /// None from when one did not reset until the next start.
+    qp: Option<Arc<UdQp>>,
     pd: Arc<Pd>,
     /// Waits for the address handles, and so comes last.
-    _reaper: Reaper,
+    reaper: Reaper,
     qpn: Qpn,
     max_sge: u32,
+    vectors: Vectors,
 }
 
 impl Verbs {
@@ -134,35 +178,94 @@ impl Verbs {
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
         let reaper = Reaper::new()?;
-        let capacity = params::queue_capacity(device);
         let pd = Pd::new(device, &reaper)?;
-        let recv_cq = Cq::new(device, capacity, 0, Wake(rx.handle()))?;
-        let send_cq = Cq::new(device, capacity, 0, Wake(tx.handle()))?;
-        let max_sge = device.max_sge().min(MAX_SGE);
-        let qp = UdQp::new(
-            &pd,
-            &send_cq,
-            &recv_cq,
-            QpCaps {
-                send_wr: capacity,
-                recv_wr: capacity,
-                send_sge: max_sge,
-                recv_sge: 1,
-            },
-            port.number(),
-        )?;
-        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        let vectors = port.shared().next_vectors(device);
+        let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx, vectors)?;
         Ok(Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             rx,
             tx,
             running: None,
-            qp,
+            qp: Some(qp),
             pd,
-            _reaper: reaper,
+            reaper,
             qpn,
-            max_sge,
+            max_sge: max_sge(device),
+            vectors,
         })
+    }
+
+    /// Makes a QP with CQs of its own, of as much as the device has room for, and says its number.
+    fn make_qp(
+        dev: &Device<Interface>,
+        pd: &Arc<Pd>,
+        rx: &Napi<RxPoll>,
+        tx: &Napi<TxPoll>,
+        vectors: Vectors,
+    ) -> Result<(Arc<UdQp>, Qpn)> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let send_sge = max_sge(device);
+        let mut limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
+        let (qp, recv_cq) = loop {
+            let Sizes { receive, send } = limits;
+            let recv_cq = Cq::new(
+                device,
+                receive,
+                vectors.receive,
+                Wake::new(rx.handle(), dev),
+            )?;
+            let send_cq = Cq::new(device, send, vectors.send, Wake::new(tx.handle(), dev))?;
+            let caps = QpCaps {
+                send_wr: send,
+                recv_wr: receive,
+                send_sge,
+                recv_sge: 1,
+            };
+            let alarm = Alarm(dev.get_typed());
+            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number(), alarm) {
+                // With so many elements, it has room for fewer requests than it says.
+                Err(error) if error == ENOMEM || error == EINVAL => {
+                    limits = limits.smaller(send_sge).ok_or(error)?;
+                }
+                other => break (other?, recv_cq),
+            }
+        };
+        let moderation = this.tunables.moderation();
+        if moderation.frames != 0 || moderation.usecs != 0 {
+            recv_cq.moderate(moderation.frames, moderation.usecs)?;
+        }
+        if this.tunables.set_queue_limits(limits) {
+            netdev_log!(
+                dev,
+                Info,
+                "the RDMA device has room for rings of {} and {} frames, not of recv_queue_size and send_queue_size\n",
+                limits.receive,
+                limits.send
+            );
+        }
+        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        Ok((qp, qpn))
+    }
+
+    /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
+    /// does not, there is a new one.
+    fn initialise(&mut self, dev: &Device<Interface>) -> Result<Arc<UdQp>> {
+        let this = dev.data().get_ref();
+        let (pkey_index, qkey) = (this.pkey_index, params::qkey().0);
+        let broken = this.broken.xchg(false, Relaxed);
+        if let Some(qp) = self.qp.take().filter(|_| !broken) {
+            if qp.to_init(pkey_index, qkey).is_ok() {
+                self.qp = Some(qp.clone());
+                return Ok(qp);
+            }
+        }
+        let (qp, qpn) = Self::make_qp(dev, &self.pd, &self.rx, &self.tx, self.vectors)?;
+        self.qpn = qpn;
+        self.qp = Some(qp.clone());
+        this.moved.store(true, Relaxed);
+        qp.to_init(pkey_index, qkey)?;
+        Ok(qp)
     }
 
     /// Sets how many frames a receive poll takes at a time.
@@ -176,9 +279,9 @@ impl Verbs {
     ///
     /// Those of the device.
     pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
-        self.qp
-            .recv_cq()
-            .moderate(moderation.frames, moderation.usecs)
+        self.qp.as_ref().map_or(Ok(()), |qp| {
+            qp.recv_cq().moderate(moderation.frames, moderation.usecs)
+        })
     }
 
     /// What can be asked about received frames.
@@ -221,17 +324,24 @@ impl Verbs {
 
     fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
         let this = dev.data().get_ref();
-        let gid = this.port.device().choose_gid(this.port.number())?;
+        let gid = port::choose_gid(this.port.device(), this.port.number())?;
         let our_gid = Gid(gid.raw());
         let mut destinations = Destinations::new(this.broadcast)?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
+        let (traffic_class, sl) = this.tunables.class();
         let endpoint = Arc::new(
             Endpoint {
-                qp: self.qp.clone(),
+                qp: self.initialise(dev)?,
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
+                address: HwAddr::new(Flags::NONE, self.qpn, our_gid),
+                options: AhOptions {
+                    traffic_class,
+                    sl,
+                    ..AhOptions::default()
+                },
             },
             GFP_KERNEL,
         )?;
@@ -243,7 +353,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// Makes the rings of the QP, which is in INIT, in the sizes that the tunables say, and lets them run. What it makes is large: each
     /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
@@ -253,16 +363,18 @@ impl Verbs {
         endpoint: Arc<Endpoint>,
     ) -> Result {
         let this = dev.data().get_ref();
-        let (buffers, sends) = this.tunables.queue_sizes();
-        self.qp.to_init(this.pkey_index, params::qkey().0)?;
-
+        let Sizes {
+            receive: buffers,
+            send: sends,
+        } = this.tunables.queue_sizes();
+        let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
-        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        let mut recv = RecvRing::new(&qp, pool, buffers)?;
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
-        self.qp.start(random_psn())?;
-        let (sender, completions) = send_ring(&self.qp, sends, self.max_sge, params::qkey().0)?;
+        qp.start(random_psn())?;
+        let (sender, completions) = send_ring(&qp, sends, self.max_sge, params::qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
         let line = Line::new(
             sender,
@@ -278,8 +390,8 @@ impl Verbs {
             None
         };
         let reliable = parts.as_ref().map(|parts| parts.reliable.clone());
-        self.receive(dev, &running, recv, parts.as_deref_mut())?;
-        self.complete(dev, completions, thresholds, parts.as_deref_mut())?;
+        self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
+        self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         dev.reset_queue_limit();
         let connections = parts.and_then(|mut parts| parts.connections.take());
         Self::send(dev, destinations, line, endpoint, connections);
@@ -299,6 +411,7 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         running: &Running,
+        qp: &UdQp,
         ring: RecvRing,
         parts: Option<&mut Parts>,
     ) -> Result {
@@ -319,7 +432,7 @@ impl Verbs {
                 this.counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.recv_cq().clone(), cq),
+            Events(qp.recv_cq().clone(), cq),
         )
     }
 
@@ -327,6 +440,7 @@ impl Verbs {
     fn complete(
         &mut self,
         dev: &Device<Interface>,
+        qp: &UdQp,
         completions: SendCompletions,
         thresholds: Thresholds,
         parts: Option<&mut Parts>,
@@ -340,7 +454,7 @@ impl Verbs {
                 dev.data().get_ref().counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.send_cq().clone(), cq),
+            Events(qp.send_cq().clone(), cq),
         )
     }
 
@@ -362,31 +476,87 @@ impl Verbs {
         });
     }
 
+    /// What connections receive into, and a pool of buffers for that: a shared receive queue if the device
+    /// has one for us.
+    fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
+        let device = self.pd.device();
+        let message = rc::MAX_MESSAGE as usize;
+        let wanted = params::rc_recv_queue_size();
+        let shared = || -> Result<_> {
+            if device.max_srq() == 0 {
+                return Err(EOPNOTSUPP);
+            }
+            let buffers = wanted.min(device.max_srq_wr());
+            let sges = device.max_srq_sge() as usize;
+            let pool = PartsPool::new(message, sges, buffers as usize)?;
+            let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32)?;
+            Ok((intake, pool))
+        };
+        let error = match shared() {
+            Ok(made) => return Ok(made),
+            Err(error) => error,
+        };
+        netdev_log!(
+            dev,
+            Info,
+            limited,
+            "no shared receive queue ({error:?}): each connection has buffers of its own\n"
+        );
+        let pool = PartsPool::new(message, device.max_recv_sge() as usize, wanted as usize)?;
+        let intake = Intake::separate(&self.pd, wanted, pool.parts() as u32)?;
+        Ok((intake, pool))
+    }
+
+    /// Whether there can be connections, by making what they need.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    #[inline(never)]
+    pub(crate) fn try_connected(&self, dev: &Device<Interface>) -> Result {
+        let device = self.pd.device();
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
+        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
+        let caps = QpCaps {
+            send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
+            recv_wr: credit::cost(1),
+            send_sge: self.max_sge,
+            recv_sge: pool.parts() as u32,
+        };
+        let permit = Arc::new((), GFP_KERNEL)?;
+        RcQp::new(&self.pd, &send_cq, &recv_cq, &intake, caps, permit)?;
+        drop(intake);
+        // There may be none left but these.
+        self.reaper.flush();
+        Ok(())
+    }
+
     /// What connections need.
     #[inline(never)]
     fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<KBox<Parts>> {
         let this = dev.data().get_ref();
         let device = this.port.device();
-        let buffers = params::rc_recv_queue_size().min(device.max_srq_wr());
-        let max_sge = device.max_sge().min(MAX_SGE);
-        let pool = PartsPool::new(
-            rc::MAX_MESSAGE as usize,
-            device.max_srq_sge() as usize,
-            buffers as usize,
-        )?;
-        let srq = Srq::new(&self.pd, buffers, pool.parts() as u32)?;
-        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
-        let mut ring = SrqRing::new(&srq, &recv_cq, pool, buffers)?;
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
+        let Vectors { receive, send } = self.vectors;
+        let recv_cq = Cq::new(device, buffers, receive, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, send, Wake::new(self.tx.handle(), dev))?;
+        let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
-        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, max_sge)?;
+        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
         let reliable = Arc::new(
             Reliable {
                 pd: self.pd.clone(),
-                srq,
+                intake,
                 send_cq,
                 recv_cq,
-                max_sge,
+                max_sge: self.max_sge,
                 rx: self.rx.handle(),
                 tunables: this.tunables.clone(),
                 gid: running.gid,
@@ -470,6 +640,8 @@ impl Verbs {
             return Err(ENODEV);
         };
         drop(line);
+        let pkey_index = dev.data().pkey_index;
+        endpoint.qp.to_init(pkey_index, params::qkey().0)?;
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -516,9 +688,11 @@ impl Verbs {
             }
             rx.drain(dev);
         });
-        // The drains have reset it, unless it never got that far.
-        if let Err(error) = self.qp.to_reset() {
-            netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");
+        // The drains have reset it, unless it never got that far. What they could not free is freed with the
+        // QP, when `tx` goes, too.
+        if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {
+            netdev_log!(dev, Warn, limited, "queue pair does not reset: {error:?}\n");
+            self.qp = None;
         }
         dev.reset_queue_limit();
         // Who has asked for a restart by now meant what has ended.

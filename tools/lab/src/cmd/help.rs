@@ -17,6 +17,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make deb       the Debian packages, checked by lintian
   make kernel    the lab's kernels
   make lint      formatting, lints, licences
+  make mutants   change the protocol rules in each small way there is, and count the changes that the tests
+                 notice; takes a day  (SHARD=0/14: every 14th change, from the first on)
   make overlay   link the driver into a kernel tree  (KDIR=dir)
   make clean     remove what was built from this checkout
 

@@ -135,7 +135,7 @@ fn kernel_format(layout: &Layout) -> Result<()> {
     let sources: Vec<PathBuf> = with_extension(&files(layout)?, &["rs"])
         .into_iter()
         .filter(|f| {
-            ["rust", "drivers", "samples"]
+            ["rust", "drivers", "samples", "tests/misuse"]
                 .iter()
                 .any(|d| f.starts_with(d))
         })

@@ -7,6 +7,7 @@ pub mod clean;
 pub mod demo;
 pub mod help;
 pub mod lint;
+pub mod mutants;
 pub mod overlay;
 pub mod shell;
 pub mod test;

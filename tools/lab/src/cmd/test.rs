@@ -9,6 +9,7 @@ use crate::kunit;
 use crate::layout::Layout;
 use crate::left_out;
 use crate::machine::{Kernel, Lane};
+use crate::misuse;
 use crate::module;
 use crate::progress::{Record, Status};
 use crate::slots;
@@ -75,6 +76,7 @@ pub fn run(
     let mut tally = Tally::default();
     let ready = prepare(layout, &choices, everything, &mut tally, &status)?;
     let mut scenarios_run = 0;
+    let mut misused = None;
     for Ready {
         lane,
         kernel,
@@ -96,6 +98,16 @@ pub fn run(
                     tally.add(&format!("kunit {lane} {kernel}"), t);
                 }
                 Err(e) => failed(&mut tally, &format!("kunit {lane} {kernel}"), &e),
+            }
+            // One compiler is as good as another.
+            if misused.is_none() {
+                let t = misuse::run(layout, built).unwrap_or_else(|e| {
+                    let mut tally = Tally::default();
+                    failed(&mut tally, "programs", &e);
+                    tally
+                });
+                status.done(t.total());
+                tally.add("misuse", misused.insert(t).clone());
             }
         }
         begin("scenarios")?;

@@ -40,6 +40,9 @@ impl Gid {
     /// (section 4.1.1): fe80::/64.
     pub const DEFAULT_PREFIX: u64 = 0xfe80_0000_0000_0000;
 
+    /// The absence of a GID.
+    pub const NONE: Gid = Gid([0; 16]);
+
     /// Joins a subnet prefix (host byte order) and a GUID.
     #[inline]
     pub const fn from_parts(prefix: u64, guid: Guid) -> Gid {

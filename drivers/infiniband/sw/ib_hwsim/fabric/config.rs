@@ -14,6 +14,18 @@ pub const MAX_PKEYS: usize = 128;
 /// The most entries of a GID table.
 pub const MAX_GUIDS: usize = 32;
 
+/// The most entries of the GID table of an Ethernet port.
+pub const MAX_GIDS: usize = 16;
+
+/// A link layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkLayer {
+    /// A port of a subnet, with a LID, which a subnet manager configures.
+    InfiniBand,
+    /// A port of RDMA over converged Ethernet (RoCE v2), with GIDs alone, which needs no manager.
+    Ethernet,
+}
+
 /// The constants of an adapter: what firmware and factory give to real ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -27,8 +39,10 @@ pub struct Config {
     pub ports: u8,
     /// The capacity of each port's P_Key table, 1 to 128.
     pub pkeys: u16,
-    /// The capacity of each port's GID table, 1 to 32.
+    /// The capacity of each port's GID table, 1 to 32, on Ethernet 16.
     pub guids: u8,
+    /// The link layer of the ports.
+    pub link_layer: LinkLayer,
     /// The largest MTU.
     pub mtu: Mtu,
     /// The vendor, an IEEE identifier of 24 bits.
@@ -46,7 +60,7 @@ pub enum ConfigError {
     Ports,
     /// No P_Key, or more than [`MAX_PKEYS`].
     PKeys,
-    /// No GID, or more than [`MAX_GUIDS`].
+    /// No GID, or more than [`MAX_GUIDS`], on Ethernet [`MAX_GIDS`].
     Guids,
     /// A vendor identifier of more than 24 bits.
     Vendor,
@@ -66,6 +80,7 @@ impl Config {
         ports: 2,
         pkeys: 4,
         guids: 3,
+        link_layer: LinkLayer::InfiniBand,
         mtu: Mtu::B4096,
         vendor_id: 0x00_1234,
         device_id: 0x5678,
@@ -78,11 +93,15 @@ impl Config {
         let guids_missing = self.node_guid == Guid::NONE
             || first == Guid::NONE
             || self.ports > 1 && (second == Guid::NONE || second == first);
+        let most_gids = match self.link_layer {
+            LinkLayer::InfiniBand => MAX_GUIDS,
+            LinkLayer::Ethernet => MAX_GIDS,
+        };
         if !(1..=MAX_PORTS).contains(&usize::from(self.ports)) {
             Err(ConfigError::Ports)
         } else if !(1..=MAX_PKEYS).contains(&usize::from(self.pkeys)) {
             Err(ConfigError::PKeys)
-        } else if !(1..=MAX_GUIDS).contains(&usize::from(self.guids)) {
+        } else if !(1..=most_gids).contains(&usize::from(self.guids)) {
             Err(ConfigError::Guids)
         } else if self.vendor_id >> 24 != 0 {
             Err(ConfigError::Vendor)
@@ -102,7 +121,7 @@ mod tests {
     #[test]
     fn limits_of_an_adapter() {
         type Case = (fn(&mut Config), Result<(), ConfigError>);
-        let cases: [Case; 15] = [
+        let cases: [Case; 17] = [
             (|_| {}, Ok(())),
             (|c| (c.pkeys, c.guids) = (128, 32), Ok(())),
             (|c| (c.pkeys, c.guids) = (1, 1), Ok(())),
@@ -113,6 +132,14 @@ mod tests {
             (|c| c.pkeys = 129, Err(ConfigError::PKeys)),
             (|c| c.guids = 0, Err(ConfigError::Guids)),
             (|c| c.guids = 33, Err(ConfigError::Guids)),
+            (
+                |c| (c.link_layer, c.guids) = (LinkLayer::Ethernet, 16),
+                Ok(()),
+            ),
+            (
+                |c| (c.link_layer, c.guids) = (LinkLayer::Ethernet, 17),
+                Err(ConfigError::Guids),
+            ),
             (|c| c.vendor_id = 1 << 24, Err(ConfigError::Vendor)),
             (|c| c.node_guid = Guid::NONE, Err(ConfigError::Guid)),
             (|c| c.port_guids[0] = Guid::NONE, Err(ConfigError::Guid)),

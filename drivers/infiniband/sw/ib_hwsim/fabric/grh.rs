@@ -44,12 +44,17 @@ impl Grh {
     /// Writes the header in wire order. `following` is the number of bytes behind it, from the
     /// base transport header to the ICRC.
     pub fn write(&self, following: u16) -> [u8; Grh::LEN] {
+        self.write_as(Grh::NEXT_HEADER, following)
+    }
+
+    /// Writes the header with another next header than a base transport header.
+    pub(crate) fn write_as(&self, next_header: u8, following: u16) -> [u8; Grh::LEN] {
         let mut bytes = [0; Grh::LEN];
         field::IP_VERSION.put(&mut bytes, Grh::IP_VERSION);
         field::TRAFFIC_CLASS.put(&mut bytes, self.traffic_class);
         field::FLOW_LABEL.put(&mut bytes, self.flow_label);
         field::PAYLOAD_LENGTH.put(&mut bytes, following);
-        field::NEXT_HEADER.put(&mut bytes, Grh::NEXT_HEADER);
+        field::NEXT_HEADER.put(&mut bytes, next_header);
         field::HOP_LIMIT.put(&mut bytes, self.hop_limit);
         let (_, gids) = bytes.split_at_mut(8);
         let (sgid, dgid) = gids.split_at_mut(16);

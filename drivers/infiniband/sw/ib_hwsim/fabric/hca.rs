@@ -12,9 +12,9 @@ use crate::packet::Packet;
 use crate::port::Port;
 use crate::trap::{Due, TrapDue, Traps};
 use crate::ud::Discard;
-use crate::{capability, notice, pma, sma, Lid};
+use crate::{capability, notice, pma, sma, Gid, Lid};
 
-pub use crate::config::{Config, ConfigError, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+pub use crate::config::{Config, ConfigError, LinkLayer, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 
 /// The way a management datagram came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +145,10 @@ impl Hca {
             return Outcome::consume(port);
         }
         let header = Header::parse(request);
+        let subnet = matches!(header.class, class::SUBNET_LID | class::SUBNET_DIRECTED);
+        if subnet && self.config.link_layer == LinkLayer::Ethernet {
+            return Outcome::consume(port);
+        }
         match header.class {
             class::SUBNET_LID | class::SUBNET_DIRECTED => {
                 sma::process(self, port, arrival, &header, request, reply)
@@ -177,6 +181,17 @@ impl Hca {
             vl_cap: 0,
         };
         self.port(port).map_or(nothing, Port::offer)
+    }
+
+    /// Sets a GID of an Ethernet port, [`Gid::NONE`] for none. `None` if there is no such entry.
+    pub fn set_gid(&mut self, port: u8, index: u8, gid: Gid) -> Option<()> {
+        self.port_mut(port)?.set_gid(index, gid)
+    }
+
+    /// Notes what has become of the network device of an Ethernet port: its MTU, or `None` if it does not run or is
+    /// gone. True if the link has to go down, and come up if both ends can.
+    pub fn set_netdev(&mut self, port: u8, mtu: Option<u32>) -> bool {
+        self.port_mut(port).is_some_and(|port| port.set_netdev(mtu))
     }
 
     /// Notes that a data packet, not one of subnet management, came in by a port. The first one
@@ -218,6 +233,9 @@ impl Hca {
     /// `now_ms` is the time in milliseconds since some epoch; it does not go back. `mad` is
     /// written only with [`TrapDue::Send`], and goes from queue pair 0 out of the port.
     pub fn trap(&mut self, port: u8, now_ms: u64, mad: &mut Mad) -> TrapDue {
+        if self.config.link_layer == LinkLayer::Ethernet {
+            return TrapDue::Never;
+        }
         let Some((source, traps)) = self.port_and_traps(port) else {
             return TrapDue::Never;
         };

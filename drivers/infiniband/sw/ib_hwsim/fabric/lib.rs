@@ -34,6 +34,7 @@
 )]
 
 mod addr;
+mod addresses;
 mod bits;
 pub mod capability;
 mod config;
@@ -58,6 +59,7 @@ pub mod port;
 mod portinfo;
 pub mod rc;
 mod retrain;
+pub mod roce;
 mod settings;
 mod sma;
 pub mod switch;
@@ -72,7 +74,7 @@ pub mod weather;
 pub mod wire;
 
 pub use addr::{Gid, Guid, Lid};
-pub use config::{Config, ConfigError, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+pub use config::{Config, ConfigError, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 pub use counters::Counted;
 pub use event::{Event, Events};
 pub use grh::Grh;

@@ -103,7 +103,7 @@ impl Packet {
                 packets: bth.packets,
                 bytes,
             },
-            Transport::Ud { .. } if self.dlid.is_multicast() => Counted::SentMulticast { bytes },
+            Transport::Ud { .. } if self.is_multicast() => Counted::SentMulticast { bytes },
             Transport::Ud { .. } => Counted::Sent { bytes },
         }
     }
@@ -116,9 +116,7 @@ impl Packet {
                 packets: bth.packets,
                 bytes,
             },
-            Transport::Ud { .. } if self.dlid.is_multicast() => {
-                Counted::ReceivedMulticast { bytes }
-            }
+            Transport::Ud { .. } if self.is_multicast() => Counted::ReceivedMulticast { bytes },
             Transport::Ud { .. } => Counted::Received { bytes },
         }
     }

@@ -3,15 +3,16 @@
 //! One port of a channel adapter or a switch: its settings, its link and its tables.
 
 use crate::addr::{Gid, Guid, Lid};
+use crate::addresses::Addresses;
 use crate::capability;
-use crate::config::Config;
+use crate::config::{Config, LinkLayer};
 use crate::counters::{Counted, Counters};
 use crate::keys::PKey;
 use crate::link::{PhysState, PortState, SPEEDS, VL_CAP, WIDTHS};
 use crate::mkey::MKey;
 use crate::mtu::Mtu;
 use crate::switch::SwitchConfig;
-use crate::tables::{GuidTable, PKeyTable, VirtualLanes};
+use crate::tables::{PKeyTable, VirtualLanes};
 
 /// The place of a port in its node, on which the meaning of PortInfo depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub struct Port {
     pub(crate) lanes: VirtualLanes,
     pub(crate) counters: Counters,
     pub(crate) pkeys: PKeyTable,
-    pub(crate) guids: GuidTable,
+    pub(crate) addresses: Addresses,
 }
 
 // The driver moves it by value while it fills a vector.
@@ -88,13 +89,18 @@ impl Port {
         if config.system_guid != Guid::NONE {
             cap_mask |= capability::SYSTEM_IMAGE_GUID;
         }
+        let (addresses, phys) = match config.link_layer {
+            LinkLayer::InfiniBand => (Addresses::guids(config.guids, guid), PhysState::Polling),
+            // Until its network device is up.
+            LinkLayer::Ethernet => (Addresses::gids(config.guids), PhysState::Disabled),
+        };
         Port {
             number,
             role: Role::Adapter,
             enforcement: 0,
             state: PortState::Down,
-            phys: PhysState::Polling,
-            down_default: PhysState::Polling,
+            phys,
+            down_default: phys,
             lid: Lid::NONE,
             lmc: 0,
             sm_lid: Lid::NONE,
@@ -116,7 +122,7 @@ impl Port {
             lanes: VirtualLanes::new(),
             counters: Counters::default(),
             pkeys: PKeyTable::new(config.pkeys),
-            guids: GuidTable::new(config.guids, guid),
+            addresses,
         }
     }
 
@@ -145,10 +151,16 @@ impl Port {
         self.number
     }
 
-    /// Returns the GUID that the port was made with.
+    /// Returns the GUID that the port was made with; none on Ethernet.
     #[inline]
     pub fn guid(&self) -> Guid {
-        self.guids.get(0).unwrap_or_default()
+        self.addresses.own()
+    }
+
+    /// Whether it is an Ethernet port.
+    #[inline]
+    pub fn is_ethernet(&self) -> bool {
+        matches!(self.addresses, Addresses::Gids(_))
     }
 
     /// Returns the link state.
@@ -251,16 +263,16 @@ impl Port {
     }
 
     /// Returns an entry of the GID table; `None` beyond its end. Unused entries have the subnet
-    /// prefix and no GUID.
+    /// prefix and no GUID, and are [`Gid::NONE`] on Ethernet.
     #[inline]
     pub fn gid(&self, index: u8) -> Option<Gid> {
-        Some(Gid::from_parts(self.prefix, self.guids.get(index)?))
+        self.addresses.gid(self.prefix, index)
     }
 
     /// Returns the capacity of the GID table.
     #[inline]
     pub fn gid_capacity(&self) -> u8 {
-        self.guids.capacity()
+        self.addresses.capacity()
     }
 
     /// Returns the number of packets with a P_Key that did not match, since the subnet manager
@@ -293,8 +305,7 @@ impl Port {
     /// Whether a GID is one of this port's, with the subnet's prefix or the default one, which
     /// every port answers to (section 4.1.1).
     pub fn has_gid(&self, gid: &Gid) -> bool {
-        (gid.prefix() == self.prefix || gid.prefix() == Gid::DEFAULT_PREFIX)
-            && self.guids.contains(gid.guid())
+        self.addresses.contains(self.prefix, gid)
     }
 
     /// Counts something that the port has seen.

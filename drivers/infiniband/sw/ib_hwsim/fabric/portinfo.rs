@@ -101,7 +101,7 @@ fn read_agent(port: &Port, m_key: u64, data: &mut [u8]) {
     field::MASTER_SM_SL.put(data, port.sm_sl);
     field::M_KEY_VIOLATIONS.put(data, port.m_key.violations);
     field::Q_KEY_VIOLATIONS.put(data, port.qkey_violations);
-    field::GUID_CAP.put(data, port.guids.capacity());
+    field::GUID_CAP.put(data, port.addresses.capacity());
     field::SUBNET_TIMEOUT.put(data, port.subnet_timeout);
     field::RESP_TIME_VALUE.put(data, RESPONSE_TIME);
 }

@@ -120,7 +120,10 @@ fn set(hca: &mut Hca, target: u8, header: &Header, data: &[u8]) -> Result<Effect
             Ok(Effects { events, retrain })
         }
         attribute::P_KEY_TABLE => changed(port.pkeys.write(low, data), Event::PKeyChange),
-        attribute::GUID_INFO => changed(port.guids.write(header.modifier, data), Event::GidChange),
+        attribute::GUID_INFO => changed(
+            port.addresses.write(header.modifier, data),
+            Event::GidChange,
+        ),
         attribute::SL_TO_VL => {
             port.lanes.write_mapping(data);
             Ok(Effects::default())
@@ -169,7 +172,7 @@ fn get(
             Some(())
         }
         attribute::P_KEY_TABLE => port.pkeys.read(low, data),
-        attribute::GUID_INFO => port.guids.read(header.modifier, data),
+        attribute::GUID_INFO => port.addresses.read(header.modifier, data),
         attribute::VL_ARBITRATION => port.lanes.read_arbitration(high, data),
         _ => return Err(Status::MethodAttribute),
     };

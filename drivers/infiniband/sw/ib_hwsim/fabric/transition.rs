@@ -17,19 +17,26 @@ impl Port {
         }
     }
 
-    /// Takes the link up, if the port waits for that and both ends have something in common.
+    /// Takes the link up, if the port waits for that and both ends have something in common. On Ethernet, it is Active
+    /// at once, and its MTU that of the network device.
     pub(crate) fn link_up(&mut self, peer: &LinkOffer) -> Events {
+        let mut events = Events::NONE;
         if self.state == PortState::Down && self.phys.can_train() {
             if let Some(trained) = self.offer().negotiate(peer) {
-                self.state = PortState::Init;
+                self.state = if self.is_ethernet() {
+                    events.add_if(true, Event::PortActive);
+                    PortState::Active
+                } else {
+                    self.neighbor_mtu = trained.mtu;
+                    PortState::Init
+                };
                 self.phys = PhysState::LinkUp;
                 self.width_active = trained.width;
                 self.speed_active = trained.speed;
-                self.neighbor_mtu = trained.mtu;
                 self.lanes.set_operational(trained.vls);
             }
         }
-        Events::NONE
+        events
     }
 
     /// Takes the link down because the other end is gone.

@@ -13,7 +13,8 @@ pub mod frame;
 mod handshake;
 
 pub use frame::{BadFrame, Frame, Header, Hello};
-pub use handshake::{Address, Heard, Step, Stranger, Trunk, DEAD, HELLO, WINDOW};
+pub use handshake::{Address, Greeting, Heard, Outgoing, Step, Stranger, Trunk};
+pub use handshake::{DEAD, HELLO, PAUSE, WINDOW};
 
 use crate::mtu::Mtu;
 use crate::wire;

@@ -12,6 +12,7 @@ use crate::keys::{PKey, Qpn};
 use crate::link::PortState;
 use crate::packet::{Packet, Transport};
 use crate::port::Port;
+use crate::roce;
 
 /// The payload of a management datagram in bytes, neither more nor less.
 const MAD_BYTES: u32 = size_of::<crate::mad::Mad>() as u32;
@@ -132,7 +133,9 @@ pub fn port_accepts(hca: &Hca, port: u8, packet: &Packet) -> Result<(), Discard>
     if port.state() < lowest {
         return Err(Discard::PortDown);
     }
-    let addressed = if packet.management {
+    let addressed = if port.is_ethernet() {
+        roce::accepts(port, packet)
+    } else if packet.management {
         smi_accepts(port, packet)
     } else if packet.dlid.is_multicast() {
         group_accepts(packet)

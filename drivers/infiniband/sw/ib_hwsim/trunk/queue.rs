@@ -8,9 +8,9 @@ use raw_ether::Frame;
 /// Frames that there is room for: more than all messages that one interface of `ib_ipoib` sends at a time have packets.
 const ROOM: usize = 8192;
 
-/// Frames in the order in which they are to be sent.
+/// Frames in the order in which they are to be sent, with their sessions.
 pub(super) struct Queue {
-    frames: KVVec<Option<Frame>>,
+    frames: KVVec<Option<(u32, Frame)>>,
     head: usize,
     len: usize,
 }
@@ -38,7 +38,7 @@ impl Queue {
     }
 
     /// Adds a frame. False if there is no room, and it is gone.
-    pub(super) fn push(&mut self, frame: Frame) -> bool {
+    pub(super) fn push(&mut self, frame: (u32, Frame)) -> bool {
         if self.len == ROOM {
             return false;
         }
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     /// Takes the oldest one.
-    pub(super) fn pop(&mut self) -> Option<Frame> {
+    pub(super) fn pop(&mut self) -> Option<(u32, Frame)> {
         let frame = self.frames.get_mut(self.head)?.take()?;
         self.head = (self.head + 1) % ROOM;
         self.len -= 1;

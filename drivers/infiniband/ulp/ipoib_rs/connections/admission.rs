@@ -12,7 +12,7 @@ use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Connections, Entry};
+use super::{Connections, Entry, MOST};
 use crate::interface::{Interface, CONNECT};
 use crate::rc::{Rc, Role, Room, Terms};
 
@@ -47,7 +47,7 @@ impl Sender {
 
     /// Takes note of whether something has come since the last time.
     pub(super) fn look(&mut self, now: u64) {
-        let came = self.rc.flow.rx_frames.get();
+        let came = self.rc.flow.received.frames.get();
         if came != self.seen {
             self.seen = came;
             self.idle_since = now;
@@ -143,7 +143,7 @@ impl Connections {
         let count = self.count();
         let others = self.cap.saturating_sub(count + 1) as u32;
         let quota = dev.data().get_ref().port.quota();
-        if count < self.cap {
+        if count < self.cap && count + (self.ending as usize) < MOST {
             if let Some(width) = self.pool.take(WINDOW, others) {
                 match quota.take(self.number, count, now) {
                     Ok(permit) => return Some(Room { width, permit }),

@@ -209,7 +209,7 @@ impl Entry {
         let Some(rc) = self.machine.present() else {
             return;
         };
-        let came = rc.flow.rx_frames.get();
+        let came = rc.flow.received.frames.get();
         if came != self.seen {
             self.seen = came;
             self.machine.used(now);

@@ -34,12 +34,7 @@ impl Backoff {
     #[must_use]
     pub fn fail(&mut self, now: u64) -> u64 {
         let delay = self.next;
-        let doubled = delay.saturating_mul(2);
-        self.next = if doubled < self.max {
-            doubled
-        } else {
-            self.max
-        };
+        self.next = delay.saturating_mul(2).min(self.max);
         now.saturating_add(delay)
     }
 

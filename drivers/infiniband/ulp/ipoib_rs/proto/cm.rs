@@ -44,12 +44,14 @@ const MIN_MESSAGE: u32 = crate::mtu::MIN_IPV4 + Header::LEN as u32;
 /// The service of an interface as the RFC defines it (section 3.5): 0x01, a type of 0, 24 reserved
 /// bits and the UD QPN.
 pub const fn rfc_service_id(qpn: Qpn) -> u64 {
-    0x0100_0000_0000_0000 | qpn.get() as u64
+    let [_, q0, q1, q2] = qpn.get().to_be_bytes();
+    u64::from_be_bytes([0x01, 0, 0, 0, 0, q0, q1, q2])
 }
 
 /// The service of an interface as Linux has it since it has connected mode.
 pub const fn linux_service_id(qpn: Qpn) -> u64 {
-    0x1000_0000_0000_0000 | qpn.get() as u64
+    let [_, q0, q1, q2] = qpn.get().to_be_bytes();
+    u64::from_be_bytes([0x10, 0, 0, 0, 0, q0, q1, q2])
 }
 
 /// What one of ours says beyond RFC 4755.
@@ -155,7 +157,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
         return Err(PrivateDataError::Extension);
     }
     Ok(Some(Extension {
-        flags: Flags(flags & (Flags::SEQ.0 | Flags::ICRC.0)),
+        flags: Flags(flags & Flags::SEQ.union(Flags::ICRC).0),
         credits: u16::from_be_bytes([c0, c1]),
         max_message,
         lane,
@@ -234,6 +236,22 @@ mod tests {
                 max_message: 0x11000,
                 lane: 3,
             }),
+        }
+    }
+
+    /// The smallest MTU that an end may have holds a packet that each link for IPv4 must carry, and its header; what
+    /// an end takes beyond RFC 4755 is no less.
+    #[test]
+    fn the_smallest_messages() {
+        for (mtu, is_taken) in [(71, false), (72, true)] {
+            let mut bytes = RFC;
+            bytes[4..].copy_from_slice(&u32::to_be_bytes(mtu));
+            assert!(PrivateData::parse(&bytes).is_ok() == is_taken);
+        }
+        for (max_message, is_taken) in [(65523, false), (65524, true)] {
+            let mut bytes = OURS;
+            bytes[16..20].copy_from_slice(&u32::to_be_bytes(max_message));
+            assert!(PrivateData::parse(&bytes).is_ok() == is_taken);
         }
     }
 

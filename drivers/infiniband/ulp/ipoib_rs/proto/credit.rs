@@ -81,7 +81,8 @@ impl Pool {
     }
 }
 
-const fn cost(width: u16) -> u32 {
+/// Buffers that a connection with a window of `width` may use.
+pub const fn cost(width: u16) -> u32 {
     (width as u32).saturating_add(RESERVE as u32)
 }
 

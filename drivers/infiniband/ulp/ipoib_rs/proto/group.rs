@@ -470,6 +470,22 @@ mod tests {
         Ok(())
     }
 
+    /// The stack does not wait for what a sender has failed to join, but for what it has failed to join itself.
+    #[test]
+    fn a_new_wish_ends_a_back_off() -> Result<(), ()> {
+        let mut group = group();
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
+        group.attach_failed(ticket, 0);
+        while let Some(Action::Drop(..)) = group.poll(true, 0) {}
+        group.want(true);
+        let ticket = attaching(&mut group, Membership::Full, 0)?;
+        group.attach_failed(ticket, 0);
+        group.want(true);
+        assert_eq!(group.poll(true, 0), None);
+        Ok(())
+    }
+
     #[test]
     fn an_idle_sender_leaves() -> Result<(), ()> {
         let mut group = sender(0)?;

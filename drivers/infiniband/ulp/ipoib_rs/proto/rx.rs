@@ -334,10 +334,8 @@ fn ipv4_checksum_ok(grh: &[u8; GRH_LEN]) -> bool {
             sum = sum.wrapping_add(u32::from(u16::from_be_bytes([high, low])));
         }
     }
-    // Ten 16-bit words: two folds are enough.
-    sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    sum == 0xffff
+    // Ten words carry less than ten. If adding that carries again, next to nothing is left.
+    (sum & 0xffff).wrapping_add(sum >> 16) == 0xffff
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rx))]
@@ -428,6 +426,57 @@ mod tests {
     }
 
     const IPV4: [u8; 4] = [0x08, 0x00, 0, 0];
+
+    /// A packet is of the route that was found if nothing that counts differs, wherever else something does,
+    /// or in how many words.
+    #[test]
+    fn a_route_is_told_by_all_of_its_words() -> Result<(), DropReason> {
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        let grh = *bytes.first_chunk().ok_or(DropReason::TruncatedGrh)?;
+        let mut route = Route::NONE;
+        assert!(!route.is_of(&grh, META));
+        route.find(&grh, META, &local())?;
+        assert!(route.is_of(&grh, META));
+        assert!(!route.is_of(&grh, of_network(Network::Ipv4)));
+        let src_qp = META.src_qp + 1;
+        assert!(!route.is_of(&grh, RxMeta { src_qp, ..META }));
+        // The flow label does not count.
+        let mut other = grh;
+        other[3] ^= 1;
+        assert!(route.is_of(&other, META));
+        // One word differs, and another one in the same bits.
+        for first in (0..GRH_LEN).step_by(8) {
+            for second in (first..GRH_LEN).step_by(8) {
+                let mut other = grh;
+                other[first] ^= 0x10;
+                if second != first {
+                    other[second] ^= 0x10;
+                }
+                assert!(!route.is_of(&other, META));
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 791: the checksum, with carries and without, and with each bit wrong.
+    #[test]
+    fn rfc791_checksum() {
+        let mut all_ones = [0; GRH_LEN];
+        all_ones[20..].fill(0xff);
+        let mut one_word = [0; GRH_LEN];
+        one_word[38..].fill(0xff);
+        let bytes = packet_ipv4([10, 0, 0, 1]);
+        let real = bytes.first_chunk().copied().unwrap_or([0; GRH_LEN]);
+        for good in [all_ones, one_word, real] {
+            assert!(ipv4_checksum_ok(&good));
+            for bit in 20 * 8..GRH_LEN * 8 {
+                let mut bad = good;
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(!ipv4_checksum_ok(&bad));
+            }
+        }
+        assert!(!ipv4_checksum_ok(&[0; GRH_LEN]));
+    }
 
     /// RFC 4391, section 6: a unicast frame with a GRH.
     #[test]

@@ -619,6 +619,35 @@ mod tests {
         assert_eq!(changes(&mut sources).0.filled, 1);
     }
 
+    /// A source that holds nothing any more leaves its place on the list to another.
+    #[test]
+    fn places_of_holders_are_left() {
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        establish(&mut sources, &b, 0, &mut log);
+        // It expires, then it is flushed: each time the other one comes after it.
+        for (turn, (first, second)) in [(a, b), (b, a)].into_iter().enumerate() {
+            let next = id(66 + 2 * turn as u16);
+            log.now = 5_000 * (1 + turn as u64);
+            assert!(sources.receive(&first, next, 1, 32, 5, &mut log));
+            if turn == 0 {
+                log.now += 1_000;
+                assert_eq!(sources.expire(1_000, &mut log), None);
+            } else {
+                sources.flush(&mut log);
+            }
+            assert_eq!(log.take(), [1]);
+            assert!(sources.receive(&second, next, 2, 32, 5, &mut log));
+            assert_eq!(sources.expire(1_000, &mut log), Some(1_000));
+            log.now += 1_000;
+            assert_eq!(sources.expire(1_000, &mut log), None);
+            assert_eq!(log.take(), [2]);
+        }
+    }
+
     /// The timer's view: when to come back, and nothing is held for longer.
     #[test]
     fn what_is_held_expires() {

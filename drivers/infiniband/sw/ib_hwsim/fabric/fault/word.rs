@@ -125,7 +125,7 @@ impl Verb {
     pub(super) const COUNT: usize = Verb::ALL.len();
 
     /// Returns whether the verb works after a fatal error of the adapter, too: what ends an object, lest it leak, and
-    /// what takes flushed requests from a completion queue.
+    /// what has requests flushed or takes them from a completion queue. RDMA core takes all of that for granted.
     pub const fn outlives_fatal(self) -> bool {
         matches!(
             self,
@@ -136,6 +136,11 @@ impl Verb {
                 | Verb::DestroySrq
                 | Verb::DestroyQp
                 | Verb::DetachMcast
+                | Verb::ModifyQpReset
+                | Verb::ModifyQpError
+                | Verb::PostSend
+                | Verb::PostRecv
+                | Verb::PostSrqRecv
                 | Verb::PollCq
                 | Verb::NotifyCq
         )

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use crate::addr::Guid;
-use crate::config::{Config, ConfigError, MAX_PKEYS};
+use crate::config::{Config, ConfigError, LinkLayer, MAX_PKEYS};
 use crate::mtu::Mtu;
 use crate::port::Port;
 
@@ -81,6 +81,7 @@ impl SwitchConfig {
     /// Returns the constants of an adapter with ports like this switch's.
     pub(crate) fn as_adapter(&self) -> Config {
         Config {
+            link_layer: LinkLayer::InfiniBand,
             node_guid: self.node_guid,
             system_guid: self.system_guid,
             port_guids: [self.node_guid, Guid::NONE],

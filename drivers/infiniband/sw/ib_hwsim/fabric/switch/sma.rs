@@ -81,7 +81,7 @@ impl<M: Memory> Switch<M> {
             }
             attribute::GUID_INFO => {
                 let own = valid(self.port_mut(0))?;
-                valid(own.guids.write(modifier, data))?;
+                valid(own.addresses.write(modifier, data))?;
             }
             attribute::SL_TO_VL => copy(data, valid(self.mapping_mut(modifier))?),
             attribute::VL_ARBITRATION => {
@@ -130,7 +130,7 @@ impl<M: Memory> Switch<M> {
             }
             attribute::GUID_INFO => {
                 let own = valid(self.port(0))?;
-                valid(own.guids.read(modifier, data))?;
+                valid(own.addresses.read(modifier, data))?;
             }
             attribute::SL_TO_VL => copy(valid(self.mapping_mut(modifier))?, data),
             attribute::VL_ARBITRATION => {

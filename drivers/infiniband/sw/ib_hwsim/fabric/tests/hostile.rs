@@ -126,6 +126,7 @@ fn input() -> impl Strategy<Value = Input> {
 
 fn config() -> impl Strategy<Value = Config> {
     (1u8..=2, 1u16..=128, 1u8..=32, mtu()).prop_map(|(ports, pkeys, guids, mtu)| Config {
+        link_layer: ib_fabric::LinkLayer::InfiniBand,
         node_guid: Guid::new(0x10),
         system_guid: Guid::NONE,
         port_guids: [Guid::new(0x11), Guid::new(0x12)],

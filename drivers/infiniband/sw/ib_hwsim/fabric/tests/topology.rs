@@ -5,7 +5,7 @@
 mod plans;
 
 use ib_fabric::topology::*;
-use ib_fabric::{Guid, Limit, Mtu};
+use ib_fabric::{Guid, Limit, LinkLayer, Mtu};
 use plans::{cable, end, name, node, shown, shown_cable};
 
 #[test]
@@ -392,6 +392,91 @@ fn faults_of_a_fabric() {
     for (number, (edit, fault)) in cases.into_iter().enumerate() {
         let found = check(edit).err().map(|fault| fault.to_string());
         assert_eq!(found.as_deref(), fault, "case {number}");
+    }
+}
+
+#[test]
+fn network_devices_of_an_adapter() {
+    let mut plan = node(NodeKind::Hca, "h1", 0x100, "2");
+    assert_eq!(plan.link_layer(), LinkLayer::InfiniBand);
+    for (text, printed) in [
+        (" eth0\n", "eth0"),
+        ("veth-a.1\tb", "veth-a.1 b"),
+        ("012345678901234", "012345678901234"),
+    ] {
+        assert_eq!(plan.set(NodeSetting::Netdev, text), Some(()));
+        assert_eq!(shown(&plan, NodeSetting::Netdev), printed);
+        assert_eq!(plan.adapter().link_layer, LinkLayer::Ethernet);
+    }
+    let before = plan;
+    for text in ["a b c", "a a", "a/b", "a:b", ".", "0123456789abcdef", "ä"] {
+        assert_eq!(plan.set(NodeSetting::Netdev, text), None, "{text:?}");
+    }
+    for (gids, set) in [("17", None), ("16", Some(()))] {
+        assert_eq!(plan.set(NodeSetting::Gids, gids), set);
+    }
+    plan.set(NodeSetting::Gids, "8").unwrap();
+    assert_eq!(plan, before);
+
+    assert_eq!(plan.set(NodeSetting::Netdev, "a b"), Some(()));
+    let [first, second] = [1, 2].map(|port| plan.netdevs().of(port).map(Device::as_str));
+    assert_eq!((first, second), (Some("a"), Some("b")));
+    for port in [0, 3, 255] {
+        assert_eq!(plan.netdevs().of(port), None);
+    }
+    assert_eq!(plan.set(NodeSetting::Netdev, " "), Some(()));
+    assert_eq!(plan.link_layer(), LinkLayer::InfiniBand);
+    plan.set(NodeSetting::Gids, "17").unwrap();
+    assert_eq!(plan.set(NodeSetting::Netdev, "a b"), None);
+    let mut switch = node(NodeKind::Switch, "s1", 0x400, "8");
+    assert_eq!(switch.set(NodeSetting::Netdev, "a"), None);
+}
+
+/// Makes the last adapters Ethernet ones, with such network devices, and checks a fabric of them and a switch with a
+/// cable.
+fn check_ethernet(netdevs: [&str; 2], ends: &str) -> Option<String> {
+    let mut nodes = [
+        node(NodeKind::Switch, "s1", 0x400, "8"),
+        node(NodeKind::Hca, "h1", 0x100, "1"),
+        node(NodeKind::Hca, "h2", 0x200, "2"),
+        node(NodeKind::Hca, "h3", 0x300, "1"),
+    ];
+    for (plan, netdevs) in nodes[2..].iter_mut().zip(netdevs) {
+        plan.set(NodeSetting::Netdev, netdevs).unwrap();
+    }
+    let checked = check_fabric(nodes.iter(), [cable("c1", ends)].iter());
+    checked.err().map(|fault| fault.to_string())
+}
+
+#[test]
+fn ethernet_ports_are_back_to_back() {
+    let mixed = |end: &str| {
+        Some(format!(
+            "c1: {end} is an Ethernet port, and the other end is not"
+        ))
+    };
+    for (netdevs, ends, fault) in [
+        (["a b", "c"], "h2/2 h3/1", None),
+        (["a b", "c"], "h2/1 h2/2", None),
+        (["a b", "c"], "h1/1 s1/1", None),
+        (["a b", "c"], "h2/1 s1/1", mixed("h2/1")),
+        (["a b", "c"], "s1/1 h2/1", mixed("h2/1")),
+        (["a b", "c"], "h1/1 h3/1", mixed("h3/1")),
+        (["a b", "c"], "h3/1 dev:e0", mixed("h3/1")),
+        (["", "c"], "h2/1 s1/1", None),
+        (["", "c"], "h2/1 h3/1", mixed("h3/1")),
+        (
+            ["a", "c"],
+            "h2/1 h3/1",
+            Some("h2: there have to be as many netdevs as ports, 2".to_owned()),
+        ),
+        (
+            ["a b", "c d"],
+            "h2/1 h3/1",
+            Some("h3: there have to be as many netdevs as ports, 1".to_owned()),
+        ),
+    ] {
+        assert_eq!(check_ethernet(netdevs, ends), fault, "{netdevs:?} {ends}");
     }
 }
 

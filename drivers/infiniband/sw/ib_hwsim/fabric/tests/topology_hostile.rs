@@ -21,8 +21,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn node_setting() -> impl Strategy<Value = NodeSetting> {
-    use NodeSetting::{Gids, Mtu, NodeGuid, PKeys, Ports};
-    prop::sample::select(vec![Ports, NodeGuid, Mtu, PKeys, Gids])
+    use NodeSetting::{Gids, Mtu, Netdev, NodeGuid, PKeys, Ports};
+    prop::sample::select(vec![Ports, NodeGuid, Mtu, PKeys, Gids, Netdev])
 }
 
 fn cable_setting() -> impl Strategy<Value = CableSetting> {
@@ -45,7 +45,8 @@ proptest! {
             }
             let mut copy = plan;
             let printed = shown(&plan, setting);
-            if (kind, setting) != (NodeKind::Switch, NodeSetting::Gids) {
+            let of_adapters = matches!(setting, NodeSetting::Gids | NodeSetting::Netdev);
+            if kind == NodeKind::Hca || !of_adapters {
                 prop_assert_eq!(copy.set(setting, &printed), Some(()));
             }
             prop_assert_eq!(copy, plan);

@@ -3,8 +3,8 @@
 //! Two ends of a cable through a network device that loses frames, sends them twice and out of turn.
 
 use ib_fabric::trunk::frame::{self, fits, HEADER, HELLO_LEN};
-use ib_fabric::trunk::{BadFrame, Frame, Header, Heard, Hello, Step, Stranger, Trunk};
-use ib_fabric::trunk::{DEAD, HELLO, WINDOW};
+use ib_fabric::trunk::{BadFrame, Frame, Greeting, Header, Heard, Hello, Outgoing};
+use ib_fabric::trunk::{Step, Stranger, Trunk, DEAD, HELLO, PAUSE, WINDOW};
 use ib_fabric::{LinkOffer, Mtu};
 use proptest::prelude::*;
 
@@ -106,7 +106,20 @@ impl End {
     }
 
     fn hello(&mut self) -> [u8; HELLO_LEN] {
-        self.trunk.say_hello(self.enabled.then_some(OFFER))
+        self.greet(0, Greeting::All)
+    }
+
+    fn greet(&mut self, now: u64, to: Greeting) -> [u8; HELLO_LEN] {
+        self.trunk.say_hello(now, to, self.enabled.then_some(OFFER))
+    }
+
+    /// Sends a packet; its header, if there is room for it.
+    fn send(&mut self) -> Option<Header> {
+        let session = self.trunk.header().session;
+        match self.trunk.next_frame(|| Some((session, ())))? {
+            Outgoing::Send(header, _, ()) => Some(header),
+            Outgoing::Stale(()) => None,
+        }
     }
 
     /// Carries out what is due, as a cable does.
@@ -137,6 +150,14 @@ fn deliver(ends: &mut [End; 2], to: usize, now: u64, bytes: &[u8]) -> bool {
             true
         }
         Frame::Packet(header, _) => end.trunk.packet(from, &header).is_ok(),
+    }
+}
+
+/// The parts of a hello.
+fn parts(bytes: &[u8]) -> (Header, Hello) {
+    match frame::parse(bytes) {
+        Ok(Frame::Hello(header, hello)) => (header, hello),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -227,12 +248,7 @@ fn third_parties() {
     let mut ends = trained();
     let third = [2, 0, 0, 0, 0, 3];
     let mut other = End::new(500);
-    let Ok(Frame::Hello(header, hello)) = frame::parse(&other.hello()).map(|frame| match frame {
-        Frame::Hello(header, hello) => Frame::Hello(header, hello),
-        Frame::Packet(header, _) => Frame::Packet(header, &[]),
-    }) else {
-        panic!("no hello");
-    };
+    let (header, hello) = parts(&other.hello());
     let trunk = &mut ends[0].trunk;
     assert_eq!(trunk.hello(5, third, &header, &hello), Heard::Third);
     let session = ends[1].trunk.header();
@@ -255,20 +271,20 @@ fn third_parties() {
 fn a_window_of_packets() {
     let mut ends = trained();
     for n in 0..WINDOW {
-        let header = ends[0].trunk.send().unwrap();
+        let header = ends[0].send().unwrap();
         // One in ten is lost.
         if n % 10 != 0 {
             assert!(deliver(&mut ends, 1, 2, &header.packet()));
         }
     }
-    assert_eq!(ends[0].trunk.send(), None);
+    assert_eq!(ends[0].send(), None);
     assert!(ends[1].trunk.owes());
     let hello = ends[1].hello();
     assert!(!ends[1].trunk.owes());
     deliver(&mut ends, 0, 3, &hello);
     for _ in 0..WINDOW {
         assert!(
-            ends[0].trunk.send().is_some(),
+            ends[0].send().is_some(),
             "room for all but none is under way"
         );
     }
@@ -276,7 +292,7 @@ fn a_window_of_packets() {
     // All of them are lost: a hello says so.
     greet(&mut ends, 4);
     greet(&mut ends, 5);
-    assert!(ends[0].trunk.send().is_some());
+    assert!(ends[0].send().is_some());
     assert_eq!(
         ends[1].trunk.lost(),
         u64::from(WINDOW.div_ceil(10) + WINDOW)
@@ -285,8 +301,114 @@ fn a_window_of_packets() {
     let mut forged = ends[1].trunk.header();
     forged.seen = forged.seen.wrapping_add(1_000_000);
     assert!(deliver(&mut ends, 0, 6, &forged.packet()));
-    let room = std::iter::from_fn(|| ends[0].trunk.send()).count();
+    let room = std::iter::from_fn(|| ends[0].send()).count();
     assert_eq!(room, WINDOW as usize - 1);
+}
+
+#[test]
+fn a_full_window_takes_no_frame() {
+    let mut ends = trained();
+    while ends[0].send().is_some() {}
+    let mut end = ends[0].trunk.clone();
+    let session = end.header().session;
+    let waits = || -> Option<(u32, ())> { panic!("session {session} has no room") };
+    assert_eq!(end.next_frame(waits), None);
+    // This acknowledges nothing.
+    let (header, hello) = parts(&ends[1].hello());
+    let heard = end.hello(2, ADDRESSES[1], &header, &hello);
+    assert_eq!(heard, Heard::Known);
+    assert_eq!(end.next_frame(waits), None);
+}
+
+#[test]
+fn frames_of_an_ended_session() {
+    let mut ends = trained();
+    let old = ends[0].trunk.session().unwrap();
+    while ends[0].send().is_some() {}
+    ends[0].trunk.link_down();
+    let next = |ends: &mut [End; 2], session: u32| {
+        let next = ends[0].trunk.next_frame(|| Some((session, session)));
+        next.map(|next| match next {
+            Outgoing::Send(header, to, _) => Ok((header.session, to)),
+            Outgoing::Stale(session) => Err(session),
+        })
+    };
+    // No hello has told of the end: they wait for room.
+    assert_eq!(next(&mut ends, old), None);
+    ends[0].hello();
+    for _ in 0..2 * WINDOW {
+        assert_eq!(next(&mut ends, old), Some(Err(old)));
+    }
+    greet(&mut ends, 2);
+    greet(&mut ends, 3);
+    let new = ends[0].trunk.session().unwrap();
+    assert_ne!(new, old);
+    // One that was made before the link went down, and added after that.
+    assert_eq!(next(&mut ends, old), Some(Err(old)));
+    assert_eq!(next(&mut ends, new), Some(Ok((new, ADDRESSES[1]))));
+    // Nobody is there.
+    assert_eq!(ends[0].trunk.step(DEAD + 3, true), Step::Lose);
+    assert_eq!(next(&mut ends, new), Some(Err(new)));
+}
+
+#[test]
+fn hellos_are_due() {
+    let mut ends = [End::new(1), End::new(100)];
+    let end = &mut ends[0];
+    assert_eq!(end.trunk.greeting(0), Some(Greeting::All));
+    end.greet(7, Greeting::All);
+    assert_eq!(end.trunk.greeting(6 + HELLO), None);
+    assert_eq!(end.trunk.greeting(7 + HELLO), Some(Greeting::All));
+    let hello = ends[1].hello();
+    deliver(&mut ends, 0, 8, &hello);
+    assert!(ends[0].trunk.has_news());
+    assert_eq!(ends[0].trunk.greeting(6 + PAUSE), None);
+    assert_eq!(ends[0].trunk.greeting(7 + PAUSE), Some(Greeting::All));
+}
+
+#[test]
+fn acknowledgements_are_for_the_other_end() {
+    let mut ends = trained();
+    for side in 0..2 {
+        ends[side].greet(2, Greeting::All);
+    }
+    for _ in 0..WINDOW / 4 {
+        assert_eq!(ends[1].trunk.greeting(3), None);
+        let header = ends[0].send().unwrap();
+        assert!(deliver(&mut ends, 1, 2, &header.packet()));
+    }
+    let to = Greeting::Peer(ADDRESSES[0]);
+    assert_eq!(ends[1].trunk.greeting(3), Some(to));
+    let hello = ends[1].greet(3, to);
+    assert_eq!(ends[1].trunk.greeting(3), None);
+    // The others wait for the next one as before.
+    assert_eq!(ends[1].trunk.hello_at(), 2 + HELLO);
+    deliver(&mut ends, 0, 3, &hello);
+    assert_eq!(
+        std::iter::from_fn(|| ends[0].send()).count(),
+        WINDOW as usize
+    );
+}
+
+#[test]
+fn two_senders_with_one_address_make_no_storm() {
+    let mut end = End::new(1);
+    let mut others = [End::new(100), End::new(200)];
+    let mut said: Vec<u64> = Vec::new();
+    for now in (0..HELLO).step_by(100_000) {
+        for other in &mut others {
+            let (header, hello) = parts(&other.hello());
+            let heard = end.trunk.hello(now, ADDRESSES[1], &header, &hello);
+            assert_eq!(heard, Heard::News);
+            end.step(now);
+            if let Some(to) = end.trunk.greeting(now) {
+                end.greet(now, to);
+                said.push(now);
+            }
+        }
+    }
+    assert!(said.windows(2).all(|two| two[1] - two[0] >= PAUSE));
+    assert_eq!(said.len() as u64, HELLO / PAUSE);
 }
 
 /// A thing that happens to one of the ends.
@@ -367,7 +489,7 @@ proptest! {
         }
         prop_assert!(ends.iter().all(|end| end.trunk.is_up()));
         for from in 0..2 {
-            let header = ends[from].trunk.send().unwrap();
+            let header = ends[from].send().unwrap();
             prop_assert!(deliver(&mut ends, 1 - from, now, &header.packet()));
         }
     }

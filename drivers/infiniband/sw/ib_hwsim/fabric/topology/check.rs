@@ -7,6 +7,7 @@ use core::fmt::{self, Display, Formatter};
 use super::plan::{CablePlan, NodeKind, NodePlan};
 use super::text::{Device, End, Ends, FarEnd, Name};
 use crate::addr::Guid;
+use crate::config::LinkLayer;
 
 /// A reason why a node or a cable cannot be in a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub enum Fault {
         other: Name,
         /// The GUID.
         guid: Guid,
+    },
+    /// An Ethernet adapter does not have as many network devices as ports.
+    Netdevs {
+        /// The adapter.
+        node: Name,
+        /// The number of ports.
+        ports: u8,
     },
     /// A cable has no ends.
     NoEnds {
@@ -66,6 +74,13 @@ pub enum Fault {
         /// The port.
         end: End,
     },
+    /// A cable joins an Ethernet port with something else than another one.
+    Mixed {
+        /// The cable.
+        cable: Name,
+        /// The Ethernet port.
+        end: End,
+    },
     /// Two cables lead through one network device.
     DeviceTaken {
         /// A cable.
@@ -85,6 +100,12 @@ impl Display for Fault {
                 let guid = guid.get();
                 write!(f, "{node}: {other} has the GUID {guid:#018x}, too")
             }
+            Fault::Netdevs { node, ports } => {
+                write!(
+                    f,
+                    "{node}: there have to be as many netdevs as ports, {ports}"
+                )
+            }
             Fault::NoEnds { cable } => write!(f, "{cable}: the ends are not set"),
             Fault::Loop { cable, end } => write!(f, "{cable}: both ends are {end}"),
             Fault::NoNode { cable, node } => write!(f, "{cable}: there is no node {node}"),
@@ -98,6 +119,12 @@ impl Display for Fault {
             Fault::NoPower { cable, node } => write!(f, "{cable}: {node} is switched off"),
             Fault::Taken { cable, other, end } => {
                 write!(f, "{cable}: {other} ends at {end}, too")
+            }
+            Fault::Mixed { cable, end } => {
+                write!(
+                    f,
+                    "{cable}: {end} is an Ethernet port, and the other end is not"
+                )
             }
             Fault::DeviceTaken {
                 cable,
@@ -120,6 +147,12 @@ pub fn check_node<'a>(
     plan: &NodePlan,
     others: impl Iterator<Item = &'a NodePlan>,
 ) -> Result<(), Fault> {
+    if plan.link_layer() == LinkLayer::Ethernet && plan.netdevs().count() != plan.ports() {
+        return Err(Fault::Netdevs {
+            node: plan.name(),
+            ports: plan.ports(),
+        });
+    }
     let ours = plan.guids();
     for other in others {
         let theirs = other.guids();
@@ -147,10 +180,18 @@ pub fn check_cable<'a>(
 ) -> Result<(), Fault> {
     let cable = plan.name();
     let ends = plan.ends().ok_or(Fault::NoEnds { cable })?;
-    for end in ends.ports() {
-        check_end(cable, end, nodes.clone())?;
-    }
     let Ends(one, far) = ends;
+    let mut ethernet = None;
+    let mut subnet = matches!(far, FarEnd::Device(_));
+    for end in ends.ports() {
+        match check_end(cable, end, nodes.clone())? {
+            LinkLayer::Ethernet => ethernet = Some(end),
+            LinkLayer::InfiniBand => subnet = true,
+        }
+    }
+    if let (Some(end), true) = (ethernet, subnet) {
+        return Err(Fault::Mixed { cable, end });
+    }
     if far == FarEnd::Port(one) {
         return Err(Fault::Loop { cable, end: one });
     }
@@ -176,12 +217,12 @@ pub fn check_cable<'a>(
     Ok(())
 }
 
-/// Checks that an end of a cable is a port that can be used.
+/// Checks that an end of a cable is a port that can be used, and returns its link layer.
 fn check_end<'a>(
     cable: Name,
     end: End,
     mut nodes: impl Iterator<Item = (&'a NodePlan, bool)>,
-) -> Result<(), Fault> {
+) -> Result<LinkLayer, Fault> {
     let node = end.node;
     let (plan, powered) = nodes
         .find(|(plan, _)| plan.name() == node)
@@ -193,7 +234,7 @@ fn check_end<'a>(
     if !powered {
         return Err(Fault::NoPower { cable, node });
     }
-    Ok(())
+    Ok(plan.link_layer())
 }
 
 /// Checks that all nodes and cables of a fabric can be at a time.

@@ -5,9 +5,9 @@
 use core::fmt::{self, Write};
 use core::ops::RangeInclusive;
 
-use super::text::{guid, mtu, number, Ends, Name, Speed, Width};
+use super::text::{guid, mtu, number, Device, Ends, Name, Speed, Width};
 use crate::addr::Guid;
-use crate::config::{Config, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+use crate::config::{Config, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 use crate::limits::{Limit, Limits};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
@@ -42,6 +42,8 @@ pub enum NodeSetting {
     PKeys,
     /// The capacity of each port's GID table. A switch has one GID.
     Gids,
+    /// The network devices of an adapter's ports, which are Ethernet ports then.
+    Netdev,
     /// A limit or an ability of an adapter.
     Limit(Limit),
     /// The adaptive routing of a switch. It may change while the switch is on.
@@ -52,6 +54,50 @@ impl NodeSetting {
     /// Whether it may change while the node is on.
     pub const fn is_live(self) -> bool {
         matches!(self, NodeSetting::Routing(_))
+    }
+}
+
+/// The network devices of an adapter's ports, from port 1 on. None is there twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Netdevs([Option<Device>; MAX_PORTS]);
+
+impl Netdevs {
+    const NONE: Netdevs = Netdevs([None; MAX_PORTS]);
+
+    /// Parses names with spaces between them.
+    fn parse(text: &str) -> Option<Netdevs> {
+        let mut netdevs = Netdevs::NONE;
+        for (place, name) in text.split_ascii_whitespace().enumerate() {
+            let device = Some(Device::named(name)?);
+            if netdevs.0.contains(&device) {
+                return None;
+            }
+            *netdevs.0.get_mut(place)? = device;
+        }
+        Some(netdevs)
+    }
+
+    fn print(&self, out: &mut dyn Write) -> fmt::Result {
+        for (place, device) in self.0.iter().flatten().enumerate() {
+            let space = if place == 0 { "" } else { " " };
+            write!(out, "{space}{}", device.as_str())?;
+        }
+        Ok(())
+    }
+
+    /// Returns their number.
+    pub const fn count(&self) -> u8 {
+        match &self.0 {
+            [None, _] => 0,
+            [_, None] => 1,
+            _ => 2,
+        }
+    }
+
+    /// Returns that of a port, from 1.
+    pub fn of(&self, port: u8) -> Option<&Device> {
+        let place = usize::from(port).checked_sub(1)?;
+        self.0.get(place)?.as_ref()
     }
 }
 
@@ -69,6 +115,7 @@ pub struct NodePlan {
     mtu: Mtu,
     pkeys: u16,
     gids: u8,
+    netdevs: Netdevs,
     limits: Limits,
     routing: Routing,
 }
@@ -87,6 +134,7 @@ impl NodePlan {
             mtu: Mtu::B4096,
             pkeys: 128,
             gids: 8,
+            netdevs: Netdevs::NONE,
             limits: Limits::new(),
             routing: Routing::PLAIN,
         };
@@ -143,6 +191,7 @@ impl NodePlan {
             NodeSetting::Mtu => write!(out, "{}", self.mtu.bytes()),
             NodeSetting::PKeys => write!(out, "{}", self.pkeys),
             NodeSetting::Gids => write!(out, "{}", self.gids),
+            NodeSetting::Netdev => self.netdevs.print(out),
             NodeSetting::Limit(limit) => self.limits.print(limit, out),
             NodeSetting::Routing(setting) => self.routing.print(setting, out),
         }
@@ -165,7 +214,15 @@ impl NodePlan {
                 if self.kind == NodeKind::Switch {
                     return None;
                 }
-                self.gids = u8::try_from(count(text, MAX_GUIDS)?).ok()?;
+                self.gids = u8::try_from(count(text, self.most_gids())?).ok()?;
+            }
+            NodeSetting::Netdev => {
+                let netdevs = Netdevs::parse(text)?;
+                let fits = netdevs.count() == 0 || usize::from(self.gids) <= MAX_GIDS;
+                if self.kind == NodeKind::Switch || !fits {
+                    return None;
+                }
+                self.netdevs = netdevs;
             }
             NodeSetting::Limit(limit) => {
                 if self.kind == NodeKind::Switch {
@@ -183,6 +240,26 @@ impl NodePlan {
         Some(())
     }
 
+    /// Returns the link layer of the ports.
+    pub const fn link_layer(&self) -> LinkLayer {
+        match self.netdevs.count() {
+            0 => LinkLayer::InfiniBand,
+            _ => LinkLayer::Ethernet,
+        }
+    }
+
+    const fn most_gids(&self) -> usize {
+        match self.link_layer() {
+            LinkLayer::InfiniBand => MAX_GUIDS,
+            LinkLayer::Ethernet => MAX_GIDS,
+        }
+    }
+
+    /// Returns the network devices of an adapter's ports.
+    pub const fn netdevs(&self) -> &Netdevs {
+        &self.netdevs
+    }
+
     /// Returns the limits and abilities of an adapter.
     pub const fn limits(&self) -> &Limits {
         &self.limits
@@ -198,6 +275,7 @@ impl NodePlan {
             ports: self.ports,
             pkeys: self.pkeys,
             guids: self.gids,
+            link_layer: self.link_layer(),
             mtu: self.mtu,
             vendor_id: VENDOR,
             device_id: 1,

@@ -145,9 +145,13 @@ impl Device {
     /// What stands before the name.
     const PREFIX: &'static str = "dev:";
 
-    /// Parses a device.
+    /// Parses a device at the end of a cable.
     pub fn parse(text: &str) -> Option<Device> {
-        let name = text.strip_prefix(Device::PREFIX)?;
+        Device::named(text.strip_prefix(Device::PREFIX)?)
+    }
+
+    /// Makes a device of its name alone.
+    pub fn named(name: &str) -> Option<Device> {
         let valid = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
         if matches!(name, "" | "." | "..") || !name.bytes().all(valid) {
             return None;

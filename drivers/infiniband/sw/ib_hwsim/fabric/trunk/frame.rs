@@ -76,7 +76,7 @@ pub struct Header {
 pub struct Hello {
     /// The session of the receiver that the sender has heard last; 0 for none.
     pub heard: u32,
-    /// What the sender's port offers at training. `None` if it takes no part in that.
+    /// The offer of the sender's port at training; `None` if it takes no part in that.
     pub offer: Option<LinkOffer>,
 }
 

@@ -6,8 +6,12 @@
 use super::frame::{Header, Hello, HELLO_LEN};
 use crate::link::LinkOffer;
 
-/// Time in ns between two hellos.
+/// Time in ns between two hellos when nothing has changed.
 pub const HELLO: u64 = 250_000_000;
+
+/// The shortest time in ns between two hellos to all, whatever has changed: two ends that take each
+/// other's place at a third one would have all of them greet without end.
+pub const PAUSE: u64 = 10_000_000;
 
 /// Time in ns without a hello after which the other end is taken for gone.
 pub const DEAD: u64 = 3_000_000_000;
@@ -34,7 +38,7 @@ struct Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Heard {
-    /// Something has changed: ask for [`Trunk::step`] soon, and say hello.
+    /// Something has changed: ask for [`Trunk::step`] soon.
     News,
     /// Nothing has.
     Known,
@@ -58,6 +62,24 @@ pub enum Step {
     Train,
 }
 
+/// The receivers of a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// All who listen.
+    All,
+    /// The other end alone, which has packets acknowledged.
+    Peer(Address),
+}
+
+/// The next thing to do with the frames that wait to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outgoing<F> {
+    /// Send this one to an address, stamped with this header ([`Header::stamp`]).
+    Send(Header, Address, F),
+    /// Drop this one: nobody takes it any more.
+    Stale(F),
+}
+
 /// One end of a cable through a network device.
 ///
 /// A session lasts from one time that the link goes down to the next. As each end tells the other
@@ -76,6 +98,12 @@ pub struct Trunk {
     /// Latest packet that the other end knows to be seen.
     told: u32,
     lost: u64,
+    /// The session that the last hello was of; 0 before the first one.
+    greeted: u32,
+    /// Something has changed since that.
+    news: bool,
+    /// Time of the last hello to all.
+    greeted_at: Option<u64>,
 }
 
 /// Returns by how much a number is after another one; 0 if it is not.
@@ -108,6 +136,9 @@ impl Trunk {
             seen: 0,
             told: 0,
             lost: 0,
+            greeted: 0,
+            news: true,
+            greeted_at: None,
         }
     }
 
@@ -119,6 +150,11 @@ impl Trunk {
     /// Returns the address of the other end.
     pub fn address(&self) -> Option<Address> {
         self.peer.map(|peer| peer.address)
+    }
+
+    /// Returns the session of this end, if the link is up: packets are sent in it.
+    pub fn session(&self) -> Option<u32> {
+        self.up.map(|_| self.own)
     }
 
     /// Returns the number of packets that the other end has sent and that did not come.
@@ -151,7 +187,10 @@ impl Trunk {
         self.peer = Some(peer);
         match old {
             Some(old) if (Peer { at: now, ..old }) == peer => Heard::Known,
-            _ => Heard::News,
+            _ => {
+                self.news = true;
+                Heard::News
+            }
         }
     }
 
@@ -200,6 +239,27 @@ impl Trunk {
         self.seen.wrapping_sub(self.told) >= WINDOW / 4
     }
 
+    /// Whether something has changed that no hello has told of.
+    pub const fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// Returns the time at which a hello to all is due.
+    pub fn hello_at(&self) -> u64 {
+        let pause = if self.news { PAUSE } else { HELLO };
+        self.greeted_at
+            .map_or(0, |before| before.saturating_add(pause))
+    }
+
+    /// Returns whom a hello is due to now.
+    pub fn greeting(&self, now: u64) -> Option<Greeting> {
+        if self.hello_at() <= now {
+            return Some(Greeting::All);
+        }
+        let peer = self.address().filter(|_| self.owes());
+        peer.map(Greeting::Peer)
+    }
+
     /// Returns the change that is due. `ready` says whether the network device sends and receives.
     pub fn step(&mut self, now: u64, ready: bool) -> Step {
         let fresh = |peer: &Peer| ready && now.saturating_sub(peer.at) < DEAD;
@@ -227,6 +287,7 @@ impl Trunk {
         if self.up.is_none() {
             self.up = self.peer.map(|peer| peer.session);
             self.acked = self.sent;
+            self.news = true;
         }
     }
 
@@ -234,6 +295,7 @@ impl Trunk {
     pub fn link_down(&mut self) {
         if self.up.take().is_some() {
             self.own = next(self.own);
+            self.news = true;
         }
     }
 
@@ -246,19 +308,38 @@ impl Trunk {
         }
     }
 
-    /// Returns the header of a packet that is to be sent now, and counts it. `None` if too many are under
-    /// way.
-    pub fn send(&mut self) -> Option<Header> {
-        if self.under_way() >= WINDOW {
+    /// Takes the next frame by `pop`, which gives its session, too. `None` if there is none, or if
+    /// too many packets are under way: it is not popped then.
+    ///
+    /// What was sent before the link went down still goes out, until a hello has told of that.
+    pub fn next_frame<F>(&mut self, pop: impl FnOnce() -> Option<(u32, F)>) -> Option<Outgoing<F>> {
+        let told = self.greeted == self.own;
+        let to = self.address().filter(|_| self.is_up() || !told);
+        if to.is_some() && self.under_way() >= WINDOW {
             return None;
         }
+        let (session, frame) = pop()?;
+        let current = session == self.own || !told;
+        let Some(to) = to.filter(|_| current) else {
+            return Some(Outgoing::Stale(frame));
+        };
         self.sent = self.sent.wrapping_add(1);
         self.told = self.seen;
-        Some(self.header())
+        Some(Outgoing::Send(self.header(), to, frame))
     }
 
     /// Makes a hello. `offer` is what the port of this end offers.
-    pub fn say_hello(&mut self, offer: Option<LinkOffer>) -> [u8; HELLO_LEN] {
+    pub fn say_hello(
+        &mut self,
+        now: u64,
+        to: Greeting,
+        offer: Option<LinkOffer>,
+    ) -> [u8; HELLO_LEN] {
+        if to == Greeting::All {
+            self.greeted_at = Some(now);
+            self.news = false;
+        }
+        self.greeted = self.own;
         self.told = self.seen;
         let heard = self.peer.map_or(0, |peer| peer.session);
         Hello { heard, offer }.frame(&self.header())

@@ -39,6 +39,7 @@ pub(crate) const WIRE: Arrival = Arrival {
 /// Makes an adapter whose GUIDs count up from `node`.
 pub(crate) fn adapter(node: u64, ports: u8) -> Hca {
     Hca::new(&Config {
+        link_layer: ib_fabric::LinkLayer::InfiniBand,
         node_guid: Guid::new(node),
         system_guid: Guid::new(node),
         port_guids: [Guid::new(node + 1), Guid::new(node + 2)],

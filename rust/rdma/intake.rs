@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shared receive queues.
+//! Intakes: what connections receive into.
 
-use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, SetOnce};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot};
+use crate::graveyard::{Mortal, Plot, Remains};
+use crate::left::Left;
 use crate::pd::Pd;
 
-/// A shared receive queue: many queue pairs receive into what is posted to it.
+/// An intake: many queue pairs receive into its buffers. They share a receive queue, or have one each
+/// where the device cannot share.
 ///
 /// It is destroyed when its last user, be it a queue pair, is. All that is received through it
 /// completes on one completion queue, so that one ring sees all of it.
 ///
 /// # Invariants
 ///
-/// * `raw` is the shared receive queue of `body`.
+/// * `raw` is the shared receive queue of `body`, if there is one.
 /// * Queue pairs that use it hold an `Arc` of it, and complete receives on `cq`.
-/// * One ring at most ever posts to it. Once that is dropped, the body's `memory` is what it had
+/// * One ring at most ever posts its buffers. Once that is dropped, the body's `memory` is what it had
 ///   posted.
-pub struct Srq {
-    raw: NonNull<bindings::ib_srq>,
+pub struct Intake {
+    raw: Option<NonNull<bindings::ib_srq>>,
     max_wr: u32,
     max_sge: u32,
     cq: SetOnce<Arc<Cq>>,
@@ -36,30 +38,37 @@ pub struct Srq {
 }
 
 // SAFETY: A shared receive queue may be used by any thread.
-unsafe impl Send for Srq {}
+unsafe impl Send for Intake {}
 // SAFETY: Posting is synchronised by the device driver.
-unsafe impl Sync for Srq {}
+unsafe impl Sync for Intake {}
 
-/// What is left of a shared receive queue that nobody uses any more.
+/// Place for what a ring leaves.
+type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
+
+/// What is left of an intake that nobody uses any more.
 ///
 /// # Invariants
 ///
-/// `raw` is a shared receive queue of `pd`, owned by this value. `memory`, if it is there, is what
-/// may be received into.
+/// `raw` is a shared receive queue of `pd`, owned by this value, if there is one. `memory`, if it is
+/// there, is what may be received into.
 struct Body {
-    raw: NonNull<bindings::ib_srq>,
-    memory: ManuallyDrop<SetOnce<KBox<dyn Send>>>,
+    raw: Option<NonNull<bindings::ib_srq>>,
+    /// A queue pair was not destroyed.
+    stuck: Atomic<bool>,
+    memory: Place,
     pd: Arc<Pd>,
 }
 
 // SAFETY: A shared receive queue may be destroyed by any thread.
 unsafe impl Send for Body {}
-// SAFETY: As above; shared references do not reach what `memory` holds.
+// SAFETY: As above.
 unsafe impl Sync for Body {}
 
-impl Srq {
-    /// Makes a shared receive queue that takes `max_wr` receives, each of which scatters to at most
-    /// `max_sge` elements.
+impl Remains for Body {}
+
+impl Intake {
+    /// Makes an intake whose queue pairs share a receive queue. That takes `max_wr` receives, each of
+    /// which scatters to at most `max_sge` elements.
     ///
     /// # Errors
     ///
@@ -69,9 +78,9 @@ impl Srq {
     /// # Context
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
-    pub fn new(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+    pub fn shared(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
         let dev = pd.device();
-        if dev.ops().create_srq.is_none() {
+        if dev.ops().create_srq.is_none() || dev.max_srq() == 0 {
             return Err(EOPNOTSUPP);
         }
         if max_wr == 0 || max_wr > dev.max_srq_wr() || max_sge == 0 || max_sge > dev.max_srq_sge() {
@@ -87,6 +96,7 @@ impl Srq {
             ..Default::default()
         };
         let plot = Plot::new(pd.graveyard())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
         // ours. Without user data this is the kernel's own queue.
         let raw = from_err_ptr(unsafe {
@@ -99,13 +109,45 @@ impl Srq {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: It was just made.
+        Self::own(pd, (plot, memory), Some(raw), max_wr, max_sge)
+    }
+
+    /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
+    /// together, each of which scatters to at most `max_sge` elements.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for none, or for more elements than the device can; `ESHUTDOWN` after the
+    /// [`crate::Reaper`] was dropped; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::shared`].
+    pub fn separate(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+        if max_wr == 0 || max_sge == 0 || max_sge > pd.device().max_recv_sge() {
+            return Err(EINVAL);
+        }
+        let plot = Plot::new(pd.graveyard())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
+        // INVARIANT: There is no shared receive queue.
+        Self::own(pd, (plot, memory), None, max_wr, max_sge)
+    }
+
+    /// Puts it together; what `raw` says is as the type invariants demand.
+    fn own(
+        pd: &Arc<Pd>,
+        (plot, memory): (Plot<Body>, Place),
+        raw: Option<NonNull<bindings::ib_srq>>,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Arc<Self>> {
         let body = Body {
             raw,
-            memory: ManuallyDrop::new(SetOnce::new()),
+            stuck: Atomic::new(false),
+            memory,
             pd: pd.clone(),
         };
-        // INVARIANT: That is the body's.
-        let srq = Self {
+        let intake = Self {
             raw,
             // The device may have rounded up; what was asked for is what rings rely on.
             max_wr,
@@ -114,12 +156,18 @@ impl Srq {
             has_ring: Atomic::new(false),
             body: plot.fill(body),
         };
-        Ok(Arc::new(srq, GFP_KERNEL)?)
+        Ok(Arc::new(intake, GFP_KERNEL)?)
     }
 
+    /// Whether its queue pairs share a receive queue.
+    pub fn is_shared(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// The shared receive queue; null if there is none.
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_srq {
-        self.raw.as_ptr()
+        self.raw.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     /// Receives that may be posted.
@@ -168,24 +216,40 @@ impl Srq {
         Ok(())
     }
 
+    /// A queue pair was not destroyed: the device may receive for ever.
+    pub(crate) fn give_up(&self) {
+        self.body.stuck.store(true, Release);
+    }
+
     /// Keeps the memory of the ring, which is being dropped, until nothing can be received into it
     /// any more.
-    pub(crate) fn keep(&self, memory: KBox<dyn Send>) {
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn keep(&self, memory: KBox<dyn Left>) {
         // INVARIANT: There was one ring, so that nothing is there yet.
-        self.body.memory.populate(memory);
+        *self.body.memory.lock() = Some(memory);
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
-        let err = unsafe { bindings::ib_destroy_srq_user(self.raw.as_ptr(), ptr::null_mut()) };
-        if err != 0 {
-            // The device may still write to what was posted: it must stay for ever.
-            pr_err!("shared receive queue not destroyed: {}\n", err);
-            return;
+        let mut stuck = self.stuck.load(Acquire);
+        if let Some(raw) = self.raw {
+            // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
+            let err = unsafe { bindings::ib_destroy_srq_user(raw.as_ptr(), ptr::null_mut()) };
+            if err != 0 {
+                pr_err!("shared receive queue not destroyed: {}\n", err);
+                stuck = true;
+            }
         }
-        // SAFETY: It is not used again, and the device has nothing of it any more.
-        unsafe { ManuallyDrop::drop(&mut self.memory) };
+        if stuck {
+            // The device may still write to what was posted.
+            if let Some(memory) = &mut *self.memory.lock() {
+                memory.abandon();
+            }
+        }
+        // INVARIANT: Else it has nothing of it any more, and what was posted is dropped now.
     }
 }

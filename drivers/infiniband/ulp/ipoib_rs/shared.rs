@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the ports of an RDMA device have in common.
+
+use ipoib_proto::vectors::Vectors;
+use ipoib_rdma::device::NAME_LEN;
+use ipoib_rdma::Device;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, Mutex};
+
+/// Kept from when the device comes until the last interface on it is gone.
+#[pin_data]
+pub(crate) struct Shared {
+    /// The device's name, as the RDMA core told it last.
+    #[pin]
+    name: Mutex<Name>,
+    /// How many interfaces have got vectors.
+    served: Atomic<u32>,
+}
+
+struct Name {
+    bytes: [u8; NAME_LEN],
+    len: usize,
+}
+
+impl Name {
+    fn new(name: &CStr) -> Self {
+        let mut bytes = [0; NAME_LEN];
+        let mut len = 0;
+        for (to, from) in bytes.iter_mut().zip(name.to_bytes()) {
+            *to = *from;
+            len += 1;
+        }
+        Self { bytes, len }
+    }
+}
+
+impl Shared {
+    /// For a device of that name.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(name: &CStr) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                name <- new_mutex!(Name::new(name)),
+                served: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The device has another name.
+    pub(crate) fn renamed(&self, name: &CStr) {
+        *self.name.lock() = Name::new(name);
+    }
+
+    /// The completion vectors of another interface, of which `device` has some.
+    pub(crate) fn next_vectors(&self, device: &Device) -> Vectors {
+        Vectors::new(
+            self.served.fetch_add(1, Relaxed),
+            device.completion_vectors(),
+        )
+    }
+
+    /// Calls `f` with the device's name.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn with_name(&self, f: impl FnOnce(&[u8])) {
+        let name = self.name.lock();
+        f(name.bytes.get(..name.len).unwrap_or(&[]));
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of devices, headers, NAPI and frames with what the core has of them.
+
+use ipoib_sys::bindings;
+use kernel::alloc::flags::__GFP_ZERO;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, Mutex};
+use kernel::time::{delay::fsleep, Delta};
+
+use crate::device::{Device, OwnedDevice, RawDevice, TxGuard, ADDR_LEN, HEADER_LEN};
+use crate::dummy::{Dummy, Registered, Seen};
+use crate::header::Outgoing;
+use crate::named::Joined;
+use crate::napi::{Context, Napi, Poll, Source};
+use crate::ops::Tables;
+use crate::skb::{PacketType, RxSkb};
+use crate::task::{Queue, Run, Task};
+
+const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
+/// Of whom all packets are inspected.
+const INSPECTED: u8 = 0x01;
+
+/// Holds a device, and gives it back when it runs.
+#[pin_data]
+struct Holder {
+    #[pin]
+    dev: Mutex<Option<OwnedDevice<Dummy>>>,
+    gave_back: Atomic<u32>,
+}
+
+impl Run for Pin<KBox<Holder>> {
+    fn run(&self, _task: &Queue<'_>) {
+        if let Some(dev) = self.dev.lock().take() {
+            // Whoever frees the device has time to be too early.
+            fsleep(Delta::from_millis(20));
+            // The data are still there.
+            let drops = dev.data().seen.drops.load(Relaxed);
+            self.gave_back.store(1 + drops, Relaxed);
+        }
+    }
+}
+
+/// The link-layer header that the stack gets for a packet of `len` octets.
+fn header_for(dev: &Device<Dummy>, dest: &[u8; ADDR_LEN], len: u32) -> Result<[u8; HEADER_LEN]> {
+    let skb = Skb::new(0)?;
+    let create = Tables::<Dummy>::HEADER.create.ok_or(EINVAL)?;
+    let to = dest.as_ptr().cast();
+    // SAFETY: The skb has room for the header; the destination is an address.
+    let made = unsafe { create(skb.0, dev.as_raw(), ETH_P_IP, to, core::ptr::null(), len) };
+    if made != HEADER_LEN as i32 {
+        return Err(EINVAL);
+    }
+    // SAFETY: That many octets were just written there.
+    Ok(unsafe { (*skb.0).data.cast::<[u8; HEADER_LEN]>().read() })
+}
+
+/// The header that a neighbour keeps, with the address that it has by then.
+struct Kept {
+    neighbour: KBox<bindings::neighbour>,
+}
+
+impl Kept {
+    fn new(dev: &Device<Dummy>, dest: &[u8; ADDR_LEN]) -> Result<Self> {
+        let neighbour = KBox::<bindings::neighbour>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        // SAFETY: It is zeroed, as which it is plain data.
+        let mut neighbour = unsafe { neighbour.assume_init() };
+        neighbour.dev = dev.as_raw();
+        neighbour.ha[..ADDR_LEN].copy_from_slice(dest);
+        let hh = &raw mut neighbour.hh;
+        let cache = Tables::<Dummy>::HEADER.cache.ok_or(EINVAL)?;
+        // SAFETY: Nobody else knows the neighbour, whose device is registered.
+        let declined = unsafe { cache(&raw const *neighbour, hh, ETH_P_IP.to_be()) } != 0;
+        assert_eq!(declined, neighbour.hh.hh_len == 0);
+        Ok(Self { neighbour })
+    }
+
+    fn update(&mut self, dest: &[u8; ADDR_LEN]) -> Result {
+        let update = Tables::<Dummy>::HEADER.cache_update.ok_or(EINVAL)?;
+        // SAFETY: Nobody else knows the header, which is there.
+        unsafe {
+            update(
+                &raw mut self.neighbour.hh,
+                self.neighbour.dev,
+                dest.as_ptr(),
+            )
+        };
+        Ok(())
+    }
+
+    /// What `neigh_hh_output` puts in front of a packet.
+    fn header(&self) -> Option<[u8; HEADER_LEN]> {
+        let hh = &self.neighbour.hh;
+        let len = hh.hh_len as usize;
+        let aligned = len.next_multiple_of(bindings::HH_DATA_MOD as usize);
+        let copied = &hh.hh_data.as_flattened_bytes()[..aligned];
+        copied[aligned - len..].first_chunk().copied()
+    }
+}
+
+/// The octets of an array of words.
+trait Flatten {
+    fn as_flattened_bytes(&self) -> &[u8];
+}
+
+impl<const N: usize> Flatten for [usize; N] {
+    fn as_flattened_bytes(&self) -> &[u8] {
+        // SAFETY: Any octets of words are octets.
+        unsafe { core::slice::from_raw_parts(self.as_ptr().cast(), size_of_val(self)) }
+    }
+}
+
+/// An skb that is freed when this is dropped.
+struct Skb(*mut bindings::sk_buff);
+
+impl Skb {
+    /// One of `len` octets, with room for the link-layer header, and no protocol.
+    fn new(len: usize) -> Result<Self> {
+        let octets = [0u8; 64];
+        let octets = octets.get(..len).ok_or(EINVAL)?;
+        // SAFETY: There are that many octets, which are copied.
+        let skb = unsafe { bindings::ipoib_rs_skb_new(octets.as_ptr().cast(), len as u32) };
+        Ok(Self(core::ptr::NonNull::new(skb).ok_or(ENOMEM)?.as_ptr()))
+    }
+
+    fn set_protocol(&self, protocol: u16) {
+        // SAFETY: It is ours; every view of the union holds integers only.
+        unsafe { (*self.0).__bindgen_anon_4.headers.as_mut().protocol = protocol.to_be() };
+    }
+}
+
+impl Drop for Skb {
+    fn drop(&mut self) {
+        let reason = bindings::skb_drop_reason_SKB_CONSUMED;
+        // SAFETY: It is ours.
+        unsafe { bindings::sk_skb_reason_drop(core::ptr::null(), self.0, reason) };
+    }
+}
+
+/// A poll that counts, and what asks for it.
+struct Counting(Arc<Atomic<u32>>);
+struct Quiet;
+
+impl Source for Quiet {
+    fn arm(&self) -> bool {
+        false
+    }
+}
+
+impl Poll for Counting {
+    const TX: bool = false;
+    type Source = Quiet;
+    type Question = u32;
+
+    fn answer(&mut self, question: &mut u32) {
+        *question += 1;
+    }
+
+    fn poll(&mut self, _context: &Context<'_>, _budget: usize) -> usize {
+        self.0.fetch_add(1, Relaxed);
+        0
+    }
+}
+
+/// Whether the device has a NAPI instance.
+fn has_napi(dev: &RawDevice) -> bool {
+    // SAFETY: The device is registered. Only this test adds to its list and takes from it.
+    unsafe {
+        let list = &raw mut (*dev.as_raw()).napi_list;
+        !core::ptr::eq((*list).next, list)
+    }
+}
+
+/// Has a second meaning for what is [`Send`], so that it cannot be named there without one.
+trait NotSend<Meaning> {
+    const IS: () = ();
+}
+
+impl<T: ?Sized> NotSend<()> for T {}
+impl<T: ?Sized + Send> NotSend<u8> for T {}
+
+#[kunit_tests(ipoib_rs_netdev)]
+mod cases {
+    use super::*;
+
+    /// The core frees a device whose `ndo_init` fails at once: what that has queued must not run then, and
+    /// what it has made goes.
+    #[test]
+    fn a_failed_init_leaves_nothing() -> Result {
+        let seen = Seen::new()?;
+        let registered = Registered::new(&seen, |dev| {
+            dev.queue_task(0, 20);
+            Err(EPROTO)
+        });
+        assert!(registered.is_err());
+        fsleep(Delta::from_millis(60));
+        assert_eq!(seen.tasks.load(Relaxed), 0);
+        assert_eq!(seen.uninits.load(Relaxed), 1);
+        assert_eq!(seen.drops.load(Relaxed), 1);
+        Ok(())
+    }
+
+    /// Whoever refers to a device finds its data, also when it could not be registered.
+    #[test]
+    fn data_wait_for_references() -> Result {
+        // A function pointer takes nothing along.
+        static HOLDER: Atomic<*mut Task<Pin<KBox<Holder>>>> = Atomic::new(core::ptr::null_mut());
+
+        let holder = KBox::pin_init(
+            pin_init!(Holder {
+                dev <- new_mutex!(None),
+                gave_back: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )?;
+        let task = Task::new(holder)?;
+        HOLDER.store(core::ptr::from_ref(&task).cast_mut(), Relaxed);
+        let seen = Seen::new()?;
+        let registered = Registered::new(&seen, |dev| {
+            // SAFETY: The task is there as long as this can be called.
+            let task = unsafe { &*HOLDER.load(Relaxed) };
+            *task.dev.lock() = Some(dev.get_typed());
+            task.queue(0);
+            Err(EPROTO)
+        });
+        assert!(registered.is_err());
+        assert_eq!(task.gave_back.load(Relaxed), 1);
+        assert_eq!(seen.drops.load(Relaxed), 1);
+        Ok(())
+    }
+
+    /// A lock of softirqs is given back on the CPU that took it: this does not compile otherwise.
+    #[test]
+    fn the_transmit_lock_stays_where_it_is() {
+        let () = <TxGuard<'static, Dummy> as NotSend<_>>::IS;
+    }
+
+    #[test]
+    fn a_device_comes_and_goes() -> Result {
+        let seen = Seen::new()?;
+        let registered = Registered::new(&seen, |_| Ok(()))?;
+        // SAFETY: It is registered.
+        let dev = unsafe { &*registered.device().as_raw() };
+        // Packet sockets are to send all of the header, and know where the packet begins.
+        assert_eq!(
+            u32::from(dev.min_header_len),
+            u32::from(dev.hard_header_len)
+        );
+        drop(registered);
+        assert_eq!(seen.uninits.load(Relaxed), 1);
+        assert_eq!(seen.drops.load(Relaxed), 1);
+        Ok(())
+    }
+
+    /// What a neighbour keeps is what it would be given for each packet.
+    #[test]
+    fn a_kept_header_is_the_one_that_is_made() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        let (first, second) = ([2; ADDR_LEN], [4; ADDR_LEN]);
+        let mut kept = Kept::new(dev, &first)?;
+        assert_eq!(kept.header(), Some(header_for(dev, &first, 50)?));
+        kept.update(&second)?;
+        assert_eq!(kept.header(), Some(header_for(dev, &second, 50)?));
+        Ok(())
+    }
+
+    /// Where each packet is inspected, none gets a header unseen.
+    #[test]
+    fn inspected_packets_have_no_kept_header() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        let dest = [INSPECTED; ADDR_LEN];
+        assert_eq!(Kept::new(dev, &dest)?.header(), None);
+        assert!(header_for(dev, &dest, 100).is_ok());
+        assert_eq!(header_for(dev, &dest, 101), Err(EINVAL));
+        assert!(header_for(dev, &[2; ADDR_LEN], 101).is_ok());
+        Ok(())
+    }
+
+    /// A packet socket asks for the header first, and writes the packet then.
+    #[test]
+    fn what_is_not_written_is_not_shown() -> Result {
+        let skb = Skb::new(40)?;
+        // SAFETY: It is valid and does not change meanwhile.
+        let shown = unsafe { Outgoing::from_raw(skb.0, 40) }.linear().len();
+        assert_eq!(shown, 0);
+        skb.set_protocol(bindings::ETH_P_ARP as u16);
+        // SAFETY: As above.
+        let shown = unsafe { Outgoing::from_raw(skb.0, 40) }.linear().len();
+        assert_eq!(shown, 0);
+        skb.set_protocol(ETH_P_IP);
+        // SAFETY: As above.
+        let shown = unsafe { Outgoing::from_raw(skb.0, 40) }.linear().len();
+        assert_eq!(shown, 40);
+        Ok(())
+    }
+
+    #[test]
+    fn frames_say_whom_they_are_for() -> Result {
+        let skb = Skb::new(10)?;
+        let raw = core::ptr::NonNull::new(skb.0).ok_or(ENOMEM)?;
+        core::mem::forget(skb);
+        // SAFETY: It is nobody else's.
+        let mut skb = unsafe { RxSkb::from_non_null(raw) };
+        for (packet_type, number) in [
+            (PacketType::Multicast, bindings::PACKET_MULTICAST),
+            (PacketType::Broadcast, bindings::PACKET_BROADCAST),
+        ] {
+            skb.set_packet_type(packet_type);
+            // SAFETY: Every view of the union holds integers only.
+            let set = unsafe { (*raw.as_ptr()).__bindgen_anon_4.headers.as_ref().pkt_type() };
+            assert_eq!(u32::from(set), number);
+        }
+        Ok(())
+    }
+
+    /// A handle may be dropped last, and where nobody may sleep: all that has to be waited for is done then.
+    #[test]
+    fn a_handle_outlives_its_napi() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut napi = Napi::<Counting>::new(dev)?;
+        let handle = napi.handle();
+        assert!(has_napi(dev));
+        napi.enable(Counting(polls.clone()), Quiet)?;
+        assert_eq!(handle.ask(1), Ok(2));
+        drop(napi);
+        assert!(!has_napi(dev));
+        let before = polls.load(Relaxed);
+        handle.schedule();
+        assert_eq!(handle.ask(1), Err(ENETDOWN));
+        fsleep(Delta::from_millis(5));
+        assert_eq!(polls.load(Relaxed), before);
+        // The handle does not hold the device.
+        drop(registered);
+        drop(handle);
+        Ok(())
+    }
+
+    #[test]
+    fn a_napi_runs_once() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut napi = Napi::<Counting>::new(registered.device())?;
+        assert!(napi.disable().is_none());
+        napi.enable(Counting(polls.clone()), Quiet)?;
+        assert_eq!(napi.enable(Counting(polls.clone()), Quiet), Err(EBUSY));
+        assert!(napi.disable().is_some());
+        assert!(napi.disable().is_none());
+        napi.enable(Counting(polls), Quiet)?;
+        Ok(())
+    }
+
+    /// Names of devices are any octets but a few.
+    #[test]
+    fn names_need_not_be_utf_8() -> Result {
+        let path = Joined::new(&[c"net/", c"ib\xff"])?;
+        assert_eq!(path.as_c_str().to_bytes(), b"net/ib\xff");
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive ring of an intake, from which connections receive.
+//!
+//! As in [`crate::recv`], every slot has a buffer, always. What differs is that receives complete in
+//! any order, since many queue pairs take them, and that the ring outlives the queue pairs.
+//!
+//! From a shared receive queue, any queue pair takes any slot: what one of them fails to receive is
+//! posted again. A queue pair that is destroyed in the middle of a message may take a slot with it, which
+//! never completes. Nor can it be posted again, since nobody says which it was, and since the device may
+//! still write to what merely takes long. [`IntakeRing::overtaken`] counts those slots.
+//!
+//! Where queue pairs have receive queues of their own, each is given some of the slots (`queues.rs`).
+//!
+//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a ring
+//! that is dropped leaves its memory to the [`Intake`], which gives it back when those are destroyed, and
+//! with it the right to poll the completion queue.
+
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr;
+
+use ipoib_netdev::napi::MAX_BUDGET;
+use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
+use ipoib_rings::generations::Generations;
+use ipoib_sys::bindings;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::cq::Cq;
+use crate::intake::Intake;
+use crate::rc::{QpKey, RcQp};
+use crate::recv::ReceiveReport;
+
+mod mapping;
+mod memory;
+mod queues;
+mod slots;
+
+use mapping::Mapping;
+use memory::Memory;
+pub use memory::RcReceived;
+use queues::Queues;
+use slots::{Chain, Slot};
+
+type PostFn = unsafe extern "C" fn(
+    *mut bindings::ib_srq,
+    *const bindings::ib_recv_wr,
+    *mut *const bindings::ib_recv_wr,
+) -> c_int;
+
+/// The most slots: so few that what was posted for each of them several times is still far from all
+/// generations.
+const MAX_SIZE: u32 = 1 << 16;
+
+/// A slot is overtaken when all slots were posted so many times since it was.
+const OVERTAKEN: u32 = 4;
+
+/// How slots are posted.
+enum Post {
+    /// To the shared receive queue, by the device's operation for that.
+    Shared(PostFn, *mut bindings::ib_srq),
+    /// To queue pairs.
+    Separate(Queues),
+}
+
+/// The receive ring of an intake.
+///
+/// # Invariants
+///
+/// * A slot is chained, or the device may have its buffer, or it is idle in the sense of `Queues`.
+/// * `late` has an element for every slot of a shared receive queue. If it is the slot's identifier, the
+///   slot was overtaken.
+/// * `wcs` has [`Self::BATCH`] elements.
+/// * `post` is as `intake` is.
+/// * The ring has claimed `intake`, and posts what `memory` holds, which nobody drops before
+///   that is destroyed.
+pub struct IntakeRing {
+    memory: ManuallyDrop<Memory>,
+    wcs: KVec<bindings::ib_wc>,
+    chain: Chain,
+    post: Post,
+    report: ReceiveReport,
+    late: KVec<u64>,
+    overtaken: usize,
+    /// The generation that was posted last when slots were looked at for being overtaken.
+    looked: u32,
+    /// How many receives are posted after that of a slot until that is.
+    old: u32,
+    /// Where `memory` goes.
+    place: Option<KBox<MaybeUninit<Memory>>>,
+    cq: Arc<Cq>,
+    intake: Arc<Intake>,
+}
+
+// SAFETY: The pointers are to the ring's own slots and the queue it holds; all else is `Send`.
+unsafe impl Send for IntakeRing {}
+
+impl IntakeRing {
+    /// Makes the receive ring of `intake`, with `size` buffers of `pool`'s. All queue pairs that
+    /// receive from it complete on `cq`.
+    ///
+    /// There is one ring in the life of an intake, and the completion queue is the ring's until the
+    /// intake is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `size` is 0, or more than the intake or the completion queue take, or than 65536,
+    /// or buffers have more parts than a receive has elements, or queue pairs of `intake` complete on
+    /// another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it.
+    pub fn new(intake: &Arc<Intake>, cq: &Arc<Cq>, pool: PartsPool, size: u32) -> Result<Self> {
+        let parts = pool.parts();
+        if size == 0
+            || size > intake.max_wr()
+            || size > cq.entries()
+            || size > MAX_SIZE
+            || parts > intake.max_sge() as usize
+            || parts > MAX_PARTS
+        {
+            return Err(EINVAL);
+        }
+        let n = size as usize;
+        let pd = intake.pd();
+        let ops = pd.device().ops();
+        intake.bind(cq)?;
+        let claim = cq.claim()?;
+        let generation = claim.next;
+        let mut lens = [0; MAX_PARTS];
+        for (i, len) in lens.iter_mut().enumerate() {
+            *len = pool.part_len(i);
+        }
+
+        let mut wcs = KVec::with_capacity(Self::BATCH, GFP_KERNEL)?;
+        for _ in 0..Self::BATCH {
+            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
+        }
+        let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
+        let place = KBox::new_uninit(GFP_KERNEL)?;
+        // The slots come one by one as they are mapped, so that dropping the memory unmaps what is.
+        let mut memory = Memory {
+            slots: KVec::with_capacity(n, GFP_KERNEL)?,
+            pool,
+            mapping: Mapping {
+                virt_dma: pd.device().virt_dma(),
+                lens,
+                pd: pd.clone(),
+            },
+            claim,
+        };
+        for _ in 0..n {
+            let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let addrs = memory.mapping.map(&buf, parts).ok_or(EIO)?;
+            let mut slot = Slot {
+                wr: bindings::ib_recv_wr {
+                    num_sge: parts as c_int,
+                    ..Default::default()
+                },
+                sge: [bindings::ib_sge {
+                    lkey: pd.local_dma_lkey(),
+                    ..Default::default()
+                }; MAX_PARTS],
+                parts: buf,
+                queue: 0,
+            };
+            for (sge, (addr, len)) in slot.sge.iter_mut().zip(addrs.into_iter().zip(lens)) {
+                sge.addr = addr;
+                sge.length = len as u32;
+            }
+            // There is room for it, so that it does not fail with the buffer mapped.
+            memory.slots.push(slot, GFP_KERNEL)?;
+        }
+        let mut chain = Chain {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+            generations: Generations::after(generation),
+        };
+        for (index, slot) in memory.slots.iter_mut().enumerate() {
+            // INVARIANT: The slots do not move any more.
+            slot.wr.sg_list = slot.sge.as_mut_ptr();
+            if intake.is_shared() {
+                chain.push(slot, index);
+                late.push(Slot::IDLE, GFP_KERNEL)?;
+            }
+        }
+        let post = if intake.is_shared() {
+            Post::Shared(ops.post_srq_recv.ok_or(EOPNOTSUPP)?, intake.as_raw())
+        } else {
+            let post_recv = ops.post_recv.ok_or(EOPNOTSUPP)?;
+            Post::Separate(Queues::new(&mut memory.slots, post_recv)?)
+        };
+        intake.claim()?;
+        // INVARIANT: All slots are chained, or idle; none is late.
+        Ok(Self {
+            memory: ManuallyDrop::new(memory),
+            wcs,
+            chain,
+            post,
+            report: ReceiveReport::default(),
+            late,
+            overtaken: 0,
+            looked: generation,
+            old: OVERTAKEN * size,
+            place: Some(place),
+            cq: cq.clone(),
+            intake: intake.clone(),
+        })
+    }
+
+    /// How many buffers it has.
+    pub fn size(&self) -> u32 {
+        self.memory.slots.len() as u32
+    }
+
+    /// Octets that a buffer takes.
+    pub fn capacity(&self) -> usize {
+        self.memory.pool.capacity()
+    }
+
+    /// Octets of memory that a buffer costs.
+    pub fn buf_cost(&self) -> usize {
+        self.memory.pool.buf_cost()
+    }
+
+    /// Posts all buffers that a shared receive queue does not have.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says; what it refused is posted at the next poll, or the next fill.
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI.
+    pub fn fill(&mut self) -> Result {
+        self.post_chain()
+    }
+
+    /// Posts to a queue pair as much as its own receive queue takes, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for one of another intake; `ENOSPC` if too many buffers are posted to others; whatever the
+    /// device says. Some may be posted all the same.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or process context without NAPI.
+    pub fn begin(&mut self, qp: &Arc<RcQp>) -> Result {
+        if !Arc::ptr_eq(qp.intake(), &self.intake) {
+            return Err(EINVAL);
+        }
+        match &mut self.post {
+            Post::Shared(..) => Ok(()),
+            Post::Separate(queues) => queues.begin(qp, &mut self.memory.slots, &mut self.chain),
+        }
+    }
+
+    /// Posts nothing more to a queue pair. The buffers that it has come back when they are flushed, or when
+    /// it was destroyed.
+    ///
+    /// # Context
+    ///
+    /// As [`Self::begin`].
+    pub fn end(&mut self, qp: QpKey) {
+        if let Post::Separate(queues) = &mut self.post {
+            queues.end(qp, &mut self.memory.slots, &mut self.chain);
+        }
+    }
+
+    /// How many buffers are posted to a receive queue of a queue pair's own.
+    pub fn held(&self, qp: QpKey) -> u32 {
+        match &self.post {
+            Post::Shared(..) => 0,
+            Post::Separate(queues) => queues.held(qp),
+        }
+    }
+
+    /// A queue pair that has refused what was posted to it since the last time; it cannot go on.
+    pub fn take_refused(&mut self) -> Option<QpKey> {
+        match &mut self.post {
+            Post::Shared(..) => None,
+            Post::Separate(queues) => queues.take_refused(),
+        }
+    }
+
+    /// How many slots have not completed while others were posted more than four times as often as
+    /// there are slots. A queue pair took them with it, or waits for the rest of a message; only
+    /// the latter come back.
+    ///
+    /// That is known only while something is received: should queue pairs take all slots with them,
+    /// nothing is, and this stays as it is. Each can take one.
+    pub fn overtaken(&self) -> usize {
+        self.overtaken
+    }
+
+    /// Whether a poll may have something to do: completions of which there was an event, or what the
+    /// device refused.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.cq.is_quiet() || !self.chain.first.is_null()
+    }
+
+    /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
+    /// budget is charged with. [`Self::message`] shows what they are, and [`Self::post`] comes after that.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or process context without NAPI.
+    #[inline]
+    pub fn fetch(&mut self, most: usize) -> usize {
+        self.cq.poll(&mut self.wcs, most).len()
+    }
+
+    /// The most that [`Self::fetch`] takes: all that a poll may do.
+    pub const BATCH: usize = MAX_BUDGET as usize;
+
+    /// What completion `i` of those that were fetched last has brought, if it is a message that was not
+    /// shown before. `failed` is told if it says that a queue pair is in error.
+    #[inline(always)]
+    pub fn message(&mut self, i: usize, failed: impl FnOnce(QpKey)) -> Option<RcReceived<'_>> {
+        let Self {
+            memory,
+            chain,
+            wcs,
+            report,
+            post,
+            ..
+        } = self;
+        let queues = match post {
+            Post::Shared(..) => None,
+            Post::Separate(queues) => Some(queues),
+        };
+        memory.complete(wcs.get(i)?, chain, queues, report, failed)
+    }
+
+    /// Posts again what was received.
+    #[inline]
+    pub fn post(&mut self) {
+        // What is refused is posted the next time.
+        let _ = self.post_chain();
+        if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
+            self.look();
+        }
+    }
+
+    /// What became of the completions since the last time that brought nothing; None if all did.
+    #[inline]
+    pub fn take_report(&mut self) -> Option<ReceiveReport> {
+        self.report.take()
+    }
+
+    /// Notes which slots were overtaken.
+    ///
+    /// What is noted stays so until the slot is posted again. So it does no harm that ages begin
+    /// anew after 2^32 receives: this runs far more often.
+    #[cold]
+    fn look(&mut self) {
+        self.overtaken = 0;
+        for (slot, late) in self.memory.slots.iter().zip(&mut self.late) {
+            let id = slot.id();
+            if self.chain.is_posted(id) && self.chain.age(id) > self.old {
+                *late = id;
+            }
+            if *late == id {
+                self.overtaken += 1;
+            }
+        }
+        self.looked = self.chain.generations.posted();
+    }
+
+    /// Posts what is to be posted.
+    #[inline]
+    fn post_chain(&mut self) -> Result {
+        let first = self.chain.first;
+        if first.is_null() {
+            return Ok(());
+        }
+        let (post_recv, srq) = match &mut self.post {
+            Post::Shared(post_recv, srq) => (*post_recv, *srq),
+            Post::Separate(queues) => return queues.post(&mut self.memory.slots, &mut self.chain),
+        };
+        // Some drivers leave this alone when they refuse all.
+        let mut bad: *const bindings::ib_recv_wr = first;
+        // A completion cannot be seen before this call returns: only we poll. So it is early enough
+        // to note afterwards what was posted.
+        //
+        // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
+        // owned by their slots until the device has completed them or the queue is destroyed.
+        let err = unsafe { post_recv(srq, first, &raw mut bad) };
+        self.chain.settle(err, bad)
+    }
+
+    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        self.cq.arm()
+    }
+}
+
+impl Drop for IntakeRing {
+    fn drop(&mut self) {
+        self.memory.claim.next = self.chain.generations.last();
+        // SAFETY: It is not used again.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        match self.place.take() {
+            Some(place) => {
+                let memory = KBox::write(place, memory);
+                self.intake.keep(memory);
+            }
+            // There is a place until here.
+            None => core::mem::forget(memory),
+        }
+    }
+}

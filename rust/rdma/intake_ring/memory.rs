@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers of a receive ring, and the messages that come in them.
+
+use core::mem::ManuallyDrop;
+
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::parts::{Packet, Parts, PartsPool, HEAD_LEN, MAX_PARTS};
+use ipoib_netdev::skb::RxSkb;
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+
+use super::mapping::{Elements, Mapping};
+use super::queues::Queues;
+use super::slots::{Chain, Slot};
+use crate::cq::{wr_id, Claim};
+use crate::left::Left;
+use crate::rc::QpKey;
+use crate::recv::ReceiveReport;
+
+/// A message that was received. It is still where the device has put it, and dropped there unless
+/// [`Self::into_frame`] takes it.
+pub struct RcReceived<'a> {
+    /// Who received it.
+    pub qp: QpKey,
+    len: usize,
+    /// Where its head is mapped, which the CPU was lent, if it is.
+    lent: Option<u64>,
+    sge: &'a mut [bindings::ib_sge; MAX_PARTS],
+    parts: &'a mut Parts,
+    pool: &'a mut PartsPool,
+    mapping: &'a Mapping,
+}
+
+impl RcReceived<'_> {
+    /// How many octets were received.
+    #[inline]
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first of them, up to [`HEAD_LEN`], the wire header first.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        // SAFETY: The device has completed the slot's receive, and the ring, which posts it again, is
+        // borrowed until this value is gone.
+        unsafe { self.parts.head(self.len) }
+    }
+
+    /// Makes an skb of it ([`PartsPool::exchange`]).
+    ///
+    /// # Errors
+    ///
+    /// As that; the message is dropped.
+    #[inline(always)]
+    pub fn into_frame(self, context: &Context<'_>, packet: Packet) -> Result<RxSkb> {
+        let mut this = ManuallyDrop::new(self);
+        let Self {
+            len,
+            sge,
+            parts,
+            pool,
+            mapping,
+            ..
+        } = &mut *this;
+        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
+        // the old ones whenever that says so.
+        //
+        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`.
+        let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
+        if skb.is_err() {
+            this.give_back();
+        }
+        skb
+    }
+
+    /// Ends what the CPU was lent, unless the part is another one now: that cannot be at the same
+    /// address, since it was mapped before this one was unmapped.
+    #[inline]
+    fn give_back(&self) {
+        if self.lent == Some(self.sge[0].addr) {
+            self.mapping
+                .sync(self.sge, 0, self.len.min(HEAD_LEN), false);
+        }
+    }
+}
+
+impl Drop for RcReceived<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lent.is_some() {
+            self.give_back();
+        }
+    }
+}
+
+/// What a ring leaves behind.
+///
+/// # Invariants
+///
+/// * `slots` never moves its elements. Their buffers are of `pool`. A slot's work request refers to the
+///   slot's elements, and those to all parts of the slot's buffer, which are mapped.
+/// * The slots complete on the completion queue of `claim`.
+/// * Who drops it knows that the device has none of it.
+pub(super) struct Memory {
+    pub(super) slots: KVec<Slot>,
+    /// Behind `slots`: a pool that is given up before its memory has come back looks for it once a second
+    /// only, and keeps what has come meanwhile.
+    pub(super) pool: PartsPool,
+    pub(super) mapping: Mapping,
+    pub(super) claim: Claim,
+}
+
+// SAFETY: The pointers are to the memory's own slots; all else is `Send`.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Handles a completion: what was received, if it is a message. The slot is chained again, but not
+    /// posted before the caller says so, who has the message until then.
+    #[inline(always)]
+    pub(super) fn complete(
+        &mut self,
+        wc: &bindings::ib_wc,
+        chain: &mut Chain,
+        queues: Option<&mut Queues>,
+        report: &mut ReceiveReport,
+        failed: impl FnOnce(QpKey),
+    ) -> Option<RcReceived<'_>> {
+        let id = wr_id(wc);
+        let index = id as u32 as usize;
+        let Memory {
+            slots,
+            mapping,
+            pool,
+            ..
+        } = self;
+        // INVARIANT: A completed receive is not the device's any more; it is chained, or idle.
+        let slot = match queues {
+            None => match slots.get_mut(index) {
+                Some(slot) if slot.id() == id && chain.is_posted(id) => {
+                    chain.push(slot, index);
+                    Some(slot)
+                }
+                _ => None,
+            },
+            Some(queues) => match slots.get(index) {
+                Some(slot) if slot.id() == id && chain.is_posted(id) => {
+                    let ok = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
+                    queues.completed(index, ok, slots, chain);
+                    slots.get_mut(index)
+                }
+                _ => None,
+            },
+        };
+        let Some(slot) = slot else {
+            report.count(|report| &mut report.unknown);
+            return None;
+        };
+        let qp = QpKey::of(wc.qp);
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            count_failure(wc.status, report);
+            failed(qp);
+            return None;
+        }
+        // Some devices say that there is a GRH in front of the message. There never is.
+        let len = wc.byte_len as usize;
+        // An RDMA write with immediate data takes a receive, too, and puts nothing there.
+        if wc.opcode != bindings::ib_wc_opcode_IB_WC_RECV || len > pool.capacity() {
+            report.count(|report| &mut report.malformed);
+            return None;
+        }
+        let Slot { sge, parts, .. } = slot;
+        Some(RcReceived {
+            qp,
+            len,
+            lent: mapping.lend(sge, len),
+            sge,
+            parts,
+            pool,
+            mapping,
+        })
+    }
+}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        core::mem::forget(core::mem::take(&mut self.slots));
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            let n = slot.wr.num_sge as usize;
+            // SAFETY: Mapped by the type invariant, and the device has none of it.
+            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n, false) };
+        }
+    }
+}
+
+#[cold]
+fn count_failure(status: bindings::ib_wc_status, report: &mut ReceiveReport) {
+    if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+        report.count(|report| &mut report.flushed);
+    } else {
+        report.count(|report| &mut report.errors);
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A cell that belongs to one thread at a time: loom looks whether it does.
+
+use loom::cell::UnsafeCell;
+
+/// A value to which a pointer can be had through a shared reference.
+pub struct Cell<T>(UnsafeCell<T>);
+
+// SAFETY: Who follows a pointer to the value sees to it that nobody else does.
+unsafe impl<T: Send> Sync for Cell<T> {}
+
+impl<T> Cell<T> {
+    /// A cell with a value.
+    pub fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Shows where the value is, to read it.
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(f)
+    }
+
+    /// Shows where the value is, to change it.
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        self.0.with_mut(f)
+    }
+}

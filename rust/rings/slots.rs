@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A ring whose slots are emptied in any order.
+//!
+//! Sends of different queue pairs complete in any order, so that slots are not used in turn: `free` is a
+//! ring of the numbers of the slots that are free. `taken` counts the slots that were ever taken off it,
+//! `given` those that were ever put back; both only grow, modulo 2^32. The numbers of the free slots
+//! stand at the places from `taken` up to `given` plus the size. The producer takes and then owns them;
+//! a slot that it has posted belongs to the consumer, which owns those places, and puts the
+//! number back when it has emptied the slot.
+//!
+//! A slot says whose it is: its `state` is 0 while it is free or being filled, and the generation of the
+//! work request from just before that is posted until the slot is emptied. The generation is part of the
+//! work request's identifier, so that a completion of what is not posted is of no effect.
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+
+use crate::line::Line;
+use crate::ops::Ops;
+use crate::sync::{AtomicU32, Cell};
+use crate::unsent::Unsent;
+
+/// The identifier of the work request of slot `index` with a generation.
+#[inline]
+pub fn id(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+/// The slot's index in an identifier, and the generation.
+#[inline]
+pub fn parts(id: u64) -> (u32, u32) {
+    (id as u32, (id >> 32) as u32)
+}
+
+/// A place for a frame.
+///
+/// # Invariants
+///
+/// `frame` is the producer's while `state` is 0 and the slot is not free; the consumer's while
+/// `state` is not 0. A free slot has none.
+pub struct Slot<T> {
+    state: AtomicU32,
+    frame: Cell<Option<T>>,
+}
+
+impl<T> Slot<T> {
+    /// A free slot.
+    pub fn new() -> Self {
+        // INVARIANT: It has no frame.
+        Self {
+            state: AtomicU32::new(0),
+            frame: Cell::new(None),
+        }
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What both halves share.
+///
+/// # Invariants
+///
+/// * `slots` and `free` have the same number of elements, a power of two.
+/// * `taken`, `given` and `free` are as the module's documentation says.
+pub struct Slots<T, S, F> {
+    /// Written by the producer.
+    taken: Line<AtomicU32>,
+    /// Written by the consumer.
+    given: Line<AtomicU32>,
+    slots: S,
+    free: F,
+    unsent: Unsent,
+    _frame: PhantomData<T>,
+}
+
+impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S, F> {
+    /// A ring of free slots, whose numbers are in `free`, all of them; None unless they are as many, a
+    /// power of two.
+    pub fn new(slots: S, free: F) -> Option<Self> {
+        let size = slots.len();
+        let is_valid = size.is_power_of_two() && size <= 1 << 31 && free.len() == size;
+        if !is_valid || !(0u32..).zip(free.iter()).all(|(n, place)| place.get() == n) {
+            return None;
+        }
+        // INVARIANT: Checked; `Slot::new` makes free slots only.
+        Some(Self {
+            taken: Line::new(AtomicU32::new(0)),
+            given: Line::new(AtomicU32::new(0)),
+            slots,
+            free,
+            unsent: Unsent::new(),
+            _frame: PhantomData,
+        })
+    }
+
+    /// How many slots there are.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// All slots.
+    pub fn slots(&mut self) -> &mut S {
+        &mut self.slots
+    }
+
+    /// What the device has refused.
+    #[inline]
+    pub fn unsent(&self) -> &Unsent {
+        &self.unsent
+    }
+
+    /// The place in `free` with number `n`.
+    #[inline]
+    fn place(&self, n: u32) -> &AtomicU32 {
+        // SAFETY: The index is below the length, which is a power of two.
+        unsafe {
+            self.free
+                .get_unchecked(n as usize & self.free.len().wrapping_sub(1))
+        }
+    }
+
+    /// About how many slots are free.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        let in_use = self.taken.get().wrapping_sub(self.given.get());
+        self.size().wrapping_sub(in_use)
+    }
+
+    /// The number of the slot that would be taken next, as the producer, if one is free.
+    #[inline]
+    pub fn peek(&self) -> Option<u32> {
+        let taken = self.taken.get();
+        if taken.wrapping_sub(self.given.load_acquire()) == self.size() {
+            return None;
+        }
+        Some(self.place(taken).get())
+    }
+
+    /// Takes the slot that [`Self::peek`] named and fills it: from now on the device may have it.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the producer, and have peeked; `generation` is not 0.
+    #[inline]
+    pub unsafe fn fill(&self, index: u32, generation: u32, frame: T) {
+        // SAFETY: What `free` holds is below the number of slots.
+        let slot = unsafe { self.slots.get_unchecked(index as usize) };
+        slot.frame.with_mut(|place| {
+            // SAFETY: The slot is free, and so the producer's. A free slot has no frame, so that there is
+            // nothing to be dropped.
+            unsafe { place.write(Some(frame)) };
+        });
+        // The consumer that sees this sees the frame as well.
+        slot.state.store_release(generation);
+        self.taken.set(self.taken.get().wrapping_add(1));
+    }
+
+    /// Takes back the last slot that was filled, which the device does not have, and its frame.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the producer; the device must have refused the slot's work request, and those of
+    /// all slots that were filled after it must have been taken back before.
+    pub unsafe fn take_back(&self) -> Option<(u32, T)> {
+        let last = self.taken.get().wrapping_sub(1);
+        // The place was not used since: it is used for a slot that is emptied once all taken before it
+        // have been emptied, and this one has not been.
+        let index = self.place(last).get();
+        // SAFETY: As in `fill`.
+        let slot = unsafe { self.slots.get_unchecked(index as usize) };
+        // INVARIANT: No completion names it, so that it is the producer's again, and free.
+        slot.state.set(0);
+        let frame = slot.frame.with_mut(|frame| {
+            // SAFETY: As above.
+            unsafe { (*frame).take() }
+        });
+        self.taken.set(last);
+        frame.map(|frame| (index, frame))
+    }
+
+    /// Empties the slot of a work request that has completed, as the consumer, after `f` has seen the
+    /// slot's index and its frame. None: it is not posted.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the consumer, and the device be done with it.
+    #[inline(always)]
+    pub unsafe fn empty(&self, id: u64, f: impl FnOnce(u32, &T)) -> Option<T> {
+        let (index, generation) = parts(id);
+        let slot = self.slots.get(index as usize)?;
+        if generation == 0 || slot.state.load_acquire() != generation {
+            return None;
+        }
+        let frame = slot.frame.with_mut(|frame| {
+            // SAFETY: Its state says that it belongs to the consumer.
+            unsafe { (*frame).take() }
+        })?;
+        f(index, &frame);
+        slot.state.set(0);
+        let given = self.given.get();
+        self.place(given).set(index);
+        // The producer sees the place, and the empty slot, when it sees the count.
+        self.given.store_release(given.wrapping_add(1));
+        Some(frame)
+    }
+
+    /// Whether all slots are free, once nobody posts any more.
+    pub fn is_idle(&self) -> bool {
+        self.taken.get() == self.given.load_acquire()
+    }
+
+    /// The identifier of a slot that is posted, and what `f` says of its frame.
+    ///
+    /// # Safety
+    ///
+    /// Both halves must belong to the caller.
+    pub unsafe fn find_posted<R>(&self, mut f: impl FnMut(&T) -> Option<R>) -> Option<(u64, R)> {
+        (0u32..).zip(self.slots.iter()).find_map(|(index, slot)| {
+            let found = slot.frame.with(|frame| {
+                // SAFETY: By this function's requirements.
+                unsafe { (*frame).as_ref() }.and_then(&mut f)
+            });
+            found.map(|found| (id(index, slot.state.get()), found))
+        })
+    }
+
+    /// Shows all frames that are posted, as the consumer.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the consumer, and the producer be at rest.
+    pub unsafe fn for_each_posted(&self, mut f: impl FnMut(&mut T)) {
+        for slot in self.slots.iter() {
+            if slot.state.load_acquire() == 0 {
+                continue;
+            }
+            slot.frame.with_mut(|frame| {
+                // SAFETY: Its state says that it belongs to the consumer, from which nobody takes it back
+                // now.
+                if let Some(frame) = unsafe { (*frame).as_mut() } {
+                    f(frame);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    /// Neither half writes to a line that the other writes to, or that both read for every frame.
+    #[test]
+    fn halves_write_to_lines_of_their_own() {
+        type Tested = Slots<u8, &'static [Slot<u8>], &'static [AtomicU32]>;
+        let line = |offset: usize| offset / crate::line::LEN;
+        let lines = [
+            line(offset_of!(Tested, taken)),
+            line(offset_of!(Tested, given)),
+            line(offset_of!(Tested, slots)),
+            line(offset_of!(Tested, free)),
+            line(offset_of!(Tested, unsent)),
+        ];
+        assert_eq!(align_of::<Tested>(), crate::line::LEN);
+        assert!(lines[0] != lines[1]);
+        assert!(lines[2..].iter().all(|shared| !lines[..2].contains(shared)));
+    }
+}

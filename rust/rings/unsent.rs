@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames that left a ring since the device has refused them.
+//!
+//! The producer drops them; BQL is told of them by the consumer, which tells it of all others.
+
+use crate::ops::{Add, Ops};
+use crate::sync::{AtomicU32, AtomicUsize};
+
+/// Frames and bytes that the consumer does not know of.
+pub struct Unsent {
+    frames: AtomicU32,
+    bytes: AtomicUsize,
+}
+
+impl Unsent {
+    /// None.
+    pub fn new() -> Self {
+        Self {
+            frames: AtomicU32::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes a frame, as the producer.
+    pub fn add(&self, bytes: usize) {
+        // Whoever sees the frame sees its bytes.
+        self.bytes.add_full(bytes);
+        self.frames.add_full(1);
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub fn has_some(&self) -> bool {
+        self.frames.get() != 0
+    }
+
+    /// Takes the frames and their bytes, as the consumer.
+    #[inline]
+    pub fn take(&self) -> (u32, usize) {
+        if !self.has_some() {
+            return (0, 0);
+        }
+        let frames = self.frames.swap_full(0);
+        (frames, self.bytes.swap_full(0))
+    }
+}
+
+impl Default for Unsent {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Only a running poll has its context.
+
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::skb::RxSkb;
+
+fn pass_up(skb: RxSkb, context: &Context<'_>) {
+    #[cfg(misuse)]
+    let context = &Context { ..*context }; //~ E0451
+    skb.gro_receive(context);
+}

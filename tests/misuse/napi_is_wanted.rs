@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a CPU's own caches comes with the poll that runs on it.
+
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::page_pool::{FilledBuf, Frame};
+
+fn copy(buf: FilledBuf, frame: Frame, context: &Context<'_>) {
+    #[cfg(misuse)]
+    let _ = buf.copy_frame(frame); //~ E0061
+    #[cfg(not(misuse))]
+    let _ = buf.copy_frame(context, frame);
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What RTNL protects is out of reach when it is released.
+
+use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
+
+fn change(cell: &RtnlCell<u32>) {
+    let mut held = Rtnl::lock();
+    let value = cell.get(&mut held);
+    #[cfg(misuse)]
+    drop(held); //~ E0505
+    *value = 1;
+    #[cfg(not(misuse))]
+    drop(held);
+}

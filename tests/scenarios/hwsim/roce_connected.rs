@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connected mode over HCAs that lack what it is usually made of: shared receive queues, events of queue pairs,
+//! queue pairs at all.
+
+use super::hca;
+use super::roce::{ping, up, write};
+use crate::connected::{connect, set_mode, story};
+use crate::order::{counter, set};
+use crate::streams::iperf3;
+use crate::transfer::transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The largest MTU in connected mode.
+const LARGE: u32 = 65520;
+
+/// RC queue pairs of the driver on a host's HCA.
+fn queue_pairs(host: &Host) -> Result<Vec<String>> {
+    let text = host.ok(&format!("rdma resource show qp link {}/1", hca(host)))?;
+    let ours = text
+        .lines()
+        .filter(|line| line.contains("type RC") && line.contains("comm [ipoib_rs]"));
+    Ok(ours.map(str::to_owned).collect())
+}
+
+/// Two hosts in connected mode, of which those have no shared receive queues whose number is in `without`.
+fn connected<'a>(bed: &'a Bed, without: &[u8]) -> Result<(&'a Host, &'a Host)> {
+    up(bed, "mode connected", |bed| {
+        for host in bed
+            .hosts
+            .iter()
+            .filter(|host| without.contains(&host.number()))
+        {
+            write(host, "max_srq", "0")?;
+        }
+        Ok(())
+    })?;
+    let (a, b) = bed.pair()?;
+    for host in [a, b] {
+        host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+    }
+    connect(a, b)?;
+    Ok((a, b))
+}
+
+/// Everything passes by connections, both ways: packets of all sizes, many flows, and streams whose content is
+/// compared.
+fn everything_passes(bed: &Bed) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    for (from, to) in [(a, b), (b, a)] {
+        for size in [0, 1, 4092, 4093, 9000, 65492] {
+            from.ok(&format!(
+                "ping -q -c 2 -i 0.05 -W 5 -M do -s {size} {}",
+                to.ip4()
+            ))?;
+        }
+        transfer(from, to, &to.ip4(), 16)?;
+        transfer(from, to, &to.ip6(), 16)?;
+    }
+    for options in ["-P 8", "--bidir"] {
+        let end: Value = iperf3(bed, &b.ip4(), options)?;
+        let bytes = end.pointer("/sum_received/bytes").and_then(Value::as_f64);
+        ensure!(bytes.is_some_and(|bytes| bytes > 1e6), "{options}: {end}");
+    }
+    for host in [a, b] {
+        ensure!(
+            !queue_pairs(host)?.is_empty(),
+            "no connection: {}",
+            story(host)
+        );
+        ensure!(counter(host, "rc_rx_frames")? > 100, "{}", story(host));
+        ensure!(counter(host, "restarts")? == 0, "{}", story(host));
+    }
+    Ok(())
+}
+
+scenario! {
+    /// Without shared receive queues at either end, each connection has buffers of its own.
+    fn connections_have_buffers_of_their_own(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = connected(&bed, &[1, 2])?;
+        for host in [a, b] {
+            let objects = host.ok(&format!("rdma resource show {}", hca(host)))?;
+            ensure!(objects.contains(" srq 0"), "{objects}");
+        }
+        everything_passes(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// One end has a shared receive queue, the other has none.
+    fn a_shared_receive_queue_at_one_end(bed) {
+        let bed = bed.one_machine().up()?;
+        connected(&bed, &[2])?;
+        everything_passes(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Connections that end give their buffers back, again and again, under traffic: 64 buffers do for all of them.
+    fn buffers_come_back(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok("modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64")?;
+        connected(&bed, &[1, 2])?;
+        let flood = a.spawn(&format!("ping -q -i 0.005 -s 20000 {}", b.ip4()))?;
+        for round in 0..24 {
+            connect_again(if round % 2 == 0 { a } else { b }, round)?;
+        }
+        flood.stop()?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 8)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Buffers that the device does not flush come back when their queue pair was destroyed: 64 would be used up
+    /// by thirteen connections.
+    fn buffers_come_back_without_a_flush(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok("modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64")?;
+        connected(&bed, &[1, 2])?;
+        for round in 0..14 {
+            write(b, "faults", "hold")?;
+            end_connections(b, round)?;
+            std::thread::sleep(b.scaled(Duration::from_millis(2500)));
+            write(b, "faults", "clear")?;
+            connect(a, b).with_context(|| format!("round {round}"))?;
+        }
+        transfer(a, b, &b.ip4(), 4)?;
+        ensure!(counter(b, "restarts")? == 0, "{}", story(b));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// There are no more connections than the interface may have; whatever has none goes by UD.
+    fn connections_with_buffers_of_their_own_are_limited(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = connected(&bed, &[1, 2])?;
+        set(b, "rc_max_connections", 3)?;
+        for host in [a, b] {
+            set(host, "rc_max_qps", 8)?;
+        }
+        connect(a, b)?;
+        let end: Value = iperf3(&bed, &b.ip4(), "-P 32")?;
+        let bytes = end.pointer("/sum_received/bytes").and_then(Value::as_f64);
+        ensure!(bytes.is_some_and(|bytes| bytes > 1e6), "{end}");
+        let current = counter(b, "rc_current")?;
+        ensure!((1..=3).contains(&current), "{}", story(b));
+        ensure!(counter(b, "rc_refused")? + counter(b, "rc_no_room")? > 0, "{}", story(b));
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Connected mode that cannot be had is refused with a sentence, and the interface goes on in the mode that it
+    /// was in: whether that shows before it goes down for the change, or after.
+    fn connected_mode_that_cannot_be_had_changes_nothing(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        let address = a.ok("cat /sys/class/net/ib0/address")?;
+        // What is made to find out takes two completion queues.
+        for (fault, restarts) in [("create_qp ENOMEM from 1", 0), ("create_cq ENOMEM at 3", 2)] {
+            write(a, "faults", fault)?;
+            let before = counter(a, "restarts")?;
+            let text = a.run("ip link set ib0 type ipoib_rs mode connected")?.refused()?;
+            ensure!(text.contains("the mode is as it was"), "{fault}: {text}");
+            ensure!(counter(a, "restarts")? == before + restarts, "{fault}");
+            ensure!(a.ok("cat /sys/class/net/ib0/mode")?.trim() == "datagram", "{fault}");
+            ensure!(a.ok("cat /sys/class/net/ib0/address")? == address, "{fault}");
+            a.run(&format!("ip link set ib0 mtu {LARGE}"))?.refused()?;
+            ping(a, b)?;
+            transfer(b, a, &a.ip4(), 1)?;
+            write(a, "faults", "clear")?;
+        }
+        write(a, "faults", "create_qp ENOMEM from 1")?;
+        a.run("echo connected >/sys/class/net/ib0/mode")?.refused()?;
+        a.run("ip link add link eth0 name ib1 type ipoib_rs mode connected")?.refused()?;
+        write(a, "faults", "clear")?;
+        for host in [a, b] {
+            set_mode(host, "connected")?;
+        }
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}
+
+/// Ends all connections of a host, for the `round`-th time.
+fn end_connections(host: &Host, round: u32) -> Result<()> {
+    // The same value as before, 60 at first, would change nothing.
+    set(host, "rc_idle_s", 61 + round)
+}
+
+/// Ends all connections of a host, and waits until there is one again.
+fn connect_again(host: &Host, round: u32) -> Result<()> {
+    let before = counter(host, "rc_connected")?;
+    end_connections(host, round)?;
+    let again = format!("[ $(ethtool -S ib0 | sed -n 's/^ *rc_connected: //p') -gt {before} ]");
+    host.wait_until(&again, Duration::from_secs(30))
+        .with_context(|| format!("round {round}: {}", story(host)))
+}
+
+scenario! {
+    /// A queue pair is destroyed when its device has said that it takes no more from the shared receive queue, and
+    /// that may be late.
+    fn the_last_receive_is_awaited(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = connected(&bed, &[])?;
+        write(b, "faults", "last_wqe_delay 1500")?;
+        let begin = Instant::now();
+        end_connections(b, 1)?;
+        std::thread::sleep(Duration::from_millis(700));
+        let pairs = queue_pairs(b)?;
+        let waits = pairs.iter().any(|line| line.contains("state ERR"));
+        // A host that is too slow has not looked in time.
+        ensure!(waits || begin.elapsed() > Duration::from_millis(1400), "{pairs:?}");
+        let none = format!(
+            "! rdma resource show qp link {}/1 | grep 'type RC' | grep -q 'state ERR'",
+            hca(b)
+        );
+        b.wait_until(&none, Duration::from_secs(20))?;
+        connect(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where the device never says so, connections come and go all the same, and no receive is lost for good: 64
+    /// would soon be used up.
+    fn a_last_receive_that_never_comes_costs_nothing(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok("modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64")?;
+        connected(&bed, &[])?;
+        write(b, "faults", "no_last_wqe")?;
+        let flood = a.spawn(&format!("ping -q -i 0.002 -s 20000 {}", b.ip4()))?;
+        for round in 0..24 {
+            connect_again(b, round)?;
+        }
+        flood.stop()?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 8)?;
+        ensure!(counter(b, "restarts")? == 0, "{}", story(b));
+        // The interface goes down at once, whatever is still to end.
+        end_connections(b, 90)?;
+        let begin = Instant::now();
+        b.ok("ip link set ib0 down")?;
+        ensure!(begin.elapsed() < b.scaled(Duration::from_millis(1500)), "{:?}", begin.elapsed());
+        bed.finish()
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! This checkout's driver over HCAs that differ from those that it was made on, or fail.
+
+use super::hca;
+use super::roce::{fabric, file, interfaces, live, make, ping, plug, up, write};
+use crate::connected::{connect, set_mode};
+use crate::multicast::exchange;
+use crate::transfer::transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use std::time::Duration;
+
+/// Switches the HCA of a host off and on again, without rules, and gives the host a new `ib0`.
+fn heal(bed: &Bed, host: &Host) -> Result<()> {
+    let outside = host.outside();
+    let (power, faults) = (file(host, "power"), file(host, "faults"));
+    let off = format!("echo 0 >{power}");
+    outside.run_for(&off, Duration::from_secs(60))?.ok()?;
+    host.run("ip link show ib0")?.refused()?;
+    outside.ok(&format!("echo clear >{faults} && echo 1 >{power}"))?;
+    plug(bed, true)?;
+    host.ib_add("")?;
+    host.ib_up()
+}
+
+/// Waits until a ping passes to a host whose address may have changed, of which nobody is told.
+fn find(from: &Host, to: &Host) -> Result<()> {
+    from.ok("ip neigh flush dev ib0")?;
+    ping(from, to)
+}
+
+scenario! {
+    /// Without multicast there is no broadcast, and so no interface: the refusal says so.
+    fn an_hca_without_multicast_is_refused(bed) {
+        let bed = bed.one_machine().up()?;
+        make(&bed)?;
+        let (a, b) = bed.pair()?;
+        write(a, "multicast", "0")?;
+        live(&bed)?;
+        let text = a.run("modprobe ipoib_rs; ip link add link eth0 name ib0 type ipoib_rs")?.refused()?;
+        ensure!(text.contains("has no multicast"), "{text}");
+        let off = format!("echo 0 >{}/live", fabric());
+        a.outside().ok(&off)?;
+        write(a, "multicast", "1")?;
+        live(&bed)?;
+        interfaces(&bed, "")?;
+        ping(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Few elements in a request: frames in many pieces arrive whole, by datagrams and by connections.
+    fn an_hca_with_few_elements(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            let (a, b) = bed.pair()?;
+            write(a, "max_send_sge", "4")?;
+            write(b, "max_send_sge", "2")
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        for mode in ["datagram", "connected"] {
+            if mode == "connected" {
+                for host in [a, b] {
+                    set_mode(host, mode)?;
+                    host.ok("ip link set ib0 mtu 65520")?;
+                }
+                connect(a, b)?;
+            }
+            for (from, to) in [(a, b), (b, a)] {
+                from.ok(&format!("ping -q -c 3 -i 0.05 -W 5 -s 60000 {}", to.ip4()))?;
+                transfer(from, to, &to.ip4(), 16)?;
+            }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Completions without IB_WC_GRH are those of packets that have such a header, as all of RoCE's do.
+    fn completions_do_not_say_that_there_is_a_header(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            bed.hosts.iter().try_for_each(|host| write(host, "faults", "no_grh_flag"))
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        exchange(&bed, "239.1.2.3", "64")?;
+        transfer(a, b, &b.ip6(), 4)?;
+        bed.finish()
+    }
+}
+
+/// Sends a UDP datagram with a wrong checksum to argument 1.
+const WRONG: &str = r#"
+import socket, struct, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+for _ in range(10):
+    s.sendto(struct.pack("!HHHH", 4000, 4000, 12, 0x1234) + b"data", (sys.argv[1], 0))
+"#;
+
+/// Datagrams of UDP that a host has dropped for their checksum.
+fn wrong_checksums(host: &Host) -> Result<u32> {
+    let text = host.ok("nstat -asz UdpInCsumErrors | grep UdpInCsumErrors")?;
+    let count = text.split_whitespace().nth(1).context("no counter")?;
+    Ok(count.parse()?)
+}
+
+scenario! {
+    /// A device may say of any frame that its checksums are right: without the capability that means nothing.
+    fn checksums_that_nobody_has_checked(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| write(bed.pair()?.1, "faults", "csum_flag"))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        b.ok("ethtool -k ib0 | grep -q 'rx-checksumming: off'")?;
+        let server = b.spawn_python(
+            "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 4000))\nprint('ready', flush=True)\nprint(s.recv(100), flush=True)",
+            &[],
+        )?;
+        server.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
+        let before = wrong_checksums(b)?;
+        a.python(WRONG, &[&b.ip4()])?.ok()?;
+        ping(a, b)?;
+        let dropped = wrong_checksums(b)? - before;
+        ensure!(dropped == 10, "{dropped} dropped, {}", server.stop()?.describe());
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A device that has failed for good takes nobody with it: interfaces go down, are deleted, and come again with it.
+    fn a_device_fails_for_good(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        for end in ["ip link set ib0 down", "ip link del ib0", "ip link set ib0 mtu 2000"] {
+            let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
+            b.outside().ok(&format!("echo device_fatal >{}", file(b, "event")))?;
+            b.run_for(end, Duration::from_secs(30))?;
+            flood.stop()?;
+            heal(&bed, b)?;
+            ping(a, b)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The name of an RDMA device changes while it is asked for, and `ethtool -i` has the new one.
+    fn an_hca_is_renamed_under_ethtool(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        let asking = a.spawn("sh -c 'while ethtool -i ib0 >/dev/null; do :; done'")?;
+        let mut name = hca(a);
+        for new in ["fabric-of-a", "x", "a-longer-name-than-before", &hca(a)] {
+            a.outside().ok(&format!("rdma dev set {name} name {new}"))?;
+            a.ok(&format!("ethtool -i ib0 | grep -qx 'bus-info: {new}'"))?;
+            ping(b, a)?;
+            name = new.to_owned();
+        }
+        ensure!(asking.stop()?.code.is_none(), "a question went unanswered");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What cannot be destroyed is left: deleting an interface takes no time, and the next one works. RDMA core warns of
+    /// some, and of all that is still there when the device goes.
+    fn objects_that_cannot_be_destroyed(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        for verb in ["destroy_cq", "destroy_qp", "destroy_ah", "dealloc_pd", "detach_mcast"] {
+            find(a, b)?;
+            let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
+            write(b, "faults", &format!("clear\\n{verb} EBUSY at 1"))?;
+            b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
+            let rule = format!("grep -q '^{verb} .*struck 1' {}", file(b, "faults"));
+            b.outside().wait_until(&rule, Duration::from_secs(20))?;
+            flood.stop()?;
+            b.ib_add("")?;
+            b.ib_up()?;
+            find(a, b)?;
+            heal(&bed, b)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Queue pairs that cannot be reset are destroyed: the interface goes down, comes up and is deleted under traffic,
+    /// and nothing waits for what they have.
+    fn queue_pairs_that_cannot_be_reset(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        for mode in ["connected", "datagram"] {
+            set_mode(a, mode)?;
+            find(a, b)?;
+            let flood = a.spawn(&format!("ping -f -q -s 4000 {}", b.ip4()))?;
+            write(b, "faults", "modify_qp:reset EIO from 1")?;
+            for act in ["ip link set ib0 down && ip link set ib0 up", "ip link del ib0"] {
+                b.run_for(act, Duration::from_secs(20))?.ok()?;
+            }
+            flood.stop()?;
+            write(b, "faults", "clear")?;
+            b.ib_add("mode connected")?;
+            b.ib_up()?;
+            find(a, b)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where a queue pair leaves the state Reset once only, an interface comes up as often as anywhere.
+    fn queue_pairs_that_leave_reset_once(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| write(bed.pair()?.1, "faults", "reset_once"))?;
+        let (a, b) = bed.pair()?;
+        for _ in 0..3 {
+            find(a, b)?;
+            b.ok("ip link set ib0 down && ip link set ib0 up")?;
+        }
+        find(a, b)?;
+        bed.finish()
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `make mutants`: whether the tests of the protocol rules notice when the rules are changed.
+//!
+//! cargo-mutants makes one small change after the other and runs the tests each time. First only the unit tests
+//! run, which takes a moment and finds most; then all tests run on what they have missed.
+
+use crate::layout::Layout;
+use crate::step::{Interrupted, Job, directory, print, say};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The last one that the root's compiler compiles.
+const VERSION: &str = "26.0.0";
+/// The crate whose sources are changed.
+const CRATE: &str = "ipoib_proto";
+/// Of a hundred changes that compile, the tests have to notice so many.
+const WANTED: usize = 97;
+
+/// A part of all changes: every so many-th, from one on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    number: u32,
+    of: u32,
+}
+
+impl std::str::FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Shard, String> {
+        let parse = |(number, of): (&str, &str)| Some((number.parse().ok()?, of.parse().ok()?));
+        match text.split_once('/').and_then(parse) {
+            Some((number, of)) if number < of => Ok(Shard { number, of }),
+            _ => Err("not of the form 0/14".into()),
+        }
+    }
+}
+
+/// What became of changes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    killed: usize,
+    survivors: Vec<String>,
+}
+
+impl Outcome {
+    fn percent(&self) -> usize {
+        let viable = self.killed + self.survivors.len();
+        (self.killed * 100).checked_div(viable).unwrap_or(100)
+    }
+}
+
+/// Runs all changes or a shard of them; true if the tests notice as many as they should.
+pub fn run(layout: &Layout, shard: Option<Shard>) -> Result<bool> {
+    let tool = ensure_tool(layout)?;
+    let part = shard.map_or("all".to_owned(), |s| format!("{}-of-{}", s.number, s.of));
+    let output = layout.build().join("mutants").join(part);
+    if output.exists() {
+        fs::remove_dir_all(&output).with_context(|| output.display().to_string())?;
+    }
+    fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
+    say("changes that unit tests notice");
+    sweep(layout, &tool, &output, shard, &["--", "--lib"])?;
+    let first = lines(&output, "caught.txt").len();
+    say("changes that all tests notice");
+    sweep(layout, &tool, &output, shard, &["--iterate"])?;
+    let rest = [lines(&output, "caught.txt"), lines(&output, "timeout.txt")].concat();
+    let outcome = Outcome {
+        killed: first + rest.len(),
+        survivors: lines(&output, "missed.txt"),
+    };
+    for survivor in &outcome.survivors {
+        print(&format!("not noticed: {survivor}"));
+    }
+    println!(
+        "{} changes noticed, {} not: {}%",
+        outcome.killed,
+        outcome.survivors.len(),
+        outcome.percent()
+    );
+    Ok(outcome.percent() >= WANTED)
+}
+
+/// cargo-mutants, which the registry has as source only.
+fn ensure_tool(layout: &Layout) -> Result<PathBuf> {
+    let dir = layout.cache.join(format!("cargo-mutants-{VERSION}"));
+    let dir = directory(&dir, Interrupted::Resume, |dir| {
+        let what = format!("compile cargo-mutants {VERSION}");
+        let hint = "If the registry cannot be reached, see to the network (https_proxy where one is used).";
+        Job::new(layout, "cargo-mutants", &what, hint)?.run(
+            Command::new("cargo")
+                .args(["install", "--locked", "cargo-mutants", "--version", VERSION])
+                .arg("--root")
+                .arg(dir),
+        )
+    })?;
+    Ok(dir.join("bin/cargo-mutants"))
+}
+
+/// Runs cargo-mutants, whose words are the progress.
+fn sweep(
+    layout: &Layout,
+    tool: &Path,
+    output: &Path,
+    shard: Option<Shard>,
+    arguments: &[&str],
+) -> Result<()> {
+    let mut command = Command::new(tool);
+    command
+        .args(["mutants", "--package", CRATE, "--profile", "mutants"])
+        // It does not know the attribute that makes tests of KUnit's of these modules.
+        .args(["--exclude-re", r"\btests::"])
+        .args(["--no-shuffle", "--timeout", "300", "--output"])
+        .arg(output)
+        // The sources are copied for each run, to where there is room.
+        .env("TMPDIR", output)
+        .current_dir(&layout.checkout);
+    if let Some(Shard { number, of }) = shard {
+        command.args(["--sharding", "round-robin", "--shard"]);
+        command.arg(format!("{number}/{of}"));
+    }
+    let status = command.args(arguments).status().context("cargo-mutants")?;
+    // 2: some were not noticed. 3: some took too long.
+    ensure!(
+        matches!(status.code(), Some(0 | 2 | 3)),
+        "cargo-mutants: {status}"
+    );
+    Ok(())
+}
+
+/// The changes in a list of cargo-mutants'; none if there is no list.
+fn lines(output: &Path, name: &str) -> Vec<String> {
+    let path = output.join("mutants.out").join(name);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_parts() {
+        assert_eq!("3/14".parse(), Ok(Shard { number: 3, of: 14 }));
+        for text in ["", "3", "14/14", "-1/2", "a/b", "1/2/3"] {
+            assert!(text.parse::<Shard>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percent_of_what_compiles() {
+        let outcome = Outcome {
+            killed: 193,
+            survivors: vec![String::new(); 7],
+        };
+        assert_eq!(outcome.percent(), 96);
+        assert_eq!(Outcome::default().percent(), 100);
+    }
+}

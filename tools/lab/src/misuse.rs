@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Programs that must not compile, against the crates that a module's build has left.
+//!
+//! Each file in `tests/misuse` is compiled twice, as the driver is: as it stands, which must work, and with
+//! `--cfg misuse`, when the compiler must refuse the lines that end in `//~ CODE`, with that code, and nothing
+//! else. So it is not for another reason that it does.
+
+use crate::kernel::Built;
+use crate::layout::Layout;
+use crate::module::{self, MODULES};
+use crate::step::print;
+use crate::tally::Tally;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Kbuild's note of the command that has compiled the driver.
+const DRIVER: &str = "drivers/infiniband/ulp/ipoib_rs/.main.o.cmd";
+
+/// An error: its line, and its code if it has one.
+type Refusal = (usize, String);
+
+/// Compiles all programs against what was built for `built`, and counts them.
+pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
+    let objects = module::objects(layout, built, MODULES[0]);
+    let note = objects.join(DRIVER);
+    let text = fs::read_to_string(&note).with_context(|| note.display().to_string())?;
+    let compiler = Compiler {
+        command: command(&text).with_context(|| format!("no command in {}", note.display()))?,
+        output: tempfile::tempdir()?,
+        objects,
+    };
+    let dir = layout.checkout.join("tests/misuse");
+    let mut files: Vec<PathBuf> = fs::read_dir(&dir)
+        .with_context(|| dir.display().to_string())?
+        .map(|entry| Ok(entry?.path()))
+        .filter(|path| !matches!(path, Ok(path) if path.extension() != Some(OsStr::new("rs"))))
+        .collect::<Result<_>>()?;
+    files.sort();
+    ensure!(!files.is_empty(), "no program in {}", dir.display());
+    let mut tally = Tally::default();
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let result = compiler.check(&file);
+        if let Err(e) = &result {
+            print(&format!("misuse {name} ... FAILED\n{e:#}"));
+        }
+        tally.count(&name, result.is_ok());
+    }
+    Ok(tally)
+}
+
+/// The driver's compiler, with its flags and the crates that it uses.
+struct Compiler {
+    command: String,
+    objects: PathBuf,
+    output: tempfile::TempDir,
+}
+
+impl Compiler {
+    fn check(&self, file: &Path) -> Result<()> {
+        let text = fs::read_to_string(file)?;
+        let expected = marks(&text);
+        ensure!(!expected.is_empty(), "no line says what is refused");
+        let refused = self.compile(file, "")?;
+        ensure!(
+            refused.is_empty(),
+            "refused without the misuse: {refused:?}"
+        );
+        let refused = self.compile(file, "--cfg misuse")?;
+        if refused != expected {
+            bail!("refused: {refused:?}, expected: {expected:?}");
+        }
+        Ok(())
+    }
+
+    /// What the compiler refuses.
+    fn compile(&self, file: &Path, options: &str) -> Result<BTreeSet<Refusal>> {
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "{} --crate-name misuse --emit=metadata={} --error-format=json \
+                 --cap-lints allow {options} {}",
+                self.command,
+                self.output.path().join("misuse.rmeta").display(),
+                file.display()
+            ))
+            // As Kbuild has it, for the kernel's options.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .current_dir(&self.objects)
+            .output()
+            .context("sh")?;
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let refused = refusals(&messages);
+        ensure!(
+            output.status.success() == refused.is_empty(),
+            "{}: {messages}",
+            output.status
+        );
+        Ok(refused)
+    }
+}
+
+/// The compiler's command in a note of Kbuild's, as far as what it makes of what.
+fn command(note: &str) -> Option<String> {
+    let (_, command) = note.lines().next()?.split_once(" := ")?;
+    let (command, _) = command.split_once(" --out-dir ")?;
+    Some(command.to_owned())
+}
+
+/// What a program's lines say of themselves.
+fn marks(text: &str) -> BTreeSet<Refusal> {
+    (1..)
+        .zip(text.lines())
+        .filter_map(|(n, line)| Some((n, line.split_once("//~ ")?.1.trim().to_owned())))
+        .collect()
+}
+
+/// The errors among a compiler's messages, each with the line that it is about.
+fn refusals(messages: &str) -> BTreeSet<Refusal> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["level"] == "error")
+        .filter_map(|message| {
+            let spans = message["spans"].as_array()?;
+            // The last message, which counts the others, is about no line.
+            let primary = spans.iter().find(|span| span["is_primary"] == true)?;
+            let line = primary["line_start"].as_u64()? as usize;
+            let code = message["code"]["code"].as_str().unwrap_or("none");
+            Some((line, code.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_the_command() {
+        let note = "savedcmd_a.o := X=1 rustc -a '-b c' --out-dir d --emit=obj=a.o a.rs ; objtool\n\nsource";
+        assert_eq!(command(note).as_deref(), Some("X=1 rustc -a '-b c'"));
+        assert_eq!(command("nothing"), None);
+    }
+
+    #[test]
+    fn errors_have_lines_and_codes() {
+        let text = "fn a() {}\nb(); //~ E0425\n";
+        let messages = concat!(
+            r#"{"level":"warning","code":null,"spans":[{"is_primary":true,"line_start":1}]}"#,
+            "\nno message\n",
+            r#"{"level":"error","code":{"code":"E0425"},"spans":[{"is_primary":false,"line_start":1},"#,
+            r#"{"is_primary":true,"line_start":2}]}"#,
+            "\n",
+            r#"{"level":"error","code":null,"spans":[]}"#,
+        );
+        assert_eq!(refusals(messages), marks(text));
+        let other = messages.replace("E0425", "E0433");
+        assert_ne!(refusals(&other), marks(text));
+    }
+}
