@@ -19,8 +19,10 @@ pub struct RingSizes {
     pub receive: u32,
     /// Frames in the transmit ring.
     pub transmit: u32,
-    /// The most that either can have.
-    pub max: u32,
+    /// The most that the receive ring can have.
+    pub max_receive: u32,
+    /// The most that the transmit ring can have.
+    pub max_transmit: u32,
 }
 
 /// What `ethtool -c` shows: completions are reported when either is reached.
@@ -173,9 +175,9 @@ impl<T: Driver> Table<T> {
         let (dev, ring) = unsafe { (Device::<T>::from_raw(dev), &mut *ring) };
         let sizes = T::ring_sizes(dev);
         ring.rx_pending = sizes.receive;
-        ring.rx_max_pending = sizes.max;
+        ring.rx_max_pending = sizes.max_receive;
         ring.tx_pending = sizes.transmit;
-        ring.tx_max_pending = sizes.max;
+        ring.tx_max_pending = sizes.max_transmit;
     }
 
     /// # Safety

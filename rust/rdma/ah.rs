@@ -22,6 +22,8 @@ pub struct AhOptions {
     pub traffic_class: u8,
     /// Service level.
     pub sl: u8,
+    /// Flow label, 20 bits; 0 for none.
+    pub flow_label: u32,
 }
 
 impl Default for AhOptions {
@@ -30,6 +32,7 @@ impl Default for AhOptions {
             hop_limit: 64,
             traffic_class: 0,
             sl: 0,
+            flow_label: 0,
         }
     }
 }
@@ -107,7 +110,7 @@ impl Ah {
                 sgid_attr: gid.as_raw(),
                 sgid_index: u8::try_from(gid.index())?,
                 dgid: bindings::ib_gid { raw: dgid },
-                flow_label: 0,
+                flow_label: options.flow_label & bindings::IB_GRH_FLOWLABEL_MASK,
                 hop_limit: options.hop_limit,
                 traffic_class: options.traffic_class,
             },

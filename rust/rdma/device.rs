@@ -115,6 +115,12 @@ impl Device {
         self.attrs().device_cap_flags & capability != 0
     }
 
+    /// Whether it can keep a queue pair from hearing what that sends to its own groups.
+    pub(crate) fn blocks_loopback(&self) -> bool {
+        let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK);
+        self.attrs().kernel_cap_flags & capability != 0
+    }
+
     /// The most queue pairs that it has.
     pub fn max_qp(&self) -> u32 {
         self.attrs().max_qp
@@ -135,9 +141,11 @@ impl Device {
         self.attrs().max_srq_sge
     }
 
-    /// The most work requests that a queue takes.
-    pub fn max_qp_wr(&self) -> u32 {
-        self.attrs().max_qp_wr
+    /// The most work requests that a queue takes, and that a completion queue holds completions of. Those with
+    /// several elements may be fewer.
+    pub fn max_queue(&self) -> u32 {
+        let attrs = self.attrs();
+        attrs.max_qp_wr.min(attrs.max_cqe)
     }
 
     /// The most elements that a send may gather from.
@@ -148,11 +156,6 @@ impl Device {
     /// The most elements that a receive of a queue pair may scatter to.
     pub fn max_recv_sge(&self) -> u32 {
         self.attrs().max_recv_sge
-    }
-
-    /// The most entries that a completion queue has.
-    pub fn max_cqe(&self) -> u32 {
-        self.attrs().max_cqe
     }
 
     /// How many vectors completion interrupts can be spread over.

@@ -13,6 +13,17 @@ use kernel::prelude::*;
 
 use crate::device::Device;
 
+/// The network device of a RoCE GID.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GidOwner {
+    /// The one that the port runs over.
+    Port,
+    /// The bond of that.
+    Bond,
+    /// Another on top of it, such as a VLAN, or none that still has the GID.
+    Other,
+}
+
 /// A reference to an entry of a port's GID table.
 ///
 /// The entry stays as it is for as long as there is a reference, even if the GID itself is removed
@@ -67,15 +78,18 @@ impl GidRef {
         self.attr().gid_type == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
     }
 
-    /// Whether this GID is an IPv4 address in IPv6 clothes, which has no part in IPv6 multicast.
-    pub fn is_ipv4(&self) -> bool {
-        self.raw()[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
-    }
-
-    /// Whether this GID is an IPv6 link-local address.
-    pub fn is_link_local(&self) -> bool {
-        let raw = self.raw();
-        raw[0] == 0xfe && raw[1] & 0xc0 == 0x80
+    /// The network device that packets with this GID leave by, as it is now.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn owner(&self) -> GidOwner {
+        // SAFETY: Referenced by the type invariant.
+        match unsafe { bindings::ipoib_rs_ib_gid_owner(self.as_raw()) } {
+            bindings::ipoib_rs_gid_owner_IPOIB_RS_GID_OWN => GidOwner::Port,
+            bindings::ipoib_rs_gid_owner_IPOIB_RS_GID_BOND => GidOwner::Bond,
+            _ => GidOwner::Other,
+        }
     }
 }
 
@@ -119,33 +133,15 @@ impl Device {
         })
     }
 
-    /// The GID to send IP over InfiniBand with on a RoCE port: the first RoCEv2 GID that is an IPv6
-    /// link-local address, else the first that is an IPv6 address at all. An IPv4 one would not
-    /// do, since groups are addressed by IPv6.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if there is none, or no such port.
+    /// Walks over the GIDs of a port, in the order of its table; over none if there is no such port.
     ///
     /// # Context
     ///
     /// Any.
-    pub fn choose_gid(&self, port: u32) -> Result<GidRef> {
+    pub fn gids(&self, port: u32) -> impl Iterator<Item = GidRef> + '_ {
         // SAFETY: The device is registered.
         let len = unsafe { bindings::ipoib_rs_ib_gid_table_len(self.as_raw(), port) };
-        let mut second = None;
-        for index in 0..u16::try_from(len.max(0)).unwrap_or(u16::MAX) {
-            let Ok(gid) = self.gid(port, index) else {
-                continue;
-            };
-            if !gid.is_rocev2() || gid.is_ipv4() {
-                continue;
-            }
-            if gid.is_link_local() {
-                return Ok(gid);
-            }
-            second.get_or_insert(gid);
-        }
-        second.ok_or(ENODEV)
+        let len = u16::try_from(len.max(0)).unwrap_or(u16::MAX);
+        (0..len).filter_map(move |index| self.gid(port, index).ok())
     }
 }

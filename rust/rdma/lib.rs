@@ -48,7 +48,7 @@ pub use cm::{
 pub use cq::{CompletionHandler, Cq};
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
-pub use gid::GidRef;
+pub use gid::{GidOwner, GidRef};
 pub use graveyard::Reaper;
 pub use intake::Intake;
 pub use intake_ring::{IntakeRing, RcReceived};

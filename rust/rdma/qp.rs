@@ -96,7 +96,8 @@ unsafe impl Send for UdQp {}
 unsafe impl Sync for UdQp {}
 
 impl UdQp {
-    /// Makes a queue pair that will use `port`.
+    /// Makes a queue pair that will use `port`. If the device can, it does not hear what it sends to its own
+    /// groups.
     ///
     /// # Errors
     ///
@@ -132,6 +133,11 @@ impl UdQp {
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: bindings::ib_qp_type_IB_QPT_UD,
+            create_flags: if dev.blocks_loopback() {
+                bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32
+            } else {
+                0
+            },
             ..Default::default()
         };
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the

@@ -4,6 +4,9 @@
 
 use ipoib_sys::bindings;
 
+/// Nanoseconds in a millisecond.
+pub const MILLISECOND: u64 = 1_000_000;
+
 /// Nanoseconds since 1970.
 pub fn wall_clock() -> u64 {
     // SAFETY: It may be called in any context.

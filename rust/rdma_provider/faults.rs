@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 
+use crate::later::Bell;
 use crate::state::State;
 use crate::work::Status;
 
@@ -31,6 +32,10 @@ struct Rules {
     leaving: bool,
     /// The last event that it was to report.
     order: Option<Order>,
+    /// Asks for the job that acts on the deadlines of queue pairs.
+    bell: Option<Arc<Bell>>,
+    /// A queue pair has an event to report later, which that job does not know of.
+    late: bool,
 }
 
 /// Verbs may fail.
@@ -41,6 +46,8 @@ const COMPLETIONS: u32 = 1 << 1;
 const QUIRKS: u32 = 1 << 2;
 /// Completions are held back, or late.
 const GATE: u32 = 1 << 3;
+/// A queue pair has an event to report later.
+const LATE: u32 = 1 << 4;
 
 impl Rules {
     fn flags(&self) -> u32 {
@@ -51,6 +58,7 @@ impl Rules {
             (active.completions, COMPLETIONS),
             (active.quirks, QUIRKS),
             (active.gate && !self.leaving, GATE),
+            (self.late, LATE),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
@@ -81,6 +89,8 @@ impl Faults {
             fatal: false,
             leaving: false,
             order: None,
+            bell: None,
+            late: false,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -116,12 +126,15 @@ impl Faults {
         Ok(self.rules.lock().table.print(out)?)
     }
 
-    /// The device is there anew: it has not failed, and has not reported an event.
-    pub fn begin(&self) {
+    /// The device is there anew: it has not failed, and has not reported an event. Its job, which this bell asks for,
+    /// has to look at [`Faults::take_late`].
+    pub fn begin(&self, bell: &Arc<Bell>) {
         self.update(|rules| {
             rules.fatal = false;
             rules.leaving = false;
             rules.order = None;
+            rules.late = false;
+            rules.bell.replace(bell.clone())
         });
     }
 
@@ -223,6 +236,24 @@ impl Faults {
             return None;
         }
         self.rules.lock().table.number(setting)
+    }
+
+    /// A queue pair has an event to report later.
+    pub(crate) fn note_late(&self) {
+        let bell = self.update(|rules| {
+            rules.late = true;
+            rules.bell.clone()
+        });
+        if let Some(bell) = bell {
+            bell.ask();
+        }
+    }
+
+    /// Whether a queue pair has got an event to report later since this was asked last: [`Qp::due`](crate::Qp::due) may
+    /// be sooner than it was, of any.
+    #[inline]
+    pub fn take_late(&self) -> bool {
+        self.has_rules(LATE) && self.update(|rules| core::mem::take(&mut rules.late))
     }
 
     /// Whether completions are held back, or late.

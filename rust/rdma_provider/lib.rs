@@ -15,9 +15,9 @@
 //!
 //! Locks, outermost first: that of a completion queue's users; a send queue's, a receive queue's, a shared receive
 //! queue's, a completion queue's; and those of memory regions and of faults, under which there is no other. All disable
-//! interrupts, since ULPs post and poll under
-//! locks of their own. The driver's own locks may be taken in the callbacks of [`Qp::transmit`], [`Qp::receive`],
-//! [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this crate's may be.
+//! interrupts, since ULPs post and poll under locks of their own. The driver's own locks may be taken in the callbacks
+//! of [`Qp::transmit`], [`Qp::receive`], [`Qp::request`], [`Qp::accept`] and [`Qp::answer`]; under them, none of this
+//! crate's may be.
 //!
 //! A receiver does not answer in the callback of a sender, as it would want the lock of that sender's queue. It says
 //! that it owes an answer, and gives it from a job of its own.
@@ -50,7 +50,7 @@ pub mod work;
 pub use adapter::Adapter;
 pub use ah::{AddressVector, GlobalRoute};
 pub use attributes::{Capabilities, PortAttributes};
-pub use clock::{now, wall_clock};
+pub use clock::{now, wall_clock, MILLISECOND};
 pub use cq::Cq;
 pub use faults::Faults;
 pub use later::{Again, Bell, Job, Later};

@@ -5,7 +5,7 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use ib_fabric::fault::Verb;
+use ib_fabric::fault::{EventName, Verb};
 use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::ffi::c_void;
@@ -20,6 +20,7 @@ use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
 use crate::qp::{Abilities, Arrival, Blueprint, Delivery, Kind, Qp, QpEvent, Refused, Sizes};
 use crate::region::Region;
+use crate::srq::Srq;
 use crate::state::State;
 use crate::wakeups::Wakeups;
 use crate::work::Path;
@@ -66,6 +67,16 @@ impl OwnQp {
     }
 
     fn of_kind(kind: Kind, cq: &Arc<Cq>, domain: Arc<Domain>) -> Result<Self> {
+        Self::with(kind, cq, domain, None, Faults::new()?)
+    }
+
+    fn with(
+        kind: Kind,
+        cq: &Arc<Cq>,
+        domain: Arc<Domain>,
+        srq: Option<Arc<Srq>>,
+        faults: Arc<Faults>,
+    ) -> Result<Self> {
         let raw = KBox::<bindings::ib_qp>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         // SAFETY: It is zeroed, which is a value of this type.
         let mut raw = unsafe { raw.assume_init() };
@@ -92,9 +103,9 @@ impl OwnQp {
             },
             send_cq: cq.clone(),
             receive_cq: cq.clone(),
-            srq: None,
+            srq,
             domain,
-            faults: Faults::new()?,
+            faults,
         };
         // SAFETY: It stays until this is dropped, which closes the queue pair, and no other thread knows of it.
         let qp = unsafe { Qp::new(plan)? };
@@ -304,6 +315,40 @@ mod cases {
         assert_eq!((told(all), cq.told.times()), ([0, 1, 1, 0], 1));
         assert_eq!((cq.poll(), idle.state()), (0, State::Error));
         assert_eq!((other.poll(), other.told.times()), (0, 0));
+        Ok(())
+    }
+
+    /// A report that is late is one that the driver hears of, whatever has taken the queue pair to the state Error.
+    #[test]
+    fn a_late_report_has_a_deadline() -> Result {
+        let raw = KBox::<bindings::ib_srq>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        // SAFETY: It is zeroed, which is a value of this type.
+        let mut raw = unsafe { raw.assume_init() };
+        // SAFETY: It stays until the queue has been closed.
+        let srq = unsafe { Srq::new(&raw mut *raw, 4, 1, 0)? };
+        let faults = Faults::new()?;
+        faults.change("last_wqe_delay 5")?;
+        let cq = OwnCq::new(1)?;
+        let causes: [fn(&Arc<Qp>); 3] = [
+            |qp| qp.break_down(&mut Wakeups::new()),
+            |qp| qp.report(&mut Wakeups::new(), EventName::QpFatal),
+            |qp| qp.break_fatally(&mut Wakeups::new()),
+        ];
+        for cause in causes {
+            let (domain, srq) = (Domain::new()?, Some(srq.clone()));
+            let own = OwnQp::with(Kind::Rc, &cq.cq, domain, srq, faults.clone())?;
+            own.initialise()?;
+            assert!(!faults.take_late() && own.qp.due().is_none());
+            cause(&own.qp);
+            assert!(faults.take_late() && !faults.take_late());
+            let (before, due) = (own.told.times(), own.qp.due());
+            let due = due.ok_or(EINVAL)?;
+            own.qp.expire(&mut Wakeups::new(), due - 1);
+            assert_eq!(own.told.times(), before);
+            own.qp.expire(&mut Wakeups::new(), due);
+            assert_eq!((own.told.times(), own.qp.due()), (before + 1, None));
+        }
+        srq.close();
         Ok(())
     }
 

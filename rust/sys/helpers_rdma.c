@@ -7,6 +7,7 @@
 
 #include <linux/netdevice.h>
 #include <net/addrconf.h>
+#include <rdma/ib_cache.h>
 
 bool ipoib_rs_ib_device_try_get(struct ib_device *device)
 {
@@ -35,6 +36,27 @@ int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port)
 		return 0;
 
 	return device->port_data[port].immutable.gid_tbl_len;
+}
+
+enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
+{
+	enum ipoib_rs_gid_owner owner = IPOIB_RS_GID_OTHER;
+	struct net_device *own, *ndev;
+
+	own = ib_device_get_netdev(attr->device, attr->port_num);
+	if (!own)
+		return owner;
+
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(attr);
+	if (ndev == own)
+		owner = IPOIB_RS_GID_OWN;
+	else if (!IS_ERR(ndev) && netif_is_bond_master(ndev) &&
+		 netdev_master_upper_dev_get_rcu(own) == ndev)
+		owner = IPOIB_RS_GID_BOND;
+	rcu_read_unlock();
+	dev_put(own);
+	return owner;
 }
 
 /* The index of the port's netdev, or 0. */

@@ -15,6 +15,8 @@ pub(crate) struct Datagram {
     pub(crate) source: IpAddr,
     /// Destination GID as its IP address.
     pub(crate) destination: IpAddr,
+    /// Traffic class or type of service.
+    pub(crate) traffic_class: u8,
     /// Destination QP number.
     pub(crate) qpn: u32,
     /// Partition key.
@@ -32,6 +34,8 @@ pub(crate) struct Datagram {
 pub(crate) struct RcSend {
     /// Destination GID as its IP address.
     pub(crate) destination: IpAddr,
+    /// Traffic class or type of service.
+    pub(crate) traffic_class: u8,
     /// Destination QP number.
     pub(crate) qpn: u32,
     /// Packet sequence number.
@@ -82,6 +86,7 @@ impl Datagram {
         Some(Datagram {
             source,
             destination,
+            traffic_class: traffic_class(frame)?,
             pkey: be16(&bth[2..]),
             qpn: be24(&bth[5..]),
             qkey: u32::from_be_bytes(deth[..4].try_into().ok()?),
@@ -96,12 +101,23 @@ impl RcSend {
     fn parse(frame: &[u8]) -> Option<RcSend> {
         let (_, destination, packet) = transport(frame)?;
         let bth = packet.get(..12)?;
+        let traffic_class = traffic_class(frame)?;
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
             destination,
+            traffic_class,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),
         })
     }
+}
+
+/// The class of the IP packet in an Ethernet frame.
+fn traffic_class(frame: &[u8]) -> Option<u8> {
+    let ip = frame.get(14..16)?;
+    Some(match ip[0] >> 4 {
+        6 => (ip[0] << 4) | (ip[1] >> 4),
+        _ => ip[1],
+    })
 }
 
 /// The packet in a RoCEv2 frame, from the BTH to the ICRC, and between which GIDs.

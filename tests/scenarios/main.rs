@@ -24,6 +24,7 @@ mod programs;
 mod reboot;
 mod removal;
 mod ring;
+mod roce;
 mod streams;
 mod sysctl;
 mod transfer;

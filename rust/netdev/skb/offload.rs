@@ -53,6 +53,8 @@ pub struct GsoInfo {
     pub size: u16,
     /// How many segments there are, if whoever made the frame has counted them; otherwise 0.
     pub segments: u16,
+    /// Pieces of memory that it is in, its head and its fragments.
+    pub pieces: u32,
 }
 
 /// What the frames that come out of [`TxSkb::segment`] may have.
@@ -147,9 +149,10 @@ impl TxSkb {
             return None;
         }
         // SAFETY: The shared info is valid.
-        let (kind, size, segments) = unsafe {
+        let (kind, size, segments, fragments) = unsafe {
             let info = self.shared_info();
-            ((*info).gso_type, (*info).gso_size, (*info).gso_segs)
+            let sizes = ((*info).gso_size, (*info).gso_segs);
+            ((*info).gso_type, sizes.0, sizes.1, (*info).nr_frags)
         };
         let ecn = kind & TCP_ECN != 0;
         let kind = match kind & !TCP_ECN {
@@ -163,6 +166,7 @@ impl TxSkb {
             ecn,
             size,
             segments,
+            pieces: u32::from(fragments).wrapping_add(1),
         })
     }
 

@@ -2,7 +2,7 @@
 
 //! The sending half of a connection: its requests, and the answers to them.
 
-use ib_fabric::rc::{Aeth, Bth, Nak, Next, Op, Outcome, Response, Syndrome};
+use ib_fabric::rc::{self, Aeth, Bth, Nak, Next, Op, Outcome, Response, Syndrome};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -38,6 +38,14 @@ pub struct Answered {
     /// The requester waited for it, but the memory that the answer is read from is not the requester's to use:
     /// [`Qp::deny`] the responder.
     pub denied: bool,
+}
+
+/// Reason why the oldest request fails.
+enum Failure {
+    /// It has this status.
+    Status(Status),
+    /// The memory that its answer is read from is not the responder's to use.
+    Denied,
 }
 
 /// Payload of an answer.
@@ -253,22 +261,25 @@ impl Qp {
             return Err(Refused::State);
         }
         check(&side.attributes.path()).map_err(Refused::Driver)?;
-        let mut denied = false;
+        let mut refused = false;
         let mut source = from.cursor();
         if let (Source::Region(..), Some(source)) = (from, &mut source) {
-            denied = source.is_empty() || source.enter().is_err();
+            refused = source.is_empty() || source.enter().is_err();
         }
-        if denied {
+        if refused {
             let (syndrome, msn) = (Syndrome::Nak(Nak::RemoteAccess), 0);
             bth = Bth::bare(bth.psn, Op::Acknowledge(Aeth { syndrome, msn }));
         }
         let outcome = requester.answer(now, &bth, &side.queue);
-        let status = self.conclude(side, &outcome, &bth, source, wakeups);
-        // An answer that it does not wait for any more is no error.
-        let denied = matches!(from, Source::Region(..)) && status == Some(Status::RemoteAccess);
         let mut ready = false;
-        match status {
-            Some(status) => self.break_both(side, Some(status), wakeups),
+        // An answer that it does not wait for any more is no error.
+        let mut denied = false;
+        match self.conclude(side, &outcome, &bth, (source, refused), wakeups) {
+            Some(Failure::Status(status)) => self.break_both(side, Some(status), wakeups),
+            Some(Failure::Denied) => {
+                denied = matches!(from, Source::Region(..));
+                self.break_both(side, Some(Status::RemoteAccess), wakeups);
+            }
             None => {
                 let requester = side.requester.as_ref();
                 ready = requester.is_some_and(|requester| requester.is_eager(&side.queue));
@@ -279,21 +290,22 @@ impl Qp {
         Ok(Answered { ready, denied })
     }
 
-    /// Draws the consequences of an answer; returns how the oldest request fails, if it does.
+    /// Draws the consequences of an answer, whose payload comes with whether it could not be read, which makes the
+    /// answer a NAK. Returns why the oldest request fails, if it does.
     fn conclude(
         &self,
         side: &mut SendSide,
         outcome: &Outcome,
         bth: &Bth,
-        source: Option<Cursor<'_>>,
+        (source, refused): (Option<Cursor<'_>>, bool),
         wakeups: &mut Wakeups,
-    ) -> Option<Status> {
+    ) -> Option<Failure> {
         if let Some(status) = self.settle_sends(side, outcome.done, wakeups) {
-            return Some(status);
+            return Some(Failure::Status(status));
         }
         if let (Some(data), Some((_, pieces))) = (outcome.data, side.queue.first()) {
             if !permitted(&self.domain, pieces, Right::LocalWrite) {
-                return Some(Status::LocalProtection);
+                return Some(Failure::Status(Status::LocalProtection));
             }
             // SAFETY: The request is in its queue, whose lock is held.
             let mut to = unsafe {
@@ -316,14 +328,17 @@ impl Qp {
             };
             match copied {
                 Ok(()) => {}
-                Err(Side::From) => return Some(Status::RemoteAccess),
-                Err(Side::To) => return Some(Status::LocalProtection),
+                Err(Side::From) => return Some(Failure::Denied),
+                Err(Side::To) => return Some(Failure::Status(Status::LocalProtection)),
             }
         }
         if let Some(status) = self.settle_sends(side, outcome.done_then, wakeups) {
-            return Some(status);
+            return Some(Failure::Status(status));
         }
-        outcome.failure.map(Status::of_failure)
+        outcome.failure.map(|failure| match failure {
+            rc::Failure::RemoteAccess if refused => Failure::Denied,
+            failure => Failure::Status(Status::of_failure(failure)),
+        })
     }
 
     /// Acts on deadlines that have passed. True: call [`Qp::request`] and [`Qp::respond`].

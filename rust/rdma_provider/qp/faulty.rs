@@ -8,13 +8,10 @@ use kernel::sync::atomic::{Acquire, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Kind, Qp, QpEvent, SendSide, NEVER};
-use crate::clock::now;
+use crate::clock::{now, MILLISECOND};
 use crate::state::State;
 use crate::wakeups::Wakeups;
 use crate::work::Status;
-
-/// Nanoseconds in a millisecond.
-const MILLISECOND: u64 = 1_000_000;
 
 impl Qp {
     /// Counts a request that ends with success; its status if a rule has another one. The special queue pairs are
@@ -81,6 +78,7 @@ impl Qp {
             Some(millis) => {
                 let due = now().saturating_add(u64::from(millis) * MILLISECOND);
                 self.due[2].store(due, Relaxed);
+                self.faults.note_late();
             }
             None => wakeups.add_event(self, QpEvent::LastReceive),
         }
@@ -92,11 +90,6 @@ impl Qp {
             self.due[2].store(NEVER, Relaxed);
             wakeups.add_event(self, QpEvent::LastReceive);
         }
-    }
-
-    /// Whether it has an event to report later.
-    pub(crate) fn has_late_event(&self) -> bool {
-        self.due[2].load(Relaxed) != NEVER
     }
 
     /// Whether it is in the state Reset.

@@ -22,7 +22,7 @@ use super::object::own;
 use super::{ah, cq, mr, pd, qp, srq, Holder, Operations};
 use crate::adapter::Adapter;
 use crate::faults::Faults;
-use crate::qp::Qp;
+use crate::qp::{Kind, Qp};
 use crate::readers::wait_for_readers;
 use crate::state::State;
 
@@ -137,7 +137,8 @@ impl<A: Adapter> Faulty<A> {
         ) on (*srq).device => Operations::<A>::create_srq;
     }
 
-    /// Makes a queue pair, of which a device with this quirk takes fewer requests than it says.
+    /// Makes a queue pair, of which a device with this quirk takes fewer requests than it says. The special ones are
+    /// spared, since no port is up without them.
     ///
     /// # Safety
     ///
@@ -148,13 +149,20 @@ impl<A: Adapter> Faulty<A> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: RDMA core calls with the queue pair that it makes and its attributes.
-        let (faults, cap) = unsafe { (faults((*qp).device), &(*attr).cap) };
+        let (faults, cap, kind) = unsafe {
+            (
+                faults((*qp).device),
+                &(*attr).cap,
+                Kind::from_raw((*attr).qp_type),
+            )
+        };
         if let Err(e) = faults.strike(Verb::CreateQp) {
             return e.to_errno();
         }
         let elements = cap.max_send_wr.saturating_mul(cap.max_send_sge.max(1));
         let room = faults.number(Setting::SendElements);
-        if room.is_some_and(|room| elements > room) {
+        let is_special = matches!(kind, Ok(Kind::Smi | Kind::Gsi));
+        if !is_special && room.is_some_and(|room| elements > room) {
             return ENOMEM.to_errno();
         }
         // SAFETY: By this function's requirements.
@@ -184,7 +192,7 @@ impl<A: Adapter> Faulty<A> {
             let has_state = mask as u32 & bindings::ib_qp_attr_mask_IB_QP_STATE != 0;
             let state = has_state.then(|| State::from_raw(raw_state)).flatten();
             // SAFETY: The queue pair is one of the device's.
-            let (faults, adapter) = unsafe { (faults(device), Operations::<A>::adapter(device)) };
+            let faults = unsafe { faults(device) };
             faults.strike_modify(state)?;
             let leaves = state == Some(State::Init) && own.is_reset();
             if leaves && own.has_left_reset() && faults.has(Quirk::ResetOnce) {
@@ -194,10 +202,6 @@ impl<A: Adapter> Faulty<A> {
             let result = unsafe { Operations::<A>::modify_qp(qp, attr, mask, udata) };
             if result == 0 && leaves {
                 own.leave_reset();
-            }
-            if own.has_late_event() {
-                // The adapter is to watch the time.
-                adapter.ready(own);
             }
             Ok(result)
         })

@@ -245,6 +245,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
     };
     Some(RcSend {
         destination: datagram.source,
+        traffic_class: datagram.traffic_class,
         qpn: qpn >> 8,
         psn: psn >> 8,
     })

@@ -29,7 +29,7 @@ impl Tallies {
     /// Reads them, when no packet is under way: they are the same twice.
     pub(super) fn settled(host: &Host, fabric: &str) -> Result<Tallies> {
         let limit = Instant::now() + host.scaled(Duration::from_secs(60));
-        let read = || host.ok(&format!("cd {DEBUGFS}/{fabric} && grep '' */port*"));
+        let read = || host.ok(&format!("cd {DEBUGFS}/{fabric} && grep -H '' */port*"));
         let mut before = read()?;
         loop {
             std::thread::sleep(Duration::from_millis(300));

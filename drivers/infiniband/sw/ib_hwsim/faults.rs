@@ -7,13 +7,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::Delta;
-use rdma_provider::{now, Again, Event, Qp, Wakeups};
+use rdma_provider::{now, Again, Event, Qp, Wakeups, MILLISECOND};
 
 use crate::host::Host;
 use crate::qps::ROOM;
-
-/// Nanoseconds in a millisecond.
-const MILLISECOND: u64 = 1_000_000;
 
 /// The time for which completions are late, in turns.
 pub(crate) struct Turns {
@@ -34,7 +31,7 @@ impl Turns {
 
 impl Host {
     /// Calls a function with each queue pair.
-    fn each_qp(&self, mut act: impl FnMut(&Arc<Qp>)) {
+    pub(crate) fn each_qp(&self, mut act: impl FnMut(&Arc<Qp>)) {
         for place in 0..ROOM {
             let qp = self.qps.lock().at(place);
             if let Some(qp) = qp {
@@ -68,7 +65,7 @@ impl Host {
         self.show_all();
     }
 
-    /// Begins the next turn if it is time; when that is the next time.
+    /// Begins the next turn if it is time. Returns when to ask again.
     ///
     /// The adapter's job calls it, so that there is one call at a time.
     #[cold]

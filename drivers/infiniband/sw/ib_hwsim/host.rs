@@ -66,7 +66,7 @@ pub(crate) struct Host {
     waits: Atomic<bool>,
     /// Asks for [`Job::run`].
     bell: Arc<Bell>,
-    /// Deadlines of the connections.
+    /// Deadlines of the queue pairs.
     pub(crate) deadlines: rc::Deadlines,
     pub(crate) handle: Handle,
     #[pin]
@@ -192,7 +192,7 @@ impl Host {
         ports.for_each(|port| self.retrain(port));
     }
 
-    /// Retrains the links that have waited for too long; when that may be again.
+    /// Retrains the links that have waited for too long. Returns when to call it again.
     #[inline(never)]
     fn retrain_overdue(&self) -> Again {
         let now = self.millis();
@@ -265,7 +265,7 @@ impl Host {
         self.bell.ask();
     }
 
-    /// Sends the traps that are due; when there is one again.
+    /// Sends the traps that are due. Returns when to call it again.
     #[inline(never)]
     fn send_traps(&self, wakeups: &mut Wakeups) -> Again {
         let mut mad: Mad = [0; size_of::<Mad>()];

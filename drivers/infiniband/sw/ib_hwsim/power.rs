@@ -82,9 +82,9 @@ impl HcaNode {
         faults: &Arc<Faults>,
         module: &'static ThisModule,
     ) -> Result<Self> {
-        faults.begin();
         let config = &plan.adapter();
         let host = Host::new(config, faults.clone(), site.watch(config.ports)?)?;
+        faults.begin(host.bell());
         let text = description(site.node.as_str());
         host.managed.lock().hca.set_description(&text);
         let node = Node::Host(host.clone());

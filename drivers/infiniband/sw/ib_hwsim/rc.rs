@@ -10,6 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::Delta;
+use rdma_provider::MILLISECOND;
 use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
 use crate::capture::Capture;
@@ -25,7 +26,7 @@ use crate::weather::Foul;
 /// Times that a queue pair sends, or answers, in a row.
 const BUDGET: usize = 16;
 
-/// Deadlines of the connections of an adapter.
+/// Deadlines of the queue pairs of an adapter.
 pub(crate) struct Deadlines {
     /// The earliest one, in ns; `u64::MAX` if there is none.
     due: Atomic<u64>,
@@ -70,15 +71,20 @@ impl Deadlines {
             return Again::Asked;
         }
         // Rounded up, since it would be in vain otherwise.
-        let millis = due.saturating_sub(now()) / 1_000_000 + 1;
+        let millis = due.saturating_sub(now()) / MILLISECOND + 1;
         Again::In(Delta::from_millis(
             i64::try_from(millis).unwrap_or(i64::MAX),
         ))
     }
 }
 
-/// Acts on the deadlines of an adapter's connections that have passed.
+/// Acts on the deadlines of an adapter's queue pairs that have passed.
 pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
+    if host.faults.take_late() {
+        host.each_qp(|qp| {
+            host.deadlines.note(qp);
+        });
+    }
     let due = host.deadlines.due.load(Relaxed);
     if due == u64::MAX {
         return;

@@ -20,6 +20,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::sizes::Sizes;
 use ipoib_proto::watch::Watch;
 use ipoib_rdma::device::FIRMWARE_LEN;
 use kernel::new_mutex;
@@ -32,7 +33,6 @@ use crate::connect;
 use crate::counters::{self, Counters};
 use crate::groups::Groups;
 use crate::inspect::Sources;
-use crate::params;
 use crate::paths;
 use crate::port::{Attributes, Port};
 use crate::rc;
@@ -285,25 +285,16 @@ impl Interface {
     ///
     /// `EINVAL` for a size that a ring cannot have, and those of making rings; the sizes are as
     /// before then.
-    pub(crate) fn resize(
-        dev: &Device<Self>,
-        receive: u32,
-        transmit: u32,
-        rtnl: &mut Rtnl,
-    ) -> Result {
+    pub(crate) fn resize(dev: &Device<Self>, sizes: Sizes, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
-        let max = params::queue_capacity(this.port.device());
-        if ![receive, transmit]
-            .iter()
-            .all(|size| params::is_ring_size(*size, max))
-        {
+        if !this.tunables.queue_limits().allow(sizes) {
             return Err(EINVAL);
         }
         let before = this.tunables.queue_sizes();
-        if before == (receive, transmit) {
+        if before == sizes {
             return Ok(());
         }
-        this.tunables.set_queue_sizes((receive, transmit));
+        this.tunables.set_queue_sizes(sizes);
         let Some(verbs) = this
             .verbs
             .get(rtnl)
@@ -427,6 +418,16 @@ impl Interface {
         }
         dev.notify_peers(rtnl);
         Ok(())
+    }
+
+    /// Packets are of another class from now on. A running interface goes down and up, since address handles and
+    /// connections were made for the class before.
+    pub(crate) fn class_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let verbs = this.verbs.get(rtnl).as_ref();
+        if verbs.and_then(Verbs::running).is_some() {
+            Self::restart(dev, rtnl);
+        }
     }
 
     /// Whether there can be connections.
@@ -643,11 +644,12 @@ impl Driver for Interface {
 
     fn ring_sizes(dev: &Device<Self>) -> RingSizes {
         let this = dev.data();
-        let (receive, transmit) = this.tunables.queue_sizes();
+        let (sizes, limits) = (this.tunables.queue_sizes(), this.tunables.queue_limits());
         RingSizes {
-            receive,
-            transmit,
-            max: params::queue_capacity(this.port.device()),
+            receive: sizes.receive,
+            transmit: sizes.send,
+            max_receive: limits.receive,
+            max_transmit: limits.send,
         }
     }
 
@@ -683,7 +685,11 @@ impl Driver for Interface {
         extack: &Extack<'_>,
         rtnl: &mut Rtnl,
     ) -> Result {
-        Self::resize(dev, receive, transmit, rtnl).inspect_err(|error| {
+        let sizes = Sizes {
+            receive,
+            send: transmit,
+        };
+        Self::resize(dev, sizes, rtnl).inspect_err(|error| {
             if *error == EINVAL {
                 extack.say(c"A ring's size is a power of two, 64 at least");
             }

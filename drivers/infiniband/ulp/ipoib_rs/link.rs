@@ -8,6 +8,7 @@ use ipoib_netdev::modes::Modes;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
@@ -116,12 +117,8 @@ impl Link for Interface {
                 EOPNOTSUPP,
             ));
         }
-        let (rx, tx) = (params::recv_queue_size(), params::send_queue_size());
-        if rx.max(tx) > params::queue_capacity(device) {
-            return Err(extack.refuse(
-                c"The RDMA device has no queues of recv_queue_size and send_queue_size",
-                EINVAL,
-            ));
+        if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
+            return Err(extack.refuse(c"The RDMA device has no queues of 64 requests", EINVAL));
         }
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {

@@ -458,7 +458,7 @@ pub(crate) fn pump(dev: &Device<Interface>) {
 
 fn resolve(dev: &Device<Interface>, endpoint: &Endpoint, address: HwAddr, ticket: Ticket) {
     let slow = &dev.data().get_ref().counters.slow;
-    let made = endpoint.address_handle(address.gid());
+    let made = endpoint.address_handle(&address);
     if let Err(error) = &made {
         slow.paths_failed.add(1);
         netdev_log!(
@@ -537,7 +537,7 @@ fn join(
     mgid: &Mgid,
     kind: multicast::Membership,
 ) -> Result<Arc<Ah>> {
-    let ah = endpoint.address_handle(mgid.gid())?;
+    let ah = endpoint.address_handle(&mgid.to_hwaddr())?;
     if kind == multicast::Membership::Full {
         let gid = mgid.gid().0;
         let foreign = this.umcast.load(Relaxed)

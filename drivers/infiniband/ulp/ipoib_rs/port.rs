@@ -10,9 +10,9 @@ use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::notifier;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::task::{Queue, Run, Task};
-use ipoib_proto::gid::Gid;
+use ipoib_proto::gid::{self, Gid, Owner};
 use ipoib_proto::mtu;
-use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink};
+use ipoib_rdma::{Client, Device as RdmaDevice, Event, EventHandler, EventSink, GidOwner, GidRef};
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -137,7 +137,7 @@ impl Port {
     /// May sleep; never under RTNL.
     fn read(device: &RdmaDevice, number: u32) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        let gid = device.choose_gid(number)?;
+        let gid = choose_gid(device, number)?;
         Ok(Attributes {
             active: attributes.active,
             ib_mtu: attributes.active_mtu_bytes,
@@ -145,6 +145,33 @@ impl Port {
             speed_mbps: attributes.speed_mbps,
         })
     }
+}
+
+/// The GID to send from.
+///
+/// # Errors
+///
+/// `ENODEV` if there is none that would do, or no such port.
+///
+/// # Context
+///
+/// Process context.
+pub(crate) fn choose_gid(device: &RdmaDevice, port: u32) -> Result<GidRef> {
+    let mut best = None;
+    for gid in device.gids(port).filter(GidRef::is_rocev2) {
+        let owner = match gid.owner() {
+            GidOwner::Port => Owner::Port,
+            GidOwner::Bond => Owner::Bond,
+            GidOwner::Other => Owner::Other,
+        };
+        // Of equal ones the first in the table.
+        if let Some(rank) = gid::rank(&Gid(gid.raw()), owner) {
+            if best.as_ref().is_none_or(|(least, _)| rank > *least) {
+                best = Some((rank, gid));
+            }
+        }
+    }
+    Ok(best.ok_or(ENODEV)?.1)
 }
 
 /// Finds the port that `lower` stands for: the netdev of a RoCE port, or an interface of ours,

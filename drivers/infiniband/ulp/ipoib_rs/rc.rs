@@ -35,7 +35,7 @@ use crate::tunables::Tunables;
 pub(crate) const MAX_MTU: u32 = 65_520;
 /// The longest message that we receive: the largest IP packet behind an extended header.
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
-/// Sends that a queue pair holds.
+/// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
 /// How often the receive poll is asked in a row whether it has found nothing more: three times will do
 /// unless it is busy.
@@ -101,6 +101,7 @@ impl Reliable {
             } else {
                 0
             },
+            max_pieces: self.max_sge,
             credits: extension.credits.min(credit::MAX_WIDTH),
         }
     }
@@ -117,6 +118,8 @@ pub(crate) struct Terms {
     pub(crate) icrc: bool,
     /// The largest IP packet that the other end may have to segment; 0 for none.
     pub(crate) max_large: u32,
+    /// The most pieces of memory that such a one is sent from.
+    pub(crate) max_pieces: u32,
     /// Messages that may be sent at first.
     pub(crate) credits: u16,
 }
@@ -128,6 +131,7 @@ impl Terms {
         extended: false,
         icrc: false,
         max_large: 0,
+        max_pieces: 0,
         credits: 0,
     };
 }
@@ -296,7 +300,7 @@ impl Rc {
             &reliable.recv_cq,
             &reliable.intake,
             QpCaps {
-                send_wr: SEND_WR,
+                send_wr: SEND_WR.min(reliable.tunables.queue_limits().send),
                 recv_wr: credit::cost(width),
                 send_sge: reliable.max_sge,
                 recv_sge: reliable.intake.max_sge(),

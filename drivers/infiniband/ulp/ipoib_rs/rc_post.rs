@@ -439,7 +439,8 @@ fn large_header(
     packet: usize,
     gso: skb::GsoInfo,
 ) -> Result<ExtendedHeader, Unfit> {
-    if !terms.icrc || packet > terms.max_large as usize {
+    // Pieces that are too many for one request would be joined, in one block of 64 KiB.
+    if !terms.icrc || packet > terms.max_large as usize || gso.pieces > terms.max_pieces {
         return Err(Unfit::Segment);
     }
     let kind = match gso.kind {

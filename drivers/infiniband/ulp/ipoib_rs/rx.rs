@@ -204,11 +204,12 @@ impl Sink {
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
             src_qp: received.src_qp(),
-            network: received.network().map(|header| match header {
-                NetworkHeader::Ipv4 => Network::Ipv4,
-                NetworkHeader::Ipv6 => Network::Ipv6,
-                NetworkHeader::Grh => Network::Grh,
-                NetworkHeader::Unknown => Network::Unknown,
+            // On RoCE there is one, also where the device does not say so (bnxt_re).
+            network: Some(match received.network() {
+                Some(NetworkHeader::Ipv4) => Network::Ipv4,
+                Some(NetworkHeader::Ipv6) => Network::Ipv6,
+                Some(NetworkHeader::Grh) => Network::Grh,
+                Some(NetworkHeader::Unknown) | None => Network::Unknown,
             }),
         };
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {

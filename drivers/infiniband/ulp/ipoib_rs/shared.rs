@@ -2,10 +2,13 @@
 
 //! What the ports of an RDMA device have in common.
 
+use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::device::NAME_LEN;
+use ipoib_rdma::Device;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
 /// Kept from when the device comes until the last interface on it is gone.
@@ -14,6 +17,8 @@ pub(crate) struct Shared {
     /// The device's name, as the RDMA core told it last.
     #[pin]
     name: Mutex<Name>,
+    /// How many interfaces have got vectors.
+    served: Atomic<u32>,
 }
 
 struct Name {
@@ -43,6 +48,7 @@ impl Shared {
         Arc::pin_init(
             pin_init!(Self {
                 name <- new_mutex!(Name::new(name)),
+                served: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -51,6 +57,14 @@ impl Shared {
     /// The device has another name.
     pub(crate) fn renamed(&self, name: &CStr) {
         *self.name.lock() = Name::new(name);
+    }
+
+    /// The completion vectors of another interface, of which `device` has some.
+    pub(crate) fn next_vectors(&self, device: &Device) -> Vectors {
+        Vectors::new(
+            self.served.fetch_add(1, Relaxed),
+            device.completion_vectors(),
+        )
     }
 
     /// Calls `f` with the device's name.

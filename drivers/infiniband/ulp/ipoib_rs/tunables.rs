@@ -10,6 +10,7 @@ use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::sysctl::{Tunable, Variable};
 use ipoib_proto::cm::MAX_LANES;
 use ipoib_proto::reorder;
+use ipoib_proto::sizes::{self, Sizes};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
@@ -28,6 +29,9 @@ const MAX_TIMEOUT_US: u32 = 100_000;
 /// The longest frame that can be asked to be copied: more costs more than a new buffer.
 const MAX_COPYBREAK: u32 = 2_048;
 
+/// The highest priority of Ethernet frames, as which RoCE takes a service level.
+const MAX_PRIORITY: u32 = 7;
+
 /// The longest time without a frame for a connection: a day.
 const MAX_IDLE_S: u32 = 86_400;
 
@@ -39,6 +43,10 @@ pub(crate) struct Tunables {
     rx_copybreak: Atomic<u32>,
     recv_queue_size: Atomic<u32>,
     send_queue_size: Atomic<u32>,
+    max_recv_queue_size: Atomic<u32>,
+    max_send_queue_size: Atomic<u32>,
+    traffic_class: Atomic<u32>,
+    service_level: Atomic<u32>,
     napi_budget: Atomic<u32>,
     rx_usecs: Atomic<u32>,
     rx_frames: Atomic<u32>,
@@ -52,13 +60,18 @@ pub(crate) struct Tunables {
 impl Tunables {
     /// The defaults.
     pub(crate) fn new() -> Self {
+        let Sizes { receive, send } = params::queue_sizes();
         Self {
             reorder_window: Atomic::new(reorder::DEFAULT_WIDTH.into()),
             reorder_timeout_us: Atomic::new(DEFAULT_TIMEOUT_US),
             extensions: Atomic::new(1),
             rx_copybreak: Atomic::new(0),
-            recv_queue_size: Atomic::new(params::recv_queue_size()),
-            send_queue_size: Atomic::new(params::send_queue_size()),
+            recv_queue_size: Atomic::new(receive),
+            send_queue_size: Atomic::new(send),
+            max_recv_queue_size: Atomic::new(receive),
+            max_send_queue_size: Atomic::new(send),
+            traffic_class: Atomic::new(0),
+            service_level: Atomic::new(0),
             napi_budget: Atomic::new(napi::MAX_BUDGET),
             rx_usecs: Atomic::new(0),
             rx_frames: Atomic::new(0),
@@ -116,18 +129,45 @@ impl Tunables {
         self.rx_copybreak.get()
     }
 
-    /// Frames in the receive ring, and in the send ring.
-    pub(crate) fn queue_sizes(&self) -> (u32, u32) {
-        (
-            self.recv_queue_size.load(Relaxed),
-            self.send_queue_size.load(Relaxed),
-        )
+    /// Frames in the rings.
+    pub(crate) fn queue_sizes(&self) -> Sizes {
+        Sizes {
+            receive: self.recv_queue_size.load(Relaxed),
+            send: self.send_queue_size.load(Relaxed),
+        }
     }
 
     /// Takes note of sizes that were found good.
-    pub(crate) fn set_queue_sizes(&self, (receive, transmit): (u32, u32)) {
-        self.recv_queue_size.store(receive, Relaxed);
-        self.send_queue_size.store(transmit, Relaxed);
+    pub(crate) fn set_queue_sizes(&self, sizes: Sizes) {
+        self.recv_queue_size.store(sizes.receive, Relaxed);
+        self.send_queue_size.store(sizes.send, Relaxed);
+    }
+
+    /// What the queues have room for, and so the most that the rings can hold.
+    pub(crate) fn queue_limits(&self) -> Sizes {
+        Sizes {
+            receive: self.max_recv_queue_size.load(Relaxed),
+            send: self.max_send_queue_size.load(Relaxed),
+        }
+    }
+
+    /// Takes note of the queues that there are. The rings become smaller if they have to: true.
+    pub(crate) fn set_queue_limits(&self, limits: Sizes) -> bool {
+        self.max_recv_queue_size.store(limits.receive, Relaxed);
+        self.max_send_queue_size.store(limits.send, Relaxed);
+        let sizes = self.queue_sizes();
+        let fitting = sizes.min(limits);
+        self.set_queue_sizes(fitting);
+        fitting != sizes
+    }
+
+    /// Traffic class and service level of all packets.
+    pub(crate) fn class(&self) -> (u8, u8) {
+        // Within the bounds of their variables.
+        (
+            self.traffic_class.load(Relaxed) as u8,
+            self.service_level.load(Relaxed) as u8,
+        )
     }
 
     /// Frames that a receive poll takes at a time.
@@ -159,6 +199,8 @@ impl Tunables {
             RECV_QUEUE_SIZE => Some(&self.recv_queue_size),
             SEND_QUEUE_SIZE => Some(&self.send_queue_size),
             NAPI_BUDGET => Some(&self.napi_budget),
+            TRAFFIC_CLASS => Some(&self.traffic_class),
+            SERVICE_LEVEL => Some(&self.service_level),
             ICRC => Some(&self.icrc),
             LARGE_FRAMES => Some(&self.large_frames),
             RC_MAX_QPS => Some(&self.rc_max_qps),
@@ -181,6 +223,8 @@ const LARGE_FRAMES: usize = 8;
 const RC_MAX_QPS: usize = 9;
 const RC_MAX_CONNECTIONS: usize = 10;
 const RC_IDLE_S: usize = 11;
+const TRAFFIC_CLASS: usize = 12;
+const SERVICE_LEVEL: usize = 13;
 
 impl Tunable for Interface {
     const DIRECTORY: &'static str = "ipoib";
@@ -208,13 +252,13 @@ impl Tunable for Interface {
         },
         Variable {
             name: c"recv_queue_size",
-            min: *params::RING_SIZES.start(),
-            max: *params::RING_SIZES.end(),
+            min: *sizes::RANGE.start(),
+            max: *sizes::RANGE.end(),
         },
         Variable {
             name: c"send_queue_size",
-            min: *params::RING_SIZES.start(),
-            max: *params::RING_SIZES.end(),
+            min: *sizes::RANGE.start(),
+            max: *sizes::RANGE.end(),
         },
         Variable {
             name: c"napi_budget",
@@ -246,6 +290,16 @@ impl Tunable for Interface {
             min: 1,
             max: MAX_IDLE_S,
         },
+        Variable {
+            name: c"traffic_class",
+            min: 0,
+            max: u8::MAX as u32,
+        },
+        Variable {
+            name: c"service_level",
+            min: 0,
+            max: MAX_PRIORITY,
+        },
     ];
 
     fn get(dev: &Device<Self>, id: usize) -> u32 {
@@ -255,17 +309,24 @@ impl Tunable for Interface {
 
     fn set(dev: &Device<Self>, id: usize, value: u32, rtnl: &mut Rtnl) -> Result {
         let tunables = &dev.data().get_ref().tunables;
-        let (receive, transmit) = tunables.queue_sizes();
+        let mut sizes = tunables.queue_sizes();
         match id {
-            RECV_QUEUE_SIZE => return Self::resize(dev, value, transmit, rtnl),
-            SEND_QUEUE_SIZE => return Self::resize(dev, receive, value, rtnl),
+            RECV_QUEUE_SIZE => {
+                sizes.receive = value;
+                return Self::resize(dev, sizes, rtnl);
+            }
+            SEND_QUEUE_SIZE => {
+                sizes.send = value;
+                return Self::resize(dev, sizes, rtnl);
+            }
             _ => {}
         }
         let variable = tunables.variable(id).ok_or(EINVAL)?;
-        variable.store(value, Relaxed);
+        let before = variable.xchg(value, Relaxed);
         match id {
             EXTENSIONS | ICRC => Self::extensions_changed(dev, rtnl),
             NAPI_BUDGET => Self::budget_changed(dev, rtnl),
+            TRAFFIC_CLASS | SERVICE_LEVEL if before != value => Self::class_changed(dev, rtnl),
             LARGE_FRAMES | RC_MAX_QPS | RC_MAX_CONNECTIONS | RC_IDLE_S => {
                 Self::connections_changed(dev);
             }

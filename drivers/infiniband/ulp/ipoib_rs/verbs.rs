@@ -10,15 +10,18 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
 use ipoib_netdev::parts::PartsPool;
 use ipoib_proto::credit;
+use ipoib_proto::flow;
 use ipoib_proto::gid::Gid;
-use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mtu;
 use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
+use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
+use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
-    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, GidRef, Intake,
-    IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
+    random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
+    GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -32,7 +35,7 @@ use crate::interface::{Interface, CONNECT, PUMP, RECOVER, WATCH};
 use crate::order::Order;
 use crate::params;
 use crate::paths::Destinations;
-use crate::port::{Attributes, Port};
+use crate::port::{self, Attributes, Port};
 use crate::rc::{self, Reliable};
 use crate::rx::RxPoll;
 use crate::rx_rc::RcRx;
@@ -43,6 +46,11 @@ const MAX_SGE: u32 = 18;
 
 /// Frames that connections have on their way together; a power of two.
 const RC_SENDS: u32 = 1024;
+
+/// The elements of a send.
+fn max_sge(device: &RdmaDevice) -> u32 {
+    device.max_sge().min(MAX_SGE)
+}
 
 /// What an interface has in connected mode, until each is where it belongs.
 struct Parts {
@@ -60,10 +68,12 @@ pub(crate) struct Endpoint {
     pub(crate) port: Arc<Port>,
     pd: Arc<Pd>,
     gid: GidRef,
+    address: HwAddr,
+    options: AhOptions,
 }
 
 impl Endpoint {
-    /// An address handle for `gid`.
+    /// An address handle for a peer or group.
     ///
     /// # Errors
     ///
@@ -72,8 +82,12 @@ impl Endpoint {
     /// # Context
     ///
     /// Sleeps; never under RTNL.
-    pub(crate) fn address_handle(&self, gid: Gid) -> Result<Arc<Ah>> {
-        Ah::new(&self.pd, &self.gid, gid.0, AhOptions::default())
+    pub(crate) fn address_handle(&self, address: &HwAddr) -> Result<Arc<Ah>> {
+        let options = AhOptions {
+            flow_label: flow::label(&self.address, address),
+            ..self.options
+        };
+        Ah::new(&self.pd, &self.gid, address.gid().0, options)
     }
 }
 
@@ -117,6 +131,7 @@ pub(crate) struct Verbs {
     reaper: Reaper,
     qpn: Qpn,
     max_sge: u32,
+    vectors: Vectors,
 }
 
 impl Verbs {
@@ -135,23 +150,10 @@ impl Verbs {
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
         let reaper = Reaper::new()?;
-        let capacity = params::queue_capacity(device);
         let pd = Pd::new(device, &reaper)?;
-        let recv_cq = Cq::new(device, capacity, 0, Wake(rx.handle()))?;
-        let send_cq = Cq::new(device, capacity, 0, Wake(tx.handle()))?;
-        let max_sge = device.max_sge().min(MAX_SGE);
-        let qp = UdQp::new(
-            &pd,
-            &send_cq,
-            &recv_cq,
-            QpCaps {
-                send_wr: capacity,
-                recv_wr: capacity,
-                send_sge: max_sge,
-                recv_sge: 1,
-            },
-            port.number(),
-        )?;
+        let vectors = port.shared().next_vectors(device);
+        let limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
+        let qp = Self::make_qp(dev, &pd, &rx, &tx, vectors, limits)?;
         let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
         Ok(Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
@@ -162,8 +164,51 @@ impl Verbs {
             pd,
             reaper,
             qpn,
-            max_sge,
+            max_sge: max_sge(device),
+            vectors,
         })
+    }
+
+    /// Makes a QP with CQs of its own, of as much of `limits` as the device has room for.
+    fn make_qp(
+        dev: &Device<Interface>,
+        pd: &Arc<Pd>,
+        rx: &Napi<RxPoll>,
+        tx: &Napi<TxPoll>,
+        vectors: Vectors,
+        mut limits: Sizes,
+    ) -> Result<Arc<UdQp>> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let send_sge = max_sge(device);
+        let qp = loop {
+            let Sizes { receive, send } = limits;
+            let recv_cq = Cq::new(device, receive, vectors.receive, Wake(rx.handle()))?;
+            let send_cq = Cq::new(device, send, vectors.send, Wake(tx.handle()))?;
+            let caps = QpCaps {
+                send_wr: send,
+                recv_wr: receive,
+                send_sge,
+                recv_sge: 1,
+            };
+            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number()) {
+                // With so many elements, it has room for fewer requests than it says.
+                Err(error) if error == ENOMEM || error == EINVAL => {
+                    limits = limits.smaller(send_sge).ok_or(error)?;
+                }
+                other => break other?,
+            }
+        };
+        if this.tunables.set_queue_limits(limits) {
+            netdev_log!(
+                dev,
+                Info,
+                "the RDMA device has room for rings of {} and {} frames, not of recv_queue_size and send_queue_size\n",
+                limits.receive,
+                limits.send
+            );
+        }
+        Ok(qp)
     }
 
     /// Sets how many frames a receive poll takes at a time.
@@ -222,17 +267,24 @@ impl Verbs {
 
     fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
         let this = dev.data().get_ref();
-        let gid = this.port.device().choose_gid(this.port.number())?;
+        let gid = port::choose_gid(this.port.device(), this.port.number())?;
         let our_gid = Gid(gid.raw());
         let mut destinations = Destinations::new(this.broadcast)?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
+        let (traffic_class, sl) = this.tunables.class();
         let endpoint = Arc::new(
             Endpoint {
                 qp: self.qp.clone(),
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
+                address: HwAddr::new(Flags::NONE, self.qpn, our_gid),
+                options: AhOptions {
+                    traffic_class,
+                    sl,
+                    ..AhOptions::default()
+                },
             },
             GFP_KERNEL,
         )?;
@@ -254,7 +306,10 @@ impl Verbs {
         endpoint: Arc<Endpoint>,
     ) -> Result {
         let this = dev.data().get_ref();
-        let (buffers, sends) = this.tunables.queue_sizes();
+        let Sizes {
+            receive: buffers,
+            send: sends,
+        } = this.tunables.queue_sizes();
         self.qp.to_init(this.pkey_index, params::qkey().0)?;
 
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
@@ -411,7 +466,7 @@ impl Verbs {
         let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
         let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
         let caps = QpCaps {
-            send_wr: rc::SEND_WR,
+            send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
             recv_wr: credit::cost(1),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
@@ -429,21 +484,21 @@ impl Verbs {
     fn connected(&self, dev: &Device<Interface>, running: &Running) -> Result<KBox<Parts>> {
         let this = dev.data().get_ref();
         let device = this.port.device();
-        let max_sge = device.max_sge().min(MAX_SGE);
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
+        let Vectors { receive, send } = self.vectors;
+        let recv_cq = Cq::new(device, buffers, receive, Wake(self.rx.handle()))?;
+        let send_cq = Cq::new(device, RC_SENDS, send, Wake(self.tx.handle()))?;
         let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
-        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, max_sge)?;
+        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
         let reliable = Arc::new(
             Reliable {
                 pd: self.pd.clone(),
                 intake,
                 send_cq,
                 recv_cq,
-                max_sge,
+                max_sge: self.max_sge,
                 rx: self.rx.handle(),
                 tunables: this.tunables.clone(),
                 gid: running.gid,

@@ -86,15 +86,66 @@ impl_display!(Gid, |this, f| core::fmt::Display::fmt(
     f
 ));
 
+/// The network device below that packets from a GID leave by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The port's own.
+    Port,
+    /// A bond that the port's own is part of, which has the addresses then.
+    Bond,
+    /// Anything else on top of it, such as a VLAN or a macvlan, maybe in another network namespace.
+    Other,
+}
+
+/// How well a GID of a RoCEv2 port does to send IP over InfiniBand with; the greatest is the best. None: not at all,
+/// since
+///
+/// * an IPv4 address has no part in groups, which are IPv6 addresses;
+/// * groups are joined on the port's own network device, and what comes by a VLAN or a macvlan is not that device's.
+///
+/// Link-local addresses are always there, and made from an Ethernet address, so that nobody has to be asked for that.
+pub const fn rank(gid: &Gid, owner: Owner) -> Option<u8> {
+    if gid.is_zero() || gid.is_ipv4_mapped() {
+        return None;
+    }
+    match (owner, gid.is_link_local()) {
+        (Owner::Port, true) => Some(3),
+        (Owner::Port, false) => Some(2),
+        (Owner::Bond, true) => Some(1),
+        (Owner::Bond, false) => Some(0),
+        (Owner::Other, _) => None,
+    }
+}
+
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_gid))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
-    use super::Gid;
+    use super::{rank, Gid, Owner};
 
     /// fe80::215:5dff:fe00:1, an EUI-64 GID as rxe makes it.
     const LINK_LOCAL: Gid = Gid([
         0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0x00, 0x00, 0x01,
     ]);
+
+    #[test]
+    fn what_is_not_the_ports_own_is_passed_over() {
+        let global = Gid([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let best_first = [
+            (LINK_LOCAL, Owner::Port),
+            (global, Owner::Port),
+            (LINK_LOCAL, Owner::Bond),
+            (global, Owner::Bond),
+        ];
+        let ranks = best_first.map(|(gid, owner)| rank(&gid, owner));
+        assert!(ranks.is_sorted_by(|a, b| a > b) && ranks[3].is_some());
+        for gid in [LINK_LOCAL, global] {
+            assert_eq!(rank(&gid, Owner::Other), None);
+        }
+        for owner in [Owner::Port, Owner::Bond, Owner::Other] {
+            assert_eq!(rank(&Gid::from_ipv4_mapped([10, 0, 0, 1]), owner), None);
+            assert_eq!(rank(&Gid::ZERO, owner), None);
+        }
+    }
 
     #[test]
     fn unicast_is_not_multicast() {

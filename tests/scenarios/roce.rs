@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What RoCE is beside InfiniBand: a network device and its IPv6 below, which others use and change as well.
+
+use crate::capture::Capture;
+use crate::inspect::directory;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+/// How often the group that ends in `end` is joined on `eth0`.
+fn memberships(host: &Host, end: &str) -> Result<u32> {
+    let text = host.ok("cat /proc/net/igmp6")?;
+    let mut count = 0;
+    for line in text.lines() {
+        let mut fields = line.split_whitespace().skip(1);
+        let of = (fields.next(), fields.next());
+        if matches!(of, (Some("eth0"), Some(group)) if group.ends_with(end)) {
+            let users = fields.next().with_context(|| line.to_owned())?;
+            count += users.parse::<u32>()?;
+        }
+    }
+    Ok(count)
+}
+
+/// Takes the IPv6 side of `eth0` away and gives it a new one, before any other process of a host with one CPU runs.
+const NEW_IPV6: &str = r#"
+import fcntl, os, socket, struct, sys
+SIOCSIFMTU = 0x8922
+mtu = int(open("/sys/class/net/eth0/mtu").read())
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    for value in (1200, mtu):
+        fcntl.ioctl(sock, SIOCSIFMTU, struct.pack("16si20x", b"eth0", value))
+"#;
+
+scenario! {
+    /// Each interface on a port is a member of its groups on its own, also if the port's network device gets another
+    /// IPv6 side, which knows nothing of members: whoever joins there again first stays a member.
+    fn interfaces_on_a_port_keep_their_own_memberships(bed) {
+        const BROADCAST: &str = "ffffffff";
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        a.ok("ip link add link eth0 name ib1 up type ipoib_rs")?;
+        let carriers = "[ $(cat /sys/class/net/ib[01]/carrier | tr -d '\n') = 11 ]";
+        let limit = Duration::from_secs(20);
+        a.wait_until(carriers, limit)?;
+        ensure!(memberships(a, BROADCAST)? == 2);
+        for _ in 0..5 {
+            a.python(NEW_IPV6, &[])?.ok()?;
+            // All work items have seen it then.
+            a.ok("sleep 2")?;
+            a.wait_until(carriers, limit)?;
+            let users = memberships(a, BROADCAST)?;
+            ensure!(users == 2, "{users} members: {}", a.ok("cat /proc/net/igmp6")?);
+        }
+        a.ok("ip link set ib1 down")?;
+        ensure!(memberships(a, BROADCAST)? == 1);
+        a.ok("ip neigh flush dev ib0")?;
+        b.ok(&format!("ip neigh flush dev ib0 && ping -c 2 -i 0.3 -W 5 {}", a.ip4()))?;
+        a.ok("ip link del ib0 && ip link del ib1")?;
+        ensure!(memberships(a, BROADCAST)? == 0);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An RDMA device may get another name while it is asked for the old one.
+    fn the_rdma_device_is_renamed_under_ethtool(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        let name = host.rxe();
+        let device = directory(host, "ib0")? + "/device";
+        let loops = format!("sh -c 'while ethtool -i ib0 >/dev/null && cat {device} >/dev/null; do :; done'");
+        let asking = host.spawn(&loops)?;
+        for _ in 0..10 {
+            host.ok(&format!(
+                "set -e
+                 rdma dev set {name} name a-much-longer-name-than-before
+                 ethtool -i ib0 | grep -qx 'bus-info: a-much-longer-name-than-before'
+                 rdma dev set a-much-longer-name-than-before name x
+                 grep -q '^x 0 ' {device}
+                 rdma dev set x name {name}
+                 ethtool -i ib0 | grep -qx 'bus-info: {name}'"
+            ))?;
+        }
+        ensure!(asking.stop()?.code.is_none(), "a question went unanswered");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Soft-RoCE verifies no checksums: nothing says it does, and nobody can switch that on.
+    fn soft_roce_has_no_checksums_to_offer(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        let feature = "ethtool -k ib0 | grep -qx 'rx-checksumming: off \\[fixed\\]'";
+        host.ok(feature)?;
+        host.ok("ip link set ib0 type ipoib_rs mode connected")?;
+        host.ok(feature)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// All packets of an interface are of the class that it was given: multicast, datagrams and connections.
+    fn packets_have_the_interfaces_traffic_class(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for mode in ["datagram", "connected"] {
+            for host in [a, b] {
+                host.ok(&format!("ip link set ib0 type ipoib_rs mode {mode}"))?;
+            }
+            for class in [106, 0] {
+                // A connection has the class of whoever asks for it.
+                for host in [a, b] {
+                    host.ok(&format!("sysctl -w net.ipoib.ib0.traffic_class={class}"))?;
+                }
+                for host in [a, b] {
+                    host.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 1 ]", Duration::from_secs(20))?;
+                }
+                let capture = Capture::start(b)?;
+                a.ok("ip neigh flush dev ib0")?;
+                a.wait_until(&format!("ping -c 3 -i 0.3 -W 2 {}", b.ip4()), Duration::from_secs(20))?;
+                if mode == "connected" {
+                    let connected = "ethtool -S ib0 | grep -q 'rc_tx_frames: [1-9]'";
+                    let ping = format!("ping -c 1 -W 1 {} && {connected}", b.ip4());
+                    a.wait_until(&ping, Duration::from_secs(20))?;
+                }
+                let address = crate::wire::hardware_address(a)?;
+                let gid = Ipv6Addr::from(<[u8; 16]>::try_from(&address[4..])?);
+                let peer = crate::wire::hardware_address(b)?;
+                let peer = Ipv6Addr::from(<[u8; 16]>::try_from(&peer[4..])?);
+                let (datagrams, sends) = capture.stop_with_sends()?;
+                let of_a: Vec<u8> = datagrams
+                    .iter()
+                    .filter(|d| d.source == gid && d.source_qpn != 1)
+                    .map(|d| d.traffic_class)
+                    .chain(sends.iter().filter(|s| s.destination == peer).map(|s| s.traffic_class))
+                    .collect();
+                ensure!(of_a.len() > 3 && of_a.iter().all(|c| *c == class), "{mode} {class}: {of_a:?}");
+            }
+        }
+        for value in ["traffic_class=256", "service_level=8", "traffic_class=-1"] {
+            a.run(&format!("sysctl -w net.ipoib.ib0.{value}"))?.refused()?;
+        }
+        bed.finish()
+    }
+}
