@@ -86,20 +86,3 @@ scenario! {
         bed.finish()
     }
 }
-
-scenario! {
-    /// The same for an HCA with an Ethernet port: what is refused leaves nothing at the network device, which can go.
-    fn ethernet_ports_that_cannot_be_made(bed) {
-        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
-        let host = &bed.hosts[0].outside();
-        host.ok(BEGIN)?;
-        host.ok("ip link add d0 type veth peer name d1 && ip link set d1 up && ip link set d0 up")?;
-        let dir = format!("{CONFIGFS}/x");
-        host.ok(&format!("cd {dir} && echo 1 >live && echo 0 >hcas/a/power && echo d0 >hcas/a/netdev"))?;
-        all_fail(host, "change('hcas/a/power', b'1', b'0')", (500, 50))?;
-        host.ok(&format!("echo 1 >{dir}/hcas/a/power && grep -q ^fe80: /sys/class/infiniband/hwsim*/ports/1/gids/0"))?;
-        host.run_for("ip link del d0", Duration::from_secs(20))?.ok()?;
-        host.ok(&format!("echo 0 >{dir}/live && ib-hwsim down && modprobe -r ib_hwsim"))?;
-        bed.finish()
-    }
-}
