@@ -447,6 +447,20 @@ impl TxSkb {
     }
 }
 
+impl TxSkb {
+    /// Gives up a frame that a device may read at any time, for ever: its memory is lost. Nothing waits
+    /// for it any more, such as a socket for its room, or the end of a namespace.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[cold]
+    pub fn abandon(self) {
+        // SAFETY: `self` owned it, and nobody frees it from now on.
+        unsafe { bindings::ipoib_rs_skb_abandon(self.into_raw()) };
+    }
+}
+
 impl Drop for TxSkb {
     #[inline]
     fn drop(&mut self) {

@@ -9,11 +9,13 @@ use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::prelude::*;
+use kernel::revocable::Revocable;
 use kernel::str::CStrExt;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
+use crate::left::{self, Told};
 use crate::pd::CALLER;
 
 /// How many completions a ring takes from its queue at once.
@@ -31,12 +33,27 @@ pub trait CompletionHandler: Send + Sync + 'static {
     /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
     /// schedule a poll.
     fn completion(&self);
+
+    /// The queue is broken, because it has overrun or otherwise: no more completions come of it.
+    ///
+    /// # Context
+    ///
+    /// As for [`Self::completion`].
+    fn failed(&self);
 }
 
 /// Whom the device tells.
-struct Waiter<H: ?Sized> {
+#[pin_data]
+struct Waiter<H> {
     quiet: Arc<Quiet>,
-    handler: H,
+    #[pin]
+    handler: Revocable<H>,
+}
+
+impl<H: Send + Sync> Told for Waiter<H> {
+    fn revoke(&self) {
+        self.handler.revoke();
+    }
 }
 
 /// A completion queue.
@@ -46,7 +63,7 @@ struct Waiter<H: ?Sized> {
 /// # Invariants
 ///
 /// * `raw` is a completion queue of `dev`'s, owned by this value; its context is `waiter`'s value,
-///   whose `quiet` is this one's.
+///   whose `quiet` is this one's. There is a waiter until this is dropped.
 /// * `poll` and `notify` are its device's operations.
 /// * `quiet` is ended by all events, before the handler is told, which schedules a poll.
 pub struct Cq {
@@ -57,7 +74,7 @@ pub struct Cq {
     claimed: Atomic<bool>,
     next: Atomic<u32>,
     dev: Device,
-    _waiter: Arc<Waiter<dyn CompletionHandler>>,
+    waiter: Option<Arc<dyn Told>>,
 }
 
 // SAFETY: A completion queue may be used and destroyed by any thread.
@@ -92,11 +109,12 @@ impl Cq {
             flags: 0,
         };
         let quiet = Arc::new(Quiet::new(), GFP_KERNEL)?;
-        let waiter = Arc::new(
-            Waiter {
-                quiet: quiet.clone(),
-                handler,
-            },
+        let told = quiet.clone();
+        let waiter = Arc::pin_init(
+            pin_init!(Waiter {
+                quiet: told,
+                handler <- Revocable::new(handler),
+            }),
             GFP_KERNEL,
         )?;
         let context = Arc::as_ptr(&waiter).cast_mut().cast::<c_void>();
@@ -106,7 +124,7 @@ impl Cq {
             bindings::__ib_create_cq(
                 dev.as_raw(),
                 Some(completion::<H>),
-                None,
+                Some(event::<H>),
                 context,
                 &raw const attr,
                 CALLER.as_char_ptr(),
@@ -121,7 +139,7 @@ impl Cq {
             claimed: Atomic::new(false),
             next: Atomic::new(0),
             dev: dev.clone(),
-            _waiter: waiter,
+            waiter: Some(waiter),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
@@ -228,6 +246,9 @@ impl Drop for Cq {
         let err = unsafe { bindings::ib_destroy_cq_user(self.as_raw(), ptr::null_mut()) };
         if err != 0 {
             pr_err!("completion queue not destroyed: {}\n", err);
+            if let Some(waiter) = self.waiter.take() {
+                left::abandon(waiter);
+            }
         }
     }
 }
@@ -271,7 +292,26 @@ unsafe extern "C" fn completion<H: CompletionHandler>(
     let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
     // Scheduling puts it in order.
     waiter.quiet.end();
-    waiter.handler.completion();
+    waiter
+        .handler
+        .try_access_with(CompletionHandler::completion);
+}
+
+/// # Safety
+///
+/// As for [`completion`].
+unsafe extern "C" fn event<H: CompletionHandler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; the core passes a valid event.
+    let (waiter, event) = unsafe {
+        let waiter = &*context.cast_const().cast::<Waiter<H>>();
+        (waiter, (*event).event)
+    };
+    if event == bindings::ib_event_type_IB_EVENT_CQ_ERR {
+        waiter.handler.try_access_with(CompletionHandler::failed);
+    }
 }
 
 /// The identifier of the work request that `wc` completes.

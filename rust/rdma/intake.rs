@@ -2,17 +2,18 @@
 
 //! Intakes: what connections receive into.
 
-use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
+use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, SetOnce};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
 use crate::graveyard::{Mortal, Plot, Remains};
+use crate::left::Left;
 use crate::pd::Pd;
 
 /// An intake: many queue pairs receive into its buffers. They share a receive queue, or have one each
@@ -41,6 +42,9 @@ unsafe impl Send for Intake {}
 // SAFETY: Posting is synchronised by the device driver.
 unsafe impl Sync for Intake {}
 
+/// Place for what a ring leaves.
+type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
+
 /// What is left of an intake that nobody uses any more.
 ///
 /// # Invariants
@@ -49,13 +53,15 @@ unsafe impl Sync for Intake {}
 /// there, is what may be received into.
 struct Body {
     raw: Option<NonNull<bindings::ib_srq>>,
-    memory: ManuallyDrop<SetOnce<KBox<dyn Send>>>,
+    /// A queue pair was not destroyed.
+    stuck: Atomic<bool>,
+    memory: Place,
     pd: Arc<Pd>,
 }
 
 // SAFETY: A shared receive queue may be destroyed by any thread.
 unsafe impl Send for Body {}
-// SAFETY: As above; shared references do not reach what `memory` holds.
+// SAFETY: As above.
 unsafe impl Sync for Body {}
 
 impl Remains for Body {}
@@ -90,6 +96,7 @@ impl Intake {
             ..Default::default()
         };
         let plot = Plot::new(pd.graveyard())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
         // ours. Without user data this is the kernel's own queue.
         let raw = from_err_ptr(unsafe {
@@ -102,7 +109,7 @@ impl Intake {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: It was just made.
-        Self::own(pd, plot, Some(raw), max_wr, max_sge)
+        Self::own(pd, (plot, memory), Some(raw), max_wr, max_sge)
     }
 
     /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
@@ -121,21 +128,23 @@ impl Intake {
             return Err(EINVAL);
         }
         let plot = Plot::new(pd.graveyard())?;
+        let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // INVARIANT: There is no shared receive queue.
-        Self::own(pd, plot, None, max_wr, max_sge)
+        Self::own(pd, (plot, memory), None, max_wr, max_sge)
     }
 
     /// Puts it together; what `raw` says is as the type invariants demand.
     fn own(
         pd: &Arc<Pd>,
-        plot: Plot<Body>,
+        (plot, memory): (Plot<Body>, Place),
         raw: Option<NonNull<bindings::ib_srq>>,
         max_wr: u32,
         max_sge: u32,
     ) -> Result<Arc<Self>> {
         let body = Body {
             raw,
-            memory: ManuallyDrop::new(SetOnce::new()),
+            stuck: Atomic::new(false),
+            memory,
             pd: pd.clone(),
         };
         let intake = Self {
@@ -207,27 +216,40 @@ impl Intake {
         Ok(())
     }
 
+    /// A queue pair was not destroyed: the device may receive for ever.
+    pub(crate) fn give_up(&self) {
+        self.body.stuck.store(true, Release);
+    }
+
     /// Keeps the memory of the ring, which is being dropped, until nothing can be received into it
     /// any more.
-    pub(crate) fn keep(&self, memory: KBox<dyn Send>) {
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn keep(&self, memory: KBox<dyn Left>) {
         // INVARIANT: There was one ring, so that nothing is there yet.
-        self.body.memory.populate(memory);
+        *self.body.memory.lock() = Some(memory);
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
+        let mut stuck = self.stuck.load(Acquire);
         if let Some(raw) = self.raw {
             // SAFETY: Owned by the type invariant; queue pairs that use it hold an `Arc`.
             let err = unsafe { bindings::ib_destroy_srq_user(raw.as_ptr(), ptr::null_mut()) };
             if err != 0 {
-                // The device may still write to what was posted: it must stay for ever.
                 pr_err!("shared receive queue not destroyed: {}\n", err);
-                return;
+                stuck = true;
             }
         }
-        // SAFETY: It is not used again. The device has nothing of it any more, since the queue pairs
-        // are destroyed, or hold this for ever.
-        unsafe { ManuallyDrop::drop(&mut self.memory) };
+        if stuck {
+            // The device may still write to what was posted.
+            if let Some(memory) = &mut *self.memory.lock() {
+                memory.abandon();
+            }
+        }
+        // INVARIANT: Else it has nothing of it any more, and what was posted is dropped now.
     }
 }

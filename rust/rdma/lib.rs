@@ -14,7 +14,8 @@
 //! be gone before [`Client::remove`] returns.
 //!
 //! Memory that the device may reach belongs to a ring. A ring gives it back when the device says
-//! that it is done, or when the queue pair has been reset; if that fails, never.
+//! that it is done, or when the queue pair has been reset; if that fails, when it has been destroyed.
+//! What a device does not even destroy costs memory, and holds up nothing.
 
 #![crate_name = "ipoib_rdma"]
 
@@ -28,6 +29,7 @@ pub mod gid;
 pub mod graveyard;
 pub mod intake;
 pub mod intake_ring;
+mod left;
 pub mod mcast;
 pub mod pd;
 pub mod port;
@@ -55,7 +57,7 @@ pub use intake_ring::{IntakeRing, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;
-pub use qp::{random_psn, QpCaps, QpState, UdQp};
+pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdQp};
 pub use rc::{QpKey, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender, Refused};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};

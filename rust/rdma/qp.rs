@@ -6,12 +6,15 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
+use kernel::new_mutex;
 use kernel::prelude::*;
+use kernel::revocable::Revocable;
 use kernel::str::CStrExt;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
+use crate::left::{self, Left, Told};
 use crate::pd::{Pd, CALLER};
 
 /// How much a queue pair takes.
@@ -75,14 +78,179 @@ pub(crate) unsafe fn query_state(raw: *mut bindings::ib_qp) -> Result<QpState> {
     })
 }
 
+/// Changes the attributes of a queue pair that `mask` names.
+///
+/// `life` is what became of the last RESET: a queue pair that could not be reset is only good to be
+/// destroyed, and its device is not asked again, which may take seconds to say no.
+///
+/// # Errors
+///
+/// Whatever the device says, or said to a RESET before.
+///
+/// # Safety
+///
+/// `raw` must be a queue pair, and not be destroyed while `life` is locked and `Ok`. It must be changed
+/// by this function only, with this `life`. What the attributes refer to must be valid.
+pub(crate) unsafe fn modify(
+    raw: *mut bindings::ib_qp,
+    life: &Mutex<Result>,
+    attr: &mut bindings::ib_qp_attr,
+    mask: c_int,
+) -> Result {
+    // Neither the RDMA core nor every device driver has a lock of its own for this.
+    let mut life = life.lock();
+    (*life)?;
+    // SAFETY: By this function's requirements.
+    let result = to_result(unsafe { bindings::ib_modify_qp(raw, attr, mask) });
+    let is_reset = attr.qp_state == bindings::ib_qp_state_IB_QPS_RESET;
+    if is_reset && mask as u32 & bindings::ib_qp_attr_mask_IB_QP_STATE != 0 {
+        *life = result;
+    }
+    result
+}
+
+/// Who is told that a queue pair is broken.
+pub trait FailureHandler: Send + Sync + 'static {
+    /// The queue pair is in error, and not because anybody wanted that.
+    ///
+    /// # Context
+    ///
+    /// Any, hard interrupt included, possibly under a lock of the device driver's: leave the work to a
+    /// work item.
+    fn failed(&self);
+}
+
+/// # Safety
+///
+/// Called by the RDMA core with the context of a queue pair made with a `Revocable<H>`.
+unsafe extern "C" fn event<H: FailureHandler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; it lives until the queue pair is destroyed. The core passes
+    // a valid event.
+    let (handler, event) = unsafe {
+        let handler = &*context.cast_const().cast::<Revocable<H>>();
+        (handler, (*event).event)
+    };
+    if matches!(
+        event,
+        bindings::ib_event_type_IB_EVENT_QP_FATAL
+            | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+            | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+    ) {
+        handler.try_access_with(FailureHandler::failed);
+    }
+}
+
+/// A queue pair as the device has it.
+///
+/// # Invariants
+///
+/// * `raw` is a queue pair, owned by this value, until `end` is what came of destroying it.
+/// * `told` is whom the device tells of its events.
+pub(crate) struct OwnedQp {
+    raw: NonNull<bindings::ib_qp>,
+    end: SetOnce<Result>,
+    told: Option<Arc<dyn Told>>,
+}
+
+// SAFETY: A queue pair may be used and destroyed by any thread.
+unsafe impl Send for OwnedQp {}
+// SAFETY: As above.
+unsafe impl Sync for OwnedQp {}
+
+impl OwnedQp {
+    /// Makes a queue pair of `pd`, whose events `told` is told of.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; whatever the device says.
+    ///
+    /// # Safety
+    ///
+    /// All that the attributes refer to must be valid, and outlive the queue pair.
+    pub(crate) unsafe fn new(
+        pd: &Pd,
+        attr: &mut bindings::ib_qp_init_attr,
+        told: Option<Arc<dyn Told>>,
+    ) -> Result<Self> {
+        // SAFETY: By this function's requirements.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_create_qp_kernel(pd.as_raw(), attr, CALLER.as_char_ptr())
+        })?;
+        // INVARIANT: It was just made.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            end: SetOnce::new(),
+            told,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
+        self.raw.as_ptr()
+    }
+
+    /// Whether it is destroyed.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.end.copy() == Some(Ok(()))
+    }
+
+    /// Destroys it before its owner is dropped. That is tried once.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says, or said; it may still reach what was posted.
+    ///
+    /// # Safety
+    ///
+    /// Only one thread may do this. The queue pair must not be in use, nor be used any more.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) unsafe fn destroy(&self) -> Result {
+        if let Some(end) = self.end.copy() {
+            return end;
+        }
+        // SAFETY: Owned by the type invariant; nobody uses it by this function's requirements.
+        let err = unsafe { bindings::ib_destroy_qp_user(self.as_raw(), ptr::null_mut()) };
+        if err != 0 {
+            pr_err!("queue pair not destroyed: {}\n", err);
+        }
+        let end = to_result(err);
+        // INVARIANT: That came of it.
+        self.end.populate(end);
+        end
+    }
+}
+
+impl Drop for OwnedQp {
+    fn drop(&mut self) {
+        // SAFETY: What uses it holds a reference to the owner, which is gone.
+        if unsafe { self.destroy() }.is_err() {
+            if let Some(told) = self.told.take() {
+                left::abandon(told);
+            }
+        }
+    }
+}
+
 /// An unreliable datagram queue pair.
 ///
 /// # Invariants
 ///
-/// `raw` is a UD queue pair, owned by this value, of `pd`, `send_cq` and `recv_cq`, which are all of
-/// one device.
+/// * `owned` is a UD queue pair of `pd`, `send_cq` and `recv_cq`, which are all of one device. Its state is
+///   only changed with `life` locked, which is what became of the last RESET.
+/// * `left` is what rings could not take back. It does not hold the queue pair.
+#[pin_data(PinnedDrop)]
 pub struct UdQp {
-    raw: NonNull<bindings::ib_qp>,
+    owned: OwnedQp,
+    #[pin]
+    life: Mutex<Result>,
+    #[pin]
+    left: Mutex<[Option<KBox<dyn Left>>; 2]>,
     port: u32,
     caps: QpCaps,
     send_cq: Arc<Cq>,
@@ -90,14 +258,9 @@ pub struct UdQp {
     pd: Arc<Pd>,
 }
 
-// SAFETY: A queue pair may be used and destroyed by any thread.
-unsafe impl Send for UdQp {}
-// SAFETY: Its state is changed under the device driver's lock.
-unsafe impl Sync for UdQp {}
-
 impl UdQp {
-    /// Makes a queue pair that will use `port`. If the device can, it does not hear what it sends to its own
-    /// groups.
+    /// Makes a queue pair that will use `port`; `handler` is told when it breaks. If the device can, it does
+    /// not hear what it sends to its own groups.
     ///
     /// # Errors
     ///
@@ -107,12 +270,13 @@ impl UdQp {
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping the last reference.
-    pub fn new(
+    pub fn new<H: FailureHandler>(
         pd: &Arc<Pd>,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
         caps: QpCaps,
         port: u32,
+        handler: H,
     ) -> Result<Arc<Self>> {
         let dev = pd.device();
         if !dev.same(send_cq.device())
@@ -121,7 +285,10 @@ impl UdQp {
         {
             return Err(EINVAL);
         }
+        let handler = Arc::pin_init(Revocable::new(handler), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {
+            event_handler: Some(event::<H>),
+            qp_context: Arc::as_ptr(&handler).cast_mut().cast(),
             send_cq: send_cq.as_raw(),
             recv_cq: recv_cq.as_raw(),
             cap: bindings::ib_qp_cap {
@@ -141,26 +308,41 @@ impl UdQp {
             ..Default::default()
         };
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
-        // type invariant.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.as_raw(), &raw mut attr, CALLER.as_char_ptr())
-        })?;
+        // type invariants.
+        let owned = unsafe { OwnedQp::new(pd, &mut attr, Some(handler)) }?;
         // INVARIANT: It was just made.
-        let qp = Self {
-            raw: NonNull::new(raw).ok_or(ENOMEM)?,
-            port,
-            // The device may have rounded up; what was asked for is what rings rely on.
-            caps,
-            send_cq: send_cq.clone(),
-            recv_cq: recv_cq.clone(),
-            pd: pd.clone(),
-        };
-        Ok(Arc::new(qp, GFP_KERNEL)?)
+        Arc::pin_init(
+            pin_init!(Self {
+                owned,
+                life <- new_mutex!(Ok(())),
+                left <- new_mutex!([None, None]),
+                port,
+                // The device may have rounded up; what was asked for is what rings rely on.
+                caps,
+                send_cq: send_cq.clone(),
+                recv_cq: recv_cq.clone(),
+                pd: pd.clone(),
+            }),
+            GFP_KERNEL,
+        )
     }
 
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
-        self.raw.as_ptr()
+        self.owned.as_raw()
+    }
+
+    /// Keeps what a ring could not take back until the queue pair is destroyed.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn keep(&self, left: KBox<dyn Left>) {
+        match self.left.lock().iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(left),
+            // What a ring leaves claims its completion queue, of which there are two: so there is a place.
+            None => core::mem::forget(left),
+        }
     }
 
     pub(crate) fn ops(&self) -> &bindings::ib_device_ops {
@@ -211,8 +393,8 @@ impl UdQp {
         };
         fill(&mut attr);
         let mask = mask | bindings::ib_qp_attr_mask_IB_QP_STATE;
-        // SAFETY: Owned by the type invariant; the attributes are ours and `mask` says which count.
-        to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), &raw mut attr, mask as c_int) })
+        // SAFETY: It is there for as long as this value; the attributes are ours and refer to nothing.
+        unsafe { modify(self.as_raw(), &self.life, &mut attr, mask as c_int) }
     }
 
     /// Brings it from reset to where it can receive only what was posted and posts are allowed.
@@ -274,7 +456,8 @@ impl UdQp {
     ///
     /// # Errors
     ///
-    /// Whatever the device says.
+    /// Whatever the device says. The queue pair is only good to be destroyed then, and no change of its
+    /// state succeeds any more.
     ///
     /// # Context
     ///
@@ -315,13 +498,16 @@ impl UdQp {
     }
 }
 
-impl Drop for UdQp {
-    fn drop(&mut self) {
-        // SAFETY: Owned by the type invariant; rings and group memberships hold an `Arc`.
-        let err = unsafe { bindings::ib_destroy_qp_user(self.as_raw(), ptr::null_mut()) };
-        if err != 0 {
-            pr_err!("queue pair not destroyed: {}\n", err);
+#[pinned_drop]
+impl PinnedDrop for UdQp {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Rings and group memberships hold an `Arc`.
+        if unsafe { self.owned.destroy() }.is_err() {
+            for left in self.left.lock().iter_mut().flatten() {
+                left.abandon();
+            }
         }
+        // What rings have left is dropped now, of which the device has nothing, or will be for ever.
     }
 }
 

@@ -2,22 +2,19 @@
 
 //! Reliable connection queue pairs.
 
-use core::ptr::{self, NonNull};
-
 use ipoib_sys::bindings;
-use kernel::error::{from_err_ptr, to_result};
 use kernel::ffi::{c_int, c_void};
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::str::CStrExt;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
 use crate::graveyard::{Mortal, Plot, Remains};
 use crate::intake::Intake;
-use crate::pd::{Pd, CALLER};
-use crate::qp::{query_state, QpCaps, QpState};
+use crate::left::Told;
+use crate::pd::Pd;
+use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
 
 /// Which queue pair a completion is of: where it lies, which is never followed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -45,6 +42,12 @@ impl Fate {
     }
 }
 
+impl Told for Fate {
+    fn revoke(&self) {
+        // Nobody is told: it is looked at.
+    }
+}
+
 /// A reliable connection queue pair, which receives through an [`Intake`].
 ///
 /// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
@@ -52,33 +55,30 @@ impl Fate {
 ///
 /// # Invariants
 ///
-/// `raw` is the queue pair of `body`. Its state is only changed with `modify` locked.
+/// * The state of the queue pair is only changed, and it is destroyed early, with `life` locked, which is
+///   what became of the last RESET, and an error once it is destroyed.
+/// * `qpn` is its number.
 #[pin_data]
 pub struct RcQp {
-    raw: NonNull<bindings::ib_qp>,
+    qpn: u32,
     send_wr: u32,
     send_sge: u32,
     recv_wr: u32,
     /// It may have taken receives.
     receives: Atomic<bool>,
     #[pin]
-    modify: Mutex<()>,
+    life: Mutex<Result>,
     body: Mortal<Body>,
 }
-
-// SAFETY: A queue pair may be used by any thread.
-unsafe impl Send for RcQp {}
-// SAFETY: Posting is synchronised by the device driver, changing its state by the mutex.
-unsafe impl Sync for RcQp {}
 
 /// What is left of a queue pair that nobody uses any more.
 ///
 /// # Invariants
 ///
-/// `raw` is an RC queue pair, owned by this value, of `pd`, `send_cq`, `recv_cq` and `intake`, which
-/// are all of one device. The context of its events is `fate`'s value.
+/// `qp` is an RC queue pair of `pd`, `send_cq`, `recv_cq` and `intake`, which are all of one device. The
+/// context of its events is `fate`'s value. It is destroyed before all else is dropped.
 struct Body {
-    raw: NonNull<bindings::ib_qp>,
+    qp: OwnedQp,
     fate: Arc<Fate>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -87,12 +87,17 @@ struct Body {
     _permit: Arc<dyn Send + Sync>,
 }
 
-// SAFETY: A queue pair may be destroyed by any thread.
-unsafe impl Send for Body {}
-// SAFETY: As above.
-unsafe impl Sync for Body {}
-
 impl Remains for Body {}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: Nobody has a reference to it any more; what uses it holds an `Arc`.
+        match unsafe { self.qp.destroy() } {
+            Ok(()) => self.fate.destroyed.store(true, Release),
+            Err(_) => self.intake.give_up(),
+        }
+    }
+}
 
 impl RcQp {
     /// Makes a queue pair that takes as much as `caps` says, and receives through `intake`: what `caps` says
@@ -157,14 +162,13 @@ impl RcQp {
         };
         let plot = Plot::new(pd.graveyard())?;
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
-        // type invariant.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.as_raw(), &raw mut attr, CALLER.as_char_ptr())
-        })?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: It was just made.
+        // type invariants.
+        let qp = unsafe { OwnedQp::new(pd, &mut attr, Some(fate.clone())) }?;
+        // SAFETY: It was just made.
+        let qpn = unsafe { (*qp.as_raw()).qp_num };
+        // INVARIANT: As was just made.
         let body = plot.fill(Body {
-            raw,
+            qp,
             fate,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
@@ -172,16 +176,15 @@ impl RcQp {
             pd: pd.clone(),
             _permit: permit,
         });
-        // INVARIANT: That is the body's.
         Arc::pin_init(
             pin_init!(Self {
-                raw,
+                qpn,
                 // The device may have rounded up; what was asked for is what rings rely on.
                 send_wr: caps.send_wr,
                 send_sge: caps.send_sge,
                 recv_wr,
                 receives: Atomic::new(false),
-                modify <- new_mutex!(()),
+                life <- new_mutex!(Ok(())),
                 body,
             }),
             GFP_KERNEL,
@@ -190,13 +193,12 @@ impl RcQp {
 
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_qp {
-        self.raw.as_ptr()
+        self.body.qp.as_raw()
     }
 
     /// Its number, 24 bits, by which the other side addresses it.
     pub fn qpn(&self) -> u32 {
-        // SAFETY: Owned by the type invariant; the number is constant.
-        unsafe { (*self.as_raw()).qp_num }
+        self.qpn
     }
 
     /// What its completions name it by. Another queue pair may have it once this one is destroyed.
@@ -253,14 +255,11 @@ impl RcQp {
     /// The GID that an address in the attributes refers to, if `mask` names that, must be
     /// referenced by somebody.
     pub(crate) unsafe fn modify(&self, attr: &mut bindings::ib_qp_attr, mask: c_int) -> Result {
-        // Neither the RDMA core nor every device driver has a lock of its own for this.
-        let _guard = self.modify.lock();
         if attr.qp_state == bindings::ib_qp_state_IB_QPS_RTR {
             self.receives.store(true, Relaxed);
         }
-        // SAFETY: Owned by the type invariant; the attributes are ours, `mask` says which count, and
-        // what they refer to is valid by this function's requirements.
-        to_result(unsafe { bindings::ib_modify_qp(self.as_raw(), attr, mask) })
+        // SAFETY: By the type invariant, and this function's requirements.
+        unsafe { qp::modify(self.as_raw(), &self.life, attr, mask) }
     }
 
     /// Has all that is posted flushed. Nothing is sent or received any more.
@@ -273,10 +272,14 @@ impl RcQp {
     ///
     /// Process context; may sleep.
     pub fn to_error(&self) -> Result {
-        // SAFETY: Owned by the type invariant.
-        if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
-            // Nothing was posted, and there is no way from there.
-            return Ok(());
+        {
+            let life = self.life.lock();
+            (*life)?;
+            // SAFETY: By the type invariant; it is not destroyed while `life` is locked.
+            if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
+                // Nothing was posted, and there is no way from there.
+                return Ok(());
+            }
         }
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
@@ -303,7 +306,8 @@ impl RcQp {
     ///
     /// # Errors
     ///
-    /// Whatever the device says.
+    /// Whatever the device says. The queue pair is only good to be destroyed then, and no change of its
+    /// state succeeds any more.
     ///
     /// # Context
     ///
@@ -316,19 +320,34 @@ impl RcQp {
         // SAFETY: There is no address.
         unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
     }
-}
+    /// Whether it was destroyed, so that nobody may post to it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.body.qp.is_gone()
+    }
 
-impl Drop for Body {
-    fn drop(&mut self) {
-        // SAFETY: Owned by the type invariant; rings hold an `Arc`.
-        let err = unsafe { bindings::ib_destroy_qp_user(self.raw.as_ptr(), ptr::null_mut()) };
-        if err != 0 {
-            pr_err!("connected queue pair not destroyed: {}\n", err);
-            // The device may still report on it, and receive.
-            core::mem::forget((self.fate.clone(), self.intake.clone()));
-            return;
+    /// Destroys it, as it could not be reset.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has a receive queue of its own, which the intake's ring may post to; whatever the device
+    /// says. It may still reach what was posted.
+    ///
+    /// # Safety
+    ///
+    /// Nobody must post sends to it, now or later.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) unsafe fn destroy(&self) -> Result {
+        if !self.body.intake.is_shared() {
+            return Err(EBUSY);
         }
-        self.fate.destroyed.store(true, Release);
+        let mut life = self.life.lock();
+        // INVARIANT: Its state is not changed any more.
+        *life = Err(ENODEV);
+        // SAFETY: With that, only posting to it would use it. `life` is locked.
+        unsafe { self.body.qp.destroy() }
     }
 }
 
@@ -336,7 +355,7 @@ impl Drop for Body {
 ///
 /// Called by the device, with a valid event and the context of an [`RcQp`].
 unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
-    // SAFETY: By this function's requirements; the queue pair's body holds what the device reports to.
+    // SAFETY: By this function's requirements; the queue pair holds what the device reports to.
     let (event, fate) = unsafe { (&*event, &*context.cast_const().cast::<Fate>()) };
     if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
         fate.last_receive.store(true, Release);

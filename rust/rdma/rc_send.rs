@@ -174,7 +174,7 @@ impl RcSender {
     ///
     /// # Errors
     ///
-    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair completes
+    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair is destroyed, completes
     /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if there is none for
     /// another lane, or to join the parts of a frame that has too many; `EIO` if it cannot be mapped for DMA.
     ///
@@ -243,6 +243,8 @@ impl RcSender {
         if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
             || !Arc::ptr_eq(qp.pd(), &self.pd)
             || qp.send_sge() < self.max_sge
+            // A ring before this one on the completion queue did that, and none will while this one is here.
+            || qp.is_gone()
         {
             return Err(EINVAL);
         }

@@ -6,7 +6,7 @@
 //! before the filled one is given away; if there is none, the frame is dropped and its buffer is
 //! posted again. So the ring never runs dry for want of memory.
 
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::{self, NonNull};
 
 use ipoib_netdev::page_pool::{FilledBuf, PagePool, RxBuf, GRH_LEN};
@@ -19,6 +19,8 @@ use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 
 use crate::cq::{wr_id, Claim, BATCH};
+use crate::device::Device;
+use crate::left::Left;
 use crate::qp::{QpState, UdQp};
 use crate::send::FLUSH_MS;
 
@@ -241,7 +243,7 @@ impl Chain {
 struct Mapping {
     /// Not at all: the device uses the CPU's addresses.
     virt_dma: bool,
-    qp: Arc<UdQp>,
+    device: Device,
 }
 
 impl Mapping {
@@ -263,7 +265,7 @@ impl Mapping {
     /// `len` octets from `va` on must be the device's to write until they are unmapped.
     #[inline(never)]
     unsafe fn map_dma(&self, va: NonNull<u8>, len: usize) -> Option<u64> {
-        let dev = self.qp.pd().device().as_raw();
+        let dev = self.device.as_raw();
         let mut failed = false;
         let va = va.as_ptr().cast();
         // SAFETY: The device is registered; the rest by this function's requirements.
@@ -280,9 +282,41 @@ impl Mapping {
     #[inline]
     unsafe fn unmap(&self, sge: &bindings::ib_sge) {
         if !self.virt_dma {
-            let dev = self.qp.pd().device().as_raw();
+            let dev = self.device.as_raw();
             // SAFETY: The device is registered; the rest by this function's requirements.
             unsafe { bindings::ipoib_rs_ib_unmap_rx(dev, sge.addr, sge.length as usize, false) };
+        }
+    }
+}
+
+/// What the device may reach, and what belongs to it.
+///
+/// # Invariants
+///
+/// * `slots` never moves its elements. A slot's work request refers to the slot's one element, and that
+///   to the slot's buffer, which is mapped for DMA.
+/// * When it is dropped, the device has none of the buffers.
+struct Memory {
+    slots: KVec<Slot>,
+    mapping: Mapping,
+    pool: PagePool,
+    claim: Claim,
+}
+
+// SAFETY: The pointers are to the slots; all else is `Send`.
+unsafe impl Send for Memory {}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        core::mem::forget(core::mem::take(&mut self.slots));
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            // SAFETY: Mapped by the type invariant, and the device has nothing any more.
+            unsafe { self.mapping.unmap(&slot.sge) };
         }
     }
 }
@@ -291,19 +325,16 @@ impl Mapping {
 ///
 /// # Invariants
 ///
-/// * `slots` has a power of two of elements and never moves them. A slot's work request refers to
-///   the slot's one element, and that to the slot's buffer, which is mapped for DMA.
-/// * A slot's identifier is `IDLE`, or it is in `chain`, or the device may have its buffer.
-/// * `raw_qp` is the queue pair, which `mapping` maps buffers for.
+/// * There is a power of two of slots. A slot's identifier is `IDLE`, or it is in `chain`, or the device
+///   may have its buffer.
+/// * `raw_qp` is the queue pair.
 struct Buffers {
-    slots: KVec<Slot>,
+    memory: ManuallyDrop<Memory>,
     chain: Chain,
     raw_qp: *mut bindings::ib_qp,
-    mapping: Mapping,
-    pool: PagePool,
 }
 
-// SAFETY: The pointers are to the slots and to the queue pair that `mapping` holds; all else is `Send`.
+// SAFETY: The pointers are to the slots and to the queue pair that the ring holds; all else is `Send`.
 unsafe impl Send for Buffers {}
 
 /// The receive ring.
@@ -312,12 +343,15 @@ unsafe impl Send for Buffers {}
 ///
 /// * `wcs` has [`BATCH`] elements.
 /// * `post_recv` is the operation of the queue pair's device.
+/// * `buffers` are those of `qp`.
 pub struct RecvRing {
     buffers: Buffers,
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn,
     report: ReceiveReport,
-    claim: ManuallyDrop<Claim>,
+    /// Where the buffers go if the device may still reach them when the ring is dropped.
+    place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
+    qp: Arc<UdQp>,
 }
 
 // SAFETY: The completions refer to nothing that is used but as a number; all else is `Send`.
@@ -332,12 +366,16 @@ impl Buffers {
         report: &mut ReceiveReport,
     ) -> Option<Received<'a>> {
         let Self {
-            slots,
+            memory,
             chain,
             raw_qp,
+        } = self;
+        let Memory {
+            slots,
             mapping,
             pool,
-        } = self;
+            ..
+        } = &mut **memory;
         let id = wr_id(wc);
         let index = id as u32 as usize;
         let slot = match slots.get_mut(index) {
@@ -413,34 +451,39 @@ impl RecvRing {
             wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
         }
         let slots = KVec::with_capacity(n, GFP_KERNEL)?;
+        let place = KBox::new_uninit(GFP_KERNEL)?;
         let claim = qp.recv_cq().claim()?;
         // INVARIANT: There is no slot yet, and nothing is chained or posted.
         let mut ring = Self {
             buffers: Buffers {
-                slots,
                 chain: Chain {
                     first: ptr::null_mut(),
                     last: ptr::null_mut(),
                     generations: Generations::after(claim.next),
                 },
                 raw_qp: qp.as_raw(),
-                mapping: Mapping {
-                    virt_dma: qp.pd().device().virt_dma(),
-                    qp: qp.clone(),
-                },
-                pool,
+                memory: ManuallyDrop::new(Memory {
+                    slots,
+                    mapping: Mapping {
+                        virt_dma: qp.pd().device().virt_dma(),
+                        device: qp.pd().device().clone(),
+                    },
+                    pool,
+                    claim,
+                }),
             },
             wcs,
             post_recv,
             report: ReceiveReport::default(),
-            claim: ManuallyDrop::new(claim),
+            place: ManuallyDrop::new(place),
+            qp: qp.clone(),
         };
-        let Buffers {
+        let Memory {
             slots,
             mapping,
             pool,
             ..
-        } = &mut ring.buffers;
+        } = &mut *ring.buffers.memory;
         // The slots come one by one as they are mapped, so that dropping the ring unmaps what is.
         for _ in 0..n {
             let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
@@ -466,12 +509,12 @@ impl RecvRing {
 
     /// How many buffers it has.
     pub fn size(&self) -> u32 {
-        self.buffers.slots.len() as u32
+        self.buffers.memory.slots.len() as u32
     }
 
     /// Octets that a buffer takes.
     pub fn buf_len(&self) -> usize {
-        self.buffers.pool.buf_len()
+        self.buffers.memory.pool.buf_len()
     }
 
     /// Posts all buffers that the device does not have.
@@ -485,7 +528,7 @@ impl RecvRing {
     ///
     /// Process context, without NAPI.
     pub fn fill(&mut self) -> Result {
-        for (index, slot) in self.buffers.slots.iter_mut().enumerate() {
+        for (index, slot) in self.buffers.memory.slots.iter_mut().enumerate() {
             if slot.is_idle() {
                 self.buffers.chain.push(slot, index);
             }
@@ -497,7 +540,7 @@ impl RecvRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.buffers.mapping.qp.recv_cq().is_quiet() || !self.buffers.chain.first.is_null()
+        !self.qp.recv_cq().is_quiet() || !self.buffers.chain.first.is_null()
     }
 
     /// Takes up to `budget` completions, and gives what was received to `f`. Says how many it took: what
@@ -511,7 +554,7 @@ impl RecvRing {
         let mut done = 0usize;
         while done < budget {
             let want = BATCH.min(budget.wrapping_sub(done));
-            let wcs = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs, want);
+            let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
             let n = wcs.len();
             for wc in wcs {
                 if let Some(received) = self.buffers.complete(wc, &mut self.report) {
@@ -547,7 +590,8 @@ impl RecvRing {
         // to note afterwards what was posted.
         //
         // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to
-        // are owned by their slots until the device has completed them or the queue pair is reset.
+        // are owned by their slots until the device has completed them, or the queue pair is reset or
+        // destroyed.
         let err = unsafe { (self.post_recv)(self.buffers.raw_qp, first, &raw mut bad) };
         self.buffers.chain.settle(err, bad)
     }
@@ -555,7 +599,7 @@ impl RecvRing {
     /// Asks for an event at the next completion. True: poll again, there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
-        self.buffers.mapping.qp.recv_cq().arm()
+        self.qp.recv_cq().arm()
     }
 
     /// Takes all buffers back. The queue pair is reset afterwards, so that everything that was
@@ -576,16 +620,16 @@ impl RecvRing {
         //
         // INVARIANT: The chain is empty, and its slots are idle.
         self.buffers.chain.first = ptr::null_mut();
-        for slot in &mut self.buffers.slots {
+        for slot in &mut self.buffers.memory.slots {
             if !self.buffers.chain.is_posted(slot.id()) {
                 slot.set_idle();
             }
         }
-        let qp = self.buffers.mapping.qp.clone();
+        let qp = self.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             for _ in 0..FLUSH_MS {
                 self.discard();
-                if self.buffers.slots.iter().all(Slot::is_idle) {
+                if self.buffers.memory.slots.iter().all(Slot::is_idle) {
                     break;
                 }
                 fsleep(Delta::from_millis(1));
@@ -593,7 +637,7 @@ impl RecvRing {
         }
         qp.to_reset()?;
         self.discard();
-        for slot in &mut self.buffers.slots {
+        for slot in &mut self.buffers.memory.slots {
             // INVARIANT: A queue pair that was reset has nothing.
             slot.set_idle();
         }
@@ -603,11 +647,11 @@ impl RecvRing {
     /// Takes all completions there are, without posting anything again.
     fn discard(&mut self) {
         loop {
-            let wcs = self.buffers.mapping.qp.recv_cq().poll(&mut self.wcs, BATCH);
+            let wcs = self.qp.recv_cq().poll(&mut self.wcs, BATCH);
             let n = wcs.len();
             for wc in wcs {
                 let id = wr_id(wc);
-                if let Some(slot) = self.buffers.slots.get_mut(id as u32 as usize) {
+                if let Some(slot) = self.buffers.memory.slots.get_mut(id as u32 as usize) {
                     if slot.id() == id && ptr::eq(wc.qp, self.buffers.raw_qp) {
                         // INVARIANT: A completed receive is not the device's any more.
                         slot.set_idle();
@@ -623,26 +667,23 @@ impl RecvRing {
 
 impl Drop for RecvRing {
     fn drop(&mut self) {
-        let posted = |slot: &Slot| !slot.is_idle() && self.buffers.chain.is_posted(slot.id());
-        if self.buffers.slots.iter().any(posted) {
-            if let Err(err) = self.buffers.mapping.qp.to_reset() {
-                // The device may still write the buffers, and complete them: they must stay for
-                // ever, and no other ring may have the completion queue.
-                pr_err!(
-                    "receive ring leaked, the queue pair cannot be reset: {:?}\n",
-                    err
-                );
-                core::mem::forget(core::mem::take(&mut self.buffers.slots));
-                return;
-            }
+        // SAFETY: Neither is used again.
+        let (mut memory, place) = unsafe {
+            (
+                ManuallyDrop::take(&mut self.buffers.memory),
+                ManuallyDrop::take(&mut self.place),
+            )
+        };
+        memory.claim.next = self.buffers.chain.generations.last();
+        let chain = &self.buffers.chain;
+        let posted = |slot: &Slot| !slot.is_idle() && chain.is_posted(slot.id());
+        if memory.slots.iter().any(posted) && self.qp.to_reset().is_err() {
+            // The device may still write the buffers, and complete them: all of it stays until the queue
+            // pair is destroyed, and no other ring has the completion queue before.
+            let memory = KBox::write(place, memory);
+            self.qp.keep(memory);
         }
-        for slot in &self.buffers.slots {
-            // SAFETY: Mapped by the type invariant, and the device has nothing any more.
-            unsafe { self.buffers.mapping.unmap(&slot.sge) };
-        }
-        self.claim.next = self.buffers.chain.generations.last();
-        // SAFETY: It is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.claim) };
+        // INVARIANT: Otherwise nothing is posted, or the queue pair was reset and has nothing.
     }
 }
 

@@ -132,7 +132,7 @@ impl Bell {
         unsafe { bindings::rdma_provider_timer_set(self.timer.get(), millis) };
     }
 
-    /// Does that with the sharper timer.
+    /// Asks for the job after a time, by the sharper timer.
     fn ask_sharply_in(&self, delay: Delta) {
         let nanos = delay.as_nanos().max(0);
         // SAFETY: It is initialised, by the type invariant: this is called by the job.

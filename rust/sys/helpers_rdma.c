@@ -5,6 +5,7 @@
 
 #include "helpers_rdma.h"
 
+#include <linux/module.h>
 #include <linux/netdevice.h>
 #include <net/addrconf.h>
 #include <rdma/ib_cache.h>
@@ -125,6 +126,12 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 						 struct ib_event *event))
 {
 	INIT_IB_EVENT_HANDLER(handler, device, func);
+}
+
+/* The module is not to be unloaded any more, since a device may call it. */
+void ipoib_rs_keep_module(void)
+{
+	__module_get(THIS_MODULE);
 }
 
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func)

@@ -20,6 +20,15 @@ int ipoib_rs_skb_linearize(struct sk_buff *skb)
 	return skb_linearize(skb);
 }
 
+/* The frame stays for ever. Whatever its sender, its route or a filter waits for does not. */
+void ipoib_rs_skb_abandon(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	nf_reset_ct(skb);
+	skb_ext_reset(skb);
+}
+
 int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom)
 {
 	return skb_cow_head(skb, headroom);

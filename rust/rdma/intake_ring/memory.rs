@@ -14,6 +14,7 @@ use super::mapping::{Elements, Mapping};
 use super::queues::Queues;
 use super::slots::{Chain, Slot};
 use crate::cq::{wr_id, Claim};
+use crate::left::Left;
 use crate::rc::QpKey;
 use crate::recv::ReceiveReport;
 
@@ -179,6 +180,12 @@ impl Memory {
             pool,
             mapping,
         })
+    }
+}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        core::mem::forget(core::mem::take(&mut self.slots));
     }
 }
 

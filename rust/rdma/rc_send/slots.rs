@@ -4,7 +4,6 @@
 //! with their frames, and the queue pairs that those are of.
 
 use core::cell::UnsafeCell;
-use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use ipoib_netdev::relaxed::Relax;
@@ -152,7 +151,7 @@ pub(super) struct Slots {
     pub(super) mapping: Mapping,
     /// The generation with which the next ring on the completion queue begins.
     next_generation: Atomic<u32>,
-    claim: ManuallyDrop<Claim>,
+    claim: Claim,
     cq: Arc<Cq>,
 }
 
@@ -178,7 +177,7 @@ impl Slots {
             lanes: UnsafeCell::new(KVec::new()),
             mapping,
             next_generation: Atomic::new(claim.next),
-            claim: ManuallyDrop::new(claim),
+            claim,
             cq: cq.clone(),
         })
     }
@@ -300,24 +299,22 @@ impl Drop for Slots {
             };
             // SAFETY: The frame's, which is still in flight.
             let lane = unsafe { lane.as_ref() };
-            if let Err(err) = lane.qp().to_reset() {
-                // The device may still read the frames, and complete them: they must stay for ever, and
-                // no other ring may have the completion queue.
-                pr_err!(
-                    "send ring leaked, a queue pair cannot be reset: {:?}\n",
-                    err
-                );
-                core::mem::forget(core::mem::take(self.ring.slots()));
-                return;
+            let ended = lane.qp().to_reset().or_else(|_| {
+                // SAFETY: Both halves are gone, and there is no other ring for its completion queue until
+                // the claim is, which will not take a lane of a queue pair that is destroyed.
+                unsafe { lane.qp().destroy() }
+            });
+            if ended.is_ok() {
+                // SAFETY: As above; a queue pair that was reset or destroyed has nothing.
+                drop(unsafe { self.empty(id) });
+            // SAFETY: As above. The device may read the frame for ever: it stays, and stays mapped.
+            } else if let Some(frame) = unsafe { self.ring.empty(id, |_, _| {}) } {
+                frame.skb.abandon();
             }
-            // SAFETY: As above; a queue pair that was reset has nothing.
-            drop(unsafe { self.empty(id) });
         }
         for lane in self.lanes.get_mut() {
             lane.place.set(APART);
         }
         self.claim.next = self.next_generation.get();
-        // SAFETY: It is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.claim) };
     }
 }

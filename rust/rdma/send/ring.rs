@@ -3,7 +3,7 @@
 //! What the two halves of a send ring share: [slots in order](ipoib_rings::ring), with their frames.
 
 use core::cell::UnsafeCell;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 
 use ipoib_netdev::skb::TxSkb;
 use ipoib_rings::ring;
@@ -14,6 +14,7 @@ use kernel::sync::Arc;
 
 use crate::ah::Ah;
 use crate::cq::Claim;
+use crate::left::Left;
 use crate::qp::UdQp;
 use crate::send::mapping::Mapping;
 
@@ -26,18 +27,71 @@ pub(super) struct Slot {
     pub(super) retired: Option<Arc<Ah>>,
 }
 
+/// What the device may reach, and what belongs to it.
+///
 /// # Invariants
 ///
-/// `slots` and `mapping` have a place for each slot of `shared`, whose producer is the sender, and whose
-/// consumer the completions half.
-pub(super) struct Ring {
+/// `slots` and `mapping` have a place for each slot of the ring, whose memory this is. When it is dropped,
+/// the device has none of the frames.
+struct Memory {
     slots: KVec<UnsafeCell<Slot>>,
     mapping: Mapping,
+    /// The address handle of the last frame, once both halves are gone.
+    last_ah: Option<Arc<Ah>>,
+    claim: Claim,
+}
+
+// SAFETY: All that it holds may be handled by any thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Undoes the mapping of all frames and drops them with `drop_skb`.
+    ///
+    /// # Safety
+    ///
+    /// All slots must belong to the caller, and the device must have none of the frames.
+    unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            // SAFETY: All slots belong to the caller.
+            let slot = unsafe { &mut *slot.get() };
+            if let Some(skb) = slot.skb.take() {
+                // SAFETY: As above; it was in this slot.
+                unsafe { self.mapping.unmap(index, &skb) };
+                drop_skb(skb);
+            }
+            slot.retired = None;
+        }
+    }
+}
+
+impl Left for Memory {
+    fn abandon(&mut self) {
+        let slots = self.slots.iter_mut();
+        for skb in slots.filter_map(|slot| slot.get_mut().skb.take()) {
+            skb.abandon();
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: The slots are ours, and the device has nothing by the type invariant.
+        unsafe { self.clear(drop) };
+    }
+}
+
+/// # Invariants
+///
+/// `memory` has a place for each slot of `shared`, whose producer is the sender, and whose consumer the
+/// completions half.
+pub(super) struct Ring {
+    memory: ManuallyDrop<Memory>,
     /// What each half tells the other.
     pub(super) shared: ring::Ring,
-    claim: ManuallyDrop<Claim>,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
+    /// Where `memory` goes if the device may still reach it when the ring is dropped.
+    place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
     qp: Arc<UdQp>,
 }
 
@@ -54,14 +108,20 @@ impl Ring {
         for _ in 0..size {
             slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
         }
+        let shared = ring::Ring::new(size, claim.next).ok_or(EINVAL)?;
+        let place = KBox::new_uninit(GFP_KERNEL)?;
         // INVARIANT: So many places were made of each.
         Ok(Self {
-            slots,
-            mapping,
-            shared: ring::Ring::new(size, claim.next).ok_or(EINVAL)?,
-            claim: ManuallyDrop::new(claim),
+            shared,
             last_ah: UnsafeCell::new(None),
+            place: ManuallyDrop::new(place),
             qp: qp.clone(),
+            memory: ManuallyDrop::new(Memory {
+                slots,
+                mapping,
+                last_ah: None,
+                claim,
+            }),
         })
     }
 
@@ -74,7 +134,7 @@ impl Ring {
     #[inline]
     pub(super) fn slot(&self, n: u32) -> *mut Slot {
         // SAFETY: The index is below the size, and there are so many by the type invariant.
-        unsafe { self.slots.get_unchecked(self.shared.index(n)) }.get()
+        unsafe { self.memory.slots.get_unchecked(self.shared.index(n)) }.get()
     }
 
     /// Keeps the address handle that frames may still use when the sender goes.
@@ -104,7 +164,7 @@ impl Ring {
         n: u32,
     ) -> Result<c_int> {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.map(skb, sges, self.shared.index(n)) }
+        unsafe { self.memory.mapping.map(skb, sges, self.shared.index(n)) }
     }
 
     /// Undoes the mapping of the frame that was in slot `n`.
@@ -115,7 +175,7 @@ impl Ring {
     #[inline]
     pub(super) unsafe fn unmap(&self, n: u32, skb: &TxSkb) {
         // SAFETY: By this function's requirements.
-        unsafe { self.mapping.unmap(self.shared.index(n), skb) };
+        unsafe { self.memory.mapping.unmap(self.shared.index(n), skb) };
     }
 
     /// Undoes the mapping of all frames and drops them with `drop_skb`.
@@ -123,40 +183,30 @@ impl Ring {
     /// # Safety
     ///
     /// Both halves must belong to the caller, and the device must have none of the frames.
-    pub(super) unsafe fn clear(&self, mut drop_skb: impl FnMut(TxSkb)) {
-        for n in 0..self.shared.size() {
-            // SAFETY: All slots belong to the caller.
-            let slot = unsafe { &mut *self.slot(n) };
-            if let Some(skb) = slot.skb.take() {
-                // SAFETY: As above; it was in this slot.
-                unsafe { self.unmap(n, &skb) };
-                drop_skb(skb);
-            }
-            slot.retired = None;
-        }
+    pub(super) unsafe fn clear(&self, drop_skb: impl FnMut(TxSkb)) {
+        // SAFETY: By this function's requirements.
+        unsafe { self.memory.clear(drop_skb) };
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        // SAFETY: Neither is used again.
+        let (mut memory, place) = unsafe {
+            (
+                ManuallyDrop::take(&mut self.memory),
+                ManuallyDrop::take(&mut self.place),
+            )
+        };
+        memory.claim.next = self.shared.head();
+        memory.last_ah = self.last_ah.get_mut().take();
         let full = |slot: &mut UnsafeCell<Slot>| slot.get_mut().skb.is_some();
-        if self.slots.iter_mut().any(full) {
-            if let Err(err) = self.qp.to_reset() {
-                // The device may still read the frames, and complete them: they must stay for ever,
-                // and no other ring may have the completion queue.
-                pr_err!(
-                    "send ring leaked, the queue pair cannot be reset: {:?}\n",
-                    err
-                );
-                core::mem::forget(core::mem::take(&mut self.slots));
-                core::mem::forget(self.last_ah.get_mut().take());
-                return;
-            }
-            // SAFETY: Both halves are gone, and a queue pair that was reset has nothing.
-            unsafe { self.clear(drop) };
+        if memory.slots.iter_mut().any(full) && self.qp.to_reset().is_err() {
+            // The device may still read the frames, and complete them: all of it stays until the queue
+            // pair is destroyed, and no other ring has the completion queue before.
+            let memory = KBox::write(place, memory);
+            self.qp.keep(memory);
         }
-        self.claim.next = self.shared.head();
-        // SAFETY: It is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.claim) };
+        // INVARIANT: Otherwise it has no frame, or the queue pair was reset and has nothing.
     }
 }

@@ -193,3 +193,43 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// Queue pairs that cannot be reset are destroyed: the interface goes down, comes up and is deleted under traffic,
+    /// and nothing waits for what they have.
+    fn queue_pairs_that_cannot_be_reset(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        for mode in ["connected", "datagram"] {
+            set_mode(a, mode)?;
+            find(a, b)?;
+            let flood = a.spawn(&format!("ping -f -q -s 4000 {}", b.ip4()))?;
+            write(b, "faults", "modify_qp:reset EIO from 1")?;
+            for act in ["ip link set ib0 down && ip link set ib0 up", "ip link del ib0"] {
+                b.run_for(act, Duration::from_secs(20))?.ok()?;
+            }
+            flood.stop()?;
+            write(b, "faults", "clear")?;
+            b.ib_add("mode connected")?;
+            b.ib_up()?;
+            find(a, b)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where a queue pair leaves the state Reset once only, an interface comes up as often as anywhere.
+    fn queue_pairs_that_leave_reset_once(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| write(bed.pair()?.1, "faults", "reset_once"))?;
+        let (a, b) = bed.pair()?;
+        for _ in 0..3 {
+            find(a, b)?;
+            b.ok("ip link set ib0 down && ip link set ib0 up")?;
+        }
+        find(a, b)?;
+        bed.finish()
+    }
+}

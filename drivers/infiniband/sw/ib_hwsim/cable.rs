@@ -52,7 +52,7 @@ impl Wire {
         self.tell(gained);
     }
 
-    /// What links by it are limited to.
+    /// The limits of links by it.
     pub(crate) fn limits(&self) -> &LinkOffer {
         &self.limits
     }
@@ -169,7 +169,7 @@ impl Drop for Cable {
             node.disconnect(*port);
         }
         for ((node, port), lost) in self.wire.ends.iter().zip(self.wire.sky.clear()) {
-            node.lost(*port, u32::try_from(lost).unwrap_or(u32::MAX));
+            node.lost(*port, lost);
         }
         self.wire.tell(events);
     }

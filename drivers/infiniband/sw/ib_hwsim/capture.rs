@@ -15,7 +15,7 @@ pub(crate) const MOST: usize = 64 << 20;
 /// The packets that pass an adapter's ports by cable, while that is wanted: those that it sends, and those that its
 /// ports accept. When there is no room for more, the later ones are counted, and gone.
 ///
-/// The lock is taken under any other one, and none under it.
+/// Its lock is the innermost one: no other is taken under it.
 #[pin_data]
 pub(crate) struct Capture {
     on: Atomic<bool>,
@@ -33,6 +33,11 @@ struct Records {
 }
 
 impl Records {
+    /// Whether there is room for so many bytes.
+    fn has_room(&self, len: usize) -> bool {
+        self.bytes.len() - self.len >= len
+    }
+
     /// Adds a record. False if there is no room.
     fn add(&mut self, record: &[u8]) -> bool {
         let end = self.len + record.len();
@@ -121,8 +126,9 @@ impl Capture {
             let Some(head) = Head::new(packet, n) else {
                 break;
             };
+            let has_room = self.records.lock().has_room(pcap::RECORD + head.len());
             // No lock is held while the payload is read.
-            let record = make(time, &head, payload);
+            let record = has_room.then(|| make(time, &head, payload)).flatten();
             let kept = record.is_some_and(|record| self.records.lock().add(&record));
             if !kept {
                 self.dropped.fetch_add(1, Relaxed);
@@ -165,10 +171,12 @@ impl Capture {
 /// Makes a record; `None` if there is no memory, or if the payload cannot be read.
 fn make(time: u64, head: &Head, payload: &Payload<'_>) -> Option<KVec<u8>> {
     let len = head.len();
-    let mut record = KVec::with_capacity(pcap::RECORD + len, GFP_ATOMIC).ok()?;
+    // The packet is counted as dropped then: no reason to warn.
+    let flags = GFP_ATOMIC | __GFP_NOWARN;
+    let mut record = KVec::with_capacity(pcap::RECORD + len, flags).ok()?;
     let header = pcap::record(time, u16::try_from(len).ok()?);
-    record.extend_from_slice(&header, GFP_ATOMIC).ok()?;
-    record.extend_with(len, 0, GFP_ATOMIC).ok()?;
+    record.extend_from_slice(&header, flags).ok()?;
+    record.extend_with(len, 0, flags).ok()?;
     let place = record.get_mut(pcap::RECORD..)?;
     let done = head.write(place, |from, place| payload.copy_part(from, place));
     done.then_some(record)

@@ -118,7 +118,8 @@ pub(crate) fn carry(
         };
         visits += 1;
         if visits > MOST_VISITS {
-            return switch.give_up(port, packet);
+            switch.give_up(port, packet);
+            continue;
         }
         match switch.forward(port, packet) {
             Step::Out(way) => next = Some(way),

@@ -95,16 +95,19 @@ impl Direction {
         self.lane.weather().is_fair() && self.flying.is_empty() && self.copied == 0
     }
 
-    /// Adds a packet; whether it is the next one to arrive.
-    pub(crate) fn add(&mut self, flying: Flying) -> bool {
+    /// Adds a packet. Returns whether it is the next one to arrive.
+    ///
+    /// # Errors
+    ///
+    /// The packet, if there is no room.
+    pub(crate) fn add(&mut self, flying: Flying) -> Result<bool, Flying> {
         let arrival = flying.arrival;
-        if self.flying.push_within_capacity(flying).is_err() {
-            return false;
-        }
-        heap::added(&mut self.flying);
         self.flying
-            .first()
-            .is_some_and(|first| first.arrival == arrival)
+            .push_within_capacity(flying)
+            .map_err(|error| error.0)?;
+        heap::added(&mut self.flying);
+        let first = self.flying.first();
+        Ok(first.is_some_and(|first| first.arrival == arrival))
     }
 
     /// Takes the packet that arrives first, if its time has come.

@@ -103,7 +103,7 @@ impl Sky {
     }
 
     /// Drops what is on the cable. Returns the numbers of packets from each end.
-    pub(crate) fn clear(&self) -> [usize; 2] {
+    pub(crate) fn clear(&self) -> [u32; 2] {
         [0, 1].map(|i| {
             let mut flying = KVVec::new();
             let mut spare = KVVec::new();
@@ -112,7 +112,8 @@ impl Sky {
             core::mem::swap(&mut directions[i].spare, &mut spare);
             // They are freed without the lock.
             drop(directions);
-            flying.len()
+            let packets = flying.iter().map(|flying| flying.cargo.packet.packets());
+            packets.sum()
         })
     }
 
@@ -157,17 +158,16 @@ enum Sealed {
 }
 
 impl Foul {
-    /// Sends a packet, or a run of packets, whose payload is copied. Each may be lost, and is, if it has passed so
-    /// many cables with faults that it must be going round in circles. What has a payload that is not the sender's any
-    /// more does not leave, and the payload knows that.
+    /// Sends a packet, or a run of packets, of which the payload is copied. Each packet may be lost. All are if they have
+    /// passed so many cables with faults that they must be going round in circles. If the payload cannot be read,
+    /// nothing leaves, and `Payload::is_cut_off` says so.
     ///
     /// # Context
     ///
     /// Any. Takes the lock of the sending port's node; hold none of a node's.
     pub(crate) fn send(&self, passed: usize, packet: &Packet, payload: &Payload<'_>) {
         if passed > MOST_VISITS {
-            self.count(Counted::Discarded);
-            return self.lose(packet.packets());
+            return self.discard(packet.packets());
         }
         for (single, from) in Singles::new(packet) {
             self.send_one(passed, &single, payload, from);
@@ -181,11 +181,8 @@ impl Foul {
             self.count(Counted::Waited { ticks: waited });
         }
         let (copies, intact) = match sealed {
-            Sealed::Lost => return self.lose(1),
-            Sealed::Discarded => {
-                self.count(Counted::Discarded);
-                return self.lose(1);
-            }
+            Sealed::Lost => return self.lose(packet.packets()),
+            Sealed::Discarded => return self.discard(packet.packets()),
             Sealed::Arrives(copies, intact) => (copies, intact),
         };
         if copies[1].is_some() {
@@ -194,29 +191,46 @@ impl Foul {
         }
         let mut soon = false;
         for (arrival, spare) in copies.into_iter().flatten() {
-            let cargo = Cargo::of(spare, packet, intact, passed);
-            if cargo.is_none() {
-                self.count(Counted::Discarded);
-            }
-            let cargo = cargo.and_then(|mut cargo| {
-                let out = cargo.bytes.get_mut(..packet.len as usize)?;
-                // The receiver has no use for that of a corrupt one.
-                let copied = !intact || payload.copy_part(from as usize, out);
-                copied.then_some(cargo)
-            });
-            if cargo.is_none() {
-                self.lose(1);
-            }
-            let mut directions = sky.directions.lock();
-            let direction = &mut directions[self.side];
-            direction.copied -= 1;
-            if let Some(cargo) = cargo {
-                soon |= direction.add(Flying { arrival, cargo });
+            let cargo = match Cargo::of(spare, packet, intact, passed) {
+                Some(mut cargo) => cargo
+                    .bytes
+                    .get_mut(..packet.len as usize)
+                    // The receiver has no use for that of a corrupt one.
+                    .is_some_and(|out| !intact || payload.copy_part(from as usize, out))
+                    .then_some(cargo),
+                None => {
+                    for _ in 0..packet.packets() {
+                        self.count(Counted::Discarded);
+                    }
+                    None
+                }
+            };
+            let flying = cargo.map(|cargo| Flying { arrival, cargo });
+            let added = {
+                let mut directions = sky.directions.lock();
+                let direction = &mut directions[self.side];
+                direction.copied -= 1;
+                // There is no room any more if the cable was pulled meanwhile.
+                flying
+                    .ok_or(None)
+                    .and_then(|flying| direction.add(flying).map_err(Some))
+            };
+            match added {
+                Ok(is_next) => soon |= is_next,
+                Err(_) => self.lose(packet.packets()),
             }
         }
         if soon {
             sky.bell.ask();
         }
+    }
+
+    /// Counts packets that have no room, and come to no other port.
+    fn discard(&self, n: u32) {
+        for _ in 0..n {
+            self.count(Counted::Discarded);
+        }
+        self.lose(n);
     }
 
     /// Counts packets that come to no other port.

@@ -3,6 +3,7 @@
 //! An interface: the `net_device` and its life.
 
 use ipoib_netdev::address::AddressList;
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
 use ipoib_netdev::features::Offloads;
@@ -19,6 +20,7 @@ use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
+use ipoib_proto::pace::Pace;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::watch::Watch;
@@ -52,8 +54,6 @@ pub(crate) const WATCH: usize = 3;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 const RESTART_MS: u32 = 50;
-/// Milliseconds until a restart that failed is tried again.
-const RETRY_MS: u32 = 1000;
 
 /// The driver's data of an interface.
 #[pin_data]
@@ -84,6 +84,12 @@ pub(crate) struct Interface {
     connected: Atomic<bool>,
     /// A restart is asked for, which needs RTNL.
     pub(crate) stuck: Atomic<bool>,
+    /// The device has said of what the interface has of it that it is broken.
+    pub(crate) broken: Atomic<bool>,
+    /// Our address has changed: the neighbours are told when that can be sent.
+    pub(crate) moved: Atomic<bool>,
+    /// How often it is restarted.
+    pace: RtnlCell<Pace>,
     /// The work item is to leave what there is to do for later.
     pub(crate) pausing: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
@@ -141,6 +147,9 @@ impl Interface {
             multicast_limit: Atomic::new(u32::MAX),
             connected: Atomic::new(connected),
             stuck: Atomic::new(false),
+            broken: Atomic::new(false),
+            moved: Atomic::new(false),
+            pace: RtnlCell::new(Pace::new()),
             pausing: Atomic::new(false),
             parent,
             rx <- new_mutex!(None),
@@ -191,6 +200,17 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
+    /// The device says that a queue is broken, which is made anew.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn queue_failed(dev: &Device<Self>, queue: &str) {
+        dev.data().broken.store(true, Relaxed);
+        netdev_log!(dev, Warn, limited, "{queue} is broken, restarting\n");
+        Self::restart_soon(dev);
+    }
+
     /// The port's attributes have changed, or may have.
     pub(crate) fn port_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
@@ -221,18 +241,23 @@ impl Interface {
             Self::set_address(dev, attributes.gid, rtnl);
             if dev.is_running() {
                 // The last restart failed.
-                Self::restart(dev, rtnl);
+                Self::restart_in_time(dev, rtnl);
             }
             return;
         };
-        let stuck = this.stuck.load(Relaxed);
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
-        if stuck || moved || resized {
+        if moved || resized {
             Self::restart(dev, rtnl);
             return;
+        }
+        if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
+            return;
+        }
+        if tx::is_ready(dev) && this.moved.xchg(false, Relaxed) {
+            dev.notify_peers(rtnl);
         }
         tx::set_port_active(dev, attributes.active);
         if !attributes.active {
@@ -244,13 +269,25 @@ impl Interface {
         dev.queue_task(PUMP, 0);
     }
 
+    /// Takes the interface down and up, unless it was of late: later then. True: it was.
+    fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
+        let this = dev.data();
+        let wait = this.pace.get(rtnl).ask(now_ms());
+        if wait > 0 {
+            this.port.refresh(u32::try_from(wait).unwrap_or(u32::MAX));
+            return false;
+        }
+        Self::restart(dev, rtnl);
+        true
+    }
+
     /// Takes the interface down and up; if it does not come up, it is tried again.
     fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         this.counters.slow.restarts.add_shared(1);
         if let Err(error) = dev.restart(rtnl) {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
-            this.port.refresh(RETRY_MS);
+            this.port.refresh(RESTART_MS);
         }
     }
 
@@ -304,7 +341,8 @@ impl Interface {
             return Ok(());
         };
         dev.disable_queue();
-        let result = verbs.resize(dev);
+        // What does not go on by itself begins anew.
+        let result = verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
             this.tunables.set_queue_sizes(before);
             // All is down: what there was before is made again.

@@ -45,6 +45,8 @@ const PATH_WAITING: usize = 64;
 const GROUP_WAITING: usize = 8;
 /// Multicast LIDs belong to InfiniBand.
 const ROCE_MLID: u16 = 0;
+/// How long the stack may take to notice a carrier, in milliseconds, before it is asked to send by it.
+const ANNOUNCE_MS: u32 = 50;
 /// Jobs that [`pump`] takes at a time.
 ///
 /// Few: each path may take a second to resolve, and the interface cannot go down meanwhile.
@@ -171,6 +173,11 @@ impl Destinations {
     #[inline]
     pub(crate) fn group_of(&self, address: &HwAddr) -> Option<Mgid> {
         Some(Mgid::from_hwaddr(address)?.set_pkey(self.broadcast.pkey()))
+    }
+
+    /// Whether the broadcast group can be sent to.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.groups.is_ready()
     }
 
     /// The port went up or down.
@@ -527,6 +534,10 @@ fn attach(
     // interface goes down meanwhile, `stop` waits for us and takes the carrier off again.
     if mgid.is_broadcast() {
         dev.set_carrier(ready);
+        if ready && this.moved.load(Relaxed) {
+            // Once the stack has noticed, too.
+            this.port.refresh(ANNOUNCE_MS);
+        }
     }
 }
 

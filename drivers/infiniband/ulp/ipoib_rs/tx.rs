@@ -360,6 +360,12 @@ pub(crate) fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
+/// Whether frames can be sent.
+pub(crate) fn is_ready(dev: &Device<Interface>) -> bool {
+    let guard = dev.lock_tx();
+    guard.as_ref().is_some_and(|tx| tx.destinations.is_ready())
+}
+
 /// The stack wants other multicast groups. True: not all had a place.
 pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
     let this = dev.data();

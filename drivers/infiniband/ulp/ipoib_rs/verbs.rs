@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What an interface owns of the RDMA device: one PD, two CQs and one UD QP from registration to
-//! unregistration, and the two rings on them while it is up.
+//! unregistration, and the two rings on them while it is up. The QP and its CQs are replaced when they
+//! are broken, and the QP's number is another one then, and with it our address.
 
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
@@ -21,7 +22,8 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
-    GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing, SendCompletions, UdQp,
+    FailureHandler, GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing,
+    SendCompletions, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -92,11 +94,36 @@ impl Endpoint {
 }
 
 /// Schedules a NAPI when a CQ has something.
-struct Wake<P: Poll>(Handle<P>);
+struct Wake<P: Poll> {
+    napi: Handle<P>,
+    dev: OwnedDevice<Interface>,
+}
+
+impl<P: Poll> Wake<P> {
+    fn new(napi: Handle<P>, dev: &Device<Interface>) -> Self {
+        Self {
+            napi,
+            dev: dev.get_typed(),
+        }
+    }
+}
 
 impl<P: Poll> CompletionHandler for Wake<P> {
     fn completion(&self) {
-        self.0.schedule();
+        self.napi.schedule();
+    }
+
+    fn failed(&self) {
+        Interface::queue_failed(&self.dev, "completion queue");
+    }
+}
+
+/// Has the QP of an interface replaced when it breaks.
+struct Alarm(OwnedDevice<Interface>);
+
+impl FailureHandler for Alarm {
+    fn failed(&self) {
+        Interface::queue_failed(&self.0, "queue pair");
     }
 }
 
@@ -125,7 +152,8 @@ pub(crate) struct Verbs {
     rx: Napi<RxPoll>,
     tx: Napi<TxPoll>,
     running: Option<Running>,
-    qp: Arc<UdQp>,
+    /// None from when one did not reset until the next start.
+    qp: Option<Arc<UdQp>>,
     pd: Arc<Pd>,
     /// Waits for the address handles, and so comes last.
     reaper: Reaper,
@@ -152,15 +180,13 @@ impl Verbs {
         let reaper = Reaper::new()?;
         let pd = Pd::new(device, &reaper)?;
         let vectors = port.shared().next_vectors(device);
-        let limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
-        let qp = Self::make_qp(dev, &pd, &rx, &tx, vectors, limits)?;
-        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx, vectors)?;
         Ok(Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             rx,
             tx,
             running: None,
-            qp,
+            qp: Some(qp),
             pd,
             reaper,
             qpn,
@@ -169,36 +195,46 @@ impl Verbs {
         })
     }
 
-    /// Makes a QP with CQs of its own, of as much of `limits` as the device has room for.
+    /// Makes a QP with CQs of its own, of as much as the device has room for, and says its number.
     fn make_qp(
         dev: &Device<Interface>,
         pd: &Arc<Pd>,
         rx: &Napi<RxPoll>,
         tx: &Napi<TxPoll>,
         vectors: Vectors,
-        mut limits: Sizes,
-    ) -> Result<Arc<UdQp>> {
+    ) -> Result<(Arc<UdQp>, Qpn)> {
         let this = dev.data().get_ref();
         let device = this.port.device();
         let send_sge = max_sge(device);
-        let qp = loop {
+        let mut limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
+        let (qp, recv_cq) = loop {
             let Sizes { receive, send } = limits;
-            let recv_cq = Cq::new(device, receive, vectors.receive, Wake(rx.handle()))?;
-            let send_cq = Cq::new(device, send, vectors.send, Wake(tx.handle()))?;
+            let recv_cq = Cq::new(
+                device,
+                receive,
+                vectors.receive,
+                Wake::new(rx.handle(), dev),
+            )?;
+            let send_cq = Cq::new(device, send, vectors.send, Wake::new(tx.handle(), dev))?;
             let caps = QpCaps {
                 send_wr: send,
                 recv_wr: receive,
                 send_sge,
                 recv_sge: 1,
             };
-            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number()) {
+            let alarm = Alarm(dev.get_typed());
+            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number(), alarm) {
                 // With so many elements, it has room for fewer requests than it says.
                 Err(error) if error == ENOMEM || error == EINVAL => {
                     limits = limits.smaller(send_sge).ok_or(error)?;
                 }
-                other => break other?,
+                other => break (other?, recv_cq),
             }
         };
+        let moderation = this.tunables.moderation();
+        if moderation.frames != 0 || moderation.usecs != 0 {
+            recv_cq.moderate(moderation.frames, moderation.usecs)?;
+        }
         if this.tunables.set_queue_limits(limits) {
             netdev_log!(
                 dev,
@@ -208,6 +244,27 @@ impl Verbs {
                 limits.send
             );
         }
+        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        Ok((qp, qpn))
+    }
+
+    /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
+    /// does not, there is a new one.
+    fn initialise(&mut self, dev: &Device<Interface>) -> Result<Arc<UdQp>> {
+        let this = dev.data().get_ref();
+        let (pkey_index, qkey) = (this.pkey_index, params::qkey().0);
+        let broken = this.broken.xchg(false, Relaxed);
+        if let Some(qp) = self.qp.take().filter(|_| !broken) {
+            if qp.to_init(pkey_index, qkey).is_ok() {
+                self.qp = Some(qp.clone());
+                return Ok(qp);
+            }
+        }
+        let (qp, qpn) = Self::make_qp(dev, &self.pd, &self.rx, &self.tx, self.vectors)?;
+        self.qpn = qpn;
+        self.qp = Some(qp.clone());
+        this.moved.store(true, Relaxed);
+        qp.to_init(pkey_index, qkey)?;
         Ok(qp)
     }
 
@@ -222,9 +279,9 @@ impl Verbs {
     ///
     /// Those of the device.
     pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
-        self.qp
-            .recv_cq()
-            .moderate(moderation.frames, moderation.usecs)
+        self.qp.as_ref().map_or(Ok(()), |qp| {
+            qp.recv_cq().moderate(moderation.frames, moderation.usecs)
+        })
     }
 
     /// What can be asked about received frames.
@@ -275,7 +332,7 @@ impl Verbs {
         let (traffic_class, sl) = this.tunables.class();
         let endpoint = Arc::new(
             Endpoint {
-                qp: self.qp.clone(),
+                qp: self.initialise(dev)?,
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
@@ -296,7 +353,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// Makes the rings of the QP, which is in INIT, in the sizes that the tunables say, and lets them run. What it makes is large: each
     /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
@@ -310,15 +367,14 @@ impl Verbs {
             receive: buffers,
             send: sends,
         } = this.tunables.queue_sizes();
-        self.qp.to_init(this.pkey_index, params::qkey().0)?;
-
+        let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
-        let mut recv = RecvRing::new(&self.qp, pool, buffers)?;
+        let mut recv = RecvRing::new(&qp, pool, buffers)?;
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
-        self.qp.start(random_psn())?;
-        let (sender, completions) = send_ring(&self.qp, sends, self.max_sge, params::qkey().0)?;
+        qp.start(random_psn())?;
+        let (sender, completions) = send_ring(&qp, sends, self.max_sge, params::qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
         let line = Line::new(
             sender,
@@ -334,8 +390,8 @@ impl Verbs {
             None
         };
         let reliable = parts.as_ref().map(|parts| parts.reliable.clone());
-        self.receive(dev, &running, recv, parts.as_deref_mut())?;
-        self.complete(dev, completions, thresholds, parts.as_deref_mut())?;
+        self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
+        self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         dev.reset_queue_limit();
         let connections = parts.and_then(|mut parts| parts.connections.take());
         Self::send(dev, destinations, line, endpoint, connections);
@@ -355,6 +411,7 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         running: &Running,
+        qp: &UdQp,
         ring: RecvRing,
         parts: Option<&mut Parts>,
     ) -> Result {
@@ -375,7 +432,7 @@ impl Verbs {
                 this.counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.recv_cq().clone(), cq),
+            Events(qp.recv_cq().clone(), cq),
         )
     }
 
@@ -383,6 +440,7 @@ impl Verbs {
     fn complete(
         &mut self,
         dev: &Device<Interface>,
+        qp: &UdQp,
         completions: SendCompletions,
         thresholds: Thresholds,
         parts: Option<&mut Parts>,
@@ -396,7 +454,7 @@ impl Verbs {
                 dev.data().get_ref().counters.clone(),
                 dev.get_typed(),
             ),
-            Events(self.qp.send_cq().clone(), cq),
+            Events(qp.send_cq().clone(), cq),
         )
     }
 
@@ -463,8 +521,8 @@ impl Verbs {
         let device = self.pd.device();
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let recv_cq = Cq::new(device, buffers, 0, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake(self.tx.handle()))?;
+        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let caps = QpCaps {
             send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
             recv_wr: credit::cost(1),
@@ -487,8 +545,8 @@ impl Verbs {
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
         let Vectors { receive, send } = self.vectors;
-        let recv_cq = Cq::new(device, buffers, receive, Wake(self.rx.handle()))?;
-        let send_cq = Cq::new(device, RC_SENDS, send, Wake(self.tx.handle()))?;
+        let recv_cq = Cq::new(device, buffers, receive, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, send, Wake::new(self.tx.handle(), dev))?;
         let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
@@ -582,6 +640,8 @@ impl Verbs {
             return Err(ENODEV);
         };
         drop(line);
+        let pkey_index = dev.data().pkey_index;
+        endpoint.qp.to_init(pkey_index, params::qkey().0)?;
         self.run(dev, running, destinations, endpoint)?;
         dev.queue_task(PUMP, 0);
         Ok(())
@@ -628,9 +688,11 @@ impl Verbs {
             }
             rx.drain(dev);
         });
-        // The drains have reset it, unless it never got that far.
-        if let Err(error) = self.qp.to_reset() {
-            netdev_log!(dev, Err, "queue pair does not reset: {error:?}\n");
+        // The drains have reset it, unless it never got that far. What they could not free is freed with the
+        // QP, when `tx` goes, too.
+        if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {
+            netdev_log!(dev, Warn, limited, "queue pair does not reset: {error:?}\n");
+            self.qp = None;
         }
         dev.reset_queue_limit();
         // Who has asked for a restart by now meant what has ended.

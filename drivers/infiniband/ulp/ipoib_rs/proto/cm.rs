@@ -157,7 +157,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
         return Err(PrivateDataError::Extension);
     }
     Ok(Some(Extension {
-        flags: Flags(flags & (Flags::SEQ.0 | Flags::ICRC.0)),
+        flags: Flags(flags & Flags::SEQ.union(Flags::ICRC).0),
         credits: u16::from_be_bytes([c0, c1]),
         max_message,
         lane,

@@ -872,6 +872,33 @@ mod tests {
         assert!(connection.want(62_000).is_some());
     }
 
+    /// People are told the state and the last use; an answer to an earlier attempt is of no use to a later one;
+    /// and how long it may be idle can be changed while it is up.
+    #[test]
+    fn what_is_told_of_it() {
+        let mut connection = smaller();
+        assert!(connection.state() == "down");
+        let first = connection.want(5);
+        assert!(connection.state() == "starting" && connection.last_used() == 5);
+        assert!(first.is_some_and(|first| connection.failed(first, 6).is_none()));
+        assert!(connection.state() == "waiting");
+        let second = connection.want(1_000_000);
+        assert!(first.is_some_and(|first| connection.requested(first, 7, 1_000_001) == Some(7)));
+        assert!(connection.state() == "starting");
+        let Some(second) = second else {
+            unreachable!("it may start");
+        };
+        assert!(connection.requested(second, 8, 1_000_001).is_none());
+        assert!(connection.state() == "requested");
+        assert!(first.is_some_and(|first| !connection.accepted(first, 1_000_002)));
+        assert!(connection.accepted(second, 1_000_002) && connection.state() == "up");
+        assert!(connection.transmit(1_000_010) == Some(&mut 8));
+        assert!(connection.last_used() == 1_000_010);
+        connection.set_idle(50);
+        assert!(connection.deadline() == Some(1_000_060));
+        assert!(connection.close() == Some(8) && connection.state() == "closed");
+    }
+
     /// Connected mode ends and begins again, in each state.
     #[test]
     fn closed_in_every_state() {

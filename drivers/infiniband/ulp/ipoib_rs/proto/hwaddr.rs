@@ -225,6 +225,13 @@ mod tests {
     ]);
 
     #[test]
+    fn flags_of_both() {
+        let both = Flags::RC.union(Flags::SEQ);
+        assert!(both.union(Flags::SEQ) == both && both == Flags(0xa0));
+        assert!(both.contains(Flags::RC) && !both.contains(Flags::RC.union(Flags::UC)));
+    }
+
+    #[test]
     fn the_same_address_in_line() {
         let octets: [u8; 20] = core::array::from_fn(|i| i as u8);
         let address = HwAddr(octets);

@@ -50,6 +50,7 @@ pub mod hwaddr;
 pub mod mgid;
 pub mod mtu;
 pub mod multicast;
+pub mod pace;
 pub mod path;
 pub mod patience;
 pub mod pkey;

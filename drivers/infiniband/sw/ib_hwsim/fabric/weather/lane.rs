@@ -51,7 +51,7 @@ enum Kind {
     Management,
 }
 
-/// What the dice say of a packet.
+/// Results of the dice for a packet.
 struct Luck {
     lost: bool,
     corrupt: bool,
@@ -116,8 +116,8 @@ impl Lane {
     /// Sends a packet, which is a single one, or no packet at all
     /// ([`Resume`](crate::rc::Op::Resume)): that arrives in any case.
     ///
-    /// `now` must not go back by more than the packets do not care about: they leave no earlier
-    /// than those before them.
+    /// `now` should not go back. If it does by a little, packets without jitter still leave in
+    /// order.
     pub fn send(&mut self, now: u64, packet: &Packet) -> Passage {
         let kind = match packet.transport {
             _ if packet.management => Kind::Management,

@@ -37,9 +37,9 @@ pub struct Weather {
 pub enum WeatherSetting {
     /// The packets of a million that are lost.
     Loss,
-    /// Those that arrive twice.
+    /// The packets of a million that arrive twice.
     Duplicate,
-    /// Those that the receiver drops by their CRC.
+    /// The packets of a million that arrive with a wrong CRC.
     Corrupt,
     /// The time in µs that each is under way, up to 10 s.
     Delay,
