@@ -24,6 +24,7 @@ mod rc;
 mod roce;
 mod roce_connected;
 mod roce_devices;
+mod roce_limits;
 mod storage;
 mod topologies;
 mod trunk;
