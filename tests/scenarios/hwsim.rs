@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The simulated fabric `ib_hwsim`, in the topologies that `ib-hwsim` makes, with Debian's opensm and diagnostics
-//! and the kernel's own IPoIB driver on top. This checkout's driver is not in these.
+//! and the kernel's own IPoIB driver on top; and, over Ethernet ports (`roce*`), this checkout's driver.
 
 mod bad;
 mod caps;

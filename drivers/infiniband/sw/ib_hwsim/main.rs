@@ -2,13 +2,13 @@
 
 //! Simulated InfiniBand: fabrics of channel adapters, switches and cables.
 //!
-//! RDMA core, subnet managers and ULPs are real, and see InfiniBand devices. An [`adapter::Hca`] is one of
-//! them; a [`host::Host`] is what the fabric sees of it, and a [`switch::Switch`] is in the fabric only. Their
-//! ports are as a subnet manager finds and sets them (crate `ib_fabric`), and cables connect them
-//! ([`cable::Cable`]). In a softirq, a packet is carried ([`carry::carry`]) from cable to cable, and its
-//! payload copied straight from the sender's buffers into those of whoever it is for. On the way, it is lost
-//! where the InfiniBand specification says so, and where a cable has faults ([`weather`]): there it is copied, and goes
-//! on later.
+//! RDMA core, subnet managers and ULPs are real, and see InfiniBand devices, or RoCE ones, whose ports have network
+//! devices. An [`adapter::Hca`] is one of them; a [`host::Host`] is what the fabric sees of it, and a
+//! [`switch::Switch`] is in the fabric only. Their ports are as a subnet manager finds and sets them (crate
+//! `ib_fabric`), and cables connect them ([`cable::Cable`]). In a softirq, a packet is carried ([`carry::carry`]) from
+//! cable to cable, and its payload copied straight from the sender's buffers into those of whoever it is for. On the
+//! way, it is lost where the InfiniBand specification says so, and where a cable has faults ([`weather`]): there it is
+//! copied, and goes on later.
 //!
 //! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
 //! core as long as the fabric is live ([`topology`]). When it is loaded, the module has none. It cannot be

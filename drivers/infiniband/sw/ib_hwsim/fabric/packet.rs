@@ -6,6 +6,7 @@ use crate::addr::Lid;
 use crate::counters::Counted;
 use crate::grh::Grh;
 use crate::rc::Bth;
+use crate::roce;
 
 /// Bytes of a local route header.
 const LRH: u32 = 8;
@@ -148,9 +149,10 @@ impl Packet {
         }
     }
 
-    /// Returns the bytes on the wire, from LRH to ICRC, of all packets of the run.
+    /// Returns the bytes on the wire, from LRH or the Ethernet header to ICRC, of all packets of the run.
     pub fn wire_bytes(&self) -> u32 {
-        let route = match self.grh {
+        let route = match &self.grh {
+            Some(grh) if self.is_ethernet() => roce::route_bytes(grh),
             Some(_) => ROUTED,
             None => LRH,
         };

@@ -47,6 +47,18 @@ pub struct Header {
     pub bytes: [u8; Grh::LEN],
 }
 
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
+
+/// Returns the bytes in front of the base transport header, from the Ethernet header on.
+pub(crate) fn route_bytes(grh: &Grh) -> u32 {
+    let ip = match (ipv4(&grh.sgid), ipv4(&grh.dgid)) {
+        (Some(_), Some(_)) => IPV4.into(),
+        _ => Grh::LEN as u32,
+    };
+    ETHERNET.wrapping_add(ip).wrapping_add(UDP.into())
+}
+
 /// Returns the IPv4 address in a GID, if that is one.
 fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
     let (prefix, address) = gid.bytes().split_at(MAPPED.len());
@@ -379,6 +391,15 @@ mod tests {
             packet.dlid = Lid::new(5);
             assert!(!packet.is_multicast() && !packet.is_ethernet());
         }
+    }
+
+    #[test]
+    fn bytes_on_the_wire() {
+        let bth_deth_icrc = 12 + 8 + 4;
+        assert_eq!(PACKET.wire_bytes(), 14 + 40 + 8 + bth_deth_icrc + 100);
+        let mut packet = PACKET;
+        packet.grh = Some(grh(mapped([192, 0, 2, 1]), mapped([192, 0, 2, 2])));
+        assert_eq!(packet.wire_bytes(), 14 + 20 + 8 + bth_deth_icrc + 100);
     }
 
     #[test]
