@@ -77,11 +77,7 @@ impl RcCompletions {
     ///
     /// Softirq or process context.
     #[inline]
-    pub fn reap(
-        &mut self,
-        poll: Option<&Context<'_>>,
-        mut failed: impl FnMut(&Lane),
-    ) -> RcReaped {
+    pub fn reap(&mut self, poll: Option<&Context<'_>>, mut failed: impl FnMut(&Lane)) -> RcReaped {
         let mut reaped = RcReaped::default();
         let Self { slots, wcs } = self;
         let wcs = slots.cq().poll(wcs, BATCH);

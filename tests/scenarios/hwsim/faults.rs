@@ -50,7 +50,10 @@ def remake(path):
 /// Does this with each of its allocations failing. Ends unless there are so many, of which so many are needed.
 fn all_fail(host: &Host, act: &str, least: (u32, u32)) -> anyhow::Result<()> {
     let (all, refused) = each(host, &format!("{ACTS}{act}"))?;
-    ensure!(all >= least.0 && refused >= least.1, "{act}: {refused} of {all}");
+    ensure!(
+        all >= least.0 && refused >= least.1,
+        "{act}: {refused} of {all}"
+    );
     Ok(())
 }
 

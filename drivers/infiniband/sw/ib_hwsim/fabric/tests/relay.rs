@@ -53,9 +53,12 @@ fn set_route(net: &mut Net, manager: &Manager, lid: usize, port: u8) {
 /// Forwards a packet; the decision on it, and the ports that drop it.
 fn drops(net: &mut Net, port: u8, packet: &Packet) -> (Forward, Vec<(u8, Discard)>) {
     let mut drops = Vec::new();
-    let forward = net
-        .get_switch(0)
-        .forward_by(port, packet, |_, out| out, |port, reason| drops.push((port, reason)));
+    let forward = net.get_switch(0).forward_by(
+        port,
+        packet,
+        |_, out| out,
+        |port, reason| drops.push((port, reason)),
+    );
     (forward, drops)
 }
 
