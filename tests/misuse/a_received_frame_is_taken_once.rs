@@ -2,10 +2,11 @@
 
 //! A received datagram becomes one frame.
 
+use ipoib_netdev::napi::Context;
 use ipoib_netdev::page_pool::{FilledBuf, Frame};
 
-fn take(buf: FilledBuf, frame: Frame) {
-    let _ = buf.into_frame(frame);
+fn take(buf: FilledBuf, frame: Frame, context: &Context<'_>) {
+    let _ = buf.into_frame(context, frame);
     #[cfg(misuse)]
-    let _ = buf.into_frame(frame); //~ E0382
+    let _ = buf.into_frame(context, frame); //~ E0382
 }

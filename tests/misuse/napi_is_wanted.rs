@@ -11,3 +11,10 @@ fn copy(buf: FilledBuf, frame: Frame, context: &Context<'_>) {
     #[cfg(not(misuse))]
     let _ = buf.copy_frame(context, frame);
 }
+
+fn take(buf: FilledBuf, frame: Frame, context: &Context<'_>) {
+    #[cfg(misuse)]
+    let _ = buf.into_frame(frame); //~ E0061
+    #[cfg(not(misuse))]
+    let _ = buf.into_frame(context, frame);
+}
