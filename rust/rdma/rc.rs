@@ -320,6 +320,7 @@ impl RcQp {
         // SAFETY: There is no address.
         unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
     }
+
     /// Whether it was destroyed, so that nobody may post to it.
     pub(crate) fn is_gone(&self) -> bool {
         self.body.qp.is_gone()

@@ -35,8 +35,8 @@ void rdma_provider_flush_events(void)
 }
 
 /*
- * RDMA core destroys objects one after the other, each of which waits: a fabric that goes down may have thousands, and
- * a normal grace period takes tens of milliseconds.
+ * RDMA core destroys objects one after the other, each of which waits: a fabric that goes down may
+ * have thousands, and a normal grace period takes tens of milliseconds.
  */
 void rdma_provider_wait_for_readers(void)
 {

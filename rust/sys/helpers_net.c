@@ -157,13 +157,14 @@ bool ipoib_rs_netdev_registered(const struct net_device *dev)
 void ipoib_rs_netdev_wait_unused(const struct net_device *dev)
 {
 	unsigned long warn_at = jiffies + 10 * HZ;
+	int others;
 
-	while (netdev_refcnt_read(dev) > 1) {
+	while ((others = netdev_refcnt_read(dev) - 1) > 0) {
 		if (time_after(jiffies, warn_at)) {
-			netdev_emerg(dev, "waiting for %d references\n", netdev_refcnt_read(dev) - 1);
+			netdev_emerg(dev, "waiting for %d references\n", others);
 			warn_at = jiffies + 10 * HZ;
 		}
-		msleep(1);
+		fsleep(USEC_PER_MSEC);
 	}
 }
 

@@ -182,9 +182,9 @@ bool ipoib_rs_ip_stands(const struct inet6_dev *idev)
 }
 
 /*
- * Leaves the group, and gives the reference back. If the IPv6 side is not the netdev's any more, its
- * memberships went with it, and those of its successor are somebody else's. One cannot end and the
- * next one have members between the two steps unless the MTU is changed twice meanwhile.
+ * Leaves the group, and gives the reference back. If the IPv6 side is not the netdev's any more,
+ * its memberships went with it, and those of its successor are somebody else's. One cannot end and
+ * the next one have members between the two steps unless the MTU is changed twice meanwhile.
  */
 void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid)
 {

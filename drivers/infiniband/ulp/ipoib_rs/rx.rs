@@ -78,7 +78,7 @@ impl Question {
 
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
-    rc: Option<RcRx>,
+    rc: Option<KBox<RcRx>>,
     turn: Turn,
     ring: RecvRing,
     sink: Sink,
@@ -112,7 +112,7 @@ impl RxPoll {
     /// Puts it together.
     pub(crate) fn new(
         ring: RecvRing,
-        rc: Option<RcRx>,
+        rc: Option<KBox<RcRx>>,
         local: Local,
         order: Order,
         tunables: Arc<Tunables>,

@@ -112,28 +112,33 @@ pub(crate) struct Left {
 }
 
 impl RcRx {
-    /// Without connections.
+    /// Without connections. It is too large for the stack of whoever makes a poll of it.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[inline(never)]
     pub(crate) fn new(
         ring: IntakeRing,
         shared: Arc<Shared>,
         counters: Arc<Counters>,
-    ) -> Result<Self> {
-        Ok(Self {
-            ring,
-            peers: Peers {
-                list: KVec::with_capacity(PEERS, GFP_KERNEL)?,
-                last: Cell::new(0),
+    ) -> Result<KBox<Self>> {
+        let peers = Peers {
+            list: KVec::with_capacity(PEERS, GFP_KERNEL)?,
+            last: Cell::new(0),
+        };
+        Ok(KBox::new(
+            Self {
+                ring,
+                peers,
+                shared,
+                counters,
+                times_empty: 0,
+                asked: false,
+                news: News::default(),
             },
-            shared,
-            counters,
-            times_empty: 0,
-            asked: false,
-            news: News::default(),
-        })
+            GFP_KERNEL,
+        )?)
     }
 
     /// Answers.

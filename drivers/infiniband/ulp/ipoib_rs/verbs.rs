@@ -58,7 +58,7 @@ fn max_sge(device: &RdmaDevice) -> u32 {
 struct Parts {
     reliable: Arc<Reliable>,
     connections: Option<Connections>,
-    rx: Option<RcRx>,
+    rx: Option<KBox<RcRx>>,
     done: Option<RcDone>,
 }
 

@@ -178,11 +178,19 @@ fn checkpatch(layout: &Layout) -> Result<()> {
     let script = source::ensure(layout)?.dir.join("scripts/checkpatch.pl");
     let files = files(layout)?;
     let mut complaints = String::new();
+    let (events, sources): (Vec<_>, Vec<_>) = with_extension(&files, &["c", "h"])
+        .into_iter()
+        .partition(|file| file.ends_with("events.h"));
     for (set, mode) in [
         (
-            with_extension(&files, &["c", "h"]),
+            sources,
             // Rust's own %pA is news to it.
             &["--file", "--ignore", "VSPRINTF_POINTER_EXTENSION"][..],
+        ),
+        (
+            events,
+            // The macros of a tracepoint have a layout of their own.
+            &["--file", "--ignore", "PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE"],
         ),
         // Patches that are nobody's submission have no sign-off.
         (with_extension(&files, &["patch"]), &["--no-signoff"][..]),

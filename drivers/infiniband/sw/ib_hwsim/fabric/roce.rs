@@ -23,6 +23,9 @@ const UDP: u16 = 8;
 /// Bytes of an IPv4 header.
 const IPV4: u16 = 20;
 
+/// The place of an IPv4 header in the bytes that a receive request gets.
+const IPV4_AT: usize = Grh::LEN - IPV4 as usize;
+
 /// The protocol number of UDP.
 const PROTOCOL: u8 = 17;
 
@@ -113,7 +116,7 @@ impl Header {
         let mut sum = Sum::new();
         sum.add(&without_sum);
         let mut bytes = [0; Grh::LEN];
-        let (_, header) = bytes.split_at_mut(Grh::LEN - usize::from(IPV4));
+        let (_, header) = bytes.split_at_mut(IPV4_AT);
         header.copy_from_slice(&without_sum);
         if let [.., first, second, _, _, _, _, _, _, _, _] = header {
             [*first, *second] = sum.checksum().to_be_bytes();

@@ -163,10 +163,10 @@ fn pick(dice: &mut Dice, ways: PortMask) -> Option<u8> {
 
 /// Returns the place of a packet's flow: the hosts and queue pairs that it is between.
 fn place(packet: &Packet) -> usize {
-    let lids = u64::from(packet.slid.get()) << 16 | u64::from(packet.dlid.get());
-    let qps = u64::from(packet.source_qp()) << 24 ^ u64::from(packet.dest_qp);
+    let lids = (u64::from(packet.slid.get()) << 16) | u64::from(packet.dlid.get());
+    let qps = (u64::from(packet.source_qp()) << 24) ^ u64::from(packet.dest_qp);
     let mixed = Dice::new(lids ^ qps.rotate_left(20)).roll();
-    (mixed % FLOWS as u64) as usize
+    mixed.checked_rem(FLOWS as u64).unwrap_or(0) as usize
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_spread))]

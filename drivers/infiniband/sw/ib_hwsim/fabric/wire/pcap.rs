@@ -43,7 +43,7 @@ fn write(numbers: &[u32], bytes: &mut [u8]) {
 
 /// Makes the header of a file.
 pub fn file() -> [u8; FILE] {
-    let version = 2 | 4 << 16;
+    let version = 2 | (4 << 16);
     let most = MAX_PACKET.saturating_add(ERF) as u32;
     let mut bytes = [0; FILE];
     write(&[MAGIC, version, 0, 0, most, LINKTYPE_ERF], &mut bytes);
