@@ -23,6 +23,7 @@ int ipoib_rs_skb_linearize(struct sk_buff *skb)
 /* The frame stays for ever. Whatever its sender, its route or a filter waits for does not. */
 void ipoib_rs_skb_abandon(struct sk_buff *skb)
 {
+	skb_zcopy_clear(skb, false);
 	skb_orphan(skb);
 	skb_dst_drop(skb);
 	nf_reset_ct(skb);

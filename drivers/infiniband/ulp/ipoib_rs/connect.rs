@@ -69,11 +69,16 @@ fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
     let now = now_ms();
     let ending = ended.ending.get_or_insert(Ending::new(now));
     let wait = ended.rc.go_on_to_end(ending, &reliable.rx, now);
+    let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
     if let Some(tx) = dev.lock_tx().as_mut() {
         match wait {
             Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
             None => tx.connection_over(dev, &ended.rc),
         }
+    }
+    if kept {
+        // The device does not give its frames back. The ring holds the queue pair until it is made anew.
+        Interface::restart_soon(dev);
     }
 }
 

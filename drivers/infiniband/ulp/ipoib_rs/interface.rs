@@ -344,7 +344,9 @@ impl Interface {
         // What does not go on by itself begins anew.
         let result = verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
-            this.tunables.set_queue_sizes(before);
+            // The queues may have become smaller meanwhile.
+            let limits = this.tunables.queue_limits();
+            this.tunables.set_queue_sizes(before.min(limits));
             // All is down: what there was before is made again.
             dev.set_carrier(false);
             Self::restart_soon(dev);

@@ -614,6 +614,11 @@ impl Verbs {
         let Some(running) = self.running else {
             return Ok(());
         };
+        // Only a restart makes the queues anew.
+        let broken = &dev.data().get_ref().broken;
+        if broken.load(Relaxed) {
+            return Err(EIO);
+        }
         let pausing = &dev.data().get_ref().pausing;
         self.listeners.clear();
         pausing.store(true, Relaxed);
@@ -643,6 +648,10 @@ impl Verbs {
         let pkey_index = dev.data().pkey_index;
         endpoint.qp.to_init(pkey_index, params::qkey().0)?;
         self.run(dev, running, destinations, endpoint)?;
+        if broken.load(Relaxed) {
+            // It broke meanwhile, and `halt` has forgotten the restart that was asked for.
+            Interface::restart_soon(dev);
+        }
         dev.queue_task(PUMP, 0);
         Ok(())
     }
