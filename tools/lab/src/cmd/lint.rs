@@ -190,7 +190,11 @@ fn checkpatch(layout: &Layout) -> Result<()> {
         (
             events,
             // The macros of a tracepoint have a layout of their own.
-            &["--file", "--ignore", "PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE"],
+            &[
+                "--file",
+                "--ignore",
+                "PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE",
+            ],
         ),
         // Patches that are nobody's submission have no sign-off.
         (with_extension(&files, &["patch"]), &["--no-signoff"][..]),
