@@ -24,7 +24,7 @@ use crate::unsent::Unsent;
 /// The identifier of the work request of slot `index` with a generation.
 #[inline]
 pub fn id(index: u32, generation: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(index)
+    (u64::from(generation) << 32) | u64::from(index)
 }
 
 /// The slot's index in an identifier, and the generation.

@@ -28,7 +28,7 @@ pub fn label(from: &HwAddr, to: &HwAddr) -> u32 {
             hash ^= hash >> 32;
         }
     }
-    let folded = hash ^ hash >> BITS ^ hash >> (2 * BITS);
+    let folded = hash ^ (hash >> BITS) ^ (hash >> (2 * BITS));
     // No more than 20 bits.
     ((folded & ((1 << BITS) - 1)) as u32).max(1)
 }

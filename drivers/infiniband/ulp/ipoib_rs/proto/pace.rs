@@ -30,10 +30,11 @@ impl Pace {
 
     /// A restart is asked for at `now`. Returns 0 if it may be, and else for how long it has to wait.
     pub fn ask(&mut self, now: u64) -> u64 {
-        if now < self.earliest {
-            return self.earliest - now;
+        let early = self.earliest.saturating_sub(now);
+        if early > 0 {
+            return early;
         }
-        if now - self.earliest >= MAX_MS {
+        if now.saturating_sub(self.earliest) >= MAX_MS {
             self.backoff.reset();
         }
         self.earliest = self.backoff.fail(now);

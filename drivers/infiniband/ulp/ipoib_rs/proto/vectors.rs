@@ -16,12 +16,11 @@ pub struct Vectors {
 impl Vectors {
     /// Those of the `n`th interface on a device with `count` vectors. Its two polls run side by side, and
     /// interfaces take turns, as long as there are enough.
-    pub const fn new(n: u32, count: NonZero<u32>) -> Vectors {
+    pub fn new(n: u32, count: NonZero<u32>) -> Vectors {
         let first = n.wrapping_mul(2);
-        // The divisor is not 0.
         Vectors {
-            receive: first.wrapping_rem(count.get()),
-            send: first.wrapping_add(1).wrapping_rem(count.get()),
+            receive: first % count,
+            send: first.wrapping_add(1) % count,
         }
     }
 }
