@@ -20,7 +20,7 @@ pub const MAX_BINARY_FILES: usize = 3;
 
 /// A file of bytes in a directory of type `T`.
 ///
-/// What a reader gets is that of the first read from an open file.
+/// An open file keeps returning the content of its first read.
 pub trait Read<T: Directory> {
     /// The name of the file.
     const NAME: &'static CStr;

@@ -75,7 +75,7 @@ trait Show: Send + Sync + 'static {
     fn show(&self, out: &SeqFile) -> Result;
 }
 
-/// What a file of a device shows.
+/// Content of a file of a device.
 struct OfDevice<T: Inspect> {
     dev: OwnedDevice<T>,
     id: usize,
@@ -87,7 +87,7 @@ impl<T: Inspect> Show for OfDevice<T> {
     }
 }
 
-/// What debugfs knows of a file.
+/// A debugfs file, and the object that it shows.
 #[repr(C)]
 struct Content<S: Show> {
     file: bindings::ipoib_rs_file,

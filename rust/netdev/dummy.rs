@@ -21,7 +21,7 @@ use crate::rtnl::Rtnl;
 use crate::skb::{DropReason, TxSkb};
 use crate::stats::LinkStats;
 
-/// What happened to a device.
+/// Counts of a device's events.
 pub(crate) struct Seen {
     pub(crate) tasks: Atomic<u32>,
     pub(crate) uninits: Atomic<u32>,
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-/// What a device does while it is registered.
+/// Callback that runs while a device is being registered.
 pub(crate) type Init = fn(&Device<Dummy>) -> Result;
 
 /// The data of such a device.

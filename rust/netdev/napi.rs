@@ -76,8 +76,8 @@ pub struct Napi<P: Poll> {
     _dev: DeviceRef,
 }
 
-/// What a [`Napi`] and its handles share. It holds nothing that has to be dropped in process context once
-/// the [`Napi`] is gone.
+/// State shared by a [`Napi`] and its handles. It holds nothing that has to be dropped in process context
+/// once the [`Napi`] is gone.
 ///
 /// # Invariants
 ///

@@ -377,7 +377,7 @@ mod tests {
         unsafe { (*pool.pool.as_ptr()).pages_state_hold_cnt }
     }
 
-    /// What does with buffers leaves the pool with what it had: it takes no more pages, again and again.
+    /// Checks that `f` returns its buffers to the pool: repeating it takes no more pages.
     fn comes_back(mut f: impl FnMut(&mut PagePool) -> Result) -> Result {
         let mut pool = PagePool::new(2000, 64)?;
         f(&mut pool)?;

@@ -125,7 +125,7 @@ impl<T> RtnlCell<T> {
 mod tests {
     use super::*;
 
-    /// Who has the token holds the lock, which nobody else can take then, and which goes with the guard.
+    /// The token proves that the lock is held; nobody else can take it until the guard is dropped.
     #[test]
     fn the_token_is_the_lock() {
         for _ in 0..2 {

@@ -90,7 +90,7 @@ impl Kept {
         Ok(())
     }
 
-    /// What `neigh_hh_output` puts in front of a packet.
+    /// Returns the header that `neigh_hh_output` puts in front of a packet.
     fn header(&self) -> Option<[u8; HEADER_LEN]> {
         let hh = &self.neighbour.hh;
         let len = hh.hh_len as usize;
@@ -254,7 +254,7 @@ mod cases {
         Ok(())
     }
 
-    /// What a neighbour keeps is what it would be given for each packet.
+    /// The header that a neighbour caches is the one that would be built for each packet.
     #[test]
     fn a_kept_header_is_the_one_that_is_made() -> Result {
         let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;

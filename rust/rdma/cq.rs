@@ -58,7 +58,7 @@ impl<H: Send + Sync> Told for Waiter<H> {
 
 /// A completion queue.
 ///
-/// Who polls several need not look at one that is [quiet](ipoib_rings::quiet).
+/// A poll of several queues can skip one that is [quiet](ipoib_rings::quiet).
 ///
 /// # Invariants
 ///

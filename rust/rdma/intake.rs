@@ -45,7 +45,7 @@ unsafe impl Sync for Intake {}
 /// Place for what a ring leaves.
 type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
 
-/// What is left of an intake that nobody uses any more.
+/// Remains of an intake that is no longer in use.
 ///
 /// # Invariants
 ///

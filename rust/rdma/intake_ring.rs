@@ -318,8 +318,8 @@ impl IntakeRing {
     /// The most that [`Self::fetch`] takes: all that a poll may do.
     pub const BATCH: usize = MAX_BUDGET as usize;
 
-    /// What completion `i` of those that were fetched last has brought, if it is a message that was not
-    /// shown before. `failed` is told if it says that a queue pair is in error.
+    /// Returns the message that completion `i` of those fetched last has brought, if there is one that was not
+    /// shown before. Calls `failed` if the completion says that a queue pair is in error.
     #[inline(always)]
     pub fn message(&mut self, i: usize, failed: impl FnOnce(QpKey)) -> Option<RcReceived<'_>> {
         let Self {
@@ -347,7 +347,7 @@ impl IntakeRing {
         }
     }
 
-    /// What became of the completions since the last time that brought nothing; None if all did.
+    /// Takes the report on completions that brought nothing since the last time; None if there were none.
     #[inline]
     pub fn take_report(&mut self) -> Option<ReceiveReport> {
         self.report.take()
@@ -355,8 +355,8 @@ impl IntakeRing {
 
     /// Notes which slots were overtaken.
     ///
-    /// What is noted stays so until the slot is posted again. So it does no harm that ages begin
-    /// anew after 2^32 receives: this runs far more often.
+    /// A slot stays marked until it is posted again. So it does no harm that ages wrap after 2^32
+    /// receives: this runs far more often.
     #[cold]
     fn look(&mut self) {
         self.overtaken = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is left of an object that its device does not let go.
+//! Remains of an object that its device does not let go.
 //!
 //! A device may refuse to destroy a queue pair or a completion queue. What it may still read, write
 //! or call then stays for ever. Nothing else does: whatever waits for a reference, such as the

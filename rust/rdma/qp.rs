@@ -109,7 +109,7 @@ pub(crate) unsafe fn modify(
     result
 }
 
-/// Who is told that a queue pair is broken.
+/// Handler that is told that a queue pair is broken.
 pub trait FailureHandler: Send + Sync + 'static {
     /// The queue pair is in error, and not because anybody wanted that.
     ///

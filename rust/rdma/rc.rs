@@ -28,7 +28,7 @@ impl QpKey {
     }
 }
 
-/// What has become of a queue pair.
+/// Fate of a queue pair.
 pub(crate) struct Fate {
     /// The device has said that it takes no more receives from the shared receive queue.
     last_receive: Atomic<bool>,
@@ -243,7 +243,7 @@ impl RcQp {
         &self.body.intake
     }
 
-    /// What has become of it, to be known when it is gone.
+    /// Its fate, which can still be looked up when it is gone.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
         &self.body.fate
     }

@@ -289,7 +289,7 @@ impl Mapping {
     }
 }
 
-/// What the device may reach, and what belongs to it.
+/// Memory that the device may reach, and all that belongs to it.
 ///
 /// # Invariants
 ///

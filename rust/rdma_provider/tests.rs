@@ -374,7 +374,7 @@ mod cases {
         Ok(())
     }
 
-    /// What goes with a queue pair leaves the others' completions in their order.
+    /// Resetting a queue pair removes its completions, and leaves the others' in their order.
     #[test]
     fn completions_go_with_their_queue_pair() -> Result {
         let cq = OwnCq::new(3)?;

@@ -6,11 +6,11 @@
 //! upper half of its identifier; the lower half is the slot's index. So an old completion is told from
 //! a new one, and what was posted from what only will be.
 
-/// What was chained, and how much of it was posted.
+/// Last generation that was chained, and the last one that was posted.
 ///
 /// # Invariants
 ///
-/// What is chained has the generations after `posted`, up to `chained`.
+/// Slots that are chained have the generations after `posted`, up to `chained`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generations {
     chained: u32,

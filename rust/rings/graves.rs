@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use crate::ops::{Add, Ops};
 use crate::sync::{AtomicPtr, AtomicU32, Cell};
 
-/// What an element of a list begins with.
+/// First field of an element of a list.
 pub struct Link {
     next: Cell<*mut Link>,
 }

@@ -2,8 +2,8 @@
 
 //! Completion queues that need not be polled.
 //!
-//! Who polls several queues need not look at one that is *quiet*: it was armed, and its event has not
-//! come. This loses nothing:
+//! A poll of several queues can skip one that is *quiet*: it was armed, and its event has not come.
+//! This loses nothing:
 //!
 //! * Only [`Quiet::arm`] makes a queue quiet, and it does so *before* it asks the device, in full
 //!   order. What follows from that, the event or the answer that completions were missed, comes later

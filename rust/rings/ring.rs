@@ -21,7 +21,7 @@ use crate::ops::Ops;
 use crate::sync::AtomicU32;
 use crate::unsent::Unsent;
 
-/// What both halves share, but for the slots themselves.
+/// State shared by both halves, except for the slots themselves.
 ///
 /// # Invariants
 ///
@@ -73,14 +73,14 @@ impl Ring {
         self.tail.load_acquire()
     }
 
-    /// What the device has refused.
+    /// Frames that the device has refused.
     #[inline]
     pub fn unsent(&self) -> &Unsent {
         &self.unsent
     }
 }
 
-/// What the producer counts.
+/// State of the producer.
 ///
 /// # Invariants
 ///
@@ -151,7 +151,7 @@ impl Producer {
     }
 }
 
-/// What the consumer counts.
+/// State of the consumer.
 ///
 /// # Invariants
 ///

@@ -61,7 +61,7 @@ impl<T> Default for Slot<T> {
     }
 }
 
-/// What both halves share.
+/// State shared by both halves.
 ///
 /// # Invariants
 ///
@@ -109,7 +109,7 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         &mut self.slots
     }
 
-    /// What the device has refused.
+    /// Frames that the device has refused.
     #[inline]
     pub fn unsent(&self) -> &Unsent {
         &self.unsent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who drops a frame, or gives it to the device, has it no more.
+//! A frame cannot be used after it was dropped or given to the device.
 
 use ipoib_netdev::skb::{DropReason, TxSkb};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who polls keeps nothing of the context.
+//! A poll cannot keep its context.
 
 use ipoib_netdev::napi::Context;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RTNL protects is out of reach when it is released.
+//! Data that RTNL protects cannot be reached after it is released.
 
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 

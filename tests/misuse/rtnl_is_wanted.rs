@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has to be done under RTNL wants its token.
+//! Functions that have to run under RTNL take its token.
 
 use ipoib_netdev::device::{Device, Driver};
 use ipoib_netdev::rtnl::Rtnl;

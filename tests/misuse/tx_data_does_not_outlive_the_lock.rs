@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the transmit lock protects is out of reach when it is released.
+//! Data that the transmit lock protects cannot be reached after it is released.
 
 use ipoib_netdev::device::{Device, Driver};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RoCE is beside InfiniBand: a network device and its IPv6 below, which others use and change as well.
+//! RoCE as it differs from InfiniBand: a network device and its IPv6 below, which others use and
+//! change as well.
 
 use crate::capture::Capture;
 use crate::inspect::directory;

@@ -51,7 +51,7 @@ const DREQ: u32 = 4;
 /// What the CM has of a connection ID.
 pub(super) struct Context<H> {
     handler: Arc<H>,
-    /// What the CM has to report on before the connection is over.
+    /// The report that the CM owes before the connection is over.
     owed: Atomic<u32>,
 }
 

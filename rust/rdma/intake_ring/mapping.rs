@@ -28,7 +28,7 @@ impl Mapping {
         }
     }
 
-    /// The same where addresses are the CPU's.
+    /// Returns the CPU's addresses of the first `n` parts, for a device that uses those.
     #[inline(always)]
     fn map_virt(parts: &Parts, n: usize) -> Option<[u64; MAX_PARTS]> {
         let mut addrs = [0; MAX_PARTS];

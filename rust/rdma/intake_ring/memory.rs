@@ -21,7 +21,7 @@ use crate::recv::ReceiveReport;
 /// A message that was received. It is still where the device has put it, and dropped there unless
 /// [`Self::into_frame`] takes it.
 pub struct RcReceived<'a> {
-    /// Who received it.
+    /// The queue pair that received it.
     pub qp: QpKey,
     len: usize,
     /// Where its head is mapped, which the CPU was lent, if it is.
@@ -95,7 +95,7 @@ impl Drop for RcReceived<'_> {
     }
 }
 
-/// What a ring leaves behind.
+/// Memory that a ring leaves behind.
 ///
 /// # Invariants
 ///

@@ -26,7 +26,7 @@ const MAX_QUEUES: usize = 512;
 /// Receive queue of a queue pair.
 struct Queue {
     key: QpKey,
-    /// What is posted goes there; None: nothing is posted any more.
+    /// The queue pair to post to; None if nothing is posted any more.
     qp: Option<Arc<RcQp>>,
     fate: Arc<Fate>,
     /// Slots that it has.

@@ -102,7 +102,7 @@ impl Chain {
         self.generations.age(id)
     }
 
-    /// What the device did with the chain: it has all, or all in front of `bad` if it refused some.
+    /// Records how much of the chain the device took: all of it, or all in front of `bad` if it refused some.
     #[inline]
     pub(super) fn settle(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
         if err != 0 {

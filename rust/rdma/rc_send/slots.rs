@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the two halves of a shared send ring have in common: [slots in any order](ipoib_rings::slots),
-//! with their frames, and the queue pairs that those are of.
+//! State shared by the two halves of a shared send ring: [slots in any order](ipoib_rings::slots), with
+//! their frames, and the queue pairs that those are of.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;

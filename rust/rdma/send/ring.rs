@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the two halves of a send ring share: [slots in order](ipoib_rings::ring), with their frames.
+//! State shared by the two halves of a send ring: [slots in order](ipoib_rings::ring), with their frames.
 
 use core::cell::UnsafeCell;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -27,7 +27,7 @@ pub(super) struct Slot {
     pub(super) retired: Option<Arc<Ah>>,
 }
 
-/// What the device may reach, and what belongs to it.
+/// Memory that the device may reach, and all that belongs to it.
 ///
 /// # Invariants
 ///
@@ -86,7 +86,7 @@ impl Drop for Memory {
 /// completions half.
 pub(super) struct Ring {
     memory: ManuallyDrop<Memory>,
-    /// What each half tells the other.
+    /// Positions and counts that the halves share.
     pub(super) shared: ring::Ring,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,

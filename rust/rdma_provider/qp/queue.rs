@@ -93,7 +93,7 @@ pub(crate) struct WorkQueue<E> {
     entries: KVVec<Option<E>>,
     pieces: KVVec<Piece>,
     sges: usize,
-    /// What the requests bring along, by their slots.
+    /// Headers and inline data of the requests, by their slots.
     store: Store,
     head: usize,
     len: usize,

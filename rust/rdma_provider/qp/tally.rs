@@ -7,7 +7,7 @@ use ib_fabric::rc::{RequesterTally, ResponderTally};
 use super::{Qp, ReceiveSide, SendSide};
 use crate::state::State;
 
-/// What has become of the work requests of one queue.
+/// Counters of the work requests of one queue.
 ///
 /// `posted` is `completed` and those that wait, but for what a queue pair that goes to the state Reset forgets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +31,9 @@ pub struct QpTally {
     pub sends: QueueTally,
     /// Receive requests.
     pub receives: QueueTally,
-    /// What has gone wrong with the connection's requests.
+    /// Retries, timeouts and NAKs of the connection's requests.
     pub requester: RequesterTally,
-    /// What has gone wrong with the requests of the other end.
+    /// Duplicate and early packets of the other end's requests, and NAKs.
     pub responder: ResponderTally,
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// What is chained is posted; the device refuses the last few of it.
+    /// Chained slots are posted; the device refuses the last few of them.
     Post(usize),
     /// The first few of what is chained are taken out, and chained behind the others.
     TakeOut(usize),

@@ -307,7 +307,7 @@ scenario! {
 }
 
 scenario! {
-    /// What an HCA cannot do is refused, and `ib_ipoib` says what that is.
+    /// An HCA with too few resources is refused, and `ib_ipoib` says which it lacks.
     fn too_small_an_hca_is_refused(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

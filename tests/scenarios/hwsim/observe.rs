@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one sees in debugfs and by tracepoints: where packets go, and why they are dropped.
+//! Files in debugfs and tracepoints: where packets go, and why they are dropped.
 
 use super::mads::UMAD;
 use super::{EXCLUSIVE, Port, hca, ipoib_up, make};

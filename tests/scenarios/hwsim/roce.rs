@@ -159,7 +159,7 @@ scenario! {
 }
 
 scenario! {
-    /// What an HCA is gets set before it is switched on.
+    /// An HCA's attributes are set before it is switched on.
     fn a_roce_port_has_limits(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {

@@ -170,8 +170,8 @@ scenario! {
 }
 
 scenario! {
-    /// What cannot be destroyed is left: deleting an interface takes no time, and the next one works. RDMA core warns of
-    /// some, and of all that is still there when the device goes.
+    /// Objects that cannot be destroyed are left: deleting an interface takes no time, and the next
+    /// one works. RDMA core warns of some, and of all that are still there when the device goes.
     fn objects_that_cannot_be_destroyed(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;

@@ -78,7 +78,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// What the compiler refuses.
+    /// Compiles a program, and returns the errors.
     fn compile(&self, file: &Path, options: &str) -> Result<BTreeSet<Refusal>> {
         let output = Command::new("sh")
             .arg("-c")
@@ -112,7 +112,7 @@ fn command(note: &str) -> Option<String> {
     Some(command.to_owned())
 }
 
-/// What a program's lines say of themselves.
+/// Returns the errors that a program's lines announce.
 fn marks(text: &str) -> BTreeSet<Refusal> {
     (1..)
         .zip(text.lines())

@@ -314,7 +314,8 @@ fn hand_over(
     host.take_back(number, reason, packet);
 }
 
-/// What a receive request gets in front of a datagram: a global route header, or a header of IP of this version.
+/// Returns the bytes that a receive request gets in front of a datagram: a global route header, or an IP header of the
+/// version returned with it.
 fn header(packet: &Packet) -> (Option<Network>, Option<[u8; Grh::LEN]>) {
     let Some(grh) = &packet.grh else {
         return (None, None);

@@ -129,7 +129,7 @@ impl ByConnection {
     }
 }
 
-/// What became of connections, and of what goes by them. Written from everywhere, but for those of frames.
+/// Counters of connections and their frames. Written from everywhere, except for those of frames.
 #[repr(align(64))]
 pub(crate) struct Connected {
     pub(crate) connected: Counter,

@@ -86,7 +86,7 @@ impl Port {
         &self.quota
     }
 
-    /// What all ports of its device have in common.
+    /// State shared by all ports of its device.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -42,7 +42,7 @@ impl Question {
         Question::Connections(Ask::Forget(key))
     }
 
-    /// What is left to receive of a queue pair.
+    /// Asks how much is left to receive of a queue pair.
     pub(crate) fn left(key: QpKey) -> Self {
         Question::Connections(Ask::Left(key, None))
     }

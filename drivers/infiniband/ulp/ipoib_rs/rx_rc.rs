@@ -98,11 +98,11 @@ pub(crate) enum Ask {
     Learn(Option<Arc<Rc>>, bool, Result),
     /// To take them no more.
     Forget(QpKey),
-    /// What is left of a queue pair.
+    /// To tell what is left to receive of a queue pair.
     Left(QpKey, Option<Left>),
 }
 
-/// What may still come of a queue pair.
+/// State of a queue pair's remaining receives.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
     /// How often a poll has found nothing more, since somebody asked first.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the ports of an RDMA device have in common.
+//! State shared by the ports of an RDMA device.
 
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::device::NAME_LEN;

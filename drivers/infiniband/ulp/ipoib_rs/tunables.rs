@@ -143,7 +143,7 @@ impl Tunables {
         self.send_queue_size.store(sizes.send, Relaxed);
     }
 
-    /// What the queues have room for, and so the most that the rings can hold.
+    /// Work requests that the queues have room for, and so the most that the rings can hold.
     pub(crate) fn queue_limits(&self) -> Sizes {
         Sizes {
             receive: self.max_recv_queue_size.load(Relaxed),

@@ -476,8 +476,8 @@ impl Verbs {
         });
     }
 
-    /// What connections receive into, and a pool of buffers for that: a shared receive queue if the device
-    /// has one for us.
+    /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
+    /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
         let device = self.pd.device();
         let message = rc::MAX_MESSAGE as usize;

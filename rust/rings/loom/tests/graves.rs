@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be destroyed: all interleavings of those who add with the one who takes.
+//! Lists of objects to be destroyed: all interleavings of those who add with the one who takes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

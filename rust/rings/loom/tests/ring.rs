@@ -103,8 +103,8 @@ fn frames_come_out_in_order() {
     });
 }
 
-/// What the device refuses goes back to the producer, whose frame it still is, and BQL is told of it by
-/// the consumer.
+/// A frame that the device refuses goes back to the producer, which still owns it; the consumer
+/// tells BQL of it.
 #[test]
 fn what_is_refused_is_taken_back() {
     loom::model(|| {

@@ -18,8 +18,8 @@ fn slots(size: u32) -> Tested {
     Slots::new(slots, free).expect("a power of two")
 }
 
-/// What the device has: an identifier in each, whose parts are packed, and 0 for none. It puts nothing in order: that is
-/// the ring's to do.
+/// Slots that the device has: an identifier in each, whose parts are packed, or 0 for none. They
+/// put nothing in order: that is the ring's to do.
 type Posted = [AtomicU32; 3];
 
 fn pack(index: u32, generation: u32) -> u32 {
@@ -76,7 +76,8 @@ fn frames_come_out_once() {
     });
 }
 
-/// What the device refuses goes back to the producer, while the consumer empties what was posted before.
+/// A frame that the device refuses goes back to the producer, while the consumer empties the slots
+/// that were posted before.
 #[test]
 fn what_is_refused_is_taken_back() {
     loom::model(|| {

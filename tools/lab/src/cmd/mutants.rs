@@ -38,7 +38,7 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// What became of changes.
+/// Result of running the tests on changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     killed: usize,

@@ -270,7 +270,7 @@ mod tests {
         port
     }
 
-    /// The same, Active.
+    /// A port whose link is Active.
     fn active() -> Port {
         let mut port = port();
         port.set_netdev(Some(1500));

@@ -15,8 +15,8 @@
 //! received + own + copies = delivered + ignored + dropped + sent
 //! ```
 //!
-//! What a port has sent, less what was lost and with what was doubled, is what the port at the other
-//! end of the cable has received. The packets of a run count as so many.
+//! The packets that a port has sent, less those lost and plus the duplicates, are those that the
+//! port at the other end of the cable has received. Each packet of a run counts.
 
 use core::fmt::{self, Write};
 

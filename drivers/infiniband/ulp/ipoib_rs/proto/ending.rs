@@ -9,7 +9,7 @@
 
 /// For how long a device may keep what it has, in milliseconds.
 const FLUSH_MS: u64 = 2_000;
-/// The same for completions to be taken afterwards, while others keep coming.
+/// For how long its completions may be taken after that, while others keep coming, in milliseconds.
 const EMPTY_MS: u64 = 2_000;
 /// The longest time between two looks at it, in milliseconds.
 const LOOK_MS: u64 = 50;

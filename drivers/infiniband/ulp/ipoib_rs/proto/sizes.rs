@@ -5,7 +5,7 @@
 
 use core::ops::RangeInclusive;
 
-/// What a queue's size may be.
+/// Valid sizes of a queue.
 pub const RANGE: RangeInclusive<u32> = 64..=8192;
 
 /// How many times as large as at first a queue can be made later.

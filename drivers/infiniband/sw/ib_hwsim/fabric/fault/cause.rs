@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What verbs and requests fail with.
+//! Errors that verbs fail with, and that requests complete with.
 
 use super::word::words;
 

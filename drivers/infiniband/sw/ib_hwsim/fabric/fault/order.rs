@@ -67,7 +67,7 @@ impl EventName {
     }
 }
 
-/// What an event is about.
+/// Kind of object that an event concerns.
 enum Scope {
     Device,
     Port,
@@ -93,7 +93,7 @@ pub enum Target {
 pub struct Order {
     /// The event.
     pub event: EventName,
-    /// What it is about.
+    /// The object that it concerns.
     pub target: Target,
 }
 

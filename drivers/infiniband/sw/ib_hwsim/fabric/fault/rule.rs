@@ -60,7 +60,7 @@ impl Setting {
     }
 }
 
-/// What a rule is for: the first word of its line.
+/// Subject of a rule: the first word of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A verb, which fails.

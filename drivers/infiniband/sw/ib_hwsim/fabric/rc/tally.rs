@@ -2,7 +2,7 @@
 
 //! Tallies of a connection: counters for whoever debugs it, which nobody clears.
 
-/// What has gone wrong in the eyes of a requester.
+/// Retries, timeouts and NAKs of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequesterTally {
     /// Times that it has sent again what was not acknowledged.
@@ -15,7 +15,7 @@ pub struct RequesterTally {
     pub sequence_naks: u64,
 }
 
-/// What has gone wrong in the eyes of a responder.
+/// Duplicate and early packets, and NAKs, of a responder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponderTally {
     /// Packets that came once more.

@@ -36,7 +36,7 @@ pub(super) enum Loss {
     At(Counted, Discard),
     /// Something at the port it was to leave by.
     Beyond(u8, Counted, Discard),
-    /// What there was to be counted has been, for each port that it was to leave by.
+    /// Already counted, for each port that it was to leave by.
     Counted,
 }
 

@@ -182,7 +182,7 @@ fn faults_of_the_wire_are_mended() {
     }
 }
 
-/// The same over the cables of the fabric, with all of their faults.
+/// Checks that messages survive all faults of the fabric's cables.
 #[test]
 fn faults_of_cables_are_mended() {
     for seed in 0..400 {
@@ -573,8 +573,8 @@ fn fences_and_draining() {
     }
 }
 
-/// What does not come to its end, since the sender's memory is gone, has not come at all: it is no
-/// fault of the receiver's, which takes it when it comes again.
+/// A message that is cut off, since the sender's memory is gone, counts as not received: the
+/// receiver is not at fault, and takes it when it is sent again.
 #[test]
 fn a_message_that_is_cut_off() {
     let (address, key) = (BASE, KEY);

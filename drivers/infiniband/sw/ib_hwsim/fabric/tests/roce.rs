@@ -171,7 +171,7 @@ proptest! {
         prop_assert_eq!(ways.wire, from != 0 && to != 1);
     }
 
-    /// What a receive request gets in front of a datagram is a header of the version that it says, which is right.
+    /// The header in front of a received datagram is valid, and of the IP version that is reported.
     #[test]
     fn any_header(
         from in 0u8..4,

@@ -356,7 +356,7 @@ proptest! {
         }
     }
 
-    /// What arrives of a run is the run without what is lost: the PSNs of the gaps are those of the losses.
+    /// The packets of a run that arrive are those that are not lost: the gaps have the lost PSNs.
     #[test]
     fn runs_are_cut_where_packets_are_lost(seed: u64, loss in 0u32..=1_000_000, packets in 1u32..=64) {
         let weather = weather(&[(Loss, loss)]);

@@ -267,8 +267,8 @@ proptest! {
         prop_assert!(Head::new(&packet, packet.packets()).is_none());
     }
 
-    /// What is read from any bytes is written as a packet that is read as the same one, and does no
-    /// harm to the ports that get it.
+    /// Any bytes that parse are written as a packet that parses to the same one, and do no harm
+    /// to the ports that get it.
     #[test]
     fn any_bytes(packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..5)) {
         let mut nodes = oracle::Nodes::new();
@@ -278,8 +278,8 @@ proptest! {
         }
     }
 
-    /// The same, of packets in which a few bytes are wrong, or that are cut off, to LIDs and queue pairs
-    /// that are there.
+    /// As `any_bytes`, for packets to existing LIDs and queue pairs that are truncated or have a
+    /// few bytes wrong.
     #[test]
     fn changed_bytes(packets in prop::collection::vec(changed(), 1..40)) {
         let mut nodes = oracle::Nodes::new();

@@ -142,7 +142,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// What stands before the name.
+    /// Prefix of the name.
     const PREFIX: &'static str = "dev:";
 
     /// Parses a device at the end of a cable.

@@ -311,7 +311,7 @@ impl Trunk {
     /// Takes the next frame by `pop`, which gives its session, too. `None` if there is none, or if
     /// too many packets are under way: it is not popped then.
     ///
-    /// What was sent before the link went down still goes out, until a hello has told of that.
+    /// Frames queued before the link went down are still sent, until a hello has announced that.
     pub fn next_frame<F>(&mut self, pop: impl FnOnce() -> Option<(u32, F)>) -> Option<Outgoing<F>> {
         let told = self.greeted == self.own;
         let to = self.address().filter(|_| self.is_up() || !told);

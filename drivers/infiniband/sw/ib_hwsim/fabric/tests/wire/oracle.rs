@@ -21,7 +21,7 @@ pub(crate) fn bytes_of(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What is read from any bytes is written as a packet that is read as the same one.
+/// Checks that bytes that parse are written as a packet that parses to the same one.
 pub(crate) fn reads_as_written(bytes: &[u8]) {
     let parsed = match parse(bytes) {
         Ok(parsed) => parsed,
