@@ -23,7 +23,7 @@ fn slots(size: u32) -> Tested {
 type Posted = [AtomicU32; 3];
 
 fn pack(index: u32, generation: u32) -> u32 {
-    generation << 8 | index
+    (generation << 8) | index
 }
 
 fn unpack(posted: u32) -> u64 {
