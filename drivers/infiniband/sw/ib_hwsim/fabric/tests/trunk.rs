@@ -369,8 +369,8 @@ fn hellos_are_due() {
 #[test]
 fn acknowledgements_are_for_the_other_end() {
     let mut ends = trained();
-    for side in 0..2 {
-        ends[side].greet(2, Greeting::All);
+    for end in &mut ends {
+        end.greet(2, Greeting::All);
     }
     for _ in 0..WINDOW / 4 {
         assert_eq!(ends[1].trunk.greeting(3), None);

@@ -171,7 +171,7 @@ fn padding() {
         let packet = Packet { len, ..SHORT };
         let bytes = bytes_of(&packet, 0, &payload(len as usize)).unwrap();
         assert_eq!(bytes.len() % 4, 2);
-        assert_eq!(u32::from(bytes[9] >> 4 & 3), (4 - len % 4) % 4);
+        assert_eq!(u32::from((bytes[9] >> 4) & 3), (4 - len % 4) % 4);
         let parsed = parse(&bytes).unwrap();
         assert_eq!(parsed.packet.len, len);
     }
