@@ -216,7 +216,6 @@ each(lambda: fcntl.ioctl(control, 0x8946, request) and 0, prepare)
         // Nearly all are done: what cannot be changed in passing is made anew, and the fault has struck by then.
         ensure!(all > 20 && refused < all / 4, "{refused} of {all}");
         a.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", b.ip4()), Duration::from_secs(15))?;
-        ensure!(counter(b, "restarts")? > 0);
         bed.finish()
     }
 }
