@@ -307,7 +307,7 @@ impl Drop for Slots {
             if ended.is_ok() {
                 // SAFETY: As above; a queue pair that was reset or destroyed has nothing.
                 drop(unsafe { self.empty(id) });
-            // SAFETY: As above. The device may read the frame for ever: it stays, and stays mapped.
+            // SAFETY: As above. The device may still read the frame: it stays, and stays mapped.
             } else if let Some(frame) = unsafe { self.ring.empty(id, |_, _| {}) } {
                 frame.skb.abandon();
             }

@@ -157,7 +157,7 @@ impl Port {
         self.addresses.own()
     }
 
-    /// Whether it is an Ethernet port.
+    /// Whether the port is one of RoCE v2, with GIDs in place of GUIDs.
     #[inline]
     pub fn is_ethernet(&self) -> bool {
         matches!(self.addresses, Addresses::Gids(_))

@@ -78,7 +78,7 @@ mod tests {
     fn links_wait_for_a_time_only() {
         let mut waiting = Retrains::default();
         waiting.add(2, 50);
-        // What comes later does not put it off.
+        // A link that is added later does not postpone the deadline.
         waiting.add(1, 100);
         assert_eq!(waiting.deadline(), Some(1050));
         assert!(waiting.take_overdue(1049).is_empty());

@@ -141,12 +141,12 @@ impl Mtu {
 }
 
 impl Packet {
-    /// Whether it is one of Ethernet's, without LIDs.
+    /// Whether the packet is one of RoCE v2: it has no LIDs.
     pub fn is_ethernet(&self) -> bool {
         self.dlid == Lid::NONE && self.grh.is_some()
     }
 
-    /// Whether it is for a group: by its LID, or by its GID if it has none.
+    /// Whether the destination is a multicast group: by the DLID, or by the DGID where there are no LIDs.
     pub fn is_multicast(&self) -> bool {
         match &self.grh {
             Some(grh) if self.dlid == Lid::NONE => is_group(&grh.dgid),

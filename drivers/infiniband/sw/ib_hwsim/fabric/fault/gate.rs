@@ -95,7 +95,7 @@ mod tests {
         gate.hide(true);
         gate.hide(false);
         assert!(gate.solicited() && gate.open() && !gate.open());
-        // What was solicited before does not count any more.
+        // The solicited completion is visible by now; one that is not solicited is hidden.
         gate.hide(false);
         assert!(!gate.solicited() && gate.hidden() == 1);
     }

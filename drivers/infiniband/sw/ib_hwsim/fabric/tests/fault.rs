@@ -133,7 +133,7 @@ fn all_rules_at_once_fit_into_a_file() {
     text += "delay 60000\nlast_wqe_delay 60000\nsend_elements 1048576\n";
     let all = table(&text);
     assert_eq!(printed(&all).lines().count(), text.lines().count());
-    // What counts has up to ten digits.
+    // Counters have up to ten digits.
     let longest = printed(&all).replace("calls 0 struck 0", "calls 4294967295 struck 4294967295");
     assert!(longest.len() < 4094, "{}", longest.len());
 }

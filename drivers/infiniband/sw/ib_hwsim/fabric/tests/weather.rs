@@ -367,7 +367,7 @@ proptest! {
             .filter(|(single, _)| !arrivals(&lane.send(0, single)).is_empty())
             .map(|(single, _)| bth_of(&single).psn)
             .collect();
-        // The same packets, each sent by itself.
+        // As many packets, each sent by itself, have the same fates.
         let expected: Vec<Psn> = (0..packets)
             .map(|i| bth_of(&run).psn.plus(i))
             .filter(|_| !is_lost(&alone.send(0, &single())))

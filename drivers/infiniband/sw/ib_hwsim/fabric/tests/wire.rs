@@ -25,7 +25,7 @@ fn payload(len: usize) -> Vec<u8> {
 /// The bytes of a run's packet `n`.
 fn bytes_of(packet: &Packet, n: u32, payload: &[u8]) -> Option<Vec<u8>> {
     let head = Head::new(packet, n)?;
-    // What was there does not matter.
+    // Every byte has to be written.
     let mut bytes = vec![0xee; head.len()];
     let done = head.write(&mut bytes, |from, place| {
         place.copy_from_slice(&payload[from..from + place.len()]);
