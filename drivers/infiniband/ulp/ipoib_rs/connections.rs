@@ -505,7 +505,7 @@ impl Connections {
             let _ = all.push_within_capacity(ended.rc);
         }
         for mut entry in self.entries.into_iter().flatten() {
-            while let Some(rc) = entry.machine.close() {
+            while let Some(rc) = entry.machine.evict() {
                 let _ = all.push_within_capacity(rc);
             }
         }

@@ -32,7 +32,7 @@ pub(crate) fn replace() -> bool {
 
 /// The interfaces' Q_Key.
 pub(crate) fn qkey() -> QKey {
-    QKey::choose(None, Some(QKey(crate::module_parameters::qkey.value())))
+    QKey(crate::module_parameters::qkey.value())
 }
 
 /// Refuses to load with values out of range.

@@ -121,17 +121,14 @@ impl Destinations {
             Seed(random()),
             multicast::Config::DEFAULT,
             SEND_ONLY,
+            broadcast,
         );
-        let mut this = Self {
+        Ok(Self {
             paths: paths.ok_or(EINVAL)?,
             groups: groups.ok_or(EINVAL)?,
             broadcast,
             up: false,
-        };
-        if !this.groups.open(broadcast) {
-            return Err(ENOSPC);
-        }
-        Ok(this)
+        })
     }
 
     /// What sending to a peer takes, if that can be done right now.

@@ -5,7 +5,7 @@
 use ipoib_netdev::device::Device;
 use ipoib_proto::admission::{Asker, Load};
 use ipoib_proto::cm::{PrivateData, Refusal};
-use ipoib_proto::connection::{Confirmed, Rejection};
+use ipoib_proto::connection::Confirmed;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::share::{Holder, IDLE_MS};
 use ipoib_proto::ticket::Ticket;
@@ -63,13 +63,6 @@ pub(crate) enum Least {
     Entry(usize),
     /// Among those that others send by.
     Sender(usize),
-}
-
-fn refusal(rejection: Rejection) -> Refusal {
-    match rejection {
-        Rejection::Crossing => Refusal::Crossing,
-        Rejection::Closed => Refusal::Closed,
-    }
 }
 
 impl Connections {
@@ -194,7 +187,9 @@ impl Connections {
         if let Some(extension) = extension {
             let at = self.find_entry(peer, extension.lane);
             if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
-                entry.machine.request(now).map_err(refusal)?;
+                if !entry.machine.may_accept(now) {
+                    return Err(Refusal::Crossing);
+                }
                 if entry.is_wanted(now) {
                     let replaces = entry.machine.offer().is_some();
                     asker = Asker::Wanted { replaces };
@@ -246,9 +241,8 @@ impl Connections {
             .get_mut(at)
             .and_then(Option::as_mut)
             .ok_or(Refusal::Full)?;
-        entry.machine.request(now).map_err(refusal)?;
         let accepted = entry.machine.accept(rc, now);
-        let (_, before) = accepted.map_err(|_| Refusal::Closed)?;
+        let (_, before) = accepted.map_err(|_| Refusal::Crossing)?;
         entry.offered = terms;
         if let Some(before) = before {
             self.end(dev, before);

@@ -50,15 +50,6 @@ const OFFER_MS: u64 = 1_000;
 /// After so many failures none is expected to succeed soon.
 const HOPELESS: u8 = 2;
 
-/// Why a request is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// We do not have connections at present.
-    Closed,
-    /// Our own request is on its way, or was accepted just now, and is the one that counts.
-    Crossing,
-}
-
 /// Why a connection, or the attempt at one, came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -121,8 +112,6 @@ pub struct Connection<C> {
     offer: Option<Offer<C>>,
     /// Nobody has confirmed the last offer.
     doubted: bool,
-    /// There are to be no connections.
-    closed: bool,
     /// Our address is a smaller number than the peer's.
     smaller: bool,
     last_used: u64,
@@ -140,7 +129,6 @@ impl<C> Connection<C> {
             state: State::Down,
             offer: None,
             doubted: false,
-            closed: false,
             // Network byte order, without the octet of flags.
             smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
             last_used: now,
@@ -198,11 +186,11 @@ impl<C> Connection<C> {
     /// Whether a frame that only a connection can carry had better wait: there have not been attempts
     /// enough to say that none comes.
     pub const fn is_hopeful(&self) -> bool {
-        !self.closed && self.failures < HOPELESS
+        self.failures < HOPELESS
     }
 
     /// When the next attempt may be made, if none is under way nor needed: [`Connection::want`] has an effect
-    /// from then on, unless it is closed.
+    /// from then on.
     pub fn may_ask_at(&self) -> Option<u64> {
         let from = match self.state {
             State::Down => 0,
@@ -257,7 +245,6 @@ impl<C> Connection<C> {
     /// Says what state it is in, for people.
     pub const fn state(&self) -> &'static str {
         match &self.state {
-            _ if self.closed => "closed",
             State::Down => "down",
             State::Starting { .. } => "starting",
             State::Requested { .. } => "requested",
@@ -269,7 +256,7 @@ impl<C> Connection<C> {
     /// Event: a frame for the peer, which goes by UD. A ticket: make a queue pair and send a request;
     /// answer with [`Connection::requested`] or [`Connection::failed`].
     pub fn want(&mut self, now: u64) -> Option<Ticket> {
-        if self.closed || !self.may_ask(now) {
+        if !self.may_ask(now) {
             return None;
         }
         let ticket = self.tickets.issue();
@@ -318,22 +305,13 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: a request of the peer's.
-    ///
-    /// # Errors
-    ///
-    /// Why it is to be rejected. Otherwise make a queue pair, accept it, and say so with
-    /// [`Connection::accept`].
-    pub fn request(&self, now: u64) -> Result<(), Rejection> {
-        if self.closed {
-            return Err(Rejection::Closed);
-        }
+    /// Whether a request of the peer's may be accepted at present. If so, make a queue pair, accept it, and
+    /// say so with [`Connection::accept`]. False: it crosses our own, which is on its way or was accepted
+    /// just now, and which is the one that counts.
+    pub fn may_accept(&self, now: u64) -> bool {
         match &self.state {
-            State::Starting { .. } | State::Requested { .. } if !self.smaller => {
-                Err(Rejection::Crossing)
-            }
-            _ if self.is_crossed(now) => Err(Rejection::Crossing),
-            _ => Ok(()),
+            State::Starting { .. } | State::Requested { .. } => self.smaller,
+            _ => !self.is_crossed(now),
         }
     }
 
@@ -344,7 +322,7 @@ impl<C> Connection<C> {
     ///
     /// The connection, which comes too late.
     pub fn accept(&mut self, connection: C, now: u64) -> Result<(Ticket, Option<C>), C> {
-        if self.request(now).is_err() {
+        if !self.may_accept(now) {
             return Err(connection);
         }
         let ticket = self.tickets.issue();
@@ -458,21 +436,6 @@ impl<C> Connection<C> {
         self.take().into_connection()
     }
 
-    /// Event: there are to be no connections any more. What is to be destroyed, as of
-    /// [`Connection::evict`].
-    pub fn close(&mut self) -> Option<C> {
-        self.closed = true;
-        self.evict()
-    }
-
-    /// Event: there may be connections again.
-    pub fn open(&mut self) {
-        self.closed = false;
-        self.doubted = false;
-        self.failures = 0;
-        self.backoff.reset();
-    }
-
     /// Names the present connection, or the attempt at one.
     pub const fn ticket(&self) -> Option<Ticket> {
         match &self.state {
@@ -570,7 +533,7 @@ mod tests {
     #[test]
     fn accepted_and_confirmed() {
         let mut connection = larger();
-        assert!(connection.request(0).is_ok());
+        assert!(connection.may_accept(0));
         let ticket = connection.accept(9, 0);
         assert!(ticket.is_ok_and(|(_, before)| before.is_none()));
         assert!(connection.transmit(1).is_none());
@@ -591,8 +554,8 @@ mod tests {
             let (mut small, mut large) = (smaller(), larger());
             let other = start(&mut small, 1, 0);
             let kept = start(&mut large, 2, 0);
-            assert!(large.request(0) == Err(Rejection::Crossing));
-            assert!(small.request(0).is_ok());
+            assert!(!large.may_accept(0));
+            assert!(small.may_accept(0));
             let (ticket, before) = accept(&mut small, 3, 1);
             assert!(before.is_none() && small.all().eq([(other, &1), (ticket, &3)]));
             assert!(large.accepted(kept, 2));
@@ -617,14 +580,14 @@ mod tests {
         for mut connection in [smaller(), larger()] {
             let ticket = start(&mut connection, 1, 0);
             assert!(connection.accepted(ticket, 10));
-            assert!(connection.request(10 + CROSSING_MS - 1) == Err(Rejection::Crossing));
+            assert!(!connection.may_accept(10 + CROSSING_MS - 1));
             assert!(connection.accept(2, 10 + CROSSING_MS - 1) == Err(2));
             // By then the peer would know: it has begun anew.
-            assert!(connection.request(10 + CROSSING_MS).is_ok());
+            assert!(connection.may_accept(10 + CROSSING_MS));
         }
         // It has accepted nothing of ours.
         let (connection, _) = up();
-        assert!(connection.request(1).is_ok());
+        assert!(connection.may_accept(1));
     }
 
     /// The same, and what was accepted before both asked is confirmed when both have what they asked for:
@@ -847,12 +810,10 @@ mod tests {
         assert!(connection.failed(ticket, 3) == Some(1));
         assert!(!connection.is_up() && connection.offer().is_some());
         assert!(connection.confirmed(again, 4) == Confirmed::Up(None));
-        for end in [Connection::evict, Connection::close] {
-            let (mut connection, _) = up();
-            accept(&mut connection, 2, 2);
-            assert!(end(&mut connection) == Some(2) && end(&mut connection) == Some(1));
-            assert!(end(&mut connection).is_none());
-        }
+        let (mut connection, _) = up();
+        accept(&mut connection, 2, 2);
+        assert!(connection.evict() == Some(2) && connection.evict() == Some(1));
+        assert!(connection.evict().is_none());
         let (mut connection, _) = up();
         accept(&mut connection, 2, 100_000);
         // Not idle: somebody wants it.
@@ -896,12 +857,12 @@ mod tests {
         assert!(connection.last_used() == 1_000_010);
         connection.set_idle(50);
         assert!(connection.deadline() == Some(1_000_060));
-        assert!(connection.close() == Some(8) && connection.state() == "closed");
+        assert!(connection.evict() == Some(8) && connection.state() == "down");
     }
 
-    /// Connected mode ends and begins again, in each state.
+    /// Another one may come at once, in each state.
     #[test]
-    fn closed_in_every_state() {
+    fn evicted_in_every_state() {
         let states: [fn(&mut Connection<u32>); 6] = [
             |_| (),
             |c| assert!(c.want(0).is_some()),
@@ -919,12 +880,9 @@ mod tests {
         for (n, reach) in states.into_iter().enumerate() {
             let mut connection = smaller();
             reach(&mut connection);
-            let ended = connection.close();
+            let ended = connection.evict();
             assert!(ended.is_some() == (2..5).contains(&n));
-            assert!(connection.request(1) == Err(Rejection::Closed));
-            assert!(connection.accept(5, 1) == Err(5));
-            assert!(connection.want(1_000_000).is_none() && connection.transmit(1).is_none());
-            connection.open();
+            assert!(connection.may_accept(1) && connection.transmit(1).is_none());
             assert!(connection.want(1_000_000).is_some());
         }
     }
@@ -934,7 +892,7 @@ mod tests {
     fn a_request_that_nobody_wants_any_more() {
         let mut connection = smaller();
         let ticket = connection.want(0);
-        assert!(connection.close().is_none());
+        assert!(connection.evict().is_none());
         assert!(ticket.is_some_and(|ticket| connection.requested(ticket, 4, 1) == Some(4)));
     }
 }

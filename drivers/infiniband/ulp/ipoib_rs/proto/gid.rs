@@ -62,15 +62,8 @@ impl Gid {
 
     /// Whether the subnet prefix is the link-local one, fe80::/10.
     #[inline]
-    pub const fn is_link_local(&self) -> bool {
+    const fn is_link_local(&self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
-    }
-
-    /// Returns the lower half, which is the port's GUID on InfiniBand.
-    #[inline]
-    pub const fn interface_id(&self) -> [u8; 8] {
-        let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h] = self.0;
-        [a, b, c, d, e, f, g, h]
     }
 }
 
@@ -171,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_mapped_round_trip() {
+    fn ipv4_mapped() {
         let gid = Gid::from_ipv4_mapped([10, 1, 2, 3]);
         assert_eq!(
             gid.as_bytes(),
@@ -187,13 +180,5 @@ mod tests {
     #[test]
     fn ipv4_compatible_is_not_mapped() {
         assert!(!Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]).is_ipv4_mapped());
-    }
-
-    #[test]
-    fn interface_id_is_the_lower_half() {
-        assert_eq!(
-            LINK_LOCAL.interface_id(),
-            [0x02, 0x15, 0x5d, 0xff, 0xfe, 0x00, 0x00, 0x01]
-        );
     }
 }

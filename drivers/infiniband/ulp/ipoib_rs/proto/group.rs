@@ -409,7 +409,7 @@ mod tests {
     type TestGroup = Group<&'static str, u8, 4>;
 
     fn group() -> TestGroup {
-        let mgid = mgid::from_ipv4([224, 0, 0, 251], PKey::DEFAULT, Scope::LINK_LOCAL);
+        let mgid = mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL);
         Group::new(mgid, &Config::DEFAULT)
     }
 

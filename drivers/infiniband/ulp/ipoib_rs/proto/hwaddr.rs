@@ -68,8 +68,6 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// Accepts reliable connections (RFC 4755, section 3.1).
     pub const RC: Flags = Flags(0x80);
-    /// Accepts unreliable connections (RFC 4755, section 3.1).
-    pub const UC: Flags = Flags(0x40);
     /// Understands sequence numbers in the reserved field and extended frames (our extension).
     pub const SEQ: Flags = Flags(0x20);
     /// Accepts frames whose L4 checksum was left to the fabric's ICRC (our extension).
@@ -228,7 +226,7 @@ mod tests {
     fn flags_of_both() {
         let both = Flags::RC.union(Flags::SEQ);
         assert!(both.union(Flags::SEQ) == both && both == Flags(0xa0));
-        assert!(both.contains(Flags::RC) && !both.contains(Flags::RC.union(Flags::UC)));
+        assert!(both.contains(Flags::RC) && !both.contains(Flags::RC.union(Flags(0x40))));
     }
 
     #[test]
@@ -261,9 +259,8 @@ mod tests {
     #[test]
     fn rfc4755_3_1_flags() {
         assert_eq!(Flags::RC.0, 0x80);
-        assert_eq!(Flags::UC.0, 0x40);
         assert_eq!(Flags::NONE.0, 0);
-        let both = Flags::RC.union(Flags::UC);
+        let both = Flags::RC.union(Flags(0x40));
         assert!(both.contains(Flags::RC));
         assert!(!Flags::RC.contains(both));
     }

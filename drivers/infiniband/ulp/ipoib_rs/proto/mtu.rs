@@ -9,35 +9,10 @@ use crate::header::Header;
 /// The smallest MTU of an IPv4 link (RFC 791).
 pub const MIN_IPV4: u32 = 68;
 
-/// The smallest MTU of an IPv6 link (RFC 8200, section 5).
-pub const MIN_IPV6: u32 = 1280;
-
-/// The MTU that every implementation supports by default (RFC 4391, section 7).
-pub const RFC_DEFAULT: u32 = 2044;
-
-/// Translates the MTU code of the InfiniBand architecture (1 is 256 ... 5 is 4096).
-#[inline]
-pub const fn ib_mtu_bytes(code: u8) -> Option<u32> {
-    match code {
-        1 => Some(256),
-        2 => Some(512),
-        3 => Some(1024),
-        4 => Some(2048),
-        5 => Some(4096),
-        _ => None,
-    }
-}
-
 /// Returns the largest IP packet for an InfiniBand MTU: what the encapsulation header leaves.
 #[inline]
 pub const fn ip_mtu(ib_mtu: u32) -> u32 {
     ib_mtu.saturating_sub(Header::LEN as u32)
-}
-
-/// Whether IPv6 can run on a link with this IP MTU.
-#[inline]
-pub const fn carries_ipv6(ip_mtu: u32) -> bool {
-    ip_mtu >= MIN_IPV6
 }
 
 /// Why an MTU was refused.
@@ -87,7 +62,7 @@ impl_display!(MtuError, |this, f| match this {
 ///
 /// # Errors
 ///
-/// See [`MtuError`]. An MTU under [`MIN_IPV6`] is allowed: the stack itself turns IPv6 off then.
+/// See [`MtuError`]. An MTU below IPv6's minimum of 1280 is allowed: the stack itself turns IPv6 off then.
 pub const fn check(requested: u32, active: u32) -> Result<u32, MtuError> {
     let max = ip_mtu(active);
     if max < MIN_IPV4 {
@@ -112,16 +87,7 @@ mod tests {
     /// RFC 4391, section 7: the IP MTU is the InfiniBand MTU less 4; 2044 by default.
     #[test]
     fn rfc4391_7_four_bytes_less() {
-        assert_eq!(ib_mtu_bytes(4).map(ip_mtu), Some(RFC_DEFAULT));
-        assert_eq!(ib_mtu_bytes(5).map(ip_mtu), Some(4092));
-        assert_eq!(ib_mtu_bytes(3).map(ip_mtu), Some(1020));
-    }
-
-    #[test]
-    fn codes_outside_the_architecture() {
-        assert_eq!(ib_mtu_bytes(0), None);
-        assert_eq!(ib_mtu_bytes(6), None);
-        assert_eq!(ib_mtu_bytes(1), Some(256));
+        assert_eq!([2048, 4096, 1024].map(ip_mtu), [2044, 4092, 1020]);
     }
 
     #[test]
@@ -156,12 +122,5 @@ mod tests {
         assert_eq!(check(68, 0), Err(MtuError::PortTooSmall { active: 0 }));
         assert_eq!(check(68, 71), Err(MtuError::PortTooSmall { active: 71 }));
         assert_eq!(check(68, 72), Ok(68));
-    }
-
-    /// RFC 8200, section 5: a 1500-byte Ethernet below RoCE leaves too little for IPv6.
-    #[test]
-    fn rfc8200_5_ipv6_needs_1280() {
-        assert!(!carries_ipv6(ip_mtu(1024)));
-        assert!(carries_ipv6(ip_mtu(2048)));
     }
 }

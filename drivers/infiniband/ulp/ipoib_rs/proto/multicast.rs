@@ -26,9 +26,7 @@ pub struct GroupTable<A, T, const Q: usize, S> {
     groups: Table<Group<A, T, Q>, S>,
     config: Config,
     max_send_only: usize,
-    broadcast: Option<Mgid>,
-    /// The interface is open.
-    open: bool,
+    broadcast: Mgid,
     /// The port is active.
     up: bool,
     /// Where the last walk over the slots ended.
@@ -41,21 +39,27 @@ impl<A, T, const Q: usize, S> GroupTable<A, T, Q, S>
 where
     S: BorrowMut<[Slot<Group<A, T, Q>>]>,
 {
-    /// Makes an empty table for a closed interface whose port is down.
+    /// Makes a table with nothing but the broadcast group, whose port is down.
     ///
     /// `max_send_only` bounds the groups that only sending keeps. `None` unless the number of
     /// slots is a power of two.
-    pub fn new(storage: S, seed: Seed, config: Config, max_send_only: usize) -> Option<Self> {
-        Some(GroupTable {
+    pub fn new(
+        storage: S,
+        seed: Seed,
+        config: Config,
+        max_send_only: usize,
+        broadcast: Mgid,
+    ) -> Option<Self> {
+        let mut table = GroupTable {
             groups: Table::new(storage, seed)?,
             config,
             max_send_only,
-            broadcast: None,
-            open: false,
+            broadcast,
             up: false,
             cursor: 0,
             refused: false,
-        })
+        };
+        table.want(broadcast).then_some(table)
     }
 
     /// How many groups there are.
@@ -63,7 +67,7 @@ where
         self.groups.len()
     }
 
-    /// Whether there is no group: after [`GroupTable::close`], whether everything was left.
+    /// Whether there is no group.
     pub const fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -71,27 +75,6 @@ where
     /// Walks over the groups, to show them.
     pub fn iter(&self) -> impl Iterator<Item = &Group<A, T, Q>> + '_ {
         self.groups.iter().map(|(_, group)| group)
-    }
-
-    /// Event: the interface was opened; `broadcast` is its broadcast group.
-    ///
-    /// Gives `false` if the table has no place for it. An interface that was closed and not
-    /// polled until it was empty may be opened again with the same group only.
-    #[must_use]
-    pub fn open(&mut self, broadcast: Mgid) -> bool {
-        self.open = true;
-        self.broadcast = Some(broadcast);
-        self.want(broadcast)
-    }
-
-    /// Event: the interface was closed. Poll until [`GroupTable::is_empty`].
-    pub fn close(&mut self) {
-        self.open = false;
-        self.refused = false;
-        for (_, group) in self.groups.iter_mut() {
-            group.want(false);
-            group.invalidate();
-        }
     }
 
     /// Event: the port became active. Wanted groups are joined (again).
@@ -118,9 +101,7 @@ where
     /// Returns how many groups found no place; [`GroupTable::needs_sync`] then says when it is
     /// worth another call.
     pub fn sync(&mut self, wanted: impl Iterator<Item = Mgid>) -> usize {
-        let Some(broadcast) = self.broadcast.filter(|_| self.open) else {
-            return 0;
-        };
+        let broadcast = self.broadcast;
         for (_, group) in self.groups.iter_mut() {
             group.listed = *group.mgid() == broadcast;
         }
@@ -170,12 +151,8 @@ where
 
     /// Whether the broadcast group is joined, so that the link can carry traffic.
     pub fn is_ready(&self) -> bool {
-        self.open
-            && self.up
-            && self
-                .broadcast
-                .and_then(|mgid| self.groups.get(&mgid.to_hwaddr()))
-                .is_some_and(|group| group.handle().is_some())
+        let broadcast = self.groups.get(&self.broadcast.to_hwaddr());
+        self.up && broadcast.is_some_and(|group| group.handle().is_some())
     }
 
     /// Returns the address handle if a frame can be transmitted to the group right now: the hot
@@ -202,10 +179,7 @@ where
         if !self.is_ready() {
             return Verdict::Drop(frame, DropReason::LinkDown);
         }
-        if !self
-            .broadcast
-            .is_some_and(|broadcast| mgid.matches_broadcast(&broadcast))
-        {
+        if !mgid.matches_broadcast(&self.broadcast) {
             return Verdict::Drop(frame, DropReason::BadAddress);
         }
         let addr = mgid.to_hwaddr();
@@ -254,12 +228,10 @@ where
     ///
     /// The actions of one group have to be carried out in the order in which they come.
     pub fn poll(&mut self, now: u64) -> Option<(Mgid, Action<A, T>)> {
-        let link = self.open && self.up;
-        if let Some(broadcast) = self.broadcast {
-            if let Some(group) = self.groups.get_mut(&broadcast.to_hwaddr()) {
-                if let Some(action) = group.poll(link, now) {
-                    return Some((broadcast, action));
-                }
+        let (broadcast, up) = (self.broadcast, self.up);
+        if let Some(group) = self.groups.get_mut(&broadcast.to_hwaddr()) {
+            if let Some(action) = group.poll(up, now) {
+                return Some((broadcast, action));
             }
         }
         let ready = self.is_ready();
@@ -272,11 +244,7 @@ where
                     break;
                 };
                 let mgid = *group.mgid();
-                let open = if Some(mgid) == self.broadcast {
-                    link
-                } else {
-                    ready
-                };
+                let open = if mgid == broadcast { up } else { ready };
                 if let Some(action) = group.poll(open, now) {
                     return Some((mgid, action));
                 }
@@ -291,11 +259,11 @@ where
     /// Returns when time alone gives [`GroupTable::poll`] something to do, once that has returned
     /// `None` and if no event comes before; `None` if only an event can.
     pub fn deadline(&self) -> Option<u64> {
-        if !(self.open && self.up) {
+        if !self.up {
             return None;
         }
         if !self.is_ready() {
-            let broadcast = self.broadcast?.to_hwaddr();
+            let broadcast = self.broadcast.to_hwaddr();
             return self.groups.get(&broadcast)?.deadline();
         }
         self.iter().filter_map(Group::deadline).min()
@@ -320,19 +288,18 @@ mod tests {
     }
 
     fn ipv4(last: u8) -> Mgid {
-        mgid::from_ipv4([224, 0, 0, last], PKey::DEFAULT, Scope::LINK_LOCAL)
+        let mut gid = broadcast().gid();
+        gid.0[12..].copy_from_slice(&[0, 0, 0, last]);
+        Mgid::parse(gid).unwrap_or(broadcast())
     }
 
-    /// A table of an open interface whose port is up.
+    /// A table whose port is up.
     fn opened() -> Result<TestTable, ()> {
         let storage = [const { Slot::EMPTY }; SLOTS];
-        let mut table = TestTable::new(storage, SEED, Config::DEFAULT, 2).ok_or(())?;
+        let table = TestTable::new(storage, SEED, Config::DEFAULT, 2, broadcast());
+        let mut table = table.ok_or(())?;
         table.port_up();
-        if table.open(broadcast()) {
-            Ok(table)
-        } else {
-            Err(())
-        }
+        Ok(table)
     }
 
     /// Answers all joins with success, drops everything else; returns what was joined.
@@ -410,7 +377,8 @@ mod tests {
     fn rfc4391_10_foreign_groups() -> Result<(), ()> {
         let mut table = opened()?;
         run(&mut table, 0);
-        let foreign = mgid::from_ipv4([224, 0, 0, 1], PKey::DEFAULT, Scope::GLOBAL);
+        let other = PKey::new(0x8001).ok_or(())?;
+        let foreign = mgid::broadcast(other, Scope::LINK_LOCAL);
         assert_eq!(table.sync([foreign].into_iter()), 0);
         assert_eq!(table.len(), 1);
         let refused = Verdict::Drop(9, DropReason::BadAddress);
@@ -483,33 +451,6 @@ mod tests {
         assert_eq!(table.deadline(), None);
         table.port_up();
         assert_eq!(run(&mut table, 0).iter().flatten().count(), 2);
-        Ok(())
-    }
-
-    #[test]
-    fn close_leaves_everything() -> Result<(), ()> {
-        let mut table = opened()?;
-        assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
-        run(&mut table, 0);
-        assert_eq!(table.send(&ipv4(2), 9, 100, 0), Verdict::Queued);
-        let Some((mgid, Action::Attach(_, ticket))) = table.poll(0) else {
-            return Err(());
-        };
-        table.close();
-        let mut handles = 0;
-        while let Some((_, action)) = table.poll(0) {
-            handles += usize::from(matches!(action, Action::Detach(..)));
-        }
-        assert_eq!(handles, 2);
-        // The join that was under way comes back and is undone.
-        assert!(!table.is_empty());
-        assert_eq!(table.attached(&mgid, ticket, 8), Ok(()));
-        assert_eq!(
-            table.poll(0),
-            Some((mgid, Action::Detach(Membership::SendOnly, 8)))
-        );
-        assert_eq!(table.poll(0), None);
-        assert!(table.is_empty());
         Ok(())
     }
 }

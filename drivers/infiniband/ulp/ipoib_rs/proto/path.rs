@@ -60,18 +60,6 @@ pub enum Action<A, T> {
     Remove,
 }
 
-/// What a change of the peer's address means for its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerChange {
-    /// Nothing, or no more than its flags.
-    None,
-    /// Another queue pair at the same port: the address handle stays good. The key of the path
-    /// has changed.
-    QueuePair,
-    /// Another port: the path is resolved anew. The key of the path has changed.
-    Port,
-}
-
 #[derive(Debug)]
 enum State<A> {
     /// Not resolved, and nothing to wait for.
@@ -94,7 +82,6 @@ pub struct Path<A, T, const Q: usize> {
     waiting: Queue<T, Q>,
     /// If set, the frames that wait are to be dropped for this reason.
     flush: Option<DropReason>,
-    closed: bool,
     /// It is to be resolved though no frame waits here.
     wanted: bool,
     last_used: u64,
@@ -116,7 +103,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             state: State::Idle,
             waiting: Queue::new(config.max_waiting),
             flush: None,
-            closed: false,
             wanted: false,
             last_used: now,
             sequence,
@@ -199,9 +185,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// Event: a frame of `bytes` bytes is to be sent.
     pub fn send(&mut self, frame: T, bytes: u32, now: u64) -> Verdict<T> {
         self.last_used = now;
-        if self.closed {
-            return Verdict::Drop(frame, DropReason::Flushed);
-        }
         if let Some(reason) = self.flush {
             return Verdict::Drop(frame, reason);
         }
@@ -271,15 +254,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
     }
 
-    /// Event: the peer was heard of (its ARP, its neighbour advertisement, any frame of its): what
-    /// failed before is worth another try at once.
-    pub fn heard(&mut self) {
-        if matches!(self.state, State::Failed { .. }) {
-            self.state = State::Idle;
-            self.backoff.reset();
-        }
-    }
-
     /// Event: what was learned about the way to the peer is out of date (our GID has changed, the
     /// port was down, the peer's Ethernet address has changed). What waits goes on waiting.
     pub fn invalidate(&mut self) {
@@ -294,31 +268,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     pub fn port_down(&mut self) {
         self.invalidate();
         self.flush_with(DropReason::LinkDown);
-    }
-
-    /// Event: the peer has another address now (RFC 4391, section 9.4).
-    ///
-    /// Unless the answer is [`PeerChange::None`], the path has to be stored under its new
-    /// address: [`PathTable::rekey`].
-    pub fn peer_changed(&mut self, addr: HwAddr) -> PeerChange {
-        let old = core::mem::replace(&mut self.addr, addr);
-        if old.same_peer(&addr) {
-            PeerChange::None
-        } else if old.gid() == addr.gid() {
-            // The queue pair is named in each work request and not in the address handle.
-            self.heard();
-            PeerChange::QueuePair
-        } else {
-            self.invalidate();
-            PeerChange::Port
-        }
-    }
-
-    /// Event: the interface is going away. Poll until [`Action::Remove`].
-    pub fn close(&mut self) {
-        self.invalidate();
-        self.closed = true;
-        self.flush_with(DropReason::Flushed);
     }
 
     /// Says what there is to do at `now`; to be called after every event other than
@@ -342,7 +291,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
         match self.state {
             State::Ready(_) => self.waiting.pop().map(Action::Transmit),
-            State::Idle if !self.waiting.is_empty() || (self.wanted && !self.closed) => {
+            State::Idle if !self.waiting.is_empty() || self.wanted => {
                 self.wanted = false;
                 let ticket = self.tickets.issue();
                 self.state = State::Resolving {
@@ -351,7 +300,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
                 };
                 Some(Action::Resolve(ticket))
             }
-            State::Idle if self.closed || self.is_unused(now) => Some(Action::Remove),
+            State::Idle if self.is_unused(now) => Some(Action::Remove),
             _ => None,
         }
     }
@@ -385,7 +334,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::hwaddr::Flags;
 
     type TestPath = Path<&'static str, u8, 4>;
 
@@ -455,10 +403,6 @@ mod tests {
         assert_eq!(path.resolved(ticket, "ah"), Ok(()));
         path.want(1_003);
         assert_eq!(path.poll(1_003), None);
-        path.close();
-        path.want(1_004);
-        assert_eq!(path.poll(1_004), Some(Action::Release("ah")));
-        assert_eq!(path.poll(1_004), Some(Action::Remove));
         Ok(())
     }
 
@@ -492,18 +436,6 @@ mod tests {
         let refused = Verdict::Drop(4, DropReason::NoPath);
         assert_eq!(path.send(4, 100, 3009), refused);
         assert!(resolving(&mut path, 5, 3010).is_ok());
-        Ok(())
-    }
-
-    /// RFC 4391, section 9.4: a peer may come back at any time.
-    #[test]
-    fn rfc4391_9_4_a_peer_that_is_heard_is_tried_at_once() -> Result<(), ()> {
-        let mut path = path();
-        let ticket = resolving(&mut path, 1, 0)?;
-        path.resolve_failed(ticket, 0);
-        assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::NoPath)));
-        path.heard();
-        assert!(resolving(&mut path, 2, 1).is_ok());
         Ok(())
     }
 
@@ -559,32 +491,6 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 4391, section 9.4: the queue pair number of an interface may change.
-    #[test]
-    fn rfc4391_9_4_another_queue_pair_keeps_the_handle() -> Result<(), ()> {
-        let mut path = ready(0)?;
-        let flags = PEER.with_flags(Flags::RC);
-        assert_eq!(path.peer_changed(flags), PeerChange::None);
-        let mut addr = PEER;
-        addr.0[3] = 0x12;
-        assert_eq!(path.peer_changed(addr), PeerChange::QueuePair);
-        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
-        assert_eq!(path.addr(), &addr);
-        Ok(())
-    }
-
-    /// RFC 4391, section 9.4: and so may its GID.
-    #[test]
-    fn rfc4391_9_4_another_port_is_resolved_anew() -> Result<(), ()> {
-        let mut path = ready(0)?;
-        let mut addr = PEER;
-        addr.0[19] = 3;
-        assert_eq!(path.peer_changed(addr), PeerChange::Port);
-        assert_eq!(path.poll(0), Some(Action::Release("ah")));
-        assert!(resolving(&mut path, 2, 0).is_ok());
-        Ok(())
-    }
-
     #[test]
     fn an_unused_path_goes() -> Result<(), ()> {
         let mut path = ready(0)?;
@@ -602,24 +508,6 @@ mod tests {
         let mut path = ready(1_000_000)?;
         assert_eq!(path.poll(0), None);
         assert_eq!(path.idle_for(0), Some(0));
-        Ok(())
-    }
-
-    #[test]
-    fn close_gives_everything_back() -> Result<(), ()> {
-        let mut path = ready(0)?;
-        path.close();
-        let refused = Verdict::Drop(2, DropReason::Flushed);
-        assert_eq!(path.send(2, 100, 0), refused);
-        assert_eq!(path.poll(0), Some(Action::Release("ah")));
-        assert_eq!(path.poll(0), Some(Action::Remove));
-
-        let mut path = TestPath::new(PEER, &Config::DEFAULT, Sequence::new(1), 0);
-        let ticket = resolving(&mut path, 1, 0)?;
-        path.close();
-        assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::Flushed)));
-        assert_eq!(path.poll(0), Some(Action::Remove));
-        assert_eq!(path.resolved(ticket, "late"), Err("late"));
         Ok(())
     }
 }

@@ -32,57 +32,11 @@ impl PKey {
         self.0
     }
 
-    /// Returns the 15 bits that name the partition.
-    #[inline]
-    pub const fn base(self) -> u16 {
-        self.0 & !FULL
-    }
-
-    /// Whether the full-member bit is set.
-    #[inline]
-    pub const fn is_full(self) -> bool {
-        self.0 & FULL != 0
-    }
-
     /// Returns the key of the same partition with the full-member bit set, which is the one that
     /// an IPoIB link uses (RFC 4391, section 4.1).
     #[inline]
     pub const fn to_full(self) -> PKey {
         PKey(self.0 | FULL)
-    }
-
-    /// Whether both keys name the same partition, whatever the membership.
-    #[inline]
-    pub const fn same_partition(self, other: PKey) -> bool {
-        self.base() == other.base()
-    }
-
-    /// Whether ports with these two keys may talk: same partition, and at least one full member.
-    #[inline]
-    pub const fn may_talk(self, other: PKey) -> bool {
-        self.same_partition(other) && (self.is_full() || other.is_full())
-    }
-
-    /// Finds this partition in a port's P_Key table, given as raw entries in index order.
-    ///
-    /// The low 15 bits have to match. An entry with full membership wins over an earlier one
-    /// with limited membership.
-    pub fn find_index(self, table: impl IntoIterator<Item = u16>) -> Option<u16> {
-        let mut limited = None;
-        // The index of a P_Key table has 16 bits: whatever lies beyond cannot be addressed.
-        for (index, raw) in (0..=u16::MAX).zip(table) {
-            let Some(entry) = PKey::new(raw) else {
-                continue;
-            };
-            if !entry.same_partition(self) {
-                continue;
-            }
-            if entry.is_full() {
-                return Some(index);
-            }
-            limited = limited.or(Some(index));
-        }
-        limited
     }
 }
 
@@ -104,33 +58,7 @@ mod tests {
     /// RFC 4391, section 4.1: the key of a link has the full-membership bit.
     #[test]
     fn rfc4391_4_1_full_member() {
-        assert!(PKey::DEFAULT.is_full());
+        assert_eq!(PKey::DEFAULT.to_full(), PKey::DEFAULT);
         assert_eq!(PKey::new(0x0123).map(|p| p.to_full().get()), Some(0x8123));
-    }
-
-    #[test]
-    fn two_limited_members_may_not_talk() {
-        let full = PKey(0x8001);
-        let limited = PKey(0x0001);
-        assert!(full.may_talk(limited));
-        assert!(limited.may_talk(full));
-        assert!(full.may_talk(full));
-        assert!(!limited.may_talk(limited));
-        assert!(!full.may_talk(PKey(0x8002)));
-    }
-
-    #[test]
-    fn index_prefers_full_membership() {
-        let key = PKey(0x8001);
-        assert_eq!(key.find_index([0xffff, 0x0001, 0x8001]), Some(2));
-        assert_eq!(key.find_index([0xffff, 0x8001, 0x0001]), Some(1));
-        assert_eq!(key.find_index([0xffff, 0x0001, 0x0001]), Some(1));
-        assert_eq!(key.find_index([0xffff, 0x0000, 0x8002]), None);
-        assert_eq!(key.find_index([]), None);
-    }
-
-    #[test]
-    fn invalid_entries_match_nothing() {
-        assert_eq!(PKey::DEFAULT.find_index([0x0000, 0x8000, 0xffff]), Some(2));
     }
 }

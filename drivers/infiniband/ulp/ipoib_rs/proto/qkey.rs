@@ -20,27 +20,10 @@ impl QKey {
     /// broadcast group by default.
     pub const CONTROLLED_DEFAULT: QKey = QKey(0x8001_0b1b);
 
-    /// The uncontrolled Q_Key that OpenSM gives to the broadcast group unless told otherwise.
-    pub const OPENSM_DEFAULT: QKey = QKey(0x0000_0b1b);
-
     /// Whether the highest bit is set (RFC 4391, section 4.1, recommends it).
     #[inline]
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0
-    }
-
-    /// Chooses the Q_Key of a link.
-    ///
-    /// - Where a subnet manager answers, the broadcast group's Q_Key must be used for all traffic
-    ///   (RFC 4391, section 9.1.2), whatever else was asked for: `group`.
-    /// - Where there is none, as on RoCE, both ends have to be told the same: `configured`.
-    /// - Else [`QKey::CONTROLLED_DEFAULT`].
-    #[inline]
-    pub const fn choose(group: Option<QKey>, configured: Option<QKey>) -> QKey {
-        match (group, configured) {
-            (Some(qkey), _) | (None, Some(qkey)) => qkey,
-            (None, None) => Self::CONTROLLED_DEFAULT,
-        }
     }
 }
 
@@ -55,21 +38,6 @@ mod tests {
     #[test]
     fn rfc4391_4_1_controlled() {
         assert!(QKey::CONTROLLED_DEFAULT.is_controlled());
-        assert!(!QKey::OPENSM_DEFAULT.is_controlled());
         assert!(!QKey(0x7fff_ffff).is_controlled());
-    }
-
-    /// RFC 4391, section 9.1.2: the Q_Key of the broadcast group is used for everything.
-    #[test]
-    fn rfc4391_9_1_2_group_wins() {
-        let group = QKey(0x0b1b);
-        assert_eq!(QKey::choose(Some(group), Some(QKey(1))), group);
-        assert_eq!(QKey::choose(Some(group), None), group);
-    }
-
-    #[test]
-    fn without_a_subnet_manager_the_administrator_decides() {
-        assert_eq!(QKey::choose(None, Some(QKey(7))), QKey(7));
-        assert_eq!(QKey::choose(None, None), QKey::CONTROLLED_DEFAULT);
     }
 }

@@ -25,10 +25,6 @@ pub struct Packet {
 /// Octets in front of a packet that has an extended header.
 pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
-/// How many octets of a message have to be shown at least, or all of a shorter one: the headers, and
-/// behind them IPv4 and TCP with all their options.
-pub const HEAD_LEN: usize = EXTENDED_HEADERS + 120;
-
 /// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
 /// `agreed` on.
 #[inline]

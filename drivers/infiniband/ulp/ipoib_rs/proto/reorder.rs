@@ -215,11 +215,6 @@ impl<T, B> Window<T, B> {
                 && self.score > 1;
         width > 0 && self.held == 0 && holds
     }
-
-    /// Whether frames behind a gap are held at present.
-    pub const fn is_holding(&self) -> bool {
-        self.score > 0
-    }
 }
 
 /// Why frames are released.
@@ -749,19 +744,19 @@ mod tests {
         let mut id = 1;
         feed(&mut window, &mut log, 32, &[id]);
         for _ in 0..MAX_SCORE {
-            assert!(window.is_holding());
+            assert!(window.score > 0);
             id += 2;
             feed(&mut window, &mut log, 32, &[id]);
             assert_eq!(window.held(), 1);
             log.now += 1000;
             window.expire(log.now, &mut log);
         }
-        assert!(!window.is_holding());
+        assert!(window.score == 0);
         let _ = log.take();
         feed(&mut window, &mut log, 32, &[id + 2]);
         assert_eq!(log.take(), [id + 2]);
         feed(&mut window, &mut log, 32, &[id + 1]);
-        assert!(window.is_holding());
+        assert!(window.score > 0);
         assert_eq!(log.take(), [id + 1]);
         feed(&mut window, &mut log, 32, &[id + 4, id + 3]);
         assert_eq!(log.take(), [id + 3, id + 4]);
@@ -781,7 +776,7 @@ mod tests {
         }
         let _ = log.take();
         feed(&mut window, &mut log, 4, &[id + 2, id + 4, id + 6]);
-        assert!(!window.is_holding());
+        assert!(window.score == 0);
         assert_eq!(window.held(), 0);
         assert_eq!(log.take(), [id + 2, id + 4, id + 6]);
     }

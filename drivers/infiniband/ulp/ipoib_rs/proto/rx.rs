@@ -535,13 +535,11 @@ mod tests {
             let bytes = packet(PEER_GID, mgid.gid().0, IPV4);
             dest(&bytes, META, &local())
         };
+        let mut group = local().broadcast.gid();
+        group.0[12..].copy_from_slice(&[0, 0, 0, 1]);
         assert_eq!(to(local().broadcast), Ok(Destination::Broadcast));
         assert_eq!(
-            to(mgid::from_ipv4(
-                [224, 0, 0, 1],
-                PKey::DEFAULT,
-                Scope::LINK_LOCAL
-            )),
+            to(Mgid::parse(group).unwrap_or(local().broadcast)),
             Ok(Destination::Multicast)
         );
     }
