@@ -2,7 +2,7 @@
 
 //! The reliable connections of an interface, under the transmit lock.
 //!
-//! When to ask for one, whose request to accept and when to give up is for `proto/connection.rs` to say.
+//! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
 //! This file keeps the table of peers, and says what is to be done by the work item [`crate::connect`],
 //! which may sleep.
 

@@ -2,7 +2,7 @@
 
 //! Where frames go: the paths to peers and the multicast groups, by link-layer address.
 //!
-//! The protocol's state machines (`proto/path.rs`, `proto/group.rs`) say what there is to do; this
+//! The protocol's state machines (`proto/fsm/path.rs`, `proto/fsm/group.rs`) say what there is to do; this
 //! file does it. They live under the transmit lock. What sleeps (making address handles, joining
 //! groups) is done by the work item [`pump`], which collects jobs under the lock, does them
 //! without it and brings back the answers.

@@ -5,7 +5,7 @@
 //! Each has a [`Permit`], which belongs to its queue pair and is given back when the device has destroyed
 //! that. To take one is an atomic operation, under the transmit lock of the interface that wants it. If
 //! there is none, a work item makes room: it looks at one interface after the other, never with two
-//! transmit locks held, and has the one end a connection whose is the least recently used (`proto/share.rs`
+//! transmit locks held, and has the one end a connection whose is the least recently used (`proto/flow/share.rs`
 //! says which).
 
 use ipoib_netdev::clock::now_ms;

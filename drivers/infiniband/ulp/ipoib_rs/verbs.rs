@@ -11,7 +11,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::PagePool;
 use ipoib_netdev::parts::PartsPool;
 use ipoib_proto::credit;
-use ipoib_proto::flow;
+use ipoib_proto::flow_label;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::mtu;
@@ -86,7 +86,7 @@ impl Endpoint {
     /// Sleeps; never under RTNL.
     pub(crate) fn address_handle(&self, address: &HwAddr) -> Result<Arc<Ah>> {
         let options = AhOptions {
-            flow_label: flow::label(&self.address, address),
+            flow_label: flow_label::between(&self.address, address),
             ..self.options
         };
         Ah::new(&self.pd, &self.gid, address.gid().0, options)

@@ -10,7 +10,7 @@
 use core::borrow::BorrowMut;
 use core::ops::Range;
 
-use crate::hwaddr::HwAddr;
+use crate::wire::hwaddr::HwAddr;
 
 /// How many slots an entry can be in.
 pub const PROBE: usize = 16;
@@ -363,7 +363,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::hwaddr::Flags;
+    use crate::wire::hwaddr::Flags;
 
     const SEED: Seed = Seed([
         0x0123_4567_89ab_cdef,

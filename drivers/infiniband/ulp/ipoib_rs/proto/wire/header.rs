@@ -21,7 +21,7 @@ impl EtherType {
     /// TIPC: not in RFC 4391, carried by Linux's C driver too.
     pub const TIPC: EtherType = EtherType(0x88ca);
 
-    /// An extended frame ([`crate::extended`]): a number that is no EtherType (below 0x0600).
+    /// An extended frame ([`crate::wire::extended`]): a number that is no EtherType (below 0x0600).
     pub const EXTENDED: EtherType = EtherType(0x0101);
 
     /// Whether the link carries this protocol: the four of RFC 4391, section 6, and TIPC.

@@ -5,7 +5,7 @@
 //! A restart costs connections and neighbours. One that does not help is followed by others at longer and
 //! longer intervals; one that was followed by a calm counts as the first again.
 
-use crate::backoff::Backoff;
+use crate::flow::backoff::Backoff;
 
 /// From one restart to the next at least: at first, and at most.
 const MIN_MS: u64 = 50;

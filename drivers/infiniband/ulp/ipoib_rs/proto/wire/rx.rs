@@ -7,10 +7,10 @@
 //! follows at a fixed place either way (RFC 4391, section 6, wants both forms accepted).
 
 use crate::drop::DropReason;
-use crate::gid::Gid;
-use crate::header::{EtherType, Header};
-use crate::hwaddr::{Flags, HwAddr, Qpn};
-use crate::mgid::Mgid;
+use crate::wire::gid::Gid;
+use crate::wire::header::{EtherType, Header};
+use crate::wire::hwaddr::{Flags, HwAddr, Qpn};
+use crate::wire::mgid::Mgid;
 
 /// The length of the GRH area in bytes.
 pub const GRH_LEN: usize = 40;
@@ -342,8 +342,8 @@ fn ipv4_checksum_ok(grh: &[u8; GRH_LEN]) -> bool {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::mgid::{self, Scope};
-    use crate::pkey::PKey;
+    use crate::wire::mgid::{self, Scope};
+    use crate::wire::pkey::PKey;
 
     /// [`super::classify`] of a packet that nothing went before; the source as it is.
     fn classify(

@@ -4,7 +4,7 @@
 //!
 //! Without it, a sender finds out by being refused (RNR), and its queue pair waits. vsocket's sender
 //! reads from its own memory, where the receiver writes it, what room there is before it sends. Here
-//! the receiver says it in the frames that it sends anyway ([`crate::extended`]), or in one of its own
+//! the receiver says it in the frames that it sends anyway ([`crate::wire::extended`]), or in one of its own
 //! when it has not had anything to send for half of the room: the *grant*, how many messages the sender
 //! may have sent in all. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
 //!

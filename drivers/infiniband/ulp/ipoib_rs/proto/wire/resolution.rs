@@ -3,7 +3,7 @@
 //! Which packets resolve addresses: they go by UD, whatever else a peer takes (RFC 4755, sections 2.1
 //! and 7).
 
-use crate::header::EtherType;
+use crate::wire::header::EtherType;
 
 const IPV6_LEN: usize = 40;
 const NEXT_HEADER: usize = 6;

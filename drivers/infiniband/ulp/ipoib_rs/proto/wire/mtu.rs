@@ -4,7 +4,7 @@
 
 use core::ffi::CStr;
 
-use crate::header::Header;
+use crate::wire::header::Header;
 
 /// The smallest MTU of an IPv4 link (RFC 791).
 pub const MIN_IPV4: u32 = 68;

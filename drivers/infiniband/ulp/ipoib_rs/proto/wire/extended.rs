@@ -15,7 +15,7 @@
 //! | 4, 5 | where the checksum begins, counted from the packet's first octet |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
-//! | 10, 11 | the sender's grant ([`crate::credit`]) |
+//! | 10, 11 | the sender's grant ([`crate::flow::credit`]) |
 //!
 //! If all of it is 0 but the grant, and nothing follows, that is all there is.
 //!
@@ -24,7 +24,7 @@
 //! the packet's own headers, which has to be TCP or UDP directly behind IPv4 or IPv6, unfragmented and
 //! of the length that the frame has.
 
-use crate::header::EtherType;
+use crate::wire::header::EtherType;
 
 /// The flag that says that the checksum is to be computed by whoever sends the packet on.
 pub const NEEDS_CSUM: u8 = 1;

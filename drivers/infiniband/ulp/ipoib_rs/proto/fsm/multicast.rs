@@ -11,12 +11,12 @@
 use core::borrow::BorrowMut;
 
 use crate::drop::DropReason;
-use crate::mgid::Mgid;
-use crate::queue::Verdict;
+use crate::fsm::queue::Verdict;
+use crate::fsm::ticket::Ticket;
 use crate::table::{InsertError, Seed, Slot, Table};
-use crate::ticket::Ticket;
+use crate::wire::mgid::Mgid;
 
-pub use crate::group::{Action, Config, Group, Membership};
+pub use crate::fsm::group::{Action, Config, Group, Membership};
 
 /// The groups of an interface. `S` is the storage: see [`Table`].
 ///
@@ -274,8 +274,8 @@ where
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::mgid::{self, Scope};
-    use crate::pkey::PKey;
+    use crate::wire::mgid::{self, Scope};
+    use crate::wire::pkey::PKey;
 
     const SEED: Seed = Seed([1, 3, 5, 7, 11, 13]);
     const SLOTS: usize = 8;

@@ -6,8 +6,8 @@
 //! two of ours an extended header may follow. Who sent it is known from the connection.
 
 use crate::drop::DropReason;
-use crate::extended::{Extended, ExtendedHeader};
-use crate::header::{EtherType, Header};
+use crate::wire::extended::{Extended, ExtendedHeader};
+use crate::wire::header::{EtherType, Header};
 
 /// A packet that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ pub fn grant_alone(grant: u16) -> [u8; EXTENDED_HEADERS] {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::extended::{PartialChecksum, TCP_V4_CHECKSUM};
+    use crate::wire::extended::{PartialChecksum, TCP_V4_CHECKSUM};
 
     #[test]
     fn a_plain_frame() {

@@ -20,8 +20,8 @@
 //! A rejection has the sender's UD QPN (section 3.2) as the first 4 octets do, 4 octets of 0, and, from
 //! one of ours, [`MAGIC`] and a [`Refusal`].
 
-use crate::header::Header;
-use crate::hwaddr::{Flags, Qpn};
+use crate::wire::header::Header;
+use crate::wire::hwaddr::{Flags, Qpn};
 
 /// Tells our private data from what else may stand there: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
@@ -39,7 +39,7 @@ pub const MAX_LANES: usize = 8;
 /// The smallest message that an end must take: RFC 4755, section 5, has an MTU of 2044 by default,
 /// but over a RoCE port with an InfiniBand MTU of 1024 there is no such thing; this is what a link for
 /// IPv4 needs at least.
-const MIN_MESSAGE: u32 = crate::mtu::MIN_IPV4 + Header::LEN as u32;
+const MIN_MESSAGE: u32 = crate::wire::mtu::MIN_IPV4 + Header::LEN as u32;
 
 /// The service of an interface as the RFC defines it (section 3.5): 0x01, a type of 0, 24 reserved
 /// bits and the UD QPN.

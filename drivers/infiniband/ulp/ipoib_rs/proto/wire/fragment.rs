@@ -3,7 +3,7 @@
 //! IPv4 fragmentation (RFC 791, section 3.2): of packets that the interface's MTU allows and the
 //! way to where they go does not.
 
-use crate::header::EtherType;
+use crate::wire::header::EtherType;
 
 /// The shortest header.
 const MIN_HEADER: usize = 20;
@@ -305,7 +305,7 @@ impl Iterator for Fragments {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::{is_allowed, split, sum, Fragment, FragmentError, DONT_FRAGMENT, MORE_FRAGMENTS};
-    use crate::header::EtherType;
+    use crate::wire::header::EtherType;
 
     /// A header with `options`, for a packet of `total` octets.
     fn header(options: &[u8], total: u16, place: u16) -> ([u8; 60], usize) {

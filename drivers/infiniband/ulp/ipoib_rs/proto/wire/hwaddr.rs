@@ -2,7 +2,7 @@
 
 //! The 20-byte link-layer address (RFC 4391, section 9.1.1; RFC 4755, section 3.1).
 
-use crate::gid::Gid;
+use crate::wire::gid::Gid;
 
 /// A 24-bit queue pair number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +216,7 @@ impl_display!(HwAddr, |this, f| {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::{Flags, HwAddr, Qpn, MULTICAST_QPN};
-    use crate::gid::Gid;
+    use crate::wire::gid::Gid;
 
     const PEER: HwAddr = HwAddr([
         0x80, 0x00, 0x00, 0x11, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 1,

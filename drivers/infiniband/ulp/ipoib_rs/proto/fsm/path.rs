@@ -10,12 +10,12 @@
 //! `A` is the driver's address handle and `T` its frame. Both are owned by the machine while it
 //! holds them and leave it by value, so that nothing is ever freed in here.
 
-use crate::backoff::Backoff;
 use crate::drop::DropReason;
-use crate::hwaddr::HwAddr;
-use crate::queue::{Queue, Verdict};
+use crate::flow::backoff::Backoff;
+use crate::fsm::queue::{Queue, Verdict};
+use crate::fsm::ticket::{Ticket, Tickets};
 use crate::seq::Sequence;
-use crate::ticket::{Ticket, Tickets};
+use crate::wire::hwaddr::HwAddr;
 
 pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 

@@ -16,17 +16,17 @@
 
 use core::borrow::BorrowMut;
 
-use crate::hwaddr::HwAddr;
-use crate::reorder::{Counts, Held, Host, Window};
+use crate::seq::reorder::{Counts, Held, Host, Window};
 use crate::seq::MsgId;
 use crate::table::{InsertError, Seed, Slot, Table};
+use crate::wire::hwaddr::HwAddr;
 
 /// After so many frames a source keeps its place.
 pub const ESTABLISHED: u64 = 64;
 /// A source that has sent nothing for so long, in milliseconds, is forgotten.
 ///
 /// Shorter than the time that a sender keeps a path without using it
-/// ([`crate::path::Config::gc_ms`]), behind which it begins anew.
+/// ([`crate::fsm::path::Config::gc_ms`]), behind which it begins anew.
 pub const IDLE_MS: u64 = 30_000;
 /// A source that has sent nothing for so long, in milliseconds, may go on with any number: no frame
 /// is on its way for that long.
@@ -518,8 +518,8 @@ where
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::gid::Gid;
-    use crate::hwaddr::{Flags, Qpn};
+    use crate::wire::gid::Gid;
+    use crate::wire::hwaddr::{Flags, Qpn};
 
     const SLOTS: usize = 8;
     const LOG: usize = 128;

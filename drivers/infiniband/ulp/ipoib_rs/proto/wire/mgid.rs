@@ -7,9 +7,9 @@
 //! | 0xff   | 0001 | scope | signature |   P_Key   |   group ID   |
 //! ```
 
-use crate::gid::Gid;
-use crate::hwaddr::{Flags, HwAddr, Qpn};
-use crate::pkey::PKey;
+use crate::wire::gid::Gid;
+use crate::wire::hwaddr::{Flags, HwAddr, Qpn};
+use crate::wire::pkey::PKey;
 
 /// The signature of IPv4 groups and of the broadcast group.
 const SIGNATURE_IPV4: u16 = 0x401b;

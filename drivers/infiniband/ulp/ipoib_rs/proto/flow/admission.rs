@@ -6,7 +6,7 @@
 //! until it is confirmed or given up. So there are few places, and fewer for one GID. There are some that
 //! strangers cannot take, for those whom we want a connection with anyway.
 
-use crate::cm::MAX_LANES;
+use crate::wire::cm::MAX_LANES;
 
 /// The most that are accepted and not confirmed, but for those who are wanted.
 pub const MAX_UNCONFIRMED: usize = 16;

@@ -12,11 +12,11 @@
 //! do next. There is never more than one request outstanding, so that joining and leaving cannot
 //! overtake each other.
 
-use crate::backoff::Backoff;
 use crate::drop::DropReason;
-use crate::mgid::Mgid;
-use crate::queue::{Queue, Verdict};
-use crate::ticket::{Ticket, Tickets};
+use crate::flow::backoff::Backoff;
+use crate::fsm::queue::{Queue, Verdict};
+use crate::fsm::ticket::{Ticket, Tickets};
+use crate::wire::mgid::Mgid;
 
 /// How to be in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Group<A, T, const Q: usize> {
     waiting: Queue<T, Q>,
     /// The stack wants to receive from it.
     wanted: bool,
-    /// Mark of the table's [`sync`](crate::multicast::GroupTable::sync): it is on the list.
+    /// Mark of the table's [`sync`](crate::fsm::multicast::GroupTable::sync): it is on the list.
     pub(crate) listed: bool,
     /// Somebody sent to it, at `last_sent`.
     sending: bool,
@@ -403,8 +403,8 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::mgid::{self, Scope};
-    use crate::pkey::PKey;
+    use crate::wire::mgid::{self, Scope};
+    use crate::wire::pkey::PKey;
 
     type TestGroup = Group<&'static str, u8, 4>;
 

@@ -17,9 +17,9 @@
 //! aside, is the smaller number accepts the other's request, and the other rejects its. So does who has a
 //! connection by its own request as of late, by whom the other's was overtaken.
 
-use crate::backoff::Backoff;
-use crate::hwaddr::HwAddr;
-use crate::ticket::{Ticket, Tickets};
+use crate::flow::backoff::Backoff;
+use crate::fsm::ticket::{Ticket, Tickets};
+use crate::wire::hwaddr::HwAddr;
 
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -486,8 +486,8 @@ impl<C> State<C> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::gid::Gid;
-    use crate::hwaddr::{Flags, Qpn};
+    use crate::wire::gid::Gid;
+    use crate::wire::hwaddr::{Flags, Qpn};
 
     fn address(last: u8) -> HwAddr {
         let mut gid = [0xfe; 16];
