@@ -322,8 +322,8 @@ impl Rc {
     }
 
     /// Nobody uses it any more: it will make room.
-    pub(crate) fn ends(&self) {
-        self.permit.ends();
+    pub(crate) fn mark_ending(&self) {
+        self.permit.mark_ending();
     }
 
     /// Its queue pair.

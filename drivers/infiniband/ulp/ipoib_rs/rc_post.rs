@@ -27,8 +27,8 @@ const RETRY_MS: u32 = 10;
 
 /// What became of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// It waits.
-    Taken,
+    /// It is in the backlog, or was dropped and counted.
+    Queued,
     /// It is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
     /// over no other at once.
     Sent(bool),
@@ -125,16 +125,16 @@ impl RcLine {
         self.counters().credit_stalls.add(1);
         if skb.pull(ADDR_LEN).is_err() {
             line.drop(dev, skb, DropReason::Runt);
-            return Fate::Taken;
+            return Fate::Queued;
         }
-        if entry.stall(now) {
+        if entry.backlog.is_empty() {
             // It looks when that has lasted too long.
             dev.queue_task(CONNECT, 0);
         }
         if let Err(skb) = entry.backlog.push(skb) {
             line.drop(dev, skb, DropReason::QueueFull);
         }
-        if entry.stops(now) && !self.shared.blocked.load(Relaxed) {
+        if entry.begin_stop(now) && !self.shared.blocked.load(Relaxed) {
             self.shared.blocked.store(true, Relaxed);
             dev.stop_queue();
             line.counters().tx.stops.add(1);
@@ -147,7 +147,7 @@ impl RcLine {
             // The work item will look after it; this is as rare as it gets.
             dev.queue_task(CONNECT, 0);
         }
-        Fate::Taken
+        Fate::Queued
     }
 
     /// Sends a frame, as the stack gave it, by the connection of an entry, which has room. What is on the
@@ -354,12 +354,12 @@ impl RcLine {
 }
 
 impl Connections {
-    /// Whether so many frames wait for a connection that the stack had better wait, too.
-    pub(crate) fn is_crowded(&mut self, now: u64) -> bool {
+    /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
+    pub(crate) fn update_stops(&mut self, now: u64) -> bool {
         // Each of them is to look.
         let entries = self.entries.iter_mut().flatten();
         entries
-            .filter_map(|entry| entry.holds_up(now).then_some(()))
+            .filter_map(|entry| entry.update_stop(now).then_some(()))
             .count()
             > 0
     }

@@ -17,7 +17,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
 use ipoib_proto::queue::Queue;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_proto::watch::LOOK_MS;
+use ipoib_proto::stall::LOOK_MS;
 use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
