@@ -10,7 +10,7 @@ use ipoib_proto::patience::{Patience, Waiting};
 use ipoib_proto::progress::Progress;
 use kernel::sync::Arc;
 
-use crate::rc::{Rc, Terms};
+use crate::rc::conn::{Rc, Terms};
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
