@@ -10,7 +10,7 @@ use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
-use crate::rc::{Rc, Terms};
+use crate::rc::conn::{Rc, Terms};
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
@@ -218,7 +218,9 @@ impl Entry {
         let again = again.filter(|from| *from > now);
         let forgotten = self.wants(now).then_some(self.wanted_until);
         let ends = [self.stop.deadline(), self.machine.deadline()];
-        let all = [stuck, held_off, look, again, forgotten].into_iter().chain(ends);
+        let all = [stuck, held_off, look, again, forgotten]
+            .into_iter()
+            .chain(ends);
         all.flatten().min()
     }
 }

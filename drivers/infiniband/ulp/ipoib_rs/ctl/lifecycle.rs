@@ -29,19 +29,19 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::caller::Answerer;
-use crate::completions::{RcDone, TxPoll};
-use crate::connect;
-use crate::connections::Connections;
-use crate::interface::{Interface, CONNECT, PUMP, RECOVER, WATCH};
-use crate::order::Order;
-use crate::params;
-use crate::paths::Destinations;
-use crate::port::{self, Attributes, Port};
-use crate::rc::{self, Reliable};
-use crate::rx::RxPoll;
-use crate::rx_rc::RcRx;
-use crate::tx::{Line, Tx};
+use crate::base::order::Order;
+use crate::base::params;
+use crate::base::port::{self, Attributes, Port};
+use crate::ctl::cm::Answerer;
+use crate::ctl::connect;
+use crate::ctl::netdev::{Interface, CONNECT, PUMP, RECOVER, WATCH};
+use crate::data::completions::{RcDone, TxPoll};
+use crate::data::rx::RxPoll;
+use crate::data::tx::{Line, Tx};
+use crate::rc::conn::{self, Reliable};
+use crate::rc::rx::RcRx;
+use crate::rc::table::Connections;
+use crate::ud::paths::Destinations;
 
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
@@ -480,7 +480,7 @@ impl Verbs {
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
         let device = self.pd.device();
-        let message = rc::MAX_MESSAGE as usize;
+        let message = conn::MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
         let shared = || -> Result<_> {
             if device.max_srq() == 0 {
@@ -524,7 +524,7 @@ impl Verbs {
         let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
         let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let caps = QpCaps {
-            send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
+            send_wr: conn::SEND_WR.min(dev.data().tunables.queue_limits().send),
             recv_wr: credit::cost(1),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,

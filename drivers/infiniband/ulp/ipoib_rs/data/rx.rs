@@ -14,14 +14,14 @@ use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::counters::Counters;
-use crate::inspect::Sources;
-use crate::interface::{Interface, RECOVER};
-use crate::order::Order;
-use crate::rc::Rc;
-use crate::rx_rc::{Ask, Left, RcRx};
-use crate::tunables::Tunables;
-use crate::verbs::Events;
+use crate::base::counters::Counters;
+use crate::base::order::Order;
+use crate::base::settings::Tunables;
+use crate::ctl::debugfs::Sources;
+use crate::ctl::lifecycle::Events;
+use crate::ctl::netdev::{Interface, RECOVER};
+use crate::rc::conn::Rc;
+use crate::rc::rx::{Ask, Left, RcRx};
 
 /// What others ask the receive poll.
 pub(crate) enum Question {

@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Connections, Entry, MOST};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Role, Room, Terms};
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Role, Room, Terms};
 
 /// The widest window of a connection.
 const WINDOW: u16 = 64;

@@ -14,10 +14,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::caller::Caller;
-use crate::connections::{Ended, Job};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable, Role, Room};
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Role, Room};
+use crate::rc::table::{Ended, Job};
 
 /// The work item.
 ///

@@ -16,11 +16,11 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
-use crate::connections;
-use crate::interface::Interface;
-use crate::order;
-use crate::paths::Destinations;
-use crate::rc::Rc;
+use crate::base::order;
+use crate::ctl::netdev::Interface;
+use crate::rc::conn::Rc;
+use crate::rc::table;
+use crate::ud::paths::Destinations;
 
 /// Rows that may come in addition between counting and copying.
 const SPARE: usize = 16;
@@ -217,7 +217,7 @@ impl Connection {
 
 fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let mut rows = with_room(3 * connections::MAX)?;
+    let mut rows = with_room(3 * table::MAX)?;
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()

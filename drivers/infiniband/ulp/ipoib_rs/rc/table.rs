@@ -3,7 +3,7 @@
 //! The reliable connections of an interface, under the transmit lock.
 //!
 //! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
-//! This file keeps the table of peers, and says what is to be done by the work item [`crate::connect`],
+//! This file keeps the table of peers, and says what is to be done by the work item [`crate::ctl::connect`],
 //! which may sleep.
 
 use ipoib_netdev::device::Device;
@@ -19,11 +19,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::Arc;
 
-use crate::caller::Caller;
-use crate::counters::Counters;
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable, Room};
-use crate::rc_post::RcLine;
+use crate::base::counters::Counters;
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Room};
+use crate::rc::ring::RcLine;
 
 mod admission;
 mod entry;

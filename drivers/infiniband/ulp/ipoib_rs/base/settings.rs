@@ -14,9 +14,9 @@ use ipoib_proto::sizes::{self, Sizes};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-use crate::connections;
-use crate::interface::Interface;
-use crate::params;
+use crate::base::params;
+use crate::ctl::netdev::Interface;
+use crate::rc::table;
 
 /// How long a frame is held by default.
 ///
@@ -78,7 +78,7 @@ impl Tunables {
             icrc: Atomic::new(1),
             large_frames: Atomic::new(1),
             rc_max_qps: Atomic::new(1),
-            rc_max_connections: Atomic::new(connections::MAX as u32),
+            rc_max_connections: Atomic::new(table::MAX as u32),
             rc_idle_s: Atomic::new(60),
         }
     }
@@ -283,7 +283,7 @@ impl Tunable for Interface {
         Variable {
             name: c"rc_max_connections",
             min: 1,
-            max: connections::MAX as u32,
+            max: table::MAX as u32,
         },
         Variable {
             name: c"rc_idle_s",

@@ -17,8 +17,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
-use crate::interface::Interface;
-use crate::params;
+use crate::base::params;
+use crate::ctl::netdev::Interface;
 
 /// For how long those who find none left are waited for, in milliseconds, so that many of them do not have
 /// all interfaces looked at again and again.

@@ -22,12 +22,12 @@ use kernel::sync::atomic::{Full, Relaxed, Release};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::caller::Caller;
-use crate::connections::{Ended, Entry, Found, Job, Place};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Role, Room, Terms};
-use crate::rc_post::{tcp_v4_header, Fate, RcLine};
-use crate::tx::{addressed, Line, Tx};
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::data::tx::{addressed, Line, Tx};
+use crate::rc::conn::{Rc, Role, Room, Terms};
+use crate::rc::ring::{tcp_v4_header, Fate, RcLine};
+use crate::rc::table::{Ended, Entry, Found, Job, Place};
 
 /// The places of a peer's connections in the table; those that there are not have the number `NONE`.
 #[derive(Clone, Copy)]

@@ -16,11 +16,11 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::connections::{Connections, Entry, Shared};
-use crate::counters::{Connected, Counters};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Terms};
-use crate::tx::{refusal, Line};
+use crate::base::counters::{Connected, Counters};
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::data::tx::{refusal, Line};
+use crate::rc::conn::{Rc, Terms};
+use crate::rc::table::{Connections, Entry, Shared};
 
 /// How long until what a peer may send is said once more, if there was no memory for it, in milliseconds.
 const RETRY_MS: u32 = 10;

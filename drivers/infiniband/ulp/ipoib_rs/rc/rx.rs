@@ -18,11 +18,11 @@ use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::connections::Shared;
-use crate::counters::{Connected, Counters};
-use crate::interface::Interface;
-use crate::order::Order;
-use crate::rc::Rc;
+use crate::base::counters::{Connected, Counters};
+use crate::base::order::Order;
+use crate::ctl::netdev::Interface;
+use crate::rc::conn::Rc;
+use crate::rc::table::Shared;
 
 /// The most connections that there can be at a time, those that are ending included.
 const PEERS: usize = 512;

@@ -13,10 +13,10 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 
-use crate::connections::Shared;
-use crate::counters::Counters;
-use crate::interface::{Interface, RECOVER};
-use crate::verbs::Events;
+use crate::base::counters::Counters;
+use crate::ctl::lifecycle::Events;
+use crate::ctl::netdev::{Interface, RECOVER};
+use crate::rc::table::Shared;
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {

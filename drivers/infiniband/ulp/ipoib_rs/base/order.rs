@@ -17,9 +17,9 @@ use ipoib_proto::table::{Seed, Slot};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::counters::Sequence;
-use crate::storage::Storage;
-use crate::tunables::Tunables;
+use crate::base::counters::Sequence;
+use crate::base::settings::Tunables;
+use crate::base::storage::Storage;
 
 /// Sources that can be put in order at a time: half of the table's slots.
 const SOURCE_SLOTS: usize = 2048;

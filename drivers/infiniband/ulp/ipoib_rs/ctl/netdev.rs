@@ -31,17 +31,17 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
-use crate::connect;
-use crate::counters::{self, Counters};
-use crate::groups::Groups;
-use crate::inspect::Sources;
-use crate::paths;
-use crate::port::{Attributes, Port};
-use crate::rc;
-use crate::rx::{Question, RxPoll};
-use crate::tunables::Tunables;
-use crate::tx::{self, Tx};
-use crate::verbs::Verbs;
+use crate::base::counters::{self, Counters};
+use crate::base::groups::Groups;
+use crate::base::port::{Attributes, Port};
+use crate::base::settings::Tunables;
+use crate::ctl::connect;
+use crate::ctl::debugfs::Sources;
+use crate::ctl::lifecycle::Verbs;
+use crate::data::rx::{Question, RxPoll};
+use crate::data::tx::{self, Tx};
+use crate::rc::conn;
+use crate::ud::paths;
 
 /// Work item: resolves paths, joins and leaves groups, ends what is idle.
 pub(crate) const PUMP: usize = 0;
@@ -391,7 +391,7 @@ impl Interface {
     /// The largest MTU that it can have.
     fn mtu_limit(&self, attributes: &Attributes) -> u32 {
         if self.is_connected() {
-            rc::MAX_MTU
+            conn::MAX_MTU
         } else {
             attributes.ip_mtu()
         }
