@@ -399,7 +399,7 @@ impl Tx {
             self.resume(dev, at, now);
             let connections = self.connections.as_mut();
             if let Some((entry, rc_line)) = connections.and_then(|c| c.route_at(at)) {
-                rc_line.tell(dev, entry);
+                rc_line.advertise(dev, entry);
             }
         }
         self.line.hold = false;

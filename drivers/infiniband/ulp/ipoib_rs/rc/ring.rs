@@ -199,11 +199,11 @@ impl RcLine {
         if skb.is_gso() {
             connected.tx.large.add(1);
         }
-        let header = header.with_grant(rc.flow.tell(rc.width));
+        let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let headers = rc::extended_headers(number(line, address, sequence), header);
         let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
         if skb.overwrite(front, &headers).is_err() {
-            rc.flow.untell();
+            rc.flow.readvertise();
             return self.unsent(dev, line, skb, DropReason::NoMemory);
         }
         self.post(dev, line, rc, sent, skb)
@@ -232,7 +232,7 @@ impl RcLine {
         self.post(dev, line, rc, &mut entry.sent, skb)
     }
 
-    /// Puts a frame with its headers on the ring, or drops it, with what it was to tell the peer untold. True
+    /// Puts a frame with its headers on the ring, or drops it, with the credit limit in it due again. True
     /// as in [`Self::send_extended`].
     #[inline(always)]
     fn post(
@@ -247,7 +247,7 @@ impl RcLine {
         let charged = match self.sender.post(skb, &rc.lane) {
             Ok(charged) => charged,
             Err((skb, error)) => {
-                rc.flow.untell();
+                rc.flow.readvertise();
                 return self.unsent(dev, line, skb, refusal(error));
             }
         };
@@ -285,7 +285,7 @@ impl RcLine {
     }
 
     /// Tells the peer of an entry what it may send, if nothing else did so for long.
-    pub(crate) fn tell(&mut self, dev: &Device<Interface>, entry: &Entry) {
+    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, entry: &Entry) {
         let Some(rc) = entry.machine.present() else {
             return;
         };
@@ -295,7 +295,7 @@ impl RcLine {
         let sender = &mut self.sender;
         let skb = if sender.takes(&rc.lane) {
             // Told before it is certain: if it is not sent, the next news are not far.
-            TxSkb::new(&rc::grant_alone(rc.flow.tell(rc.width)))
+            TxSkb::new(&rc::credit_only(rc.flow.advertise(rc.width)))
         } else {
             Err(EBUSY)
         };
@@ -313,7 +313,7 @@ impl RcLine {
         });
         if sent.is_err() {
             // The peer may be waiting for it.
-            rc.flow.untell();
+            rc.flow.readvertise();
             self.shared.stalled.store(true, Relaxed);
             // As in `wait`: if there is no room, there will be a completion.
             smp_mb(Full);

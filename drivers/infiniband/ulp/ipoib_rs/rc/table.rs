@@ -43,7 +43,7 @@ const ROOM_MS: u64 = 20;
 
 /// What the two NAPIs look at without the lock.
 pub(crate) struct Shared {
-    /// Frames wait for room or for a grant.
+    /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,
     /// So many that the queue was stopped.
     pub(crate) blocked: Atomic<bool>,

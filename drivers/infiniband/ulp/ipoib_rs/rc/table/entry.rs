@@ -121,7 +121,7 @@ impl Entry {
     /// Whether a message may be sent, as far as the peer is concerned.
     #[inline(always)]
     pub(crate) fn may_send(&self, rc: &Rc) -> bool {
-        !self.terms.extended || credit::may_send(self.sent, rc.flow.grant())
+        !self.terms.extended || credit::may_send(self.sent, rc.flow.credit_limit())
     }
 
     fn waiting(&self) -> Backlog {
