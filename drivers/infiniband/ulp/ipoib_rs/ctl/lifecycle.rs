@@ -680,7 +680,7 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         mut tx: Option<&mut Tx>,
-        completions: Option<TxPoll>,
+        mut completions: Option<TxPoll>,
     ) {
         self.running = None;
         let this = dev.data().get_ref();
@@ -692,11 +692,14 @@ impl Verbs {
             rc.stop();
         }
         self.rx.finish(|rx| {
-            if let (Some(tx), Some(completions)) = (tx, completions) {
+            if let (Some(tx), Some(completions)) = (tx, &mut completions) {
                 completions.drain(dev, tx.line.sender());
             }
             rx.drain(dev);
         });
+        // Behind the receive ring: what a queue pair that cannot be reset was to send is freed by destroying it,
+        // when nobody posts receives to it any more.
+        drop(completions);
         // The drains have reset it, unless it never got that far. What they could not free is freed with the
         // QP, when `tx` goes, too.
         if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {

@@ -490,9 +490,11 @@ impl Tx {
     /// Gives connections up whose peers let nothing through for too long, or whose queue pairs take
     /// nothing.
     pub(crate) fn give_up_stuck(&mut self, dev: &Device<Interface>, now: u64) {
-        let connections = self.connections.as_mut();
-        let suspect = connections.and_then(|c| c.line.take_suspect());
-        if let Some(lane) = suspect {
+        while let Some(lane) = self
+            .connections
+            .as_mut()
+            .and_then(|c| c.line.sender.take_refusing())
+        {
             self.lane_failed(dev, &lane, now);
         }
         let count = self.connections.as_ref().map_or(0, |c| c.entries.len());
@@ -521,7 +523,7 @@ impl Tx {
         }
         // Others are not to wait for those that are slow.
         if let Some(connections) = self.connections.as_ref().filter(|_| slow) {
-            connections.line.shared().slow.store(true, Release);
+            connections.line.shared().sweep.store(true, Release);
             self.line.wake_completions();
             self.service(dev);
         }
@@ -755,10 +757,14 @@ impl Tx {
         }
     }
 
-    /// One that has ended is over.
+    /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
     pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Rc) {
         if let Some(connections) = &mut self.connections {
             connections.over(rc);
+            if rc.lane.in_flight() > 0 {
+                connections.line.shared().sweep.store(true, Release);
+                self.line.wake_completions();
+            }
             dev.queue_task(CONNECT, 0);
         }
     }

@@ -10,7 +10,7 @@ use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rc::{self, EXTENDED_HEADERS};
 use ipoib_proto::seq::Sequence;
-use ipoib_rdma::{Lane, RcSender, Refused};
+use ipoib_rdma::RcSender;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
@@ -43,8 +43,6 @@ pub(crate) struct RcLine {
     pub(crate) sender: RcSender,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    /// The lane whose queue pair has refused a frame.
-    suspect: Option<Arc<Lane>>,
 }
 
 impl RcLine {
@@ -58,7 +56,6 @@ impl RcLine {
             sender,
             shared: Arc::new(Shared::new(), GFP_KERNEL)?,
             counters,
-            suspect: None,
         })
     }
 
@@ -69,11 +66,6 @@ impl RcLine {
 
     fn counters(&self) -> &Connected {
         &self.counters.connected
-    }
-
-    /// Takes note that the lane whose queue pair has refused a frame is being looked after.
-    pub(crate) fn take_suspect(&mut self) -> Option<Arc<Lane>> {
-        self.suspect.take()
     }
 
     /// Whether one more message can go by the connection of an entry.
@@ -331,25 +323,19 @@ impl RcLine {
         if self.sender.flush() {
             line.counters().tx.doorbells.add(1);
         }
-        if let Some(refused) = self.sender.take_refused() {
-            self.refused(dev, line, refused);
+        let refused = self.sender.take_refused();
+        if refused > 0 {
+            Self::refused(dev, line, refused);
         }
     }
 
     #[cold]
-    fn refused(&mut self, dev: &Device<Interface>, line: &mut Line, refused: Refused) {
+    fn refused(dev: &Device<Interface>, line: &mut Line, frames: u32) {
         line.counters()
-            .dropped(DropReason::PostFailed, u64::from(refused.frames));
-        if refused.unsignalled {
-            Interface::restart_soon(dev);
-        }
+            .dropped(DropReason::PostFailed, u64::from(frames));
         line.wake_completions();
-        // A queue pair that refuses is in error; its connection ends by the work item, since who called us
-        // is still busy with it.
-        if let Some(lane) = self.sender.take_failed() {
-            self.suspect = Some(lane);
-            dev.queue_task(CONNECT, 0);
-        }
+        // The connection ends by the work item, since our caller is still busy with it.
+        dev.queue_task(CONNECT, 0);
     }
 }
 

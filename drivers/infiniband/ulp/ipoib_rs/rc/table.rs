@@ -47,8 +47,8 @@ pub(crate) struct Shared {
     pub(crate) stalled: Atomic<bool>,
     /// So many that the queue was stopped.
     pub(crate) blocked: Atomic<bool>,
-    /// A lane has become slow, and BQL is to be told.
-    pub(crate) slow: Atomic<bool>,
+    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
+    pub(crate) sweep: Atomic<bool>,
 }
 
 /// The table.
@@ -524,7 +524,7 @@ impl Shared {
         Self {
             stalled: Atomic::new(false),
             blocked: Atomic::new(false),
-            slow: Atomic::new(false),
+            sweep: Atomic::new(false),
         }
     }
 
@@ -534,11 +534,11 @@ impl Shared {
         self.stalled.get()
     }
 
-    /// Whether a lane has become slow since the last time.
+    /// Whether the ring is to be swept. It need not be once more, then.
     #[inline]
-    pub(crate) fn take_slow(&self) -> bool {
+    pub(crate) fn take_sweep(&self) -> bool {
         // As a rule there is nothing to write.
-        self.slow.get() && self.slow.xchg(false, Acquire)
+        self.sweep.get() && self.sweep.xchg(false, Acquire)
     }
 
     /// Whether the queue is to stay stopped, since so much waits.
