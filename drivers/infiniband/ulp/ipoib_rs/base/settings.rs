@@ -8,7 +8,7 @@ use ipoib_netdev::napi;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::sysctl::{Tunable, Variable};
-use ipoib_proto::cm::MAX_LANES;
+use ipoib_proto::cm::MAX_CHANNELS;
 use ipoib_proto::reorder;
 use ipoib_proto::sizes::{self, Sizes};
 use kernel::prelude::*;
@@ -278,7 +278,7 @@ impl Tunable for Interface {
         Variable {
             name: c"rc_max_qps",
             min: 1,
-            max: MAX_LANES as u32,
+            max: MAX_CHANNELS as u32,
         },
         Variable {
             name: c"rc_max_connections",

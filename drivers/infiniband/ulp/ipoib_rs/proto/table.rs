@@ -176,7 +176,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         self.at_last()
     }
 
-    /// The same for an address that was not the last one, kept out of a caller that seldom needs it.
+    /// Looks up an address other than the last one, out of line since callers seldom need it.
     #[inline(never)]
     fn look_up(&mut self, addr: &HwAddr) -> Option<&mut V> {
         self.last = self.find(addr)?;

@@ -47,7 +47,7 @@ impl Config {
     };
 }
 
-/// What the driver has to do for a group.
+/// Action that the driver has to carry out for a group.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an action holds a frame or an address handle, or is a request to be answered"]
 pub enum Action<A, T> {
@@ -69,7 +69,7 @@ enum State<A> {
     Attaching {
         membership: Membership,
         ticket: Ticket,
-        /// What comes of it is out of date already.
+        /// Its result is out of date already.
         stale: bool,
     },
     Attached {
@@ -141,7 +141,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         }
     }
 
-    /// Says what state the membership is in, for people.
+    /// Returns the name of the membership's state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
             State::Absent if self.failed => "failed",

@@ -43,7 +43,7 @@ impl Config {
     };
 }
 
-/// What the driver has to do for a path.
+/// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an action holds a frame or an address handle, or is a request to be answered"]
 pub enum Action<A, T> {
@@ -119,7 +119,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         &self.addr
     }
 
-    /// Says what state the path is in, for people.
+    /// Returns the name of the state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
             State::Idle => "idle",

@@ -60,7 +60,7 @@ impl MsgId {
     }
 }
 
-/// What a sender keeps for a destination: the number that the next frame gets.
+/// Counter that a sender keeps for a destination: the number that the next frame gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence(MsgId);
 

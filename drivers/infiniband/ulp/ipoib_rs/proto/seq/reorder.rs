@@ -36,7 +36,7 @@ pub const DEFAULT_WIDTH: u8 = 32;
 
 const RING: usize = MAX_WIDTH as usize;
 
-/// What a gap that filled adds to the score.
+/// Points that a filled gap adds to the score.
 const GAIN: u8 = 4;
 /// The highest score, and the first: as many losses as it takes until nothing is held.
 const MAX_SCORE: u8 = 16;
@@ -51,7 +51,7 @@ pub struct Held<T> {
     since: u64,
 }
 
-/// What a window did; all values count frames, unless they say otherwise.
+/// Statistics of a window, in frames unless they say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Arrived as expected.
@@ -119,7 +119,7 @@ impl Counts {
     pub const LEN: usize = 9;
 }
 
-/// What a window needs of its surroundings.
+/// Clock, rings and receiver of frames that a window uses.
 pub trait Host<T, B> {
     /// The time in microseconds.
     fn now(&mut self) -> u64;
@@ -195,7 +195,7 @@ impl<T, B> Window<T, B> {
         self.held as usize
     }
 
-    /// What it did.
+    /// Returns its statistics.
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts

@@ -68,7 +68,7 @@ impl<T, B> Source<T, B> {
         } else if self.is_established() {
             None
         } else {
-            // The younger one goes first, lest a flood pushes out who is about to be established.
+            // The younger one goes first, lest a flood pushes out one that is about to be established.
             Some(
                 ESTABLISHED
                     .saturating_sub(self.frames)
@@ -79,7 +79,7 @@ impl<T, B> Source<T, B> {
     }
 }
 
-/// What happened to sources.
+/// Counts of events in the life of sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Sources that lost their place to others.
@@ -94,7 +94,7 @@ pub struct Events {
     pub reclaimed: u64,
 }
 
-/// What a table needs of its surroundings.
+/// Receiver of frames that are in order, with a clock.
 pub trait Sink<T> {
     /// The time in microseconds.
     fn now_us(&mut self) -> u64;
@@ -186,7 +186,7 @@ pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
     pool: Pool<P>,
     events: Events,
-    /// What all sources did, those that are gone included, less what was taken.
+    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
     counts: Counts,
     /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
@@ -229,13 +229,13 @@ where
         self.table.is_empty()
     }
 
-    /// How many frames came as expected since this was asked last.
+    /// Takes the number of frames that came as expected since this was called last.
     #[inline]
     pub fn take_in_order(&mut self) -> u64 {
         core::mem::take(&mut self.counts.in_order)
     }
 
-    /// What else happened since this was asked last, if anything did.
+    /// Takes the other counts since this was called last, if there are any.
     #[inline]
     pub fn take_changes(&mut self) -> Option<(Counts, Events)> {
         if !core::mem::take(&mut self.changed) {
@@ -469,7 +469,7 @@ where
         true
     }
 
-    /// Who is on the list of those that hold something at place `at`.
+    /// Address of the source on the list of holders at place `at`.
     fn holder(&self, at: usize) -> Option<HwAddr> {
         self.pool.places.borrow().get(at)?.holder
     }

@@ -7,12 +7,12 @@
 //! the encapsulation header, whose EtherType is [`EtherType::EXTENDED`], stand 12 bytes, all numbers
 //! big-endian:
 //!
-//! | octets | field |
+//! | bytes | field |
 //! |---|---|
 //! | 0 | flags: [`NEEDS_CSUM`] |
 //! | 1 | what to segment into: a [`GsoKind`], or 0 |
 //! | 2, 3 | payload of a segment |
-//! | 4, 5 | where the checksum begins, counted from the packet's first octet |
+//! | 4, 5 | where the checksum begins, counted from the packet's first byte |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
 //! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
@@ -33,7 +33,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const MIN_TCP_LEN: usize = 20;
-/// Where the upper half of an octet is the length of TCP's header in words.
+/// Where the upper half of an byte is the length of TCP's header in words.
 const TCP_DOFF: usize = 12;
 /// Of IPv4's flags and offset: more fragments, or not the first one.
 const FRAGMENT: u16 = 0x3fff;
@@ -50,7 +50,7 @@ const MAX_DATAGRAMS: usize = 128;
 /// IPv4 leaves no less for TCP without options.
 const MIN_GSO_SIZE: usize = 28;
 
-/// What a packet is to be segmented into.
+/// Kind of segments that a packet is to be split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GsoKind {
@@ -62,7 +62,7 @@ pub enum GsoKind {
     Udp = 5,
 }
 
-/// In the same octet: only the first TCP segment has the flag CWR (RFC 3168).
+/// In the same byte: only the first TCP segment has the flag CWR (RFC 3168).
 const ECN: u8 = 0x80;
 
 /// How to segment a packet.
@@ -72,7 +72,7 @@ pub struct Gso {
     pub kind: GsoKind,
     /// Whether only the first segment has the flag CWR.
     pub ecn: bool,
-    /// Octets of payload in a segment, but for the last; at least one segment is full.
+    /// Bytes of payload in a segment, but for the last; at least one segment is full.
     pub size: u16,
     /// Into how many.
     pub segments: u16,
@@ -81,7 +81,7 @@ pub struct Gso {
 /// Where a checksum is to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// The first octet that it covers, counted from the packet's first one.
+    /// The first byte that it covers, counted from the packet's first one.
     pub start: u16,
     /// Where it is stored, counted from `start`.
     pub offset: u16,
@@ -93,7 +93,7 @@ pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
     offset: TCP_CHECK,
 };
 
-/// What is known of a packet beyond its octets.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     /// The packet's type: IPv4 or IPv6.
@@ -104,12 +104,12 @@ pub struct Extended {
     pub gso: Option<Gso>,
 }
 
-/// What is wrong with an extended frame.
+/// Error in an extended frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedError {
     /// It ends within its headers, or they are not all in the part that was shown.
     Short,
-    /// Flags, kinds or reserved octets that nobody has defined, or that contradict each other.
+    /// Flags, kinds or reserved bytes that nobody has defined, or that contradict each other.
     Undefined,
     /// The packet is neither TCP nor UDP directly behind IPv4 or IPv6, or a fragment.
     Protocol,
@@ -131,7 +131,7 @@ pub struct ExtendedHeader {
 }
 
 impl ExtendedHeader {
-    /// The length of the header in octets, without the encapsulation header.
+    /// The length of the header in bytes, without the encapsulation header.
     pub const LEN: usize = 12;
 
     /// Reads it.
@@ -178,7 +178,7 @@ impl ExtendedHeader {
         back: (EtherType::IPV4.0 as u32) << 16,
     };
 
-    /// The header for such a packet of `len` octets, whose headers are in `head`, with a credit limit of 0. None:
+    /// The header for such a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0. None:
     /// it is another; see [`Extended::encode`], which makes the same of one that is.
     #[inline(always)]
     pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
@@ -205,7 +205,7 @@ impl ExtendedHeader {
         self.back as u16
     }
 
-    /// The same with another credit limit.
+    /// Replaces the credit limit.
     #[inline]
     pub const fn with_credit_limit(self, limit: u16) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl ExtendedHeader {
         }
     }
 
-    /// Whether it carries nothing but a credit limit, with `len` octets behind.
+    /// Whether it carries nothing but a credit limit, with `len` bytes behind.
     #[inline]
     pub const fn is_credit_only(&self, len: usize) -> bool {
         self.front | len as u64 == 0 && self.ether_type().0 == 0
@@ -285,12 +285,12 @@ struct Layout {
 }
 
 impl Extended {
-    /// What the header of a frame says about the packet of `len` octets that it carries, whose headers
+    /// Reads the metadata in the header of a frame that carries a packet of `len` bytes, whose headers
     /// are all in `head`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it; the frame is to be dropped.
+    /// See [`ExtendedError`]; the frame is to be dropped.
     pub fn parse(header: ExtendedHeader, head: &[u8], len: usize) -> Result<Self, ExtendedError> {
         let (ether_type, checksum) = (header.ether_type(), header.checksum()?);
         let layout = check(ether_type, checksum, head, len)?;
@@ -307,12 +307,12 @@ impl Extended {
         })
     }
 
-    /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a credit limit of 0.
-    /// What is returned is what [`Extended::parse`] accepts.
+    /// Makes the header for a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0.
+    /// [`Extended::parse`] accepts it.
     ///
     /// # Errors
     ///
-    /// What a receiver would find wrong with it: the packet has to go another way.
+    /// The error that a receiver would find: the packet has to go another way.
     pub fn encode(&self, head: &[u8], len: usize) -> Result<ExtendedHeader, ExtendedError> {
         let layout = check(self.ether_type, self.checksum, head, len)?;
         let mut header = ExtendedHeader::new(self.ether_type, self.checksum);
@@ -428,7 +428,7 @@ fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u
     u16::try_from(segments).map_err(|_| ExtendedError::Segments)
 }
 
-/// RFC 791: where the transport header begins, and whose it is.
+/// RFC 791: where the transport header begins, and its protocol.
 fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, l0, l1, _, _, f0, f1, _, protocol, ..] = *head else {
         return Err(ExtendedError::Short);
@@ -446,7 +446,8 @@ fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     Ok((transport, protocol))
 }
 
-/// The same by RFC 8200, without extension headers, jumbograms among them.
+/// RFC 8200: where the transport header begins, and its protocol. There may be no extension headers, so no
+/// jumbograms.
 fn ipv6(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, _, _, l0, l1, next, ..] = *head else {
         return Err(ExtendedError::Short);
@@ -555,7 +556,7 @@ mod tests {
                 start: 20,
                 offset: 16,
             }),
-            // 3948 octets behind 20 of IP and 32 of TCP.
+            // 3948 bytes behind 20 of IP and 32 of TCP.
             gso: Some(Gso {
                 kind: GsoKind::TcpV4,
                 ecn: false,
@@ -668,7 +669,7 @@ mod tests {
 
     #[test]
     fn datagrams_of_a_sensible_number() {
-        // 3952 octets of payload.
+        // 3952 bytes of payload.
         for (size, fits) in [(30u16, false), (31, true)] {
             let mut header = UDP_V6;
             header[2..4].copy_from_slice(&size.to_be_bytes());
@@ -702,15 +703,15 @@ mod tests {
         assert!(header.is_credit_only(0) && !header.is_credit_only(1));
         // And that is no packet.
         assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
-        // No other octet may be set.
+        // No other byte may be set.
         for i in 0..10 {
-            let mut octets = header.to_bytes();
-            octets[i] = 1;
-            assert!(!ExtendedHeader::from_bytes(&octets).is_credit_only(0));
+            let mut bytes = header.to_bytes();
+            bytes[i] = 1;
+            assert!(!ExtendedHeader::from_bytes(&bytes).is_credit_only(0));
         }
     }
 
-    /// Segments of no octets, of fewer than are worth a header, and more than there is.
+    /// Segments of no bytes, of fewer than are worth a header, and more than there is.
     #[test]
     fn segments_of_a_sensible_size() {
         for size in [0u16, 1, 27, 3949, 65535] {

@@ -166,7 +166,7 @@ impl HwAddr {
         (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
     }
 
-    /// The same as `==`, in line: to compare 20 octets is a call otherwise.
+    /// Equality as of `==`, in line: to compare 20 bytes is a call otherwise.
     #[inline]
     pub const fn is(&self, other: &HwAddr) -> bool {
         self.same_peer(other) && self.0[0] == other.0[0]
@@ -231,11 +231,11 @@ mod tests {
 
     #[test]
     fn the_same_address_in_line() {
-        let octets: [u8; 20] = core::array::from_fn(|i| i as u8);
-        let address = HwAddr(octets);
+        let bytes: [u8; 20] = core::array::from_fn(|i| i as u8);
+        let address = HwAddr(bytes);
         assert!(address.is(&address));
-        for i in 0..octets.len() {
-            let mut other = octets;
+        for i in 0..bytes.len() {
+            let mut other = bytes;
             other[i] ^= 0x80;
             assert!(!address.is(&HwAddr(other)));
             // The flags are no part of the peer.
