@@ -941,4 +941,15 @@ mod tests {
         assert!(connection.evict().is_none());
         assert!(ticket.is_some_and(|ticket| connection.requested(ticket, 4, 1) == Some(4)));
     }
+
+    /// An offer is a use of what is not there yet, and none of what is.
+    #[test]
+    fn an_offer_keeps_no_connection_in_use() {
+        let mut connection = smaller();
+        accept(&mut connection, 1, 700);
+        assert!(connection.last_used() == 700);
+        let (mut connection, _) = up();
+        accept(&mut connection, 2, 700);
+        assert!(connection.last_used() == 1);
+    }
 }

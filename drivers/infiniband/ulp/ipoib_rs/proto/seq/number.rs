@@ -104,6 +104,8 @@ mod tests {
         assert_eq!(id(7).distance(id(7)), 0);
         assert_eq!(id(32768).distance(id(1)), 32767);
         assert_eq!(id(32769).distance(id(1)), -32767);
+        assert_eq!(id(1).distance(id(32768)), -32767);
+        assert_eq!(id(1).distance(id(32769)), 32767);
     }
 
     #[test]

@@ -716,4 +716,71 @@ mod tests {
         assert_eq!(window.held(), 0);
         assert_eq!(log.take(), [id + 2, id + 4, id + 6]);
     }
+
+    /// What is late is told from what is there twice, however many frames came between.
+    #[test]
+    fn missing_numbers_are_remembered() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 0, &[1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
+        assert_eq!(log.take(), [1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
+        let counts = window.counts();
+        assert_eq!(
+            (counts.late, counts.duplicates, counts.reordered),
+            (2, 3, 2)
+        );
+    }
+
+    /// A frame as far ahead as the window is wide costs nothing; one that moves the window does.
+    #[test]
+    fn the_width_itself_is_within() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 4, &[1, 6]);
+        assert_eq!((window.held(), window.score), (1, MAX_SCORE));
+        feed(&mut window, &mut log, 4, &[7]);
+        assert_eq!((window.held(), window.score), (2, MAX_SCORE - 1));
+        // Nothing waited for this one, which is not reordered.
+        let mut window = TestWindow::new();
+        feed(&mut window, &mut log, 0, &[1, 3]);
+        assert_eq!(
+            (window.counts().reordered, window.score),
+            (0, MAX_SCORE - 1)
+        );
+    }
+
+    /// A ring is wanted for the first frame that will be held.
+    #[test]
+    fn wanting_a_ring() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let wants = |window: &TestWindow<'_>, raw, width| {
+            MsgId::new(raw).is_some_and(|id| window.wants_ring(id, width))
+        };
+        assert!(!wants(&window, 5, 4));
+        feed(&mut window, &mut log, 4, &[1]);
+        for (raw, wanted) in [(1, false), (2, false), (3, true), (6, true), (7, true)] {
+            assert_eq!(wants(&window, raw, 4), wanted);
+        }
+        assert!(wants(&window, 2 + 4 + 128, 4) && !wants(&window, 2 + 4 + 129, 4));
+        assert!(!wants(&window, 3, 0));
+        // At a score of 1, the gap that is given up first is the last one.
+        window.score = 1;
+        assert!(wants(&window, 6, 4) && !wants(&window, 7, 4));
+        window.score = 2;
+        assert!(wants(&window, 7, 4));
+        window.score = 0;
+        assert!(!wants(&window, 6, 4) && !wants(&window, 7, 4));
+        window.score = MAX_SCORE;
+        feed(&mut window, &mut log, 4, &[4]);
+        assert!(window.held() == 1 && !wants(&window, 3, 4) && !wants(&window, 5, 4));
+    }
+
+    #[test]
+    fn overtaken_by_one_that_is_held() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 32, &[1, 6, 4, 8, 5]);
+        assert_eq!((window.held(), window.counts().reordered), (4, 2));
+    }
 }

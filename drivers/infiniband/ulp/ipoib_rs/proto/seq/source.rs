@@ -766,4 +766,44 @@ mod tests {
         assert!(sources.is_empty());
         assert_eq!(sources.take_in_order(), ESTABLISHED);
     }
+
+    /// Frames in order are counted, and nothing else changes; nor does a pause let a frame be the next.
+    #[test]
+    fn frames_in_order_change_nothing() {
+        let mut slots = [const { Slot::EMPTY }; SLOTS];
+        let (mut sources, mut log) = (sources(&mut slots, &mut []), Log::new());
+        assert!(sources.is_empty());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        assert!(!sources.is_empty() && sources.take_changes().is_some());
+        assert_eq!(sources.take_in_order(), ESTABLISHED);
+        sources.receive(&a, id(65), 65, 32, PAUSE_MS - 1, &mut log);
+        assert!(sources.take_changes().is_none() && sources.take_in_order() == 1);
+        sources.receive(&a, id(66), 66, 32, 2 * PAUSE_MS - 1, &mut log);
+        assert!(sources.take_changes().is_some() && sources.take_in_order() == 1);
+        assert_eq!(log.take(), [65, 66]);
+    }
+
+    /// A source that leaves takes its name off the list of those that hold something.
+    #[test]
+    fn a_removed_source_is_no_holder() {
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        establish(&mut sources, &b, IDLE_MS, &mut log);
+        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert_eq!(sources.rings.holder(0), Some(a));
+        sources.sweep(IDLE_MS, &mut log);
+        assert_eq!((log.take(), sources.rings.holder(0)), (&[66][..], None));
+        // One that holds nothing leaves the list as it is.
+        assert!(sources.receive(&b, id(66), 1, 32, IDLE_MS, &mut log));
+        sources.receive(&a, id(1), 2, 32, IDLE_MS, &mut log);
+        sources.remove(&a, &mut log);
+        assert_eq!(sources.rings.holder(0), Some(b));
+        // A gap that fills ends that, too.
+        sources.receive(&b, id(65), 3, 32, IDLE_MS, &mut log);
+        assert_eq!(sources.rings.holder(0), None);
+    }
 }

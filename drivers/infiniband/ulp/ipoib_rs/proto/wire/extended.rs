@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_goes_with_any_packet_or_alone() {
+    fn credit_goes_with_any_packet_or_alone() {
         let plain = ExtendedHeader::from_bytes(&TCP_V4);
         let header = plain.with_credit_limit(0xfedc);
         assert!(header.credit_limit() == 0xfedc && plain.credit_limit() == 0);
@@ -600,5 +600,61 @@ mod tests {
             header[2..4].copy_from_slice(&size.to_be_bytes());
             assert!(parse(&header, &tcp_v4(), LEN).is_ok());
         }
+    }
+
+    /// A checksum that is not to be computed is nowhere.
+    #[test]
+    fn no_checksum_has_no_place() {
+        for at in [5, 7] {
+            let mut header = [0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00, 0, 0];
+            assert!(parse(&header, &tcp_v4(), LEN).is_ok());
+            header[at] = 16;
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Undefined));
+        }
+        // Nor is a length of the packet behind the header part of that.
+        let header = ExtendedHeader::from_bytes(&[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1]);
+        assert!(!header.is_credit_only(5));
+    }
+
+    /// The kind of segments is that of the packet.
+    #[test]
+    fn segments_of_another_kind() {
+        let mut udp_v4 = [0; 28];
+        udp_v4[..20].copy_from_slice(&tcp_v4()[..20]);
+        udp_v4[9] = UDP;
+        udp_v4[24..26].copy_from_slice(&((LEN - 20) as u16).to_be_bytes());
+        let mut tcp_v6 = [0; 60];
+        tcp_v6[..40].copy_from_slice(&udp_v6()[..40]);
+        tcp_v6[6] = TCP;
+        tcp_v6[52] = 0x50;
+        let packets: [(&[u8], [u8; 12], u8); 4] = [
+            (&tcp_v4(), TCP_V4, 1),
+            (&tcp_v6, [1, 0, 1, 0, 0, 40, 0, 16, 0x86, 0xdd, 0, 0], 4),
+            (&udp_v4, [1, 0, 1, 0, 0, 20, 0, 6, 0x08, 0x00, 0, 0], 5),
+            (&udp_v6(), UDP_V6, 5),
+        ];
+        for (head, mut header, right) in packets {
+            for kind in [1, 4, 5] {
+                header[1] = kind;
+                let parsed = parse(&header, head, LEN);
+                assert!(parsed.is_ok() == (kind == right));
+                assert!(kind == right || parsed == Err(ExtendedError::Segments));
+            }
+        }
+    }
+
+    /// A TCP header without options, and one byte of payload or none.
+    #[test]
+    fn the_least_headers() {
+        let header = [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+        let mut head = [0; 40];
+        head.copy_from_slice(&tcp_v4()[..40]);
+        head[32] = 0x50;
+        for len in [40, 41] {
+            head[2..4].copy_from_slice(&u16::to_be_bytes(len));
+            assert!(parse(&header, &head, len.into()).is_ok());
+        }
+        head[32] = 0x4f;
+        assert!(parse(&header, &head, 41) == Err(ExtendedError::Protocol));
     }
 }

@@ -467,4 +467,56 @@ mod tests {
             assert_eq!(place(&fragment) & (DONT_FRAGMENT | MORE_FRAGMENTS), more);
         }
     }
+
+    /// RFC 1071: what is carried out of 16 bits is carried back in.
+    #[test]
+    fn rfc1071_sums() {
+        let words = |words: &[u16]| {
+            let mut bytes = [0; 20];
+            for (to, word) in bytes.chunks_exact_mut(2).zip(words) {
+                to.copy_from_slice(&word.to_be_bytes());
+            }
+            sum(&bytes)
+        };
+        assert_eq!(words(&[0x0001, 0xf203, 0xf4f5, 0xf6f7]), 0xddf2);
+        assert_eq!(words(&[0xffff; 10]), 0xffff);
+        assert_eq!(words(&[0xffff, 0x0001]), 1);
+        let many = [
+            36208, 64223, 15801, 27956, 52067, 13392, 28610, 37083, 5078, 42289,
+        ];
+        assert_eq!(words(&many), 60567);
+        assert_eq!(words(&[19306, 42910, 44977]), 41658);
+    }
+
+    /// A header with a good checksum that is none of IPv4's, or too short.
+    #[test]
+    fn another_version() {
+        for first in [0x55, 0x44] {
+            let (mut head, len) = header(&[], 100, 0);
+            head[0] = first;
+            head[10..12].fill(0);
+            let check = !sum(&head[..usize::from(first & 0xf) * 4]);
+            head[10..12].copy_from_slice(&check.to_be_bytes());
+            let result = split(&head[..len], 100, 68, false);
+            assert_eq!(result.err(), Some(FragmentError::Malformed));
+        }
+    }
+
+    #[test]
+    fn an_option_without_data() {
+        let (head, len) = header(&[0x82, 2, 1, 1], 124, 0);
+        let rest = split(&head[..len], 124, 100, false).unwrap().last();
+        let header = rest.unwrap().header;
+        assert_eq!(header.as_bytes()[20..], [0x82, 2, 0, 0]);
+    }
+
+    /// The last fragment of the longest packet.
+    #[test]
+    fn up_to_the_longest_packet() {
+        for (total, fits) in [(103, true), (104, false)] {
+            let (head, len) = header(&[], total, 65_432 / 8);
+            let result = split(&head[..len], total.into(), 100, false);
+            assert_eq!(result.is_ok(), fits);
+        }
+    }
 }

@@ -195,13 +195,6 @@ impl HwAddr {
     }
 }
 
-impl From<[u8; 20]> for HwAddr {
-    #[inline]
-    fn from(bytes: [u8; 20]) -> HwAddr {
-        HwAddr(bytes)
-    }
-}
-
 // The form of `ip link` and of the kernel's %*phC.
 impl_display!(HwAddr, |this, f| {
     let [first, rest @ ..] = &this.0;
@@ -298,5 +291,21 @@ mod tests {
         assert!(group.is_multicast());
         assert!(!group.is_unicast());
         assert!(!HwAddr([0; 20]).is_unicast());
+    }
+
+    /// Differences in two words do not make up for each other.
+    #[test]
+    fn differences_add_up() {
+        let zero = HwAddr([0; 20]);
+        for (a, b) in [(4, 12), (4, 1), (12, 1), (5, 13)] {
+            let mut other = zero;
+            (other.0[a], other.0[b]) = (1, 1);
+            assert!(!zero.same_peer(&other) && !zero.is(&other));
+        }
+        let mut all = zero;
+        for at in [1, 4, 5, 6, 7, 12, 13, 14, 15] {
+            all.0[at] = 0x40;
+            assert!(!zero.same_peer(&all));
+        }
     }
 }
