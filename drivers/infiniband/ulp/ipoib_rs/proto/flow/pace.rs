@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often an interface is restarted. All times are in milliseconds.
+//! Pace of an interface's restarts. All times are in milliseconds.
 //!
 //! A restart costs connections and neighbours. One that does not help is followed by others at longer and
 //! longer intervals; one that was followed by a calm counts as the first again.
 
 use crate::flow::backoff::Backoff;
 
-/// From one restart to the next at least: at first, and at most.
+/// The least time from one restart to the next: at first, and at most.
 const MIN_MS: u64 = 50;
 const MAX_MS: u64 = 5_000;
 
-/// When an interface may be restarted.
+/// Pacer of the restarts of an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pace {
     backoff: Backoff,
@@ -20,7 +20,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of an interface that was never restarted.
+    /// Paces an interface that was never restarted.
     pub const fn new() -> Pace {
         Pace {
             backoff: Backoff::new(MIN_MS, MAX_MS),
@@ -28,7 +28,7 @@ impl Pace {
         }
     }
 
-    /// A restart is asked for at `now`. Returns 0 if it may be, and else for how long it has to wait.
+    /// Asks for a restart at `now`. Returns how long it has to wait; 0 if it is due.
     pub fn ask(&mut self, now: u64) -> u64 {
         let early = self.earliest.saturating_sub(now);
         if early > 0 {

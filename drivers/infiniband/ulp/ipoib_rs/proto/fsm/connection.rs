@@ -20,14 +20,14 @@ use crate::flow::backoff::Backoff;
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::wire::hwaddr::HwAddr;
 
-/// The limits of a connection.
+/// Time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a request, or an accepted one, may take until it is established.
+    /// Time until a request, or an offer, has to be established.
     pub connect_ms: u64,
-    /// After how long without a frame it is given up.
+    /// Time without a frame after which it ends.
     pub idle_ms: u64,
-    /// After how long to try again.
+    /// Delay of the next attempt after a failure.
     pub backoff: Backoff,
 }
 
@@ -51,12 +51,12 @@ const MAX_FAILURES: u8 = 2;
 /// Time after a peer was given up for which no frame waits for a connection to it.
 const HOLD_OFF_MS: u64 = 60_000;
 
-/// Why a connection, or the attempt at one, came to its end.
+/// Reason for the end of a connection, or of the attempt at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Our request was rejected since the peer's own is on its way.
     Yielded,
-    /// Nothing was ever sent by it. If it was up, that says nothing about the next one.
+    /// Nothing was ever sent by it. If it was up, it says nothing about the next one.
     Unused,
     /// It could not be made, was rejected, ended by the peer or by an error.
     Failed,
@@ -64,7 +64,7 @@ pub enum End {
 
 #[derive(Debug)]
 enum State<C> {
-    /// There is none, and there may be one.
+    /// There is no connection, and a request may be made.
     Down,
     /// A request is being made.
     Starting { ticket: Ticket },
@@ -78,10 +78,10 @@ enum State<C> {
     Up {
         ticket: Ticket,
         connection: C,
-        /// Until when a request of the peer's may have crossed the one that this comes of.
+        /// Time until which a request of the peer's may have crossed our own, which this comes of.
         crossing: u64,
     },
-    /// No request before this time; those of the peer are accepted.
+    /// No request of our own before this time; those of the peer are accepted.
     Waiting { until: u64 },
 }
 
@@ -96,13 +96,11 @@ struct Offer<C> {
 /// Effect of a confirmation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Confirmed<C> {
-    /// Nothing: it is not about anything that is waited for.
+    /// None: it is not about the offer.
     Nothing,
-    /// Frames can be sent by what was confirmed, and no more by what was there before, which is to be
-    /// destroyed.
+    /// The offer is the connection now. The one before it, if any, is to be destroyed.
     Up(Option<C>),
-    /// Frames are sent by what we asked for, and the peer's request had crossed ours: what was confirmed
-    /// is to be destroyed.
+    /// The peer's request had crossed ours, whose connection stays: the offer is to be destroyed.
     Crossed(C),
 }
 
@@ -111,7 +109,7 @@ pub enum Confirmed<C> {
 pub struct Connection<C> {
     state: State<C>,
     offer: Option<Offer<C>>,
-    /// Nobody has confirmed the last offer.
+    /// The last offer was not confirmed.
     doubted: bool,
     /// Our address is a smaller number than the peer's.
     smaller: bool,
@@ -126,7 +124,7 @@ pub struct Connection<C> {
 }
 
 impl<C> Connection<C> {
-    /// None yet, between two addresses.
+    /// Makes the state machine for two addresses, without a connection.
     pub fn new(own: &HwAddr, peer: &HwAddr, config: &Config, now: u64) -> Self {
         Connection {
             state: State::Down,
@@ -143,7 +141,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, if frames can be sent: the hot path.
+    /// Returns the connection if frames can be sent: the hot path.
     #[inline]
     pub fn transmit(&mut self, now: u64) -> Option<&mut C> {
         match &mut self.state {
@@ -155,7 +153,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, or what was asked for to become one.
+    /// Returns the connection, or the one that was requested.
     #[inline]
     pub fn present(&self) -> Option<&C> {
         match &self.state {
@@ -164,7 +162,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, and the one that is to take its place, with their tickets.
+    /// Returns the present connection and the offer, with their tickets.
     pub fn all(&self) -> impl Iterator<Item = (Ticket, &C)> + '_ {
         let present = self.ticket().zip(self.present());
         present.into_iter().chain(self.offer())
@@ -175,7 +173,7 @@ impl<C> Connection<C> {
         matches!(self.state, State::Up { .. })
     }
 
-    /// The offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
+    /// Returns the offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
     pub fn offer(&self) -> Option<(Ticket, &C)> {
         let offer = self.offer.as_ref()?;
         Some((offer.ticket, &offer.connection))
@@ -194,19 +192,18 @@ impl<C> Connection<C> {
         self.held_off_until = now.saturating_add(HOLD_OFF_MS);
     }
 
-    /// Whether that was of late.
+    /// Whether the peer was given up so recently that no frame waits for it.
     #[inline]
     pub const fn is_held_off(&self, now: u64) -> bool {
         now < self.held_off_until
     }
 
-    /// When that ends: [`Connection::is_blank`] may change then.
+    /// End of that time, when [`Connection::is_blank`] may change.
     pub const fn held_off_until(&self) -> u64 {
         self.held_off_until
     }
 
-    /// When the next attempt may be made, if none is under way nor needed: [`Connection::want`] has an effect
-    /// from then on.
+    /// Time from which on [`Connection::want`] makes an attempt; None if there is a connection or an attempt.
     pub fn may_ask_at(&self) -> Option<u64> {
         let from = match self.state {
             State::Down => 0,
@@ -216,30 +213,29 @@ impl<C> Connection<C> {
         Some(from.max(self.offer_awaited_until()))
     }
 
-    /// Whether that time has come.
+    /// Whether [`Connection::want`] makes an attempt now.
     pub fn may_ask(&self, now: u64) -> bool {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
 
-    /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
-    /// be made at any time, for which frames may wait.
+    /// Whether it may be forgotten: it is as a new one, without a connection, a back-off or a hold-off.
     pub fn is_blank(&self, now: u64) -> bool {
         self.may_ask(now) && self.offer.is_none() && !self.is_held_off(now)
     }
 
-    /// Until when the peer's request makes one of our own needless.
+    /// Time until which the offer makes a request of our own needless.
     fn offer_awaited_until(&self) -> u64 {
         let offer = self.offer.as_ref().filter(|_| !self.doubted);
         offer.map_or(0, |offer| offer.since.saturating_add(OFFER_MS))
     }
 
-    /// Event: a frame came, so that the connection is in use.
+    /// Event: a frame was received, so that the connection is in use.
     pub fn used(&mut self, now: u64) {
         self.last_used = now;
     }
 
-    /// Event: a frame has passed through the connection that there is, in either direction. To be accepted is
-    /// not enough: a peer whose CM answers and whose queue pairs do not would be asked again and again.
+    /// Event: a frame has passed through the connection, in either direction, which ends the back-off. To be
+    /// accepted is not enough: the CM of a peer may answer when its queue pairs do not.
     pub fn works(&mut self) {
         if self.is_up() {
             self.failures = 0;
@@ -247,13 +243,13 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Changes after how long without a frame the connection is given up.
+    /// Changes the time without a frame after which the connection ends.
     pub fn set_idle(&mut self, idle_ms: u64) {
         self.config.idle_ms = idle_ms;
     }
 
-    /// When a frame was sent or came last: the least recently used one is the first to go where there are too
-    /// many.
+    /// Time of the last frame in either direction: where there are too many connections, the least recently used
+    /// one goes.
     pub const fn last_used(&self) -> u64 {
         self.last_used
     }
@@ -269,8 +265,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: a frame for the peer, which goes by UD. A ticket: make a queue pair and send a request;
-    /// answer with [`Connection::requested`] or [`Connection::failed`].
+    /// Event: a frame for the peer went by UD. Returns a ticket if a connection is to be made: make a queue
+    /// pair and send a request; answer with [`Connection::requested`] or [`Connection::failed`].
     pub fn want(&mut self, now: u64) -> Option<Ticket> {
         if !self.may_ask(now) {
             return None;
@@ -281,8 +277,8 @@ impl<C> Connection<C> {
         Some(ticket)
     }
 
-    /// Event: a request is to be sent. The connection comes back, and there is to be none, if nobody wants
-    /// it any more or the peer has asked meanwhile.
+    /// Event: a request is about to be sent. Returns the connection, and it is not to be sent, if it was
+    /// overtaken or the peer has asked meanwhile.
     pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
         match self.state {
             State::Starting { ticket } if ticket == about => {
@@ -301,8 +297,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: the peer has accepted our request. True: confirm it, frames can be sent. False: nobody
-    /// has asked for this, refuse it.
+    /// Event: the peer has accepted our request. True: confirm it, frames can be sent. False: it was
+    /// overtaken, reject it.
     pub fn accepted(&mut self, about: Ticket, now: u64) -> bool {
         match self.take() {
             State::Requested {
@@ -331,12 +327,12 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: the peer's request was accepted. A ticket for it, and what was offered before, which is to be
-    /// destroyed.
+    /// Event: the peer's request was accepted. Returns a ticket for the offer, and the offer before it, which is
+    /// to be destroyed.
     ///
     /// # Errors
     ///
-    /// The connection, which comes too late.
+    /// Returns the connection if the request must not be accepted any more.
     pub fn accept(&mut self, connection: C, now: u64) -> Result<(Ticket, Option<C>), C> {
         if !self.may_accept(now) {
             return Err(connection);
@@ -354,8 +350,7 @@ impl<C> Connection<C> {
         Ok((ticket, before.map(|offer| offer.connection)))
     }
 
-    /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
-    /// good.
+    /// Event: the peer has confirmed the offer, or sent a frame by it, which is as good.
     pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
         let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) else {
             return Confirmed::Nothing;
@@ -371,7 +366,7 @@ impl<C> Connection<C> {
         Confirmed::Up(before)
     }
 
-    /// Event: it has come to its end. What is to be destroyed.
+    /// Event: a connection or an attempt has ended. Returns the connection, to be destroyed.
     pub fn ended(&mut self, about: Ticket, end: End, now: u64) -> Option<C> {
         if let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) {
             // It was not our attempt, and perhaps not the peer's.
@@ -382,7 +377,7 @@ impl<C> Connection<C> {
             return None;
         }
         let until = match end {
-            // If the peer's does not come, ours is the next.
+            // If the peer's request does not come, ours is the next.
             End::Yielded => now.saturating_add(CROSSING_MS),
             End::Unused if self.is_up() => {
                 let mut first = self.config.backoff;
@@ -396,13 +391,13 @@ impl<C> Connection<C> {
         self.end(until)
     }
 
-    /// Event: it has failed. What is to be destroyed.
+    /// Event: a connection or an attempt has failed. Returns the connection, to be destroyed.
     pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
         self.ended(about, End::Failed, now)
     }
 
-    /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
-    /// more, until there is none.
+    /// Event: the time is `now`. Returns a connection that took too long or has been idle, to be destroyed; to
+    /// be called until it returns None.
     pub fn poll(&mut self, now: u64) -> Option<C> {
         if self
             .offer_deadline()
@@ -425,13 +420,13 @@ impl<C> Connection<C> {
         Some(offer.since.saturating_add(self.config.connect_ms))
     }
 
-    /// When it will have been idle for too long, unless somebody wants it.
+    /// Time at which it will have been idle for too long. An offer shows that the peer wants it.
     fn idle_at(&self) -> Option<u64> {
         let idle = self.is_up() && self.offer.is_none();
         idle.then(|| self.last_used.saturating_add(self.config.idle_ms))
     }
 
-    /// When [`Connection::poll`] has something to do, if nothing happens before.
+    /// Time at which [`Connection::poll`] has something to do, if no event comes before.
     pub fn deadline(&self) -> Option<u64> {
         let own = match &self.state {
             State::Requested { deadline, .. } => Some(*deadline),
@@ -443,8 +438,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: room is needed, or nobody uses it. What is to be destroyed; the next frame may ask for
-    /// another one. There may be more, until there is none.
+    /// Event: room is needed. Returns a connection to be destroyed; to be called until it returns None. The next
+    /// frame may ask for another one.
     pub fn evict(&mut self) -> Option<C> {
         if let Some(offer) = self.offer.take() {
             return Some(offer.connection);
@@ -452,7 +447,7 @@ impl<C> Connection<C> {
         self.take().into_connection()
     }
 
-    /// Names the present connection, or the attempt at one.
+    /// Ticket of the present connection, or of the attempt at one.
     pub const fn ticket(&self) -> Option<Ticket> {
         match &self.state {
             State::Down | State::Waiting { .. } => None,
@@ -462,7 +457,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Whether our own request was accepted so late that one of the peer's may have crossed it.
+    /// Whether our own request was accepted so recently that one of the peer's may have crossed it.
     fn is_crossed(&self, now: u64) -> bool {
         matches!(self.state, State::Up { crossing, .. } if now < crossing)
     }
@@ -477,7 +472,7 @@ impl<C> Connection<C> {
         };
     }
 
-    /// No more, and no request before `until`.
+    /// Ends it, with no request before `until`.
     fn end(&mut self, until: u64) -> Option<C> {
         let ended = self.take().into_connection();
         self.state = State::Waiting { until };

@@ -30,11 +30,11 @@ pub enum Membership {
 /// The limits of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// After how long without a transmission a send-only membership ends.
+    /// Time without a transmission after which a send-only membership ends.
     pub idle_ms: u64,
-    /// After how long to try again to join.
+    /// Delay of the next attempt to join after a failure.
     pub backoff: Backoff,
-    /// How many bytes may wait for the join.
+    /// The most bytes that wait for the join.
     pub max_waiting: u32,
 }
 
@@ -89,7 +89,7 @@ pub struct Group<A, T, const Q: usize> {
     wanted: bool,
     /// Mark of the table's [`sync`](crate::fsm::multicast::GroupTable::sync): it is on the list.
     pub(crate) listed: bool,
-    /// Somebody sent to it, at `last_sent`.
+    /// Frames were sent to it, the last one at `last_sent`.
     sending: bool,
     last_sent: u64,
     /// No join before this time.
@@ -284,7 +284,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         self.backoff.reset();
     }
 
-    /// Event: somebody else needs the place. A group that only sending keeps is given up.
+    /// Event: the place is needed. A group that only sending keeps is given up.
     pub fn stop_sending(&mut self) {
         self.sending = false;
     }

@@ -22,11 +22,11 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 /// The limits of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// For how long a path is kept that nothing uses.
+    /// Time for which an unused path is kept.
     pub gc_ms: u64,
-    /// For how long to wait for the answer to a [`Action::Resolve`].
+    /// Time to wait for the answer to an [`Action::Resolve`].
     pub resolve_ms: u64,
-    /// After how long to try again what failed.
+    /// Delay of the next attempt after a failure.
     pub backoff: Backoff,
     /// How many bytes may wait.
     pub max_waiting: u32,
@@ -202,7 +202,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
     }
 
-    /// Event: somebody needs the address handle, though no frame waits for it. Poll.
+    /// Event: the address handle is needed, though no frame waits for it. Poll.
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
         if let State::Failed { until } = self.state {
@@ -247,7 +247,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         self.flush_with(DropReason::NoPath);
     }
 
-    /// Lets everything that waits be dropped.
+    /// Has all waiting frames dropped.
     fn flush_with(&mut self, reason: DropReason) {
         if !self.waiting.is_empty() {
             self.flush = Some(reason);
@@ -305,7 +305,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
     }
 
-    /// Lets the states that time ends end.
+    /// Ends the states whose time is over.
     fn expire(&mut self, now: u64) {
         match self.state {
             State::Resolving { deadline, .. } if now >= deadline => self.fail(now),

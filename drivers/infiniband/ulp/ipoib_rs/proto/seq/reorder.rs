@@ -11,7 +11,7 @@
 //! | less than 0 | delivered: it is too late to do better, or a duplicate |
 //! | 1 to W | held, if holding is worth while; a duplicate of a held frame is delivered |
 //! | W + 1 to W + 128 | the window moves until it holds the frame; what it passes is delivered |
-//! | more | not reordering but another beginning: what is held is delivered, and this |
+//! | more | the sender has begun anew: all that is held is delivered, and then the frame |
 //!
 //! Nothing is ever dropped, held for longer than the timeout that the caller keeps with
 //! [`Window::expire`], or delivered twice. The ring turns with the next expected number: indexing it
@@ -40,7 +40,7 @@ const RING: usize = MAX_WIDTH as usize;
 
 /// Points that a filled gap adds to the score.
 const GAIN: u8 = 4;
-/// The highest score, and the first: as many losses as it takes until nothing is held.
+/// The first and highest score: so many losses end the holding of frames.
 const MAX_SCORE: u8 = 16;
 /// After so many frames in a row from behind the window that were not missing, the source is taken
 /// to have begun anew.
@@ -135,7 +135,7 @@ impl<T, B> Window<T, B> {
         &self.counts
     }
 
-    /// Whether a frame will be held by a window of `width`, and nothing is held yet.
+    /// Whether a frame would be the first that is held, by a window of `width`.
     pub fn wants_ring(&self, id: MsgId, width: u8) -> bool {
         let width = i32::from(width.min(MAX_WIDTH));
         let Some(next) = self.next else {
@@ -160,9 +160,9 @@ enum Release {
 }
 
 impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
-    /// Takes note of a frame that is the expected one while nothing is held: the caller is to
-    /// deliver it. False: it is not, and has to go through [`Window::receive`].
-    // For every frame, and short; left to itself, the compiler calls it.
+    /// Notes a frame if it is the expected one and nothing is held: the caller delivers it then. False: it has
+    /// to go through [`Window::receive`].
+    // Short, and for every frame: not worth a call.
     #[inline(always)]
     pub fn receive_in_order(&mut self, id: MsgId) -> bool {
         if self.next != Some(id) || self.held > 0 {
@@ -304,8 +304,8 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
         self.settle(host);
     }
 
-    /// Releases what has waited since `before` or longer, in microseconds, and what is in front of
-    /// it. Returns since when the longest of the rest has waited, if there is a rest.
+    /// Releases the frames that have waited since `before` or longer, in microseconds, and those in front of
+    /// them. Returns since when the oldest of the rest has waited.
     pub fn expire(&mut self, before: u64, host: &mut impl Host<T, B>) -> Option<u64> {
         let expired = (1..=self.highest)
             .rev()

@@ -23,7 +23,7 @@
 use crate::wire::header::Header;
 use crate::wire::hwaddr::{Flags, Qpn};
 
-/// Tells our private data from what else may stand there: "iprs".
+/// Magic number of our private data: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
 const VERSION: u8 = 1;
 
@@ -78,7 +78,7 @@ pub struct PrivateData {
     pub extension: Option<Extension>,
 }
 
-/// Why private data are of no use.
+/// Error in private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrivateDataError {
     /// Fewer than [`BASE_LEN`] bytes.
@@ -164,7 +164,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
     }))
 }
 
-/// Why one of ours rejects a request.
+/// Reason for which one of ours rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How large an IP packet may be (RFC 4391, section 7). All sizes are in bytes.
+//! The MTU of a link (RFC 4391, section 7). All sizes are in bytes.
 
 use core::ffi::CStr;
 
@@ -15,7 +15,7 @@ pub const fn ip_mtu(ib_mtu: u32) -> u32 {
     ib_mtu.saturating_sub(Header::LEN as u32)
 }
 
-/// Why an MTU was refused.
+/// Reason for which an MTU is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtuError {
     /// Smaller than IPv4 allows.
