@@ -715,7 +715,7 @@ mod tests {
         assert_eq!(log.take(), [id + 2, id + 4, id + 6]);
     }
 
-    /// What is late is told from what is there twice, however many frames came between.
+    /// A late frame is told from a duplicate, however many frames came between.
     #[test]
     fn missing_numbers_are_remembered() {
         let mut ring = EMPTY;
