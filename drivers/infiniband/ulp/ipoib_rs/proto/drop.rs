@@ -94,8 +94,6 @@ impl DropReason {
     }
 }
 
-impl_display!(DropReason, |this, f| f.write_str(this.name()));
-
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_drop))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {

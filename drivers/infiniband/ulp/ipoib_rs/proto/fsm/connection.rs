@@ -20,27 +20,10 @@ use crate::flow::backoff::Backoff;
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::wire::hwaddr::HwAddr;
 
-/// Time limits of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Time until a request, or an offer, has to be established.
-    pub connect_ms: u64,
-    /// Time without a frame after which it ends.
-    pub idle_ms: u64,
-    /// Delay of the next attempt after a failure.
-    pub backoff: Backoff,
-}
-
-impl Config {
-    /// 5 s to connect, which leaves the CM some retries; 60 s without a frame; 1 s to 64 s until
-    /// another attempt.
-    pub const DEFAULT: Config = Config {
-        connect_ms: 5_000,
-        idle_ms: 60_000,
-        backoff: Backoff::new(1_000, 64_000),
-    };
-}
-
+/// Time until a request, or an offer, has to be established, which leaves the CM some retries.
+pub const CONNECT_MS: u64 = 5_000;
+/// Delay of the next attempt after a failure.
+const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 /// The longest that a request is on its way: after our own was accepted, one of the peer's may have been sent
 /// before it knew; and after a rejection that announced the peer's own, we wait for that.
 const CROSSING_MS: u64 = 1_000;
@@ -115,7 +98,8 @@ pub struct Connection<C> {
     smaller: bool,
     last_used: u64,
     tickets: Tickets,
-    config: Config,
+    /// Time without a frame after which it ends.
+    idle_ms: u64,
     backoff: Backoff,
     /// Attempts that failed since there was a connection that worked.
     failures: u8,
@@ -125,7 +109,7 @@ pub struct Connection<C> {
 
 impl<C> Connection<C> {
     /// Makes the state machine for two addresses, without a connection.
-    pub fn new(own: &HwAddr, peer: &HwAddr, config: &Config, now: u64) -> Self {
+    pub fn new(own: &HwAddr, peer: &HwAddr, idle_ms: u64, now: u64) -> Self {
         Connection {
             state: State::Down,
             offer: None,
@@ -134,8 +118,8 @@ impl<C> Connection<C> {
             smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
             last_used: now,
             tickets: Tickets::new(),
-            config: *config,
-            backoff: config.backoff,
+            idle_ms,
+            backoff: BACKOFF,
             failures: 0,
             held_off_until: 0,
         }
@@ -245,7 +229,7 @@ impl<C> Connection<C> {
 
     /// Changes the time without a frame after which the connection ends.
     pub fn set_idle(&mut self, idle_ms: u64) {
-        self.config.idle_ms = idle_ms;
+        self.idle_ms = idle_ms;
     }
 
     /// Time of the last frame in either direction: where there are too many connections, the least recently used
@@ -289,7 +273,7 @@ impl<C> Connection<C> {
                 self.state = State::Requested {
                     ticket,
                     connection,
-                    deadline: now.saturating_add(self.config.connect_ms),
+                    deadline: now.saturating_add(CONNECT_MS),
                 };
                 None
             }
@@ -380,7 +364,7 @@ impl<C> Connection<C> {
             // If the peer's request does not come, ours is the next.
             End::Yielded => now.saturating_add(CROSSING_MS),
             End::Unused if self.is_up() => {
-                let mut first = self.config.backoff;
+                let mut first = BACKOFF;
                 first.fail(now)
             }
             End::Unused | End::Failed => {
@@ -417,13 +401,13 @@ impl<C> Connection<C> {
 
     fn offer_deadline(&self) -> Option<u64> {
         let offer = self.offer.as_ref()?;
-        Some(offer.since.saturating_add(self.config.connect_ms))
+        Some(offer.since.saturating_add(CONNECT_MS))
     }
 
     /// Time at which it will have been idle for too long. An offer shows that the peer wants it.
     fn idle_at(&self) -> Option<u64> {
         let idle = self.is_up() && self.offer.is_none();
-        idle.then(|| self.last_used.saturating_add(self.config.idle_ms))
+        idle.then(|| self.last_used.saturating_add(self.idle_ms))
     }
 
     /// Time at which [`Connection::poll`] has something to do, if no event comes before.
@@ -509,11 +493,11 @@ mod tests {
     }
 
     fn smaller() -> Connection<u32> {
-        Connection::new(&address(1), &address(2), &Config::DEFAULT, 0)
+        Connection::new(&address(1), &address(2), 60_000, 0)
     }
 
     fn larger() -> Connection<u32> {
-        Connection::new(&address(2), &address(1), &Config::DEFAULT, 0)
+        Connection::new(&address(2), &address(1), 60_000, 0)
     }
 
     fn start(connection: &mut Connection<u32>, handle: u32, now: u64) -> Ticket {
@@ -641,7 +625,7 @@ mod tests {
         let own = start(&mut connection, 1, 0);
         let (forged, _) = accept(&mut connection, 2, 1);
         assert!(connection.accepted(own, 2) && connection.transmit(2) == Some(&mut 1));
-        let limit = 1 + Config::DEFAULT.connect_ms;
+        let limit = 1 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit) == Some(2));
         assert!(connection.confirmed(forged, limit) == Confirmed::Nothing);
         assert!(connection.transmit(limit) == Some(&mut 1));
@@ -650,7 +634,7 @@ mod tests {
     /// Somebody asks in the peer's name before we do, again and again.
     #[test]
     fn forged_requests_keep_us_from_asking_once() {
-        let limit = Config::DEFAULT.connect_ms;
+        let limit = CONNECT_MS;
         for ends in [Connection::poll, |c: &mut Connection<u32>, now| {
             // Or another one comes before its time is over.
             accept(c, 2, now).1
@@ -780,7 +764,7 @@ mod tests {
     /// A lost REP, from either side.
     #[test]
     fn what_takes_too_long_is_given_up() {
-        let limit = Config::DEFAULT.connect_ms;
+        let limit = CONNECT_MS;
         let mut connection = smaller();
         start(&mut connection, 1, 0);
         assert!(connection.deadline() == Some(limit));
@@ -833,7 +817,7 @@ mod tests {
         assert!(accept(&mut connection, 2, 2).1.is_none());
         let (last, before) = accept(&mut connection, 3, 3);
         assert!(before == Some(2));
-        let limit = 3 + Config::DEFAULT.connect_ms;
+        let limit = 3 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit - 1).is_none());
         assert!(connection.poll(limit) == Some(3));
         assert!(connection.confirmed(last, limit) == Confirmed::Nothing);

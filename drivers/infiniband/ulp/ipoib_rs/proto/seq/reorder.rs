@@ -90,38 +90,20 @@ pub struct Window<T, B> {
     item: PhantomData<T>,
 }
 
-impl<T, B> Default for Window<T, B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T, B> Window<T, B> {
     /// A window that takes any number for the first.
-    pub const fn new() -> Self {
-        Window {
-            next: None,
-            ring: None,
-            held: 0,
-            highest: 0,
-            base: 0,
-            score: MAX_SCORE,
-            late_run: 0,
-            missing: 0,
-            counts: Counts {
-                in_order: 0,
-                reordered: 0,
-                late: 0,
-                held: 0,
-                filled: 0,
-                moved: 0,
-                timed_out: 0,
-                duplicates: 0,
-                resyncs: 0,
-            },
-            item: PhantomData,
-        }
-    }
+    pub const NEW: Self = Window {
+        next: None,
+        ring: None,
+        held: 0,
+        highest: 0,
+        base: 0,
+        score: MAX_SCORE,
+        late_run: 0,
+        missing: 0,
+        counts: Counts::ZERO,
+        item: PhantomData,
+    };
 
     /// How many frames are held.
     #[inline]
@@ -490,7 +472,7 @@ mod tests {
     #[test]
     fn a_filled_gap_releases_the_run() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[7, 9, 10, 12]);
         assert_eq!(log.take(), [7]);
         assert_eq!(window.held(), 3);
@@ -508,7 +490,7 @@ mod tests {
     #[test]
     fn a_late_frame_is_delivered() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 0, &[7, 9, 8, 10]);
         assert_eq!(log.take(), [7, 9, 8, 10]);
         assert_eq!(window.counts().late, 1);
@@ -519,7 +501,7 @@ mod tests {
     #[test]
     fn defect_1_the_slot_at_the_full_width() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, MAX_WIDTH, &[1]);
         for id in 3..=130 {
             feed(&mut window, &mut log, MAX_WIDTH, &[id]);
@@ -538,7 +520,7 @@ mod tests {
     #[test]
     fn defects_2_and_3_a_move_classifies_again() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         // 2 is lost; 7 is beyond a window of 4, and the run 3, 4, 5 goes up to 6.
         feed(&mut window, &mut log, 4, &[1, 3, 4, 5, 7]);
         assert_eq!(log.take(), [1, 3, 4, 5]);
@@ -556,7 +538,7 @@ mod tests {
     #[test]
     fn defect_4_a_far_jump_is_another_beginning() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 3, 4, 1000, 1001]);
         assert_eq!(log.take(), [1, 3, 4, 1000, 1001]);
         assert_eq!(window.counts().resyncs, 1);
@@ -571,7 +553,7 @@ mod tests {
     #[test]
     fn defect_5_the_wrap() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[65533, 1, 65535, 2, 65534, 3]);
         assert_eq!(log.take(), [65533, 65534, 65535, 1, 2, 3]);
         assert_eq!(window.counts().late, 0);
@@ -583,7 +565,7 @@ mod tests {
     #[test]
     fn defect_6_nothing_waits_for_ever() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         log.now = 100;
         feed(&mut window, &mut log, 32, &[1, 3]);
         log.now = 200;
@@ -605,7 +587,7 @@ mod tests {
     #[test]
     fn defect_7_duplicates() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 1, 3, 3, 2, 2, 4]);
         assert_eq!(log.take(), [1, 1, 3, 2, 3, 2, 4]);
         assert_eq!(window.counts().duplicates, 3);
@@ -617,7 +599,7 @@ mod tests {
     #[test]
     fn defect_7_a_restart() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[30000, 30002]);
         for id in 1..=u16::from(LATE_RUN) {
             feed(&mut window, &mut log, 32, &[id]);
@@ -632,7 +614,7 @@ mod tests {
     #[test]
     fn without_a_ring_nothing_waits() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         log.ring = None;
         feed(&mut window, &mut log, 32, &[1, 3, 2, 4]);
         assert_eq!(log.take(), [1, 3, 2, 4]);
@@ -642,7 +624,7 @@ mod tests {
     #[test]
     fn a_narrower_window_moves() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 10, 20]);
         assert_eq!(log.take(), [1]);
         feed(&mut window, &mut log, 4, &[21]);
@@ -660,7 +642,7 @@ mod tests {
     #[test]
     fn a_flush_keeps_the_order() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 9, 5, 3]);
         window.restart(&mut log);
         assert_eq!(log.take(), [1, 3, 5, 9]);
@@ -674,7 +656,7 @@ mod tests {
     #[test]
     fn adaptive_hold() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         let mut id = 1;
         feed(&mut window, &mut log, 32, &[id]);
         for _ in 0..MAX_SCORE {
@@ -700,7 +682,7 @@ mod tests {
     #[test]
     fn giving_up_holds_nothing_back() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 4, &[1]);
         let mut id = 1;
         for _ in 1..MAX_SCORE {
@@ -719,7 +701,7 @@ mod tests {
     #[test]
     fn missing_numbers_are_remembered() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 0, &[1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
         assert_eq!(log.take(), [1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
         let counts = window.counts();
@@ -733,13 +715,13 @@ mod tests {
     #[test]
     fn the_width_itself_is_within() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 4, &[1, 6]);
         assert_eq!((window.held(), window.score), (1, MAX_SCORE));
         feed(&mut window, &mut log, 4, &[7]);
         assert_eq!((window.held(), window.score), (2, MAX_SCORE - 1));
         // Nothing waited for this one, which is not reordered.
-        let mut window = TestWindow::new();
+        let mut window = TestWindow::NEW;
         feed(&mut window, &mut log, 0, &[1, 3]);
         assert_eq!(
             (window.counts().reordered, window.score),
@@ -751,7 +733,7 @@ mod tests {
     #[test]
     fn wanting_a_ring() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         let wants = |window: &TestWindow<'_>, raw, width| {
             MsgId::new(raw).is_some_and(|id| window.wants_ring(id, width))
         };
@@ -777,7 +759,7 @@ mod tests {
     #[test]
     fn overtaken_by_one_that_is_held() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 6, 4, 8, 5]);
         assert_eq!((window.held(), window.counts().reordered), (4, 2));
     }

@@ -31,7 +31,7 @@ pub const ESTABLISHED: u64 = 64;
 /// A source that has sent nothing for so long, in milliseconds, is forgotten.
 ///
 /// Shorter than the time that a sender keeps a path without using it
-/// ([`crate::fsm::path::Config::gc_ms`]), behind which it begins anew.
+/// ([`crate::fsm::path::IDLE_MS`]), behind which it begins anew.
 pub const IDLE_MS: u64 = 30_000;
 /// A source that has sent nothing for so long, in milliseconds, may go on with any number: no frame
 /// is on its way for that long.
@@ -314,7 +314,7 @@ where
     fn admit(&mut self, from: &HwAddr, now: u64, sink: &mut impl Sink<T>) -> bool {
         for _ in 0..2 {
             let source = Source {
-                window: Window::new(),
+                window: Window::NEW,
                 frames: 0,
                 last: now,
             };

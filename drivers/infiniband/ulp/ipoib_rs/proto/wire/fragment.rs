@@ -37,13 +37,6 @@ pub enum FragmentError {
     TooSmall,
 }
 
-impl_display!(FragmentError, |this, f| f.write_str(match this {
-    FragmentError::Malformed => "malformed header",
-    FragmentError::Truncated => "truncated",
-    FragmentError::Forbidden => "not to be fragmented",
-    FragmentError::TooSmall => "no room in a fragment",
-}));
-
 /// Whether a packet, of which at least the header is given, is IPv4 that may be fragmented: DF is not set, or
 /// `ignore_df`, since this host is the sender.
 #[inline]
