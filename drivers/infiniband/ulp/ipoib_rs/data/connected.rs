@@ -534,7 +534,7 @@ impl Tx {
         let now = now_ms();
         let count = self.connections.as_ref().map_or(0, |c| c.entries.len());
         if let Some(connections) = &mut self.connections {
-            connections.tunables_changed();
+            connections.settings_changed();
         }
         for at in 0..count as u16 {
             let Some(connections) = &mut self.connections else {

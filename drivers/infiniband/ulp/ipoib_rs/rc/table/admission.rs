@@ -182,7 +182,7 @@ impl Connections {
     ) -> Result<(Role, Room), Refusal> {
         let extension = data
             .extension
-            .filter(|_| self.reliable.tunables.extensions());
+            .filter(|_| self.reliable.settings.extensions());
         let mut asker = Asker::Stranger;
         if let Some(extension) = extension {
             let at = self.find_entry(peer, extension.lane);
