@@ -19,6 +19,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make lint      formatting, lints, licences
   make mutants   change the protocol rules in each small way there is, and count the changes that the tests
                  notice; takes a day  (SHARD=0/14: every 14th change, from the first on)
+  make configs   compile the modules, out of tree and in a kernel tree, with HZ=300, for arm64 and with KCSAN
+                 (T=name: one of them: hz300, arm64, kcsan)
   make overlay   link the driver into a kernel tree  (KDIR=dir)
   make clean     remove what was built from this checkout
 
