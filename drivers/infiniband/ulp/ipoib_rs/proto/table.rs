@@ -10,7 +10,7 @@
 use core::borrow::BorrowMut;
 use core::ops::Range;
 
-use crate::hwaddr::HwAddr;
+use crate::wire::hwaddr::HwAddr;
 
 /// How many slots an entry can be in.
 pub const PROBE: usize = 16;
@@ -283,19 +283,6 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         )
     }
 
-    /// Stores an entry under another address.
-    ///
-    /// # Errors
-    ///
-    /// Gives the entry back if the new address is taken or its slots are; it is under neither
-    /// address then. `Ok(false)` if there is no entry under the old address.
-    pub fn rekey(&mut self, old: &HwAddr, new: HwAddr) -> Result<bool, (InsertError, V)> {
-        match self.remove(old) {
-            Some(value) => self.insert(new, value).map(|_| true),
-            None => Ok(false),
-        }
-    }
-
     /// Among the entries that are in the way of `addr`, names the one with the highest score;
     /// those without a score stay. A good score is the time for which an entry was idle.
     pub fn victim(
@@ -376,7 +363,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::hwaddr::Flags;
+    use crate::wire::hwaddr::Flags;
 
     const SEED: Seed = Seed([
         0x0123_4567_89ab_cdef,
@@ -463,17 +450,11 @@ mod tests {
     }
 
     #[test]
-    fn rekey_and_empty() -> Result<(), ()> {
+    fn change_and_empty() -> Result<(), ()> {
         let mut table = table().ok_or(())?;
         assert!(table.insert(addr(1), 1).is_ok());
         assert!(table.insert(addr(2), 2).is_ok());
-        assert_eq!(table.rekey(&addr(1), addr(3)), Ok(true));
-        assert_eq!(table.rekey(&addr(1), addr(4)), Ok(false));
-        assert_eq!(table.get(&addr(3)), Some(&1));
-        assert_eq!(
-            table.rekey(&addr(3), addr(2)),
-            Err((InsertError::Exists, 1))
-        );
+        assert_eq!(table.remove(&addr(1)), Some(1));
         for (_, value) in table.iter_mut() {
             *value += 5;
         }
