@@ -141,7 +141,7 @@ impl Interface {
             counters,
             settings,
             groups <- new_mutex!(Groups::new(*broadcast)),
-            watch <- new_mutex!(Watch::new()),
+            watch <- new_mutex!(Watch::NEW),
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
             multicast_limit: Atomic::new(u32::MAX),
@@ -149,7 +149,7 @@ impl Interface {
             stuck: Atomic::new(false),
             broken: Atomic::new(false),
             moved: Atomic::new(false),
-            pace: RtnlCell::new(Pace::new()),
+            pace: RtnlCell::new(Pace::NEW),
             pausing: Atomic::new(false),
             parent,
             rx <- new_mutex!(None),
@@ -558,7 +558,7 @@ impl Driver for Interface {
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        let verbs = Verbs::new(dev)?;
+        let verbs = Verbs::new(dev, rtnl)?;
         let sg = verbs.max_sge() > 1;
         let qpn = verbs.qpn();
         let rx = verbs.rx();
