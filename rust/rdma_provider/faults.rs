@@ -4,7 +4,7 @@
 
 use core::fmt::Write;
 
-use ib_fabric::fault::{Errno, Order, Quirk, Setting, Table, Verb, Way};
+use ib_fabric::fault::{Direction, Errno, Order, Quirk, Setting, Table, Verb};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
@@ -209,17 +209,17 @@ impl Faults {
 
     /// Counts a request that completes; its status if it is to fail.
     #[inline]
-    pub(crate) fn complete(&self, way: Way) -> Option<Status> {
+    pub(crate) fn complete(&self, direction: Direction) -> Option<Status> {
         if !self.has_rules(COMPLETIONS) {
             return None;
         }
-        self.failure(way)
+        self.failure(direction)
     }
 
     #[cold]
     #[inline(never)]
-    fn failure(&self, way: Way) -> Option<Status> {
-        let failure = self.rules.lock().table.complete(way);
+    fn failure(&self, direction: Direction) -> Option<Status> {
+        let failure = self.rules.lock().table.complete(direction);
         failure.map(Status::of_rule)
     }
 

@@ -161,7 +161,6 @@ impl Attributes {
             resources: self.max_dest_reads,
             access: self.rights(),
             // Each packet says so.
-            holds: false,
         });
         Ok(KBox::new(responder, GFP_ATOMIC)?)
     }

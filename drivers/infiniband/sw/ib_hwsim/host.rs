@@ -3,6 +3,7 @@
 //! A channel adapter, as the fabric sees it.
 
 use ib_fabric::mad::{class, DirectedRoute, Header};
+use ib_fabric::ud::port_accepts;
 use ib_fabric::{Arrival, Config, Counted, Discard, Events, Hca, LinkOffer, Mad, Packet};
 use ib_fabric::{Port, Retrains, TrapDue};
 use kernel::prelude::*;
@@ -16,10 +17,11 @@ use crate::carry::depart;
 use crate::deliver::{self, arrive, Origin};
 use crate::faults::Turns;
 use crate::groups::Groups;
-use crate::node::{Link, Links};
-use crate::qps::{Qps, ROOM};
+use crate::node::Links;
+use crate::places::Places;
+use crate::qps::Qps;
 use crate::rc;
-use crate::watch::{View, Watch};
+use crate::watch::Watch;
 
 /// Messages of one queue pair in a row.
 const BUDGET: usize = 64;
@@ -56,8 +58,8 @@ pub(crate) struct Host {
     pub(crate) qps: SpinLockIrq<Qps>,
     #[pin]
     pub(crate) groups: SpinLockIrq<Groups>,
-    /// Places of the queue pairs that have something to send, a bit each.
-    ready: [Atomic<u64>; ROOM / 64],
+    /// Those of the queue pairs that have something to send.
+    ready: Places,
     /// Place at which to go on.
     next: Atomic<usize>,
     /// Whether a trap may have to be sent.
@@ -101,7 +103,7 @@ impl Host {
                 managed <- new_spinlock_irq!(managed, "ib_hwsim::hca"),
                 qps <- new_spinlock_irq!(qps, "ib_hwsim::qps"),
                 groups <- new_spinlock_irq!(groups, "ib_hwsim::groups"),
-                ready: [const { Atomic::new(0) }; ROOM / 64],
+                ready: Places::new(),
                 next: Atomic::new(0),
                 traps: Atomic::new(false),
                 waits: Atomic::new(false),
@@ -116,16 +118,6 @@ impl Host {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// See [`Links::put`].
-    pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        self.managed.lock().links.put(port, link)
-    }
-
-    /// See [`Links::take`].
-    pub(crate) fn disconnect(&self, port: u8) -> Option<Link> {
-        self.managed.lock().links.take(port)
     }
 
     /// Offer of a port that waits for training.
@@ -215,19 +207,36 @@ impl Host {
         self.made.elapsed().as_millis().unsigned_abs()
     }
 
+    /// Takes a packet, or a run of packets, that came to a port from this very node or by the cable. False if the port
+    /// does not accept it.
+    pub(crate) fn admit(&self, port: u8, by_wire: bool, packet: &Packet) -> bool {
+        let events = {
+            let managed = &mut *self.managed.lock();
+            if by_wire {
+                managed.watch.received(port, packet);
+            } else {
+                managed.watch.own(port, packet);
+            }
+            if let Err(reason) = port_accepts(&managed.hca, port, packet) {
+                managed.discard(port, reason, packet);
+                return false;
+            }
+            if !by_wire {
+                return true;
+            }
+            managed.hca.count(port, packet.received());
+            if packet.management {
+                return true;
+            }
+            managed.hca.data_arrived(port)
+        };
+        self.tell(port, events);
+        true
+    }
+
     /// Counts something at a port.
     pub(crate) fn count(&self, port: u8, what: Counted) {
         self.managed.lock().hca.count(port, what);
-    }
-
-    /// Counts packets that have left by a port, and come to no other.
-    pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.managed.lock().watch.lost(port, n);
-    }
-
-    /// Counts a packet that has left by a port, and comes to the other end twice.
-    pub(crate) fn doubled(&self, port: u8) {
-        self.managed.lock().watch.doubled(port);
     }
 
     /// Drops a packet that came in by a port with a wrong CRC.
@@ -251,12 +260,6 @@ impl Host {
         let managed = &mut *self.managed.lock();
         managed.watch.not_delivered(port, packet);
         managed.discard(port, reason, packet);
-    }
-
-    /// A port and its tallies; `None` if there is no such port.
-    pub(crate) fn view(&self, port: u8) -> Option<View> {
-        let managed = self.managed.lock();
-        managed.watch.view(managed.hca.port(port), port)
     }
 
     /// Has the subnet manager told of what has happened, if that is worth a trap.
@@ -332,7 +335,7 @@ impl Host {
 
     /// Has a queue pair sent from that has something to send.
     pub(crate) fn mark(&self, qp: &Qp) {
-        self.mark_place(Qps::place_of(qp));
+        self.ready.add(Qps::place_of(qp));
         self.bell.ask();
     }
 
@@ -341,48 +344,16 @@ impl Host {
         &self.bell
     }
 
-    fn mark_place(&self, place: usize) {
-        let word = &self.ready[place / 64];
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.cmpxchg(old, old | 1 << (place % 64), Full) {
-            old = now;
-        }
-    }
-
-    /// Takes a queue pair's place that has something to send: the next one from a place on, round the table.
-    fn take_ready(&self, from: usize) -> Option<usize> {
-        let words = self.ready.len();
-        // The word of the first place comes last once more, for the places before that one.
-        for i in 0..=words {
-            let at = (from / 64 + i) % words;
-            let mask = if i == 0 {
-                u64::MAX << (from % 64)
-            } else {
-                u64::MAX
-            };
-            let word = &self.ready[at];
-            let mut old = word.load(Relaxed);
-            while old & mask != 0 {
-                let bit = (old & mask).trailing_zeros();
-                match word.cmpxchg(old, old & !(1 << bit), Full) {
-                    Ok(_) => return Some(at * 64 + bit as usize),
-                    Err(now) => old = now,
-                }
-            }
-        }
-        None
-    }
-
     /// Sends what the queue pairs have, within the budget. True if there may be more.
     fn drain_all(&self, wakeups: &mut Wakeups) -> bool {
         for _ in 0..VISITS {
-            let Some(place) = self.take_ready(self.next.load(Relaxed)) else {
+            let Some(place) = self.ready.take_from(self.next.load(Relaxed)) else {
                 return false;
             };
             self.next.store(place + 1, Relaxed);
             let qp = self.qps.lock().at(place);
             if qp.is_some_and(|qp| self.drain(&qp, wakeups)) {
-                self.mark_place(place);
+                self.ready.add(place);
             }
         }
         true

@@ -35,6 +35,7 @@ mod flying;
 mod groups;
 mod host;
 mod node;
+mod places;
 mod power;
 mod qps;
 mod rc;
@@ -44,7 +45,6 @@ mod tree;
 mod trunk;
 mod watch;
 mod weather;
-mod weather_files;
 
 use configfs_tree::Subsystem;
 use kernel::prelude::*;

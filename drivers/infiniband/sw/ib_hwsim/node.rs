@@ -11,6 +11,7 @@ use crate::carry::End;
 use crate::host::Host;
 use crate::switch::Switch;
 use crate::trunk::Trunk;
+use crate::watch::{View, Watch};
 use crate::weather::Foul;
 
 /// A node of a fabric.
@@ -125,8 +126,8 @@ impl Links {
     }
 }
 
-/// Calls a method that adapters and switches have.
-macro_rules! either {
+/// Calls a method that all kinds of nodes have.
+macro_rules! each {
     ($node:expr, $inner:ident => $call:expr) => {
         match $node {
             Node::Host($inner) => $call,
@@ -149,27 +150,29 @@ impl Node {
 
     /// Connects a port. See [`Links::put`].
     pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        either!(self, node => node.connect(port, link))
+        each!(self, node => node.managed.lock().links.put(port, link))
     }
 
     /// Takes a port's cable away.
     pub(crate) fn disconnect(&self, port: u8) {
-        drop(either!(self, node => node.disconnect(port)));
+        let link = each!(self, node => node.managed.lock().links.take(port));
+        // Without the lock.
+        drop(link);
     }
 
     /// Offer of a port that waits for training; `None` if it is up or disabled.
     pub(crate) fn offer(&self, port: u8) -> Option<LinkOffer> {
-        either!(self, node => node.offer(port))
+        each!(self, node => node.offer(port))
     }
 
     /// Trains a port's link. Tell the node of the events when no lock is held.
     pub(crate) fn link_up(&self, port: u8, peer: &LinkOffer) -> Events {
-        either!(self, node => node.link_up(port, peer))
+        each!(self, node => node.link_up(port, peer))
     }
 
     /// Takes a port's link down.
     pub(crate) fn link_down(&self, port: u8) -> Events {
-        either!(self, node => node.link_down(port))
+        each!(self, node => node.link_down(port))
     }
 
     /// Counts something at a port.
@@ -184,18 +187,34 @@ impl Node {
 
     /// Counts packets that have left by a port, and come to no other.
     pub(crate) fn lost(&self, port: u8, n: u32) {
-        match self {
-            Node::Host(host) => host.lost(port, n),
-            Node::Switch(switch) => switch.lost(port, n),
-            Node::Trunk(_) => {}
-        }
+        self.watch(|watch| watch.lost(port, n));
     }
 
     /// Counts a packet that has left by a port, and comes to the other end twice.
     pub(crate) fn doubled(&self, port: u8) {
+        self.watch(|watch| watch.doubled(port));
+    }
+
+    /// A port and its tallies; `None` if there is no such port.
+    pub(crate) fn view(&self, port: u8) -> Option<View> {
         match self {
-            Node::Host(host) => host.doubled(port),
-            Node::Switch(switch) => switch.doubled(port),
+            Node::Host(host) => {
+                let managed = host.managed.lock();
+                managed.watch.view(managed.hca.port(port), port)
+            }
+            Node::Switch(switch) => {
+                let managed = switch.managed.lock();
+                managed.watch.view(managed.switch.port(port), port)
+            }
+            Node::Trunk(_) => None,
+        }
+    }
+
+    /// Calls a function with the tallies, if there are any.
+    fn watch(&self, count: impl FnOnce(&mut Watch)) {
+        match self {
+            Node::Host(host) => count(&mut host.managed.lock().watch),
+            Node::Switch(switch) => count(&mut switch.managed.lock().watch),
             Node::Trunk(_) => {}
         }
     }

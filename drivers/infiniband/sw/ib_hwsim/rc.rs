@@ -4,8 +4,7 @@
 
 use ib_fabric::rc::{self, Bth, Response};
 use ib_fabric::roce::{self, Ways};
-use ib_fabric::ud::port_accepts;
-use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, Transport};
+use ib_fabric::{Counted, Discard, Gid, Hca, Lid, Packet, Port, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
@@ -15,10 +14,11 @@ use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refu
 
 use crate::capture::Capture;
 use crate::carry::{End, MOST_VISITS};
-use crate::deliver::{carries, from_wire};
+use crate::deliver::{carries, grh};
 use crate::host::Host;
 use crate::node::{Node, Way};
-use crate::qps::{Qps, ROOM};
+use crate::places::Places;
+use crate::qps::Qps;
 use crate::switch::Step;
 use crate::trunk::Trunk;
 use crate::weather::Foul;
@@ -30,8 +30,8 @@ const BUDGET: usize = 16;
 pub(crate) struct Deadlines {
     /// The earliest one, in ns; `u64::MAX` if there is none.
     due: Atomic<u64>,
-    /// Places of the queue pairs that have one, a bit each.
-    places: [Atomic<u64>; ROOM / 64],
+    /// Those of the queue pairs that have one.
+    places: Places,
 }
 
 impl Deadlines {
@@ -39,7 +39,7 @@ impl Deadlines {
     pub(crate) const fn new() -> Self {
         Self {
             due: Atomic::new(u64::MAX),
-            places: [const { Atomic::new(0) }; ROOM / 64],
+            places: Places::new(),
         }
     }
 
@@ -48,15 +48,9 @@ impl Deadlines {
         let Some(due) = qp.due() else {
             return false;
         };
-        let place = Qps::place_of(qp);
-        let word = &self.places[place / 64];
-        let bit = 1u64 << (place % 64);
         // Both are written even if they do not change: either `expire` takes the bit after this, and sees the queue
         // pair's deadline, or this comes after it has reset the earliest one.
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.cmpxchg(old, old | bit, Full) {
-            old = now;
-        }
+        self.places.add(Qps::place_of(qp));
         let mut old = self.due.load(Relaxed);
         while let Err(now) = self.due.cmpxchg(old, old.min(due), Full) {
             old = now;
@@ -95,22 +89,17 @@ pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
     }
     // Whoever notes one has set the place's bit before, or will lower this again.
     host.deadlines.due.store(u64::MAX, Relaxed);
-    for (word, places) in host.deadlines.places.iter().enumerate() {
-        let mut bits = places.xchg(0, Full);
-        while bits != 0 {
-            let place = word * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            let qp = host.qps.lock().at(place);
-            let Some(qp) = qp else {
-                continue;
-            };
-            if qp.expire(wakeups, now) {
-                host.mark(&qp);
-            }
-            host.deadlines.note(&qp);
-            wakeups.flush_if_many();
+    host.deadlines.places.drain(|place| {
+        let qp = host.qps.lock().at(place);
+        let Some(qp) = qp else {
+            return;
+        };
+        if qp.expire(wakeups, now) {
+            host.mark(&qp);
         }
-    }
+        host.deadlines.note(&qp);
+        wakeups.flush_if_many();
+    });
 }
 
 /// Sends what a connection has to send, answers first, within the budget. True if there is more.
@@ -319,24 +308,8 @@ fn deliver(
     packet: &Packet,
     arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
 ) {
-    let events = {
-        let managed = &mut *there.managed.lock();
-        if wire.is_some() {
-            managed.watch.received(port, packet);
-        } else {
-            managed.watch.own(port, packet);
-        }
-        if let Err(reason) = port_accepts(&managed.hca, port, packet) {
-            return managed.discard(port, reason, packet);
-        }
-        if wire.is_some() {
-            from_wire(&mut managed.hca, port, packet)
-        } else {
-            Events::NONE
-        }
-    };
-    if !events.is_empty() {
-        there.tell(port, events);
+    if !there.admit(port, wire.is_some(), packet) {
+        return;
     }
     if let (true, Some(see)) = (there.capture.is_on(), wire) {
         see(&there.capture, packet);
@@ -417,13 +390,7 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
         .filter(|pkey| pkey & 0x7fff != 0)?;
     let grh = match &path.to.route {
         None => None,
-        Some(route) => Some(Grh {
-            traffic_class: route.traffic_class,
-            flow_label: route.flow_label,
-            hop_limit: route.hop_limit,
-            sgid: port.gid(route.sgid_index)?,
-            dgid: Gid::from_bytes(route.dgid),
-        }),
+        Some(route) => Some(grh(port, route)?),
     };
     let (slid, dlid, ours) = if port.is_ethernet() {
         let Ways { local, wire } = roce::ways(port, grh.as_ref()?);
@@ -454,13 +421,12 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
 
 /// LIDs of a packet, and whether it is for this very port. `None` if that cannot send it.
 fn by_lid(port: &Port, path: &Path) -> Option<(Lid, Lid, bool)> {
-    let (lid, dlid) = (port.lid(), Lid::new(path.to.dlid));
-    if !dlid.is_unicast() || !lid.is_unicast() {
+    let dlid = Lid::new(path.to.dlid);
+    if !dlid.is_unicast() || !port.lid().is_unicast() {
         return None;
     }
-    let mask = (1u16 << port.lmc()) - 1;
-    let ours = dlid.get() & !mask == lid.get();
-    let slid = Lid::new(lid.get() | u16::from(path.to.path_bits) & mask);
+    let ours = port.has_lid(dlid);
+    let slid = port.lid_with(path.to.path_bits);
     (ours || carries(port, false)).then_some((slid, dlid, ours))
 }
 

@@ -12,8 +12,8 @@ use kernel::time::{Delta, Instant, Monotonic};
 use rdma_provider::{now, Again, Bell, Job, Payload, Wakeups};
 
 use crate::carry::depart;
-use crate::node::{Link, Links, Way};
-use crate::watch::{View, Watch};
+use crate::node::{Links, Way};
+use crate::watch::Watch;
 
 /// Unicast LIDs that a switch has a route for: all there are.
 const ROUTES: usize = ib_fabric::switch::MAX_ROUTES;
@@ -35,10 +35,10 @@ impl Memory for Tables {
 }
 
 /// Part of a switch that subnet management sees, and its cables.
-struct Managed {
-    switch: ib_fabric::Switch<Tables>,
-    links: Links,
-    watch: Watch,
+pub(crate) struct Managed {
+    pub(crate) switch: ib_fabric::Switch<Tables>,
+    pub(crate) links: Links,
+    pub(crate) watch: Watch,
     /// Choices among parallel cables; none if the forwarding table alone decides.
     spread: Option<KBox<Spread>>,
     /// Seconds that the switch has been told of.
@@ -67,7 +67,7 @@ impl Managed {
 #[pin_data]
 pub(crate) struct Switch {
     #[pin]
-    managed: SpinLockIrq<Managed>,
+    pub(crate) managed: SpinLockIrq<Managed>,
     /// Asks for [`Job::run`], which sends traps.
     bell: Arc<Bell>,
     made: Instant<Monotonic>,
@@ -138,16 +138,6 @@ impl Switch {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// See [`Links::put`].
-    pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        self.managed.lock().links.put(port, link)
-    }
-
-    /// See [`Links::take`].
-    pub(crate) fn disconnect(&self, port: u8) -> Option<Link> {
-        self.managed.lock().links.take(port)
     }
 
     /// Offer of a port that waits for training.
@@ -236,18 +226,9 @@ impl Switch {
 
     /// Counts a packet that could not leave by a port.
     pub(crate) fn discard(&self, port: u8) {
-        self.count(port, Counted::Discarded);
-        self.lost(port, 1);
-    }
-
-    /// Counts packets that have left by a port, and come to no other.
-    pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.managed.lock().watch.lost(port, n);
-    }
-
-    /// Counts a packet that has left by a port, and comes to the other end twice.
-    pub(crate) fn doubled(&self, port: u8) {
-        self.managed.lock().watch.doubled(port);
+        let managed = &mut *self.managed.lock();
+        managed.switch.count(port, Counted::Discarded);
+        managed.watch.lost(port, 1);
     }
 
     /// Counts something at a port.
@@ -273,12 +254,6 @@ impl Switch {
         managed.switch.count(port, Counted::Discarded);
         managed.watch.received(port, packet);
         managed.watch.dropped(port, Discard::NoRoute, packet);
-    }
-
-    /// A port and its tallies; `None` if there is no such port.
-    pub(crate) fn view(&self, port: u8) -> Option<View> {
-        let managed = self.managed.lock();
-        managed.watch.view(managed.switch.port(port), port)
     }
 
     /// Chooses among parallel cables from now on as the user wants it. The name is that of the switch.

@@ -145,12 +145,7 @@ impl Show for PortFile {
     type Module = LocalModule;
 
     fn show(&self, out: &mut Text<'_>) -> fmt::Result {
-        let view = match &self.node {
-            Node::Host(host) => host.view(self.port),
-            Node::Switch(switch) => switch.view(self.port),
-            Node::Trunk(_) => None,
-        };
-        let Some(view) = view else {
+        let Some(view) = self.node.view(self.port) else {
             return Ok(());
         };
         writeln!(out, "state: {:?}", view.state)?;

@@ -22,6 +22,6 @@ mod spread;
 
 pub use dice::Dice;
 pub use lane::{Arrival, Fate, Lane, Passage};
-pub use settings::{seed, Weather, WeatherSetting};
+pub use settings::{Weather, WeatherSetting};
 pub use singles::Singles;
 pub use spread::{Adaptive, Routing, RoutingSetting, Spread};

@@ -52,7 +52,7 @@ impl Responder {
             mtu: setup.mtu.bytes(),
             rnr_timer: setup.rnr_timer,
             access: setup.access,
-            holds: setup.holds,
+            holds: false,
             expected: setup.psn,
             msn: 0,
             message: Message::None,
@@ -84,7 +84,9 @@ impl Responder {
         self.rnr_timer = rnr_timer;
     }
 
-    /// Sets whether the wire by which the next request comes holds packets, see [`ResponderSetup::holds`].
+    /// Sets whether a packet of the next request that finds no receive request may wait in the link for as long as the
+    /// RNR timer, before an RNR NAK is sent. The sender has to learn of that at once, by [`Taken::Held`], and gets an
+    /// [`Op::Resume`] later.
     pub fn set_holds(&mut self, holds: bool) {
         self.holds = holds;
     }

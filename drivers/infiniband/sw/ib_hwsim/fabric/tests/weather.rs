@@ -22,15 +22,8 @@ fn lane(settings: &[(WeatherSetting, u32)]) -> Lane {
 
 fn datagram(len: u32) -> Packet {
     Packet {
-        slid: Lid::new(1),
-        dlid: Lid::new(2),
-        sl: 0,
-        pkey: 0xffff,
-        dest_qp: 0x48,
-        grh: None,
         len,
-        management: false,
-        transport: Transport::datagram(1, 0),
+        ..Packet::new(Lid::new(1), Lid::new(2), 0x48, Transport::datagram(1, 0))
     }
 }
 

@@ -5,13 +5,14 @@
 use core::fmt::{self, Write};
 use core::ops::RangeInclusive;
 
-use super::text::{guid, mtu, number, Device, Ends, Name, Speed, Width};
+use super::text::{guid, mtu, Device, Ends, Name, Speed, Width};
 use crate::addr::Guid;
 use crate::config::{Config, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
 use crate::limits::{Limit, Limits};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
 use crate::switch::{SwitchConfig, MAX_SWITCH_PORTS};
+use crate::text::number;
 use crate::weather::{Routing, RoutingSetting, Weather, WeatherSetting};
 
 /// No vendor's company identifier.
@@ -300,7 +301,7 @@ impl NodePlan {
 
 /// Parses a number from 1 to `most`.
 fn count(text: &str, most: usize) -> Option<u16> {
-    number(text).filter(|&number| (1..=most).contains(&usize::from(number)))
+    u16::try_from(number(text, 1..=u32::try_from(most).ok()?)?).ok()
 }
 
 /// A constant of a cable, which has a text.

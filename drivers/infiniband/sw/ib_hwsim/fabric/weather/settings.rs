@@ -4,6 +4,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::text::number;
+
 /// Parts of which a probability counts the packets.
 const MILLION: u32 = 1_000_000;
 
@@ -140,25 +142,9 @@ impl Weather {
             WeatherSetting::Rate => 0..=FASTEST,
             WeatherSetting::Queue => 1..=MOST,
         };
-        let number = decimal(text).and_then(|number| u32::try_from(number).ok());
-        *self.place(setting) = number.filter(|number| limits.contains(number))?;
+        *self.place(setting) = number(text, limits)?;
         Some(())
     }
-}
-
-/// Parses a seed: a decimal number.
-pub fn seed(text: &str) -> Option<u64> {
-    decimal(text)
-}
-
-/// Parses a decimal number, with white space around it.
-pub(crate) fn decimal(text: &str) -> Option<u64> {
-    let digits = text.trim_ascii();
-    // `parse` takes a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_weather))]

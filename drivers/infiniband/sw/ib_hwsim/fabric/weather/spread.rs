@@ -7,10 +7,10 @@
 
 use core::fmt::{self, Write};
 
-use super::settings::decimal;
 use super::Dice;
 use crate::packet::{Packet, Transport};
 use crate::switch::PortMask;
+use crate::text::number;
 
 /// Flows that are told apart; others share a place.
 const FLOWS: usize = 64;
@@ -93,8 +93,7 @@ impl Routing {
                 self.mode = all.find(|(_, text)| *text == word)?.0;
             }
             RoutingSetting::FlowletGap => {
-                let gap = decimal(text).and_then(|number| u32::try_from(number).ok());
-                self.gap = gap.filter(|gap| (1..=LONGEST).contains(gap))?;
+                self.gap = number(text, 1..=LONGEST)?;
             }
         }
         Some(())
@@ -180,15 +179,13 @@ mod tests {
 
     fn datagram(src_qp: u32) -> Packet {
         Packet {
-            slid: Lid::new(1),
-            dlid: Lid::new(2),
-            sl: 0,
-            pkey: 0xffff,
-            dest_qp: 0x48,
-            grh: None,
             len: 5,
-            management: false,
-            transport: Transport::datagram(src_qp, 0),
+            ..Packet::new(
+                Lid::new(1),
+                Lid::new(2),
+                0x48,
+                Transport::datagram(src_qp, 0),
+            )
         }
     }
 

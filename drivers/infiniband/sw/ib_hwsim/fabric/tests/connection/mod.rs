@@ -208,6 +208,14 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new(plan: &Plan, faults: Faults, seed: u64) -> Bed {
+        let mut responder = Responder::new(&ResponderSetup {
+            psn: Psn::new(plan.psn),
+            mtu: plan.mtu,
+            rnr_timer: plan.rnr_timer,
+            resources: plan.resources,
+            access: plan.access,
+        });
+        responder.set_holds(plan.holds);
         let side = || Side {
             requester: Requester::new(&RequesterSetup {
                 psn: Psn::new(plan.psn),
@@ -220,14 +228,7 @@ impl Bed {
             queue: Queue::default(),
             done: Vec::new(),
             failure: None,
-            responder: Responder::new(&ResponderSetup {
-                psn: Psn::new(plan.psn),
-                mtu: plan.mtu,
-                rnr_timer: plan.rnr_timer,
-                resources: plan.resources,
-                access: plan.access,
-                holds: plan.holds,
-            }),
+            responder: responder.clone(),
             inbox: Inbox {
                 posted: VecDeque::new(),
                 current: None,
