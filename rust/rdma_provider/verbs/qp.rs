@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::count::limited;
-use super::object::{fill, own, take};
+use super::object::{fill, own, posted, take};
 use super::{pd, Operations};
 use crate::adapter::Adapter;
 use crate::cq::Cq;
@@ -107,6 +107,17 @@ impl<A: Adapter> Operations<A> {
         })
     }
 
+    /// The adapter of a queue pair, and what this crate keeps of that.
+    ///
+    /// # Safety
+    ///
+    /// `qp` has to be a queue pair of this table's, for `'a`.
+    unsafe fn both<'a>(qp: *const bindings::ib_qp) -> Result<(&'a A, &'a Arc<Qp>)> {
+        // SAFETY: By the safety requirement.
+        let (adapter, own) = unsafe { (Self::adapter((*qp).device), own(qp)) };
+        Ok((adapter, own.ok_or(EINVAL)?))
+    }
+
     /// Changes a queue pair's attributes and state.
     ///
     /// # Safety
@@ -120,13 +131,7 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with its queue pair and the new attributes.
-            let (adapter, own, attr) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                    &*attr,
-                )
-            };
+            let ((adapter, own), attr) = unsafe { (Self::both(qp)?, &*attr) };
             let mask = mask as u32;
             if mask & bindings::ib_qp_attr_mask_IB_QP_PORT != 0
                 && (attr.port_num == 0 || attr.port_num > adapter.ports().into())
@@ -194,24 +199,15 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
-            let (adapter, own) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                )
-            };
+            let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
             let (ready, result) = unsafe { own.post_send(wr, &mut wakeups) };
             if ready {
                 adapter.ready(own);
             }
-            result.map_err(|(e, at)| {
-                // SAFETY: The ULP has room for it.
-                unsafe { *bad = at };
-                e
-            })?;
-            Ok(0)
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(result, bad) }
         })
     }
 
@@ -227,24 +223,15 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
-            let (adapter, own) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                )
-            };
+            let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
             let (waited, result) = unsafe { own.post_receive(wr, &mut wakeups) };
             if waited {
                 adapter.ready(own);
             }
-            result.map_err(|(e, at)| {
-                // SAFETY: The ULP has room for it.
-                unsafe { *bad = at };
-                e
-            })?;
-            Ok(0)
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(result, bad) }
         })
     }
 
@@ -289,13 +276,7 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: By the safety requirement.
-            let (adapter, own, gid) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                    (*gid).raw,
-                )
-            };
+            let ((adapter, own), gid) = unsafe { (Self::both(qp)?, (*gid).raw) };
             change(adapter, own, gid, lid)?;
             Ok(0)
         })
