@@ -38,7 +38,7 @@ unsafe fn faults<'a>(device: *const bindings::ib_device) -> &'a Faults {
 }
 
 /// The operations of a device with the adapter `A`, as [`Operations`] are, which may fail.
-struct Faulty<A>(PhantomData<A>);
+pub(super) struct Faulty<A>(PhantomData<A>);
 
 /// Defines operations that fail if the rules say so, after what `else` says, and else are those of the table.
 macro_rules! faulty {
@@ -51,7 +51,7 @@ macro_rules! faulty {
         /// # Safety
         ///
         /// As [`Operations`] says.
-        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: RDMA core or a ULP calls with its object.
             let struck = unsafe { faults($device) }.strike(Verb::$verb);
             if let Err(e) = struck {
@@ -118,7 +118,10 @@ faulty! {
 /// # Safety
 ///
 /// As [`Operations`] says.
-unsafe extern "C" fn get_dma_mr(pd: *mut bindings::ib_pd, flags: c_int) -> *mut bindings::ib_mr {
+pub(super) unsafe extern "C" fn get_dma_mr(
+    pd: *mut bindings::ib_pd,
+    flags: c_int,
+) -> *mut bindings::ib_mr {
     // SAFETY: RDMA core calls with its protection domain.
     match unsafe { faults((*pd).device) }.strike(Verb::GetDmaMr) {
         Err(e) => e.to_ptr(),
@@ -132,7 +135,7 @@ unsafe extern "C" fn get_dma_mr(pd: *mut bindings::ib_pd, flags: c_int) -> *mut 
 /// # Safety
 ///
 /// As [`Operations`] says.
-unsafe extern "C" fn alloc_mr(
+pub(super) unsafe extern "C" fn alloc_mr(
     pd: *mut bindings::ib_pd,
     kind: bindings::ib_mr_type,
     most: u32,
@@ -187,7 +190,7 @@ impl<A: Adapter> Faulty<A> {
     /// # Safety
     ///
     /// As [`Operations`] says.
-    unsafe extern "C" fn create_qp(
+    pub(super) unsafe extern "C" fn create_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
@@ -218,7 +221,7 @@ impl<A: Adapter> Faulty<A> {
     /// # Safety
     ///
     /// As [`Operations`] says.
-    unsafe extern "C" fn modify_qp(
+    pub(super) unsafe extern "C" fn modify_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
@@ -251,6 +254,23 @@ impl<A: Adapter> Faulty<A> {
         })
     }
 
+    /// Posts send requests. Each counts as a call.
+    ///
+    /// # Safety
+    ///
+    /// As [`Operations`] says.
+    pub(super) unsafe extern "C" fn post_send(
+        qp: *mut bindings::ib_qp,
+        wr: *const bindings::ib_send_wr,
+        bad: *mut *const bindings::ib_send_wr,
+    ) -> c_int {
+        // SAFETY: A ULP calls with its queue pair.
+        let faults = unsafe { faults((*qp).device) };
+        let check = || faults.strike(Verb::PostSend);
+        // SAFETY: By this function's requirements.
+        unsafe { Operations::<A>::post_send(qp, wr, bad, check) }
+    }
+
     faulty! {
         DestroyQp: fn destroy_qp(qp: *mut bindings::ib_qp, udata: *mut bindings::ib_udata)
             on (*qp).device => Operations::<A>::destroy_qp,
@@ -259,11 +279,6 @@ impl<A: Adapter> Faulty<A> {
                 // As after its destruction.
                 wait_for_readers();
             };
-        PostSend: fn post_send(
-            qp: *mut bindings::ib_qp,
-            wr: *const bindings::ib_send_wr,
-            bad: *mut *const bindings::ib_send_wr,
-        ) on (*qp).device => Operations::<A>::post_send, else *bad = wr;
         PostRecv: fn post_recv(
             qp: *mut bindings::ib_qp,
             wr: *const bindings::ib_recv_wr,
@@ -285,36 +300,4 @@ impl<A: Adapter> Faulty<A> {
             lid: u16,
         ) on (*qp).device => Operations::<A>::detach_mcast;
     }
-}
-
-/// Puts these operations in the place of those that cannot fail.
-pub(crate) fn cover<A: Adapter>(table: &mut bindings::ib_device_ops) {
-    table.query_device = Some(Faulty::<A>::query_device);
-    table.query_port = Some(Faulty::<A>::query_port);
-    table.query_gid = Some(Faulty::<A>::query_gid);
-    table.query_pkey = Some(Faulty::<A>::query_pkey);
-    table.alloc_pd = Some(alloc_pd);
-    table.dealloc_pd = Some(dealloc_pd);
-    table.get_dma_mr = Some(get_dma_mr);
-    table.alloc_mr = Some(alloc_mr);
-    table.map_mr_sg = Some(map_mr_sg);
-    table.dereg_mr = Some(dereg_mr);
-    table.create_ah = Some(create_ah);
-    table.destroy_ah = Some(destroy_ah);
-    table.create_cq = Some(Faulty::<A>::create_cq);
-    table.destroy_cq = Some(destroy_cq);
-    table.poll_cq = Some(poll_cq);
-    table.req_notify_cq = Some(req_notify_cq);
-    table.create_srq = Some(Faulty::<A>::create_srq);
-    table.modify_srq = Some(modify_srq);
-    table.destroy_srq = Some(destroy_srq);
-    table.post_srq_recv = Some(Faulty::<A>::post_srq_recv);
-    table.create_qp = Some(Faulty::<A>::create_qp);
-    table.modify_qp = Some(Faulty::<A>::modify_qp);
-    table.query_qp = Some(query_qp);
-    table.destroy_qp = Some(Faulty::<A>::destroy_qp);
-    table.post_send = Some(Faulty::<A>::post_send);
-    table.post_recv = Some(Faulty::<A>::post_recv);
-    table.attach_mcast = Some(Faulty::<A>::attach_mcast);
-    table.detach_mcast = Some(Faulty::<A>::detach_mcast);
 }

@@ -187,22 +187,23 @@ impl<A: Adapter> Operations<A> {
         0
     }
 
-    /// Posts send requests.
+    /// Posts send requests, up to the first one for which `check` fails.
     ///
     /// # Safety
     ///
     /// As [`Operations`] says.
-    pub(super) unsafe extern "C" fn post_send(
+    pub(super) unsafe fn post_send(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
+        check: impl FnMut() -> Result,
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
             let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
-            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups) };
+            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups, check) };
             if ready {
                 adapter.ready(own);
             }

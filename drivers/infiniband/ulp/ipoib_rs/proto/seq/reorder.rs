@@ -31,8 +31,6 @@ use crate::seq::MsgId;
 
 /// The widest window, and the length of a ring.
 pub const MAX_WIDTH: u8 = 128;
-/// The width to begin with: half a NAPI budget.
-pub const DEFAULT_WIDTH: u8 = 32;
 
 const RING: usize = MAX_WIDTH as usize;
 

@@ -18,9 +18,9 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::interface::Interface;
-use crate::quota::Quota;
-use crate::shared::Shared;
+use crate::base::quota::Quota;
+use crate::base::shared::Shared;
+use crate::ctl::netdev::Interface;
 
 /// Milliseconds until what memory was short for is tried again.
 const RETRY_MS: u32 = 1000;

@@ -13,8 +13,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Connections, Entry, MOST};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Role, Room, Terms};
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Role, Room, Terms};
 
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
@@ -182,7 +182,7 @@ impl Connections {
     ) -> Result<(Role, Room), Refusal> {
         let extension = data
             .extension
-            .filter(|_| self.reliable.tunables.extensions());
+            .filter(|_| self.reliable.settings.extensions());
         let mut asker = Asker::Stranger;
         if let Some(extension) = extension {
             let at = self.find_entry(peer, extension.lane);
@@ -257,7 +257,7 @@ impl Connections {
         };
         let needless = match entry.machine.confirmed(ticket, now) {
             Confirmed::Up(before) => {
-                entry.begin(entry.offered, now);
+                entry.begin(entry.offered);
                 self.counters.connected.connected.add_shared(1);
                 // It looks what becomes of it.
                 dev.queue_task(CONNECT, 0);

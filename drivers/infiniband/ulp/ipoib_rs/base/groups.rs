@@ -3,7 +3,7 @@
 //! What the interface receives of multicast: what the stack wants, and what is joined.
 //!
 //! The state machine of each group, which decides when to join and leave, is with the transmit
-//! state ([`crate::paths`]), since frames wait for it. Here is what only process context may
+//! state ([`crate::ud::paths`]), since frames wait for it. Here is what only process context may
 //! touch: leaving a group sleeps.
 
 use ipoib_netdev::address::AddressList;

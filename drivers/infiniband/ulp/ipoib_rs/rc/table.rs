@@ -3,7 +3,7 @@
 //! The reliable connections of an interface, under the transmit lock.
 //!
 //! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
-//! This file keeps the table of peers, and says what is to be done by the work item [`crate::connect`],
+//! This file keeps the table of peers, and says what is to be done by the work item [`crate::ctl::connect`],
 //! which may sleep.
 
 use ipoib_netdev::device::Device;
@@ -19,11 +19,12 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::Arc;
 
-use crate::caller::Caller;
-use crate::counters::Counters;
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable, Room};
-use crate::rc_post::RcLine;
+use crate::base::counters::Counters;
+use crate::base::settings::MAX_CONNECTIONS;
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Room};
+use crate::rc::ring::RcLine;
 
 mod admission;
 mod entry;
@@ -31,24 +32,22 @@ mod entry;
 use admission::Sender;
 pub(crate) use entry::Entry;
 
-/// The most connections that an interface can have with peers that it sends to.
-pub(crate) const MAX: usize = 64;
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
 /// The most of both, those that have ended and are not over included. A peer may have asked for another
 /// connection while its first one is there.
-const MOST: usize = 2 * MAX + MAX_SENDERS;
+const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 
 /// What the two NAPIs look at without the lock.
 pub(crate) struct Shared {
-    /// Frames wait for room or for a grant.
+    /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,
     /// So many that the queue was stopped.
     pub(crate) blocked: Atomic<bool>,
-    /// A lane has become slow, and BQL is to be told.
-    pub(crate) slow: Atomic<bool>,
+    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
+    pub(crate) sweep: Atomic<bool>,
 }
 
 /// The table.
@@ -138,16 +137,16 @@ impl Connections {
         buffers: u32,
         number: u16,
     ) -> Result<Self> {
-        let mut entries = KVec::with_capacity(MAX, GFP_KERNEL)?;
-        for _ in 0..MAX {
+        let mut entries = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
+        for _ in 0..MAX_CONNECTIONS {
             entries.push(None, GFP_KERNEL)?;
         }
         let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
-        let tunables = &reliable.tunables;
+        let settings = &reliable.settings;
         let (cap, lanes, idle_ms) = (
-            tunables.rc_max_connections() as usize,
-            tunables.rc_max_qps() as u8,
-            u64::from(tunables.rc_idle_s()) * 1_000,
+            settings.rc_max_connections() as usize,
+            settings.rc_max_qps(),
+            u64::from(settings.rc_idle_s()) * 1_000,
         );
         Ok(Self {
             entries,
@@ -168,11 +167,11 @@ impl Connections {
     }
 
     /// Reads what can be tuned once more.
-    pub(crate) fn tunables_changed(&mut self) {
-        let tunables = &self.reliable.tunables;
-        self.cap = tunables.rc_max_connections() as usize;
-        self.lanes = tunables.rc_max_qps() as u8;
-        self.idle_ms = u64::from(tunables.rc_idle_s()) * 1_000;
+    pub(crate) fn settings_changed(&mut self) {
+        let settings = &self.reliable.settings;
+        self.cap = settings.rc_max_connections() as usize;
+        self.lanes = settings.rc_max_qps();
+        self.idle_ms = u64::from(settings.rc_idle_s()) * 1_000;
         for entry in self.entries.iter_mut().flatten() {
             entry.machine.set_idle(self.idle_ms);
         }
@@ -291,7 +290,7 @@ impl Connections {
     /// A connection is not used any more: the work item ends it.
     pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
         let width = rc.width;
-        rc.ends();
+        rc.mark_ending();
         self.line.sender.forget(&rc.lane);
         let ended = Ended {
             rc,
@@ -461,7 +460,7 @@ impl Connections {
                     continue;
                 };
                 let asked = entry.and_then(|entry| {
-                    entry.is_asked_for();
+                    entry.clear_want();
                     entry.machine.want(now)
                 });
                 match asked {
@@ -475,8 +474,7 @@ impl Connections {
                     }
                     None => self.give_back(room.width),
                 }
-            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) && entry.hopes(now)
-            {
+            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) {
                 if let Some(entry) = self.entries.get_mut(at) {
                     *entry = None;
                 }
@@ -525,7 +523,7 @@ impl Shared {
         Self {
             stalled: Atomic::new(false),
             blocked: Atomic::new(false),
-            slow: Atomic::new(false),
+            sweep: Atomic::new(false),
         }
     }
 
@@ -535,11 +533,11 @@ impl Shared {
         self.stalled.get()
     }
 
-    /// Whether a lane has become slow since the last time.
+    /// Whether the ring is to be swept. It need not be once more, then.
     #[inline]
-    pub(crate) fn take_slow(&self) -> bool {
+    pub(crate) fn take_sweep(&self) -> bool {
         // As a rule there is nothing to write.
-        self.slow.get() && self.slow.xchg(false, Acquire)
+        self.sweep.get() && self.sweep.xchg(false, Acquire)
     }
 
     /// Whether the queue is to stay stopped, since so much waits.

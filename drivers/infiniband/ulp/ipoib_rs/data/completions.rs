@@ -13,10 +13,10 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 
-use crate::connections::Shared;
-use crate::counters::Counters;
-use crate::interface::{Interface, RECOVER};
-use crate::verbs::Events;
+use crate::base::counters::Counters;
+use crate::ctl::lifecycle::Events;
+use crate::ctl::netdev::{Interface, RECOVER};
+use crate::rc::table::Shared;
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
@@ -36,6 +36,20 @@ struct Released {
     more: bool,
 }
 
+impl Released {
+    /// Adds what left the ring of connections. True: there was something.
+    #[inline]
+    fn add_rc(&mut self, reaped: &RcReaped, counters: &Counters) -> bool {
+        if reaped.lost > 0 {
+            counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
+        }
+        self.frames = self.frames.wrapping_add(reaped.released_frames);
+        self.bytes = self.bytes.wrapping_add(reaped.released_bytes as u32);
+        self.more |= reaped.more;
+        reaped.released_frames > 0
+    }
+}
+
 /// The completions of what connections send.
 pub(crate) struct RcDone {
     pub(crate) completions: RcCompletions,
@@ -45,34 +59,23 @@ pub(crate) struct RcDone {
 impl RcDone {
     /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
     #[inline]
-    fn reap(
-        &mut self,
-        dev: &Device<Interface>,
-        counters: &Counters,
-        context: &Context<'_>,
-    ) -> RcReaped {
-        let reaped = self.completions.reap(Some(context), |lane| {
+    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
+        self.completions.reap(Some(context), |lane| {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.lane_failed(dev, lane, now_ms());
             }
-        });
-        if reaped.lost > 0 {
-            counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
-        }
-        reaped
+        })
     }
 
-    /// BQL is not to hold what slow lanes have under way against the others. Says how many octets those are.
+    /// Frees what queue pairs that were reset had. BQL is not to hold what slow lanes have under way against the
+    /// others.
     #[cold]
-    fn release_slow(&mut self, dev: &Device<Interface>) -> usize {
+    fn sweep(&mut self, dev: &Device<Interface>) -> RcReaped {
         let mut guard = dev.lock_tx();
-        let Some(tx) = guard.as_mut() else {
-            return 0;
-        };
-        let Some(connections) = &mut tx.connections else {
-            return 0;
-        };
-        self.completions.discharge(&mut connections.line.sender)
+        let connections = guard.as_mut().and_then(|tx| tx.connections.as_mut());
+        connections.map_or_else(RcReaped::default, |connections| {
+            self.completions.sweep(&mut connections.line.sender)
+        })
     }
 }
 
@@ -148,7 +151,7 @@ impl TxPoll {
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
-    pub(crate) fn drain(mut self, dev: &RawDevice, sender: &mut Sender) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender) {
         if let Some(rc) = &mut self.rc {
             let left = rc.completions.drain();
             self.counters
@@ -185,15 +188,12 @@ impl Poll for TxPoll {
         }
         let mut room = false;
         if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
-            let reaped = rc.reap(&self.dev, &self.counters, context);
-            room = reaped.released_frames > 0;
-            released.frames = released.frames.wrapping_add(reaped.released_frames);
-            released.bytes = released.bytes.wrapping_add(reaped.released_bytes as u32);
-            released.more |= reaped.more;
+            let reaped = rc.reap(&self.dev, context);
+            room = released.add_rc(&reaped, &self.counters);
         }
-        if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_slow()) {
-            let bytes = rc.release_slow(&self.dev);
-            released.bytes = released.bytes.wrapping_add(bytes as u32);
+        if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_sweep()) {
+            let reaped = rc.sweep(&self.dev);
+            room |= released.add_rc(&reaped, &self.counters);
         }
         // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.

@@ -16,11 +16,11 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
-use crate::connections;
-use crate::interface::Interface;
-use crate::order;
-use crate::paths::Destinations;
-use crate::rc::Rc;
+use crate::base::order;
+use crate::base::settings::MAX_CONNECTIONS;
+use crate::ctl::netdev::Interface;
+use crate::rc::conn::Rc;
+use crate::ud::paths::Destinations;
 
 /// Rows that may come in addition between counting and copying.
 const SPARE: usize = 16;
@@ -217,7 +217,7 @@ impl Connection {
 
 fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let mut rows = with_room(3 * connections::MAX)?;
+    let mut rows = with_room(3 * MAX_CONNECTIONS)?;
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()
@@ -230,7 +230,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
             let mut row = Connection::new(address, entry.number(), machine.state(), rc, now);
             row.mtu = entry.terms.mtu;
             row.waiting = entry.backlog.len();
-            row.may_send = rc.map_or(0, |rc| rc.flow.grant().wrapping_sub(entry.sent));
+            row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(entry.sent));
             let _ = rows.push_within_capacity(row);
             if let Some((_, rc)) = machine.offer() {
                 let row = Connection::new(address, entry.number(), "offered", Some(rc), now);

@@ -13,8 +13,11 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
 
-use crate::interface::Interface;
-use crate::{params, port, rc, tx};
+use crate::base::params;
+use crate::base::port;
+use crate::ctl::netdev::Interface;
+use crate::data::tx;
+use crate::rc::conn;
 
 // As in <linux/if_link.h>.
 const PKEY: u16 = 1;
@@ -123,7 +126,7 @@ impl Link for Interface {
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
             let checked = mtu::check(mtu, port.attributes(rtnl).ib_mtu);
-            if connected && mtu > rc::MAX_MTU {
+            if connected && mtu > conn::MAX_MTU {
                 return Err(extack.refuse(c"MTU is above 65520", EINVAL));
             }
             match checked {

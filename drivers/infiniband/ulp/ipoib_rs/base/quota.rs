@@ -17,8 +17,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
-use crate::interface::Interface;
-use crate::params;
+use crate::base::params;
+use crate::ctl::netdev::Interface;
 
 /// For how long those who find none left are waited for, in milliseconds, so that many of them do not have
 /// all interfaces looked at again and again.
@@ -50,7 +50,7 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Its connection has ended: there will be room.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn mark_ending(&self) {
         if !self.ends.xchg(true, Relaxed) {
             self.usage.ending.fetch_add(1, Relaxed);
         }

@@ -29,19 +29,19 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::caller::Answerer;
-use crate::completions::{RcDone, TxPoll};
-use crate::connect;
-use crate::connections::Connections;
-use crate::interface::{Interface, CONNECT, PUMP, RECOVER, WATCH};
-use crate::order::Order;
-use crate::params;
-use crate::paths::Destinations;
-use crate::port::{self, Attributes, Port};
-use crate::rc::{self, Reliable};
-use crate::rx::RxPoll;
-use crate::rx_rc::RcRx;
-use crate::tx::{Line, Tx};
+use crate::base::order::Order;
+use crate::base::params;
+use crate::base::port::{self, Attributes, Port};
+use crate::ctl::cm::Answerer;
+use crate::ctl::connect;
+use crate::ctl::netdev::{Interface, CONNECT, PUMP, RECOVER, WATCH};
+use crate::data::completions::{RcDone, TxPoll};
+use crate::data::rx::RxPoll;
+use crate::data::tx::{Line, Tx};
+use crate::rc::conn::{self, Reliable};
+use crate::rc::rx::RcRx;
+use crate::rc::table::Connections;
+use crate::ud::paths::Destinations;
 
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
@@ -231,11 +231,11 @@ impl Verbs {
                 other => break (other?, recv_cq),
             }
         };
-        let moderation = this.tunables.moderation();
+        let moderation = this.settings.moderation();
         if moderation.frames != 0 || moderation.usecs != 0 {
             recv_cq.moderate(moderation.frames, moderation.usecs)?;
         }
-        if this.tunables.set_queue_limits(limits) {
+        if this.settings.set_queue_limits(limits) {
             netdev_log!(
                 dev,
                 Info,
@@ -329,7 +329,7 @@ impl Verbs {
         let mut destinations = Destinations::new(this.broadcast)?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
-        let (traffic_class, sl) = this.tunables.class();
+        let (traffic_class, sl) = (this.settings.traffic_class(), this.settings.service_level());
         let endpoint = Arc::new(
             Endpoint {
                 qp: self.initialise(dev)?,
@@ -353,7 +353,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings of the QP, which is in INIT, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// Makes the rings of the QP, which is in INIT, in the sizes that the settings say, and lets them run. What it makes is large: each
     /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
@@ -366,7 +366,7 @@ impl Verbs {
         let Sizes {
             receive: buffers,
             send: sends,
-        } = this.tunables.queue_sizes();
+        } = this.settings.queue_sizes();
         let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let pool = PagePool::new(capacity as usize, buffers as usize)?;
@@ -380,7 +380,7 @@ impl Verbs {
             sender,
             thresholds,
             dev.mtu().min(mtu::ip_mtu(running.ib_mtu)),
-            this.tunables.extensions(),
+            this.settings.extensions(),
             self.tx.handle(),
             this.counters.clone(),
         );
@@ -427,8 +427,8 @@ impl Verbs {
                 ring,
                 parts.and_then(|parts| parts.rx.take()),
                 local,
-                Order::new(this.tunables.clone())?,
-                this.tunables.clone(),
+                Order::new(this.settings.clone())?,
+                this.settings.clone(),
                 this.counters.clone(),
                 dev.get_typed(),
             ),
@@ -480,7 +480,7 @@ impl Verbs {
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
         let device = self.pd.device();
-        let message = rc::MAX_MESSAGE as usize;
+        let message = conn::MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
         let shared = || -> Result<_> {
             if device.max_srq() == 0 {
@@ -524,7 +524,7 @@ impl Verbs {
         let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
         let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let caps = QpCaps {
-            send_wr: rc::SEND_WR.min(dev.data().tunables.queue_limits().send),
+            send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
             recv_wr: credit::cost(1),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
@@ -558,7 +558,7 @@ impl Verbs {
                 recv_cq,
                 max_sge: self.max_sge,
                 rx: self.rx.handle(),
-                tunables: this.tunables.clone(),
+                settings: this.settings.clone(),
                 gid: running.gid,
                 qpn: self.qpn,
                 pkey: this.pkey,
@@ -600,7 +600,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Makes new rings in the sizes that the tunables say, and leaves all else as it is: the QP
+    /// Makes new rings in the sizes that the settings say, and leaves all else as it is: the QP
     /// keeps its number, and the interface its carrier, its paths and its groups.
     ///
     /// # Errors
@@ -680,7 +680,7 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         mut tx: Option<&mut Tx>,
-        completions: Option<TxPoll>,
+        mut completions: Option<TxPoll>,
     ) {
         self.running = None;
         let this = dev.data().get_ref();
@@ -692,11 +692,14 @@ impl Verbs {
             rc.stop();
         }
         self.rx.finish(|rx| {
-            if let (Some(tx), Some(completions)) = (tx, completions) {
+            if let (Some(tx), Some(completions)) = (tx, &mut completions) {
                 completions.drain(dev, tx.line.sender());
             }
             rx.drain(dev);
         });
+        // Behind the receive ring: what a queue pair that cannot be reset was to send is freed by destroying it,
+        // when nobody posts receives to it any more.
+        drop(completions);
         // The drains have reset it, unless it never got that far. What they could not free is freed with the
         // QP, when `tx` goes, too.
         if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {

@@ -13,11 +13,11 @@ use ipoib_rdma::{CmEvent, CmHandler, Incoming, Listen, RejectReason, Reply};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::connections::{Found, Place};
-use crate::counters::Connected;
-use crate::interface::CONNECT;
-use crate::rc::{Owner, Rc, Reliable, Role, Room, Terms};
-use crate::rx::Question;
+use crate::base::counters::Connected;
+use crate::ctl::netdev::CONNECT;
+use crate::data::rx::Question;
+use crate::rc::conn::{Owner, Rc, Reliable, Role, Room, Terms};
+use crate::rc::table::{Found, Place};
 
 /// Hears what the CM says of one connection.
 pub(crate) struct Caller {

@@ -3,7 +3,7 @@
 //! Sending: from `ndo_start_xmit` to the doorbell.
 //!
 //! [`Tx`] is what the transmit lock protects. The stack holds that lock when it hands over a frame,
-//! so that nothing else is taken on the hot path: the tables of destinations ([`crate::paths`]) and
+//! so that nothing else is taken on the hot path: the tables of destinations ([`crate::ud::paths`]) and
 //! the send ring's producing half belong to the lock too.
 
 use ipoib_netdev::clock::now_ms;
@@ -16,20 +16,20 @@ use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr, MULTICAST_QPN};
 use ipoib_proto::queue::Queue;
 use ipoib_proto::seq::Sequence;
+use ipoib_proto::stall::LOOK_MS;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_proto::watch::LOOK_MS;
 use ipoib_rdma::{Ah, QpState, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::completions::TxPoll;
-use crate::connections::Connections;
-use crate::counters::Counters;
-use crate::interface::{Interface, PUMP, WATCH};
-use crate::paths::{self, Destinations};
-use crate::verbs::Endpoint;
+use crate::base::counters::Counters;
+use crate::ctl::lifecycle::Endpoint;
+use crate::ctl::netdev::{Interface, PUMP, WATCH};
+use crate::data::completions::TxPoll;
+use crate::rc::table::Connections;
+use crate::ud::paths::{self, Destinations};
 
 /// What the transmit lock protects while the interface is up.
 pub(crate) struct Tx {

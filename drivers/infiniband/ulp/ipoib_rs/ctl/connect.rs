@@ -14,10 +14,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::caller::Caller;
-use crate::connections::{Ended, Job};
-use crate::interface::{Interface, CONNECT};
-use crate::rc::{Rc, Reliable, Role, Room};
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Role, Room};
+use crate::rc::table::{Ended, Job};
 
 /// The work item.
 ///
@@ -69,15 +69,17 @@ fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
     let now = now_ms();
     let ending = ended.ending.get_or_insert(Ending::new(now));
     let wait = ended.rc.go_on_to_end(ending, &reliable.rx, now);
+    // The device does not give its frames back. If it does not forget them either, the ring holds the queue
+    // pair until it is made anew.
     let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
+    let stays = kept && ended.rc.qp().to_reset().is_err();
     if let Some(tx) = dev.lock_tx().as_mut() {
         match wait {
             Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
             None => tx.connection_over(dev, &ended.rc),
         }
     }
-    if kept {
-        // The device does not give its frames back. The ring holds the queue pair until it is made anew.
+    if stays {
         Interface::restart_soon(dev);
     }
 }

@@ -27,11 +27,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::interface::{Interface, CONNECT, PUMP};
-use crate::storage::Storage;
-use crate::tx::{self, Line};
-use crate::tx_rc::Lanes;
-use crate::verbs::Endpoint;
+use crate::base::storage::Storage;
+use crate::ctl::lifecycle::Endpoint;
+use crate::ctl::netdev::{Interface, CONNECT, PUMP};
+use crate::data::connected::Lanes;
+use crate::data::tx::{self, Line};
 
 /// Peers that an interface can talk to at once: half of the table's slots.
 const PATH_SLOTS: usize = 8192;
