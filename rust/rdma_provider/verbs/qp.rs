@@ -36,34 +36,15 @@ impl<A: Adapter> Operations<A> {
             let kind = Kind::from_raw(attr.qp_type)?;
             let limits = adapter.capabilities().limits;
             let abilities = abilities(&limits, kind, attr.create_flags)?;
-            if !attr.srq.is_null() && kind != Kind::Rc {
-                return Err(EOPNOTSUPP);
-            }
-            if !attr.srq.is_null() {
-                attr.cap.max_recv_wr = 0;
-                attr.cap.max_recv_sge = 0;
-            }
+            // SAFETY: RDMA core calls with the queue pair that it makes, and with a ULP's queues.
+            let srq = unsafe { shared_queue(qp, attr, kind)? };
             let sizes = sizes(&limits, &attr.cap)?;
-            // SAFETY: It is null, or a queue of the ULP's, which RDMA core keeps longer than the queue pair.
-            let srq = unsafe { attr.srq.as_ref().and_then(|srq| own::<_, Arc<Srq>>(srq)) };
-            // SAFETY: As above, and RDMA core has set the domains of both.
-            let same_pd = unsafe { attr.srq.is_null() || (*attr.srq).pd == (*qp).pd };
-            if !same_pd {
-                // Its requests' keys would be looked up in the wrong one.
-                return Err(EINVAL);
-            }
             // SAFETY: RDMA core has set the domain of the queue pair.
             let domain = unsafe { pd::domain((*qp).pd)? };
             // SAFETY: A ULP's queues, which RDMA core keeps longer than the queue pair.
-            let (send_cq, receive_cq) = unsafe {
-                (
-                    own::<_, Arc<Cq>>(attr.send_cq),
-                    own::<_, Arc<Cq>>(attr.recv_cq),
-                )
-            };
-            let (Some(send_cq), Some(receive_cq)) = (send_cq, receive_cq) else {
-                return Err(EINVAL);
-            };
+            let (send_cq, receive_cq) = unsafe { (own(attr.send_cq), own(attr.recv_cq)) };
+            let send_cq: &Arc<Cq> = send_cq.ok_or(EINVAL)?;
+            let receive_cq: &Arc<Cq> = receive_cq.ok_or(EINVAL)?;
             let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
             let special = kind.is_special();
             if special && (port == 0 || port > adapter.ports()) {
@@ -87,7 +68,7 @@ impl<A: Adapter> Operations<A> {
                 sizes,
                 send_cq: send_cq.clone(),
                 receive_cq: receive_cq.clone(),
-                srq: srq.cloned(),
+                srq,
                 domain,
                 faults: adapter.faults().clone(),
             };
@@ -284,18 +265,43 @@ impl<A: Adapter> Operations<A> {
     }
 }
 
+/// The shared receive queue that a queue pair is made with, which then has no receive queue of its own.
+///
+/// # Safety
+///
+/// `qp` has to be a queue pair that is being made with these attributes.
+unsafe fn shared_queue(
+    qp: *const bindings::ib_qp,
+    attr: &mut bindings::ib_qp_init_attr,
+    kind: Kind,
+) -> Result<Option<Arc<Srq>>> {
+    if attr.srq.is_null() {
+        return Ok(None);
+    }
+    if kind != Kind::Rc {
+        return Err(EOPNOTSUPP);
+    }
+    attr.cap.max_recv_wr = 0;
+    attr.cap.max_recv_sge = 0;
+    // SAFETY: It is a queue of the ULP's, which RDMA core keeps longer than the queue pair. RDMA core has set the
+    // domains of both.
+    let (srq, same_domain) = unsafe { (own::<_, Arc<Srq>>(attr.srq), (*attr.srq).pd == (*qp).pd) };
+    // Its requests' keys would be looked up in the wrong domain.
+    same_domain.then_some(srq.cloned()).ok_or(EINVAL)
+}
+
 /// Abilities of a queue pair that is made with these flags.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP` if the adapter has one of them not, or not for such queue pairs.
 fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
-    let deaf = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
+    let block_loopback = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
     let segments = bindings::ib_qp_create_flags_IB_QP_CREATE_IPOIB_UD_LSO as u32;
     let datagrams = kind == Kind::Ud;
     let mut known = 0;
     if limits.has(Limit::BlockLoopback) {
-        known |= deaf;
+        known |= block_loopback;
     }
     if datagrams && limits.has(Limit::Lso) {
         known |= segments;
@@ -305,7 +311,7 @@ fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
     }
     let lso = flags & segments != 0;
     Ok(Abilities {
-        deaf: flags & deaf != 0,
+        block_loopback: flags & block_loopback != 0,
         checksum: datagrams && limits.has(Limit::Checksum),
         lso: if lso { limits.get(Limit::Lso) } else { 0 },
     })

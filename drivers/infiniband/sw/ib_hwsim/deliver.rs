@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way of a datagram, from a send request to the receive requests it is for.
+//! Delivery of datagrams, from a send request to the receive requests that take them.
 
 use ib_fabric::roce::{self, Network, Ways};
 use ib_fabric::ud::{find_pkey, qp_accepts};
@@ -12,7 +12,7 @@ use rdma_provider::{Event, GlobalRoute, Kind, Meta, Payload, Qp, Refused, Send, 
 use crate::carry::depart;
 use crate::host::Host;
 
-/// P_Key of packets between subnet management interfaces, which nobody looks at (IB specification, 9.2.4).
+/// P_Key of packets between subnet management interfaces, which is not checked (IB specification, 9.2.4).
 const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Sends one message, and returns how its request ends: with success, too, if the message is lost on the way.
@@ -26,28 +26,28 @@ pub(crate) fn send(
     let port = request.to.port;
     let (packet, local, ahead) = {
         let managed = &mut *host.managed.lock();
-        let (hca, watch) = (&mut managed.hca, &mut managed.watch);
+        let (hca, stats) = (&mut managed.hca, &mut managed.stats);
         let (packet, mut way) = match outgoing(hca, qp.kind(), qp.number(), request) {
             Ok(ready) => ready,
             Err(status) => return status,
         };
-        // The answer that a port is going down leaves by it.
+        // The answer to what takes a port down still leaves by it.
         let last = managed.retrains.contains(port) && packet.management && is_answer(payload);
         way.wire |= last && !way.local;
         if way.wire {
             hca.count(port, packet.sent());
-            watch.sent(port, &packet, None);
+            stats.sent(port, &packet, None);
         } else if !way.local {
             hca.count(port, Counted::Discarded);
-            watch.unsent(port, packet.packets());
+            stats.unsent(port, packet.packets());
         }
         let ahead = if way.wire {
-            managed.links.ahead(port)
+            managed.links.next_hop(port)
         } else {
             None
         };
         if way.wire && ahead.is_none() {
-            watch.lost(port, packet.packets());
+            stats.lost(port, packet.packets());
         }
         (packet, way.local, ahead)
     };
@@ -71,7 +71,7 @@ fn is_answer(payload: &Payload<'_>) -> bool {
     head[3] & 0x80 != 0
 }
 
-/// Makes the headers of a message, and finds its way.
+/// Makes the headers of a message, and looks up where it goes.
 fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packet, Ways), Status> {
     let port = hca.port(request.to.port).ok_or(Status::LocalOperation)?;
     let management = kind == Kind::Smi;
@@ -191,7 +191,9 @@ pub(crate) fn arrive(
         let mut receivers = 0;
         for member in members.iter().flatten() {
             let echo = match origin {
-                Origin::Own(Some(sender)) => sender.is_deaf() && sender.number() == member.number(),
+                Origin::Own(Some(sender)) => {
+                    sender.blocks_loopback() && sender.number() == member.number()
+                }
                 _ => false,
             };
             if !echo {
@@ -200,7 +202,7 @@ pub(crate) fn arrive(
             }
         }
         if receivers != 1 {
-            host.managed.lock().watch.copied(port, packet, receivers);
+            host.managed.lock().stats.copied(port, packet, receivers);
         }
     } else {
         let qp = host.qps.lock().find(packet.dest_qp, port);
@@ -245,7 +247,7 @@ fn hand_over(
         } else {
             0
         };
-        managed.watch.delivered(number, packet);
+        managed.stats.delivered(number, packet);
         let (network, route) = header(packet);
         Ok(Meta {
             src_qp,
@@ -270,7 +272,7 @@ fn hand_over(
             host.mark(qp);
             Discard::Protection
         }
-        // It did not come to its end on the wire.
+        // It was cut off on the wire.
         Err(Refused::Payload) => Discard::Protection,
     };
     // The queue pair had accepted it.
@@ -292,7 +294,7 @@ fn header(packet: &Packet) -> (Option<Network>, Option<[u8; Grh::LEN]>) {
     }
 }
 
-/// Name of the fabric's event in RDMA core.
+/// Maps an event of the fabric to RDMA core's.
 pub(crate) fn event(event: ib_fabric::Event) -> Event {
     use ib_fabric::Event as Fabric;
     match event {

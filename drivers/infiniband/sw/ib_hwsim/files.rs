@@ -5,9 +5,9 @@
 use core::fmt::Write;
 
 use configfs_tree::{BinaryFile, Bytes, Directory, File, Read, Show, Store, Text};
+use ib_fabric::impair::{Impairment, RoutingSetting};
 use ib_fabric::text::{decimal, flag};
 use ib_fabric::topology::{CableSetting, NodeSetting};
-use ib_fabric::weather::{RoutingSetting, WeatherSetting};
 use ib_fabric::wire::pcap;
 use ib_fabric::{Limit, LinkLayer};
 use kernel::module::this_module;
@@ -392,19 +392,19 @@ settings! {
     /// The speed of a cable's lane.
     Speed = c"speed", CableSetting::Speed;
     /// The packets of a million that are lost.
-    Loss = c"loss", CableSetting::Weather(WeatherSetting::Loss);
+    Loss = c"loss", CableSetting::Impairments(Impairment::Loss);
     /// Those that arrive twice.
-    Duplicate = c"duplicate", CableSetting::Weather(WeatherSetting::Duplicate);
+    Duplicate = c"duplicate", CableSetting::Impairments(Impairment::Duplicate);
     /// Those that arrive with a wrong CRC.
-    Corrupt = c"corrupt", CableSetting::Weather(WeatherSetting::Corrupt);
+    Corrupt = c"corrupt", CableSetting::Impairments(Impairment::Corrupt);
     /// The delay in microseconds.
-    Delay = c"delay", CableSetting::Weather(WeatherSetting::Delay);
+    Delay = c"delay", CableSetting::Impairments(Impairment::Delay);
     /// The most microseconds by which a packet is later than others.
-    Jitter = c"jitter", CableSetting::Weather(WeatherSetting::Jitter);
+    Jitter = c"jitter", CableSetting::Impairments(Impairment::Jitter);
     /// The rate in Mbit/s.
-    Rate = c"rate", CableSetting::Weather(WeatherSetting::Rate);
+    Rate = c"rate", CableSetting::Impairments(Impairment::Rate);
     /// The data in KiB that may wait for the rate.
-    Queue = c"queue", CableSetting::Weather(WeatherSetting::Queue);
+    Queue = c"queue", CableSetting::Impairments(Impairment::Queue);
 }
 
 /// A limit or an ability of an adapter: the one with this number.

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{Again, Bell, Faults, Handle, Job, Kind, Payload, Qp, Wakeups};
+use rdma_provider::{Again, Faults, Handle, Job, Kind, Payload, Qp, Trigger, Wakeups};
 
 use crate::capture::Capture;
 use crate::carry::depart;
@@ -21,19 +21,19 @@ use crate::node::Links;
 use crate::places::Places;
 use crate::qps::Qps;
 use crate::rc;
-use crate::watch::Watch;
+use crate::stats::Stats;
 
-/// Messages of one queue pair in a row.
+/// Messages that a queue pair sends in a row.
 const BUDGET: usize = 64;
 
-/// Queue pairs in a row, before other work of the CPU's has its turn.
+/// Queue pairs that are served in a row, before the job yields the CPU.
 const VISITS: usize = 16;
 
 /// Part of an adapter that subnet management sees, and its cables.
 pub(crate) struct Managed {
     pub(crate) hca: KBox<Hca>,
     pub(crate) links: Links,
-    pub(crate) watch: Watch,
+    pub(crate) stats: Stats,
     /// Links that wait for the answer to the subnet manager.
     pub(crate) retrains: Retrains,
 }
@@ -42,7 +42,7 @@ impl Managed {
     /// Counts a packet that a port has dropped.
     pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
         self.hca.discard(port, reason, packet);
-        self.watch.dropped(port, reason, packet);
+        self.stats.dropped(port, reason, packet);
     }
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct Host {
     pub(crate) groups: SpinLockIrq<Groups>,
     /// Those of the queue pairs that have something to send.
     ready: Places,
-    /// Place at which to go on.
+    /// Place to continue from.
     next: Atomic<usize>,
     /// Whether a trap may have to be sent.
     traps: Atomic<bool>,
     /// Whether a link waits for an answer.
     waits: Atomic<bool>,
-    /// Asks for [`Job::run`].
-    bell: Arc<Bell>,
+    /// Schedules [`Job::run`].
+    trigger: Arc<Trigger>,
     /// Deadlines of the queue pairs.
     pub(crate) deadlines: rc::Deadlines,
     pub(crate) handle: Handle,
@@ -77,7 +77,7 @@ pub(crate) struct Host {
     /// Of completions that are late.
     pub(crate) turns: Turns,
     made: Instant<Monotonic>,
-    /// Seconds since then that leases of management keys have been told of.
+    /// Seconds since then for which leases of management keys have run.
     #[pin]
     told: SpinLockIrq<i64>,
 }
@@ -88,14 +88,14 @@ impl Host {
     /// # Errors
     ///
     /// `EINVAL` if there cannot be such an adapter; `ENOMEM`.
-    pub(crate) fn new(config: &Config, faults: Arc<Faults>, watch: Watch) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &Config, faults: Arc<Faults>, stats: Stats) -> Result<Arc<Self>> {
         let qps = Qps::new()?;
         let groups = Groups::new()?;
-        let bell = Bell::new()?;
+        let trigger = Trigger::new()?;
         let managed = Managed {
             hca: hca(config)?,
             links: Links::new(config.ports)?,
-            watch,
+            stats,
             retrains: Retrains::default(),
         };
         Arc::pin_init(
@@ -107,7 +107,7 @@ impl Host {
                 next: Atomic::new(0),
                 traps: Atomic::new(false),
                 waits: Atomic::new(false),
-                bell,
+                trigger,
                 deadlines: rc::Deadlines::new(),
                 handle: Handle::new(),
                 capture <- Capture::new(),
@@ -137,7 +137,7 @@ impl Host {
         let mut managed = self.managed.lock();
         managed.retrains.remove(port);
         let before = managed.hca.port(port).map(Port::state);
-        managed.watch.link_down(port, before);
+        managed.stats.link_down(port, before);
         managed.hca.link_down(port)
     }
 
@@ -175,7 +175,7 @@ impl Host {
             managed.retrains.add(port, self.millis());
             self.waits.store(true, Relaxed);
         }
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Retrains the links that wait for an answer, which has left.
@@ -196,7 +196,7 @@ impl Host {
             (ports, deadline)
         };
         ports.for_each(|port| self.retrain(port));
-        deadline.map_or(Again::Asked, |then| {
+        deadline.map_or(Again::Idle, |then| {
             let left = i64::try_from(then.saturating_sub(now)).unwrap_or(i64::MAX);
             Again::In(Delta::from_millis(left))
         })
@@ -213,9 +213,9 @@ impl Host {
         let events = {
             let managed = &mut *self.managed.lock();
             if by_wire {
-                managed.watch.received(port, packet);
+                managed.stats.received(port, packet);
             } else {
-                managed.watch.own(port, packet);
+                managed.stats.own(port, packet);
             }
             if let Err(reason) = port_accepts(&managed.hca, port, packet) {
                 managed.discard(port, reason, packet);
@@ -243,7 +243,7 @@ impl Host {
     pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
         let managed = &mut *self.managed.lock();
         let state = managed.hca.port(port).map(Port::state);
-        managed.watch.received(port, packet);
+        managed.stats.received(port, packet);
         managed.discard(port, Discard::corrupt(state), packet);
     }
 
@@ -255,17 +255,17 @@ impl Host {
         }
     }
 
-    /// Counts a packet that a queue pair could not take in the end.
+    /// Counts a packet that a queue pair had accepted, and could not complete.
     pub(crate) fn take_back(&self, port: u8, reason: Discard, packet: &Packet) {
         let managed = &mut *self.managed.lock();
-        managed.watch.not_delivered(port, packet);
+        managed.stats.not_delivered(port, packet);
         managed.discard(port, reason, packet);
     }
 
-    /// Has the subnet manager told of what has happened, if that is worth a trap.
+    /// Has the job look for traps that are due.
     pub(crate) fn check_traps(&self) {
         self.traps.store(true, Relaxed);
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Sends the traps that are due. Returns when to call it again.
@@ -283,17 +283,17 @@ impl Host {
                 }
                 match managed.hca.trap(port, now.unsigned_abs(), &mut mad) {
                     TrapDue::Send { out, packet } => {
-                        managed.watch.trap(out);
+                        managed.stats.trap(out);
                         let sender = managed.hca.port(out);
                         if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
                             (packet, None)
                         } else {
                             managed.hca.count(out, packet.sent());
-                            managed.watch.sent(out, &packet, None);
-                            match managed.links.ahead(out) {
+                            managed.stats.sent(out, &packet, None);
+                            match managed.links.next_hop(out) {
                                 Some(way) => (packet, Some(way)),
                                 None => {
-                                    managed.watch.lost(out, packet.packets());
+                                    managed.stats.lost(out, packet.packets());
                                     continue;
                                 }
                             }
@@ -318,13 +318,13 @@ impl Host {
             });
             wakeups.flush_if_many();
         }
-        next.map_or(Again::Asked, |then| {
+        next.map_or(Again::Idle, |then| {
             self.traps.store(true, Relaxed);
             Again::In(Delta::from_millis(then.saturating_sub(now)))
         })
     }
 
-    /// Seconds since this was last asked.
+    /// Seconds since the last call.
     pub(crate) fn seconds_since(&self) -> u16 {
         let mut told = self.told.lock();
         let now = self.made.elapsed().as_millis() / 1000;
@@ -333,18 +333,18 @@ impl Host {
         u16::try_from(passed).unwrap_or(u16::MAX)
     }
 
-    /// Has a queue pair sent from that has something to send.
+    /// Marks a queue pair as one that has something to send.
     pub(crate) fn mark(&self, qp: &Qp) {
         self.ready.add(Qps::place_of(qp));
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
-    /// Means to ask for [`Job::run`].
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    /// Schedules [`Job::run`].
+    pub(crate) fn trigger(&self) -> &Arc<Trigger> {
+        &self.trigger
     }
 
-    /// Sends what the queue pairs have, within the budget. True if there may be more.
+    /// Serves the queue pairs that have something to send, within the budget. True if there may be more.
     fn drain_all(&self, wakeups: &mut Wakeups) -> bool {
         for _ in 0..VISITS {
             let Some(place) = self.ready.take_from(self.next.load(Relaxed)) else {
@@ -359,7 +359,7 @@ impl Host {
         true
     }
 
-    /// Sends what a queue pair has, within the budget. True if there is more.
+    /// Sends the messages of a queue pair, within the budget. True if there are more.
     fn drain(&self, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
         if qp.kind() == Kind::Rc {
             return rc::drain(self, qp, wakeups);
@@ -392,7 +392,7 @@ fn hca(config: &Config) -> Result<KBox<Hca>> {
 impl Job for Host {
     fn run(&self) -> Again {
         let mut wakeups = Wakeups::new();
-        let mut again = Again::Asked;
+        let mut again = Again::Idle;
         rc::expire(self, &mut wakeups);
         if self.traps.load(Relaxed) && self.traps.xchg(false, Full) {
             again = self.send_traps(&mut wakeups);

@@ -9,10 +9,10 @@ use kernel::sync::Arc;
 use crate::cable::Wire;
 use crate::carry::End;
 use crate::host::Host;
+use crate::impaired::Impaired;
+use crate::stats::{Stats, View};
 use crate::switch::Switch;
 use crate::trunk::Trunk;
-use crate::watch::{View, Watch};
-use crate::weather::Foul;
 
 /// A node of a fabric.
 #[derive(Clone)]
@@ -39,11 +39,11 @@ pub(crate) struct Link {
 }
 
 /// The way of a packet that leaves by a port.
-pub(crate) enum Way {
+pub(crate) enum NextHop {
     /// To the other end of the cable, at once.
-    Clear(End),
+    End(End),
     /// By a cable that has faults.
-    Foul(Foul),
+    Impaired(Impaired),
 }
 
 /// Cables of a node, by the number of the port.
@@ -74,17 +74,17 @@ impl Links {
         self.ports.get(usize::from(port).checked_sub(1)?)?.as_ref()
     }
 
-    /// Way of packets that leave by a port.
+    /// Next hop of packets that leave by a port.
     #[inline]
-    pub(crate) fn ahead(&self, port: u8) -> Option<Way> {
+    pub(crate) fn next_hop(&self, port: u8) -> Option<NextHop> {
         let link = self.get(port)?;
-        if link.wire.sky().is_foul(link.side) {
-            return Some(Way::Foul(Foul {
+        if link.wire.pipes().is_impaired(link.side) {
+            return Some(NextHop::Impaired(Impaired {
                 wire: link.wire.clone(),
                 side: link.side,
             }));
         }
-        Some(Way::Clear((link.peer.clone(), link.port)))
+        Some(NextHop::End((link.peer.clone(), link.port)))
     }
 
     /// Ports whose cables lead to the switch that the cable of this one leads to, and this one. None if it leads to
@@ -187,12 +187,12 @@ impl Node {
 
     /// Counts packets that have left by a port, and come to no other.
     pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.watch(|watch| watch.lost(port, n));
+        self.stats(|stats| stats.lost(port, n));
     }
 
     /// Counts a packet that has left by a port, and comes to the other end twice.
     pub(crate) fn doubled(&self, port: u8) {
-        self.watch(|watch| watch.doubled(port));
+        self.stats(|stats| stats.doubled(port));
     }
 
     /// A port and its tallies; `None` if there is no such port.
@@ -200,21 +200,21 @@ impl Node {
         match self {
             Node::Host(host) => {
                 let managed = host.managed.lock();
-                managed.watch.view(managed.hca.port(port), port)
+                managed.stats.view(managed.hca.port(port), port)
             }
             Node::Switch(switch) => {
                 let managed = switch.managed.lock();
-                managed.watch.view(managed.switch.port(port), port)
+                managed.stats.view(managed.switch.port(port), port)
             }
             Node::Trunk(_) => None,
         }
     }
 
     /// Calls a function with the tallies, if there are any.
-    fn watch(&self, count: impl FnOnce(&mut Watch)) {
+    fn stats(&self, count: impl FnOnce(&mut Stats)) {
         match self {
-            Node::Host(host) => count(&mut host.managed.lock().watch),
-            Node::Switch(switch) => count(&mut switch.managed.lock().watch),
+            Node::Host(host) => count(&mut host.managed.lock().stats),
+            Node::Switch(switch) => count(&mut switch.managed.lock().stats),
             Node::Trunk(_) => {}
         }
     }

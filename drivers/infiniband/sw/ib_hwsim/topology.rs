@@ -143,7 +143,7 @@ impl Topology {
         let mut plan = item.plan;
         plan.set(setting, text).ok_or(EINVAL)?;
         if let Some(cable) = item.plugged.as_ref().and_then(Plug::cable) {
-            cable.change(plan.weather())?;
+            cable.change(plan.impairments())?;
         }
         item.plan = plan;
         Ok(())

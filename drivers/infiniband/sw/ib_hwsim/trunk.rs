@@ -16,7 +16,7 @@ use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::Delta;
 use raw_ether::{Attachment, Frame, Interface, Listen};
-use rdma_provider::{now, Again, Bell, Job, Later, Payload, Wakeups};
+use rdma_provider::{now, Again, BhWork, Job, Payload, Trigger, Wakeups};
 
 use crate::cable::Cable;
 use crate::carry::enter;
@@ -35,8 +35,8 @@ pub(crate) struct Trunk {
     #[pin]
     pub(crate) managed: SpinLockIrq<State>,
     interface: Arc<Interface>,
-    /// Asks for [`Job::run`].
-    bell: Arc<Bell>,
+    /// Schedules [`Job::run`].
+    trigger: Arc<Trigger>,
     counters: Counters,
 }
 
@@ -60,12 +60,12 @@ impl Trunk {
             queue: Queue::new()?,
         };
         // Frames of one CPU stay in order.
-        let (interface, bell) = (Interface::new(ETHER_TYPE)?, Bell::on_this_cpu()?);
+        let (interface, trigger) = (Interface::new(ETHER_TYPE)?, Trigger::on_this_cpu()?);
         Arc::pin_init(
             pin_init!(Self {
                 managed <- new_spinlock_irq!(managed, "ib_hwsim::trunk"),
                 interface,
-                bell,
+                trigger,
                 counters: Counters::new(),
             }),
             GFP_KERNEL,
@@ -113,7 +113,7 @@ impl Trunk {
     /// Tells the other kernel of what has changed, if anything has.
     pub(crate) fn tell(&self) {
         if self.managed.lock().end.has_news() {
-            self.bell.ask();
+            self.trigger.schedule();
         }
     }
 
@@ -139,7 +139,7 @@ impl Trunk {
                 self.counters.add(Counted::Dropped, 1);
             }
         }
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Counts a packet, or a run of packets, that is lost here: its payload cannot be read, or has a wrong CRC.
@@ -209,7 +209,7 @@ impl Trunk {
             }
         };
         if news {
-            self.bell.ask();
+            self.trigger.schedule();
         }
     }
 
@@ -235,7 +235,7 @@ impl Trunk {
         };
         self.counters.add(Counted::Received, 1);
         if ask {
-            self.bell.ask();
+            self.trigger.schedule();
         }
         if let Some(Link { peer, port, .. }) = link {
             let mut wakeups = Wakeups::new();
@@ -277,7 +277,7 @@ impl Listen for Trunk {
     }
 
     fn changed(&self) {
-        self.bell.ask();
+        self.trigger.schedule();
     }
 }
 
@@ -317,7 +317,7 @@ pub(crate) struct TrunkCable {
     // Fields are dropped in this order.
     cable: Option<Cable>,
     _attachment: Attachment<Trunk>,
-    job: Later<Trunk>,
+    job: BhWork<Trunk>,
 }
 
 impl TrunkCable {
@@ -340,7 +340,7 @@ impl TrunkCable {
         seed: u64,
     ) -> Result<Self> {
         let trunk = Trunk::new()?;
-        let job = Later::new(trunk.bell.clone(), trunk.clone())?;
+        let job = BhWork::new(trunk.trigger.clone(), trunk.clone())?;
         let attachment = Attachment::new(device, &trunk.interface, &trunk)?;
         let offer = near.0.offer(near.1);
         if offer.is_some_and(|offer| !trunk.carries(&offer)) {
@@ -348,7 +348,7 @@ impl TrunkCable {
         }
         let far = Node::Trunk(trunk.clone());
         let cable = Cable::plug([near, (&far, 1)], plan, seed)?;
-        trunk.bell.ask();
+        trunk.trigger.schedule();
         Ok(Self {
             cable: Some(cable),
             _attachment: attachment,

@@ -43,6 +43,7 @@ pub mod event;
 pub mod fault;
 pub mod grh;
 pub mod hca;
+pub mod impair;
 mod keys;
 pub mod limits;
 pub mod link;
@@ -71,7 +72,6 @@ mod transition;
 pub mod trap;
 pub mod trunk;
 pub mod ud;
-pub mod weather;
 pub mod wire;
 
 pub use addr::{Gid, Guid, Lid};

@@ -2,8 +2,8 @@
 
 //! The nodes and cables that a user has made, in use or not.
 
+use ib_fabric::impair::Routing;
 use ib_fabric::topology::{CablePlan, Name, NodePlan};
-use ib_fabric::weather::Routing;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{Faults, Netns};
