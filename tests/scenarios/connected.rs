@@ -206,6 +206,7 @@ const SIZES: [u32; 10] = [0, 56, 4063, 4064, 4065, 16384, 65472, 65491, 65492, 6
 scenario! {
     /// IPv4 and IPv6 pass in both directions at every size, nothing lost; a frame as large as the MTU
     /// passes whole.
+    #[on(both)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -271,6 +272,7 @@ scenario! {
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
     /// arrives is what was sent, and all by the same connection.
+    #[on(both)]
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
         let bed = bed.up()?;

@@ -138,6 +138,7 @@ fn unload(host: &Host) -> String {
 
 scenario! {
     /// Whichever allocation of `ip link add` fails, nothing leaks and a new try works.
+    #[on(debug)]
     fn links_that_cannot_be_made(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -172,6 +173,7 @@ each(lambda: call(ready), lambda error: undone(0, call(down())))",
 
 scenario! {
     /// Whichever allocation of `ip link set up` fails, nothing leaks and a new try works.
+    #[on(debug)]
     fn links_that_cannot_go_up(bed) {
         let bed = bed.hosts(1).up()?;
         bring_up(&bed, "datagram", 20)?;
@@ -181,6 +183,7 @@ scenario! {
 
 scenario! {
     /// The same in connected mode, which needs more: a shared receive queue, a ring for all connections.
+    #[on(debug)]
     fn connected_links_that_cannot_go_up(bed) {
         let bed = bed.hosts(1).up()?;
         bring_up(&bed, "connected", 40)?;
@@ -191,6 +194,7 @@ scenario! {
 scenario! {
     /// Whichever allocation of a change of the rings fails, it is refused or done, and the interface
     /// works on.
+    #[on(debug)]
     fn rings_that_cannot_be_made(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -222,6 +226,7 @@ each(lambda: fcntl.ioctl(control, 0x8946, request) and 0, prepare)
 
 scenario! {
     /// Whichever allocation of loading the module with both link types fails, the next attempt works.
+    #[on(debug)]
     fn modules_that_cannot_be_loaded(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -252,6 +257,7 @@ each(load, unload)
 scenario! {
     /// Atomic allocations fail under traffic, all over the kernel: frames are lost, but the rings do
     /// not stall and nothing leaks.
+    #[on(debug)]
     fn frames_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -272,6 +278,7 @@ scenario! {
 scenario! {
     /// The same with connections: messages are lost, but none arrives wrong, and neither credits nor
     /// rings stall. Soft-RoCE ends connections itself when it has no memory.
+    #[on(debug)]
     fn messages_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -372,6 +379,7 @@ scenario! {
     /// What the kernel's workers allocate fails now and then, while connections are asked for, accepted
     /// and ended: some do not come about, and nothing else is lost. Those that soft-RoCE sends by are left
     /// alone: it ends a queue pair when it has no memory, and that of the CM does not come back.
+    #[on(debug)]
     fn connections_that_cannot_be_made(bed) {
         let bed = bed.up()?;
         up(&bed)?;

@@ -95,6 +95,7 @@ for n in range(64):
 scenario! {
     /// Datagrams that are shorter than the headers that soft-RoCE looks for are dropped below us, and do
     /// the host no harm.
+    #[on(patched)]
     fn datagrams_without_headers_do_no_harm(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -200,6 +200,7 @@ scenario! {
 
 scenario! {
     /// ethtool: driver, link, counters that count.
+    #[on(both)]
     fn ethtool_tells_driver_and_counters(bed) {
         let bed = bed.up()?;
         bed.ib()?;

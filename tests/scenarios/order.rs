@@ -174,6 +174,7 @@ scenario! {
 scenario! {
     /// What the wire brings out of order the window puts in order, and passes all of it up once;
     /// without the window the stack sees the disorder. Table 2 of the paper has 95 to 100 in 100.
+    #[on(both)]
     fn reordering_is_undone(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -274,7 +275,8 @@ scenario! {
     /// flood takes all that there is.
     ///
     /// The hosts need one clock.
-    uml: fn a_flood_makes_nothing_wait_for_ever(bed) {
+    #[on(uml)]
+    fn a_flood_makes_nothing_wait_for_ever(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;

@@ -42,6 +42,7 @@ fn socket_full(host: &Host) -> Result<f64> {
 
 scenario! {
     /// TCP over IPv4 and IPv6, one stream and four, forwards and backwards.
+    #[on(both)]
     fn tcp(bed) {
         // Emulated and with everything checked, two streams at a time get some 2 Mbit/s each.
         let slow = (bed.lane(), bed.kernel()) == (Lane::Qemu, Kernel::Debug);

@@ -97,6 +97,7 @@ scenario! {
 scenario! {
     /// RFC 4391 §6, §9.1.2: unicast datagrams carry the broadcast group's Q_Key and go to the QPN in
     /// the neighbour's address; the reserved field has our number (`order.rs`), or is clear.
+    #[on(both)]
     fn unicast_goes_to_the_neighbours_qp(bed) {
         let bed = bed.up()?;
         bed.ib()?;

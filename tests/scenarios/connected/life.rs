@@ -550,6 +550,7 @@ send(sockets, 2)
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
+    #[on(timed)]
     fn lanes_stay_apart(bed) {
         let bed = bed.lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = connected(&bed)?;

@@ -59,6 +59,7 @@ const BEGIN: &str = "ib-hwsim down
 
 scenario! {
     /// Values out of range, texts that are none, names that cannot be, and directories that are not one's to make.
+    #[on(lockdep)]
     fn texts_are_checked(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -172,6 +173,7 @@ const FAULTS: [(&str, &str); 9] = [
 scenario! {
     /// A fabric that cannot be does not go live, the log says why, and nothing of it is left; made good, it
     /// works.
+    #[on(lockdep)]
     fn a_fabric_that_cannot_be_stays_off(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -195,6 +197,7 @@ scenario! {
 scenario! {
     /// Attributes of a node or a cable cannot be changed while it is in use; what is added to a live
     /// fabric is checked as the whole was.
+    #[on(lockdep)]
     fn a_live_fabric_is_guarded(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -280,6 +283,7 @@ print(done)
 
 scenario! {
     /// Random bytes in random attributes, live and not, do no harm: the fabric can be removed, and another works.
+    #[on(lockdep)]
     fn random_texts_do_no_harm(bed) {
         let rounds = if bed.kernel() == Kernel::Debug { 2000 } else { 10_000 };
         let bed = bed.one_machine().hosts(1).up()?;

@@ -167,6 +167,7 @@ fn crafted(from: &Host, to: &Host) -> Result<Vec<String>> {
 scenario! {
     /// With checksums and LSO, `ib_ipoib` leaves both to the HCA: what TCP sends arrives whole and is right, in more
     /// packets than it was handed over in, and what is wrong is not said to be right.
+    #[on(lockdep)]
     fn checksums_and_segments_are_made(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair_up(&bed, &[("checksum", "1"), ("lso", "65536")])?;
@@ -201,6 +202,7 @@ scenario! {
 scenario! {
     /// Checksums alone, LSO alone, of which `ib_ipoib` makes nothing, and neither: then nothing is said to have been
     /// checked.
+    #[on(lockdep)]
     fn hcas_without_offloads(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
@@ -238,6 +240,7 @@ scenario! {
 
 scenario! {
     /// Connected mode on an HCA without shared receive queues.
+    #[on(lockdep)]
     fn connected_mode_without_srq(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair_up(&bed, &[("max_srq", "0")])?;
@@ -261,6 +264,7 @@ scenario! {
 scenario! {
     /// On an HCA without multicast, `ib_ipoib` says so and has no carrier; its ports are Active, since management needs
     /// no multicast.
+    #[on(lockdep)]
     fn an_hca_without_multicast(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair(&bed, &[("multicast", "0")])?;
@@ -281,6 +285,7 @@ scenario! {
 
 scenario! {
     /// An HCA that can just do what RDMA core and `ib_ipoib` ask for, and nothing that they could do without.
+    #[on(lockdep)]
     fn a_small_hca_is_enough(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let attributes = [
@@ -308,6 +313,7 @@ scenario! {
 
 scenario! {
     /// An HCA with too few resources is refused, and `ib_ipoib` says which it lacks.
+    #[on(lockdep)]
     fn too_small_an_hca_is_refused(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

@@ -75,6 +75,7 @@ fn read(host: &Host, hca: &str) -> Result<BTreeMap<String, u64>> {
 scenario! {
     /// A capture has what passed the HCA, whole and well-formed, datagrams as well as a connection's packets; when
     /// there is no room it counts the rest, and when it is off it takes nothing.
+    #[on(lockdep)]
     fn captures_have_what_passed(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;

@@ -138,6 +138,7 @@ const BRING_UP: &str = "query_device query_port query_pkey query_gid alloc_pd cr
 scenario! {
     /// An HCA is switched on, and its interface brought up, with each verb failing at its first call, at its second, and
     /// some from the first one on: nothing hangs, nothing warns, and without rules all works again.
+    #[on(lockdep)]
     fn each_verb_fails(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(180)).up()?;
         let manager = up(&bed)?;
@@ -175,6 +176,7 @@ scenario! {
 
 scenario! {
     /// Rules are taken, counted and shown while the HCA is on, and stay when it is off. What is none is refused.
+    #[on(lockdep)]
     fn rules_are_shown(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -213,6 +215,7 @@ scenario! {
 
 scenario! {
     /// An HCA fails for good under traffic: its verbs do, its peer hears nothing, and a power cycle heals it.
+    #[on(lockdep)]
     fn a_fatal_error_under_traffic(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -243,6 +246,7 @@ scenario! {
 scenario! {
     /// Completions that are held back come when they are let go, none is lost, and late ones are late. An HCA with such
     /// ones can be switched off under traffic.
+    #[on(lockdep)]
     fn completions_stuck_and_late(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -292,6 +296,7 @@ fn connections(host: &Host) -> Result<String> {
 scenario! {
     /// Requests that complete in error: a datagram queue pair goes on after one to send, and needs its interface down
     /// and up after one to receive; a connection is made again.
+    #[on(lockdep)]
     fn completions_in_error(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -348,6 +353,7 @@ const HARMLESS: &str = "port_active lid_change sm_change client_reregister pkey_
 scenario! {
     /// Events on demand under traffic crash nothing; those that a queue pair does not survive are healed by its
     /// interface, and by a power cycle.
+    #[on(lockdep)]
     fn events_on_demand(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -408,6 +414,7 @@ fn asked(from: &Host, to: &Host) -> Result<String> {
 
 scenario! {
     /// Quirks of some hardware, as ib_ipoib sees them.
+    #[on(lockdep)]
     fn quirks_show(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         let manager = up(&bed)?;
@@ -457,6 +464,7 @@ scenario! {
 scenario! {
     /// LAST_WQE_REACHED late, or never: ib_ipoib waits for it when an interface with connections goes down, and
     /// gives up after 5 s.
+    #[on(lockdep)]
     fn the_last_request_is_reported_late_or_never(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         let manager = up(&bed)?;
@@ -482,6 +490,7 @@ scenario! {
     /// Objects that cannot be destroyed. RDMA core warns of each (`ib_destroy_cq()` and the like, and
     /// `rdma_restrack_clean()` of what is left when the device goes), since it takes it for granted that the kernel's
     /// own go. All else goes on, and so does the next HCA.
+    #[on(lockdep)]
     fn what_cannot_be_destroyed_is_left(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)")?;
@@ -504,6 +513,7 @@ scenario! {
 
 scenario! {
     /// An RDMA device gets another name under traffic, and another: nobody minds, and configfs has the new one.
+    #[on(lockdep)]
     fn a_device_is_renamed_in_use(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;

@@ -60,6 +60,7 @@ fn all_fail(host: &Host, act: &str, least: (u32, u32)) -> anyhow::Result<()> {
 scenario! {
     /// Whichever allocation fails as a fabric is made, switched on and changed: that step is refused and changes
     /// nothing, or is done; and nothing leaks.
+    #[on(debug, lockdep)]
     fn fabrics_that_cannot_be_made(bed) {
         let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();

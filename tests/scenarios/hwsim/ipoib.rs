@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 scenario! {
     /// `ib_ipoib` between two namespaces: ARP, neighbour discovery, multicast, all sizes of packets, and
     /// streams both ways that arrive as they were sent.
+    #[on(lockdep)]
     fn ib_ipoib_passes_packets(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -84,6 +85,7 @@ fn multicast(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// The fabric is removed under all that uses it, and made again.
+    #[on(lockdep)]
     fn removal_takes_everything_along(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
@@ -153,6 +155,7 @@ for n in range(count):
 scenario! {
     /// On a switch, every host reaches every other. What is sent to a group comes to each of its members
     /// once, and not to a host that has not joined.
+    #[on(lockdep)]
     fn a_star_of_hosts(bed) {
         let bed = bed.one_machine().hosts(5).append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 5")?;

@@ -157,6 +157,7 @@ print(taken, refused, *["%#x" % guid for guid in before + after])
 scenario! {
     /// Malformed MADs are answered with a status, dropped or refused, on both HCAs; then opensm brings
     /// the ports to Active as ever, and packets pass.
+    #[on(lockdep)]
     fn malformed_mads_do_no_harm(bed) {
         let rounds = if bed.kernel() == Kernel::Debug { 300 } else { 1500 };
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;

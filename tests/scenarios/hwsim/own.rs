@@ -48,6 +48,7 @@ fn take_down(host: &Host, hca: &str, lid: u64) -> Result<()> {
 scenario! {
     /// Software of the host takes the host's own port down: the answer comes, and the link goes at once, at both
     /// ends, and is trained anew.
+    #[on(lockdep)]
     fn a_host_retrains_its_own_link(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -72,6 +73,7 @@ scenario! {
 
 scenario! {
     /// The SM hears of a change of the host's own NodeDescription by trap 144, as it does of another host's.
+    #[on(lockdep)]
     fn a_trap_reaches_the_manager_of_the_own_host(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

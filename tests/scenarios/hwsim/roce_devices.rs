@@ -33,6 +33,7 @@ fn find(from: &Host, to: &Host) -> Result<()> {
 
 scenario! {
     /// Without multicast there is no broadcast, and so no interface: the refusal says so.
+    #[on(lockdep)]
     fn an_hca_without_multicast_is_refused(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -53,6 +54,7 @@ scenario! {
 
 scenario! {
     /// Few elements in a request: frames in many pieces arrive whole, by datagrams and by connections.
+    #[on(lockdep)]
     fn an_hca_with_few_elements(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
@@ -81,6 +83,7 @@ scenario! {
 
 scenario! {
     /// Completions without IB_WC_GRH are those of packets that have such a header, as all of RoCE's do.
+    #[on(lockdep)]
     fn completions_do_not_say_that_there_is_a_header(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
@@ -111,6 +114,7 @@ fn wrong_checksums(host: &Host) -> Result<u32> {
 
 scenario! {
     /// A device may say of any frame that its checksums are right: without the capability that means nothing.
+    #[on(lockdep)]
     fn checksums_that_nobody_has_checked(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| write(bed.pair()?.1, "faults", "csum_flag"))?;
@@ -133,6 +137,7 @@ scenario! {
 
 scenario! {
     /// A device that has failed for good takes nobody with it: interfaces go down, are deleted, and come again with it.
+    #[on(lockdep)]
     fn a_device_fails_for_good(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -152,6 +157,7 @@ scenario! {
 
 scenario! {
     /// The name of an RDMA device changes while it is asked for, and `ethtool -i` has the new one.
+    #[on(lockdep)]
     fn an_hca_is_renamed_under_ethtool(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -172,6 +178,7 @@ scenario! {
 scenario! {
     /// Objects that cannot be destroyed are left: deleting an interface takes no time, and the next
     /// one works. RDMA core warns of some, and of all that are still there when the device goes.
+    #[on(lockdep)]
     fn objects_that_cannot_be_destroyed(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
@@ -197,6 +204,7 @@ scenario! {
 scenario! {
     /// Queue pairs that cannot be reset are destroyed: the interface goes down, comes up and is deleted under traffic,
     /// and nothing waits for what they have.
+    #[on(lockdep)]
     fn queue_pairs_that_cannot_be_reset(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -221,6 +229,7 @@ scenario! {
 
 scenario! {
     /// Where a queue pair leaves the state Reset once only, an interface comes up as often as anywhere.
+    #[on(lockdep)]
     fn queue_pairs_that_leave_reset_once(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| write(bed.pair()?.1, "faults", "reset_once"))?;

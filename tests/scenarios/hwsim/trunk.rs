@@ -82,6 +82,7 @@ fn all_are_accounted_for(host: &Host) -> Result<()> {
 scenario! {
     /// One opensm brings both fabrics up as one subnet; `ib_ipoib` passes packets from one to the other in both
     /// modes, and none is lost or malformed.
+    #[on(lockdep)]
     fn two_fabrics_are_one_subnet(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up_made(&bed, "", |host| make(host, 4400))?;
@@ -127,6 +128,7 @@ scenario! {
 scenario! {
     /// The link follows the network device: it goes down and up with it, wants an MTU that is large enough, and is
     /// down for good when that is gone; nothing keeps the device.
+    #[on(lockdep)]
     fn the_device_comes_and_goes(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -191,6 +193,7 @@ scenario! {
 scenario! {
     /// Faults of such a cable are those of what leaves by it, datagrams and connections: a delay at one end is in
     /// each round trip once, and what has a wrong CRC does not leave.
+    #[on(lockdep)]
     fn faults_are_those_of_what_leaves(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up_made(&bed, "", |host| make(host, 4400))?;
@@ -288,6 +291,7 @@ for name, number in sent.items():
 scenario! {
     /// Frames that nobody should send are dropped and counted, and the subnet works as before; the kernel has
     /// nothing to say of them.
+    #[on(lockdep)]
     fn hostile_frames_are_counted(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -351,6 +355,7 @@ fn device_on(host: &Host) -> Result<String> {
 scenario! {
     /// Two hosts whose Ethernet is the cable: machines of their own in the qemu lane, network namespaces with a
     /// bridge between them in the other one. Each looks the device up where it is.
+    #[on(lockdep)]
     fn two_hosts_are_one_subnet(bed) {
         let bed = bed.append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;

@@ -23,7 +23,6 @@ mod iproute;
 pub mod kernel;
 pub mod kunit;
 pub mod layout;
-pub mod left_out;
 pub mod machine;
 pub mod misuse;
 pub mod module;

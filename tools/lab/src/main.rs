@@ -118,7 +118,12 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
             kernel,
             filter,
         } => {
-            let all_passed = cmd::test::run(layout, lane, kernel, filter.as_deref())?;
+            let request = cmd::test::Request {
+                lanes: lane,
+                kernel,
+                filter: filter.as_deref(),
+            };
+            let all_passed = cmd::test::run(layout, &request)?;
             return Ok(if all_passed {
                 ExitCode::SUCCESS
             } else {

@@ -16,9 +16,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-type Check = (&'static str, fn(&Layout) -> Result<()>);
+/// A check and its name.
+pub(crate) type Check = (&'static str, fn(&Layout) -> Result<()>);
 
-const CHECKS: &[Check] = &[
+/// The checks, in order.
+pub(crate) const CHECKS: &[Check] = &[
     ("rustfmt (host)", host_format),
     ("clippy (host)", host_clippy),
     ("rustfmt (kernel)", kernel_format),

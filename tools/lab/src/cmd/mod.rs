@@ -9,5 +9,6 @@ pub mod help;
 pub mod lint;
 pub mod mutants;
 pub mod overlay;
+pub(crate) mod scenarios;
 pub mod shell;
 pub mod test;
