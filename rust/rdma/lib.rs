@@ -59,6 +59,6 @@ pub use pd::Pd;
 pub use port::PortAttr;
 pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdQp};
 pub use rc::{QpKey, RcQp};
-pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender, Refused};
+pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};
 pub use send::{send_ring, Posted, Reaped, SendCompletions, Sender};

@@ -89,16 +89,14 @@ pub(crate) unsafe fn query_state(raw: *mut bindings::ib_qp) -> Result<QpState> {
 ///
 /// # Safety
 ///
-/// `raw` must be a queue pair, and not be destroyed while `life` is locked and `Ok`. It must be changed
+/// `raw` must be a queue pair, and not be destroyed while `life` is borrowed and `Ok`. It must be changed
 /// by this function only, with this `life`. What the attributes refer to must be valid.
 pub(crate) unsafe fn modify(
     raw: *mut bindings::ib_qp,
-    life: &Mutex<Result>,
+    life: &mut Result,
     attr: &mut bindings::ib_qp_attr,
     mask: c_int,
 ) -> Result {
-    // Neither the RDMA core nor every device driver has a lock of its own for this.
-    let mut life = life.lock();
     (*life)?;
     // SAFETY: By this function's requirements.
     let result = to_result(unsafe { bindings::ib_modify_qp(raw, attr, mask) });
@@ -393,8 +391,10 @@ impl UdQp {
         };
         fill(&mut attr);
         let mask = mask | bindings::ib_qp_attr_mask_IB_QP_STATE;
+        // Neither the RDMA core nor every device driver has a lock of its own for this.
+        let mut life = self.life.lock();
         // SAFETY: It is there for as long as this value; the attributes are ours and refer to nothing.
-        unsafe { modify(self.as_raw(), &self.life, &mut attr, mask as c_int) }
+        unsafe { modify(self.as_raw(), &mut life, &mut attr, mask as c_int) }
     }
 
     /// Brings it from reset to where it can receive only what was posted and posts are allowed.

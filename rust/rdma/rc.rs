@@ -55,8 +55,9 @@ impl Told for Fate {
 ///
 /// # Invariants
 ///
-/// * The state of the queue pair is only changed, and it is destroyed early, with `life` locked, which is
-///   what became of the last RESET, and an error once it is destroyed.
+/// * The state of the queue pair is only changed, and it is destroyed early, with `life` locked. That is an
+///   error once it was reset, or destroyed, or could not be reset.
+/// * Once `is_reset` is true, it is in the state Reset, for good.
 /// * `qpn` is its number.
 #[pin_data]
 pub struct RcQp {
@@ -66,6 +67,7 @@ pub struct RcQp {
     recv_wr: u32,
     /// It may have taken receives.
     receives: Atomic<bool>,
+    is_reset: Atomic<bool>,
     #[pin]
     life: Mutex<Result>,
     body: Mortal<Body>,
@@ -184,6 +186,7 @@ impl RcQp {
                 send_sge: caps.send_sge,
                 recv_wr,
                 receives: Atomic::new(false),
+                is_reset: Atomic::new(false),
                 life <- new_mutex!(Ok(())),
                 body,
             }),
@@ -258,8 +261,10 @@ impl RcQp {
         if attr.qp_state == bindings::ib_qp_state_IB_QPS_RTR {
             self.receives.store(true, Relaxed);
         }
+        // Neither the RDMA core nor every device driver has a lock of its own for this.
+        let mut life = self.life.lock();
         // SAFETY: By the type invariant, and this function's requirements.
-        unsafe { qp::modify(self.as_raw(), &self.life, attr, mask) }
+        unsafe { qp::modify(self.as_raw(), &mut life, attr, mask) }
     }
 
     /// Has all that is posted flushed. Nothing is sent or received any more.
@@ -302,36 +307,49 @@ impl RcQp {
             && !self.body.fate.last_receive.load(Acquire)
     }
 
-    /// Has all that is posted forgotten.
+    /// Ends it: the device forgets all that is posted. No change of its state succeeds any more.
     ///
     /// # Errors
     ///
-    /// Whatever the device says. The queue pair is only good to be destroyed then, and no change of its
-    /// state succeeds any more.
+    /// Whatever the device says. The queue pair is only good to be destroyed then.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     pub fn to_reset(&self) -> Result {
+        let mut life = self.life.lock();
+        if self.is_reset() {
+            return Ok(());
+        }
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_RESET,
             ..Default::default()
         };
-        // SAFETY: There is no address.
-        unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
+        let mask = bindings::ib_qp_attr_mask_IB_QP_STATE as c_int;
+        // SAFETY: By the type invariant; there is no address.
+        unsafe { qp::modify(self.as_raw(), &mut life, &mut attr, mask) }?;
+        // INVARIANT: Its state is not changed any more.
+        *life = Err(ENODEV);
+        self.is_reset.store(true, Release);
+        Ok(())
     }
 
-    /// Whether it was destroyed, so that nobody may post to it.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.body.qp.is_gone()
+    /// Whether it was reset. The device has nothing of what was posted by then.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.is_reset.load(Acquire)
+    }
+
+    /// Whether it was reset or destroyed, so that nothing may be posted to it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_reset() || self.body.qp.is_gone()
     }
 
     /// Destroys it, as it could not be reset.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it has a receive queue of its own, which the intake's ring may post to; whatever the device
-    /// says. It may still reach what was posted.
+    /// `EBUSY` if it has a receive queue of its own, which the intake's ring may still post to; whatever the
+    /// device says. It may still reach what was posted.
     ///
     /// # Safety
     ///
@@ -342,7 +360,7 @@ impl RcQp {
     /// Process context; may sleep.
     pub(crate) unsafe fn destroy(&self) -> Result {
         if !self.body.intake.is_shared() {
-            return Err(EBUSY);
+            self.body.intake.close()?;
         }
         let mut life = self.life.lock();
         // INVARIANT: Its state is not changed any more.

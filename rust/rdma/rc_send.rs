@@ -31,16 +31,6 @@ use slots::{Frame, Slots};
 /// How many work requests are posted at once at most.
 const CHAIN: usize = 16;
 
-/// What the device has refused.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Refused {
-    /// Frames, which were dropped.
-    pub frames: u32,
-    /// The device has frames of which it will not tell unless the queue pair is put in error before it has
-    /// sent them: the ring should be drained.
-    pub unsignalled: bool,
-}
-
 /// The half of a shared send ring that posts.
 ///
 /// # Invariants
@@ -62,8 +52,7 @@ pub struct RcSender {
     pending: usize,
     last: u64,
     lane: Option<Arc<Lane>>,
-    failed: Option<Arc<Lane>>,
-    refused: Refused,
+    refused: u32,
 }
 
 // SAFETY: The pointers in the work requests are to the sender's own vectors; all else is `Send`.
@@ -128,8 +117,7 @@ pub fn rc_ring(
         pending: 0,
         last: 0,
         lane: None,
-        failed: None,
-        refused: Refused::default(),
+        refused: 0,
     };
     Ok((sender, completions))
 }
@@ -174,7 +162,7 @@ impl RcSender {
     ///
     /// # Errors
     ///
-    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair is destroyed, completes
+    /// With the frame: `EBUSY` if the ring is full; `EINVAL` if the lane's queue pair has ended, completes
     /// elsewhere or gathers from fewer elements than the ring's frames have; `ENOMEM` if there is none for
     /// another lane, or to join the parts of a frame that has too many; `EIO` if it cannot be mapped for DMA.
     ///
@@ -243,8 +231,8 @@ impl RcSender {
         if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
             || !Arc::ptr_eq(qp.pd(), &self.pd)
             || qp.send_sge() < self.max_sge
-            // A ring before this one on the completion queue did that, and none will while this one is here.
-            || qp.is_gone()
+            // Nothing that is posted to it would come back.
+            || qp.has_ended()
         {
             return Err(EINVAL);
         }
@@ -272,15 +260,18 @@ impl RcSender {
         pending
     }
 
-    /// What the device has refused since the last time, if anything.
+    /// How many frames the device has refused since the last time, which were dropped.
     #[inline]
-    pub fn take_refused(&mut self) -> Option<Refused> {
-        (self.refused.frames > 0).then(|| core::mem::take(&mut self.refused))
+    pub fn take_refused(&mut self) -> u32 {
+        core::mem::take(&mut self.refused)
     }
 
-    /// The lane whose queue pair has refused frames since the last time, or one of them.
-    pub fn take_failed(&mut self) -> Option<Arc<Lane>> {
-        self.failed.take()
+    /// A lane whose queue pair has refused frames since it was found here the last time. The queue pair is to
+    /// be put in error, and reset if it does not give back then what it has: it may never tell of the frames
+    /// that it took before it refused one.
+    pub fn take_refusing(&mut self) -> Option<Arc<Lane>> {
+        // SAFETY: This is the sender.
+        unsafe { self.slots.take_refusing() }
     }
 
     /// Forgets a lane, which is not used any more, as soon as nothing of it is in flight: now, or when this is
@@ -324,7 +315,7 @@ impl RcSender {
         // SAFETY: As above. INVARIANT: The chain is linked as before.
         unsafe { (*last).next = next };
         if err != 0 {
-            self.failed = Some(lane.clone());
+            lane.refuses();
             self.unwind(pending, bad);
         }
     }
@@ -354,11 +345,8 @@ impl RcSender {
             self.slots.ring.unsent().add(bytes);
             skb.drop_reason(DropReason::DevReady);
         }
-        let refused = &mut self.refused;
-        refused.frames = refused
-            .frames
-            .wrapping_add(pending.wrapping_sub(good) as u32);
-        refused.unsignalled |= good > 0 && good < pending;
+        let refused = pending.wrapping_sub(good) as u32;
+        self.refused = self.refused.wrapping_add(refused);
     }
 }
 

@@ -298,8 +298,8 @@ impl Qp {
         self.due[1].store(deadline.unwrap_or(NEVER), Relaxed);
     }
 
-    /// Posts a chain of send requests. Returns whether the queue pair has something to send now, and the
-    /// error, if there was one, with the request that it is for.
+    /// Posts a chain of send requests, up to the first one for which `check` fails. Returns whether the queue
+    /// pair has something to send now, and the error, if there was one, with the request that it is for.
     ///
     /// # Safety
     ///
@@ -309,6 +309,7 @@ impl Qp {
         &self,
         mut wr: *const bindings::ib_send_wr,
         wakeups: &mut Wakeups,
+        mut check: impl FnMut() -> Result,
     ) -> (bool, Result<(), (Error, *const bindings::ib_send_wr)>) {
         let mut side = self.sends.lock();
         let side = &mut *side;
@@ -318,6 +319,10 @@ impl Qp {
         while !wr.is_null() {
             if !side.attributes.state.takes_sends() {
                 result = Err((EINVAL, wr));
+                break;
+            }
+            if let Err(e) = check() {
+                result = Err((e, wr));
                 break;
             }
             let pushed = if self.kind == Kind::Rc {

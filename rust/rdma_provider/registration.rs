@@ -35,6 +35,8 @@ pub enum Event {
     PKeyChange,
     /// The GID table has changed.
     GidChange,
+    /// The speed of a link has changed.
+    SpeedChange,
     /// The device has failed; it is an event of all ports.
     DeviceFatal,
 }
@@ -49,6 +51,7 @@ impl Event {
             Event::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
             Event::PKeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
             Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+            Event::SpeedChange => bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE,
             Event::DeviceFatal => bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
         }
     }

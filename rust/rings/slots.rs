@@ -202,11 +202,7 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
             unsafe { (*frame).take() }
         })?;
         f(index, &frame);
-        slot.state.set(0);
-        let given = self.given.get();
-        self.place(given).set(index);
-        // The producer sees the place, and the empty slot, when it sees the count.
-        self.given.store_release(given.wrapping_add(1));
+        self.give_back(index, slot);
         Some(frame)
     }
 
@@ -215,39 +211,42 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         self.taken.get() == self.given.load_acquire()
     }
 
-    /// The identifier of a slot that is posted, and what `f` says of its frame.
+    /// Shows all frames that are posted, as the consumer, and empties the slots of those that `keep` does not:
+    /// `removed` gets their indices and frames.
     ///
     /// # Safety
     ///
-    /// Both halves must belong to the caller.
-    pub unsafe fn find_posted<R>(&self, mut f: impl FnMut(&T) -> Option<R>) -> Option<(u64, R)> {
-        (0u32..).zip(self.slots.iter()).find_map(|(index, slot)| {
-            let found = slot.frame.with(|frame| {
-                // SAFETY: By this function's requirements.
-                unsafe { (*frame).as_ref() }.and_then(&mut f)
-            });
-            found.map(|found| (id(index, slot.state.get()), found))
-        })
-    }
-
-    /// Shows all frames that are posted, as the consumer.
-    ///
-    /// # Safety
-    ///
-    /// The caller must be the consumer, and the producer be at rest.
-    pub unsafe fn for_each_posted(&self, mut f: impl FnMut(&mut T)) {
-        for slot in self.slots.iter() {
+    /// The caller must be the consumer, and the producer be at rest; the device must be done with what `keep`
+    /// does not keep.
+    pub unsafe fn sweep(
+        &self,
+        mut keep: impl FnMut(&mut T) -> bool,
+        mut removed: impl FnMut(u32, T),
+    ) {
+        for (index, slot) in (0u32..).zip(self.slots.iter()) {
             if slot.state.load_acquire() == 0 {
                 continue;
             }
-            slot.frame.with_mut(|frame| {
+            let frame = slot.frame.with_mut(|frame| {
                 // SAFETY: Its state says that it belongs to the consumer, from which nobody takes it back
                 // now.
-                if let Some(frame) = unsafe { (*frame).as_mut() } {
-                    f(frame);
-                }
+                unsafe { (*frame).take_if(|frame| !keep(frame)) }
             });
+            if let Some(frame) = frame {
+                self.give_back(index, slot);
+                removed(index, frame);
+            }
         }
+    }
+
+    /// Puts an emptied slot back, as the consumer.
+    #[inline(always)]
+    fn give_back(&self, index: u32, slot: &Slot<T>) {
+        slot.state.set(0);
+        let given = self.given.get();
+        self.place(given).set(index);
+        // The producer sees the place, and the empty slot, when it sees the count.
+        self.given.store_release(given.wrapping_add(1));
     }
 }
 

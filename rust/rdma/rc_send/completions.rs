@@ -31,6 +31,24 @@ pub struct RcReaped {
     pub more: bool,
 }
 
+impl RcReaped {
+    fn add(&mut self, other: Self) {
+        self.lost = self.lost.wrapping_add(other.lost);
+        self.released_frames = self.released_frames.wrapping_add(other.released_frames);
+        self.released_bytes = self.released_bytes.wrapping_add(other.released_bytes);
+        self.more = other.more;
+    }
+
+    /// A frame has left the ring.
+    #[inline]
+    fn release(&mut self, frame: &Frame) {
+        self.released_frames = self.released_frames.wrapping_add(1);
+        if frame.charged {
+            self.released_bytes = self.released_bytes.wrapping_add(frame.skb.len());
+        }
+    }
+}
+
 /// The half of a shared send ring that learns what was sent, and frees it.
 ///
 /// # Invariants
@@ -91,18 +109,32 @@ impl RcCompletions {
         reaped
     }
 
-    /// What slow lanes have under way is not charged to BQL any more. Says of how many octets BQL is to be
-    /// told. `sender` is the other half of the ring.
+    /// Takes the charge of slow lanes' frames back from BQL, and drops the frames of queue pairs that were
+    /// reset, which never complete. `sender` is the other half of the ring.
     ///
     /// # Context
     ///
     /// As [`Self::reap`].
-    pub fn discharge(&mut self, sender: &mut RcSender) -> usize {
+    pub fn sweep(&mut self, sender: &mut RcSender) -> RcReaped {
+        let mut reaped = RcReaped::default();
         if !Arc::ptr_eq(&sender.slots, &self.slots) {
-            return 0;
+            return reaped;
         }
-        // SAFETY: This is the completions half, and the sender is borrowed.
-        unsafe { self.slots.discharge() }
+        sender.flush();
+        let mut bytes = 0;
+        let dropped = |frame: Frame| {
+            reaped.release(&frame);
+            reaped.lost = reaped.lost.wrapping_add(1);
+            // SAFETY: The frame is in flight until it is counted below.
+            let lane = unsafe { frame.lane.as_ref() };
+            frame.skb.drop_reason(DropReason::DevReady);
+            // The last look at the lane, which may leave then.
+            lane.counts().add_done();
+        };
+        // SAFETY: This is the completions half, and the sender is borrowed and has posted all.
+        unsafe { self.slots.sweep(|len| bytes += len, dropped) };
+        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped
     }
 
     /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
@@ -115,11 +147,8 @@ impl RcCompletions {
         let mut all = RcReaped::default();
         for _ in 0..FLUSH_MS {
             loop {
-                let some = self.reap(None, |_| ());
-                all.lost = all.lost.wrapping_add(some.lost);
-                all.released_frames = all.released_frames.wrapping_add(some.released_frames);
-                all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
-                if !some.more {
+                all.add(self.reap(None, |_| ()));
+                if !all.more {
                     break;
                 }
             }
@@ -145,16 +174,10 @@ fn complete(
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
     // those in front of it which asked for no completion, since a queue pair's sends complete in order.
     while let Some(frame) = unsafe { slots.empty(id) } {
+        reaped.release(&frame);
         let Frame {
-            skb,
-            lane,
-            before,
-            charged,
+            skb, lane, before, ..
         } = frame;
-        reaped.released_frames = reaped.released_frames.wrapping_add(1);
-        if charged {
-            reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
-        }
         // SAFETY: The frame is in flight until it is counted below.
         let lane = unsafe { lane.as_ref() };
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {

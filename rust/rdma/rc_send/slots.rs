@@ -29,6 +29,8 @@ pub struct Lane {
     state: Atomic<u32>,
     /// [`APART`], [`HELD`] or [`LEAVES`]. The sender's of the one ring there is on the completion queue.
     place: Atomic<u32>,
+    /// The queue pair has refused frames, which nobody was told of. The sender's, too.
+    refused: Atomic<bool>,
 }
 
 /// The ring does not hold the lane.
@@ -57,6 +59,7 @@ impl Lane {
             counts: Counts::new(),
             state: Atomic::new(NEW),
             place: Atomic::new(APART),
+            refused: Atomic::new(false),
         };
         Ok(Arc::new(lane, GFP_KERNEL)?)
     }
@@ -86,6 +89,12 @@ impl Lane {
     #[inline]
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// The queue pair has refused a frame, says the sender.
+    #[cold]
+    pub(super) fn refuses(&self) {
+        self.refused.set(true);
     }
 
     /// One was acknowledged.
@@ -208,7 +217,7 @@ impl Slots {
         }
         // SAFETY: By this function's requirements. There is no other sender for the completion queue, and so
         // none to which the lane's place belongs.
-        unsafe { self.sweep() };
+        unsafe { self.drop_idle() };
         if lane.place.get() == APART {
             // SAFETY: The sender's.
             unsafe { &mut *self.lanes.get() }.push(lane.clone(), GFP_ATOMIC)?;
@@ -228,7 +237,20 @@ impl Slots {
             lane.place.set(LEAVES);
         }
         // SAFETY: The sender's.
-        unsafe { self.sweep() };
+        unsafe { self.drop_idle() };
+    }
+
+    /// Finds a lane whose queue pair has refused frames since it was found the last time.
+    ///
+    /// # Safety
+    ///
+    /// The caller must be the sender.
+    pub(super) unsafe fn take_refusing(&self) -> Option<Arc<Lane>> {
+        // SAFETY: By this function's requirements.
+        let lanes = unsafe { &*self.lanes.get() };
+        let lane = lanes.iter().find(|lane| lane.refused.get())?;
+        lane.refused.set(false);
+        Some(lane.clone())
     }
 
     /// Drops the lanes that leave, and of which nothing is in flight.
@@ -236,7 +258,7 @@ impl Slots {
     /// # Safety
     ///
     /// The caller must be the sender.
-    unsafe fn sweep(&self) {
+    unsafe fn drop_idle(&self) {
         // SAFETY: By this function's requirements.
         let lanes = unsafe { &mut *self.lanes.get() };
         // INVARIANT: The completions half does not look at a lane again that it has done its last frame of.
@@ -265,22 +287,33 @@ impl Slots {
         unsafe { self.ring.empty(id, unmap) }
     }
 
-    /// Says how many octets of slow lanes are charged to BQL, and that they are so no more.
+    /// Takes the charge of slow lanes' frames back, and drops the frames of queue pairs that were reset. Calls
+    /// `discharged` with the length of each of the former that was charged, and `dropped` with the latter.
     ///
     /// # Safety
     ///
-    /// The caller must be the completions half, and the sender be at rest.
-    pub(super) unsafe fn discharge(&self) -> usize {
-        let mut bytes = 0;
-        let discharge = |frame: &mut Frame| {
+    /// Both halves must be the caller's, who has posted all that is pending.
+    pub(super) unsafe fn sweep(
+        &self,
+        mut discharged: impl FnMut(usize),
+        mut dropped: impl FnMut(Frame),
+    ) {
+        let keep = |frame: &mut Frame| {
             if frame.charged && frame.lane().is_slow() {
                 frame.charged = false;
-                bytes += frame.skb.len();
+                discharged(frame.skb.len());
             }
+            !frame.lane().qp().is_reset()
         };
-        // SAFETY: By this function's requirements.
-        unsafe { self.ring.for_each_posted(discharge) };
-        bytes
+        let drop = |index: u32, frame: Frame| {
+            // SAFETY: The frame was in this slot, which is ours.
+            unsafe { self.mapping.unmap(index as usize, &frame.skb) };
+            dropped(frame);
+        };
+        // SAFETY: By this function's requirements; a queue pair that was reset has nothing.
+        unsafe { self.ring.sweep(keep, drop) };
+        // SAFETY: The sender is the caller's.
+        unsafe { self.drop_idle() };
     }
 
     /// Says, as the sender, which generation comes next.
@@ -291,26 +324,27 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        loop {
-            // SAFETY: Both halves are gone.
-            let posted = unsafe { self.ring.find_posted(|frame| Some(frame.lane)) };
-            let Some((id, lane)) = posted else {
-                break;
-            };
-            // SAFETY: The frame's, which is still in flight.
-            let lane = unsafe { lane.as_ref() };
-            let ended = lane.qp().to_reset().or_else(|_| {
+        let mut abandoned = 0u32;
+        let drop = |index: u32, frame: Frame| {
+            let qp = frame.lane().qp();
+            let ended = qp.to_reset().or_else(|_| {
                 // SAFETY: Both halves are gone, and there is no other ring for its completion queue until
                 // the claim is, which will not take a lane of a queue pair that is destroyed.
-                unsafe { lane.qp().destroy() }
+                unsafe { qp.destroy() }
             });
             if ended.is_ok() {
-                // SAFETY: As above; a queue pair that was reset or destroyed has nothing.
-                drop(unsafe { self.empty(id) });
-            // SAFETY: As above. The device may still read the frame: it stays, and stays mapped.
-            } else if let Some(frame) = unsafe { self.ring.empty(id, |_, _| {}) } {
+                // SAFETY: The frame was in this slot, and a queue pair that was reset or destroyed has nothing.
+                unsafe { self.mapping.unmap(index as usize, &frame.skb) };
+            } else {
+                // The device may still read the frame: it stays, and stays mapped.
                 frame.skb.abandon();
+                abandoned += 1;
             }
+        };
+        // SAFETY: Both halves are gone. What the device may still have stays where it is.
+        unsafe { self.ring.sweep(|_| false, drop) };
+        if abandoned > 0 {
+            pr_err!("{} frames left to queue pairs that do not end\n", abandoned);
         }
         for lane in self.lanes.get_mut() {
             lane.place.set(APART);

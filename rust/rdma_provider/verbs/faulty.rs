@@ -230,7 +230,7 @@ impl<A: Adapter> Faulty<A> {
         unsafe { Operations::<A>::destroy_qp(qp, udata) }
     }
 
-    /// Posts send requests.
+    /// Posts send requests. Each counts as a call.
     ///
     /// # Safety
     ///
@@ -241,13 +241,10 @@ impl<A: Adapter> Faulty<A> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         // SAFETY: A ULP calls with its queue pair.
-        if let Err(e) = unsafe { faults((*qp).device) }.strike(Verb::PostSend) {
-            // SAFETY: The ULP has room for it.
-            unsafe { *bad = wr };
-            return e.to_errno();
-        }
+        let faults = unsafe { faults((*qp).device) };
+        let check = || faults.strike(Verb::PostSend);
         // SAFETY: By this function's requirements.
-        unsafe { Operations::<A>::post_send(qp, wr, bad) }
+        unsafe { Operations::<A>::post_checked(qp, wr, bad, check) }
     }
 
     /// Posts receive requests.

@@ -192,6 +192,21 @@ impl<A: Adapter> Operations<A> {
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
+        // SAFETY: By this function's requirements.
+        unsafe { Self::post_checked(qp, wr, bad, || Ok(())) }
+    }
+
+    /// Posts send requests, up to the first one for which `check` fails.
+    ///
+    /// # Safety
+    ///
+    /// As [`Operations`] says.
+    pub(super) unsafe fn post_checked(
+        qp: *mut bindings::ib_qp,
+        wr: *const bindings::ib_send_wr,
+        bad: *mut *const bindings::ib_send_wr,
+        check: impl FnMut() -> Result,
+    ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
             let (adapter, own) = unsafe {
@@ -202,7 +217,7 @@ impl<A: Adapter> Operations<A> {
             };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
-            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups) };
+            let (ready, result) = unsafe { own.post_send(wr, &mut wakeups, check) };
             if ready {
                 adapter.ready(own);
             }

@@ -18,6 +18,8 @@ enum Op {
     Again(prop::sample::Index),
     /// It completes what it likes.
     Bogus(u32, u32),
+    /// It forgets what it has of every n-th frame.
+    Forget(u32),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -28,6 +30,7 @@ fn op() -> impl Strategy<Value = Op> {
         any::<prop::sample::Index>().prop_map(Op::Again),
         (0u32..40, 0u32..200).prop_map(|(index, generation)| Op::Bogus(index, generation)),
         any::<(u32, u32)>().prop_map(|(index, generation)| Op::Bogus(index, generation)),
+        (1u32..5).prop_map(Op::Forget),
     ]
 }
 
@@ -37,6 +40,20 @@ type Tested = Slots<Frame, Vec<Slot<Frame>>, Vec<AtomicU32>>;
 fn slots(size: u32) -> Option<Tested> {
     let slots = (0..size).map(|_| Slot::new()).collect();
     Slots::new(slots, (0..size).map(AtomicU32::new).collect())
+}
+
+/// Empties the slots of frames that `keep` does not; all frames, and those of the emptied slots, in order.
+fn sweep(slots: &Tested, keep: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
+    let (mut all, mut removed) = (Vec::new(), Vec::new());
+    let look = |frame: &mut Frame| {
+        all.push(**frame);
+        keep(**frame)
+    };
+    // SAFETY: There is one thread, and no device.
+    unsafe { slots.sweep(look, |_, frame| removed.push(*frame)) };
+    all.sort_unstable();
+    removed.sort_unstable();
+    (all, removed)
 }
 
 /// Empties a slot, as a completion has it.
@@ -103,27 +120,31 @@ proptest! {
                     let id = id(index, generation);
                     prop_assert_eq!(empty(&slots, id), device.remove(&id));
                 }
+                Op::Forget(n) => {
+                    let (_, mut removed) = sweep(&slots, |frame| frame % n != 0);
+                    for (id, frame) in std::mem::take(&mut device) {
+                        if frame % n == 0 {
+                            prop_assert_eq!(empty(&slots, id), None);
+                            removed.retain(|other| *other != frame);
+                            old.push(id);
+                        } else {
+                            device.insert(id, frame);
+                        }
+                    }
+                    prop_assert!(removed.is_empty());
+                }
             }
             prop_assert_eq!(slots.free() as usize, size as usize - device.len());
             prop_assert_eq!(slots.is_idle(), device.is_empty());
             prop_assert_eq!(slots.peek().is_some(), device.len() < size as usize);
-            let mut posted = Vec::new();
-            // SAFETY: As above.
-            unsafe { slots.for_each_posted(|frame| posted.push(**frame)) };
-            posted.sort_unstable();
             let mut model: Vec<u32> = device.values().copied().collect();
             model.sort_unstable();
-            prop_assert_eq!(posted, model);
+            prop_assert_eq!(sweep(&slots, |_| true), (model, Vec::new()));
         }
-        // What is left is found, one after the other.
-        while let Some((id, frame)) =
-            // SAFETY: As above.
-            unsafe { slots.find_posted(|frame| Some(**frame)) }
-        {
-            prop_assert_eq!(device.remove(&id), Some(frame));
-            prop_assert_eq!(empty(&slots, id), Some(frame));
-        }
-        prop_assert!(device.is_empty() && slots.is_idle());
+        let (all, removed) = sweep(&slots, |_| false);
+        prop_assert_eq!(all.len(), device.len());
+        prop_assert_eq!(all, removed);
+        prop_assert!(slots.is_idle());
     }
 }
 

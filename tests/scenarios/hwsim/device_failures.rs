@@ -346,7 +346,7 @@ scenario! {
 }
 
 /// Events that change nothing.
-const HARMLESS: &str = "port_active lid_change sm_change client_reregister pkey_change gid_change port_error
+const HARMLESS: &str = "port_active lid_change sm_change client_reregister pkey_change gid_change speed_change port_error
     comm_established:all sq_drained:all path_migrated:all path_migration_error:all last_wqe_reached:all
     cq_error:all srq_error:all srq_limit:all port_active";
 

@@ -4,8 +4,10 @@
 
 use super::hca;
 use super::roce::{fabric, file, interfaces, live, make, ping, plug, up, write};
-use crate::connected::{connect, set_mode};
+use crate::connected::{connect, set_mode, story};
 use crate::multicast::exchange;
+use crate::order::{counter, set};
+use crate::streams::iperf3;
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -143,7 +145,8 @@ scenario! {
         up(&bed, "mode connected", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
         connect(a, b)?;
-        for end in ["ip link set ib0 down", "ip link del ib0", "ip link set ib0 mtu 2000"] {
+        let ends = ["sleep 1", "ip link set ib0 down", "ip link del ib0", "ip link set ib0 mtu 2000"];
+        for end in ends {
             let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
             b.outside().ok(&format!("echo device_fatal >{}", file(b, "event")))?;
             b.run_for(end, Duration::from_secs(30))?;
@@ -239,6 +242,131 @@ scenario! {
             b.ok("ip link set ib0 down && ip link set ib0 up")?;
         }
         find(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where connections have receive queues of their own and completions do not come, what was to be sent comes back
+    /// when its queue pair is destroyed.
+    fn queue_pairs_of_their_own_buffers_that_cannot_be_reset(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |bed| write(bed.pair()?.1, "max_srq", "0"))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        write(b, "faults", "hold\\nmodify_qp:reset EIO from 1")?;
+        let flood = b.spawn(&format!("ping -q -i 0.01 -s 4000 {}", a.ip4()))?;
+        std::thread::sleep(b.scaled(Duration::from_millis(300)));
+        b.run_for("ip link set ib0 down", Duration::from_secs(20))?.ok()?;
+        flood.stop()?;
+        // The connection manager waits for its messages.
+        write(b, "faults", "clear")?;
+        b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
+        let log = b.outside().ok("dmesg")?;
+        ensure!(!log.contains("frames left to queue pairs"), "{log}");
+        b.ib_add("mode connected")?;
+        b.ib_up()?;
+        find(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The device refuses a request in the middle of a chain: that ends its connection, and the interface and all
+    /// others go on.
+    fn a_chain_is_refused_in_part(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        // Segments of one large frame go in chains.
+        for host in [a, b] {
+            set(host, "large_frames", 0)?;
+        }
+        for n in [3, 10, 25, 40] {
+            connect(a, b)?;
+            write(a, "faults", &format!("clear\\npost_send EIO at {n}"))?;
+            iperf3(&bed, &b.ip4(), "-P 2")?;
+            a.outside().ok(&format!("grep -q 'struck 1' {}", file(a, "faults")))?;
+        }
+        ensure!(counter(a, "tx_drop_post_failed")? > 0 && counter(a, "rc_failed")? > 0, "{}", story(a));
+        ensure!(counter(a, "restarts")? == 0, "{}", story(a));
+        // What the refused chains have left on the ring is swept within two seconds.
+        connect(a, b)?;
+        let one = format!("[ $(rdma resource show qp link {}/1 | grep 'type RC' | grep -c 'ipoib_rs') -le 2 ]", hca(a));
+        a.wait_until(&one, Duration::from_secs(20))?;
+        transfer(a, b, &b.ip4(), 4)?;
+        bed.finish()
+    }
+}
+
+/// The number of a queue pair of the driver's.
+fn queue_pair(host: &Host, kind: &str) -> Result<String> {
+    let text = host.ok(&format!(
+        "rdma resource show qp link {}/1 | sed -n '/type {kind} .*ipoib_rs/s/.* lqpn \\([0-9]*\\) .*/\\1/p' | head -n 1",
+        hca(host)
+    ))?;
+    ensure!(!text.trim().is_empty(), "no queue pair of type {kind}");
+    Ok(text.trim().to_owned())
+}
+
+scenario! {
+    /// Queues that fail are made anew, and what they were made of is gone: those of datagrams by taking the interface
+    /// down and up, which counts as a restart, a connection's queue pair with the connection.
+    fn queues_that_fail_are_made_anew(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        let before = objects(b)?;
+        for (event, kind, watched) in [
+            ("cq_error", "UD", "restarts"),
+            ("qp_fatal", "UD", "restarts"),
+            ("cq_error", "RC", "restarts"),
+            ("qp_fatal", "RC", "rc_connected"),
+        ] {
+            let count = counter(b, watched)?;
+            let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
+            let number = queue_pair(b, kind)?;
+            write(b, "event", &format!("{event} {number}"))?;
+            let more = format!("[ $(ethtool -S ib0 | sed -n 's/^ *{watched}: //p') -gt {count} ]");
+            b.wait_until(&more, Duration::from_secs(20)).with_context(|| format!("{event} {kind}: {}", story(b)))?;
+            flood.stop()?;
+            find(a, b)?;
+            connect(a, b)?;
+            let end = std::time::Instant::now() + b.scaled(Duration::from_secs(20));
+            while objects(b)? != before {
+                ensure!(std::time::Instant::now() < end, "{event} {kind}: {} was {before}", objects(b)?);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        transfer(a, b, &b.ip4(), 4)?;
+        bed.finish()
+    }
+}
+
+/// Counts of a host's RDMA objects.
+fn objects(host: &Host) -> Result<String> {
+    host.ok(&format!("rdma resource show {}", hca(host)))
+}
+
+scenario! {
+    /// The speed of an interface is that of its port, which is read again when that may have changed.
+    fn the_speed_of_a_port_is_read_again(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            bed.pair()?.0.outside().ok(&format!("echo ddr >{}/cables/c1/speed", fabric()))?;
+            Ok(())
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        let speed = a.ok("ethtool ib0 | sed -n 's/.*Speed: //p'")?;
+        ensure!(speed.trim() == "20000Mb/s", "{speed}");
+        write(a, "faults", "query_port EIO at 100000")?;
+        let calls = |n: u32| format!("grep -q 'query_port .* calls {n}' {}", file(a, "faults"));
+        a.outside().ok(&calls(0))?;
+        write(a, "event", "speed_change")?;
+        a.outside().wait_until(&format!("! {}", calls(0)), Duration::from_secs(10))?;
+        ping(a, b)?;
         bed.finish()
     }
 }

@@ -149,6 +149,7 @@ fn port_event(name: EventName) -> Option<Event> {
         EventName::ClientReregister => Event::ClientReregister,
         EventName::PKeyChange => Event::PKeyChange,
         EventName::GidChange => Event::GidChange,
+        EventName::SpeedChange => Event::SpeedChange,
         _ => return None,
     })
 }

@@ -2,49 +2,33 @@
 
 //! IP over InfiniBand, also over RoCE.
 //!
-//! A driver for the rtnl link kind `ipoib_rs`: an [`interface::Interface`] is a `net_device` that
+//! A driver for the rtnl link kind `ipoib_rs`: an [`Interface`](ctl::netdev::Interface) is a `net_device` that
 //! puts a 4-byte header in front of IP frames and sends them as UD messages from a queue pair of
-//! its own (RFC 4391). It stands on a [`port::Port`] of an RDMA device.
+//! its own (RFC 4391). It stands on a [`Port`](base::port::Port) of an RDMA device.
 //!
-//! Who owns what:
+//! Layers, each of which knows those below it and none above:
 //!
-//! * the module owns the registrations below and the list of ports;
-//! * an interface owns its PD, CQs and QP from registration to unregistration ([`verbs`]);
-//! * while it is up, the transmit lock owns the send ring and the paths ([`tx`], [`paths`]), one
-//!   NAPI owns the receive ring ([`rx`]), another the send completions ([`completions`]), and a
-//!   mutex the multicast memberships ([`groups`]).
+//! * [`ctl`]: configuration; owns the PD, CQs and QP of an interface from registration to unregistration;
+//! * [`data`]: what the transmit lock protects while the interface is up, and the two NAPIs;
+//! * [`rc`], [`ud`]: connections, paths and groups, and the rings that they send by;
+//! * [`base`]: port, settings, counters.
 //!
 //! Nothing here is `unsafe`: `rust/netdev` and `rust/rdma` make the kernel's interfaces safe, and
 //! `proto/` holds the protocol's rules.
 
 #![forbid(unsafe_code)]
 
-mod caller;
-mod completions;
-mod connect;
-mod connections;
-mod counters;
-mod groups;
-mod inspect;
-mod interface;
-mod link;
-mod order;
-mod params;
-mod paths;
-mod port;
-mod quota;
+mod base;
+mod ctl;
+mod data;
 mod rc;
-mod rc_post;
-mod rx;
-mod rx_rc;
-mod shared;
-mod storage;
-mod tunables;
-mod tx;
-mod tx_rc;
-mod verbs;
+mod ud;
 
 use kernel::prelude::*;
+
+use crate::base::{params, port};
+use crate::ctl::netdev::Interface;
+use crate::ctl::netlink;
 
 module! {
     type: Module,
@@ -83,7 +67,7 @@ module! {
 /// are go; then the ports go.
 #[pin_data]
 struct Module {
-    _links: ipoib_netdev::named::Registration<interface::Interface>,
+    _links: ipoib_netdev::named::Registration<Interface>,
     _mtu: ipoib_netdev::notifier::Registration,
     #[pin]
     _ports: ipoib_rdma::Registration<port::Ports>,
@@ -95,7 +79,7 @@ impl kernel::InPlaceModule for Module {
             _: { params::check()? },
             _ports <- ipoib_rdma::Registration::new(),
             _mtu: ipoib_netdev::notifier::Registration::new::<port::LowerMtu>()?,
-            _links: ipoib_netdev::named::Registration::new(link::register()?)?,
+            _links: ipoib_netdev::named::Registration::new(netlink::register()?)?,
         })
     }
 }

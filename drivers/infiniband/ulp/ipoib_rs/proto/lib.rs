@@ -32,42 +32,21 @@
 #[macro_use]
 mod fmt;
 
-pub mod admission;
-pub mod backoff;
-pub mod cm;
-pub mod connection;
-pub mod credit;
-pub mod deadline;
 pub mod drop;
-pub mod ending;
-pub mod extended;
 pub mod flow;
-pub mod fragment;
-pub mod gid;
-pub mod group;
-pub mod header;
-pub mod hwaddr;
-pub mod mgid;
-pub mod mtu;
-pub mod multicast;
-pub mod pace;
-pub mod path;
-pub mod patience;
-pub mod pkey;
-pub mod progress;
-pub mod qkey;
-pub mod queue;
-pub mod rc;
-pub mod reorder;
-pub mod resolution;
-pub mod rx;
+pub mod fsm;
 pub mod seq;
-pub mod share;
-pub mod sizes;
-pub mod source;
 pub mod table;
-pub mod thresholds;
-pub mod ticket;
-pub mod turn;
-pub mod vectors;
-pub mod watch;
+pub mod wire;
+
+// Users name the modules without the directories, which are the order of imports: `fsm` imports from `flow`
+// and `seq`, all of them from `table` and `wire`, and these from `drop`, never the other way.
+pub use flow::{
+    admission, backlog, backoff, credit, pace, share, sizes, stall, thresholds, turn, vectors,
+};
+pub use fsm::{connection, ending, group, multicast, path, queue, ticket};
+pub use seq::{deadline, reorder, source};
+pub use wire::{
+    cm, extended, flow_label, fragment, gid, header, hwaddr, mgid, mtu, pkey, qkey, rc, resolution,
+    rx,
+};

@@ -26,6 +26,8 @@ words! {
         PKeyChange = "pkey_change",
         /// A GID table has changed.
         GidChange = "gid_change",
+        /// The speed of a link has changed.
+        SpeedChange = "speed_change",
         /// A queue pair has failed.
         QpFatal = "qp_fatal",
         /// The other end of a queue pair has asked for what cannot be done.
@@ -61,7 +63,8 @@ impl EventName {
             | EventName::SmChange
             | EventName::ClientReregister
             | EventName::PKeyChange
-            | EventName::GidChange => Scope::Port,
+            | EventName::GidChange
+            | EventName::SpeedChange => Scope::Port,
             _ => Scope::Qp,
         }
     }

@@ -156,6 +156,7 @@ fn orders() {
         ("device_fatal", EventName::DeviceFatal, Target::Device),
         ("port_error", EventName::PortError, Target::Port(1)),
         (" gid_change 2\n", EventName::GidChange, Target::Port(2)),
+        ("speed_change", EventName::SpeedChange, Target::Port(1)),
         ("qp_fatal all", EventName::QpFatal, Target::AllQps),
         ("cq_error 0x48", EventName::CqError, Target::Qp(0x48)),
         ("srq_error 72", EventName::SrqError, Target::Qp(72)),

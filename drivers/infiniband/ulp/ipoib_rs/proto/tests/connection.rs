@@ -6,7 +6,7 @@
 //! Whatever happens, each connection that was made is destroyed once or is in use; and when the network
 //! is good again and both ends have something to send, both have a connection, and it is the same one.
 
-use ipoib_proto::connection::{self, Config, Confirmed, Connection, Rejection};
+use ipoib_proto::connection::{self, Config, Confirmed, Connection};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::ticket::Ticket;
@@ -51,8 +51,6 @@ enum Event {
     Lose(usize),
     /// Time passes, in milliseconds.
     Tick(u64),
-    /// An end is in datagram mode for a moment.
-    Flip(usize),
     /// An end loses its connection: an error, or too many.
     Evict(usize),
     /// An end forgets everything, as by a restart.
@@ -142,9 +140,11 @@ impl World {
         match message {
             Message::Req { from } => {
                 let end = 1 - from.0;
-                if let Err(why) = self.ends[end].machine.request(now) {
-                    let crossing = why == Rejection::Crossing;
-                    self.wire.push(Message::Rej { to: from, crossing });
+                if !self.ends[end].machine.may_accept(now) {
+                    self.wire.push(Message::Rej {
+                        to: from,
+                        crossing: true,
+                    });
                     return;
                 }
                 let id = self.make(end);
@@ -233,12 +233,6 @@ impl World {
                 }
             }
             Event::Tick(milliseconds) => self.tick(milliseconds),
-            Event::Flip(end) => {
-                while let Some(ended) = self.ends[end].machine.close() {
-                    self.destroy(Some(ended));
-                }
-                self.ends[end].machine.open();
-            }
             Event::Evict(end) => {
                 while let Some(ended) = self.ends[end].machine.evict() {
                     self.destroy(Some(ended));
@@ -310,7 +304,6 @@ fn event() -> impl Strategy<Value = Event> {
         8 => any::<usize>().prop_map(Event::Deliver),
         2 => any::<usize>().prop_map(Event::Lose),
         2 => (1u64..3_000).prop_map(Event::Tick),
-        1 => end.clone().prop_map(Event::Flip),
         1 => end.clone().prop_map(Event::Evict),
         1 => end.clone().prop_map(Event::Restart),
         1 => end.prop_map(Event::Forge),

@@ -13,7 +13,6 @@ enum Op {
     Insert(u8, u32),
     Remove(u8),
     Get(u8),
-    Rekey(u8, u8),
     Evict(u8),
     Pop,
 }
@@ -23,7 +22,6 @@ fn op() -> impl Strategy<Value = Op> {
         4 => any::<(u8, u32)>().prop_map(|(key, value)| Op::Insert(key, value)),
         2 => any::<u8>().prop_map(Op::Remove),
         2 => any::<u8>().prop_map(Op::Get),
-        1 => any::<(u8, u8)>().prop_map(|(old, new)| Op::Rekey(old, new)),
         1 => any::<u8>().prop_map(Op::Evict),
         1 => Just(Op::Pop),
     ]
@@ -70,16 +68,6 @@ proptest! {
                 Op::Get(key) => {
                     prop_assert_eq!(table.get(&with_flags(key)), model.get(&addr(key)));
                     prop_assert_eq!(table.get_mut(&addr(key)), model.get_mut(&addr(key)));
-                }
-                Op::Rekey(old, new) => {
-                    let value = model.remove(&addr(old));
-                    match table.rekey(&addr(old), addr(new)) {
-                        Ok(false) => prop_assert_eq!(value, None),
-                        Ok(true) => {
-                            prop_assert_eq!(model.insert(addr(new), value.unwrap()), None);
-                        }
-                        Err((_, back)) => prop_assert_eq!(Some(back), value),
-                    }
                 }
                 Op::Evict(key) => {
                     let victim = table.victim(&addr(key), |value| Some(u64::from(*value)));

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the interface receives of multicast: what the stack wants, and what is joined.
+//!
+//! The state machine of each group, which decides when to join and leave, is with the transmit
+//! state ([`crate::ud::paths`]), since frames wait for it. Here is what only process context may
+//! touch: leaving a group sleeps.
+
+use ipoib_netdev::address::AddressList;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::mgid::Mgid;
+use ipoib_rdma::mcast::Membership;
+use kernel::prelude::*;
+
+/// The groups of an interface.
+pub(crate) struct Groups {
+    broadcast: Mgid,
+    /// What the stack wants, the broadcast group not included.
+    wanted: KVec<Mgid>,
+    /// What the QP is attached to.
+    joined: KVec<(Mgid, Membership)>,
+}
+
+impl Groups {
+    /// None but `broadcast`.
+    pub(crate) const fn new(broadcast: Mgid) -> Self {
+        Self {
+            broadcast,
+            wanted: KVec::new(),
+            joined: KVec::new(),
+        }
+    }
+
+    /// The stack wants these, and no others. Addresses that are no MGID of our link are passed
+    /// over, as nobody could send to them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; nothing has changed then.
+    pub(crate) fn want(&mut self, groups: &AddressList<'_>) -> Result {
+        let mut wanted = KVec::new();
+        for address in groups.iter() {
+            if let Some(mgid) = Mgid::from_hwaddr(&HwAddr(address)) {
+                if mgid.matches_broadcast(&self.broadcast) && mgid != self.broadcast {
+                    wanted.push(mgid, GFP_KERNEL)?;
+                }
+            }
+        }
+        self.wanted = wanted;
+        Ok(())
+    }
+
+    /// What the stack wants, the broadcast group not included.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Mgid> + '_ {
+        self.wanted.iter().copied()
+    }
+
+    /// Keeps a membership.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the group is left again then.
+    pub(crate) fn joined(&mut self, mgid: Mgid, membership: Membership) -> Result {
+        self.joined.push((mgid, membership), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Whether a group is joined, and the port still receives its packets.
+    pub(crate) fn is_in(&self, mgid: Mgid) -> bool {
+        self.joined
+            .iter()
+            .any(|(other, membership)| *other == mgid && membership.stands())
+    }
+
+    /// Leaves a group, if it is joined.
+    pub(crate) fn leave(&mut self, mgid: Mgid) {
+        self.joined.retain(|(other, _)| *other != mgid);
+    }
+
+    /// Leaves all groups.
+    pub(crate) fn leave_all(&mut self) {
+        self.joined.clear();
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Putting received frames in order: the table of sources with its timer, owned by the receive
+//! NAPI.
+
+use ipoib_netdev::clock;
+use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::random::random;
+use ipoib_netdev::skb::RxSkb;
+use ipoib_proto::deadline::Deadline;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::reorder::{Held, MAX_WIDTH};
+use ipoib_proto::seq::MsgId;
+use ipoib_proto::source::{self, Place, Sink, Sources};
+use ipoib_proto::table::{Seed, Slot};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::base::counters::Sequence;
+use crate::base::settings::Settings;
+use crate::base::storage::Storage;
+
+/// Sources that can be put in order at a time: half of the table's slots.
+const SOURCE_SLOTS: usize = 2048;
+/// Sources that can hold frames at a time.
+const RINGS: usize = 64;
+
+type Ring = Storage<Option<Held<RxSkb>>>;
+/// A source.
+pub(crate) type Source = source::Source<RxSkb, Ring>;
+
+/// What puts frames in order.
+pub(crate) struct Order {
+    sources: Sources<RxSkb, Ring, Storage<Slot<Source>>, Storage<Place<Ring>>>,
+    settings: Arc<Settings>,
+    deadline: Deadline,
+    /// The width during this poll.
+    width: u8,
+    /// The time of this poll in milliseconds.
+    now: u64,
+}
+
+/// Passes frames up from the poll.
+struct Up<'a, 'b>(&'a Context<'b>);
+
+impl Sink<RxSkb> for Up<'_, '_> {
+    fn now_us(&mut self) -> u64 {
+        clock::now_us()
+    }
+
+    #[inline]
+    fn deliver(&mut self, skb: RxSkb) {
+        skb.gro_receive(self.0);
+    }
+}
+
+/// Passes frames up when there is no poll any more.
+struct Last<'a>(&'a RawDevice);
+
+impl Sink<RxSkb> for Last<'_> {
+    fn now_us(&mut self) -> u64 {
+        clock::now_us()
+    }
+
+    fn deliver(&mut self, skb: RxSkb) {
+        skb.receive(self.0);
+    }
+}
+
+impl Order {
+    /// Without sources.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
+        let slots = Storage::new(SOURCE_SLOTS, || Ok(Slot::EMPTY))?;
+        let places = Storage::new(RINGS, || {
+            Ok(Place::new(Ring::new(MAX_WIDTH.into(), || Ok(None))?))
+        })?;
+        let sources = Sources::new(slots, places, Seed(random())).ok_or(EINVAL)?;
+        Ok(Self {
+            sources,
+            settings,
+            deadline: Deadline::NONE,
+            width: 0,
+            now: 0,
+        })
+    }
+
+    /// Walks over the sources.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&HwAddr, &Source)> + '_ {
+        self.sources.iter()
+    }
+
+    /// A poll begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, context: &Context<'_>) {
+        self.now = clock::now_ms();
+        self.width = if self.settings.extensions() {
+            self.settings.reorder_window()
+        } else {
+            0
+        };
+        if self.width == 0 && !self.sources.is_empty() {
+            self.forget(context);
+        }
+    }
+
+    /// No order is kept any more.
+    #[cold]
+    fn forget(&mut self, context: &Context<'_>) {
+        self.sources.clear(&mut Up(context));
+    }
+
+    /// Passes a unicast frame up, now or when those before it have come. `number` is what its header
+    /// has in the reserved field; without a source it is in no order.
+    // For every frame, and short; left to itself, the compiler calls it.
+    #[inline(always)]
+    pub(crate) fn receive(
+        &mut self,
+        context: &Context<'_>,
+        from: Option<&HwAddr>,
+        number: u16,
+        skb: RxSkb,
+    ) {
+        match (MsgId::new(number), from) {
+            (Some(id), Some(from)) if self.width > 0 => {
+                let mut up = Up(context);
+                let (width, now) = (self.width, self.now);
+                if self.sources.receive(from, id, skb, width, now, &mut up) {
+                    self.hold(context);
+                }
+            }
+            _ => skb.gro_receive(context),
+        }
+    }
+
+    /// Something is held that was not before.
+    #[cold]
+    fn hold(&mut self, context: &Context<'_>) {
+        let timeout = self.settings.reorder_timeout_us();
+        if self.deadline.start(clock::now_us(), timeout.into()) && timeout > 0 {
+            context.wake_in(timeout);
+        }
+    }
+
+    /// A poll ends; `over`: it took all completions that there were.
+    #[inline]
+    pub(crate) fn end(&mut self, context: &Context<'_>, over: bool, counters: &Sequence) {
+        if self.deadline.is_set() {
+            self.expire(context, over);
+        }
+        self.sources.sweep(self.now, &mut Up(context));
+        counters.in_order.add(self.sources.take_in_order());
+        if let Some((counts, events)) = self.sources.take_changes() {
+            counters.add(&counts, &events, self.sources.len());
+        }
+    }
+
+    #[cold]
+    fn expire(&mut self, context: &Context<'_>, over: bool) {
+        let timeout = self.settings.reorder_timeout_us();
+        let mut up = Up(context);
+        let now = clock::now_us();
+        if !self.deadline.is_due(now, timeout.into(), over) {
+            return;
+        }
+        if timeout == 0 {
+            self.sources.flush(&mut up);
+            self.deadline = Deadline::NONE;
+            return;
+        }
+        let rest = self.sources.expire(timeout.into(), &mut up);
+        self.deadline.again(now, rest);
+        if let Some(rest) = rest {
+            // No longer than the timeout.
+            context.wake_in(rest as u32);
+        }
+    }
+
+    /// Passes all up that is held: the interface goes down.
+    pub(crate) fn close(&mut self, dev: &RawDevice, counters: &Sequence) {
+        self.sources.clear(&mut Last(dev));
+        counters.in_order.add(self.sources.take_in_order());
+        if let Some((counts, events)) = self.sources.take_changes() {
+            counters.add(&counts, &events, 0);
+        }
+    }
+}

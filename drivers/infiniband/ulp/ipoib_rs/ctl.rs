@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Configuration: the `net_device`, its life, and every interface of the kernel that changes them.
+//!
+//! Process context, most of it under RTNL.
+
+pub(crate) mod cm;
+pub(crate) mod connect;
+pub(crate) mod debugfs;
+pub(crate) mod lifecycle;
+pub(crate) mod netdev;
+pub(crate) mod netlink;
+mod sysctl;

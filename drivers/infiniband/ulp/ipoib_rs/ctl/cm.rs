@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the CM says, of connections that there are and of those that are asked for.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::connection::End;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::pkey::PKey;
+use ipoib_rdma::{CmEvent, CmHandler, Incoming, Listen, RejectReason, Reply};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::base::counters::Connected;
+use crate::ctl::netdev::CONNECT;
+use crate::data::rx::Question;
+use crate::rc::conn::{Owner, Rc, Reliable, Role, Room, Terms};
+use crate::rc::table::{Found, Place};
+
+/// Hears what the CM says of one connection.
+pub(crate) struct Caller {
+    pub(crate) dev: Owner,
+    pub(crate) reliable: Arc<Reliable>,
+    /// The peer's address, without flags.
+    pub(crate) peer: HwAddr,
+    /// Which of several connections to that peer.
+    pub(crate) number: u8,
+    pub(crate) role: Role,
+}
+
+impl Caller {
+    fn counters(&self) -> &Connected {
+        &self.dev.data().get_ref().counters.connected
+    }
+
+    /// The connection that this is about, if nobody has given it up.
+    fn find(&self) -> Option<Found> {
+        let guard = self.dev.lock_tx();
+        guard.as_ref()?.connections.as_ref()?.find(self)
+    }
+
+    /// It could not even be asked for.
+    pub(crate) fn give_up(&self) {
+        self.counters().failed.add_shared(1);
+        if let Some(found) = self.find() {
+            self.ended(&found, found.end());
+        }
+    }
+
+    /// It came to an end.
+    fn ended(&self, found: &Found, end: End) {
+        let mut guard = self.dev.lock_tx();
+        if let Some(tx) = guard.as_mut() {
+            tx.connection_ended(&self.dev, found, end, now_ms());
+        }
+        drop(guard);
+        self.dev.queue_task(CONNECT, 0);
+    }
+
+    /// Our request was accepted.
+    fn accepted(&self, found: &Found, data: &[u8]) -> Result {
+        let rc = &found.rc;
+        let Place::Entry(ticket) = found.place else {
+            return Err(EINVAL);
+        };
+        let data = PrivateData::parse(data).map_err(|_| EPROTO)?;
+        if data.qpn != self.peer.qpn() {
+            // Somebody else answers.
+            return Err(EPROTO);
+        }
+        let terms = self.reliable.terms(&data);
+        rc.bring_up(&self.reliable, &terms)?;
+        // If the peer's own request has come up meanwhile, it must not take this one instead.
+        if self.find().is_none() {
+            return Err(ECANCELED);
+        }
+        // The peer may send from now on, and is told so before we do.
+        rc.cm.confirm()?;
+        let mut guard = self.dev.lock_tx();
+        let tx = guard.as_mut().ok_or(ENETDOWN)?;
+        tx.connection_up(&self.dev, self, ticket, Some(terms), now_ms())
+    }
+
+    fn log_failure(&self, what: &str) {
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "connection to {} {}: {what}, frames go by UD\n",
+            self.peer.gid(),
+            self.peer.qpn()
+        );
+    }
+}
+
+impl CmHandler for Caller {
+    fn event(&self, event: CmEvent<'_>) {
+        // One that was given up is on its way to be destroyed, which says all that there is to say.
+        let Some(found) = self.find() else {
+            return;
+        };
+        match event {
+            CmEvent::Accepted { private_data } => {
+                if let Err(error) = self.accepted(&found, private_data) {
+                    // It may have ended before the poll was told of it.
+                    let key = found.rc.qp().key();
+                    let _ = self.reliable.rx.ask(Question::forget(key));
+                    // The peer's own request has come up meanwhile.
+                    if self.find().is_none() {
+                        return;
+                    }
+                    let refusal = Refusal::Data.encode(self.reliable.qpn);
+                    let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
+                    netdev_log!(
+                        &self.dev,
+                        Info,
+                        limited,
+                        "connection not usable: {error:?}\n"
+                    );
+                    self.counters().failed.add_shared(1);
+                    self.ended(&found, found.end());
+                }
+            }
+            CmEvent::Confirmed => {
+                let mut guard = self.dev.lock_tx();
+                match (guard.as_mut(), found.place) {
+                    (Some(tx), Place::Entry(ticket)) => {
+                        let _ = tx.connection_up(&self.dev, self, ticket, None, now_ms());
+                    }
+                    (Some(tx), Place::Sender) => tx.sender_confirmed(&self.dev, &found.rc),
+                    (None, _) => {}
+                }
+            }
+            CmEvent::Rejected { private_data, .. } => {
+                let refusal = Refusal::parse(private_data);
+                if refusal == Some(Refusal::Crossing) {
+                    self.ended(&found, End::Yielded);
+                } else {
+                    self.counters().failed.add_shared(1);
+                    self.log_failure("refused");
+                    self.ended(&found, found.end());
+                }
+            }
+            CmEvent::NoAnswer => {
+                self.counters().failed.add_shared(1);
+                self.log_failure("no answer");
+                self.ended(&found, found.end());
+            }
+            CmEvent::Disconnected => {
+                self.counters().disconnected.add_shared(1);
+                self.ended(&found, found.end());
+            }
+            CmEvent::Over => self.ended(&found, found.end()),
+        }
+    }
+}
+
+/// Answers those who ask for a connection.
+pub(crate) struct Answerer {
+    pub(crate) dev: Owner,
+    pub(crate) reliable: Arc<Reliable>,
+    pub(crate) port: u32,
+}
+
+impl Answerer {
+    /// Looks at a request: whose it is, and what its end can do.
+    fn examine(&self, incoming: &Incoming<'_>) -> Result<(HwAddr, PrivateData), Refusal> {
+        let reliable = &self.reliable;
+        let pkey = PKey::new(incoming.pkey()).map(PKey::to_full);
+        if pkey != Some(reliable.pkey) || !incoming.is_rc() {
+            return Err(Refusal::Partition);
+        }
+        if incoming.local_gid() != reliable.gid.0 || incoming.port() != self.port {
+            return Err(Refusal::Gid);
+        }
+        // Packets that our port would not take.
+        if incoming.mtu().is_none_or(|mtu| mtu > reliable.ib_mtu) {
+            return Err(Refusal::Data);
+        }
+        let data = PrivateData::parse(incoming.private_data()).map_err(|_| Refusal::Data)?;
+        let peer = HwAddr::new(Flags::NONE, data.qpn, Gid(incoming.remote_gid()));
+        let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
+        if !peer.is_unicast() || peer == own {
+            return Err(Refusal::Data);
+        }
+        Ok((peer, data))
+    }
+
+    /// Whether there is room for it, and if so, a window.
+    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, Room), Refusal> {
+        let mut guard = self.dev.lock_tx();
+        let tx = guard.as_mut().ok_or(Refusal::Closed)?;
+        tx.admit(&self.dev, peer, data, now_ms())
+    }
+
+    fn count_refused(&self, refusal: Refusal) {
+        let counters = &self.dev.data().get_ref().counters.connected;
+        counters.refused.add_shared(1);
+        let reason = match refusal {
+            Refusal::Closed => &counters.refused_closed,
+            Refusal::Crossing => &counters.refused_crossing,
+            Refusal::Full => &counters.refused_full,
+            Refusal::Partition => &counters.refused_pkey,
+            Refusal::Gid => &counters.refused_gid,
+            Refusal::Data => &counters.refused_data,
+        };
+        reason.add_shared(1);
+    }
+
+    /// Accepts it, or ends what it became and says why it was refused.
+    ///
+    /// # Errors
+    ///
+    /// Nothing came of it: the window is to be given back.
+    fn accept(
+        &self,
+        incoming: Incoming<'_>,
+        peer: HwAddr,
+        data: &PrivateData,
+        (role, room): (Role, Room),
+    ) -> Result<Option<Refusal>> {
+        let reliable = &self.reliable;
+        let number = data.extension.map_or(0, |extension| extension.channel);
+        let caller = Arc::new(
+            Caller {
+                dev: self.dev.get_typed(),
+                reliable: reliable.clone(),
+                peer,
+                number,
+                role,
+            },
+            GFP_KERNEL,
+        )?;
+        let terms = reliable.terms(data);
+        let rc = Rc::new(reliable, caller, room, |caller| incoming.take(caller))?;
+        if let Err(refusal) = self.list(&rc, terms) {
+            let data = refusal.encode(reliable.qpn);
+            let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
+            if let Some(tx) = self.dev.lock_tx().as_mut() {
+                tx.connection_unused(&self.dev, rc);
+            }
+            return Ok(Some(refusal));
+        }
+        if let Err(error) = self.reply(&rc) {
+            self.log(&peer, error);
+            // If it is not found, somebody has ended it already.
+            if let Some(found) = rc.caller.find() {
+                rc.caller.ended(&found, found.end());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts it into the table.
+    fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result<(), Refusal> {
+        rc.bring_up(&self.reliable, &terms).map_err(|error| {
+            self.log(&rc.caller.peer, error);
+            Refusal::Full
+        })?;
+        self.dev
+            .lock_tx()
+            .as_mut()
+            .ok_or(Refusal::Closed)?
+            .connection_accepted(&self.dev, rc.clone(), terms, now_ms())
+    }
+
+    fn reply(&self, rc: &Rc) -> Result {
+        let data = self.reliable.private_data(rc.width, rc.caller.number);
+        let (bytes, len) = data.encode();
+        let reply = Reply {
+            private_data: bytes.get(..len).unwrap_or(&[]),
+        };
+        rc.cm.accept(rc.qp(), &reply)
+    }
+
+    fn log(&self, peer: &HwAddr, error: Error) {
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "cannot accept a connection from {} {}: {error:?}\n",
+            peer.gid(),
+            peer.qpn()
+        );
+    }
+}
+
+impl Listen for Answerer {
+    fn request(&self, incoming: Incoming<'_>) {
+        let counters = &self.dev.data().get_ref().counters.connected;
+        counters.requests_received.add_shared(1);
+        let admitted = self.examine(&incoming).and_then(|(peer, data)| {
+            let room = self.admit(&peer, &data)?;
+            Ok((peer, data, room))
+        });
+        let (peer, data, admitted) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                self.count_refused(refusal);
+                let data = refusal.encode(self.reliable.qpn);
+                return incoming.reject(RejectReason::ConsumerDefined, &data);
+            }
+        };
+        let width = admitted.1.width;
+        match self.accept(incoming, peer, &data, admitted) {
+            Ok(None) => counters.accepted.add_shared(1),
+            Ok(Some(refusal)) => self.count_refused(refusal),
+            Err(error) => {
+                self.log(&peer, error);
+                if let Some(tx) = self.dev.lock_tx().as_mut() {
+                    tx.not_accepted(width);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The work item that makes and ends connections, and answers those whose packets are too big.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::cm::{linux_service_id, rfc_service_id};
+use ipoib_proto::ending::Ending;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Role, Room};
+use crate::rc::table::{Ended, Job};
+
+/// The work item.
+///
+/// # Context
+///
+/// Process context; sleeps.
+pub(crate) fn run(dev: &Device<Interface>) {
+    answer_too_big(dev);
+    // Who sets it wakes us again.
+    while !dev.data().pausing.load(Relaxed) {
+        let now = now_ms();
+        let (job, reliable) = {
+            let mut guard = dev.lock_tx();
+            let Some(tx) = guard.as_mut() else {
+                return;
+            };
+            tx.service(dev);
+            tx.give_up_stuck(dev, now);
+            let Some(job) = tx.next_job(dev, now) else {
+                return;
+            };
+            let Some(connections) = &tx.connections else {
+                return;
+            };
+            (job, connections.reliable().clone())
+        };
+        match job {
+            Job::Ask {
+                address,
+                number,
+                ticket,
+                room,
+            } => ask(dev, &reliable, address, (number, ticket, room)),
+            Job::End(ended) => end(dev, &reliable, ended),
+            Job::Wait(None) => return,
+            Job::Wait(Some(wait)) => {
+                let wait = u32::try_from(wait).unwrap_or(u32::MAX);
+                return dev.queue_task(CONNECT, wait.max(1));
+            }
+        }
+    }
+}
+
+/// Goes on to end a connection.
+fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
+    if ended.ending.is_none() {
+        ended.rc.begin_to_end(dev);
+    }
+    let now = now_ms();
+    let ending = ended.ending.get_or_insert(Ending::new(now));
+    let wait = ended.rc.go_on_to_end(ending, &reliable.rx, now);
+    // The device does not give its frames back. If it does not forget them either, the ring holds the queue
+    // pair until it is made anew.
+    let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
+    let stays = kept && ended.rc.qp().to_reset().is_err();
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        match wait {
+            Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
+            None => tx.connection_over(dev, &ended.rc),
+        }
+    }
+    if stays {
+        Interface::restart_soon(dev);
+    }
+}
+
+/// Asks a peer for a connection.
+fn ask(
+    dev: &Device<Interface>,
+    reliable: &Arc<Reliable>,
+    address: HwAddr,
+    (number, ticket, room): (u8, Ticket, Room),
+) {
+    let width = room.width;
+    let connected = &dev.data().get_ref().counters.connected;
+    let path = dev
+        .lock_tx()
+        .as_ref()
+        .and_then(|tx| tx.destinations.handle(&address));
+    let made = path
+        .ok_or(EHOSTUNREACH)
+        .and_then(|path| Ok((make(dev, reliable, address, number, room)?, path)));
+    let (rc, path) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            log(dev, &address, error);
+            connected.failed.add_shared(1);
+            if let Some(tx) = dev.lock_tx().as_mut() {
+                tx.not_asked(dev, &address, number, ticket, width, now_ms());
+            }
+            return;
+        }
+    };
+    // The answer may come before the call returns, and has to find it.
+    {
+        let mut guard = dev.lock_tx();
+        let Some(tx) = guard.as_mut() else {
+            return;
+        };
+        if !tx.asked(dev, &rc, ticket, now_ms()) {
+            return;
+        }
+    }
+    let sent = request(reliable, &rc, &path, address);
+    match sent {
+        Ok(()) => connected.requests_sent.add_shared(1),
+        Err(error) => {
+            log(dev, &address, error);
+            rc.caller.give_up();
+        }
+    }
+}
+
+fn log(dev: &Device<Interface>, address: &HwAddr, error: Error) {
+    netdev_log!(
+        dev,
+        Info,
+        limited,
+        "cannot ask {} {} for a connection: {error:?}\n",
+        address.gid(),
+        address.qpn()
+    );
+}
+
+fn make(
+    dev: &Device<Interface>,
+    reliable: &Arc<Reliable>,
+    address: HwAddr,
+    number: u8,
+    room: Room,
+) -> Result<Arc<Rc>> {
+    let caller = Arc::new(
+        Caller {
+            dev: dev.get_typed(),
+            reliable: reliable.clone(),
+            peer: address.with_flags(Flags::NONE),
+            number,
+            role: Role::Peer,
+        },
+        GFP_KERNEL,
+    )?;
+    Rc::new(reliable, caller, room, |caller| {
+        CmId::new(&reliable.pd, caller)
+    })
+}
+
+fn request(reliable: &Reliable, rc: &Rc, path: &Ah, address: HwAddr) -> Result {
+    let (bytes, len) = reliable.private_data(rc.width, rc.caller.number).encode();
+    // One of ours listens to both; everybody else has what Linux has, or follows the RFC.
+    let service_id = linux_service_id(address.qpn());
+    rc.cm.request(
+        rc.qp(),
+        &Request {
+            path,
+            service_id,
+            pkey: reliable.pkey.get(),
+            mtu: reliable.ib_mtu,
+            timeouts: CmTimeouts::default(),
+            private_data: bytes.get(..len).unwrap_or(&[]),
+        },
+    )
+}
+
+/// The services of an interface.
+pub(crate) fn services(reliable: &Reliable) -> [u64; 2] {
+    [linux_service_id(reliable.qpn), rfc_service_id(reliable.qpn)]
+}
+
+/// Answers the packets that were too big for their peers.
+fn answer_too_big(dev: &Device<Interface>) {
+    loop {
+        let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
+            return;
+        };
+        skb.answer_too_big(dev, mtu);
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/kernel/debug/ipoib_rs/<interface>/`: what an interface knows of others.
+//!
+//! Each file is a table with a heading. What is shown is copied first, where its owner allows that,
+//! and printed when nobody waits.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::debugfs::Inspect;
+use ipoib_netdev::device::Device;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::mgid::Mgid;
+use ipoib_proto::reorder::Counts;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use kernel::str::{BStr, CStr};
+
+use crate::base::order;
+use crate::base::settings::MAX_CONNECTIONS;
+use crate::ctl::netdev::Interface;
+use crate::rc::conn::Rc;
+use crate::ud::paths::Destinations;
+
+/// Rows that may come in addition between counting and copying.
+const SPARE: usize = 16;
+
+const SOURCES: usize = 0;
+const PATHS: usize = 1;
+const GROUPS: usize = 2;
+const CONNECTIONS: usize = 3;
+const DEVICE: usize = 4;
+
+/// A source of numbered frames.
+struct Source {
+    address: HwAddr,
+    counts: Counts,
+    holding: usize,
+    established: bool,
+    idle_ms: u64,
+}
+
+/// A copy of what is known about sources.
+pub(crate) struct Sources(KVVec<Source>);
+
+impl Sources {
+    /// With room for a few more than `known`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(known: usize) -> Result<Self> {
+        Ok(Self(with_room(known)?))
+    }
+
+    /// Copies as many as there is room for.
+    pub(crate) fn note<'a>(
+        &mut self,
+        sources: impl Iterator<Item = (&'a HwAddr, &'a order::Source)>,
+    ) {
+        let now = now_ms();
+        for (address, source) in sources {
+            let row = Source {
+                address: *address,
+                counts: *source.window().counts(),
+                holding: source.window().held(),
+                established: source.is_established(),
+                idle_ms: source.idle_for(now),
+            };
+            if self.0.push_within_capacity(row).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn show(&self, out: &SeqFile) {
+        seq_print!(
+            out,
+            "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
+             holding established idle_ms\n"
+        );
+        for row in &self.0 {
+            seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
+            for value in row.counts.values() {
+                seq_print!(out, " {value}");
+            }
+            let (holding, established) = (row.holding, u8::from(row.established));
+            seq_print!(out, " {holding} {established} {}\n", row.idle_ms);
+        }
+    }
+}
+
+/// The path to a peer.
+struct Path {
+    address: HwAddr,
+    state: &'static str,
+    waiting: usize,
+    idle_ms: u64,
+}
+
+/// A multicast group.
+struct Group {
+    mgid: Mgid,
+    state: &'static str,
+    wanted: bool,
+    waiting: usize,
+}
+
+fn with_room<T>(known: usize) -> Result<KVVec<T>> {
+    Ok(KVVec::with_capacity(
+        known.saturating_add(SPARE),
+        GFP_KERNEL,
+    )?)
+}
+
+/// Copies `len` rows of what is known about destinations, and a few more, while the transmit lock
+/// protects them. None while the interface is down.
+fn copy<T>(
+    dev: &Device<Interface>,
+    len: impl Fn(&Destinations) -> usize,
+    each: impl Fn(&Destinations, &mut dyn FnMut(T) -> bool),
+) -> Result<KVVec<T>> {
+    let known = dev.lock_tx().as_ref().map_or(0, |tx| len(&tx.destinations));
+    let mut rows = with_room(known)?;
+    if let Some(tx) = dev.lock_tx().as_ref() {
+        each(&tx.destinations, &mut |row| {
+            rows.push_within_capacity(row).is_ok()
+        });
+    }
+    Ok(rows)
+}
+
+fn show_paths(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let now = now_ms();
+    let rows = copy(dev, Destinations::path_count, |destinations, note| {
+        let _ = destinations.paths().all(|path| {
+            note(Path {
+                address: *path.addr(),
+                state: path.state(),
+                waiting: path.waiting(),
+                idle_ms: path.unused_for(now),
+            })
+        });
+    })?;
+    seq_print!(out, "gid qpn flags state waiting idle_ms\n");
+    for row in &rows {
+        let Path { address, state, .. } = row;
+        seq_print!(out, "{} {} ", address.gid(), address.qpn());
+        let (flags, waiting) = (address.flags().0, row.waiting);
+        seq_print!(out, "{flags:#04x} {state} {waiting} {}\n", row.idle_ms);
+    }
+    Ok(())
+}
+
+fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let rows = copy(dev, Destinations::group_count, |destinations, note| {
+        let _ = destinations.groups().all(|group| {
+            note(Group {
+                mgid: *group.mgid(),
+                state: group.state(),
+                wanted: group.is_wanted(),
+                waiting: group.waiting(),
+            })
+        });
+    })?;
+    seq_print!(out, "mgid state wanted waiting\n");
+    for row in &rows {
+        let (mgid, wanted) = (row.mgid.gid(), u8::from(row.wanted));
+        seq_print!(out, "{mgid} {} {wanted} {}\n", row.state, row.waiting);
+    }
+    Ok(())
+}
+
+/// A reliable connection, or a peer that there is none with.
+struct Connection {
+    address: HwAddr,
+    number: u8,
+    state: &'static str,
+    age_ms: u64,
+    mtu: u32,
+    may_send: u16,
+    window: u16,
+    waiting: usize,
+    tx_frames: u64,
+    tx_bytes: u64,
+    rx_frames: u64,
+    rx_bytes: u64,
+}
+
+impl Connection {
+    fn new(address: HwAddr, number: u8, state: &'static str, rc: Option<&Rc>, now: u64) -> Self {
+        let mut row = Connection {
+            address,
+            number,
+            state,
+            age_ms: 0,
+            mtu: 0,
+            may_send: 0,
+            window: 0,
+            waiting: 0,
+            tx_frames: 0,
+            tx_bytes: 0,
+            rx_frames: 0,
+            rx_bytes: 0,
+        };
+        if let Some(rc) = rc {
+            row.age_ms = now.saturating_sub(rc.since);
+            row.window = rc.width;
+            row.tx_frames = rc.flow.sent.frames.get();
+            row.tx_bytes = rc.flow.sent.bytes.get();
+            row.rx_frames = rc.flow.received.frames.get();
+            row.rx_bytes = rc.flow.received.bytes.get();
+        }
+        row
+    }
+}
+
+fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let now = now_ms();
+    let mut rows = with_room(3 * MAX_CONNECTIONS)?;
+    if let Some(connections) = dev
+        .lock_tx()
+        .as_ref()
+        .and_then(|tx| tx.connections.as_ref())
+    {
+        for entry in connections.iter() {
+            let (machine, rc) = (&entry.machine, entry.machine.present());
+            let rc = rc.map(|rc| &**rc);
+            let address = *entry.address();
+            let mut row = Connection::new(address, entry.number(), machine.state(), rc, now);
+            row.mtu = entry.terms.mtu;
+            row.waiting = entry.backlog.len();
+            row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(entry.sent));
+            let _ = rows.push_within_capacity(row);
+            if let Some((_, rc)) = machine.offer() {
+                let row = Connection::new(address, entry.number(), "offered", Some(rc), now);
+                let _ = rows.push_within_capacity(row);
+            }
+        }
+        for rc in connections.senders() {
+            let row = Connection::new(rc.caller.peer, 0, "receiving", Some(rc), now);
+            let _ = rows.push_within_capacity(row);
+        }
+    }
+    seq_print!(
+        out,
+        "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes\n"
+    );
+    for row in &rows {
+        let Connection { address, state, .. } = row;
+        seq_print!(out, "{} {} {} ", address.gid(), address.qpn(), row.number);
+        seq_print!(out, "{state} {} {} {} ", row.age_ms, row.mtu, row.may_send);
+        seq_print!(out, "{} {} ", row.window, row.waiting);
+        seq_print!(out, "{} {} ", row.tx_frames, row.tx_bytes);
+        seq_print!(out, "{} {}\n", row.rx_frames, row.rx_bytes);
+    }
+    Ok(())
+}
+
+/// What all interfaces on the RDMA device have together.
+fn show_device(dev: &Device<Interface>, out: &SeqFile) {
+    let port = &dev.data().get_ref().port;
+    let (taken, ending, limit) = port.quota().counts();
+    seq_print!(out, "device connections ending limit\n");
+    port.shared()
+        .with_name(|name| seq_print!(out, "{}", BStr::from_bytes(name)));
+    seq_print!(out, " {taken} {ending} {limit}\n");
+}
+
+impl Inspect for Interface {
+    const FILES: &'static [&'static CStr] =
+        &[c"sources", c"paths", c"groups", c"connections", c"device"];
+
+    fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
+        match id {
+            SOURCES => {
+                let sources = match dev.data().sources() {
+                    Err(error) if error == ENETDOWN => Sources(KVVec::new()),
+                    other => other?,
+                };
+                sources.show(out);
+                Ok(())
+            }
+            PATHS => show_paths(dev, out),
+            GROUPS => show_groups(dev, out),
+            CONNECTIONS => show_connections(dev, out),
+            DEVICE => {
+                show_device(dev, out);
+                Ok(())
+            }
+            _ => Err(EINVAL),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sent: the NAPI that takes completed frames off the send ring.
+
+use core::convert::Infallible;
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
+use ipoib_netdev::napi::{Context, Poll};
+use ipoib_netdev::netdev_log;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::thresholds::Thresholds;
+use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
+use kernel::sync::Arc;
+
+use crate::base::counters::Counters;
+use crate::ctl::lifecycle::Events;
+use crate::ctl::netdev::{Interface, RECOVER};
+use crate::rc::table::Shared;
+
+/// The state of the completion NAPI.
+pub(crate) struct TxPoll {
+    completions: SendCompletions,
+    rc: Option<RcDone>,
+    thresholds: Thresholds,
+    counters: Arc<Counters>,
+    dev: OwnedDevice<Interface>,
+}
+
+/// What left the rings.
+#[derive(Default)]
+struct Released {
+    frames: u32,
+    bytes: u32,
+    /// There may be more.
+    more: bool,
+}
+
+impl Released {
+    /// Adds what left the ring of connections. True: there was something.
+    #[inline]
+    fn add_rc(&mut self, reaped: &RcReaped, counters: &Counters) -> bool {
+        if reaped.lost > 0 {
+            counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
+        }
+        self.frames = self.frames.wrapping_add(reaped.released_frames);
+        self.bytes = self.bytes.wrapping_add(reaped.released_bytes as u32);
+        self.more |= reaped.more;
+        reaped.released_frames > 0
+    }
+}
+
+/// The completions of what connections send.
+pub(crate) struct RcDone {
+    pub(crate) completions: RcCompletions,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl RcDone {
+    /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
+    #[inline]
+    fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
+        self.completions.reap(Some(context), |lane| {
+            if let Some(tx) = dev.lock_tx().as_mut() {
+                tx.lane_failed(dev, lane, now_ms());
+            }
+        })
+    }
+
+    /// Frees what queue pairs that were reset had. BQL is not to hold what slow lanes have under way against the
+    /// others.
+    #[cold]
+    fn sweep(&mut self, dev: &Device<Interface>) -> RcReaped {
+        let mut guard = dev.lock_tx();
+        let connections = guard.as_mut().and_then(|tx| tx.connections.as_mut());
+        connections.map_or_else(RcReaped::default, |connections| {
+            self.completions.sweep(&mut connections.line.sender)
+        })
+    }
+}
+
+/// Lets what waits for room go.
+#[cold]
+fn serve(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.service(dev);
+    }
+}
+
+impl TxPoll {
+    /// Puts it together.
+    pub(crate) fn new(
+        completions: SendCompletions,
+        rc: Option<RcDone>,
+        thresholds: Thresholds,
+        counters: Arc<Counters>,
+        dev: OwnedDevice<Interface>,
+    ) -> Self {
+        Self {
+            completions,
+            rc,
+            thresholds,
+            counters,
+            dev,
+        }
+    }
+
+    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
+    /// are looked at.
+    #[inline]
+    fn due(&self) -> (bool, bool) {
+        let Some(rc) = &self.rc else {
+            return (true, false);
+        };
+        match (self.completions.is_due(), rc.completions.is_due()) {
+            (false, false) => (true, true),
+            due => due,
+        }
+    }
+
+    /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
+    // Apart, as `RxPoll::poll_datagrams` is.
+    #[inline(never)]
+    fn reap_datagrams(&mut self, context: &Context<'_>) -> Released {
+        let reaped = self.completions.reap(Some(context));
+        self.counters.done.frames.add(u64::from(reaped.frames));
+        self.counters.done.bytes.add(reaped.bytes as u64);
+        if reaped.failed {
+            self.counters
+                .dropped(DropReason::SendFailed, u64::from(reaped.errors));
+            netdev_log!(
+                &self.dev,
+                Warn,
+                limited,
+                "{} sends failed, status {}\n",
+                reaped.errors,
+                reaped.status
+            );
+            self.dev.queue_task(RECOVER, 0);
+        }
+        if reaped.flushed > 0 {
+            self.counters
+                .dropped(DropReason::Flushed, u64::from(reaped.flushed));
+            self.dev.queue_task(RECOVER, 0);
+        }
+        Released {
+            frames: reaped.released_frames,
+            bytes: reaped.released_bytes as u32,
+            more: reaped.more,
+        }
+    }
+
+    /// Frees what is left on the ring of a QP that has stopped.
+    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender) {
+        if let Some(rc) = &mut self.rc {
+            let left = rc.completions.drain();
+            self.counters
+                .dropped(DropReason::Flushed, u64::from(left.lost));
+        }
+        match self.completions.drain(sender) {
+            Ok(left) => {
+                self.counters.done.frames.add(u64::from(left.frames));
+                self.counters.done.bytes.add(left.bytes as u64);
+                self.counters
+                    .dropped(DropReason::Flushed, u64::from(left.flushed));
+            }
+            Err(error) => {
+                netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
+            }
+        }
+    }
+}
+
+impl Poll for TxPoll {
+    const TX: bool = true;
+    type Source = Events;
+    type Question = Infallible;
+
+    fn answer(&mut self, question: &mut Infallible) {
+        match *question {}
+    }
+
+    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let (datagrams, connections) = self.due();
+        let mut released = Released::default();
+        if datagrams {
+            released = self.reap_datagrams(context);
+        }
+        let mut room = false;
+        if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
+            let reaped = rc.reap(&self.dev, context);
+            room = released.add_rc(&reaped, &self.counters);
+        }
+        if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_sweep()) {
+            let reaped = rc.sweep(&self.dev);
+            room |= released.add_rc(&reaped, &self.counters);
+        }
+        // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
+        // see the room, or we see that somebody waits for it.
+        let mut stopped = self.dev.completed(released.frames, released.bytes);
+        let shared = self.rc.as_ref().map(|rc| &rc.shared);
+        if room && shared.is_some_and(|shared| shared.is_stalled()) {
+            serve(&self.dev);
+            stopped = self.dev.completed(0, 0);
+        }
+        let blocked = shared.is_some_and(|shared| shared.is_blocked());
+        if stopped
+            && !blocked
+            && self.thresholds.may_wake(self.completions.free())
+            && self.dev.is_running()
+        {
+            self.counters.done.wakes.add(1);
+            self.dev.start_queue();
+        }
+        // Freeing what was sent is not what the budget is for.
+        if released.more {
+            budget
+        } else {
+            0
+        }
+    }
+}

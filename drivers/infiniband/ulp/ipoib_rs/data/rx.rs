@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving: the NAPI that takes frames off the receive ring.
+
+use ipoib_netdev::device::{OwnedDevice, RawDevice};
+use ipoib_netdev::napi::{Context, Poll};
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::page_pool::Frame;
+use ipoib_netdev::skb::PacketType;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
+use ipoib_proto::turn::Turn;
+use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::base::counters::Counters;
+use crate::base::order::Order;
+use crate::base::settings::Settings;
+use crate::ctl::debugfs::Sources;
+use crate::ctl::lifecycle::Events;
+use crate::ctl::netdev::{Interface, RECOVER};
+use crate::rc::conn::Rc;
+use crate::rc::rx::{Ask, Left, RcRx};
+
+/// What others ask the receive poll.
+pub(crate) enum Question {
+    /// Who sends numbered frames.
+    Sources(Sources),
+    /// About connections.
+    Connections(Ask),
+}
+
+impl Question {
+    /// To take a connection's frames from now on, extended ones if that was agreed on.
+    pub(crate) fn learn(rc: Arc<Rc>, extended: bool) -> Self {
+        Question::Connections(Ask::Learn(Some(rc), extended, Err(ENETDOWN)))
+    }
+
+    /// To take no more of a queue pair's frames.
+    pub(crate) fn forget(key: QpKey) -> Self {
+        Question::Connections(Ask::Forget(key))
+    }
+
+    /// Asks how much is left to receive of a queue pair.
+    pub(crate) fn left(key: QpKey) -> Self {
+        Question::Connections(Ask::Left(key, None))
+    }
+
+    /// What became of [`Self::learn`].
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` outside connected mode; `ENOSPC`; those of the device.
+    pub(crate) fn into_result(self) -> Result {
+        match self {
+            Question::Connections(Ask::Learn(_, _, result)) => result,
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer to [`Self::left`].
+    pub(crate) fn into_left(self) -> Option<Left> {
+        match self {
+            Question::Connections(Ask::Left(_, left)) => left,
+            _ => None,
+        }
+    }
+
+    /// The answer to [`Self::Sources`].
+    pub(crate) fn into_sources(self) -> Option<Sources> {
+        match self {
+            Question::Sources(sources) => Some(sources),
+            Question::Connections(_) => None,
+        }
+    }
+}
+
+/// The state of the receive NAPI.
+pub(crate) struct RxPoll {
+    rc: Option<KBox<RcRx>>,
+    turn: Turn,
+    ring: RecvRing,
+    sink: Sink,
+    order: Order,
+    dev: OwnedDevice<Interface>,
+}
+
+/// What one poll received.
+#[derive(Default)]
+struct Sums {
+    frames: u64,
+    bytes: u64,
+    multicast: u64,
+}
+
+/// Where received frames go.
+struct Sink {
+    local: Local,
+    route: Route,
+    /// During this poll.
+    sums: Sums,
+    /// Frames of up to so many octets are copied; during this poll.
+    copybreak: usize,
+    /// Whether the device's word on checksums is taken; during this poll.
+    trusts_checksums: bool,
+    settings: Arc<Settings>,
+    counters: Arc<Counters>,
+}
+
+impl RxPoll {
+    /// Puts it together.
+    pub(crate) fn new(
+        ring: RecvRing,
+        rc: Option<KBox<RcRx>>,
+        local: Local,
+        order: Order,
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        dev: OwnedDevice<Interface>,
+    ) -> Self {
+        Self {
+            rc,
+            turn: Turn::new(),
+            ring,
+            sink: Sink {
+                local,
+                route: Route::NONE,
+                sums: Sums::default(),
+                copybreak: 0,
+                trusts_checksums: false,
+                settings,
+                counters,
+            },
+            order,
+            dev,
+        }
+    }
+
+    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
+    /// are looked at.
+    #[inline]
+    fn due(&self) -> (bool, bool) {
+        let Some(rc) = &self.rc else {
+            return (true, false);
+        };
+        match (self.ring.is_due(), rc.is_due()) {
+            (false, false) => (true, true),
+            due => due,
+        }
+    }
+
+    #[inline]
+    fn poll_connections(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        match &mut self.rc {
+            Some(rc) => rc.poll(context, budget, &mut self.order, &self.dev),
+            None => 0,
+        }
+    }
+
+    // Apart, so that a poll for connections, which mostly has one message, saves no registers for this.
+    #[inline(never)]
+    fn poll_datagrams(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let Self {
+            ring,
+            sink,
+            order,
+            dev,
+            ..
+        } = self;
+        sink.sums = Sums::default();
+        sink.copybreak = sink.settings.rx_copybreak() as usize;
+        sink.trusts_checksums = dev.trusts_checksums();
+        let done = ring.poll(budget, |received| sink.receive(context, received, order));
+        let sums = &sink.sums;
+        let rx = &sink.counters.rx;
+        rx.frames.add(sums.frames);
+        rx.bytes.add(sums.bytes);
+        if sums.multicast > 0 {
+            rx.multicast.add(sums.multicast);
+        }
+        if let Some(report) = ring.take_report() {
+            sink.counters.not_received(&report);
+            if report.flushed > 0 {
+                // The QP is in error, and receives nothing until it is brought up again.
+                dev.queue_task(RECOVER, 0);
+            }
+        }
+        done
+    }
+
+    /// Passes up what is held, and frees the buffers of a QP that has stopped.
+    pub(crate) fn drain(&mut self, dev: &RawDevice) {
+        self.order.close(dev, &self.sink.counters.sequence);
+        if let Err(error) = self.ring.drain() {
+            netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
+        }
+    }
+}
+
+impl Sink {
+    /// Checks a frame and passes it up.
+    #[inline]
+    fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
+        let meta = RxMeta {
+            src_qp: received.src_qp(),
+            // On RoCE there is one, also where the device does not say so (bnxt_re).
+            network: Some(match received.network() {
+                Some(NetworkHeader::Ipv4) => Network::Ipv4,
+                Some(NetworkHeader::Ipv6) => Network::Ipv6,
+                Some(NetworkHeader::Grh) => Network::Grh,
+                Some(NetworkHeader::Unknown) | None => Network::Unknown,
+            }),
+        };
+        let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
+            Ok(frame) => frame,
+            Err(reason) => {
+                self.counters.dropped(reason, 1);
+                return;
+            }
+        };
+        let description = Frame {
+            offset: GRH_LEN as u16,
+            protocol: frame.ether_type.0,
+            csum_ok: self.trusts_checksums && received.csum_ok(),
+        };
+        let skb = if frame.payload_len <= self.copybreak {
+            received.buf.copy_frame(context, description)
+        } else {
+            received.buf.into_frame(context, description)
+        };
+        let Ok(mut skb) = skb else {
+            self.counters.dropped(DropReason::NoBuffer, 1);
+            return;
+        };
+        let sums = &mut self.sums;
+        // None of them can overflow within one poll.
+        sums.frames = sums.frames.wrapping_add(1);
+        sums.bytes = sums.bytes.wrapping_add(frame.payload_len as u64);
+        if frame.dest == Destination::Unicast {
+            return order.receive(context, frame.source, frame.reserved, skb);
+        }
+        if frame.dest == Destination::Multicast {
+            sums.multicast = sums.multicast.wrapping_add(1);
+            skb.set_packet_type(PacketType::Multicast);
+        } else {
+            skb.set_packet_type(PacketType::Broadcast);
+        }
+        skb.gro_receive(context);
+    }
+}
+
+impl Poll for RxPoll {
+    const TX: bool = false;
+    type Source = Events;
+    type Question = Question;
+
+    fn answer(&mut self, question: &mut Question) {
+        match question {
+            Question::Sources(sources) => sources.note(self.order.sources()),
+            Question::Connections(ask) => {
+                if let Some(rc) = &mut self.rc {
+                    rc.answer(ask);
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        self.order.begin(context);
+        let (datagrams, connections) = self.due();
+        let shares = self.turn.share(budget, (datagrams, connections));
+        let (mut first, mut second) = (0, 0);
+        if datagrams {
+            first = self.poll_datagrams(context, shares.first());
+        }
+        if connections {
+            second = self.poll_connections(context, shares.second(first));
+        }
+        let done = shares.used(first, second);
+        if let Some(rc) = &mut self.rc {
+            rc.end(&self.dev);
+        }
+        let counters = &self.sink.counters;
+        self.order.end(context, done < budget, &counters.sequence);
+        counters.rx.polls.add(1);
+        done
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Credit of a connection: how many messages one end may send before the other has room for more.
+//!
+//! Without it, a sender finds out by being refused (RNR), and its queue pair waits. So the receiver advertises
+//! a *credit limit*, the number of messages that the sender may have sent in all, in the frames that it sends
+//! anyway ([`crate::wire::extended`]), or in a message of its own when it has had nothing to send for half of
+//! the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
+//!
+//! A message that carries nothing but a credit limit is not counted, and is sent without asking. It needs
+//! room all the same: [`RESERVE`] buffers for each connection.
+
+/// The widest window.
+pub const MAX_WIDTH: u16 = 1024;
+
+/// Messages with nothing but a credit limit that can be in flight to one end at a time. One is sent for each
+/// half of a window of counted messages. Of these, no more than a window's worth is not received yet, and
+/// no more than another one has been received since the last credit limit that has arrived.
+pub const RESERVE: u16 = 4;
+
+/// Whether an advertised credit limit is higher than the one before: it never shrinks, nor does it promise
+/// more than a window.
+#[inline]
+pub const fn is_higher(limit: u16, before: u16) -> bool {
+    let more = limit.wrapping_sub(before);
+    more != 0 && more <= MAX_WIDTH
+}
+
+/// Whether one more message may be sent after `sent` have been.
+#[inline]
+pub const fn may_send(sent: u16, limit: u16) -> bool {
+    let left = limit.wrapping_sub(sent);
+    left != 0 && left <= MAX_WIDTH
+}
+
+/// Credit limit that an end advertises which has received `received` messages and has room for `width`.
+#[inline]
+pub const fn limit(received: u16, width: u16) -> u16 {
+    received.wrapping_add(width)
+}
+
+/// Whether a credit limit is to be advertised in a message of its own: the other end may have used half of
+/// what was `advertised` before.
+#[inline]
+pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
+    let news = limit.wrapping_sub(advertised);
+    news != 0 && news >= width.div_ceil(2)
+}
+
+/// The receive buffers that connections share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    free: u32,
+}
+
+impl Pool {
+    /// Of `buffers`.
+    pub const fn new(buffers: u32) -> Pool {
+        Pool { free: buffers }
+    }
+
+    /// Sets the buffers of a new connection aside, and says how wide its window is: no more than `most`,
+    /// nor than a third of what is left when `others` have room for one message each. None: there is not
+    /// even that for this one.
+    pub fn take(&mut self, most: u16, others: u32) -> Option<u16> {
+        let spare = self.free.saturating_sub(others.saturating_mul(cost(1)));
+        let width = (spare / 3).min(most.min(MAX_WIDTH).into()).max(1);
+        let width = u16::try_from(width).ok()?;
+        self.free = self.free.checked_sub(cost(width))?;
+        Some(width)
+    }
+
+    /// A connection with a window of `width` is gone.
+    pub fn give_back(&mut self, width: u16) {
+        self.free = self.free.saturating_add(cost(width));
+    }
+
+    /// Buffers that are not set aside.
+    pub const fn free(&self) -> u32 {
+        self.free
+    }
+}
+
+/// Buffers that a connection with a window of `width` may use.
+pub const fn cost(width: u16) -> u32 {
+    (width as u32).saturating_add(RESERVE as u32)
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_credit))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_that_turns() {
+        for received in [0u16, 1, 65_530, 65_535] {
+            let limit = limit(received, 8);
+            let mut sent = received;
+            for _ in 0..8 {
+                assert!(may_send(sent, limit));
+                sent = sent.wrapping_add(1);
+            }
+            assert!(!may_send(sent, limit));
+            // Nor one who has sent more than it may.
+            assert!(!may_send(sent.wrapping_add(1), limit));
+        }
+    }
+
+    #[test]
+    fn limits_only_grow() {
+        assert!(is_higher(5, 4) && !is_higher(4, 4) && !is_higher(3, 4));
+        assert!(is_higher(2, 65_535));
+        assert!(is_higher(MAX_WIDTH, 0) && !is_higher(MAX_WIDTH + 1, 0));
+    }
+
+    #[test]
+    fn half_a_window_is_worth_a_message() {
+        assert!(!is_due(8, 8, 8) && !is_due(11, 8, 8) && is_due(12, 8, 8));
+        assert!(is_due(9, 8, 1) && is_due(9, 8, 2) && !is_due(9, 8, 3));
+        assert!(is_due(1, 65_533, 8) && !is_due(0, 65_533, 8));
+    }
+
+    #[test]
+    fn buffers_are_set_aside_and_come_back() {
+        let mut pool = Pool::new(512);
+        let mut widths = [0; 64];
+        for (others, width) in (0..64).rev().zip(&mut widths) {
+            let taken = pool.take(64, others);
+            assert!(taken.is_some());
+            *width = taken.unwrap_or(0);
+        }
+        // The first ones get a window that is worth something, the last ones room for a message.
+        assert!(widths[0] == 64 && widths[1] == 44 && widths[63] >= 1);
+        while pool.take(64, 0).is_some() {
+            widths[0] += cost(1) as u16;
+        }
+        for width in &widths {
+            pool.give_back(*width);
+        }
+        assert!(pool == Pool::new(512) && pool.free() == 512);
+        assert!(pool.take(8, 0) == Some(8) && pool.free() == 500);
+        assert!(Pool::new(4).take(64, 0).is_none() && Pool::new(5).take(64, 9) == Some(1));
+    }
+}

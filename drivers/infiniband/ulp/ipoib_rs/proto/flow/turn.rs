@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shares of the budget of a poll that receives from two sources of frames.
+
+/// Turn of two sources, which says which of them has the larger half next.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    first_larger: bool,
+}
+
+/// The shares of one poll.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    budget: usize,
+    first: usize,
+    /// The first source may have more than its share.
+    is_shared: bool,
+}
+
+impl Turn {
+    /// The first source had the smaller half last.
+    pub const fn new() -> Turn {
+        Turn {
+            first_larger: false,
+        }
+    }
+
+    /// Shares a budget between the sources that are due: neither may starve the other, even if it is 1.
+    /// The second one gets all that the first leaves.
+    #[inline]
+    pub fn share(&mut self, budget: usize, due: (bool, bool)) -> Shares {
+        let first = match due {
+            (true, true) => self.half(budget),
+            (true, false) => budget,
+            (false, _) => 0,
+        };
+        Shares {
+            budget,
+            first,
+            is_shared: due == (true, true),
+        }
+    }
+
+    #[cold]
+    fn half(&mut self, budget: usize) -> usize {
+        self.first_larger = !self.first_larger;
+        let odd = if self.first_larger { budget & 1 } else { 0 };
+        (budget >> 1).saturating_add(odd)
+    }
+}
+
+impl Shares {
+    /// Frames that the first source may receive.
+    #[inline]
+    pub const fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Frames that the second one may receive after the first has received `had`.
+    #[inline]
+    pub const fn second(&self, had: usize) -> usize {
+        self.budget.saturating_sub(had)
+    }
+
+    /// Budget that the poll reports as used, after the first source has received `had` and the second one
+    /// used `second` of its share: all of it if the first may have more, so that there is another poll.
+    #[inline]
+    pub const fn used(&self, had: usize, second: usize) -> usize {
+        if self.is_shared && had >= self.first {
+            self.budget
+        } else {
+            had.saturating_add(second)
+        }
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_turn))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// Frames that wait at either source; `u32::MAX` does not become less.
+    fn poll(turn: &mut Turn, budget: usize, waiting: &mut [u32; 2]) -> ([usize; 2], usize) {
+        let mut take = |at: usize, most: usize| {
+            let left = &mut waiting[at];
+            let had = most.min(*left as usize);
+            if *left != u32::MAX {
+                *left -= had as u32;
+            }
+            had
+        };
+        let shares = turn.share(budget, (true, true));
+        let first = take(0, shares.first());
+        let second = take(1, shares.second(first));
+        ([first, second], shares.used(first, second))
+    }
+
+    #[test]
+    fn neither_starves_the_other() {
+        for budget in [1, 2, 3, 64, 65] {
+            let mut turn = Turn::new();
+            let mut had = [0; 2];
+            for _ in 0..100 {
+                let (both, used) = poll(&mut turn, budget, &mut [u32::MAX; 2]);
+                assert!(both[0] + both[1] == budget && used == budget);
+                had[0] += both[0];
+                had[1] += both[1];
+            }
+            assert!(had == [50 * budget; 2]);
+        }
+    }
+
+    /// A poll that has used less than its budget is not called again.
+    #[test]
+    fn nothing_is_left_when_a_poll_is_the_last() {
+        for budget in 1..6 {
+            for start in 0..64 {
+                let mut turn = Turn::new();
+                let mut waiting = [start % 8, start / 8];
+                let mut polls = 0;
+                while poll(&mut turn, budget, &mut waiting).1 == budget {
+                    polls += 1;
+                    assert!(polls < 64);
+                }
+                assert!(waiting == [0, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn one_alone_gets_all() {
+        let mut turn = Turn::new();
+        for _ in 0..2 {
+            let shares = turn.share(64, (true, false));
+            assert!(shares.first() == 64 && shares.used(64, 0) == 64 && shares.used(3, 0) == 3);
+            let shares = turn.share(64, (false, true));
+            assert!(shares.first() == 0 && shares.second(0) == 64);
+            assert!(shares.used(0, 64) == 64 && shares.used(0, 3) == 3);
+        }
+    }
+
+    /// With netpoll there is nothing to share.
+    #[test]
+    fn no_budget() {
+        let mut turn = Turn::new();
+        let shares = turn.share(0, (true, true));
+        assert!(shares.first() == 0 && shares.second(0) == 0 && shares.used(0, 0) == 0);
+    }
+}

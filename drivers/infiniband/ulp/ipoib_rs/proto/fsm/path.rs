@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The path to one unicast peer: from a link-layer address to an address handle, and what the
+//! frames do that come before there is one. All times are in milliseconds.
+//!
+//! The machine is pulled: events change the state, and then [`Path::poll`] says what there is to
+//! do, one [`Action`] at a time, until it returns `None`. Answers to a request carry its
+//! [`Ticket`], so that one that was overtaken by another event is recognised.
+//!
+//! `A` is the driver's address handle and `T` its frame. Both are owned by the machine while it
+//! holds them and leave it by value, so that nothing is ever freed in here.
+
+use crate::drop::DropReason;
+use crate::flow::backoff::Backoff;
+use crate::fsm::queue::{Queue, Verdict};
+use crate::fsm::ticket::{Ticket, Tickets};
+use crate::seq::Sequence;
+use crate::wire::hwaddr::HwAddr;
+
+pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
+
+/// The limits of a path.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// For how long a path is kept that nothing uses.
+    pub gc_ms: u64,
+    /// For how long to wait for the answer to a [`Action::Resolve`].
+    pub resolve_ms: u64,
+    /// After how long to try again what failed.
+    pub backoff: Backoff,
+    /// How many bytes may wait.
+    pub max_waiting: u32,
+}
+
+impl Config {
+    /// An idle path is kept as long as a stale neighbour entry (60 s), and as much may wait for it as
+    /// by default for a neighbour entry (`unres_qlen_bytes`).
+    pub const DEFAULT: Config = Config {
+        gc_ms: 60_000,
+        resolve_ms: 4_000,
+        backoff: Backoff::DEFAULT,
+        max_waiting: 212_992,
+    };
+}
+
+/// Action that the driver has to carry out for a path.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "an action holds a frame or an address handle, or is a request to be answered"]
+pub enum Action<A, T> {
+    /// Make an address handle for [`Path::addr`] and answer with [`Path::resolved`] or
+    /// [`Path::resolve_failed`].
+    Resolve(Ticket),
+    /// Transmit this frame, which waited, with [`Path::handle`].
+    Transmit(T),
+    /// Free this frame and count the reason.
+    Drop(T, DropReason),
+    /// Destroy this address handle.
+    Release(A),
+    /// Take the path out of the table and drop it: it holds nothing any more.
+    Remove,
+}
+
+#[derive(Debug)]
+enum State<A> {
+    /// Not resolved, and nothing to wait for.
+    Idle,
+    /// Asked for.
+    Resolving { ticket: Ticket, deadline: u64 },
+    /// Usable.
+    Ready(A),
+    /// To be released before anything else happens.
+    Stale(A),
+    /// Not to be tried before.
+    Failed { until: u64 },
+}
+
+/// The path to one peer.
+#[derive(Debug)]
+pub struct Path<A, T, const Q: usize> {
+    addr: HwAddr,
+    state: State<A>,
+    waiting: Queue<T, Q>,
+    /// If set, the frames that wait are to be dropped for this reason.
+    flush: Option<DropReason>,
+    /// It is to be resolved though no frame waits here.
+    wanted: bool,
+    last_used: u64,
+    sequence: Sequence,
+    backoff: Backoff,
+    tickets: Tickets,
+    gc_ms: u64,
+    resolve_ms: u64,
+}
+
+impl<A, T, const Q: usize> Path<A, T, Q> {
+    /// Makes a path to `addr` that is not resolved yet. Frames to it are numbered from `sequence`
+    /// on.
+    // Made where it is wanted, and not copied there: it is large for a stack.
+    #[inline(always)]
+    pub const fn new(addr: HwAddr, config: &Config, sequence: Sequence, now: u64) -> Self {
+        Path {
+            addr,
+            state: State::Idle,
+            waiting: Queue::new(config.max_waiting),
+            flush: None,
+            wanted: false,
+            last_used: now,
+            sequence,
+            backoff: config.backoff,
+            tickets: Tickets::new(),
+            gc_ms: config.gc_ms,
+            resolve_ms: config.resolve_ms,
+        }
+    }
+
+    /// Returns the peer's address.
+    #[inline]
+    pub const fn addr(&self) -> &HwAddr {
+        &self.addr
+    }
+
+    /// Returns the name of the state, for diagnostics.
+    pub const fn state(&self) -> &'static str {
+        match &self.state {
+            State::Idle => "idle",
+            State::Resolving { .. } => "resolving",
+            State::Ready(_) => "ready",
+            State::Stale(_) => "stale",
+            State::Failed { .. } => "failed",
+        }
+    }
+
+    /// Returns how many frames wait for the path.
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns for how long nothing was sent, in milliseconds.
+    pub const fn unused_for(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last_used)
+    }
+
+    /// Returns the address handle if frames can be transmitted right now, and their numbers: the
+    /// hot path.
+    ///
+    /// It is `None` as long as other frames wait, since those come first.
+    #[inline]
+    pub fn transmit(&mut self, now: u64) -> Option<(&A, &mut Sequence)> {
+        match &self.state {
+            State::Ready(handle) if self.waiting.is_empty() => {
+                self.last_used = now;
+                Some((handle, &mut self.sequence))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the numbers of the frames, for one that goes to [`Path::send`]: all go out in the
+    /// order in which they came.
+    #[inline]
+    pub fn sequence(&mut self) -> &mut Sequence {
+        &mut self.sequence
+    }
+
+    /// Returns the address handle for a frame from [`Action::Transmit`].
+    #[inline]
+    pub const fn handle(&self) -> Option<&A> {
+        match &self.state {
+            State::Ready(handle) => Some(handle),
+            _ => None,
+        }
+    }
+
+    /// For how long nothing was sent, a score for [`PathTable::victim`]; `None` while there are
+    /// frames or an outstanding request.
+    #[inline]
+    pub const fn idle_for(&self, now: u64) -> Option<u64> {
+        if !self.waiting.is_empty() || matches!(self.state, State::Resolving { .. }) {
+            None
+        } else {
+            Some(self.unused_for(now))
+        }
+    }
+
+    /// Event: a frame of `bytes` bytes is to be sent.
+    pub fn send(&mut self, frame: T, bytes: u32, now: u64) -> Verdict<T> {
+        self.last_used = now;
+        if let Some(reason) = self.flush {
+            return Verdict::Drop(frame, reason);
+        }
+        match self.state {
+            State::Ready(_) if self.waiting.is_empty() => return Verdict::Transmit(frame),
+            State::Failed { until } if now < until => {
+                return Verdict::Drop(frame, DropReason::NoPath)
+            }
+            State::Failed { .. } => self.state = State::Idle,
+            _ => {}
+        }
+        match self.waiting.push(frame, bytes) {
+            Ok(()) => Verdict::Queued,
+            Err(frame) => Verdict::Drop(frame, DropReason::QueueFull),
+        }
+    }
+
+    /// Event: somebody needs the address handle, though no frame waits for it. Poll.
+    pub fn want(&mut self, now: u64) {
+        self.last_used = now;
+        if let State::Failed { until } = self.state {
+            if now >= until {
+                self.state = State::Idle;
+            }
+        }
+        self.wanted = matches!(self.state, State::Idle);
+    }
+
+    /// Event: the request was answered with an address handle.
+    ///
+    /// # Errors
+    ///
+    /// Gives the address handle back, to be destroyed, if the request is no longer the
+    /// current one.
+    pub fn resolved(&mut self, ticket: Ticket, handle: A) -> Result<(), A> {
+        match self.state {
+            State::Resolving {
+                ticket: current, ..
+            } if current == ticket => {
+                self.state = State::Ready(handle);
+                self.backoff.reset();
+                Ok(())
+            }
+            _ => Err(handle),
+        }
+    }
+
+    /// Event: the request failed. It is not repeated before the back-off is over, and then only if
+    /// there is a frame to send.
+    pub fn resolve_failed(&mut self, ticket: Ticket, now: u64) {
+        if matches!(self.state, State::Resolving { ticket: current, .. } if current == ticket) {
+            self.fail(now);
+        }
+    }
+
+    fn fail(&mut self, now: u64) {
+        self.state = State::Failed {
+            until: self.backoff.fail(now),
+        };
+        self.flush_with(DropReason::NoPath);
+    }
+
+    /// Lets everything that waits be dropped.
+    fn flush_with(&mut self, reason: DropReason) {
+        if !self.waiting.is_empty() {
+            self.flush = Some(reason);
+        }
+    }
+
+    /// Event: what was learned about the way to the peer is out of date (our GID has changed, the
+    /// port was down, the peer's Ethernet address has changed). What waits goes on waiting.
+    pub fn invalidate(&mut self) {
+        self.state = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Ready(handle) | State::Stale(handle) => State::Stale(handle),
+            State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
+        };
+        self.backoff.reset();
+    }
+
+    /// Event: the port went down: what waits is dropped.
+    pub fn port_down(&mut self) {
+        self.invalidate();
+        self.flush_with(DropReason::LinkDown);
+    }
+
+    /// Says what there is to do at `now`; to be called after every event other than
+    /// [`Path::transmit`], and when [`Path::deadline`] has come, until it returns `None` or
+    /// [`Action::Remove`].
+    pub fn poll(&mut self, now: u64) -> Option<Action<A, T>> {
+        self.expire(now);
+        if matches!(self.state, State::Stale(_)) {
+            if let State::Stale(handle) = core::mem::replace(&mut self.state, State::Idle) {
+                return Some(Action::Release(handle));
+            }
+        }
+        if let Some(reason) = self.flush {
+            let frame = self.waiting.pop();
+            if self.waiting.is_empty() {
+                self.flush = None;
+            }
+            if let Some(frame) = frame {
+                return Some(Action::Drop(frame, reason));
+            }
+        }
+        match self.state {
+            State::Ready(_) => self.waiting.pop().map(Action::Transmit),
+            State::Idle if !self.waiting.is_empty() || self.wanted => {
+                self.wanted = false;
+                let ticket = self.tickets.issue();
+                self.state = State::Resolving {
+                    ticket,
+                    deadline: now.saturating_add(self.resolve_ms),
+                };
+                Some(Action::Resolve(ticket))
+            }
+            State::Idle if self.is_unused(now) => Some(Action::Remove),
+            _ => None,
+        }
+    }
+
+    /// Lets the states that time ends end.
+    fn expire(&mut self, now: u64) {
+        match self.state {
+            State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
+            State::Failed { until } if now >= until => self.state = State::Idle,
+            State::Ready(_) if self.waiting.is_empty() && self.is_unused(now) => self.invalidate(),
+            _ => {}
+        }
+    }
+
+    fn is_unused(&self, now: u64) -> bool {
+        now.saturating_sub(self.last_used) >= self.gc_ms
+    }
+
+    /// Returns when time alone gives [`Path::poll`] something to do, if no event comes before.
+    pub fn deadline(&self) -> u64 {
+        let unused = self.last_used.saturating_add(self.gc_ms);
+        match self.state {
+            State::Resolving { deadline, .. } => deadline,
+            State::Failed { until } => until.max(unused),
+            State::Idle | State::Ready(_) | State::Stale(_) => unused,
+        }
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_path))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    type TestPath = Path<&'static str, u8, 4>;
+
+    const PEER: HwAddr = HwAddr([
+        0, 0, 0, 0x11, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 2,
+    ]);
+
+    fn path() -> TestPath {
+        Path::new(PEER, &Config::DEFAULT, Sequence::new(1), 0)
+    }
+
+    /// Sends a frame into a path that has to be resolved for it.
+    fn resolving(path: &mut TestPath, frame: u8, now: u64) -> Result<Ticket, ()> {
+        match (path.send(frame, 100, now), path.poll(now)) {
+            (Verdict::Queued, Some(Action::Resolve(ticket))) => Ok(ticket),
+            _ => Err(()),
+        }
+    }
+
+    fn ready(now: u64) -> Result<TestPath, ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, now)?;
+        path.resolved(ticket, "ah").map_err(|_| ())?;
+        match path.poll(now) {
+            Some(Action::Transmit(1)) => Ok(path),
+            _ => Err(()),
+        }
+    }
+
+    #[test]
+    fn frames_wait_and_leave_in_order() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(path.poll(0), None);
+        assert_eq!(path.resolved(ticket, "ah"), Ok(()));
+        assert_eq!(path.handle(), Some(&"ah"));
+        // What comes now does not overtake what waits.
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
+        assert_eq!(path.send(3, 100, 0), Verdict::Queued);
+        for frame in 1..4 {
+            assert_eq!(path.poll(0), Some(Action::Transmit(frame)));
+        }
+        assert_eq!(path.poll(0), None);
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
+        assert_eq!(path.send(4, 100, 0), Verdict::Transmit(4));
+        Ok(())
+    }
+
+    #[test]
+    fn resolved_without_a_frame() -> Result<(), ()> {
+        let mut path = path();
+        path.want(0);
+        let Some(Action::Resolve(ticket)) = path.poll(0) else {
+            return Err(());
+        };
+        path.want(1);
+        assert_eq!(path.poll(1), None);
+        path.resolve_failed(ticket, 2);
+        // Not before its time.
+        path.want(3);
+        assert_eq!(path.poll(3), None);
+        path.want(1_002);
+        let Some(Action::Resolve(ticket)) = path.poll(1_002) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(ticket, "ah"), Ok(()));
+        path.want(1_003);
+        assert_eq!(path.poll(1_003), None);
+        Ok(())
+    }
+
+    #[test]
+    fn the_queue_is_bounded() -> Result<(), ()> {
+        let mut path = path();
+        resolving(&mut path, 1, 0)?;
+        for frame in 2..5 {
+            assert_eq!(path.send(frame, 100, 0), Verdict::Queued);
+        }
+        assert_eq!(
+            path.send(5, 100, 0),
+            Verdict::Drop(5, DropReason::QueueFull)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn failure_drops_and_backs_off() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        path.resolve_failed(ticket, 10);
+        assert_eq!(path.poll(10), Some(Action::Drop(1, DropReason::NoPath)));
+        assert_eq!(path.poll(10), None);
+        let refused = Verdict::Drop(2, DropReason::NoPath);
+        assert_eq!(path.send(2, 100, 1009), refused);
+        let ticket = resolving(&mut path, 3, 1010)?;
+        path.resolve_failed(ticket, 1010);
+        assert_eq!(path.poll(1010), Some(Action::Drop(3, DropReason::NoPath)));
+        // The second time it takes twice as long.
+        let refused = Verdict::Drop(4, DropReason::NoPath);
+        assert_eq!(path.send(4, 100, 3009), refused);
+        assert!(resolving(&mut path, 5, 3010).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn no_answer_is_a_failure() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        assert_eq!(path.deadline(), 4_000);
+        assert_eq!(path.poll(3_999), None);
+        assert_eq!(path.poll(4_000), Some(Action::Drop(1, DropReason::NoPath)));
+        assert_eq!(path.resolved(ticket, "late"), Err("late"));
+        path.resolve_failed(ticket, 4_000);
+        assert_eq!(path.poll(4_000), None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_overtaken_answer_is_given_back() -> Result<(), ()> {
+        let mut path = path();
+        let old = resolving(&mut path, 1, 0)?;
+        path.invalidate();
+        let Some(Action::Resolve(new)) = path.poll(0) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(old, "old"), Err("old"));
+        assert_eq!(path.resolved(new, "new"), Ok(()));
+        assert_eq!(path.poll(0), Some(Action::Transmit(1)));
+        assert_eq!(path.resolved(new, "twice"), Err("twice"));
+        Ok(())
+    }
+
+    #[test]
+    fn invalidation_releases_then_resolves() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.invalidate();
+        assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
+        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(path.poll(0), Some(Action::Release("ah")));
+        assert!(matches!(path.poll(0), Some(Action::Resolve(_))));
+        Ok(())
+    }
+
+    #[test]
+    fn port_down_drops_what_waits() -> Result<(), ()> {
+        let mut path = path();
+        resolving(&mut path, 1, 0)?;
+        path.port_down();
+        let refused = Verdict::Drop(2, DropReason::LinkDown);
+        assert_eq!(path.send(2, 100, 0), refused);
+        assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::LinkDown)));
+        assert_eq!(path.poll(0), None);
+        assert!(resolving(&mut path, 3, 0).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn an_unused_path_goes() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        assert!(path.transmit(1_000).is_some());
+        assert_eq!(path.deadline(), 61_000);
+        assert_eq!(path.poll(60_999), None);
+        assert_eq!(path.idle_for(60_999), Some(59_999));
+        assert_eq!(path.poll(61_000), Some(Action::Release("ah")));
+        assert_eq!(path.poll(61_000), Some(Action::Remove));
+        Ok(())
+    }
+
+    #[test]
+    fn a_clock_that_runs_backwards_removes_nothing() -> Result<(), ()> {
+        let mut path = ready(1_000_000)?;
+        assert_eq!(path.poll(0), None);
+        assert_eq!(path.idle_for(0), Some(0));
+        Ok(())
+    }
+
+    #[test]
+    fn diagnostics() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!((path.state(), path.waiting()), ("idle", 0));
+        let ticket = resolving(&mut path, 1, 5)?;
+        assert_eq!(path.send(2, 100, 7), Verdict::Queued);
+        assert_eq!((path.state(), path.waiting()), ("resolving", 2));
+        assert_eq!((path.unused_for(10), path.idle_for(10)), (3, None));
+        path.resolve_failed(ticket, 10);
+        assert_eq!(path.state(), "failed");
+        // Frames still wait to be dropped.
+        assert_eq!(path.idle_for(10), None);
+        let mut path = ready(0)?;
+        assert_eq!(path.state(), "ready");
+        path.invalidate();
+        assert_eq!(path.state(), "stale");
+        Ok(())
+    }
+
+    /// Time alone ends a failure, and a frame that comes then is not refused.
+    #[test]
+    fn a_failure_ends() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        path.resolve_failed(ticket, 0);
+        assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::NoPath)));
+        assert_eq!(path.deadline(), 60_000);
+        assert_eq!(path.poll(1_000), None);
+        assert_eq!(path.state(), "idle");
+        assert_eq!(path.poll(60_000), Some(Action::Remove));
+        Ok(())
+    }
+}

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The extended frame: a packet that crosses a connection with its checksum still to be computed, or
+//! as one piece that is still to be segmented.
+//!
+//! It is no part of RFC 4391 or 4755, and goes only to peers that announced that they take it. Behind
+//! the encapsulation header, whose EtherType is [`EtherType::EXTENDED`], stand 12 bytes, all numbers
+//! big-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | flags: [`NEEDS_CSUM`] |
+//! | 1 | what to segment into: a [`GsoKind`], or 0 |
+//! | 2, 3 | payload of a segment |
+//! | 4, 5 | where the checksum begins, counted from the packet's first byte |
+//! | 6, 7 | where it is stored, counted from there |
+//! | 8, 9 | EtherType of the packet |
+//! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
+//!
+//! If all of it is 0 but the credit limit, and nothing follows, that is all there is.
+//!
+//! The fields mean what those of a `virtio_net_hdr` mean. A stack believes them when it segments a
+//! packet or computes its checksum, so that nothing of them is believed here: they have to agree with
+//! the packet's own headers, which has to be TCP or UDP directly behind IPv4 or IPv6, unfragmented and
+//! of the length that the frame has.
+
+use crate::wire::header::EtherType;
+
+mod header;
+
+pub use header::ExtendedHeader;
+
+/// The flag that says that the checksum is to be computed by whoever sends the packet on.
+pub const NEEDS_CSUM: u8 = 1;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const UDP_LEN: usize = 8;
+const MIN_TCP_LEN: usize = 20;
+/// Where the upper half of an byte is the length of TCP's header in words.
+const TCP_DOFF: usize = 12;
+/// Of IPv4's flags and offset: more fragments, or not the first one.
+const FRAGMENT: u16 = 0x3fff;
+const IPV6_LEN: usize = 40;
+const MIN_IPV4_LEN: usize = 20;
+/// Where TCP and UDP store their checksums.
+const TCP_CHECK: u16 = 16;
+const UDP_CHECK: u16 = 6;
+/// More segments than a packet of 64 KiB with the smallest sensible payload has.
+const MAX_SEGMENTS: usize = 65_535 / MIN_GSO_SIZE;
+/// As many datagrams as Linux makes one packet of.
+const MAX_DATAGRAMS: usize = 128;
+/// A stack that segments into less has lost its way, and would be kept busy by it: the least MTU of
+/// IPv4 leaves no less for TCP without options.
+const MIN_GSO_SIZE: usize = 28;
+
+/// Kind of segments that a packet is to be split into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4 = 1,
+    /// TCP over IPv6.
+    TcpV6 = 4,
+    /// UDP datagrams, over either.
+    Udp = 5,
+}
+
+/// In the same byte: only the first TCP segment has the flag CWR (RFC 3168).
+const ECN: u8 = 0x80;
+
+/// How to segment a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gso {
+    /// Into what.
+    pub kind: GsoKind,
+    /// Whether only the first segment has the flag CWR.
+    pub ecn: bool,
+    /// Bytes of payload in a segment, but for the last; at least one segment is full.
+    pub size: u16,
+    /// Into how many.
+    pub segments: u16,
+}
+
+/// Where a checksum is to be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialChecksum {
+    /// The first byte that it covers, counted from the packet's first one.
+    pub start: u16,
+    /// Where it is stored, counted from `start`.
+    pub offset: u16,
+}
+
+/// That of TCP behind IPv4 without options.
+pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
+    start: MIN_IPV4_LEN as u16,
+    offset: TCP_CHECK,
+};
+
+/// Metadata of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// The packet's type: IPv4 or IPv6.
+    pub ether_type: EtherType,
+    /// Its checksum, if that is still to be computed.
+    pub checksum: Option<PartialChecksum>,
+    /// How to segment it, if that is still to be done. There is `checksum` then, too.
+    pub gso: Option<Gso>,
+}
+
+/// Error in an extended frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtendedError {
+    /// It ends within its headers, or they are not all in the part that was shown.
+    Short,
+    /// Flags, kinds or reserved bytes that nobody has defined, or that contradict each other.
+    Undefined,
+    /// The packet is neither TCP nor UDP directly behind IPv4 or IPv6, or a fragment.
+    Protocol,
+    /// The packet's headers do not say that it is as long as it is.
+    Length,
+    /// The checksum is not where the packet's protocol has it.
+    Checksum,
+    /// The packet cannot be segmented as it says.
+    Segments,
+}
+
+/// A packet's headers, as far as they matter here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    protocol: u8,
+    is_ipv4: bool,
+    /// Where the transport header begins.
+    transport: usize,
+    /// Where its payload begins.
+    payload: usize,
+}
+
+impl Extended {
+    /// Reads the metadata in the header of a frame that carries a packet of `len` bytes, whose headers
+    /// are all in `head`.
+    ///
+    /// # Errors
+    ///
+    /// See [`ExtendedError`]; the frame is to be dropped.
+    pub fn parse(header: ExtendedHeader, head: &[u8], len: usize) -> Result<Self, ExtendedError> {
+        let (ether_type, checksum) = (header.ether_type(), header.checksum()?);
+        let layout = check(ether_type, checksum, head, len)?;
+        let gso = if header.is_large() {
+            let (kind, size) = (header.kind(), header.size());
+            Some(read_gso(kind, size, checksum.is_some(), layout, len)?)
+        } else {
+            None
+        };
+        Ok(Extended {
+            ether_type,
+            checksum,
+            gso,
+        })
+    }
+
+    /// Makes the header for a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0.
+    /// [`Extended::parse`] accepts it.
+    ///
+    /// # Errors
+    ///
+    /// The error that a receiver would find: the packet has to go another way.
+    pub fn encode(&self, head: &[u8], len: usize) -> Result<ExtendedHeader, ExtendedError> {
+        let layout = check(self.ether_type, self.checksum, head, len)?;
+        let mut header = ExtendedHeader::new(self.ether_type, self.checksum);
+        if let Some(gso) = self.gso {
+            segments(&gso, self.checksum.is_some(), layout, len)?;
+            let kind = gso.kind as u8 | if gso.ecn { ECN } else { 0 };
+            header.front |= (u64::from(kind) << 48) | (u64::from(gso.size) << 32);
+        }
+        Ok(header)
+    }
+}
+
+impl ExtendedHeader {
+    /// That of a packet of TCP over IPv4 without options, which is what nearly all are: its checksum is to
+    /// be computed, and it is not to be segmented.
+    const TCP_V4: Self = Self {
+        front: ((NEEDS_CSUM as u64) << 56)
+            | ((TCP_V4_CHECKSUM.start as u64) << 16)
+            | TCP_V4_CHECKSUM.offset as u64,
+        back: (EtherType::IPV4.0 as u32) << 16,
+    };
+
+    /// The header for such a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0. None:
+    /// it is another; see [`Extended::encode`], which makes the same of one that is.
+    #[inline(always)]
+    pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
+        is_tcp_v4(head, len).then_some(Self::TCP_V4)
+    }
+
+    /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
+    #[inline(always)]
+    pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
+        self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
+    }
+}
+
+/// Whether a packet is TCP over IPv4 without options, and as [`check`] wants it.
+#[inline(always)]
+fn is_tcp_v4(head: &[u8], len: usize) -> bool {
+    let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
+        return false;
+    };
+    let [0x45, _, l0, l1, _, _, f0, f1, _, TCP, ..] = *headers else {
+        return false;
+    };
+    if usize::from(u16::from_be_bytes([l0, l1])) != len
+        || u16::from_be_bytes([f0, f1]) & FRAGMENT != 0
+    {
+        return false;
+    }
+    let payload = usize::from(headers[MIN_IPV4_LEN + TCP_DOFF] >> 4)
+        .wrapping_mul(4)
+        .wrapping_add(MIN_IPV4_LEN);
+    MIN_IPV4_LEN + MIN_TCP_LEN <= payload && payload <= head.len() && payload <= len
+}
+
+/// Whether a packet is what it says, and its checksum where it has to be.
+#[inline(never)]
+fn check(
+    ether_type: EtherType,
+    checksum: Option<PartialChecksum>,
+    head: &[u8],
+    len: usize,
+) -> Result<Layout, ExtendedError> {
+    let is_ipv4 = ether_type == EtherType::IPV4;
+    let (transport, protocol) = match ether_type {
+        EtherType::IPV4 => ipv4(head, len)?,
+        EtherType::IPV6 => ipv6(head, len)?,
+        _ => return Err(ExtendedError::Protocol),
+    };
+    let payload = payload(head, len, transport, protocol)?;
+    if let Some(PartialChecksum { start, offset }) = checksum {
+        let wanted = if protocol == TCP {
+            TCP_CHECK
+        } else {
+            UDP_CHECK
+        };
+        if usize::from(start) != transport || offset != wanted {
+            return Err(ExtendedError::Checksum);
+        }
+    }
+    Ok(Layout {
+        protocol,
+        is_ipv4,
+        transport,
+        payload,
+    })
+}
+
+/// How to segment a packet, as its header says.
+#[inline(never)]
+fn read_gso(
+    kind: u8,
+    size: u16,
+    is_partial: bool,
+    layout: Layout,
+    len: usize,
+) -> Result<Gso, ExtendedError> {
+    let (kind, ecn) = match (kind & !ECN, kind & ECN != 0) {
+        (1, ecn) => (GsoKind::TcpV4, ecn),
+        (4, ecn) => (GsoKind::TcpV6, ecn),
+        (5, false) => (GsoKind::Udp, false),
+        _ => return Err(ExtendedError::Undefined),
+    };
+    let gso = Gso {
+        kind,
+        ecn,
+        size,
+        segments: 0,
+    };
+    let segments = segments(&gso, is_partial, layout, len)?;
+    Ok(Gso { segments, ..gso })
+}
+
+/// Into how many segments a packet goes, if that can be done.
+fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u16, ExtendedError> {
+    let fits = match gso.kind {
+        GsoKind::TcpV4 => layout.protocol == TCP && layout.is_ipv4,
+        GsoKind::TcpV6 => layout.protocol == TCP && !layout.is_ipv4,
+        GsoKind::Udp => layout.protocol == UDP,
+    };
+    let payload = len.saturating_sub(layout.payload);
+    let full = usize::from(gso.size);
+    // Every segment gets a checksum of its own.
+    if !fits || !is_partial || full < MIN_GSO_SIZE || payload < full {
+        return Err(ExtendedError::Segments);
+    }
+    let segments = payload.div_ceil(full);
+    let most = if gso.kind == GsoKind::Udp {
+        MAX_DATAGRAMS
+    } else {
+        MAX_SEGMENTS
+    };
+    if segments > most {
+        return Err(ExtendedError::Segments);
+    }
+    u16::try_from(segments).map_err(|_| ExtendedError::Segments)
+}
+
+/// RFC 791: where the transport header begins, and its protocol.
+fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
+    let [first, _, l0, l1, _, _, f0, f1, _, protocol, ..] = *head else {
+        return Err(ExtendedError::Short);
+    };
+    let transport = usize::from(first & 0xf).wrapping_mul(4);
+    if first >> 4 != 4 || transport < MIN_IPV4_LEN {
+        return Err(ExtendedError::Protocol);
+    }
+    if usize::from(u16::from_be_bytes([l0, l1])) != len {
+        return Err(ExtendedError::Length);
+    }
+    if u16::from_be_bytes([f0, f1]) & FRAGMENT != 0 {
+        return Err(ExtendedError::Protocol);
+    }
+    Ok((transport, protocol))
+}
+
+/// RFC 8200: where the transport header begins, and its protocol. There may be no extension headers, so no
+/// jumbograms.
+fn ipv6(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
+    let [first, _, _, _, l0, l1, next, ..] = *head else {
+        return Err(ExtendedError::Short);
+    };
+    if first >> 4 != 6 {
+        return Err(ExtendedError::Protocol);
+    }
+    if usize::from(u16::from_be_bytes([l0, l1])).wrapping_add(IPV6_LEN) != len {
+        return Err(ExtendedError::Length);
+    }
+    Ok((IPV6_LEN, next))
+}
+
+/// Where the payload of TCP or UDP begins.
+fn payload(
+    head: &[u8],
+    len: usize,
+    transport: usize,
+    protocol: u8,
+) -> Result<usize, ExtendedError> {
+    let header = head.get(transport..).ok_or(ExtendedError::Short)?;
+    let header_len = match protocol {
+        TCP => {
+            let [_, _, _, _, _, _, _, _, _, _, _, _, offset, ..] = *header else {
+                return Err(ExtendedError::Short);
+            };
+            let header_len = usize::from(offset >> 4).wrapping_mul(4);
+            if header_len < MIN_TCP_LEN {
+                return Err(ExtendedError::Protocol);
+            }
+            header_len
+        }
+        UDP => {
+            let [_, _, _, _, l0, l1, ..] = *header else {
+                return Err(ExtendedError::Short);
+            };
+            if usize::from(u16::from_be_bytes([l0, l1])) != len.wrapping_sub(transport) {
+                return Err(ExtendedError::Length);
+            }
+            UDP_LEN
+        }
+        _ => return Err(ExtendedError::Protocol),
+    };
+    // The header is all there, in the part that was shown and in the packet.
+    let payload = transport.wrapping_add(header_len);
+    if header.len() < header_len || len < payload {
+        return Err(ExtendedError::Short);
+    }
+    Ok(payload)
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_extended))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    fn parse(header: &[u8; 12], head: &[u8], len: usize) -> Result<Extended, ExtendedError> {
+        let header = ExtendedHeader::from_bytes(header);
+        let parsed = Extended::parse(header, head, len);
+        // The short ways find the same.
+        let is_tcp_v4 = parsed == Ok(WHOLE_TCP_V4);
+        assert!(header.is_tcp_v4(head, len) == is_tcp_v4);
+        assert!(ExtendedHeader::for_tcp_v4(head, len) == WHOLE_TCP_V4.encode(head, len).ok());
+        parsed
+    }
+
+    const WHOLE_TCP_V4: Extended = Extended {
+        ether_type: EtherType::IPV4,
+        checksum: Some(TCP_V4_CHECKSUM),
+        gso: None,
+    };
+
+    const LEN: usize = 4000;
+
+    /// A packet's headers: IPv4 with TCP.
+    fn tcp_v4() -> [u8; 60] {
+        let mut head = [0; 60];
+        head[0] = 0x45;
+        head[2..4].copy_from_slice(&(LEN as u16).to_be_bytes());
+        head[6] = 0x40;
+        head[9] = TCP;
+        head[32] = 0x80;
+        head
+    }
+
+    /// IPv6 with UDP.
+    fn udp_v6() -> [u8; 48] {
+        let mut head = [0; 48];
+        head[0] = 0x60;
+        let payload = (LEN - IPV6_LEN) as u16;
+        head[4..6].copy_from_slice(&payload.to_be_bytes());
+        head[6] = UDP;
+        head[44..46].copy_from_slice(&payload.to_be_bytes());
+        head
+    }
+
+    const TCP_V4: [u8; 12] = [1, 1, 0x05, 0xa8, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+    const UDP_V6: [u8; 12] = [1, 5, 0x04, 0xb0, 0, 40, 0, 6, 0x86, 0xdd, 0, 0];
+
+    #[test]
+    fn a_tcp_packet_to_be_segmented() {
+        let parsed = parse(&TCP_V4, &tcp_v4(), LEN);
+        let wanted = Extended {
+            ether_type: EtherType::IPV4,
+            checksum: Some(PartialChecksum {
+                start: 20,
+                offset: 16,
+            }),
+            // 3948 bytes behind 20 of IP and 32 of TCP.
+            gso: Some(Gso {
+                kind: GsoKind::TcpV4,
+                ecn: false,
+                size: 1448,
+                segments: 3,
+            }),
+        };
+        assert!(parsed == Ok(wanted));
+        assert!(wanted.encode(&tcp_v4(), LEN) == Ok(ExtendedHeader::from_bytes(&TCP_V4)));
+    }
+
+    #[test]
+    fn udp_datagrams_in_one() {
+        let parsed = parse(&UDP_V6, &udp_v6(), LEN);
+        let gso = parsed.ok().and_then(|extended| extended.gso);
+        assert!(gso.is_some_and(|gso| gso.kind == GsoKind::Udp && gso.segments == 4));
+    }
+
+    #[test]
+    fn a_checksum_alone() {
+        let mut header = UDP_V6;
+        header[1..4].fill(0);
+        let parsed = parse(&header, &udp_v6(), LEN);
+        assert!(parsed.is_ok_and(|extended| extended.gso.is_none() && extended.checksum.is_some()));
+        // Nor that: a packet like any other.
+        header[..8].fill(0);
+        let parsed = parse(&header, &udp_v6(), LEN);
+        assert!(parsed.is_ok_and(|extended| extended.checksum.is_none()));
+    }
+
+    #[test]
+    fn ecn_is_for_tcp() {
+        let mut header = TCP_V4;
+        header[1] |= ECN;
+        let gso = parse(&header, &tcp_v4(), LEN).ok().and_then(|e| e.gso);
+        assert!(gso.is_some_and(|gso| gso.ecn));
+        let mut header = UDP_V6;
+        header[1] |= ECN;
+        assert!(parse(&header, &udp_v6(), LEN) == Err(ExtendedError::Undefined));
+    }
+
+    /// Each field of the header, made wrong.
+    #[test]
+    fn lies_in_the_header() {
+        for (at, value, error) in [
+            (0, 0, ExtendedError::Undefined),
+            (0, 3, ExtendedError::Undefined),
+            (1, 0, ExtendedError::Undefined),
+            (1, 2, ExtendedError::Undefined),
+            (1, 3, ExtendedError::Undefined),
+            (1, 4, ExtendedError::Segments),
+            (1, 5, ExtendedError::Segments),
+            (2, 0xff, ExtendedError::Segments),
+            (4, 1, ExtendedError::Checksum),
+            (5, 21, ExtendedError::Checksum),
+            (5, 0, ExtendedError::Checksum),
+            (6, 1, ExtendedError::Checksum),
+            (7, 6, ExtendedError::Checksum),
+            (8, 0x86, ExtendedError::Protocol),
+            (9, 0x06, ExtendedError::Protocol),
+        ] {
+            let mut header = TCP_V4;
+            header[at] = value;
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(error));
+        }
+    }
+
+    /// Each field of the packet that matters, made wrong.
+    #[test]
+    fn lies_in_the_packet() {
+        for (at, value, error) in [
+            (0, 0x65, ExtendedError::Protocol),
+            (0, 0x44, ExtendedError::Protocol),
+            (0, 0x4f, ExtendedError::Short),
+            (2, 0, ExtendedError::Length),
+            (3, 0, ExtendedError::Length),
+            (6, 0x20, ExtendedError::Protocol),
+            (7, 1, ExtendedError::Protocol),
+            (9, 1, ExtendedError::Protocol),
+            (9, UDP, ExtendedError::Length),
+            (32, 0x40, ExtendedError::Protocol),
+            (32, 0xf0, ExtendedError::Short),
+        ] {
+            let mut head = tcp_v4();
+            head[at] = value;
+            assert!(parse(&TCP_V4, &head, LEN) == Err(error));
+        }
+        for (at, value, error) in [
+            (0, 0x45, ExtendedError::Protocol),
+            (4, 0, ExtendedError::Length),
+            (6, 0, ExtendedError::Protocol),
+            (6, 44, ExtendedError::Protocol),
+            (44, 0, ExtendedError::Length),
+        ] {
+            let mut head = udp_v6();
+            head[at] = value;
+            assert!(parse(&UDP_V6, &head, LEN) == Err(error));
+        }
+    }
+
+    #[test]
+    fn headers_that_are_cut_off() {
+        for len in 0..52 {
+            assert!(parse(&TCP_V4, &tcp_v4()[..len], LEN) == Err(ExtendedError::Short));
+        }
+        for len in 0..48 {
+            assert!(parse(&UDP_V6, &udp_v6()[..len], LEN) == Err(ExtendedError::Short));
+        }
+    }
+
+    #[test]
+    fn datagrams_of_a_sensible_number() {
+        // 3952 bytes of payload.
+        for (size, fits) in [(30u16, false), (31, true)] {
+            let mut header = UDP_V6;
+            header[2..4].copy_from_slice(&size.to_be_bytes());
+            assert!(parse(&header, &udp_v6(), LEN).is_ok() == fits);
+        }
+    }
+
+    /// More is shown than the device says that there is.
+    #[test]
+    fn headers_longer_than_the_packet() {
+        let header = [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+        let mut head = tcp_v4();
+        for (len, fits) in [(51, false), (52, true)] {
+            head[3] = len;
+            head[2] = 0;
+            assert!(parse(&header, &head, len.into()).is_ok() == fits);
+        }
+    }
+
+    #[test]
+    fn credit_goes_with_any_packet_or_alone() {
+        let plain = ExtendedHeader::from_bytes(&TCP_V4);
+        let header = plain.with_credit_limit(0xfedc);
+        assert!(header.credit_limit() == 0xfedc && plain.credit_limit() == 0);
+        assert!(header.to_bytes()[..10] == TCP_V4[..10] && header.to_bytes()[10..] == [0xfe, 0xdc]);
+        assert!(header.with_credit_limit(0) == plain && header.ether_type() == EtherType::IPV4);
+        let parsed = parse(&header.to_bytes(), &tcp_v4(), LEN);
+        assert!(parsed == parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
+        assert!(!header.is_credit_only(LEN) && !header.is_credit_only(0));
+        let header = ExtendedHeader::credit_only(1);
+        assert!(header.is_credit_only(0) && !header.is_credit_only(1));
+        // And that is no packet.
+        assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
+        // No other byte may be set.
+        for i in 0..10 {
+            let mut bytes = header.to_bytes();
+            bytes[i] = 1;
+            assert!(!ExtendedHeader::from_bytes(&bytes).is_credit_only(0));
+        }
+    }
+
+    /// Segments of no bytes, of fewer than are worth a header, and more than there is.
+    #[test]
+    fn segments_of_a_sensible_size() {
+        for size in [0u16, 1, 27, 3949, 65535] {
+            let mut header = TCP_V4;
+            header[2..4].copy_from_slice(&size.to_be_bytes());
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Segments));
+        }
+        for size in [28u16, 3948] {
+            let mut header = TCP_V4;
+            header[2..4].copy_from_slice(&size.to_be_bytes());
+            assert!(parse(&header, &tcp_v4(), LEN).is_ok());
+        }
+    }
+
+    /// A checksum that is not to be computed is nowhere.
+    #[test]
+    fn no_checksum_has_no_place() {
+        for at in [5, 7] {
+            let mut header = [0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00, 0, 0];
+            assert!(parse(&header, &tcp_v4(), LEN).is_ok());
+            header[at] = 16;
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Undefined));
+        }
+        // Nor is a length of the packet behind the header part of that.
+        let header = ExtendedHeader::from_bytes(&[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1]);
+        assert!(!header.is_credit_only(5));
+    }
+
+    /// The kind of segments is that of the packet.
+    #[test]
+    fn segments_of_another_kind() {
+        let mut udp_v4 = [0; 28];
+        udp_v4[..20].copy_from_slice(&tcp_v4()[..20]);
+        udp_v4[9] = UDP;
+        udp_v4[24..26].copy_from_slice(&((LEN - 20) as u16).to_be_bytes());
+        let mut tcp_v6 = [0; 60];
+        tcp_v6[..40].copy_from_slice(&udp_v6()[..40]);
+        tcp_v6[6] = TCP;
+        tcp_v6[52] = 0x50;
+        let packets: [(&[u8], [u8; 12], u8); 4] = [
+            (&tcp_v4(), TCP_V4, 1),
+            (&tcp_v6, [1, 0, 1, 0, 0, 40, 0, 16, 0x86, 0xdd, 0, 0], 4),
+            (&udp_v4, [1, 0, 1, 0, 0, 20, 0, 6, 0x08, 0x00, 0, 0], 5),
+            (&udp_v6(), UDP_V6, 5),
+        ];
+        for (head, mut header, right) in packets {
+            for kind in [1, 4, 5] {
+                header[1] = kind;
+                let parsed = parse(&header, head, LEN);
+                assert!(parsed.is_ok() == (kind == right));
+                assert!(kind == right || parsed == Err(ExtendedError::Segments));
+            }
+        }
+    }
+
+    /// A TCP header without options, and one byte of payload or none.
+    #[test]
+    fn the_least_headers() {
+        let header = [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+        let mut head = [0; 40];
+        head.copy_from_slice(&tcp_v4()[..40]);
+        head[32] = 0x50;
+        for len in [40, 41] {
+            head[2..4].copy_from_slice(&u16::to_be_bytes(len));
+            assert!(parse(&header, &head, len.into()).is_ok());
+        }
+        head[32] = 0x4f;
+        assert!(parse(&header, &head, 41) == Err(ExtendedError::Protocol));
+    }
+}

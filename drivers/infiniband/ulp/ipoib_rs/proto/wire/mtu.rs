@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How large an IP packet may be (RFC 4391, section 7). All sizes are in bytes.
+
+use core::ffi::CStr;
+
+use crate::wire::header::Header;
+
+/// The smallest MTU of an IPv4 link (RFC 791).
+pub const MIN_IPV4: u32 = 68;
+
+/// Returns the largest IP packet for an InfiniBand MTU: what the encapsulation header leaves.
+#[inline]
+pub const fn ip_mtu(ib_mtu: u32) -> u32 {
+    ib_mtu.saturating_sub(Header::LEN as u32)
+}
+
+/// Why an MTU was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuError {
+    /// Smaller than IPv4 allows.
+    TooSmall {
+        /// The MTU that was asked for.
+        requested: u32,
+        /// The smallest one that is allowed.
+        min: u32,
+    },
+    /// Larger than a datagram of the port can carry.
+    TooBig {
+        /// The MTU that was asked for.
+        requested: u32,
+        /// The largest one that is allowed now.
+        max: u32,
+    },
+    /// The port's MTU is so small that there is no MTU to allow.
+    PortTooSmall {
+        /// The port's active MTU.
+        active: u32,
+    },
+}
+
+impl MtuError {
+    /// Returns a text for the netlink extended acknowledgment.
+    pub const fn message(&self) -> &'static CStr {
+        match self {
+            MtuError::TooSmall { .. } => c"MTU is below the minimum of IPv4, 68 bytes",
+            MtuError::TooBig { .. } => {
+                c"MTU is above the port's active MTU less the 4 bytes of the IPoIB header"
+            }
+            MtuError::PortTooSmall { .. } => c"the port's active MTU is too small for IP",
+        }
+    }
+}
+
+impl_display!(MtuError, |this, f| match this {
+    MtuError::TooSmall { requested, min } => core::write!(f, "MTU {requested} is below {min}"),
+    MtuError::TooBig { requested, max } => core::write!(f, "MTU {requested} is above {max}"),
+    MtuError::PortTooSmall { active } => core::write!(f, "active MTU {active} is too small"),
+});
+
+/// Checks an IP MTU in datagram mode against the port's active InfiniBand MTU.
+///
+/// # Errors
+///
+/// See [`MtuError`]. An MTU below IPv6's minimum of 1280 is allowed: the stack itself turns IPv6 off then.
+pub const fn check(requested: u32, active: u32) -> Result<u32, MtuError> {
+    let max = ip_mtu(active);
+    if max < MIN_IPV4 {
+        Err(MtuError::PortTooSmall { active })
+    } else if requested < MIN_IPV4 {
+        Err(MtuError::TooSmall {
+            requested,
+            min: MIN_IPV4,
+        })
+    } else if requested > max {
+        Err(MtuError::TooBig { requested, max })
+    } else {
+        Ok(requested)
+    }
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_mtu))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// RFC 4391, section 7: the IP MTU is the InfiniBand MTU less 4; 2044 by default.
+    #[test]
+    fn rfc4391_7_four_bytes_less() {
+        assert_eq!([2048, 4096, 1024].map(ip_mtu), [2044, 4092, 1020]);
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(check(2044, 2048), Ok(2044));
+        assert_eq!(check(68, 2048), Ok(68));
+        assert_eq!(
+            check(67, 2048),
+            Err(MtuError::TooSmall {
+                requested: 67,
+                min: 68,
+            })
+        );
+        assert_eq!(
+            check(2045, 2048),
+            Err(MtuError::TooBig {
+                requested: 2045,
+                max: 2044,
+            })
+        );
+        assert_eq!(
+            check(u32::MAX, 4096),
+            Err(MtuError::TooBig {
+                requested: u32::MAX,
+                max: 4092,
+            })
+        );
+    }
+
+    #[test]
+    fn a_port_without_mtu_allows_nothing() {
+        assert_eq!(check(68, 0), Err(MtuError::PortTooSmall { active: 0 }));
+        assert_eq!(check(68, 71), Err(MtuError::PortTooSmall { active: 71 }));
+        assert_eq!(check(68, 72), Ok(68));
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages from reliable connections, checked once, here, before anything else reads them.
+//!
+//! A message begins with the encapsulation header (RFC 4391, section 6; RFC 4755 has the same). Between
+//! two of ours an extended header may follow. Who sent it is known from the connection.
+
+use crate::drop::DropReason;
+use crate::wire::extended::{Extended, ExtendedHeader};
+use crate::wire::header::{EtherType, Header};
+
+/// A packet that passed the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its type, one that the link carries.
+    pub ether_type: EtherType,
+    /// The reserved field of the encapsulation header, in host byte order.
+    pub reserved: u16,
+    /// Bytes in front of it.
+    pub offset: u16,
+    /// Its length in bytes, at least 1.
+    pub len: usize,
+}
+
+/// Bytes in front of a packet that has an extended header.
+pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
+
+/// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
+/// `agreed` on.
+#[inline]
+pub fn is_extended(head: &[u8], agreed: bool) -> bool {
+    agreed && Header::parse(head).is_ok_and(|header| header.ether_type == EtherType::EXTENDED)
+}
+
+/// Checks a message of `len` bytes without an extended header, which begins with `head`.
+///
+/// # Errors
+///
+/// The reason to drop it, to be counted under its name.
+#[inline]
+pub fn parse(head: &[u8], len: usize) -> Result<Packet, DropReason> {
+    let header = Header::parse(head)?;
+    let len = len.checked_sub(Header::LEN).ok_or(DropReason::Short)?;
+    if !header.ether_type.is_supported() {
+        return Err(DropReason::EtherType);
+    }
+    if len == 0 {
+        return Err(DropReason::Short);
+    }
+    Ok(Packet {
+        ether_type: header.ether_type,
+        reserved: header.reserved,
+        offset: Header::LEN as u16,
+        len,
+    })
+}
+
+/// A message with an extended header, whose length alone was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtendedMessage<'a> {
+    reserved: u16,
+    header: ExtendedHeader,
+    head: &'a [u8],
+    len: usize,
+}
+
+impl<'a> ExtendedMessage<'a> {
+    /// Of a message of `len` bytes, which begins with `head`.
+    ///
+    /// # Errors
+    ///
+    /// The reason to drop it.
+    #[inline]
+    pub fn new(head: &'a [u8], len: usize) -> Result<Self, DropReason> {
+        let Header { reserved, .. } = Header::parse(head)?;
+        let (header, head) = head
+            .get(Header::LEN..)
+            .and_then(|head| head.split_first_chunk::<{ ExtendedHeader::LEN }>())
+            .ok_or(DropReason::Short)?;
+        let len = len
+            .checked_sub(EXTENDED_HEADERS)
+            .ok_or(DropReason::BadExtended)?;
+        Ok(Self {
+            reserved,
+            header: ExtendedHeader::from_bytes(header),
+            head,
+            len,
+        })
+    }
+
+    /// The sender's credit limit. It is not to be believed if anything else is wrong.
+    #[inline]
+    pub const fn credit_limit(&self) -> u16 {
+        self.header.credit_limit()
+    }
+
+    /// The credit limit, if it carries nothing else: then it does not count, and has used no room.
+    #[inline]
+    pub fn credit_only(&self) -> Option<u16> {
+        self.header
+            .is_credit_only(self.len)
+            .then(|| self.credit_limit())
+    }
+
+    /// Its packet, whose type is one that the link carries, and what is known of that beyond its bytes.
+    ///
+    /// # Errors
+    ///
+    /// The reason to drop it.
+    pub fn packet(&self) -> Result<(Packet, Extended), DropReason> {
+        let extended = Extended::parse(self.header, self.head, self.len)
+            .map_err(|_| DropReason::BadExtended)?;
+        let packet = Packet {
+            ether_type: extended.ether_type,
+            reserved: self.reserved,
+            offset: EXTENDED_HEADERS as u16,
+            len: self.len,
+        };
+        Ok((packet, extended))
+    }
+}
+
+/// A message with an extended header that passed the checks: what nearly all are, a packet of TCP over IPv4
+/// without options, which is not to be segmented, and whose checksum is to be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpV4 {
+    /// Its packet.
+    pub packet: Packet,
+    /// The sender's credit limit.
+    pub credit_limit: u16,
+}
+
+/// Checks a message of `len` bytes, which begins with `head`, if it is such a one. None: it is another, or
+/// something is wrong with it; see [`ExtendedMessage`], which finds the same in one that is.
+#[inline(always)]
+pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
+    let (headers, head) = head.split_first_chunk::<EXTENDED_HEADERS>()?;
+    let (front, back) = headers.split_first_chunk::<{ Header::LEN }>()?;
+    let Header {
+        ether_type,
+        reserved,
+    } = Header::parse(front).ok()?;
+    let header = ExtendedHeader::from_bytes(back.first_chunk()?);
+    let len = len.checked_sub(EXTENDED_HEADERS)?;
+    if ether_type != EtherType::EXTENDED || !header.is_tcp_v4(head, len) {
+        return None;
+    }
+    let packet = Packet {
+        ether_type: EtherType::IPV4,
+        reserved,
+        offset: EXTENDED_HEADERS as u16,
+        len,
+    };
+    Some(TcpV4 {
+        packet,
+        credit_limit: header.credit_limit(),
+    })
+}
+
+/// The headers of a message with an extended one.
+#[inline(always)]
+pub fn extended_headers(reserved: u16, header: ExtendedHeader) -> [u8; EXTENDED_HEADERS] {
+    let mut headers = [0; EXTENDED_HEADERS];
+    let (front, back) = headers.split_at_mut(Header::LEN);
+    let encapsulation = Header {
+        ether_type: EtherType::EXTENDED,
+        reserved,
+    };
+    front.copy_from_slice(&encapsulation.to_bytes());
+    back.copy_from_slice(&header.to_bytes());
+    headers
+}
+
+/// The message that carries nothing but a credit limit.
+pub fn credit_only(limit: u16) -> [u8; EXTENDED_HEADERS] {
+    extended_headers(0, ExtendedHeader::credit_only(limit))
+}
+
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rc))]
+#[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
+mod tests {
+    use super::*;
+    use crate::wire::extended::{PartialChecksum, TCP_V4_CHECKSUM};
+
+    #[test]
+    fn a_plain_frame() {
+        let mut head = [0; 64];
+        head[..4].copy_from_slice(&[0x86, 0xdd, 0x12, 0x34]);
+        let wanted = Packet {
+            ether_type: EtherType::IPV6,
+            reserved: 0x1234,
+            offset: 4,
+            len: 65520,
+        };
+        assert!(!is_extended(&head, true));
+        assert!(parse(&head, 65524) == Ok(wanted));
+    }
+
+    #[test]
+    fn frames_without_a_packet() {
+        for len in 0..4 {
+            assert!(!is_extended(&[0x01, 0x01, 0][..len.min(3)], true));
+            assert!(parse(&[0x08, 0, 0][..len.min(3)], len) == Err(DropReason::Short));
+        }
+        assert!(parse(&[0x08, 0, 0, 0], 4) == Err(DropReason::Short));
+        // The device shows more than it says that there is.
+        assert!(parse(&[0x08, 0, 0, 0, 0x45], 3) == Err(DropReason::Short));
+        assert!(parse(&[0x88, 0xcc, 0, 0, 1], 5) == Err(DropReason::EtherType));
+    }
+
+    #[test]
+    fn extended_frames_are_for_those_who_agreed() {
+        let message = credit_only(77);
+        assert!(!is_extended(&message, false) && is_extended(&message, true));
+        assert!(parse(&message, 16) == Err(DropReason::EtherType));
+        let parsed = ExtendedMessage::new(&message, 16);
+        assert!(parsed.is_ok_and(|m| m.credit_only() == Some(77)));
+        // A credit limit with something behind it, and one that is cut off.
+        let mut more = [0; 20];
+        more[..16].copy_from_slice(&message);
+        let parsed = ExtendedMessage::new(&more, 20);
+        assert!(parsed.is_ok_and(|m| m.credit_only().is_none()));
+        assert!(parsed.and_then(|m| m.packet()) == Err(DropReason::BadExtended));
+        for len in 0..16 {
+            assert!(ExtendedMessage::new(&message[..len], len).err() == Some(DropReason::Short));
+            let err = ExtendedMessage::new(&message, len).err();
+            assert!(err == Some(DropReason::BadExtended));
+        }
+    }
+
+    #[test]
+    fn a_packet_with_its_checksum_to_be_computed() {
+        let mut head = [0; 64];
+        head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
+        head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 6, 0x08, 0, 0x01, 0x02]);
+        // 100 bytes of UDP over IPv4.
+        head[16] = 0x45;
+        head[19] = 100;
+        head[25] = 17;
+        head[41] = 80;
+        let message = ExtendedMessage::new(&head, 116);
+        assert!(message.is_ok_and(|m| m.credit_limit() == 0x0102 && m.credit_only().is_none()));
+        let packet = Packet {
+            ether_type: EtherType::IPV4,
+            reserved: 9,
+            offset: 16,
+            len: 100,
+        };
+        let checksum = Some(PartialChecksum {
+            start: 20,
+            offset: 6,
+        });
+        let extended = Extended {
+            ether_type: EtherType::IPV4,
+            checksum,
+            gso: None,
+        };
+        assert!(message.and_then(|m| m.packet()) == Ok((packet, extended)));
+        let longer = ExtendedMessage::new(&head, 117);
+        assert!(longer.and_then(|m| m.packet()) == Err(DropReason::BadExtended));
+        // Three datagrams.
+        head[5] = 5;
+        head[7] = 28;
+        let message = ExtendedMessage::new(&head, 116);
+        let large = message.and_then(|m| m.packet()).map(|(_, e)| e.gso);
+        assert!(large.is_ok_and(|gso| gso.is_some_and(|gso| gso.segments == 3)));
+    }
+
+    #[test]
+    fn tcp_over_ipv4_is_found_as_by_the_long_way() {
+        let mut head = [0; 76];
+        head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
+        head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0, 0x01, 0x02]);
+        // 1000 bytes of TCP over IPv4, with a timestamp.
+        head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
+        head[48] = 0x80;
+        let found = parse_tcp_v4(&head, 1016);
+        assert!(found.is_some_and(|m| m.credit_limit == 0x0102 && m.packet.reserved == 9));
+        let agrees = |head: &[u8], len| {
+            let short = parse_tcp_v4(head, len);
+            let long =
+                ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.credit_limit())));
+            match long {
+                Ok(((packet, extended), limit)) if is_extended(head, true) => {
+                    let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
+                        && extended.ether_type == EtherType::IPV4
+                        && extended.gso.is_none();
+                    short
+                        == is_common.then_some(TcpV4 {
+                            packet,
+                            credit_limit: limit,
+                        })
+                }
+                _ => short.is_none(),
+            }
+        };
+        assert!(agrees(&head, 1016) && agrees(&head, 1015) && agrees(&head, 3));
+        for end in 0..head.len() {
+            assert!(agrees(&head[..end], 1016) && agrees(&head[..end], end));
+        }
+        for at in 0..head.len() {
+            let before = head[at];
+            for change in [0x01, 0x02, 0x10, 0x20, 0x80, 0xff] {
+                head[at] = before ^ change;
+                assert!(agrees(&head, 1016));
+            }
+            head[at] = before;
+        }
+    }
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving by connections: what the receive NAPI knows of each, and what it does with their messages.
+
+use core::cell::Cell;
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_netdev::napi::Context;
+use ipoib_netdev::parts;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::rc::{self, ExtendedMessage};
+use ipoib_rdma::{IntakeRing, QpKey, RcReceived};
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
+
+use crate::base::counters::{Connected, Counters};
+use crate::base::order::Order;
+use crate::ctl::netdev::Interface;
+use crate::rc::conn::Rc;
+use crate::rc::table::Shared;
+
+/// The most connections that there can be at a time, those that are ending included.
+const PEERS: usize = 512;
+
+/// Buffers that are posted again together.
+const POSTED_AT_ONCE: usize = 16;
+
+/// A connection that frames come by.
+struct Peer {
+    key: QpKey,
+    rc: Arc<Rc>,
+    address: HwAddr,
+    /// Messages that it may have on their way to us, if extended frames were agreed on.
+    width: Option<u16>,
+}
+
+/// The receiving side of an interface's connections.
+pub(crate) struct RcRx {
+    ring: IntakeRing,
+    peers: Peers,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    /// How often there was nothing more to receive while somebody waited for that.
+    times_empty: u64,
+    /// Somebody waits for that.
+    asked: bool,
+    news: News,
+}
+
+/// What a poll finds out for its end.
+#[derive(Default)]
+struct News {
+    /// A peer lets us send more.
+    credit: bool,
+    /// Something has to be done under the transmit lock.
+    due: bool,
+}
+
+/// The connections, and which of them had the last frame.
+struct Peers {
+    list: KVec<Peer>,
+    last: Cell<usize>,
+}
+
+impl Peers {
+    #[inline]
+    fn find(&self, key: QpKey) -> Option<&Peer> {
+        match self.list.get(self.last.get()) {
+            Some(peer) if peer.key == key => Some(peer),
+            _ => self.find_other(key),
+        }
+    }
+
+    /// A connection's queue pair is in error.
+    #[cold]
+    fn failed(&self, key: QpKey, dev: &Device<Interface>) {
+        if let (Some(peer), Some(tx)) = (self.find(key), dev.lock_tx().as_mut()) {
+            tx.lane_failed(dev, &peer.rc.lane, now_ms());
+        }
+    }
+
+    #[inline(never)]
+    fn find_other(&self, key: QpKey) -> Option<&Peer> {
+        let at = self.list.iter().position(|peer| peer.key == key)?;
+        self.last.set(at);
+        self.list.get(at)
+    }
+}
+
+/// What others ask the receive poll about connections.
+pub(crate) enum Ask {
+    /// To take a connection's frames from now on; and whether that worked.
+    Learn(Option<Arc<Rc>>, bool, Result),
+    /// To take them no more.
+    Forget(QpKey),
+    /// To tell what is left to receive of a queue pair.
+    Left(QpKey, Option<Left>),
+}
+
+/// State of a queue pair's remaining receives.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    /// How often a poll has found nothing more, since somebody asked first.
+    pub(crate) times_empty: u64,
+    /// Buffers that it has of its own.
+    pub(crate) held: u32,
+}
+
+impl RcRx {
+    /// Without connections. It is too large for the stack of whoever makes a poll of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[inline(never)]
+    pub(crate) fn new(
+        ring: IntakeRing,
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+    ) -> Result<KBox<Self>> {
+        let peers = Peers {
+            list: KVec::with_capacity(PEERS, GFP_KERNEL)?,
+            last: Cell::new(0),
+        };
+        Ok(KBox::new(
+            Self {
+                ring,
+                peers,
+                shared,
+                counters,
+                times_empty: 0,
+                asked: false,
+                news: News::default(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Answers.
+    pub(crate) fn answer(&mut self, ask: &mut Ask) {
+        match ask {
+            Ask::Learn(rc, extended, result) => {
+                if let Some(rc) = rc.take() {
+                    *result = self.learn(rc, *extended);
+                }
+            }
+            Ask::Forget(key) => {
+                self.peers.list.retain(|peer| peer.key != *key);
+                self.ring.end(*key);
+            }
+            Ask::Left(key, left) => {
+                *left = Some(Left {
+                    times_empty: self.times_empty,
+                    held: self.ring.held(*key),
+                });
+                self.asked = true;
+            }
+        }
+    }
+
+    fn learn(&mut self, rc: Arc<Rc>, extended: bool) -> Result {
+        let qp = rc.qp().clone();
+        let peer = Peer {
+            key: qp.key(),
+            address: rc.caller.peer.with_flags(Flags::NONE),
+            width: extended.then_some(rc.width),
+            rc,
+        };
+        let listed = self.peers.list.push_within_capacity(peer);
+        listed.map_err(|_| ENOSPC)?;
+        self.ring.begin(&qp)
+    }
+
+    /// Whether there may be something to receive, or somebody wants to know.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.ring.is_due() || self.asked
+    }
+
+    /// Receives up to `budget` messages, and says how much of that was used.
+    #[inline(always)]
+    pub(crate) fn poll(
+        &mut self,
+        context: &Context<'_>,
+        budget: usize,
+        order: &mut Order,
+        dev: &Device<Interface>,
+    ) -> usize {
+        let most = budget.min(IntakeRing::BATCH);
+        let n = self.ring.fetch(most);
+        for i in 0..n {
+            if let Err(reason) = self.receive(i, context, order, dev) {
+                self.counters.dropped(reason, 1);
+            }
+            // The room may have been advertised to the peers already.
+            if i % POSTED_AT_ONCE == POSTED_AT_ONCE - 1 {
+                self.ring.post();
+            }
+        }
+        self.ring.post();
+        if let Some(report) = self.ring.take_report() {
+            self.counters.not_received(&report);
+        }
+        if let Some(qp) = self.ring.take_refused() {
+            self.peers.failed(qp, dev);
+        }
+        if n == most {
+            // There may be more, whatever the budget is.
+            return budget;
+        }
+        if self.asked {
+            self.times_empty = self.times_empty.wrapping_add(1);
+            self.asked = false;
+        }
+        n
+    }
+
+    /// Checks what completion `i` has brought, and passes its packet up, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        i: usize,
+        context: &Context<'_>,
+        order: &mut Order,
+        dev: &Device<Interface>,
+    ) -> Result<(), DropReason> {
+        let Self {
+            ring,
+            peers,
+            counters,
+            news,
+            ..
+        } = self;
+        let Some(received) = ring.message(i, |qp| peers.failed(qp, dev)) else {
+            return Ok(());
+        };
+        let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
+        let connected = &counters.connected;
+        let (Some(message), true) = (
+            rc::parse_tcp_v4(received.head(), received.len()),
+            peer.width.is_some(),
+        ) else {
+            return receive_other(received, peer, connected, news, context, order);
+        };
+        news.due |= peer.rc.flow.note_received(peer.width);
+        news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
+        let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), connected);
+        pass_up(
+            received,
+            peer,
+            connected,
+            &message.packet,
+            description,
+            context,
+            order,
+        )
+    }
+
+    /// The poll ends: does what needs the transmit lock, if anything does.
+    #[inline]
+    pub(crate) fn end(&mut self, dev: &Device<Interface>) {
+        let News { credit, mut due } = core::mem::take(&mut self.news);
+        if credit {
+            // Pairs with the barrier where a frame begins to wait: either that sees the credit, or we see
+            // that it waits.
+            smp_mb(Full);
+            due |= self.shared.is_stalled();
+        }
+        if due {
+            self.wake_tx(dev);
+        }
+    }
+
+    #[cold]
+    fn wake_tx(&mut self, dev: &Device<Interface>) {
+        if let Some(tx) = dev.lock_tx().as_mut() {
+            tx.service(dev);
+        }
+        if self.ring.overtaken() > self.ring.size() as usize / 4 {
+            // Queue pairs have taken too many buffers with them.
+            Interface::restart_soon(dev);
+        }
+    }
+}
+
+/// What the stack has to know about a packet whose checksum is to be computed there, if it is.
+#[inline(always)]
+fn describe(
+    packet: &rc::Packet,
+    checksum: Option<PartialChecksum>,
+    connected: &Connected,
+) -> parts::Packet {
+    let description = parts::Packet::new(packet.offset, packet.ether_type.0);
+    match checksum {
+        Some(checksum) => {
+            connected.rx.partial.add(1);
+            description.with_partial(checksum.start, checksum.offset)
+        }
+        None => description,
+    }
+}
+
+/// Makes an skb of a packet that was checked, and passes it up.
+///
+/// # Errors
+///
+/// Why it is dropped.
+#[inline(always)]
+fn pass_up(
+    received: RcReceived<'_>,
+    peer: &Peer,
+    connected: &Connected,
+    packet: &rc::Packet,
+    description: parts::Packet,
+    context: &Context<'_>,
+    order: &mut Order,
+) -> Result<(), DropReason> {
+    let skb = match received.into_frame(context, description) {
+        Ok(skb) => skb,
+        Err(EINVAL) => return Err(DropReason::BadExtended),
+        Err(_) => return Err(DropReason::NoBuffer),
+    };
+    let octets = packet.len as u64;
+    let flow = &peer.rc.flow;
+    flow.received.frames.add(1);
+    flow.received.bytes.add(octets);
+    connected.rx.frames.add(1);
+    connected.rx.bytes.add(octets);
+    order.receive(context, Some(&peer.address), packet.reserved, skb);
+    Ok(())
+}
+
+/// Receives a message that is not like nearly all.
+///
+/// # Errors
+///
+/// Why it is dropped.
+#[inline(never)]
+fn receive_other(
+    received: RcReceived<'_>,
+    peer: &Peer,
+    connected: &Connected,
+    news: &mut News,
+    context: &Context<'_>,
+    order: &mut Order,
+) -> Result<(), DropReason> {
+    let flow = &peer.rc.flow;
+    let (head, len) = (received.head(), received.len());
+    let extended =
+        rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
+    if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
+        news.credit |= flow.raise_credit_limit(limit);
+        return Ok(());
+    }
+    // Whatever else it carries, and whatever is wrong with it, it has used room.
+    news.due |= flow.note_received(peer.width);
+    let (packet, description) = match extended {
+        Some(message) => {
+            let message = message?;
+            let (packet, extended) = message.packet()?;
+            news.credit |= flow.raise_credit_limit(message.credit_limit());
+            let description = describe(&packet, extended.checksum, connected);
+            match extended.gso {
+                Some(gso) => (packet, describe_large(description, &gso, connected)),
+                None => (packet, description),
+            }
+        }
+        None => {
+            let packet = rc::parse(head, len)?;
+            (packet, describe(&packet, None, connected))
+        }
+    };
+    pass_up(
+        received,
+        peer,
+        connected,
+        &packet,
+        description,
+        context,
+        order,
+    )
+}
+
+/// The same of one that is to be segmented.
+fn describe_large(
+    description: parts::Packet,
+    gso: &extended::Gso,
+    connected: &Connected,
+) -> parts::Packet {
+    connected.rx.large.add(1);
+    description.with_gso(&parts::Gso {
+        kind: match gso.kind {
+            extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,
+            extended::GsoKind::TcpV6 => parts::GsoKind::TcpV6,
+            extended::GsoKind::Udp => parts::GsoKind::Udp,
+        },
+        ecn: gso.ecn,
+        size: gso.size,
+        segments: gso.segments,
+    })
+}

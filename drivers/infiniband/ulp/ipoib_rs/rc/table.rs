@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The reliable connections of an interface, under the transmit lock.
+//!
+//! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
+//! This file keeps the table of peers, and says what is to be done by the work item [`crate::ctl::connect`],
+//! which may sleep.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::relaxed::Relax;
+use ipoib_netdev::skb::TxSkb;
+use ipoib_proto::connection::{self, End};
+use ipoib_proto::credit::Pool;
+use ipoib_proto::ending::Ending;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::{Lane, RcSender};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic};
+use kernel::sync::Arc;
+
+use crate::base::counters::Counters;
+use crate::base::settings::MAX_CONNECTIONS;
+use crate::ctl::cm::Caller;
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Reliable, Room};
+use crate::rc::ring::RcLine;
+
+mod admission;
+mod entry;
+
+use admission::Sender;
+pub(crate) use entry::Entry;
+
+/// The most that others may have asked it for, to send by.
+const MAX_SENDERS: usize = 64;
+/// The most of both, those that have ended and are not over included. A peer may have asked for another
+/// connection while its first one is there.
+const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+/// How long until it is looked for room once more, in milliseconds.
+const ROOM_MS: u64 = 20;
+
+/// What the two NAPIs look at without the lock.
+pub(crate) struct Shared {
+    /// Frames wait for room or for credit.
+    pub(crate) stalled: Atomic<bool>,
+    /// So many that the queue was stopped.
+    pub(crate) blocked: Atomic<bool>,
+    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
+    pub(crate) sweep: Atomic<bool>,
+}
+
+/// The table.
+pub(crate) struct Connections {
+    pub(crate) entries: KVec<Option<KBox<Entry>>>,
+    /// Those that others send by.
+    senders: KVec<Sender>,
+    /// Those that have come to an end and are not over yet, but for one that the work item has in hand.
+    ended: KVec<Ended>,
+    /// Room for all, when the interface goes down.
+    all: KVec<Arc<Rc>>,
+    pool: Pool,
+    pub(crate) line: RcLine,
+    reliable: Arc<Reliable>,
+    pub(crate) counters: Arc<Counters>,
+    own: HwAddr,
+    /// How many have come to an end and are not over yet.
+    ending: u32,
+    /// The most connections there may be.
+    cap: usize,
+    /// Our number among the interfaces on the RDMA device.
+    number: u16,
+    pub(crate) lanes: u8,
+    idle_ms: u64,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// In an entry's state machine, by that ticket.
+    Entry(Ticket),
+    /// Among those that others send by.
+    Sender,
+}
+
+/// A connection that was found.
+pub(crate) struct Found {
+    pub(crate) rc: Arc<Rc>,
+    pub(crate) place: Place,
+}
+
+impl Found {
+    /// How it has ended, unless the peer's own takes its place.
+    pub(crate) fn end(&self) -> End {
+        if self.rc.lane.is_unused() {
+            End::Unused
+        } else {
+            End::Failed
+        }
+    }
+}
+
+/// A connection that has come to an end.
+pub(crate) struct Ended {
+    pub(crate) rc: Arc<Rc>,
+    /// How far it is; None: nobody but we know of it yet.
+    pub(crate) ending: Option<Ending>,
+    /// When there is more to do for it.
+    due: u64,
+}
+
+/// What the work item is to do.
+pub(crate) enum Job {
+    /// Ask for a connection.
+    Ask {
+        address: HwAddr,
+        number: u8,
+        ticket: Ticket,
+        room: Room,
+    },
+    /// Go on to end one.
+    End(Ended),
+    /// Nothing, for so many milliseconds.
+    Wait(Option<u64>),
+}
+
+impl Connections {
+    /// None yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        reliable: Arc<Reliable>,
+        sender: RcSender,
+        counters: Arc<Counters>,
+        buffers: u32,
+        number: u16,
+    ) -> Result<Self> {
+        let mut entries = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
+        for _ in 0..MAX_CONNECTIONS {
+            entries.push(None, GFP_KERNEL)?;
+        }
+        let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
+        let settings = &reliable.settings;
+        let (cap, lanes, idle_ms) = (
+            settings.rc_max_connections() as usize,
+            settings.rc_max_qps(),
+            u64::from(settings.rc_idle_s()) * 1_000,
+        );
+        Ok(Self {
+            entries,
+            senders: KVec::with_capacity(MAX_SENDERS, GFP_KERNEL)?,
+            ended: KVec::with_capacity(MOST, GFP_KERNEL)?,
+            all: KVec::with_capacity(MOST, GFP_KERNEL)?,
+            pool: Pool::new(buffers),
+            line: RcLine::new(sender, counters.clone())?,
+            reliable,
+            counters,
+            own,
+            ending: 0,
+            cap,
+            number,
+            lanes,
+            idle_ms,
+        })
+    }
+
+    /// Reads what can be tuned once more.
+    pub(crate) fn settings_changed(&mut self) {
+        let settings = &self.reliable.settings;
+        self.cap = settings.rc_max_connections() as usize;
+        self.lanes = settings.rc_max_qps();
+        self.idle_ms = u64::from(settings.rc_idle_s()) * 1_000;
+        for entry in self.entries.iter_mut().flatten() {
+            entry.machine.set_idle(self.idle_ms);
+        }
+    }
+
+    /// What all connections have in common.
+    pub(crate) fn reliable(&self) -> &Arc<Reliable> {
+        &self.reliable
+    }
+
+    /// The entry at a place that a path remembers, if it is still that peer's of that number, and what it
+    /// sends by.
+    #[inline]
+    pub(crate) fn route(
+        &mut self,
+        at: u16,
+        peer: &HwAddr,
+        number: u8,
+    ) -> Option<(&mut Entry, &mut RcLine)> {
+        let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
+        (entry.address.is(peer) && entry.number == number).then_some((&mut **entry, &mut self.line))
+    }
+
+    /// Which of several connections to a peer a frame goes by.
+    #[inline]
+    pub(crate) fn lane_of(&self, skb: &mut TxSkb) -> u8 {
+        match self.lanes {
+            0 | 1 => 0,
+            lanes => (skb.hash() % u32::from(lanes)) as u8,
+        }
+    }
+
+    /// Walks over the entries, for people.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> + '_ {
+        self.entries.iter().flatten().map(|entry| &**entry)
+    }
+
+    /// Those that others send by.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = &Arc<Rc>> + '_ {
+        self.senders.iter().map(|sender| &sender.rc)
+    }
+
+    /// Takes note of who has sent something since the last time.
+    fn look(&mut self, now: u64) {
+        for entry in self.entries.iter_mut().flatten() {
+            entry.look(now);
+        }
+        for sender in &mut self.senders {
+            sender.look(now);
+        }
+    }
+
+    /// How many connections there are, or are being made.
+    fn count(&self) -> usize {
+        let own = self.iter().map(|entry| entry.machine.all().count());
+        own.sum::<usize>() + self.senders.len()
+    }
+
+    fn find_entry(&self, peer: &HwAddr, number: u8) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            entry
+                .as_ref()
+                .is_some_and(|entry| entry.number == number && entry.address.same_peer(peer))
+        })
+    }
+
+    /// The entry of a peer, a new one if need be.
+    fn entry_or_new(&mut self, address: HwAddr, number: u8, now: u64) -> Option<usize> {
+        if let Some(at) = self.find_entry(&address, number) {
+            return Some(at);
+        }
+        let at = self.entries.iter().position(Option::is_none)?;
+        let config = connection::Config {
+            idle_ms: self.idle_ms,
+            ..connection::Config::DEFAULT
+        };
+        let entry = Entry::new(&self.own, address, number, &config, now);
+        let entry = KBox::new(entry, GFP_ATOMIC).ok()?;
+        *self.entries.get_mut(at)? = Some(entry);
+        Some(at)
+    }
+
+    /// Where the entry of a peer is, a new one if need be. None: there is no room for another peer now.
+    #[cold]
+    pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
+        let at = self.entry_or_new(*address, number, now)?;
+        // The flags of its address may have changed; it is the same peer.
+        self.entries.get_mut(at)?.as_mut()?.address = *address;
+        u16::try_from(at).ok()
+    }
+
+    /// A frame is there for the peer of an entry, and no connection is up.
+    #[cold]
+    pub(crate) fn want(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let Some(entry) = self.entry_at(at) else {
+            self.make_room(dev, now);
+            return;
+        };
+        if entry.machine.ticket().is_none() && entry.want(now) {
+            dev.queue_task(CONNECT, 0);
+        }
+    }
+
+    /// What still waits at an entry wants a connection.
+    pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        if let Some(entry) = self.entry_at(at) {
+            if !entry.backlog.is_empty() {
+                if entry.machine.ticket().is_none() {
+                    entry.want(now);
+                }
+                dev.queue_task(CONNECT, 0);
+            }
+        }
+    }
+
+    /// A connection is not used any more: the work item ends it.
+    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
+        let width = rc.width;
+        rc.mark_ending();
+        self.line.sender.forget(&rc.lane);
+        let ended = Ended {
+            rc,
+            ending: None,
+            due: 0,
+        };
+        match self.ended.push_within_capacity(ended) {
+            Ok(()) => self.ending += 1,
+            // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
+            Err(_) => self.pool.give_back(width),
+        }
+        dev.queue_task(CONNECT, 0);
+    }
+
+    /// There is more to do for one that has ended, from `due` on.
+    pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
+        let rc = ended.rc.clone();
+        if self
+            .ended
+            .push_within_capacity(Ended { due, ..ended })
+            .is_err()
+        {
+            // As above.
+            self.over(&rc);
+        }
+    }
+
+    /// One that has ended, and for which there is something to do.
+    fn next_ended(&mut self, now: u64) -> Option<Job> {
+        let at = self.ended.iter().position(|ended| now >= ended.due)?;
+        self.ended.remove(at).ok().map(Job::End)
+    }
+
+    /// Buffers that were set aside are free again.
+    pub(crate) fn give_back(&mut self, width: u16) {
+        self.pool.give_back(width);
+    }
+
+    /// One of those that ended is over.
+    pub(crate) fn over(&mut self, rc: &Rc) {
+        self.line.sender.forget(&rc.lane);
+        self.ending = self.ending.saturating_sub(1);
+        self.pool.give_back(rc.width);
+    }
+
+    /// Where the entry of a peer is.
+    pub(crate) fn position(&self, peer: &HwAddr, number: u8) -> Option<u16> {
+        u16::try_from(self.find_entry(peer, number)?).ok()
+    }
+
+    /// Where the entry of a connection is, present or not.
+    pub(crate) fn place_of(&self, caller: &Caller) -> Option<u16> {
+        self.position(&caller.peer, caller.number)
+    }
+
+    /// The entry at a place.
+    pub(crate) fn entry_at(&mut self, at: u16) -> Option<&mut Entry> {
+        Some(&mut **self.entries.get_mut(usize::from(at))?.as_mut()?)
+    }
+
+    /// The same, and what it sends by.
+    pub(crate) fn route_at(&mut self, at: u16) -> Option<(&mut Entry, &mut RcLine)> {
+        let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
+        Some((&mut **entry, &mut self.line))
+    }
+
+    /// The entry that a caller's connection is for.
+    pub(crate) fn entry_of(&mut self, caller: &Caller) -> Option<&mut Entry> {
+        self.entry_at(self.place_of(caller)?)
+    }
+
+    /// The entry of a connection that is there.
+    pub(crate) fn of(&mut self, caller: &Caller) -> Option<&mut Entry> {
+        let at = self.find_entry(&caller.peer, caller.number)?;
+        let entry = self.entries.get_mut(at)?.as_mut()?;
+        let is = entry.machine.all().any(|(_, rc)| is(rc, caller));
+        is.then_some(&mut **entry)
+    }
+
+    /// The connection that a caller belongs to.
+    pub(crate) fn find(&self, caller: &Caller) -> Option<Found> {
+        if let Some(rc) = self.senders().find(|rc| is(rc, caller)) {
+            return Some(Found {
+                rc: rc.clone(),
+                place: Place::Sender,
+            });
+        }
+        let at = self.find_entry(&caller.peer, caller.number)?;
+        let machine = &self.entries.get(at)?.as_ref()?.machine;
+        let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, caller))?;
+        Some(Found {
+            rc: rc.clone(),
+            place: Place::Entry(ticket),
+        })
+    }
+
+    /// The connection whose queue pair a lane is.
+    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Rc>> {
+        let is = |rc: &&Arc<Rc>| core::ptr::eq(&raw const *rc.lane, lane);
+        let own = self.iter().flat_map(|entry| entry.machine.all());
+        own.map(|(_, rc)| rc)
+            .find(is)
+            .or_else(|| self.senders().find(is))
+            .cloned()
+    }
+
+    /// The next thing to do for the work item. `is_ready` says whether there is a path to a peer.
+    pub(crate) fn next_job(
+        &mut self,
+        dev: &Device<Interface>,
+        now: u64,
+        is_ready: impl Fn(&HwAddr) -> bool,
+    ) -> Job {
+        self.look(now);
+        let up = self.iter().filter(|entry| entry.machine.is_up()).count();
+        let senders = self.senders.iter().filter(|sender| sender.confirmed);
+        self.counters.connected.set_current(up + senders.count());
+        while let Some(at) = self
+            .senders
+            .iter()
+            .position(|sender| now >= sender.deadline())
+        {
+            let Ok(sender) = self.senders.remove(at) else {
+                break;
+            };
+            let connected = &self.counters.connected;
+            if sender.confirmed {
+                connected.idle.add_shared(1);
+            } else {
+                connected.failed.add_shared(1);
+            }
+            self.end(dev, sender.rc);
+        }
+        if let Some(job) = self.next_ended(now) {
+            return job;
+        }
+        let mut next = self.senders.iter().map(Sender::deadline).min();
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
+                continue;
+            };
+            let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
+            if let Some(rc) = entry.machine.poll(now) {
+                if !entry.backlog.is_empty() && !entry.machine.is_up() {
+                    entry.want(now);
+                }
+                let connected = &self.counters.connected;
+                if was_up {
+                    connected.idle.add_shared(1);
+                } else {
+                    connected.failed.add_shared(1);
+                }
+                self.end(dev, rc);
+                return self.next_ended(now).unwrap_or(Job::Wait(Some(1)));
+            }
+            // If there is no path yet, there will be.
+            let is_blank = entry.machine.is_blank(now);
+            let wanted = entry.wants(now) && entry.machine.may_ask(now) && is_ready(&entry.address);
+            let (address, number) = (entry.address, entry.number);
+            if wanted {
+                let room = self.take_room(dev, now, true);
+                let entry = self.entries.get_mut(at).and_then(Option::as_mut);
+                let Some(room) = room else {
+                    // There may be room soon.
+                    self.counters.connected.no_room.add_shared(1);
+                    next = Some(next.unwrap_or(u64::MAX).min(now.saturating_add(ROOM_MS)));
+                    continue;
+                };
+                let asked = entry.and_then(|entry| {
+                    entry.clear_want();
+                    entry.machine.want(now)
+                });
+                match asked {
+                    Some(ticket) => {
+                        return Job::Ask {
+                            address,
+                            number,
+                            ticket,
+                            room,
+                        }
+                    }
+                    None => self.give_back(room.width),
+                }
+            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    *entry = None;
+                }
+                continue;
+            }
+            let entry = self.entries.get(at).and_then(Option::as_ref);
+            let deadline = entry.and_then(|entry| entry.deadline(now));
+            next = match (next, deadline) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        // `make_room` may have ended one meanwhile.
+        if let Some(job) = self.next_ended(now) {
+            return job;
+        }
+        let ended = self.ended.iter().map(|ended| ended.due);
+        let next = Iterator::chain(ended, next).min();
+        Job::Wait(next.map(|next| next.saturating_sub(now)))
+    }
+
+    /// All of them, to be ended: the interface goes down.
+    pub(crate) fn into_all(self) -> KVec<Arc<Rc>> {
+        let mut all = self.all;
+        for ended in self.ended {
+            let _ = all.push_within_capacity(ended.rc);
+        }
+        for mut entry in self.entries.into_iter().flatten() {
+            while let Some(rc) = entry.machine.evict() {
+                let _ = all.push_within_capacity(rc);
+            }
+        }
+        for sender in self.senders {
+            let _ = all.push_within_capacity(sender.rc);
+        }
+        all
+    }
+}
+
+fn is(rc: &Arc<Rc>, caller: &Caller) -> bool {
+    core::ptr::eq(&*rc.caller, caller)
+}
+
+impl Shared {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stalled: Atomic::new(false),
+            blocked: Atomic::new(false),
+            sweep: Atomic::new(false),
+        }
+    }
+
+    /// Whether somebody has to look at what waits.
+    #[inline]
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.get()
+    }
+
+    /// Whether the ring is to be swept. It need not be once more, then.
+    #[inline]
+    pub(crate) fn take_sweep(&self) -> bool {
+        // As a rule there is nothing to write.
+        self.sweep.get() && self.sweep.xchg(false, Acquire)
+    }
+
+    /// Whether the queue is to stay stopped, since so much waits.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.get()
+    }
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose request for a connection is accepted, what room there is for one more, and which one makes room.
+
+use ipoib_netdev::device::Device;
+use ipoib_proto::admission::{Asker, Load};
+use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::connection::Confirmed;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::share::{Holder, IDLE_MS};
+use ipoib_proto::ticket::Ticket;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::{Connections, Entry, MOST};
+use crate::ctl::netdev::{Interface, CONNECT};
+use crate::rc::conn::{Rc, Role, Room, Terms};
+
+/// The widest window of a connection.
+const WINDOW: u16 = 64;
+/// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
+/// themselves, unless they are gone.
+const SENDER_IDLE_MS: u64 = 600_000;
+/// How long they may take to confirm it: Linux asks for answers to be repeated every four seconds.
+const SENDER_CONFIRM_MS: u64 = 15_000;
+
+/// A connection that somebody else sends by.
+pub(super) struct Sender {
+    pub(super) rc: Arc<Rc>,
+    /// Its peer has said that it was it who asked, or has sent something.
+    pub(super) confirmed: bool,
+    /// Messages that had come when that was looked at, and since when there are no more.
+    pub(super) seen: u64,
+    pub(super) idle_since: u64,
+}
+
+impl Sender {
+    /// When it ends, if nothing comes by it.
+    pub(super) fn deadline(&self) -> u64 {
+        let limit = if self.confirmed {
+            SENDER_IDLE_MS
+        } else {
+            SENDER_CONFIRM_MS
+        };
+        self.idle_since.saturating_add(limit)
+    }
+
+    /// Takes note of whether something has come since the last time.
+    pub(super) fn look(&mut self, now: u64) {
+        let came = self.rc.flow.received.frames.get();
+        if came != self.seen {
+            self.seen = came;
+            self.idle_since = now;
+            self.confirmed = true;
+        }
+    }
+}
+
+/// Where the least recently used connection is.
+#[derive(Clone, Copy)]
+pub(crate) enum Least {
+    /// Among the entries.
+    Entry(usize),
+    /// Among those that others send by.
+    Sender(usize),
+}
+
+impl Connections {
+    /// The connection that was used least recently, of those that may go, and what there is to be said
+    /// about it.
+    pub(crate) fn holder(&mut self, now: u64) -> Option<(Holder, Least)> {
+        self.look(now);
+        let may_go =
+            |entry: &&KBox<Entry>| entry.machine.is_up() && entry.machine.offer().is_none();
+        let entries = self.entries.iter().enumerate().filter_map(|(at, entry)| {
+            let entry = entry.as_ref().filter(may_go)?;
+            let since = entry.machine.present()?.since;
+            // What frames wait for is in use.
+            let used = if entry.backlog.is_empty() {
+                entry.machine.last_used()
+            } else {
+                now
+            };
+            Some((used, since, Least::Entry(at)))
+        });
+        let senders = self.senders.iter().enumerate();
+        let senders = senders.map(|(at, sender)| {
+            let since = sender.rc.since;
+            (sender.idle_since, since, Least::Sender(at))
+        });
+        let least = Iterator::chain(entries, senders).min_by_key(|(used, ..)| *used);
+        let (last_used, since, least) = least?;
+        let holder = Holder {
+            held: self.count(),
+            last_used,
+            since,
+        };
+        Some((holder, least))
+    }
+
+    /// Ends that connection, since there are too many. Where its entry is, if it has one.
+    pub(crate) fn evict(&mut self, dev: &Device<Interface>, least: Least) -> Option<u16> {
+        let (rc, at) = match least {
+            Least::Sender(at) => (self.senders.remove(at).ok()?.rc, None),
+            Least::Entry(at) => {
+                let entry = self.entries.get_mut(at)?.as_mut()?;
+                (entry.machine.evict()?, u16::try_from(at).ok())
+            }
+        };
+        self.counters.connected.evicted.add_shared(1);
+        self.end(dev, rc);
+        at
+    }
+
+    /// Ends the connection that was used least recently, if that is long ago, since there are too many.
+    /// Not if there will be room anyway.
+    pub(super) fn make_room(&mut self, dev: &Device<Interface>, now: u64) {
+        if self.ending > 0 {
+            return;
+        }
+        if let Some((holder, least)) = self.holder(now) {
+            if now.saturating_sub(holder.last_used) >= IDLE_MS {
+                self.evict(dev, least);
+            }
+        }
+    }
+
+    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
+    /// If not, and `may_evict`, there may be soon.
+    pub(super) fn take_room(
+        &mut self,
+        dev: &Device<Interface>,
+        now: u64,
+        may_evict: bool,
+    ) -> Option<Room> {
+        let count = self.count();
+        let others = self.cap.saturating_sub(count + 1) as u32;
+        let quota = dev.data().get_ref().port.quota();
+        if count < self.cap && count + (self.ending as usize) < MOST {
+            if let Some(width) = self.pool.take(WINDOW, others) {
+                match quota.take(self.number, count, now) {
+                    Ok(permit) => return Some(Room { width, permit }),
+                    Err(_) => self.give_back(width),
+                }
+                if may_evict {
+                    quota.want(self.number, count, now);
+                }
+                return None;
+            }
+        }
+        // What nobody has confirmed goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(dev, now);
+        }
+        None
+    }
+
+    /// What takes the room of a request of `peer`'s.
+    fn load(&self, peer: &HwAddr) -> Load {
+        let own = || self.iter().filter(|entry| entry.machine.offer().is_some());
+        let others = || self.senders.iter().filter(|sender| !sender.confirmed);
+        let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
+        let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
+        Load {
+            ending: self.ending,
+            unconfirmed: own().count() + others().count(),
+            of_gid: own_same.count() + others_same.count(),
+        }
+    }
+
+    /// A request of a peer's: in which role, and the room that there is for it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(crate) fn admit(
+        &mut self,
+        dev: &Device<Interface>,
+        peer: &HwAddr,
+        data: &PrivateData,
+        now: u64,
+    ) -> Result<(Role, Room), Refusal> {
+        let extension = data
+            .extension
+            .filter(|_| self.reliable.settings.extensions());
+        let mut asker = Asker::Stranger;
+        if let Some(extension) = extension {
+            let at = self.find_entry(peer, extension.channel);
+            if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
+                if !entry.machine.may_accept(now) {
+                    return Err(Refusal::Crossing);
+                }
+                if entry.is_wanted(now) {
+                    let replaces = entry.machine.offer().is_some();
+                    asker = Asker::Wanted { replaces };
+                }
+            }
+        }
+        let load = self.load(peer);
+        if !load.admits(asker) {
+            return Err(Refusal::Full);
+        }
+        let may_evict = load.unconfirmed == 0;
+        let room = self.take_room(dev, now, may_evict).ok_or(Refusal::Full)?;
+        let role = if extension.is_some() {
+            Role::Peer
+        } else {
+            Role::Sender
+        };
+        Ok((role, room))
+    }
+
+    /// A request was accepted.
+    ///
+    /// # Errors
+    ///
+    /// Why it is to be refused after all: things have changed since it was admitted.
+    pub(crate) fn accepted(
+        &mut self,
+        dev: &Device<Interface>,
+        rc: Arc<Rc>,
+        terms: Terms,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let (peer, number) = (rc.caller.peer, rc.caller.number);
+        if rc.caller.role == Role::Sender {
+            let sender = Sender {
+                rc,
+                confirmed: false,
+                seen: 0,
+                idle_since: now,
+            };
+            return self
+                .senders
+                .push_within_capacity(sender)
+                .map_err(|_| Refusal::Full);
+        }
+        let at = self.entry_or_new(peer, number, now).ok_or(Refusal::Full)?;
+        let entry = self
+            .entries
+            .get_mut(at)
+            .and_then(Option::as_mut)
+            .ok_or(Refusal::Full)?;
+        let accepted = entry.machine.accept(rc, now);
+        let (_, before) = accepted.map_err(|_| Refusal::Crossing)?;
+        entry.offered = terms;
+        if let Some(before) = before {
+            self.end(dev, before);
+        }
+        Ok(())
+    }
+
+    /// Lets frames be sent by what was accepted of a peer, since that has confirmed it.
+    pub(crate) fn confirm(&mut self, dev: &Device<Interface>, at: u16, ticket: Ticket, now: u64) {
+        let Some(entry) = self.entry_at(at) else {
+            return;
+        };
+        let needless = match entry.machine.confirmed(ticket, now) {
+            Confirmed::Up(before) => {
+                entry.begin(entry.offered);
+                self.counters.connected.connected.add_shared(1);
+                // It looks what becomes of it.
+                dev.queue_task(CONNECT, 0);
+                before
+            }
+            Confirmed::Crossed(rc) => Some(rc),
+            Confirmed::Nothing => None,
+        };
+        if let Some(rc) = needless {
+            self.end(dev, rc);
+        }
+    }
+
+    /// The same if a frame has come by it: what said so before was lost, or is still to come.
+    pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let offer = self.entry_at(at).and_then(|entry| entry.machine.offer());
+        if let Some((ticket, rc)) = offer {
+            if rc.flow.has_received() {
+                self.confirm(dev, at, ticket, now);
+            }
+        }
+    }
+
+    /// One of those that others send by is really its peer's, who has forgotten what there was before.
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
+        let Some(sender) = self.senders.iter_mut().find(this) else {
+            return;
+        };
+        sender.confirmed = true;
+        self.counters.connected.connected.add_shared(1);
+        let before = |other: &Sender| {
+            let (other, this) = (&other.rc.caller, &rc.caller);
+            other.peer == this.peer
+                && other.number == this.number
+                && !core::ptr::eq(&**other, &**this)
+        };
+        while let Some(at) = self.senders.iter().position(before) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc);
+            }
+        }
+    }
+
+    /// Takes one out of those that others send by.
+    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        let is = |sender: &Sender| Arc::ptr_eq(&sender.rc, rc);
+        if let Some(at) = self.senders.iter().position(is) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc);
+            }
+        }
+    }
+}

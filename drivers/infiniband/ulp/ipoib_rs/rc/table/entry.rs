@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One connection that frames go by, and what waits for it.
+
+use ipoib_netdev::skb::SkbQueue;
+use ipoib_proto::backlog::{Backlog, QueueStop};
+use ipoib_proto::connection::{self, Connection};
+use ipoib_proto::credit;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::stall::StallDetector;
+use kernel::sync::Arc;
+
+use crate::rc::conn::{Rc, Terms};
+
+/// For how long a frame that is there is reason to ask for a connection.
+const WANT_MS: u64 = 5_000;
+/// How often it is looked at what becomes of a connection that is up: sending alone has nobody look.
+const LOOK_MS: u64 = 500;
+/// A peer that acknowledges nothing for so long is slow.
+const SLOW_MS: u64 = LOOK_MS;
+/// A connection by which nothing goes for so long, though frames wait or were sent, is given up.
+const STUCK_MS: u64 = 5_000;
+
+/// A peer, or one of several connections to it.
+pub(crate) struct Entry {
+    /// Its address as it announces itself.
+    pub(crate) address: HwAddr,
+    pub(super) number: u8,
+    pub(crate) machine: Connection<Arc<Rc>>,
+    pub(crate) terms: Terms,
+    /// Those of the connection that the peer has yet to confirm.
+    pub(super) offered: Terms,
+    /// Messages that had come when that was looked at.
+    seen: u64,
+    /// Sends of the present connection that had completed when that was looked at.
+    completed: u32,
+    /// Sends were in flight then.
+    in_flight: bool,
+    /// Sends that have completed and frames that have left the backlog, modulo 2^32.
+    done: u32,
+    stall: StallDetector,
+    /// Messages sent that count, modulo 2^16.
+    pub(crate) sent: u16,
+    /// Frames that wait, for room or for the connection; they begin with the wire's header.
+    pub(crate) backlog: SkbQueue,
+    /// Whether the stack's queue is stopped for them.
+    stop: QueueStop,
+    /// A frame was there for it, which counts until then.
+    wanted_until: u64,
+}
+
+impl Entry {
+    /// Of the peer with `address`, whose connection of that number it is; we have the address `own`.
+    pub(super) fn new(
+        own: &HwAddr,
+        address: HwAddr,
+        number: u8,
+        config: &connection::Config,
+        now: u64,
+    ) -> Self {
+        Self {
+            address,
+            number,
+            machine: Connection::new(own, &address, config, now),
+            terms: Terms::NONE,
+            offered: Terms::NONE,
+            seen: 0,
+            completed: 0,
+            in_flight: false,
+            done: 0,
+            stall: StallDetector::NEW,
+            sent: 0,
+            backlog: SkbQueue::new(Backlog::LIMIT.frames, Backlog::LIMIT.bytes),
+            stop: QueueStop::NONE,
+            wanted_until: 0,
+        }
+    }
+
+    /// The address of the peer.
+    pub(crate) fn address(&self) -> &HwAddr {
+        &self.address
+    }
+
+    /// Which of several connections to it.
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// A connection begins. Frames that wait have no more time for that: it may take none of them.
+    pub(crate) fn begin(&mut self, terms: Terms) {
+        self.terms = terms;
+        self.wanted_until = 0;
+        self.stop = QueueStop::NONE;
+        self.seen = 0;
+        self.completed = 0;
+        self.sent = 0;
+    }
+
+    /// Whether there is a connection, or we want one, whatever the peer asks for.
+    pub(super) fn is_wanted(&self, now: u64) -> bool {
+        self.wants(now) || self.machine.ticket().is_some()
+    }
+
+    /// Whether a frame was there for it of late.
+    pub(super) fn wants(&self, now: u64) -> bool {
+        now < self.wanted_until
+    }
+
+    /// A frame is there for it. True: there was none before.
+    pub(super) fn want(&mut self, now: u64) -> bool {
+        let first = !self.wants(now);
+        self.wanted_until = now.saturating_add(WANT_MS);
+        first
+    }
+
+    /// A connection is being asked for.
+    pub(super) fn clear_want(&mut self) {
+        self.wanted_until = 0;
+    }
+
+    /// Whether a message may be sent, as far as the peer is concerned.
+    #[inline(always)]
+    pub(crate) fn may_send(&self, rc: &Rc) -> bool {
+        !self.terms.extended || credit::may_send(self.sent, rc.flow.credit_limit())
+    }
+
+    fn waiting(&self) -> Backlog {
+        Backlog {
+            frames: self.backlog.len(),
+            bytes: self.backlog.bytes(),
+        }
+    }
+
+    /// Whether the stack may wait for the peer: it takes something now and then.
+    fn is_trusted(&self, now: u64) -> bool {
+        let rc = self.machine.present();
+        !self.machine.is_held_off(now) && rc.is_some_and(|rc| !rc.lane.is_slow())
+    }
+
+    /// Notes that the stack's queue is stopped, if the backlog is high. Says whether it is.
+    pub(crate) fn begin_stop(&mut self, now: u64) -> bool {
+        let stops = self.waiting().is_high() && self.is_trusted(now);
+        if stops {
+            self.stop.begin(now);
+        }
+        stops
+    }
+
+    /// Notes whether the queue is to stay stopped, and says so.
+    pub(crate) fn update_stop(&mut self, now: u64) -> bool {
+        self.stop.update(self.waiting(), self.machine.is_up()) && self.is_trusted(now)
+    }
+
+    /// A frame has left the backlog.
+    pub(crate) fn note_sent(&mut self) {
+        self.done = self.done.wrapping_add(1);
+    }
+
+    /// Looks whether the peer has let frames wait for too long, or acknowledges nothing.
+    pub(crate) fn check_stuck(&mut self, now: u64) -> bool {
+        self.stop.update(self.waiting(), self.machine.is_up());
+        self.observe(now) >= STUCK_MS || self.stop.is_overdue(now)
+    }
+
+    /// Makes its connection a slow one if nothing that was sent by it is acknowledged. True: it was none
+    /// before.
+    pub(crate) fn make_slow(&self, now: u64) -> bool {
+        let rc = self.machine.present().filter(|rc| !rc.lane.is_slow());
+        let Some(rc) = rc.filter(|_| self.in_flight) else {
+            return false;
+        };
+        let slow = self.stall.stalled_for(now) >= SLOW_MS;
+        if slow {
+            rc.lane.becomes_slow();
+        }
+        slow
+    }
+
+    /// Observes what has become of frames, and says for how long none of those that wait or are in flight
+    /// has gone on.
+    fn observe(&mut self, now: u64) -> u64 {
+        let rc = self.machine.present().filter(|_| self.machine.is_up());
+        self.in_flight = rc.is_some_and(|rc| rc.lane.in_flight() > 0);
+        if let Some(rc) = rc {
+            let completed = rc.lane.completed();
+            let more = completed.wrapping_sub(self.completed);
+            self.done = self.done.wrapping_add(more);
+            self.completed = completed;
+            if rc.lane.has_worked() {
+                self.machine.works();
+            }
+        }
+        let is_busy = self.in_flight || !self.backlog.is_empty();
+        self.stall.observe(now, self.done, is_busy)
+    }
+
+    /// Takes note of what has happened to its connection since the last time.
+    pub(crate) fn look(&mut self, now: u64) {
+        self.observe(now);
+        let Some(rc) = self.machine.present() else {
+            return;
+        };
+        let came = rc.flow.received.frames.get();
+        if came != self.seen {
+            self.seen = came;
+            self.machine.used(now);
+            self.machine.works();
+        }
+    }
+
+    /// When time alone brings something to do.
+    pub(super) fn deadline(&self, now: u64) -> Option<u64> {
+        let stuck = self.stall.deadline(STUCK_MS);
+        let held_off = Some(self.machine.held_off_until()).filter(|until| *until > now);
+        let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
+        // If the time is there, it is a path that is waited for.
+        let again = self.machine.may_ask_at();
+        let again = again.filter(|from| *from > now);
+        let forgotten = self.wants(now).then_some(self.wanted_until);
+        let ends = [self.stop.deadline(), self.machine.deadline()];
+        let all = [stuck, held_off, look, again, forgotten]
+            .into_iter()
+            .chain(ends);
+        all.flatten().min()
+    }
+}

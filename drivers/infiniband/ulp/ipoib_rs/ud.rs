@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagram mode (RFC 4391): paths to peers and multicast groups.
+
+pub(crate) mod paths;
