@@ -249,6 +249,7 @@ scenario! {
 scenario! {
     /// Where connections have receive queues of their own and completions do not come, what was to be sent comes back
     /// when its queue pair is destroyed.
+    #[on(lockdep)]
     fn queue_pairs_of_their_own_buffers_that_cannot_be_reset(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |bed| write(bed.pair()?.1, "max_srq", "0"))?;
@@ -274,6 +275,7 @@ scenario! {
 scenario! {
     /// The device refuses a request in the middle of a chain: that ends its connection, and the interface and all
     /// others go on.
+    #[on(lockdep)]
     fn a_chain_is_refused_in_part(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -312,6 +314,7 @@ fn queue_pair(host: &Host, kind: &str) -> Result<String> {
 scenario! {
     /// Queues that fail are made anew, and what they were made of is gone: those of datagrams by taking the interface
     /// down and up, which counts as a restart, a connection's queue pair with the connection.
+    #[on(lockdep)]
     fn queues_that_fail_are_made_anew(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -351,6 +354,7 @@ fn objects(host: &Host) -> Result<String> {
 
 scenario! {
     /// The speed of an interface is that of its port, which is read again when that may have changed.
+    #[on(lockdep)]
     fn the_speed_of_a_port_is_read_again(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
