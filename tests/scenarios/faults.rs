@@ -12,66 +12,10 @@ use lab::scenario;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Makes the first slab allocation of a system call fail, then the second, and so on until it makes
-/// fewer. Nothing else of the process is touched: a file system that cannot read a library
-/// would be the end of the host.
-const EACH: &str = r#"
-import ctypes, fcntl, os, socket, struct, sys, time
-nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
-
-def undone(error, result):
-    # What failed may have left nothing to undo.
-    if result != 0 and error == 0:
-        sys.exit(f"cannot be undone: {result}")
-
-def each(attempt, undo):
-    n = refused = 0
-    while True:
-        n += 1
-        os.pwrite(nth, b"%d" % n, 0)
-        try:
-            error = attempt()
-        except OSError as failure:
-            error = failure.errno
-        # 0 where the fault has struck.
-        left = os.pread(nth, 16, 0)
-        os.pwrite(nth, b"0", 0)
-        refused += error != 0
-        undo(error)
-        if int(left) != 0:
-            break
-    print(n - 1, refused)
-"#;
-
-/// Requests to make an interface, to delete it, and to take it up and down.
-const NETLINK: &str = r#"
-rtnl = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
-rtnl.bind((0, 0))
-ethernet = socket.if_nametoindex("eth0")
-
-def attribute(kind, data):
-    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
-
-def message(kind, flags, index=0, up=0, change=0, attributes=b""):
-    body = struct.pack("=BxHiII", 0, 0, index, up, change) + attributes
-    return struct.pack("=IHHII", 16 + len(body), kind, flags | 5, 1, 0) + body
-
-def answer():
-    return -struct.unpack_from("=i", rtnl.recv(65536), 16)[0]
-
-def call(what):
-    try:
-        rtnl.send(what)
-        return answer()
-    except OSError as error:
-        return error.errno
-
-kind = attribute(18, attribute(1, b"ipoib_rs"))
-add = message(16, 0x600, attributes=attribute(3, b"ib0\0") + attribute(5, struct.pack("=I", ethernet)) + kind)
-delete = message(17, 0, attributes=attribute(3, b"ib0\0"))
-up = lambda: message(16, 0, socket.if_nametoindex("ib0"), 1, 1)
-down = lambda: message(16, 0, socket.if_nametoindex("ib0"), 0, 1)
-"#;
+const EACH: &str = include_str!("../guest/faults/each.py");
+const NETLINK: &str = include_str!("../guest/faults/netlink.py");
+const RINGS: &str = include_str!("../guest/faults/rings.py");
+const LOAD: &str = include_str!("../guest/faults/load.py");
 
 /// Calls `attempt` with each of its slab allocations failing; returns how many there are, and in how many
 /// cases it was refused.
@@ -182,7 +126,7 @@ scenario! {
 }
 
 scenario! {
-    /// The same in connected mode, which needs more: a shared receive queue, a ring for all connections.
+    /// Connected mode needs more memory to go up: a shared receive queue, a ring for all connections. Nothing of it leaks.
     #[on(debug)]
     fn connected_links_that_cannot_go_up(bed) {
         let bed = bed.hosts(1).up()?;
@@ -199,24 +143,7 @@ scenario! {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
-        // SIOCETHTOOL with ETHTOOL_SRINGPARAM; afterwards the interface is to be up again by itself.
-        let (all, refused) = each(
-            b,
-            r#"
-control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-data = (ctypes.c_uint32 * 9)()
-request = struct.pack("16sP16x", b"ib0", ctypes.addressof(data))
-
-def prepare(error):
-    while open("/sys/class/net/ib0/carrier").read() != "1\n":
-        time.sleep(0.01)
-    now = int(open("/proc/sys/net/ipoib/ib0/recv_queue_size").read())
-    data[:] = [0x11, 0, 0, 0, 0, 1536 - now, 0, 0, 512]
-
-prepare(0)
-each(lambda: fcntl.ioctl(control, 0x8946, request) and 0, prepare)
-"#,
-        )?;
+        let (all, refused) = each(b, RINGS)?;
         // Nearly all are done: what cannot be changed in passing is made anew, and the fault has struck by then.
         ensure!(all > 20 && refused < all / 4, "{refused} of {all}");
         a.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", b.ip4()), Duration::from_secs(15))?;
@@ -233,20 +160,7 @@ scenario! {
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs && rmmod ipoib_rs")?;
         let file = host.ok("modinfo -n ipoib_rs")?;
-        // From memory: reading a file is not what is tried here.
-        let (all, refused) = each(
-            host,
-            &format!(
-                r#"
-image = open("{}", "rb").read()
-libc = ctypes.CDLL(None, use_errno=True)
-load = lambda: libc.syscall(175, image, len(image), b"replace=1") and ctypes.get_errno()
-unload = lambda error: undone(error, libc.syscall(176, b"ipoib_rs", 0))
-each(load, unload)
-"#,
-                file.trim()
-            ),
-        )?;
+        let (all, refused) = each(host, &format!("module = {:?}\n{LOAD}", file.trim()))?;
         ensure!(all > 20 && refused > 5, "{refused} of {all}");
         host.ib_add("")?;
         host.ib_up()?;

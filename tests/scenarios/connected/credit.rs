@@ -11,30 +11,7 @@ use lab::machine::{Kernel, Lane};
 use lab::scenario;
 use std::time::Duration;
 
-/// Sends datagrams from several sockets as fast as they take them, each for some seconds. Arguments: to whom, how
-/// many sockets, seconds, octets of each. Prints how many.
-const FLOOD: &str = r#"
-import os, socket, sys, time
-target, sockets, seconds, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-read, write = os.pipe()
-for n in range(sockets):
-    if os.fork() == 0:
-        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        s.connect((target, 4100 + n))
-        end, count = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
-            try:
-                s.send(b"x" * size)
-                count += 1
-            except OSError:
-                pass
-        os.write(write, b"%d\n" % count)
-        os._exit(0)
-for n in range(sockets):
-    os.wait()
-os.close(write)
-print(sum(int(line) for line in os.read(read, 65536).split()))
-"#;
+const FLOOD: &str = include_str!("../../guest/connected/credit/flood.py");
 
 /// What soft-RoCE has counted of receivers without a buffer, on either side.
 fn not_ready(host: &Host) -> Result<u64> {
@@ -48,40 +25,9 @@ fn not_ready(host: &Host) -> Result<u64> {
     counts.with_context(|| text.clone())
 }
 
-/// Has a socket take what it can of the datagrams of so many octets each that are sent to it while nobody
-/// reads, and prints how many those were. Two arguments: the octets, and how large its buffer is.
-const HOARD: &str = r#"
-import socket, sys
-size, room = int(sys.argv[1]), int(sys.argv[2])
-s, end = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-# The kernel doubles it.
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room // 2)
-s.bind(("", 4200))
-end.bind(("", 4201))
-print("ready", flush=True)
-end.recv(1)
-s.setblocking(False)
-count = 0
-try:
-    while True:
-        assert s.recv(65536) == (bytes(range(255)) * 257)[:size]
-        count += 1
-except BlockingIOError:
-    print(count)
-"#;
+const HOARD: &str = include_str!("../../guest/connected/credit/hoard.py");
 
-/// Sends datagrams, not too fast. Arguments: to whom, octets of each, how many.
-const TRICKLE: &str = r#"
-import socket, sys, time
-target, size, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for n in range(count):
-    s.sendto((bytes(range(255)) * 257)[:size], (target, 4200))
-    if n % 8 == 7:
-        time.sleep(0.005)
-time.sleep(0.2)
-s.sendto(b".", (target, 4201))
-"#;
+const TRICKLE: &str = include_str!("../../guest/connected/credit/trickle.py");
 
 scenario! {
     /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:

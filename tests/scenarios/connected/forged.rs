@@ -14,77 +14,13 @@ use lab::{forge, scenario};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Makes requests (IBA volume 1, section 12.6.5; the first field of an octet is its upper bits) in the name of one who is somewhere else. Two arguments:
-/// whose GID and QPN.
-pub(super) const REQUEST: &str = r#"
-victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
-victim_qpn = int(sys.argv[2], 0)
+pub(super) const REQUEST: &str = include_str!("../../guest/connected/forged/request.py");
 
-def private(qpn=victim_qpn, mtu=65524, extension=True, version=1, credits=64, most=65551, lane=0):
-    base = struct.pack("!II", qpn, mtu)
-    ours = struct.pack("!4sBBHIB3x", b"iprs", version, 0x30, credits, most, lane)
-    return base + (ours if extension else b"")
+const NONSENSE: &str = include_str!("../../guest/connected/forged/nonsense.py");
 
-count = random.getrandbits(24)
+const FLOOD: &str = include_str!("../../guest/connected/forged/flood.py");
 
-def request(data, sender=victim, to=None, pkey=0xffff, transport=0, mtu=5, service=None):
-    global count
-    count += 1
-    head = struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, count, 0x10, 0, 0)
-    body = bytearray(232)
-    service = 1 << 60 | qpn if service is None else service
-    struct.pack_into("!I4xQQ4xI", body, 0, count, service, count << 20, 0)
-    struct.pack_into("!IIII", body, 32, (count & 0xffffff) << 8 | 1, 1, 16 << 3 | transport << 1, count << 8 & 0xffffff00 | 16 << 3 | 6)
-    struct.pack_into("!HBBHH", body, 48, pkey, mtu << 4 | 7, 1 << 4, 0, 0)
-    body[56:72] = sender
-    body[72:88] = to or gid
-    struct.pack_into("!IBBBB", body, 88, 3, 0, 64, 1 << 3, 14 << 3)
-    body[140:140 + len(data)] = data
-    send(head + bytes(body), source=sender, to=to, source_qpn=1, to_qpn=1, key=0x80010000)
-"#;
-
-/// Those that make no sense, a few of each kind; prints nothing.
-const NONSENSE: &str = r#"
-for n in range(3):
-    for data in (private(qpn=0), private(qpn=0xffffff), private(mtu=0), private(mtu=70000), private(lane=8), private(most=1000)):
-        request(data)
-    # The same ports, by names that the interfaces do not have.
-    names = [socket.inet_pton(socket.AF_INET6, name) for name in ("fd77::1", "fd77::2")]
-    request(private(), sender=names[0], to=names[1])
-    request(private(), transport=1)
-    request(private(), mtu=0)
-    # Of these, the CM itself is to be rid.
-    request(private(), pkey=0x1234)
-    request(private(), service=12345)
-    request(os.urandom(92), service=os.getpid())
-    send(os.urandom(256), source=victim, source_qpn=1, to_qpn=1, key=0x80010000)
-"#;
-
-/// All of them good, in the name of the victim and of the forger itself, of one interface and of many, as
-/// one of ours and as another driver.
-const FLOOD: &str = r#"
-import time
-for n in range(200):
-    request(private(lane=n % 8))
-    request(private(extension=False))
-    request(private(qpn=1000 + n, extension=n % 2 == 0))
-    request(private(qpn=1000 + n, extension=n % 2 == 0), sender=own_gid)
-    time.sleep(0.005)
-"#;
-
-/// The same again and again, as the victim would ask, and as others at its address would, more than there
-/// is room for. The third argument: how many seconds to wait after every four.
-const STREAM: &str = r#"
-import time
-print("ready", flush=True)
-while True:
-    for lane in range(8):
-        request(private())
-        request(private(lane=lane))
-        request(private(qpn=1000 + lane))
-        request(private(qpn=1000 + lane, extension=False))
-        time.sleep(float(sys.argv[3]))
-"#;
+const STREAM: &str = include_str!("../../guest/connected/forged/stream.py");
 
 fn wait_for_more(host: &Host, name: &str, than: u64) -> Result<()> {
     let script = format!("[ $(ethtool -S ib0 | sed -n 's/^ *{name}: //p') -gt {than} ]");

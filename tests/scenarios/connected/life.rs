@@ -107,24 +107,7 @@ scenario! {
     }
 }
 
-/// Sends datagrams to a host, its first argument, of as many octets as the second says, from many sockets, as
-/// fast as they are taken, for ever.
-const FLOOD: &str = r#"
-import select, socket, sys
-sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(32)]
-for s in sockets:
-    s.connect((sys.argv[1], 4000))
-    s.setblocking(False)
-print("ready", flush=True)
-data = bytes(int(sys.argv[2]))
-while True:
-    for s in select.select([], sockets, [])[1]:
-        try:
-            s.send(data)
-        except OSError:
-            # Nobody listens there.
-            pass
-"#;
+const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
 
 scenario! {
     /// A peer that is sent much to falls silent: those that are sent to as well do not wait until that
@@ -349,47 +332,9 @@ scenario! {
     }
 }
 
-/// Answers datagrams.
-const ECHO: &str = r#"
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 5011))
-print("ready", flush=True)
-while True:
-    s.sendto(*s.recvfrom(2048))
-"#;
+const ECHO: &str = include_str!("../../guest/connected/life/echo.py");
 
-/// Arguments: an address, how often, and a list of connections. Has one to the address, an answer through
-/// it, and none any more.
-const CYCLES: &str = r#"
-import socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect((sys.argv[1], 5011))
-s.settimeout(1)
-
-def mode(name):
-    with open("/sys/class/net/ib0/mode", "w") as file:
-        file.write(name)
-
-def is_up():
-    with open(sys.argv[3]) as file:
-        return any(line.split()[3] == "up" for line in file)
-
-def answered():
-    try:
-        s.send(b"?")
-        return s.recv(2048) == b"?"
-    except OSError:
-        return False
-
-for _ in range(int(sys.argv[2])):
-    mode("connected")
-    if not any(answered() and is_up() or time.sleep(0.01) for _ in range(500)):
-        sys.exit("no connection")
-    if not any(answered() for _ in range(5)):
-        sys.exit("no answer")
-    mode("datagram")
-"#;
+const CYCLES: &str = include_str!("../../guest/connected/life/cycles.py");
 
 scenario! {
     /// Both ask at the same time, again and again: one connection comes of it, at once, and no queue pair is
@@ -530,23 +475,7 @@ scenario! {
     }
 }
 
-/// Sends datagrams to a host, its first argument, from sixteen sockets: one second from one of them, which is the
-/// second argument, then two seconds from all.
-const FLOWS: &str = r#"
-import socket, sys, time
-sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(16)]
-for n, s in enumerate(sockets):
-    s.bind(("", 4100 + n))
-def send(sockets, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for s in sockets:
-            s.sendto(b"x", (sys.argv[1], 4000))
-        time.sleep(0.02)
-first = int(sys.argv[2])
-send(sockets[first:first + 1], 1)
-send(sockets, 2)
-"#;
+const FLOWS: &str = include_str!("../../guest/connected/life/flows.py");
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.

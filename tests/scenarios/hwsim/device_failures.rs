@@ -96,40 +96,7 @@ fn up(bed: &Bed) -> Result<super::Manager> {
     Ok(manager)
 }
 
-/// Gives an HCA each rule, switches it on, brings its interface up and down, and switches it off, whatever fails.
-/// Prints the rules as they are then, and what was switched on.
-const SWEEP: &str = r#"
-import subprocess, sys, time
-hca, cable, *rules = sys.argv[1:]
-def write(path, text):
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-        return "ok"
-    except OSError as e:
-        return e.strerror
-def link(state):
-    return subprocess.run(["ip", "link", "set", "ib0", state], capture_output=True, timeout=60).returncode
-for rule in rules:
-    assert write(hca + "/faults", "clear\n" + rule) == "ok", rule
-    on = write(hca + "/power", "1")
-    plug = write(cable + "/plugged", "1")
-    up = link("up")
-    # What the interface sends waits until the port is active.
-    for _ in range(1000):
-        if " at 1 " not in rule + " " or "struck 0" not in open(hca + "/faults").read():
-            break
-        time.sleep(0.01)
-    for _ in range(30):
-        if up or open("/sys/class/net/ib0/carrier").read() == "1\n":
-            break
-        time.sleep(0.01)
-    if up == 0:
-        link("down")
-    write(hca + "/power", "0")
-    print(open(hca + "/faults").read().strip(), "|", on, plug, up, flush=True)
-write(hca + "/faults", "clear")
-"#;
+const SWEEP: &str = include_str!("../../guest/hwsim/device_failures/sweep.py");
 
 /// Verbs that a bring-up calls at least once, and an end does not need.
 const BRING_UP: &str = "query_device query_port query_pkey query_gid alloc_pd create_cq create_srq
@@ -388,20 +355,7 @@ scenario! {
     }
 }
 
-/// Prints the kinds (linux/if_packet.h) of the ARP packets that come to ib0 until a second passes without any.
-const KINDS: &str = r#"
-import socket
-packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0806))
-packets.bind(("ib0", 0x0806))
-print("ready", flush=True)
-packets.settimeout(10)
-try:
-    while True:
-        print(packets.recvfrom(100)[1][2], flush=True)
-        packets.settimeout(1)
-except socket.timeout:
-    pass
-"#;
+const KINDS: &str = include_str!("../../guest/hwsim/device_failures/kinds.py");
 
 /// Kinds of the packets in which a host is asked for its address.
 fn asked(from: &Host, to: &Host) -> Result<String> {

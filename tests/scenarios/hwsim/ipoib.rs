@@ -118,39 +118,9 @@ scenario! {
     }
 }
 
-/// Counts what comes to a group, by content; prints how much, and how much of that was different, when the sender
-/// says that it was all.
-const COUNTER: &str = r#"
-import socket, struct, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 4000))
-index = socket.if_nametoindex("ib0")
-s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton("239.1.2.3"), b"\0" * 4, index))
-print("joined")
-seen = []
-while True:
-    data = s.recv(9000)
-    if data[:1] == b"W":
-        print("warm")
-    elif data[:1] == b"E":
-        break
-    else:
-        seen.append(data)
-print("received", len(seen), len(set(seen)))
-"#;
+const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
 
-/// Sends to the group the kind of datagrams that argument 1 is, as many as argument 2 says.
-const SENDER: &str = r#"
-import socket, struct, sys, time
-kind, count = sys.argv[1].encode(), int(sys.argv[2])
-index = socket.if_nametoindex("ib0")
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", b"\0" * 4, b"\0" * 4, index))
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-for n in range(count):
-    s.sendto(kind + struct.pack("!I", n) + bytes(1000), ("239.1.2.3", 4000))
-    time.sleep(0.005)
-"#;
+const SENDER: &str = include_str!("../../guest/hwsim/ipoib/sender.py");
 
 scenario! {
     /// On a switch, every host reaches every other. What is sent to a group comes to each of its members

@@ -151,14 +151,7 @@ fn number(qp: &BTreeMap<String, String>, name: &str) -> Result<u64> {
         .with_context(|| format!("no {name} in {qp:?}"))
 }
 
-/// Sends 256 bytes again and again, with the Q_Key of QP1. Arguments: the HCA, and of each packet LID, queue pair and
-/// how often.
-const SEND: &str = r#"
-for way in sys.argv[2:]:
-    lid, qpn, n = [int(word, 0) for word in way.split(",")]
-    for _ in range(n):
-        os.write(fd, envelope(gsi, qpn=qpn, lid=lid) + mad(4, 0x81, 1))
-"#;
+const SEND: &str = include_str!("../../guest/hwsim/observe/send.py");
 
 scenario! {
     /// With a switch between two hosts, the counters of all ports add up, over a switch and both cables, in both modes

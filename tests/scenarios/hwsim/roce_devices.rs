@@ -99,13 +99,7 @@ scenario! {
     }
 }
 
-/// Sends a UDP datagram with a wrong checksum to argument 1.
-const WRONG: &str = r#"
-import socket, struct, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
-for _ in range(10):
-    s.sendto(struct.pack("!HHHH", 4000, 4000, 12, 0x1234) + b"data", (sys.argv[1], 0))
-"#;
+const WRONG: &str = include_str!("../../guest/hwsim/roce_devices/wrong.py");
 
 /// Datagrams of UDP that a host has dropped for their checksum.
 fn wrong_checksums(host: &Host) -> Result<u32> {

@@ -121,29 +121,9 @@ scenario! {
     }
 }
 
-/// Serves what is sent to it, and says how much that was.
-const SINK: &str = r#"
-import socket, sys
-with socket.create_server((sys.argv[1], 4001)) as server:
-    print("ready", flush=True)
-    peer, _ = server.accept()
-    count = 0
-    while data := peer.recv(1 << 20):
-        assert not data.strip(b"\xa5")
-        count += len(data)
-print(count)
-"#;
+const SINK: &str = include_str!("../../guest/hwsim/roce_limits/sink.py");
 
-/// Sends 8 MiB of a file, whose pages are the pieces of large packets.
-const SENDFILE: &str = r#"
-import socket, sys
-with open("/tmp/roce-devices", "w+b") as file:
-    file.write(b"\xa5" * (8 << 20))
-    file.flush()
-    file.seek(0)
-    with socket.create_connection((sys.argv[1], 4001)) as sock:
-        sock.sendfile(file)
-"#;
+const SENDFILE: &str = include_str!("../../guest/hwsim/roce_limits/sendfile.py");
 
 scenario! {
     /// Where a request has few elements, a large packet in many pieces is segmented: it would take one block of
