@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// The largest MTU in connected mode.
 const LARGE: u32 = 65520;
-/// What the address of one who takes connections begins with (RFC 4755, section 3.1).
+/// First byte of the address of a host that takes connections (RFC 4755, section 3.1).
 const RC: u8 = 0x80;
 /// IPoIB's type of IPv4.
 const IPV4: u16 = 0x0800;
@@ -56,7 +56,7 @@ pub(crate) fn connected(bed: &Bed) -> Result<(&Host, &Host)> {
     Ok((a, b))
 }
 
-/// What a host knows of its connections, for messages.
+/// Counters and connections of a host, for messages.
 pub(crate) fn story(host: &Host) -> String {
     let script = "ethtool -S ib0 | grep -v ': 0$'; cat /run/debug/ipoib_rs/ib0*/connections";
     let connections = host.run(script).map(|output| output.describe());
@@ -146,7 +146,7 @@ scenario! {
 const MODE_BY_NUMBER: &str = include_str!("../guest/connected/mode_by_number.py");
 
 scenario! {
-    /// What is no mode is refused, by netlink in words, and changes nothing.
+    /// An unknown mode is refused, by netlink in words, and changes nothing.
     fn what_is_no_mode_is_refused(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -260,7 +260,7 @@ scenario! {
                 let before = counter(from, "rc_tx_bytes")?;
                 transfer(from, to, &target, mib)?;
                 let through = counter(from, "rc_tx_bytes")? - before;
-                ensure!(through > u64::from(mib) << 20, "{through} octets to {target}");
+                ensure!(through > u64::from(mib) << 20, "{through} bytes to {target}");
             }
         }
         for options in ["", "-R", "--bidir", "-P 4", "-u -b 4M -l 30000"] {

@@ -16,7 +16,7 @@ scenario! {
         ensure!(output.code == Some(7) && output.stdout == "out\n" && output.stderr == "err\n");
         ensure!(host.python("print(6 * 7)", &[])?.ok()? == "42\n");
         let large = host.ok("seq 200000")?;
-        ensure!(large.len() == 1_288_895 && large.ends_with("\n200000\n"), "{} octets", large.len());
+        ensure!(large.len() == 1_288_895 && large.ends_with("\n200000\n"), "{} bytes", large.len());
 
         // Many times what a tty holds.
         let program = format!("# {}\nprint('end')", "x".repeat(50_000));

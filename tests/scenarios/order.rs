@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What the address of one who wants numbers begins with.
+/// First byte of the address of a host that wants numbers.
 const SEQ: u8 = 0x20;
 /// Of multicast datagrams.
 const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -21,7 +21,7 @@ const SENDER: &str = include_str!("../guest/order/sender.py");
 
 const RECEIVER: &str = include_str!("../guest/order/receiver.py");
 
-/// What arrived.
+/// A summary of what arrived.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) received: u64,
@@ -84,7 +84,7 @@ fn nothing_is_numbered(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// Unicast frames between two of ours are numbered one after the other, from 1 to 65535; multicast
-    /// never is. With the extensions off, every octet is RFC 4391's again, the address's included.
+    /// never is. With the extensions off, every byte is RFC 4391's again, the address's included.
     fn numbers_are_for_those_who_ask_for_them(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -138,7 +138,7 @@ scenario! {
 }
 
 scenario! {
-    /// What the wire brings out of order the window puts in order, and passes all of it up once;
+    /// The window puts frames that the wire reorders back in order, and passes each up once;
     /// without the window the stack sees the disorder. Table 2 of the paper has 95 to 100 in 100.
     #[on(both)]
     fn reordering_is_undone(bed) {

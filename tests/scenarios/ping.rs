@@ -30,7 +30,7 @@ scenario! {
 }
 
 scenario! {
-    /// A frame as large as the MTU passes unfragmented; one octet more is refused by the sender.
+    /// A frame as large as the MTU passes unfragmented; one byte more is refused by the sender.
     fn the_mtu_is_what_it_says(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -32,7 +32,7 @@ scenario! {
 }
 
 scenario! {
-    /// The same in connected mode: what we sent through the connection to its former life is given up,
+    /// A peer is reset in connected mode: what we sent through the connection to its former life is given up,
     /// and there is a new one.
     #[on(qemu)]
     fn a_peer_with_a_connection_is_reset(bed) {

@@ -78,7 +78,7 @@ scenario! {
             // On a busy machine the receiver may not come to read its socket in time.
             let full = socket_full(b)? - before;
             let lost = number(&end, "/sum/lost_packets")? - full;
-            ensure!(lost < packets * 0.02, "{size} octets: {lost} lost, and {full} at the socket: {end}");
+            ensure!(lost < packets * 0.02, "{size} bytes: {lost} lost, and {full} at the socket: {end}");
         }
         bed.finish()
     }

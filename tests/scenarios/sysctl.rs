@@ -122,7 +122,7 @@ scenario! {
     }
 }
 
-/// What we recommend.
+/// The settings that we recommend.
 const SAMPLE: &str = include_str!("../../samples/sysctl/90-ipoib_rs.conf");
 
 scenario! {

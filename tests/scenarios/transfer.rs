@@ -31,7 +31,7 @@ impl Transfer {
         Transfer::begin(from, receiver, target, mib, seconds)
     }
 
-    /// The same, to a receiver that was started already.
+    /// Begins one to a receiver that runs already.
     pub(crate) fn begin(
         from: &Host,
         receiver: Task,
@@ -52,7 +52,7 @@ impl Transfer {
         })
     }
 
-    /// Waits for its end; fails unless both ends have seen the same. Its length in octets.
+    /// Waits for its end; fails unless both ends have seen the same. Its length in bytes.
     pub(crate) fn finish(self) -> Result<u64> {
         let sent = self.sender.wait(self.limit)?.ok()?;
         let received = self.receiver.wait(self.limit)?.ok()?;

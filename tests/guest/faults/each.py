@@ -8,7 +8,7 @@ import ctypes, fcntl, os, socket, struct, sys, time
 nth = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
 
 def undone(error, result):
-    # What failed may have left nothing to undo.
+    # A failed attempt may have left nothing to undo.
     if result != 0 and error == 0:
         sys.exit(f"cannot be undone: {result}")
 

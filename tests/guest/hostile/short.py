@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Datagrams of 0 to 63 octets to soft-RoCE's port. One argument: to which GID.
+# Datagrams of 0 to 63 bytes to soft-RoCE's port. One argument: to which GID.
 
 import os, socket, sys
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)

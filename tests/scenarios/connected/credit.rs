@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const FLOOD: &str = include_str!("../../guest/connected/credit/flood.py");
 
-/// What soft-RoCE has counted of receivers without a buffer, on either side.
+/// Messages that soft-RoCE has counted as lacking a receive buffer, on either side.
 fn not_ready(host: &Host) -> Result<u64> {
     let text = host.ok(&format!("rdma statistic show link {}/1", host.rxe()))?;
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -31,7 +31,7 @@ const TRICKLE: &str = include_str!("../../guest/connected/credit/trickle.py");
 
 scenario! {
     /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:
-    /// whatever the size of the datagrams, at least a quarter of it are their octets.
+    /// whatever the size of the datagrams, at least a quarter of it are their bytes.
     fn frames_cost_what_they_are_worth(bed) {
         const BUFFER: u32 = 200_000;
         let bed = bed.up()?;
@@ -44,7 +44,7 @@ scenario! {
             let text = hoard.wait(b.scaled(Duration::from_secs(20)))?.ok()?;
             let kept: u32 = text.lines().last().context("no count")?.parse()?;
             ensure!(kept < count, "{size}: the buffer has no limit");
-            ensure!(kept * size >= BUFFER / 4, "{kept} of {count} datagrams of {size} octets fit {BUFFER}");
+            ensure!(kept * size >= BUFFER / 4, "{kept} of {count} datagrams of {size} bytes fit {BUFFER}");
         }
         bed.finish()
     }
@@ -75,7 +75,7 @@ fn crawls(bed: &Bed) -> bool {
 }
 
 scenario! {
-    /// Large frames wait: the queue is stopped before there are too many octets of them, and none is lost.
+    /// Large frames wait: the queue is stopped before there are too many bytes of them, and none is lost.
     fn large_frames_that_wait_are_not_lost(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
@@ -100,7 +100,7 @@ scenario! {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
         let before = [counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?];
-        // What eight of them have waiting may be too much for a receiver that is not to be given up.
+        // The queues of eight of them may be too much for a receiver that is not to be given up.
         let sockets = if crawls(&bed) { "2" } else { "8" };
         let sent: u64 = a.python(FLOOD, &[&b.ip4(), sockets, "7", "1000"])?.ok()?.trim().parse()?;
         b.wait_until("ping -q -c 1 -W 1 10.1.0.1", Duration::from_secs(10))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections between two of ours carry beside packets as they are: segments that are to be made
+//! Extended frames between two of ours, beside packets as they are: segments that are to be made
 //! yet, and checksums that are left out.
 
 use super::{LARGE, RC, amount, connect, connected, set_mode, story, up};
@@ -117,7 +117,7 @@ scenario! {
 }
 
 scenario! {
-    /// Checksums that are left to the fabric: bits flip on the wire, and no wrong octet gets through. With
+    /// Checksums that are left to the fabric: bits flip on the wire, and no wrong byte gets through. With
     /// `icrc=0` they are made again.
     fn flipped_bits_do_not_get_through(bed) {
         // Some 130 flips where it does not take for ever. How many bits flip counts, not how many do not: each

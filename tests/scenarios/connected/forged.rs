@@ -90,7 +90,7 @@ scenario! {
         ];
         forge(c, a, b, FLOOD)?;
         let most = queue_pairs(b)?;
-        // What there is, what may take its place, and those of which nobody knows whose they are.
+        // The connections, what may take their place, and those of which nobody knows whose they are.
         ensure!(most <= 2 + 16 + 16, "{most} queue pairs: {}", story(b));
         for flow in flows {
             flow.finish()?;
@@ -116,7 +116,7 @@ scenario! {
     /// as far as there is room, since they may be the peer's own, and nobody confirms that. What either
     /// asks for itself comes all the same, and soon.
     fn forged_requests_keep_no_peers_apart(bed) {
-        // Who is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
+        // A host that is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
         // the forger.
         let forging = match (bed.lane(), bed.kernel()) {
             (Lane::Qemu, Kernel::Debug) => "rc_accepted",
@@ -188,7 +188,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
 }
 
 scenario! {
-    /// Who wants to put a packet into a connection has to know its number (ReDMArk): each begins with
+    /// A packet forged into a connection needs the right number (ReDMArk): each begins with
     /// another one in either direction, drawn from all that there are.
     fn packet_numbers_are_not_to_be_guessed(bed) {
         let bed = bed.up()?;

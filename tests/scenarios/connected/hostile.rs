@@ -22,7 +22,7 @@ const NONSENSE: &str = include_str!("../../guest/connected/hostile/nonsense.py")
 const FLOOD: &str = include_str!("../../guest/connected/hostile/flood.py");
 
 scenario! {
-    /// What makes no sense is dropped and counted, message by message, and the connection stays. One that
+    /// Malformed messages are dropped and counted, one by one, and the connection stays. One that
     /// sends without minding what it may send harms nobody else.
     fn a_peer_that_keeps_to_nothing(bed) {
         let bed = bed.hosts(3).up()?;
@@ -43,7 +43,7 @@ scenario! {
             c.spawn_python(&program, &[&gid, &qpn, NAME])
         };
         let limit = b.scaled(Duration::from_secs(30));
-        // What came by its connection, which is up.
+        // Frames that came by its connection, which is up.
         let came = || -> Result<u64> {
             let rows = table(b, &format!("{}/connections", directory(b, "ib0")?))?;
             let its = rows.iter().filter(|row| row["gid"] == NAME && row["state"] == "up");

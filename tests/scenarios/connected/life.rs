@@ -32,7 +32,7 @@ fn common(host: &Host) -> Result<Vec<String>> {
 
 scenario! {
     /// From connected to datagram and back under traffic, again and again, either side first: no flow
-    /// dies, and no octet is lost.
+    /// dies, and no byte is lost.
     fn modes_change_under_traffic(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -91,7 +91,7 @@ scenario! {
     fn a_peer_is_made_anew(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        // What the neighbour table knows already it believes for as long as it was told to.
+        // The neighbour table believes what it knows already for as long as it was told to.
         a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000 && ip neigh flush dev ib0")?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
@@ -235,8 +235,8 @@ for n in range(16, 80):
 
 scenario! {
     /// A wire that loses and reorders: the transport puts it right, or the frames go by UD; every
-    /// octet arrives.
-    fn a_bad_wire_loses_no_octet(bed) {
+    /// byte arrives.
+    fn a_bad_wire_loses_no_byte(bed) {
         let mib = amount(&bed, 32);
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
         let (a, b) = connected(&bed)?;
@@ -354,7 +354,7 @@ scenario! {
             ))?;
         }
         for round in 0..rounds {
-            // Who begins to listen first may be asked before it has something to send.
+            // The host that listens first may be asked before it has something to send.
             let order = if round % 2 == 0 { [a, b] } else { [b, a] };
             for mode in ["datagram", "connected"] {
                 for host in order {
@@ -424,7 +424,7 @@ scenario! {
             host.wait_until(none, Duration::from_secs(10))?;
         }
         ensure!(counter(a, "rc_connected")? > u64::from(rounds), "{}", story(a));
-        // What is destroyed by a work item takes its moment.
+        // A work item takes a moment to destroy the rest.
         let mut after = (resources(a)?, resources(b)?);
         for _ in 0..50 {
             if after == before {
@@ -526,7 +526,7 @@ scenario! {
                 Duration::from_secs(30),
             )?;
             ensure!(counter(a, "rc_current")? <= 1, "{}", story(a));
-            // What was taken away is destroyed in a moment.
+            // Work items take a moment to destroy the rest.
             a.wait_until(
                 &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", a.rxe()),
                 Duration::from_secs(10),

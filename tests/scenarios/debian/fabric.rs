@@ -48,7 +48,7 @@ scenario! {
         manual::end(host)?;
         bed.finish()?;
 
-        // What serves both packages stays as long as one of them.
+        // Files that serve both packages stay as long as one of them.
         root.run("apt-get purge -y ib-hwsim-dkms && ls -d /var/cache/ipoib-rs/metadata/*/")?.ok()?;
         root.run("apt-get purge -y ipoib-rs-dkms && rm /root/*.deb")?.ok()?;
         let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();

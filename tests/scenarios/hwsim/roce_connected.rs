@@ -176,7 +176,7 @@ scenario! {
         let (a, b) = bed.pair()?;
         ping(a, b)?;
         let address = a.ok("cat /sys/class/net/ib0/address")?;
-        // What is made to find out takes two completion queues.
+        // Finding out takes two completion queues.
         for (fault, restarts) in [("create_qp ENOMEM from 1", 0), ("create_cq ENOMEM at 3", 2)] {
             write(a, "faults", fault)?;
             let before = counter(a, "restarts")?;
@@ -205,7 +205,7 @@ scenario! {
 
 /// Ends all connections of a host, for the `round`-th time.
 fn end_connections(host: &Host, round: u32) -> Result<()> {
-    // The same value as before, 60 at first, would change nothing.
+    // The value that it has already, 60 at first, would change nothing.
     set(host, "rc_idle_s", 61 + round)
 }
 

@@ -286,7 +286,7 @@ scenario! {
         }
         ensure!(counter(a, "tx_drop_post_failed")? > 0 && counter(a, "rc_failed")? > 0, "{}", story(a));
         ensure!(counter(a, "restarts")? == 0, "{}", story(a));
-        // What the refused chains have left on the ring is swept within two seconds.
+        // The rest of the refused chains on the ring is swept within two seconds.
         connect(a, b)?;
         let one = format!("[ $(rdma resource show qp link {}/1 | grep 'type RC' | grep -c 'ipoib_rs') -le 2 ]", hca(a));
         a.wait_until(&one, Duration::from_secs(20))?;

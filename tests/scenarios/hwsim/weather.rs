@@ -334,7 +334,7 @@ scenario! {
         let ping = format!("ping -c 200 -i 0.01 -W 10 {}", b.ip4());
         for (mode, mixes) in [("off", false), ("packet", true), ("flowlet", false), ("packet", true)] {
             route(mode)?;
-            // What is under way by the slow cable arrives first.
+            // The packets in flight on the slow cable arrive first.
             a.ok("sleep 0.3")?;
             let text = a.ok(&ping)?;
             let numbers = answered(&text)?;

@@ -55,7 +55,7 @@ scenario! {
     fn ping_passes_both_ways(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        // What is too large for UD has waited: no path got a smaller MTU meanwhile.
+        // Frames too large for UD have waited: no path got a smaller MTU meanwhile.
         ensure!(counter(a, "tx_too_big")? == 0, "{}", story(a));
         let before = (counter(a, "rc_tx_frames")?, counter(a, "rc_rx_frames")?);
         for (from, to) in [(a, b), (b, a)] {

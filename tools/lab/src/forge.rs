@@ -24,8 +24,8 @@ fn identity(host: &Host) -> Result<(String, String, String)> {
         .trim()
         .to_owned();
     let address = host.ok("cat /sys/class/net/ib0/address")?;
-    let octets: Vec<&str> = address.trim().split(':').collect();
-    ensure!(octets.len() == 20, "{address}");
-    let gid: Vec<String> = octets[4..].chunks(2).map(|c| c.concat()).collect();
-    Ok((mac, gid.join(":"), format!("0x{}", octets[1..4].concat())))
+    let bytes: Vec<&str> = address.trim().split(':').collect();
+    ensure!(bytes.len() == 20, "{address}");
+    let gid: Vec<String> = bytes[4..].chunks(2).map(|c| c.concat()).collect();
+    Ok((mac, gid.join(":"), format!("0x{}", bytes[1..4].concat())))
 }

@@ -77,7 +77,7 @@ enum Verb {
         #[arg(long, env = "LAB_ARG_KDIR")]
         kdir: PathBuf,
     },
-    /// What there is to make.
+    /// List of the targets.
     Help,
 }
 

@@ -151,7 +151,7 @@ impl Phase {
 #[derive(Debug, Default)]
 struct Course {
     phases: Vec<Phase>,
-    /// What is being built right now, in words.
+    /// The step that is being built right now, in words.
     note: String,
 }
 

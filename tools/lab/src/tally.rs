@@ -5,7 +5,7 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// What was counted.
+/// Counts of tests.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// How many passed.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
 # Sends datagrams from several sockets as fast as they take them, each for some seconds. Arguments: to whom, how
-# many sockets, seconds, octets of each. Prints how many.
+# many sockets, seconds, bytes of each. Prints how many.
 
 import os, socket, sys, time
 target, sockets, seconds, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Has a socket take what it can of the datagrams of so many octets each that are sent to it while nobody
-# reads, and prints how many those were. Two arguments: the octets, and how large its buffer is.
+# Has a socket take what it can of the datagrams of so many bytes each that are sent to it while nobody
+# reads, and prints how many those were. Two arguments: the bytes, and how large its buffer is.
 
 import socket, sys
 size, room = int(sys.argv[1]), int(sys.argv[2])

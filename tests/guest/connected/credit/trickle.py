@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Sends datagrams, not too fast. Arguments: to whom, octets of each, how many.
+# Sends datagrams, not too fast. Arguments: to whom, bytes of each, how many.
 
 import socket, sys, time
 target, size, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -5,7 +5,7 @@
 for n in range(3):
     for data in (private(qpn=0), private(qpn=0xffffff), private(mtu=0), private(mtu=70000), private(lane=8), private(most=1000)):
         request(data)
-    # The same ports, by names that the interfaces do not have.
+    # These ports, by names that the interfaces do not have.
     names = [socket.inet_pton(socket.AF_INET6, name) for name in ("fd77::1", "fd77::2")]
     request(private(), sender=names[0], to=names[1])
     request(private(), transport=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# The same again and again, as the victim would ask, and as others at its address would, more than there
+# Requests again and again, as the victim would ask, and as others at its address would, more than there
 # is room for. The third argument: how many seconds to wait after every four.
 
 import time

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Sends datagrams to a host, its first argument, of as many octets as the second says, from many sockets, as
+# Sends datagrams to a host, its first argument, of as many bytes as the second says, from many sockets, as
 # fast as they are taken, for ever.
 
 import select, socket, sys

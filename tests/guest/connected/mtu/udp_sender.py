@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Sends numbered datagrams. Arguments: to whom, how many, of how many octets, and IP_MTU_DISCOVER.
+# Sends numbered datagrams. Arguments: to whom, how many, of how many bytes, and IP_MTU_DISCOVER.
 # Prints the error numbers that sending ended with.
 
 import socket, struct, sys, time

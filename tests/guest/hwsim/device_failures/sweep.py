@@ -19,7 +19,7 @@ for rule in rules:
     on = write(hca + "/power", "1")
     plug = write(cable + "/plugged", "1")
     up = link("up")
-    # What the interface sends waits until the port is active.
+    # Frames of the interface wait until the port is active.
     for _ in range(1000):
         if " at 1 " not in rule + " " or "struck 0" not in open(hca + "/faults").read():
             break

@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// The largest MTU of a connection.
 const LARGE: u32 = 65520;
-/// What most Ethernets have: an IB MTU of 1024 goes over it.
+/// MTU of most Ethernets: an IB MTU of 1024 goes over it.
 const SMALL_ETHERNET: u32 = 1500;
 /// Flows of the case with many of them.
 const FLOWS: u32 = 64;
@@ -133,7 +133,7 @@ fn other_cases(
                 let many = flows(rig, Side::Ours, FLOWS)?;
                 few_connections(rig)?;
                 let one = flows(rig, Side::Ours, 1)?;
-                // What the stack makes of many flows is not the driver's doing.
+                // The cost of many flows in the stack is not the driver's doing.
                 let other = flows(rig, Side::Peer, FLOWS)? / flows(rig, Side::Peer, 1)?;
                 say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
                 Ok((many, one, many / one))
@@ -211,7 +211,7 @@ fn tcp(rig: &Rig, side: Side, mode: Mode) -> Result<f64> {
     Ok(rate)
 }
 
-/// What the first host has sent through connections, in octets; nothing is known of the C driver's.
+/// Bytes that the first host has sent through connections; nothing is known of the C driver's.
 fn sent(rig: &Rig, side: Side) -> Result<Option<u64>> {
     if !rig.counts(side) {
         return Ok(None);
@@ -235,7 +235,7 @@ fn by_connection(
     let all = rate * 1e6 / 8.0 * f64::from(seconds);
     ensure!(
         mode == Mode::Datagram || through > 0.9 * all,
-        "{side}, {mode}: {through:.0} octets of {all:.0} went through connections"
+        "{side}, {mode}: {through:.0} bytes of {all:.0} went through connections"
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a user can ask for: one module per verb of the front door.
+//! Commands of a user: one module for each target of make.
 
 pub mod build;
 pub mod clean;

@@ -51,7 +51,7 @@ fn chosen(lanes: Option<Lanes>, kernel: Option<Kernel>) -> Result<Vec<(Lane, Ker
     Ok(choices)
 }
 
-/// What a run of tests is asked for.
+/// Options of a run of tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request<'a> {
     /// These lanes.
