@@ -116,11 +116,11 @@ struct Phase {
 
 impl Phase {
     fn total(&self) -> usize {
-        // A phase that has ended has no more tests.
-        let expected = if self.ended.is_some() || self.announced > 0 {
+        // Not all of its runners may have announced theirs, until it has ended.
+        let expected = if self.ended.is_some() {
             self.announced
         } else {
-            self.tests
+            self.announced.max(self.tests)
         };
         expected.max(self.done)
     }
