@@ -195,12 +195,14 @@ impl Run<'_> {
                 .request
                 .everything()
                 .then(|| scope.spawn(|| self.without_guests()));
-            let mut tally = self.with_guests()?;
+            let (mut tally, prepared) = self.with_guests()?;
             if let Some(checks) = checks {
                 match checks.join() {
                     Ok(checks) => tally.add("check", checks?),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
+                let tests = self.status.tests_done(BUILDS);
+                self.status.note("prepare", prepared, tests);
             }
             Ok(tally)
         })
@@ -226,17 +228,22 @@ impl Run<'_> {
         Ok(tally)
     }
 
-    /// Builds, then KUnit and scenarios.
-    fn with_guests(&self) -> Result<Tally> {
+    /// Builds, then KUnit and scenarios. The counts, and how long it took until guests began, less the time for kernels
+    /// that were not there.
+    fn with_guests(&self) -> Result<(Tally, Duration)> {
         let mut tally = Tally::default();
         let start = Instant::now();
         let (ready, built_for) = self.builds(&mut tally)?;
-        let scenarios = Scenarios::build(self.layout)?;
-        if self.request.everything() {
-            let rest = start.elapsed().saturating_sub(built_for);
-            let tests = self.status.tests_done(BUILDS);
-            self.status.note("prepare", rest, tests);
-        }
+        let scenarios = Scenarios::build(self.layout);
+        let prepared = start.elapsed().saturating_sub(built_for);
+        let scenarios = match scenarios {
+            Ok(scenarios) => scenarios,
+            Err(e) if no_space(&e) => return Err(e),
+            Err(e) => {
+                failed(&mut tally, "scenarios", &e);
+                return Ok((tally, prepared));
+            }
+        };
         let found = ready
             .iter()
             .any(|on| !self.names(&scenarios, on).is_empty());
@@ -257,7 +264,7 @@ impl Run<'_> {
             }
             self.scenarios(&scenarios, on, &mut tally)?;
         }
-        Ok(tally)
+        Ok((tally, prepared))
     }
 
     /// Builds kernels and modules; those that are ready, and how long kernels that were not there have taken.
