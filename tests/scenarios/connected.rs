@@ -102,6 +102,7 @@ scenario! {
     /// The mode is set by netlink and by sysfs, while down and while up, and told by both. Connected mode
     /// keeps the MTU and allows a larger one; datagram mode ends that. The address says who takes
     /// connections.
+    #[on(races)]
     fn the_mode_is_set_and_told(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -147,6 +148,7 @@ const MODE_BY_NUMBER: &str = include_str!("../guest/connected/mode_by_number.py"
 
 scenario! {
     /// An unknown mode is refused, by netlink in words, and changes nothing.
+    #[on(races)]
     fn what_is_no_mode_is_refused(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -181,7 +183,7 @@ const SIZES: [u32; 10] = [0, 56, 4063, 4064, 4065, 16384, 65472, 65491, 65492, 6
 scenario! {
     /// IPv4 and IPv6 pass in both directions at every size, nothing lost; a frame as large as the MTU
     /// passes whole.
-    #[on(both)]
+    #[on(both, races)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -208,6 +210,7 @@ scenario! {
 scenario! {
     /// The first frame does not wait for a connection. Then unicast goes through that, and ARP and
     /// multicast by UD still (RFC 4755, section 2.1).
+    #[on(races)]
     fn unicast_goes_by_connection_and_arp_by_datagram(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -247,7 +250,7 @@ scenario! {
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
     /// arrives is what was sent, and all by the same connection.
-    #[on(both)]
+    #[on(both, races)]
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
         let bed = bed.up()?;
@@ -277,6 +280,7 @@ scenario! {
 
 scenario! {
     /// The tables tell of the connection: who, in what state, what it has carried.
+    #[on(races)]
     fn connections_are_told(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

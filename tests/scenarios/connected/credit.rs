@@ -7,7 +7,7 @@ use super::{LARGE, connect, connected, story};
 use crate::order::{counter, set};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::{Kernel, Lane};
+use lab::machine::Lane;
 use lab::scenario;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ const TRICKLE: &str = include_str!("../../guest/connected/credit/trickle.py");
 scenario! {
     /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:
     /// whatever the size of the datagrams, at least a quarter of it are their bytes.
+    #[on(races)]
     fn frames_cost_what_they_are_worth(bed) {
         const BUFFER: u32 = 200_000;
         let bed = bed.up()?;
@@ -71,11 +72,12 @@ fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
 /// Whether a receiver that is to be slow is slower than one may be: emulated, with all that a debug kernel checks.
 fn crawls(bed: &Bed) -> bool {
     let builder = bed.builder();
-    builder.lane() == Lane::Qemu && builder.kernel() == Kernel::Debug
+    builder.lane() == Lane::Qemu && builder.kernel().is_checked()
 }
 
 scenario! {
     /// Large frames wait: the queue is stopped before there are too many bytes of them, and none is lost.
+    #[on(races)]
     fn large_frames_that_wait_are_not_lost(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
@@ -96,6 +98,7 @@ scenario! {
     /// Buffers for 64 messages in all, so that a window has room for one, and a receive poll that takes one
     /// at a time: the sender waits for grants. No message finds the receiver without a buffer, and none is
     /// lost on the way; nor is the connection taken for stuck, though it is busy for longer than one may be.
+    #[on(races)]
     fn a_slow_receiver_is_not_overrun(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
@@ -117,7 +120,7 @@ scenario! {
             for name in ["rc_failed", "rc_stuck"] {
                 let count = counter(host, name)?;
                 // Where all is slow, an acknowledgement may come too late for soft-RoCE.
-                let excused = name == "rc_failed" && bed.builder().kernel() == Kernel::Debug;
+                let excused = name == "rc_failed" && bed.builder().kernel().is_checked();
                 ensure!(count == 0 || excused, "{name} {count} at {}: {}", host.ip4(), host.ok("ethtool -S ib0; rdma statistic")?);
             }
         }

@@ -38,6 +38,7 @@ fn forge(forger: &Host, victim: &Host, target: &Host, what: &str) -> Result<()> 
 scenario! {
     /// Requests with private data that make no sense, for somebody else, in another partition: refused and
     /// counted, or not even passed on by the CM.
+    #[on(races)]
     fn requests_that_make_no_sense_are_refused(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -70,9 +71,10 @@ scenario! {
     /// Anybody can ask in a peer's name. Requests that nobody confirms do not end the connection that
     /// there is, whose flows go on; they take a few queue pairs, for some seconds; and an honest peer
     /// gets its connection afterwards.
+    #[on(races)]
     fn forged_requests_end_nothing(bed) {
         // An emulated CM with everything checked takes a quarter of the requests in the time.
-        let least = if bed.kernel() == Kernel::Debug { 10 } else { 100 };
+        let least = if bed.kernel().is_checked() { 10 } else { 100 };
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
         let [a, b, c] = bed.hosts.as_slice() else {
@@ -115,11 +117,12 @@ scenario! {
     /// Requests in each other's name to two that have no connection yet, on both sides: they are accepted,
     /// as far as there is room, since they may be the peer's own, and nobody confirms that. What either
     /// asks for itself comes all the same, and soon.
+    #[on(races)]
     fn forged_requests_keep_no_peers_apart(bed) {
         // A host that is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
         // the forger.
         let forging = match (bed.lane(), bed.kernel()) {
-            (Lane::Qemu, Kernel::Debug) => "rc_accepted",
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => "rc_accepted",
             _ => "rc_refused_full",
         };
         let bed = bed.hosts(3).up()?;
@@ -190,6 +193,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
 scenario! {
     /// A packet forged into a connection needs the right number (ReDMArk): each begins with
     /// another one in either direction, drawn from all that there are.
+    #[on(races)]
     fn packet_numbers_are_not_to_be_guessed(bed) {
         let bed = bed.up()?;
         up(&bed)?;

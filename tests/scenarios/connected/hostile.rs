@@ -24,6 +24,7 @@ const FLOOD: &str = include_str!("../../guest/connected/hostile/flood.py");
 scenario! {
     /// Malformed messages are dropped and counted, one by one, and the connection stays. One that
     /// sends without minding what it may send harms nobody else.
+    #[on(races)]
     fn a_peer_that_keeps_to_nothing(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;

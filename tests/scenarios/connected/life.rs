@@ -33,6 +33,7 @@ fn common(host: &Host) -> Result<Vec<String>> {
 scenario! {
     /// From connected to datagram and back under traffic, again and again, either side first: no flow
     /// dies, and no byte is lost.
+    #[on(races)]
     fn modes_change_under_traffic(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -63,6 +64,7 @@ scenario! {
 
 scenario! {
     /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
+    #[on(races)]
     fn a_peer_goes_down_and_comes_up(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -88,6 +90,7 @@ scenario! {
 scenario! {
     /// The peer's link is deleted and made again under traffic, and its address is another one: both
     /// find each other, and connect.
+    #[on(races)]
     fn a_peer_is_made_anew(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -112,6 +115,7 @@ const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
 scenario! {
     /// A peer that is sent much to falls silent: those that are sent to as well do not wait until that
     /// connection is given up.
+    #[on(races)]
     fn a_silent_peer_holds_up_nobody_else(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -175,6 +179,7 @@ fn pause(a: &Host, b: &Host, millis: u64) -> Result<(Duration, bool)> {
 scenario! {
     /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
     /// connection. If it stays silent, there is one again when it is back.
+    #[on(races)]
     fn a_peer_that_pauses_is_forgiven(bed) {
         let bed = bed.lifetime(Duration::from_secs(240)).up()?;
         let (a, b) = connected(&bed)?;
@@ -206,6 +211,7 @@ scenario! {
 scenario! {
     /// Peers that announce connections and cannot be reached take up places in the table for a few seconds
     /// only.
+    #[on(races)]
     fn who_cannot_be_reached_is_forgotten(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -236,6 +242,7 @@ for n in range(16, 80):
 scenario! {
     /// A wire that loses and reorders: the transport puts it right, or the frames go by UD; every
     /// byte arrives.
+    #[on(races)]
     fn a_bad_wire_loses_no_byte(bed) {
         let mib = amount(&bed, 32);
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
@@ -262,6 +269,7 @@ scenario! {
 
 scenario! {
     /// A connection that carries nothing goes after `rc_idle_s`, and comes back with the next frame.
+    #[on(races)]
     fn idle_connections_go(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -292,6 +300,7 @@ scenario! {
 scenario! {
     /// A peer that is set to datagram mode takes no connection, though our neighbour table says that
     /// it does: frames go by UD, at its MTU.
+    #[on(races)]
     fn a_peer_in_datagram_mode_refuses(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -339,6 +348,7 @@ const CYCLES: &str = include_str!("../../guest/connected/life/cycles.py");
 scenario! {
     /// Both ask at the same time, again and again: one connection comes of it, at once, and no queue pair is
     /// left of the other.
+    #[on(races)]
     fn requests_that_cross_make_one_connection(bed) {
         let (rounds, more) = bed.rounds(amount(&bed, 64))?;
         let bed = bed.lifetime(Duration::from_secs(480) * more).up()?;
@@ -391,12 +401,13 @@ scenario! {
 scenario! {
     /// A thousand connections, one after the other: what the RDMA device has in the end is what it had
     /// in the beginning.
+    #[on(races)]
     fn connections_come_and_go(bed) {
         let rounds: u32 = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 1000,
             (_, Kernel::Base | Kernel::Stock) => 200,
-            (Lane::Uml, Kernel::Debug) => 100,
-            (Lane::Qemu, Kernel::Debug) => 20,
+            (Lane::Uml, _) => 100,
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 20,
         };
         let (rounds, more) = bed.rounds(rounds)?;
         let bed = bed.lifetime(Duration::from_secs(900) * more).up()?;
@@ -441,6 +452,7 @@ scenario! {
 scenario! {
     /// 64 flows to one peer: there are no more queue pairs than `rc_max_qps` allows, and every flow gets
     /// on. All queue pairs share their buffers.
+    #[on(races)]
     fn many_flows_share_few_connections(bed) {
         // Where all is slow, 64 do not even all begin before the time is over.
         let flows = match (bed.lane(), bed.kernel()) {
@@ -479,7 +491,7 @@ const FLOWS: &str = include_str!("../../guest/connected/life/flows.py");
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
-    #[on(timed)]
+    #[on(timed, races)]
     fn lanes_stay_apart(bed) {
         let bed = bed.lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = connected(&bed)?;
@@ -506,6 +518,7 @@ scenario! {
 scenario! {
     /// Two peers and room for one connection: the one that was used least recently goes, and nothing is
     /// lost by it.
+    #[on(races)]
     fn the_least_recently_used_connection_goes(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;

@@ -34,6 +34,7 @@ pub(crate) fn large_datagrams(from: &Host, to: &Host) -> Result<u32> {
 scenario! {
     /// One side connected with a large MTU, the other in datagram mode: the path's MTU is found, for TCP
     /// and for UDP, and for pings of every size.
+    #[on(races)]
     fn the_path_to_a_datagram_peer_has_its_mtu(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -60,6 +61,7 @@ scenario! {
 scenario! {
     /// The wire's MTU shrinks and grows under connections: there are new ones, with packets that pass, and
     /// they stay. So do large datagrams.
+    #[on(races)]
     fn the_wire_changes_its_mtu(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -93,6 +95,7 @@ scenario! {
 scenario! {
     /// Multicast goes by UD and is no larger than that: what may be cut up arrives in pieces, and what may
     /// not is refused to the sender.
+    #[on(races)]
     fn large_multicast_is_cut_up_or_refused(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

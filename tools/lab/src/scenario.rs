@@ -45,11 +45,12 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 }
 
 /// Makes a scenario a test for each lane and kernel: `fn name(bed: Builder) { … }` becomes the tests
-/// `name::uml_base`, `name::uml_debug`, `name::qemu_base`, `name::qemu_debug` and `name::qemu_stock`.
+/// `name::uml_base`, `name::uml_debug`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan`
+/// and `name::qemu_stock`.
 ///
 /// Those that run only when asked for are ignored tests: the base kernel of the uml lane, since `make test` runs a
-/// scenario once, and the debug kernel of the qemu lane, where a scenario takes a minute or more. Words in an attribute
-/// `#[on(…)]` after the documentation change that, from left to right:
+/// scenario once, and the debug and KCSAN kernels of the qemu lane, where a scenario takes a minute or more. Words
+/// in an attribute `#[on(…)]` after the documentation change that, from left to right:
 ///
 /// | word | meaning |
 /// |---|---|
@@ -59,6 +60,7 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 /// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
 /// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
 /// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep |
+/// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
 #[macro_export]
 macro_rules! scenario {
     ($(#[doc = $doc:literal])* $(#[on($($word:ident),+)])? fn $name:ident($bed:ident) $body:block) => {
@@ -69,43 +71,47 @@ macro_rules! scenario {
 
             fn body($bed: $crate::bed::Builder) -> ::anyhow::Result<()> $body
 
-            $crate::scenario!(@on [$($($word)+)?] ignored run run ignored run);
+            $crate::scenario!(@on [$($($word)+)?] ignored run run ignored ignored run);
         }
     };
 
-    // Words, and what becomes of uml_base, uml_debug, qemu_base, qemu_debug and qemu_stock.
-    (@on [uml $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud none none none);
+    // Words, and what becomes of uml_base, uml_debug, qemu_base, qemu_debug, qemu_kcsan and qemu_stock.
+    (@on [uml $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud none none none none);
     };
-    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none $qb $qd $qs);
+    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none $qb $qd $qk $qs);
     };
-    (@on [base $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run none $qb none none);
+    (@on [base $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run none $qb none none none);
     };
-    (@on [debug $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none run none $qd none);
+    (@on [debug $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none run none $qd none none);
     };
-    (@on [stock $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none none none run);
+    (@on [stock $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none none none none run);
     };
-    (@on [patched $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd none);
+    (@on [patched $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk none);
     };
-    (@on [both $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run $ud $qb $qd $qs);
+    (@on [both $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run $ud $qb $qd $qk $qs);
     };
-    (@on [timed $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run ignored $qb $qd $qs);
+    (@on [timed $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run ignored $qb $qd $qk $qs);
     };
-    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb run $qs);
+    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb run $qk $qs);
     };
-    (@on [] $ub:ident $ud:ident $qb:ident $qd:ident $qs:ident) => {
+    (@on [races $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd run $qs);
+    };
+    (@on [] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@test $ub uml_base Uml Base);
         $crate::scenario!(@test $ud uml_debug Uml Debug);
         $crate::scenario!(@test $qb qemu_base Qemu Base);
         $crate::scenario!(@test $qd qemu_debug Qemu Debug);
+        $crate::scenario!(@test $qk qemu_kcsan Qemu Kcsan);
         $crate::scenario!(@test $qs qemu_stock Qemu Stock);
     };
 

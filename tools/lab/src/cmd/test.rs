@@ -413,6 +413,9 @@ mod tests {
         assert!(all.len() >= 4 && all.starts_with(&both[..1]), "{all:?}");
         let one = chosen(Some(Lanes::Qemu), Some(Kernel::Debug)).expect("a choice");
         assert_eq!(names(&one), "qemu debug");
+        assert!(!all.contains(&(Lane::Qemu, Kernel::Kcsan)), "{all:?}");
+        let asked = chosen(None, Some(Kernel::Kcsan)).expect("a choice");
+        assert_eq!(names(&asked), "qemu kcsan");
     }
 
     #[test]
