@@ -4,6 +4,7 @@
 
 use crate::frames;
 use crate::kernel;
+use crate::layers;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::module::{self, MODULES};
@@ -25,6 +26,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("clippy (host)", host_clippy),
     ("rustfmt (kernel)", kernel_format),
     ("SPDX", licences),
+    ("layers", layers),
     ("shellcheck", shellcheck),
     ("python", python),
     ("checkpatch", checkpatch),
@@ -111,6 +113,10 @@ fn with_extension(files: &[PathBuf], wanted: &[&str]) -> Vec<PathBuf> {
         })
         .cloned()
         .collect()
+}
+
+fn layers(layout: &Layout) -> Result<()> {
+    layers::check(&layout.checkout)
 }
 
 fn host_format(layout: &Layout) -> Result<()> {
