@@ -16,7 +16,7 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::counters::{Connected, Counters};
+use crate::base::counters::{ConnectedTx, Counters};
 use crate::ctl::netdev::{Interface, CONNECT};
 use crate::data::tx::{refusal, Line};
 use crate::rc::conn::{Rc, Terms};
@@ -64,8 +64,8 @@ impl RcLine {
         &self.shared
     }
 
-    fn counters(&self) -> &Connected {
-        &self.counters.connected
+    fn counters(&self) -> &ConnectedTx {
+        &self.counters.rc_tx
     }
 
     /// Whether one more message can go by the connection of an entry.
@@ -186,10 +186,10 @@ impl RcLine {
         let Some(rc) = machine.present() else {
             return self.unsent(dev, line, skb, DropReason::Flushed);
         };
-        let connected = &self.counters.connected;
-        connected.tx.partial.add(1);
+        let counters = self.counters();
+        counters.partial.add(1);
         if skb.is_gso() {
-            connected.tx.large.add(1);
+            counters.large.add(1);
         }
         let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let headers = rc::extended_headers(number(line, address, sequence), header);
@@ -243,12 +243,12 @@ impl RcLine {
                 return self.unsent(dev, line, skb, refusal(error));
             }
         };
-        let connected = &self.counters.connected;
+        let counters = self.counters();
         let octets = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.sent.frames.add(1);
         rc.flow.sent.bytes.add(octets);
-        connected.tx.frames.add(1);
-        connected.tx.bytes.add(octets);
+        counters.frames.add(1);
+        counters.bytes.add(octets);
         *sent = sent.wrapping_add(1);
         let is_last = if charged {
             dev.sent(len)
