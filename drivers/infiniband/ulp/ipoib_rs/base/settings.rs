@@ -8,7 +8,7 @@ use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::sysctl::Variable;
-use ipoib_proto::cm::MAX_LANES;
+use ipoib_proto::cm::MAX_CHANNELS;
 use ipoib_proto::reorder;
 use ipoib_proto::sizes::{self, Sizes};
 use kernel::c_str;
@@ -155,7 +155,7 @@ settings! {
 const _: () = {
     assert!(*limits::reorder_window.end() == reorder::MAX_WIDTH as u32);
     assert!(*limits::napi_budget.end() == napi::MAX_BUDGET);
-    assert!(*limits::rc_max_qps.end() == MAX_LANES as u32);
+    assert!(*limits::rc_max_qps.end() == MAX_CHANNELS as u32);
     assert!(*limits::recv_queue_size.start() == *sizes::RANGE.start());
     assert!(*limits::recv_queue_size.end() == *sizes::RANGE.end());
 };

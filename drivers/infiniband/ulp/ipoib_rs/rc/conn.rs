@@ -74,7 +74,7 @@ impl Reliable {
                 flags,
                 credits: width,
                 max_message: MAX_MESSAGE,
-                lane: number,
+                channel: number,
             }),
         }
     }
