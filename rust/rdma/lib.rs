@@ -53,7 +53,7 @@ pub use event::{Event, EventHandler, EventSink};
 pub use gid::{GidOwner, GidRef};
 pub use graveyard::Reaper;
 pub use intake::Intake;
-pub use intake_ring::{IntakeRing, RcReceived};
+pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;
