@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-<<<<<<< ours
-//! Reasons to drop a frame: one closed list, for counters, drop reasons and tests alike.
-=======
-//! Reasons for which frames are dropped, each with its counter.
->>>>>>> theirs
+//! Reasons to drop a frame, each with its counter.
 
 /// Declares all reasons with the names of their counters. The comments stand in Documentation/ as well.
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-<<<<<<< ours
         /// Reason to drop a frame.
-=======
-        /// Reason for which a frame was dropped.
->>>>>>> theirs
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
