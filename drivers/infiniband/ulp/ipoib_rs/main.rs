@@ -40,23 +40,23 @@ module! {
     params: {
         send_queue_size: u32 {
             default: 512,
-            description: "Frames that an interface's send ring holds; a power of two, 64 to 8192",
+            description: "Frames in the send ring of a new interface; a power of two, 64 to 8192",
         },
         recv_queue_size: u32 {
             default: 512,
-            description: "Frames that an interface's receive ring holds; a power of two, 64 to 8192",
+            description: "Frames in the receive ring of a new interface; a power of two, 64 to 8192",
         },
         rc_recv_queue_size: u32 {
             default: 512,
-            description: "Messages of 64 KiB that an interface in connected mode can receive at a time; 64 to 8192",
+            description: "Messages of 64 KiB that the connections of an interface can receive at a time; 64 to 8192",
         },
         qkey: u32 {
             default: 0x8001_0b1b,
-            description: "Q_Key of the interfaces; the default is a controlled one, which user space cannot send with",
+            description: "Q_Key of all interfaces; with the high bit set, unprivileged user space cannot send with it",
         },
         replace: u8 {
             default: 0,
-            description: "1: register the link type ipoib as well, in ib_ipoib's place; 0 or 1",
+            description: "1: interfaces of the link type ipoib are this driver's, too, in place of ib_ipoib; 0 or 1",
         },
     },
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Module parameters, checked.
+//! Module parameters. `module!` in main.rs declares them; their limits are checked here.
 
 use ipoib_netdev::param;
 use ipoib_proto::qkey::QKey;
@@ -15,45 +15,43 @@ pub(crate) fn queue_sizes() -> Sizes {
     }
 }
 
-/// Messages that an interface's connections can receive at a time.
+/// Messages that the connections of an interface can receive at a time.
 pub(crate) fn rc_recv_queue_size() -> u32 {
     crate::module_parameters::rc_recv_queue_size.value()
 }
 
-/// Connections that all interfaces on an RDMA device may have together. It can be written at any time.
+/// Connections that all interfaces on an RDMA device may have together; it can change at any time.
 pub(crate) fn rc_max_device_connections() -> u32 {
     param::rc_max_device_connections()
 }
 
-/// Whether to register the C driver's link type, too.
+/// True if the link type `ipoib` is to be registered as well.
 pub(crate) fn replace() -> bool {
     crate::module_parameters::replace.value() != 0
 }
 
-/// The interfaces' Q_Key.
+/// Q_Key of all interfaces.
 pub(crate) fn qkey() -> QKey {
     QKey(crate::module_parameters::qkey.value())
 }
 
-/// Refuses to load with values out of range.
+/// Refuses values out of range; the module does not load then.
 ///
 /// # Errors
 ///
-/// `EINVAL`, and a line in the log that says which value is wrong.
+/// `EINVAL`, with a line in the log.
 pub(crate) fn check() -> Result {
     let Sizes { receive, send } = queue_sizes();
-    for (name, size) in [("send_queue_size", send), ("recv_queue_size", receive)] {
-        if !size.is_power_of_two() || !sizes::RANGE.contains(&size) {
-            pr_err!("{name}={size}: must be a power of two from 64 to 8192\n");
+    for (name, size, rule) in [
+        ("send_queue_size", send, "a power of two "),
+        ("recv_queue_size", receive, "a power of two "),
+        ("rc_recv_queue_size", rc_recv_queue_size(), ""),
+    ] {
+        let (min, max) = (sizes::RANGE.start(), sizes::RANGE.end());
+        if !sizes::RANGE.contains(&size) || !(rule.is_empty() || size.is_power_of_two()) {
+            pr_err!("{name}={size}: must be {rule}from {min} to {max}\n");
             return Err(EINVAL);
         }
-    }
-    if !(64..=8192).contains(&rc_recv_queue_size()) {
-        pr_err!(
-            "rc_recv_queue_size={}: must be from 64 to 8192\n",
-            rc_recv_queue_size()
-        );
-        return Err(EINVAL);
     }
     let replace = crate::module_parameters::replace.value();
     if replace > 1 {

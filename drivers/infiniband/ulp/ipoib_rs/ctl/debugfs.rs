@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/ipoib_rs/<interface>/`: what an interface knows of others.
+//! `/sys/kernel/debug/ipoib_rs/<interface>/`: tables of an interface's peers.
 //!
-//! Each file is a table with a heading. What is shown is copied first, where its owner allows that,
-//! and printed when nobody waits.
+//! Each file is a table with a heading. Rows are copied while their owner is locked, and printed afterwards.
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::debugfs::Inspect;
@@ -22,7 +21,7 @@ use crate::data::rx::{self, Question};
 use crate::rc::conn::Rc;
 use crate::ud::paths::Destinations;
 
-/// Rows that may come in addition between counting and copying.
+/// Room for rows that are added between counting and copying.
 const SPARE: usize = 16;
 
 const SOURCES: usize = 0;
@@ -70,8 +69,8 @@ fn with_room<T>(known: usize) -> Result<KVVec<T>> {
     )?)
 }
 
-/// Copies `len` rows of what is known about destinations, and a few more, while the transmit lock
-/// protects them. None while the interface is down.
+/// Copies `len` rows about destinations, and a few more, under the transmit lock. There are none while the
+/// interface is down.
 fn copy<T>(
     dev: &Device<Interface>,
     len: impl Fn(&Destinations) -> usize,
@@ -131,7 +130,7 @@ fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
-/// A reliable connection, or a peer that there is none with.
+/// A reliable connection, or a peer without one.
 struct Connection {
     address: HwAddr,
     number: u8,
@@ -217,7 +216,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
-/// What all interfaces on the RDMA device have together.
+/// Shows the connections of all interfaces on the RDMA device.
 fn show_device(dev: &Device<Interface>, out: &SeqFile) {
     let port = &dev.data().get_ref().port;
     let (taken, ending, limit) = port.quota().counts();

@@ -17,10 +17,31 @@ use crate::base::interface::{Interface, Options};
 use crate::base::params;
 use crate::ctl::{changes, ports};
 
-// As in <linux/if_link.h>.
+// Attributes, as in <linux/if_link.h>. The comments stand in Documentation/ as well.
+
+/// P_Key of the partition, of which the port has to be a member; the full-member bit is always set.
 const PKEY: u16 = 1;
+/// How unicast frames travel: as datagrams (the default), or by reliable connections.
 const MODE: u16 = 2;
+/// 1: multicast groups that user space has joined on the port's netdev are left to it.
 const UMCAST: u16 = 3;
+
+/// An attribute: number, check of its value, text of the refusal.
+type Attribute = (u16, fn(u16) -> bool, &'static CStr);
+
+const ATTRIBUTES: [Attribute; 3] = [
+    (
+        PKEY,
+        |pkey| PKey::new(pkey).is_some(),
+        c"P_Key must not be 0x0000 or 0x8000",
+    ),
+    (
+        MODE,
+        |mode| matches!(mode, MODE_DATAGRAM | MODE_CONNECTED),
+        c"The mode must be 0 (datagram) or 1 (connected)",
+    ),
+    (UMCAST, |umcast| umcast <= 1, c"umcast must be 0 or 1"),
+];
 
 const MODE_DATAGRAM: u16 = 0;
 const MODE_CONNECTED: u16 = 1;
@@ -63,24 +84,13 @@ impl Modes for Interface {
 }
 
 impl Link for Interface {
-    const ATTRIBUTES: u16 = UMCAST;
+    const ATTRIBUTES: u16 = ATTRIBUTES.len() as u16;
 
     fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result {
-        if let Some(pkey) = attributes.get(PKEY) {
-            if PKey::new(pkey).is_none() {
-                return Err(extack.refuse(c"P_Key must not be 0x0000 or 0x8000", EINVAL));
+        for (kind, is_valid, refusal) in ATTRIBUTES {
+            if attributes.get(kind).is_some_and(|value| !is_valid(value)) {
+                return Err(extack.refuse(refusal, EINVAL));
             }
-        }
-        match attributes.get(MODE) {
-            None | Some(MODE_DATAGRAM | MODE_CONNECTED) => {}
-            Some(_) => {
-                return Err(
-                    extack.refuse(c"The mode must be 0 (datagram) or 1 (connected)", EINVAL)
-                );
-            }
-        }
-        if attributes.get(UMCAST).is_some_and(|umcast| umcast > 1) {
-            return Err(extack.refuse(c"umcast must be 0 or 1", EINVAL));
         }
         Ok(())
     }
@@ -166,7 +176,7 @@ impl Link for Interface {
         if let Some(mode) = attributes.get(MODE) {
             Self::set_connected(dev, mode == MODE_CONNECTED, rtnl).map_err(|error| {
                 extack.refuse(
-                    c"The RDMA device has not what this mode needs; the mode is as it was",
+                    c"The RDMA device cannot run this mode; the mode is unchanged",
                     error,
                 )
             })?;

@@ -209,7 +209,7 @@ impl Poll for TxPoll {
             && self.thresholds.may_wake(self.completions.free())
             && self.dev.is_running()
         {
-            self.counters.done.wakes.add(1);
+            self.counters.tx.wakes.add(1);
             self.dev.start_queue();
         }
         // Freeing what was sent is not what the budget is for.

@@ -202,7 +202,7 @@ impl Tx {
         now: u64,
     ) {
         let fits = skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
-        self.ud.ring.counters().connected.fallback.add(1);
+        self.ud.ring.counters().rc_tx.fallback.add(1);
         if fits || skb.is_gso() {
             return self.send_datagram(dev, address, skb, now);
         }
@@ -303,7 +303,7 @@ impl Tx {
     /// Answers a packet that is too big for the peer, as a router would, so that the sender learns it.
     #[cold]
     fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) {
-        self.ud.ring.counters().connected.too_big.add(1);
+        self.ud.ring.counters().rc_tx.too_big.add(1);
         skb.update_path_mtu(mtu);
         // To answer takes locks that a caller may hold; the work item does it.
         match self.too_big.push((skb, mtu), 1) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reasons to drop a frame: one closed list, for counters, drop reasons and tests alike.
+//! Reasons to drop a frame, each with its counter.
 
-/// Defines [`DropReason`] together with everything that has to stay in step with it.
+/// Declares all reasons with the names of their counters. The comments stand in Documentation/ as well.
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
         /// Reason to drop a frame.
@@ -16,10 +16,10 @@ macro_rules! drop_reasons {
             /// All reasons in the order of their index.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$variant),*];
 
-            /// How many reasons there are: the length of an array of counters.
+            /// Number of reasons, and length of an array of their counters.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// Returns the stable name of the counter: snake case, short enough for ethtool.
+            /// Name of the counter.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $name,)*
@@ -30,64 +30,64 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// Received: no room for the encapsulation header and at least one byte of payload.
+    /// No room for the encapsulation header and a byte of payload.
     Short = "rx_drop_short",
-    /// Received: the device says that it wrote more than the buffer holds.
+    /// The device reports more bytes than the buffer holds.
     Oversized = "rx_drop_oversized",
-    /// Received: shorter than the 40 bytes that every UD receive begins with.
+    /// Shorter than the 40 bytes that every received UD message begins with.
     TruncatedGrh = "rx_drop_truncated_grh",
-    /// Received: what stands in place of the GRH is neither one nor an IPv4 header.
+    /// Neither a GRH nor an IPv4 header in the first 40 bytes.
     BadGrh = "rx_drop_bad_grh",
-    /// Received: the source cannot be a peer (a reserved queue pair or a multicast GID).
+    /// The source cannot be a peer: a reserved queue pair or a multicast GID.
     BadSource = "rx_drop_bad_source",
-    /// Received: a payload type that the link does not carry.
+    /// A payload type that the link does not carry.
     EtherType = "rx_drop_ether_type",
-    /// Received: our own multicast, looped back by the fabric.
+    /// Our own multicast, looped back by the fabric.
     OwnMulticast = "rx_drop_own_multicast",
-    /// Received: the completion carries an error status.
+    /// The receive completion carries an error status.
     BadStatus = "rx_drop_bad_status",
-    /// Received: the completion names a buffer that was not posted.
+    /// The completion names a buffer that was not posted.
     BadCompletion = "rx_drop_bad_completion",
-    /// Received: no memory for a replacement, so that the buffer was posted again.
+    /// No memory for a new buffer; the old one was posted again.
     NoBuffer = "rx_drop_no_buffer",
-    /// Received: an extended frame whose header and packet contradict each other.
+    /// An extended frame whose header and packet contradict each other.
     BadExtended = "rx_drop_bad_extended",
-    /// Received: on a connection that nobody knows any more.
+    /// Received on a connection that is no longer known.
     NoConnection = "rx_drop_no_connection",
-    /// Transmit: the link-layer address is no valid destination.
+    /// The link-layer address is no valid destination.
     BadAddress = "tx_drop_bad_address",
-    /// Transmit: a payload type that the link does not carry.
+    /// A payload type that the link does not carry.
     TxEtherType = "tx_drop_ether_type",
-    /// Transmit: shorter than its own headers.
+    /// Shorter than its own headers.
     Runt = "tx_drop_runt",
-    /// Transmit: larger than the MTU.
+    /// Larger than the MTU.
     TooBig = "tx_drop_too_big",
-    /// Transmit: no path to the destination could be found, or not yet again.
+    /// The path to the destination could not be resolved.
     NoPath = "tx_drop_no_path",
-    /// Transmit: too many frames wait for the path already.
+    /// Too many frames are queued for the destination already.
     QueueFull = "tx_drop_queue_full",
-    /// Transmit: too many destinations are in use already.
+    /// Too many destinations are in use already.
     TableFull = "tx_drop_table_full",
-    /// Transmit: the multicast group could not be attached, or not yet again.
+    /// The multicast group could not be joined.
     NoGroup = "tx_drop_no_group",
-    /// Transmit: the ring has no free slot although the queue was not stopped.
+    /// The ring had no free slot although the queue was not stopped.
     Ring = "tx_drop_ring",
-    /// Transmit: no memory.
+    /// No memory.
     NoMemory = "tx_drop_no_memory",
-    /// Transmit: the frame could not be mapped for DMA.
+    /// The frame could not be mapped for DMA.
     MapFailed = "tx_drop_map_failed",
-    /// Transmit: the device refused the work request.
+    /// The device refused the work request.
     PostFailed = "tx_drop_post_failed",
-    /// Transmit: the completion carries an error status.
+    /// The send completion carries an error status.
     SendFailed = "tx_drop_send_failed",
-    /// Transmit: the port is down.
+    /// The port is down.
     LinkDown = "tx_drop_link_down",
-    /// Transmit: flushed because the interface or the path went away.
+    /// Flushed because the interface, the path or the connection went away.
     Flushed = "tx_drop_flushed",
 }
 
 impl DropReason {
-    /// Returns the position of the reason in an array of [`DropReason::COUNT`] counters.
+    /// Index in [`DropReason::ALL`] and in an array of counters.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize

@@ -13,7 +13,7 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::counters::{Connected, Counters};
+use crate::base::counters::{ConnectedTx, Counters};
 use crate::base::interface::{Interface, Work};
 use crate::rc::conn::Rc;
 use crate::rc::entry::Entry;
@@ -49,8 +49,8 @@ impl RcRing {
         &self.shared
     }
 
-    pub(super) fn counters(&self) -> &Connected {
-        &self.counters.connected
+    pub(super) fn counters(&self) -> &ConnectedTx {
+        &self.counters.rc_tx
     }
 
     /// Whether one more message can go by the connection of an entry.
@@ -88,12 +88,12 @@ impl RcRing {
                 return Err((skb, refusal(error)));
             }
         };
-        let connected = &self.counters.connected;
+        let counters = self.counters();
         let bytes = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.sent.frames.add(1);
         rc.flow.sent.bytes.add(bytes);
-        connected.tx.frames.add(1);
-        connected.tx.bytes.add(bytes);
+        counters.frames.add(1);
+        counters.bytes.add(bytes);
         Ok(if charged {
             dev.sent(len)
         } else {

@@ -16,7 +16,7 @@ use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::counters::{Connected, Counters};
+use crate::base::counters::{ConnectedRx, Counters};
 use crate::base::order::Order;
 use crate::rc::conn::Rc;
 use crate::rc::shared::Shared;
@@ -256,20 +256,20 @@ impl RcRx {
             return Ok(());
         };
         let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
-        let connected = &counters.connected;
+        let counts = &counters.rc_rx;
         let (Some(message), true) = (
             rc::parse_tcp_v4(received.head(), received.len()),
             peer.width.is_some(),
         ) else {
-            return receive_other(received, peer, connected, news, context, order);
+            return receive_other(received, peer, counts, news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
         news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
-        let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), connected);
+        let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);
         pass_up(
             received,
             peer,
-            connected,
+            counts,
             &message.packet,
             description,
             context,
@@ -301,12 +301,12 @@ impl RcRx {
 fn describe(
     packet: &rc::Packet,
     checksum: Option<PartialChecksum>,
-    connected: &Connected,
+    counts: &ConnectedRx,
 ) -> parts::Packet {
     let description = parts::Packet::new(packet.offset, packet.ether_type.0);
     match checksum {
         Some(checksum) => {
-            connected.rx.partial.add(1);
+            counts.partial.add(1);
             description.with_partial(checksum.start, checksum.offset)
         }
         None => description,
@@ -322,7 +322,7 @@ fn describe(
 fn pass_up(
     received: RcReceived<'_>,
     peer: &Peer,
-    connected: &Connected,
+    counts: &ConnectedRx,
     packet: &rc::Packet,
     description: parts::Packet,
     context: &Context<'_>,
@@ -337,8 +337,8 @@ fn pass_up(
     let flow = &peer.rc.flow;
     flow.received.frames.add(1);
     flow.received.bytes.add(octets);
-    connected.rx.frames.add(1);
-    connected.rx.bytes.add(octets);
+    counts.frames.add(1);
+    counts.bytes.add(octets);
     order.receive(context, Some(&peer.address), packet.reserved, skb);
     Ok(())
 }
@@ -352,7 +352,7 @@ fn pass_up(
 fn receive_other(
     received: RcReceived<'_>,
     peer: &Peer,
-    connected: &Connected,
+    counts: &ConnectedRx,
     news: &mut News,
     context: &Context<'_>,
     order: &mut Order,
@@ -372,35 +372,27 @@ fn receive_other(
             let message = message?;
             let (packet, extended) = message.packet()?;
             news.credit |= flow.raise_credit_limit(message.credit_limit());
-            let description = describe(&packet, extended.checksum, connected);
+            let description = describe(&packet, extended.checksum, counts);
             match extended.gso {
-                Some(gso) => (packet, describe_large(description, &gso, connected)),
+                Some(gso) => (packet, describe_large(description, &gso, counts)),
                 None => (packet, description),
             }
         }
         None => {
             let packet = rc::parse(head, len)?;
-            (packet, describe(&packet, None, connected))
+            (packet, describe(&packet, None, counts))
         }
     };
-    pass_up(
-        received,
-        peer,
-        connected,
-        &packet,
-        description,
-        context,
-        order,
-    )
+    pass_up(received, peer, counts, &packet, description, context, order)
 }
 
 /// The same of one that is to be segmented.
 fn describe_large(
     description: parts::Packet,
     gso: &extended::Gso,
-    connected: &Connected,
+    counts: &ConnectedRx,
 ) -> parts::Packet {
-    connected.rx.large.add(1);
+    counts.large.add(1);
     description.with_gso(&parts::Gso {
         kind: match gso.kind {
             extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,

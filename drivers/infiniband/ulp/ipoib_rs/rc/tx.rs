@@ -130,10 +130,10 @@ impl Route<'_> {
         let Some(rc) = self.entry.machine.present() else {
             return self.unsent(dev, skb, DropReason::Flushed);
         };
-        let connected = self.ring.counters();
-        connected.tx.partial.add(1);
+        let counters = self.ring.counters();
+        counters.partial.add(1);
         if skb.is_gso() {
-            connected.tx.large.add(1);
+            counters.large.add(1);
         }
         let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let sequence = self.sequence.as_deref_mut();

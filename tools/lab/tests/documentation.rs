@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say.
+
+#![cfg(test)]
+
+use regex::{Captures, Regex};
+use std::fs;
+use std::path::Path;
+
+const DRIVER: &str = "drivers/infiniband/ulp/ipoib_rs";
+
+/// Documented form of a declaration.
+struct Entry {
+    name: String,
+    limits: String,
+    sentence: String,
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a regular expression")
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Declarations in a file that match `pattern`, each as `entry` makes it.
+fn all(path: &str, pattern: &str, entry: impl Fn(&Captures<'_>) -> Entry) -> Vec<Entry> {
+    let entries: Vec<_> = regex(pattern)
+        .captures_iter(&read(path))
+        .map(|c| entry(&c))
+        .collect();
+    assert!(!entries.is_empty(), "{path} declares nothing");
+    entries
+}
+
+/// Declarations whose sentence is the first paragraph of the comment in front.
+fn commented(file: &str, pattern: &str, limits: impl Fn(&Captures<'_>) -> String) -> Vec<Entry> {
+    let comment = r"(?m)((?:^ *///.*\n)+) *";
+    all(
+        &format!("{DRIVER}/{file}"),
+        &format!("{comment}{pattern}"),
+        |c| {
+            let lines = c[1]
+                .lines()
+                .map(|line| line.trim_start().trim_start_matches("///"));
+            let paragraph: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            Entry {
+                name: c["name"].to_lowercase(),
+                limits: limits(c),
+                sentence: one_line(&paragraph.join(" ")),
+            }
+        },
+    )
+}
+
+fn counters() -> Vec<Entry> {
+    let pattern = r#"\w+ = "(?<name>\w+)","#;
+    let mut counters = commented("base/counters.rs", pattern, |_| String::new());
+    counters.extend(commented("proto/drop.rs", pattern, |_| String::new()));
+    counters
+}
+
+fn settings() -> Vec<Entry> {
+    let pattern =
+        r"(?<name>\w+): \w+ in (?<min>[\d_]+)\.\.=(?<max>[\d_]+), default (?<default>\S+) =>";
+    commented("base/settings.rs", pattern, |c| {
+        let number = |text: &str| text.replace('_', "").parse::<u32>();
+        let (min, max) = (
+            number(&c["min"]).expect("fits"),
+            number(&c["max"]).expect("fits"),
+        );
+        let range = if (min, max) == (0, 1) {
+            "0 or 1".to_string()
+        } else {
+            format!("{min} to {max}")
+        };
+        match number(&c["default"]) {
+            Ok(default) => {
+                assert!((min..=max).contains(&default), "{}", &c["name"]);
+                format!(" ({range}, default {default})")
+            }
+            Err(_) => format!(" ({range}, default as the module parameter)"),
+        }
+    })
+}
+
+/// Module parameters, whose limits stand in their descriptions, since `modinfo` shows these.
+fn parameters() -> Vec<Entry> {
+    let entry = |c: &Captures<'_>| Entry {
+        name: c["name"].to_string(),
+        limits: format!(" (default {})", c["default"].replace('_', "")),
+        sentence: format!("{}.", &c["text"]),
+    };
+    let rust =
+        r#"(?<name>\w+): \w+ \{\s*default: (?<default>\w+),\s*description: "(?<text>[^"]+)""#;
+    let c = r#"static unsigned int (?<name>\w+) = (?<default>\d+);(?s:.*)MODULE_PARM_DESC\(\w+,\s*"(?<text>[^"]+)""#;
+    let mut parameters = all(&format!("{DRIVER}/main.rs"), rust, entry);
+    parameters.extend(all("rust/sys/helpers_param.c", c, entry));
+    parameters
+}
+
+/// The text between a heading and what follows the section.
+fn section(text: &str, heading: &str, end: &str) -> String {
+    let (_, rest) = text
+        .split_once(heading)
+        .unwrap_or_else(|| panic!("no {heading}"));
+    rest.split(end).next().unwrap_or_default().to_string()
+}
+
+/// Checks that a section has the entries in order, with their limits and sentences, and no others.
+fn check(section: &str, entries: &[Entry], term: &str, quotes: &str) {
+    let found: Vec<_> = regex(term)
+        .captures_iter(section)
+        .map(|c| c[1].to_string())
+        .collect();
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(found, names);
+    let section = one_line(section);
+    for Entry {
+        name,
+        limits,
+        sentence,
+    } in entries
+    {
+        let wanted = format!("{quotes}{name}{quotes}{limits} {sentence}");
+        assert!(section.contains(&wanted), "not documented: {wanted}");
+    }
+}
+
+#[test]
+fn using_says_what_is_declared() {
+    let using = read("Documentation/using.rst");
+    let check = |heading: &str, end, entries: &[Entry]| {
+        check(
+            &section(&using, heading, end),
+            entries,
+            r"(?m)^``(\w+)``",
+            "``",
+        );
+    };
+    check("\nCounters\n========\n", "\nDebugfs\n", &counters());
+    check("\nSysctls\n=======\n", "\nCounters\n", &settings());
+    check(
+        "\nModule parameters\n=================\n",
+        "\nPeers\n",
+        &parameters(),
+    );
+    let attributes = commented("ctl/netlink.rs", r"const (?<name>\w+): u16", |_| {
+        String::new()
+    });
+    check(" Attributes:\n", "\n``ip`` knows", &attributes);
+}
+
+#[test]
+fn the_man_page_says_what_is_declared() {
+    let page = read("Documentation/man/ipoib_rs.4").replace('"', "");
+    let check = |heading: &str, entries: &[Entry]| {
+        check(
+            &section(&page, heading, "\n.SH"),
+            entries,
+            r"(?m)^\.TP\n\.BR (\w+)",
+            "",
+        );
+    };
+    check("\n.SH SYSCTLS\n", &settings());
+    check("\n.SH MODULE PARAMETERS\n", &parameters());
+}
+
+/// Limits of queue sizes stand in their descriptions, which have to be literals.
+#[test]
+fn descriptions_name_the_limits_that_are_checked() {
+    let sizes = read(&format!("{DRIVER}/proto/flow/sizes.rs"));
+    let range = regex(r"RANGE: RangeInclusive<u32> = (\d+)\.\.=(\d+);");
+    let range = range.captures(&sizes).expect("declares RANGE");
+    let limits = format!("; {} to {}.", &range[1], &range[2]);
+    for Entry { name, sentence, .. } in parameters() {
+        if name.ends_with("queue_size") {
+            let sentence = sentence.replace("a power of two, ", "");
+            assert!(sentence.ends_with(&limits), "{name}: {sentence}");
+        }
+    }
+}
