@@ -72,7 +72,7 @@ impl Device {
     pub fn firmware<'a>(&self, text: &'a mut [u8; FIRMWARE_LEN]) -> &'a [u8] {
         // SAFETY: Registered by the type invariant; there is room for as much as a device may write.
         unsafe { bindings::ib_get_device_fw_str(self.as_raw(), text.as_mut_ptr().cast()) };
-        let end = text.iter().position(|octet| *octet == 0);
+        let end = text.iter().position(|byte| *byte == 0);
         &text[..end.unwrap_or(FIRMWARE_LEN)]
     }
 

@@ -12,7 +12,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot, Remains};
+use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::left::Left;
 use crate::pd::Pd;
 
@@ -34,7 +34,7 @@ pub struct Intake {
     max_sge: u32,
     cq: SetOnce<Arc<Cq>>,
     has_ring: Atomic<bool>,
-    body: Mortal<Body>,
+    body: Deferred<Body>,
 }
 
 // SAFETY: A shared receive queue may be used by any thread.
@@ -45,7 +45,7 @@ unsafe impl Sync for Intake {}
 /// Place for what a ring leaves.
 type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
 
-/// Remains of an intake that is no longer in use.
+/// DeferDrop of an intake that is no longer in use.
 ///
 /// # Invariants
 ///
@@ -64,7 +64,7 @@ unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
 
-impl Remains for Body {}
+impl DeferDrop for Body {}
 
 impl Intake {
     /// Makes an intake whose queue pairs share a receive queue. That takes `max_wr` receives, each of
@@ -95,7 +95,7 @@ impl Intake {
             srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
             ..Default::default()
         };
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
         // ours. Without user data this is the kernel's own queue.
@@ -109,7 +109,7 @@ impl Intake {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: It was just made.
-        Self::own(pd, (plot, memory), Some(raw), max_wr, max_sge)
+        Self::own(pd, (reserved, memory), Some(raw), max_wr, max_sge)
     }
 
     /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
@@ -127,16 +127,16 @@ impl Intake {
         if max_wr == 0 || max_sge == 0 || max_sge > pd.device().max_recv_sge() {
             return Err(EINVAL);
         }
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // INVARIANT: There is no shared receive queue.
-        Self::own(pd, (plot, memory), None, max_wr, max_sge)
+        Self::own(pd, (reserved, memory), None, max_wr, max_sge)
     }
 
     /// Puts it together; what `raw` says is as the type invariants demand.
     fn own(
         pd: &Arc<Pd>,
-        (plot, memory): (Plot<Body>, Place),
+        (reserved, memory): (Reserved<Body>, Place),
         raw: Option<NonNull<bindings::ib_srq>>,
         max_wr: u32,
         max_sge: u32,
@@ -154,7 +154,7 @@ impl Intake {
             max_sge,
             cq: SetOnce::new(),
             has_ring: Atomic::new(false),
-            body: plot.fill(body),
+            body: reserved.fill(body),
         };
         Ok(Arc::new(intake, GFP_KERNEL)?)
     }

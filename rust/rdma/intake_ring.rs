@@ -17,11 +17,9 @@
 //! with it the right to poll the completion queue.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
-use core::ptr;
 
 use ipoib_netdev::napi::MAX_BUDGET;
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
-use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -31,17 +29,16 @@ use crate::cq::Cq;
 use crate::intake::Intake;
 use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
+use crate::recv_chain::{RecvChain, RecvWr};
 
 mod mapping;
 mod memory;
 mod queues;
-mod slots;
 
 use mapping::Mapping;
-use memory::Memory;
 pub use memory::RcReceived;
+use memory::{Memory, Slot};
 use queues::Queues;
-use slots::{Chain, Slot};
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_srq,
@@ -78,7 +75,7 @@ enum Post {
 pub struct IntakeRing {
     memory: ManuallyDrop<Memory>,
     wcs: KVec<bindings::ib_wc>,
-    chain: Chain,
+    chain: RecvChain,
     post: Post,
     report: ReceiveReport,
     late: KVec<u64>,
@@ -135,10 +132,7 @@ impl IntakeRing {
             *len = pool.part_len(i);
         }
 
-        let mut wcs = KVec::with_capacity(Self::BATCH, GFP_KERNEL)?;
-        for _ in 0..Self::BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), Self::BATCH, GFP_KERNEL)?;
         let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
         // The slots come one by one as they are mapped, so that dropping the memory unmaps what is.
@@ -156,10 +150,7 @@ impl IntakeRing {
             let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
             let addrs = memory.mapping.map(&buf, parts).ok_or(EIO)?;
             let mut slot = Slot {
-                wr: bindings::ib_recv_wr {
-                    num_sge: parts as c_int,
-                    ..Default::default()
-                },
+                wr: RecvWr::new(parts),
                 sge: [bindings::ib_sge {
                     lkey: pd.local_dma_lkey(),
                     ..Default::default()
@@ -174,17 +165,14 @@ impl IntakeRing {
             // There is room for it, so that it does not fail with the buffer mapped.
             memory.slots.push(slot, GFP_KERNEL)?;
         }
-        let mut chain = Chain {
-            first: ptr::null_mut(),
-            last: ptr::null_mut(),
-            generations: Generations::after(generation),
-        };
+        let mut chain = RecvChain::after(generation);
         for (index, slot) in memory.slots.iter_mut().enumerate() {
             // INVARIANT: The slots do not move any more.
-            slot.wr.sg_list = slot.sge.as_mut_ptr();
+            slot.wr.set_elements(slot.sge.as_mut_ptr());
             if intake.is_shared() {
-                chain.push(slot, index);
-                late.push(Slot::IDLE, GFP_KERNEL)?;
+                // SAFETY: The slots stay, and are not touched while they are chained.
+                unsafe { chain.push(&mut slot.wr, index) };
+                late.push(RecvWr::IDLE, GFP_KERNEL)?;
             }
         }
         let post = if intake.is_shared() {
@@ -301,7 +289,7 @@ impl IntakeRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.cq.is_quiet() || !self.chain.first.is_null()
+        !self.cq.is_quiet() || !self.chain.is_empty()
     }
 
     /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
@@ -361,8 +349,8 @@ impl IntakeRing {
     fn look(&mut self) {
         self.overtaken = 0;
         for (slot, late) in self.memory.slots.iter().zip(&mut self.late) {
-            let id = slot.id();
-            if self.chain.is_posted(id) && self.chain.age(id) > self.old {
+            let id = slot.wr.id();
+            if self.chain.is_posted(id) && self.chain.generations.age(id) > self.old {
                 *late = id;
             }
             if *late == id {
@@ -375,23 +363,14 @@ impl IntakeRing {
     /// Posts what is to be posted.
     #[inline]
     fn post_chain(&mut self) -> Result {
-        let first = self.chain.first;
-        if first.is_null() {
-            return Ok(());
+        match &mut self.post {
+            Post::Shared(post_recv, srq) => self.chain.post(|first, bad| {
+                // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
+                // owned by their slots until the device has completed them or the queue is destroyed.
+                unsafe { post_recv(*srq, first, bad) }
+            }),
+            Post::Separate(queues) => queues.post(&mut self.memory.slots, &mut self.chain),
         }
-        let (post_recv, srq) = match &mut self.post {
-            Post::Shared(post_recv, srq) => (*post_recv, *srq),
-            Post::Separate(queues) => return queues.post(&mut self.memory.slots, &mut self.chain),
-        };
-        // Some drivers leave this alone when they refuse all.
-        let mut bad: *const bindings::ib_recv_wr = first;
-        // A completion cannot be seen before this call returns: only we poll. So it is early enough
-        // to note afterwards what was posted.
-        //
-        // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
-        // owned by their slots until the device has completed them or the queue is destroyed.
-        let err = unsafe { post_recv(srq, first, &raw mut bad) };
-        self.chain.settle(err, bad)
     }
 
     /// Asks for an event at the next completion. True: poll again, there may be some already.

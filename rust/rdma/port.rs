@@ -24,16 +24,16 @@ pub enum PortState {
     Other,
 }
 
-/// What a port says of itself.
+/// Attributes of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortAttr {
     /// Whether it carries data.
     pub active: bool,
     /// The state of its link.
     pub state: PortState,
-    /// The largest payload of a packet now, in octets.
+    /// The largest payload of a packet now, in bytes.
     pub active_mtu_bytes: u32,
-    /// The largest payload of a packet that the port can be set to, in octets.
+    /// The largest payload of a packet that the port can be set to, in bytes.
     pub max_mtu_bytes: u32,
     /// Entries of the GID table.
     pub gid_table_len: u32,
@@ -46,7 +46,7 @@ pub struct PortAttr {
 }
 
 impl Device {
-    /// Asks a port for its attributes.
+    /// Queries the attributes of a port.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl Device {
         Ok(PortAttr {
             active: state == PortState::Active,
             state,
-            active_mtu_bytes: mtu_octets(attr.active_mtu),
-            max_mtu_bytes: mtu_octets(attr.max_mtu),
+            active_mtu_bytes: mtu_bytes(attr.active_mtu),
+            max_mtu_bytes: mtu_bytes(attr.max_mtu),
             gid_table_len: attr.gid_tbl_len.max(0) as u32,
             pkey_table_len: u32::from(attr.pkey_tbl_len),
             // SAFETY: A computation on what we own.
@@ -96,8 +96,8 @@ impl Device {
     }
 }
 
-fn mtu_octets(mtu: bindings::ib_mtu) -> u32 {
+fn mtu_bytes(mtu: bindings::ib_mtu) -> u32 {
     // SAFETY: A computation.
-    let octets: c_int = unsafe { bindings::ipoib_rs_ib_mtu_octets(mtu) };
-    octets.max(0) as u32
+    let bytes: c_int = unsafe { bindings::ipoib_rs_ib_mtu_bytes(mtu) };
+    bytes.max(0) as u32
 }

@@ -256,26 +256,40 @@ pub struct UdQp {
     pd: Arc<Pd>,
 }
 
+/// The objects that an unreliable datagram queue pair is made of.
+pub struct UdInit<'a> {
+    /// Its protection domain.
+    pub pd: &'a Arc<Pd>,
+    /// The completion queue of its sends.
+    pub send_cq: &'a Arc<Cq>,
+    /// The completion queue of its receives.
+    pub recv_cq: &'a Arc<Cq>,
+    /// The sizes of its queues.
+    pub caps: QpCaps,
+    /// The port that it uses.
+    pub port: u32,
+}
+
 impl UdQp {
-    /// Makes a queue pair that will use `port`; `handler` is told when it breaks. If the device can, it does
-    /// not hear what it sends to its own groups.
+    /// Makes a queue pair; `handler` is told when it breaks. If the device can, it does not hear what it sends to
+    /// its own groups.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for things of different devices, a port that does not exist, or more than the
+    /// `EINVAL` for objects of different devices, a port that does not exist, or more than the
     /// device can; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping the last reference.
-    pub fn new<H: FailureHandler>(
-        pd: &Arc<Pd>,
-        send_cq: &Arc<Cq>,
-        recv_cq: &Arc<Cq>,
-        caps: QpCaps,
-        port: u32,
-        handler: H,
-    ) -> Result<Arc<Self>> {
+    pub fn new<H: FailureHandler>(init: UdInit<'_>, handler: H) -> Result<Arc<Self>> {
+        let UdInit {
+            pd,
+            send_cq,
+            recv_cq,
+            caps,
+            port,
+        } = init;
         let dev = pd.device();
         if !dev.same(send_cq.device())
             || !dev.same(recv_cq.device())

@@ -12,7 +12,7 @@ use crate::pd::Pd;
 pub(super) struct Mapping {
     /// Not at all: the device uses the CPU's addresses.
     pub(super) virt_dma: bool,
-    /// Octets that each part takes.
+    /// Bytes that each part takes.
     pub(super) lens: [usize; MAX_PARTS],
     pub(super) pd: Arc<Pd>,
 }
@@ -81,7 +81,7 @@ impl Mapping {
         }
     }
 
-    /// Lends the CPU the head of a message of `len` octets, which the device has no more; says where that
+    /// Lends the CPU the head of a message of `len` bytes, which the device has no more; says where that
     /// is mapped, if it is.
     #[inline]
     pub(super) fn lend(&self, sge: &[bindings::ib_sge; MAX_PARTS], len: usize) -> Option<u64> {
@@ -92,7 +92,7 @@ impl Mapping {
         Some(sge[0].addr)
     }
 
-    /// Lends the CPU the first `len` octets of a part that the device has no more, and gives them back.
+    /// Lends the CPU the first `len` bytes of a part that the device has no more, and gives them back.
     #[inline]
     pub(super) fn sync(&self, sge: &[bindings::ib_sge], part: usize, len: usize, for_cpu: bool) {
         match sge.get(part) {

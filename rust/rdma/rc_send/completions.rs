@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a shared send ring that learns what was sent.
+//! The half of a shared send ring that handles completions.
 
 use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -17,16 +18,14 @@ use crate::send::FLUSH_MS;
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// What was learned.
+/// Frames that left the ring.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
     /// Frames that the device failed to send, or gave back.
     pub lost: u32,
-    /// Frames that left the ring, sent or not, and those that the device has refused: what BQL is to be
-    /// told.
-    pub released_frames: u32,
-    /// Octets of those, as far as they were charged.
-    pub released_bytes: usize,
+    /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL. Bytes
+    /// are counted as far as they were charged.
+    pub released: Tally,
     /// There may be more.
     pub more: bool,
 }
@@ -34,22 +33,19 @@ pub struct RcReaped {
 impl RcReaped {
     fn add(&mut self, other: Self) {
         self.lost = self.lost.wrapping_add(other.lost);
-        self.released_frames = self.released_frames.wrapping_add(other.released_frames);
-        self.released_bytes = self.released_bytes.wrapping_add(other.released_bytes);
+        self.released.merge(other.released);
         self.more = other.more;
     }
 
     /// A frame has left the ring.
     #[inline]
     fn release(&mut self, frame: &Frame) {
-        self.released_frames = self.released_frames.wrapping_add(1);
-        if frame.charged {
-            self.released_bytes = self.released_bytes.wrapping_add(frame.skb.len());
-        }
+        self.released
+            .add(if frame.charged { frame.skb.len() } else { 0 });
     }
 }
 
-/// The half of a shared send ring that learns what was sent, and frees it.
+/// The half of a shared send ring that handles completions, and frees what was sent.
 ///
 /// # Invariants
 ///
@@ -64,10 +60,7 @@ unsafe impl Send for RcCompletions {}
 
 impl RcCompletions {
     pub(super) fn new(slots: &Arc<Slots>) -> Result<Self> {
-        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
-        for _ in 0..BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
         // INVARIANT: Made once for each ring.
         Ok(Self {
             slots: slots.clone(),
@@ -103,9 +96,7 @@ impl RcCompletions {
             complete(slots, wc, poll, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
-        let (frames, bytes) = self.slots.ring.unsent().take();
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.merge(self.slots.ring.unsent().take());
         reaped
     }
 
@@ -133,7 +124,7 @@ impl RcCompletions {
         };
         // SAFETY: This is the completions half, and the sender is borrowed and has posted all.
         unsafe { self.slots.sweep(|len| bytes += len, dropped) };
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.bytes = reaped.released.bytes.wrapping_add(bytes);
         reaped
     }
 

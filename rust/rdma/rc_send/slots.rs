@@ -42,9 +42,9 @@ const LEAVES: u32 = 2;
 
 /// Nothing was ever acknowledged.
 const NEW: u32 = 0;
-/// What was acknowledged last was not long ago.
+/// The last acknowledgement was not long ago.
 const WORKS: u32 = 1;
-/// What is under way takes so long that it is not charged to BQL, which all lanes share.
+/// Frames in flight take so long that they are not charged to BQL, which all lanes share.
 const SLOW: u32 = 2;
 
 impl Lane {
@@ -122,7 +122,7 @@ impl Lane {
     }
 }
 
-/// What a full slot holds.
+/// A frame in a slot.
 ///
 /// # Invariants
 ///
@@ -138,7 +138,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Whose it is.
+    /// Its lane.
     #[inline]
     pub(super) fn lane(&self) -> &Lane {
         // SAFETY: By the type invariant.

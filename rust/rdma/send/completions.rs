@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a send ring that learns what was sent.
+//! The half of a send ring that handles completions.
 
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::skb::DropReason;
 use ipoib_rings::ring::Consumer;
+use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -20,13 +21,11 @@ const MAX_BATCHES: usize = 8;
 /// Milliseconds for which a queue pair in error may take to flush what was posted.
 pub(crate) const FLUSH_MS: usize = 2000;
 
-/// What was learned.
+/// Frames that left the ring, and completions of others.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reaped {
     /// Frames that were sent.
-    pub frames: u32,
-    /// Octets of those.
-    pub bytes: usize,
+    pub sent: Tally,
     /// Frames that the device failed to send.
     pub errors: u32,
     /// Frames that it gave back, since the queue pair is in error.
@@ -38,15 +37,13 @@ pub struct Reaped {
     /// Whether a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
     pub failed: bool,
     /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
-    /// dropped: what BQL is to be told.
-    pub released_frames: u32,
-    /// Octets of those.
-    pub released_bytes: usize,
+    /// dropped: to be reported to BQL.
+    pub released: Tally,
     /// There may be more.
     pub more: bool,
 }
 
-/// The half of a send ring that learns what was sent, and frees it.
+/// The half of a send ring that handles completions, and frees what was sent.
 ///
 /// # Invariants
 ///
@@ -63,10 +60,7 @@ unsafe impl Send for SendCompletions {}
 
 impl SendCompletions {
     pub(super) fn new(ring: &Arc<Ring>) -> Result<Self> {
-        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
-        for _ in 0..BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
         // INVARIANT: The ring is empty.
         Ok(Self {
             ring: ring.clone(),
@@ -111,9 +105,7 @@ impl SendCompletions {
         if self.at.tail() != before {
             self.at.give_back(&self.ring.shared);
         }
-        let (frames, bytes) = self.ring.shared.unsent().take();
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.merge(self.ring.shared.unsent().take());
         reaped
     }
 
@@ -139,14 +131,13 @@ impl SendCompletions {
     /// Frees the slots up to `end`, which is no more than the ring's head.
     #[inline]
     fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
-        let mut bytes: usize = 0;
-        let frames = end.wrapping_sub(self.at.tail());
+        let mut sent = Tally::default();
         while self.at.tail() != end {
             let slot = self.ring.slot(self.at.tail());
             // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
             let slot = unsafe { &mut *slot };
             if let Some(skb) = slot.skb.take() {
-                bytes = bytes.wrapping_add(skb.len());
+                sent.add(skb.len());
                 // SAFETY: It was in this slot, which is ours.
                 unsafe { self.ring.unmap(self.at.tail(), &skb) };
                 skb.napi_consume(poll);
@@ -157,10 +148,8 @@ impl SendCompletions {
             // INVARIANT: The slot was emptied.
             self.at.emptied();
         }
-        reaped.frames = reaped.frames.wrapping_add(frames);
-        reaped.bytes = reaped.bytes.wrapping_add(bytes);
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.sent.merge(sent);
+        reaped.released.merge(sent);
     }
 
     #[cold]
@@ -168,8 +157,7 @@ impl SendCompletions {
         // SAFETY: As in `free_sent`.
         let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
         if let Some(skb) = slot.skb.take() {
-            reaped.released_frames = reaped.released_frames.wrapping_add(1);
-            reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+            reaped.released.add(skb.len());
             // SAFETY: It was in this slot, which is ours.
             unsafe { self.ring.unmap(self.at.tail(), &skb) };
             skb.drop_reason(DropReason::DevReady);
@@ -231,30 +219,25 @@ impl SendCompletions {
         unsafe {
             self.ring.clear(|skb| {
                 all.flushed = all.flushed.wrapping_add(1);
-                all.released_frames = all.released_frames.wrapping_add(1);
-                all.released_bytes = all.released_bytes.wrapping_add(skb.len());
+                all.released.add(skb.len());
                 skb.drop_reason(DropReason::DevReady);
             });
         }
         // INVARIANT: All slots are empty.
         self.at.restart(&self.ring.shared);
         sender.at.look(&self.ring.shared);
-        let (frames, bytes) = self.ring.shared.unsent().take();
-        all.released_frames = all.released_frames.wrapping_add(frames);
-        all.released_bytes = all.released_bytes.wrapping_add(bytes);
+        all.released.merge(self.ring.shared.unsent().take());
         Ok(all)
     }
 
     fn reap_into(&mut self, all: &mut Reaped) {
         loop {
             let some = self.reap(None);
-            all.frames = all.frames.wrapping_add(some.frames);
-            all.bytes = all.bytes.wrapping_add(some.bytes);
+            all.sent.merge(some.sent);
             all.errors = all.errors.wrapping_add(some.errors);
             all.flushed = all.flushed.wrapping_add(some.flushed);
             all.unknown = all.unknown.wrapping_add(some.unknown);
-            all.released_frames = all.released_frames.wrapping_add(some.released_frames);
-            all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
+            all.released.merge(some.released);
             if some.status != 0 {
                 all.status = some.status;
             }

@@ -10,8 +10,8 @@ mod cell;
 pub mod counts;
 #[path = "../generations.rs"]
 pub mod generations;
-#[path = "../graves.rs"]
-pub mod graves;
+#[path = "../deferred.rs"]
+pub mod deferred;
 #[path = "../line.rs"]
 pub mod line;
 #[path = "../quiet.rs"]

@@ -22,8 +22,8 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
-    FailureHandler, GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcQp, Reaper, RecvRing,
-    SendCompletions, UdQp,
+    FailureHandler, GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcInit, RcQp, Reaper,
+    RecvRing, SendCompletions, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -223,7 +223,14 @@ impl Verbs {
                 recv_sge: 1,
             };
             let alarm = Alarm(dev.get_typed());
-            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number(), alarm) {
+            let init = UdInit {
+                pd,
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+                caps,
+                port: this.port.number(),
+            };
+            match UdQp::new(init, alarm) {
                 // With so many elements, it has room for fewer requests than it says.
                 Err(error) if error == ENOMEM || error == EINVAL => {
                     limits = limits.smaller(send_sge).ok_or(error)?;
@@ -530,7 +537,14 @@ impl Verbs {
             recv_sge: pool.parts() as u32,
         };
         let permit = Arc::new((), GFP_KERNEL)?;
-        RcQp::new(&self.pd, &send_cq, &recv_cq, &intake, caps, permit)?;
+        let init = RcInit {
+            pd: &self.pd,
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            intake: &intake,
+            caps,
+        };
+        RcQp::new(init, permit)?;
         drop(intake);
         // There may be none left but these.
         self.reaper.flush();

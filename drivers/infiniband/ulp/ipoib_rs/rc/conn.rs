@@ -19,7 +19,7 @@ use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, Qpn};
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::rc::EXTENDED_HEADERS;
-use ipoib_rdma::{CmId, Cq, Intake, Lane, Pd, QpCaps, RcQp};
+use ipoib_rdma::{CmId, Cq, Intake, Lane, Pd, QpCaps, RcInit, RcQp};
 use ipoib_rings::line::{self, Line};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -294,19 +294,19 @@ impl Rc {
         cm: impl FnOnce(Arc<Caller>) -> Result<CmId<Caller>>,
     ) -> Result<Arc<Self>> {
         let Room { width, permit } = room;
-        let qp = RcQp::new(
-            &reliable.pd,
-            &reliable.send_cq,
-            &reliable.recv_cq,
-            &reliable.intake,
-            QpCaps {
+        let init = RcInit {
+            pd: &reliable.pd,
+            send_cq: &reliable.send_cq,
+            recv_cq: &reliable.recv_cq,
+            intake: &reliable.intake,
+            caps: QpCaps {
                 send_wr: SEND_WR.min(reliable.tunables.queue_limits().send),
                 recv_wr: credit::cost(width),
                 send_sge: reliable.max_sge,
                 recv_sge: reliable.intake.max_sge(),
             },
-            permit.clone(),
-        )?;
+        };
+        let qp = RcQp::new(init, permit.clone())?;
         let lane = Lane::new(qp)?;
         let cm = cm(caller.clone())?;
         let rc = Self {
