@@ -50,7 +50,7 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Its connection has ended: there will be room.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn mark_ending(&self) {
         if !self.ends.xchg(true, Relaxed) {
             self.usage.ending.fetch_add(1, Relaxed);
         }

@@ -230,7 +230,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
             let mut row = Connection::new(address, entry.number(), machine.state(), rc, now);
             row.mtu = entry.terms.mtu;
             row.waiting = entry.backlog.len();
-            row.may_send = rc.map_or(0, |rc| rc.flow.grant().wrapping_sub(entry.sent));
+            row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(entry.sent));
             let _ = rows.push_within_capacity(row);
             if let Some((_, rc)) = machine.offer() {
                 let row = Connection::new(address, entry.number(), "offered", Some(rc), now);

@@ -23,7 +23,7 @@ use ipoib_proto::mtu;
 use ipoib_proto::pace::Pace;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
-use ipoib_proto::watch::Watch;
+use ipoib_proto::stall::Watch;
 use ipoib_rdma::device::FIRMWARE_LEN;
 use kernel::new_mutex;
 use kernel::prelude::*;

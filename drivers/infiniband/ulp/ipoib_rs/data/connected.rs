@@ -248,7 +248,7 @@ impl Tx {
     #[inline(never)]
     fn settle(&mut self, dev: &Device<Interface>, address: HwAddr, fate: Fate, now: u64) {
         match fate {
-            Fate::Taken | Fate::Sent(_) => {}
+            Fate::Queued | Fate::Sent(_) => {}
             Fate::Segment(skb) => self.segment(dev, address, skb, now),
             Fate::TooBig(skb, mtu) => self.too_big(dev, skb, mtu),
         }
@@ -270,11 +270,11 @@ impl Tx {
         }
         if let Some(connections) = &mut self.connections {
             if let Some(entry) = connections.entry_at(at) {
-                if entry.is_coming(now) {
+                if entry.machine.may_queue(now) {
                     if skb.pull(ADDR_LEN).is_err() {
                         return self.line.drop(dev, skb, DropReason::Runt);
                     }
-                    if entry.stall(now) {
+                    if entry.backlog.is_empty() {
                         // It looks when that has lasted too long.
                         dev.queue_task(CONNECT, 0);
                     }
@@ -399,14 +399,14 @@ impl Tx {
             self.resume(dev, at, now);
             let connections = self.connections.as_mut();
             if let Some((entry, rc_line)) = connections.and_then(|c| c.route_at(at)) {
-                rc_line.tell(dev, entry);
+                rc_line.advertise(dev, entry);
             }
         }
         self.line.hold = false;
         self.flush(dev);
         if let Some(connections) = &mut self.connections {
             let blocked = connections.line.shared().is_blocked();
-            if blocked && !connections.is_crowded(now) {
+            if blocked && !connections.update_stops(now) {
                 connections.line.shared().blocked.store(false, Relaxed);
                 // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
                 // stopped, or we see the room.
@@ -447,7 +447,7 @@ impl Tx {
             let Some(mut skb) = entry.backlog.pop() else {
                 return;
             };
-            entry.moved(now);
+            entry.note_sent();
             if skb.push(address.as_bytes()).is_err() {
                 line.drop(dev, skb, DropReason::NoMemory);
                 continue;
@@ -461,7 +461,7 @@ impl Tx {
     }
 
     /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
-    /// can carry stays as long as there is hope.
+    /// can carry stays as long as one may come.
     fn give_up(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         let connections = self.connections.as_mut();
         let waiting = connections
@@ -506,11 +506,11 @@ impl Tx {
             let Some(entry) = connections.entry_at(at) else {
                 continue;
             };
-            if !entry.is_stuck(now) {
-                slow |= entry.becomes_slow(now);
+            if !entry.check_stuck(now) {
+                slow |= entry.make_slow(now);
                 continue;
             }
-            entry.lose_hope(now);
+            entry.machine.hold_off(now);
             let ended = entry
                 .machine
                 .ticket()
@@ -634,7 +634,7 @@ impl Tx {
         let entry = connections.of(caller).ok_or(ECANCELED)?;
         match terms {
             Some(terms) if entry.machine.accepted(ticket, now) => {
-                entry.begin(terms, now);
+                entry.begin(terms);
                 connections.counters.connected.connected.add_shared(1);
             }
             Some(_) => return Err(ECANCELED),

@@ -3,14 +3,13 @@
 //! Rates and limits: how much, how often, for how long, and who gives way.
 
 pub mod admission;
+pub mod backlog;
 pub mod backoff;
 pub mod credit;
 pub mod pace;
-pub mod patience;
-pub mod progress;
 pub mod share;
 pub mod sizes;
+pub mod stall;
 pub mod thresholds;
 pub mod turn;
 pub mod vectors;
-pub mod watch;

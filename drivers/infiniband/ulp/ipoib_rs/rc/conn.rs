@@ -112,7 +112,7 @@ impl Reliable {
 pub(crate) struct Terms {
     /// The largest IP packet.
     pub(crate) mtu: u32,
-    /// The other end takes extended frames, and both grant each other what they may send.
+    /// The other end takes extended frames, and both limit what the other one may send.
     pub(crate) extended: bool,
     /// The other end takes packets whose checksum was not computed.
     pub(crate) icrc: bool,
@@ -136,7 +136,7 @@ impl Terms {
     };
 }
 
-/// What the receive poll and the transmit side tell each other.
+/// Counts that the receive poll and the transmit side exchange.
 pub(crate) struct Flow {
     pub(crate) received: Line<Received>,
     pub(crate) sent: Line<Sent>,
@@ -150,8 +150,8 @@ const _: () = assert!(
 
 /// Written by the receive poll.
 pub(crate) struct Received {
-    /// How many messages the peer lets us have sent; modulo 2^16.
-    grant: Atomic<u32>,
+    /// The peer's credit limit: messages that it lets us have sent, modulo 2^16.
+    credit_limit: Atomic<u32>,
     /// How many of its messages we have received; modulo 2^16.
     messages: Atomic<u32>,
     pub(crate) frames: Counter,
@@ -160,8 +160,8 @@ pub(crate) struct Received {
 
 /// Written under the transmit lock.
 pub(crate) struct Sent {
-    /// The grant that the peer was told last.
-    told: Atomic<u32>,
+    /// Credit limit that was advertised to the peer last.
+    advertised: Atomic<u32>,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,
 }
@@ -170,13 +170,13 @@ impl Flow {
     fn new() -> Self {
         Self {
             received: Line::new(Received {
-                grant: Atomic::new(0),
+                credit_limit: Atomic::new(0),
                 messages: Atomic::new(0),
                 frames: Counter::new(),
                 bytes: Counter::new(),
             }),
             sent: Line::new(Sent {
-                told: Atomic::new(0),
+                advertised: Atomic::new(0),
                 frames: Counter::new(),
                 bytes: Counter::new(),
             }),
@@ -185,29 +185,29 @@ impl Flow {
 
     /// Before anything is sent: the peer lets us send so many, and we let it send `width`.
     pub(crate) fn begin(&self, credits: u16, width: u16) {
-        self.received.grant.set(credits.into());
-        self.sent.told.set(width.into());
+        self.received.credit_limit.set(credits.into());
+        self.sent.advertised.set(width.into());
     }
 
-    /// How many messages we may have sent.
+    /// The peer's credit limit: messages that we may have sent.
     #[inline]
-    pub(crate) fn grant(&self) -> u16 {
-        self.received.grant.get() as u16
+    pub(crate) fn credit_limit(&self) -> u16 {
+        self.received.credit_limit.get() as u16
     }
 
-    /// The peer has said how many. True: that are more than before.
+    /// The peer has advertised a credit limit. True: it is higher than before.
     #[inline]
-    pub(crate) fn granted(&self, grant: u16) -> bool {
-        let news = credit::follows(grant, self.grant());
+    pub(crate) fn raise_credit_limit(&self, limit: u16) -> bool {
+        let news = credit::is_higher(limit, self.credit_limit());
         if news {
-            self.received.grant.set(grant.into());
+            self.received.credit_limit.set(limit.into());
         }
         news
     }
 
     /// A message came that counts. True: something has to be done under the transmit lock, since it may
-    /// be the first, which confirms the connection, or since the peer should be told that there is room
-    /// for `width` again, if it is told such things at all.
+    /// be the first, which confirms the connection, or since the peer is due to learn that there is room
+    /// for `width` again, if it knows credit at all.
     #[inline]
     pub(crate) fn note_received(&self, width: Option<u16>) -> bool {
         let before = self.received.messages.get() as u16;
@@ -215,8 +215,8 @@ impl Flow {
         self.received.messages.set(received.into());
         let is_due = match width {
             Some(width) => {
-                let grant = credit::grant(received, width);
-                credit::is_due(grant, self.sent.told.get() as u16, width)
+                let limit = credit::limit(received, width);
+                credit::is_due(limit, self.sent.advertised.get() as u16, width)
             }
             None => false,
         };
@@ -228,31 +228,35 @@ impl Flow {
         self.received.messages.get() != 0
     }
 
-    /// What the peer is to be told now: there is room for `width`.
+    /// Credit limit of the peer: there is room for `width` messages.
     #[inline]
-    fn own_grant(&self, width: u16) -> u16 {
-        credit::grant(self.received.messages.get() as u16, width)
+    fn own_limit(&self, width: u16) -> u16 {
+        credit::limit(self.received.messages.get() as u16, width)
     }
 
-    /// The same, and it will be told.
+    /// The same limit, which is advertised now.
     #[inline]
-    pub(crate) fn tell(&self, width: u16) -> u16 {
-        let grant = self.own_grant(width);
-        self.sent.told.set(grant.into());
-        grant
+    pub(crate) fn advertise(&self, width: u16) -> u16 {
+        let limit = self.own_limit(width);
+        self.sent.advertised.set(limit.into());
+        limit
     }
 
-    /// It was not told after all.
-    pub(crate) fn untell(&self) {
-        // Far behind, so that it is due.
+    /// The limit was not sent after all: it is due again.
+    pub(crate) fn readvertise(&self) {
+        // Far behind.
         let received = self.received.messages.get() as u16;
-        self.sent.told.set(received.into());
+        self.sent.advertised.set(received.into());
     }
 
-    /// Whether it should be told, though there is nothing else to tell it.
+    /// Whether the limit is to be advertised in a message of its own.
     #[inline]
     pub(crate) fn is_due(&self, width: u16) -> bool {
-        credit::is_due(self.own_grant(width), self.sent.told.get() as u16, width)
+        credit::is_due(
+            self.own_limit(width),
+            self.sent.advertised.get() as u16,
+            width,
+        )
     }
 }
 
@@ -322,8 +326,8 @@ impl Rc {
     }
 
     /// Nobody uses it any more: it will make room.
-    pub(crate) fn ends(&self) {
-        self.permit.ends();
+    pub(crate) fn mark_ending(&self) {
+        self.permit.mark_ending();
     }
 
     /// Its queue pair.

@@ -27,8 +27,8 @@ const RETRY_MS: u32 = 10;
 
 /// What became of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// It waits.
-    Taken,
+    /// It is in the backlog, or was dropped and counted.
+    Queued,
     /// It is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
     /// over no other at once.
     Sent(bool),
@@ -117,16 +117,16 @@ impl RcLine {
         self.counters().credit_stalls.add(1);
         if skb.pull(ADDR_LEN).is_err() {
             line.drop(dev, skb, DropReason::Runt);
-            return Fate::Taken;
+            return Fate::Queued;
         }
-        if entry.stall(now) {
+        if entry.backlog.is_empty() {
             // It looks when that has lasted too long.
             dev.queue_task(CONNECT, 0);
         }
         if let Err(skb) = entry.backlog.push(skb) {
             line.drop(dev, skb, DropReason::QueueFull);
         }
-        if entry.stops(now) && !self.shared.blocked.load(Relaxed) {
+        if entry.begin_stop(now) && !self.shared.blocked.load(Relaxed) {
             self.shared.blocked.store(true, Relaxed);
             dev.stop_queue();
             line.counters().tx.stops.add(1);
@@ -139,7 +139,7 @@ impl RcLine {
             // The work item will look after it; this is as rare as it gets.
             dev.queue_task(CONNECT, 0);
         }
-        Fate::Taken
+        Fate::Queued
     }
 
     /// Sends a frame, as the stack gave it, by the connection of an entry, which has room. What is on the
@@ -191,11 +191,11 @@ impl RcLine {
         if skb.is_gso() {
             connected.tx.large.add(1);
         }
-        let header = header.with_grant(rc.flow.tell(rc.width));
+        let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let headers = rc::extended_headers(number(line, address, sequence), header);
         let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
         if skb.overwrite(front, &headers).is_err() {
-            rc.flow.untell();
+            rc.flow.readvertise();
             return self.unsent(dev, line, skb, DropReason::NoMemory);
         }
         self.post(dev, line, rc, sent, skb)
@@ -224,7 +224,7 @@ impl RcLine {
         self.post(dev, line, rc, &mut entry.sent, skb)
     }
 
-    /// Puts a frame with its headers on the ring, or drops it, with what it was to tell the peer untold. True
+    /// Puts a frame with its headers on the ring, or drops it, with the credit limit in it due again. True
     /// as in [`Self::send_extended`].
     #[inline(always)]
     fn post(
@@ -239,7 +239,7 @@ impl RcLine {
         let charged = match self.sender.post(skb, &rc.lane) {
             Ok(charged) => charged,
             Err((skb, error)) => {
-                rc.flow.untell();
+                rc.flow.readvertise();
                 return self.unsent(dev, line, skb, refusal(error));
             }
         };
@@ -277,7 +277,7 @@ impl RcLine {
     }
 
     /// Tells the peer of an entry what it may send, if nothing else did so for long.
-    pub(crate) fn tell(&mut self, dev: &Device<Interface>, entry: &Entry) {
+    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, entry: &Entry) {
         let Some(rc) = entry.machine.present() else {
             return;
         };
@@ -287,7 +287,7 @@ impl RcLine {
         let sender = &mut self.sender;
         let skb = if sender.takes(&rc.lane) {
             // Told before it is certain: if it is not sent, the next news are not far.
-            TxSkb::new(&rc::grant_alone(rc.flow.tell(rc.width)))
+            TxSkb::new(&rc::credit_only(rc.flow.advertise(rc.width)))
         } else {
             Err(EBUSY)
         };
@@ -305,7 +305,7 @@ impl RcLine {
         });
         if sent.is_err() {
             // The peer may be waiting for it.
-            rc.flow.untell();
+            rc.flow.readvertise();
             self.shared.stalled.store(true, Relaxed);
             // As in `wait`: if there is no room, there will be a completion.
             smp_mb(Full);
@@ -340,12 +340,12 @@ impl RcLine {
 }
 
 impl Connections {
-    /// Whether so many frames wait for a connection that the stack had better wait, too.
-    pub(crate) fn is_crowded(&mut self, now: u64) -> bool {
+    /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
+    pub(crate) fn update_stops(&mut self, now: u64) -> bool {
         // Each of them is to look.
         let entries = self.entries.iter_mut().flatten();
         entries
-            .filter_map(|entry| entry.holds_up(now).then_some(()))
+            .filter_map(|entry| entry.update_stop(now).then_some(()))
             .count()
             > 0
     }

@@ -56,7 +56,7 @@ pub(crate) struct RcRx {
 #[derive(Default)]
 struct News {
     /// A peer lets us send more.
-    granted: bool,
+    credit: bool,
     /// Something has to be done under the transmit lock.
     due: bool,
 }
@@ -197,7 +197,7 @@ impl RcRx {
             if let Err(reason) = self.receive(i, context, order, dev) {
                 self.counters.dropped(reason, 1);
             }
-            // The peers may have been told of the room already.
+            // The room may have been advertised to the peers already.
             if i % POSTED_AT_ONCE == POSTED_AT_ONCE - 1 {
                 self.ring.post();
             }
@@ -252,7 +252,7 @@ impl RcRx {
             return receive_other(received, peer, connected, news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
-        news.granted |= peer.rc.flow.granted(message.grant);
+        news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
         let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), connected);
         pass_up(
             received,
@@ -268,20 +268,20 @@ impl RcRx {
     /// The poll ends: does what needs the transmit lock, if anything does.
     #[inline]
     pub(crate) fn end(&mut self, dev: &Device<Interface>) {
-        let News { granted, mut due } = core::mem::take(&mut self.news);
-        if granted {
-            // Pairs with the barrier where a frame begins to wait: either that sees the grant, or we see
+        let News { credit, mut due } = core::mem::take(&mut self.news);
+        if credit {
+            // Pairs with the barrier where a frame begins to wait: either that sees the credit, or we see
             // that it waits.
             smp_mb(Full);
             due |= self.shared.is_stalled();
         }
         if due {
-            self.tell(dev);
+            self.wake_tx(dev);
         }
     }
 
     #[cold]
-    fn tell(&mut self, dev: &Device<Interface>) {
+    fn wake_tx(&mut self, dev: &Device<Interface>) {
         if let Some(tx) = dev.lock_tx().as_mut() {
             tx.service(dev);
         }
@@ -357,8 +357,8 @@ fn receive_other(
     let (head, len) = (received.head(), received.len());
     let extended =
         rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
-    if let Some(grant) = extended.and_then(|m| m.ok()?.alone()) {
-        news.granted |= flow.granted(grant);
+    if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
+        news.credit |= flow.raise_credit_limit(limit);
         return Ok(());
     }
     // Whatever else it carries, and whatever is wrong with it, it has used room.
@@ -367,7 +367,7 @@ fn receive_other(
         Some(message) => {
             let message = message?;
             let (packet, extended) = message.packet()?;
-            news.granted |= flow.granted(message.grant());
+            news.credit |= flow.raise_credit_limit(message.credit_limit());
             let description = describe(&packet, extended.checksum, connected);
             match extended.gso {
                 Some(gso) => (packet, describe_large(description, &gso, connected)),

@@ -43,7 +43,7 @@ const ROOM_MS: u64 = 20;
 
 /// What the two NAPIs look at without the lock.
 pub(crate) struct Shared {
-    /// Frames wait for room or for a grant.
+    /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,
     /// So many that the queue was stopped.
     pub(crate) blocked: Atomic<bool>,
@@ -291,7 +291,7 @@ impl Connections {
     /// A connection is not used any more: the work item ends it.
     pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
         let width = rc.width;
-        rc.ends();
+        rc.mark_ending();
         self.line.sender.forget(&rc.lane);
         let ended = Ended {
             rc,
@@ -461,7 +461,7 @@ impl Connections {
                     continue;
                 };
                 let asked = entry.and_then(|entry| {
-                    entry.is_asked_for();
+                    entry.clear_want();
                     entry.machine.want(now)
                 });
                 match asked {
@@ -475,8 +475,7 @@ impl Connections {
                     }
                     None => self.give_back(room.width),
                 }
-            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) && entry.hopes(now)
-            {
+            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) {
                 if let Some(entry) = self.entries.get_mut(at) {
                     *entry = None;
                 }

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much one end of a connection may send before the other has room for more.
+//! Credit of a connection: how many messages one end may send before the other has room for more.
 //!
-//! Without it, a sender finds out by being refused (RNR), and its queue pair waits. vsocket's sender
-//! reads from its own memory, where the receiver writes it, what room there is before it sends. Here
-//! the receiver says it in the frames that it sends anyway ([`crate::wire::extended`]), or in one of its own
-//! when it has not had anything to send for half of the room: the *grant*, how many messages the sender
-//! may have sent in all. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
+//! Without it, a sender finds out by being refused (RNR), and its queue pair waits. So the receiver advertises
+//! a *credit limit*, the number of messages that the sender may have sent in all, in the frames that it sends
+//! anyway ([`crate::wire::extended`]), or in a message of its own when it has had nothing to send for half of
+//! the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
 //!
-//! A message that carries nothing but a grant is not counted, and is sent without asking. It needs room
-//! all the same: [`RESERVE`] buffers for each connection.
+//! A message that carries nothing but a credit limit is not counted, and is sent without asking. It needs
+//! room all the same: [`RESERVE`] buffers for each connection.
 
 /// The widest window.
 pub const MAX_WIDTH: u16 = 1024;
 
-/// Messages with nothing but a grant that can be on their way to one end at a time. One is sent for each
+/// Messages with nothing but a credit limit that can be in flight to one end at a time. One is sent for each
 /// half of a window of counted messages. Of these, no more than a window's worth is not received yet, and
-/// no more than another one has been received since the last grant that has arrived.
+/// no more than another one has been received since the last credit limit that has arrived.
 pub const RESERVE: u16 = 4;
 
-/// Whether a grant may follow another: it never shrinks, nor does it promise more than a window.
+/// Whether an advertised credit limit is higher than the one before: it never shrinks, nor does it promise
+/// more than a window.
 #[inline]
-pub const fn follows(grant: u16, before: u16) -> bool {
-    let more = grant.wrapping_sub(before);
+pub const fn is_higher(limit: u16, before: u16) -> bool {
+    let more = limit.wrapping_sub(before);
     more != 0 && more <= MAX_WIDTH
 }
 
-/// Whether one more message may be sent: `sent` were, `grant` may have been.
+/// Whether one more message may be sent after `sent` have been.
 #[inline]
-pub const fn may_send(sent: u16, grant: u16) -> bool {
-    let left = grant.wrapping_sub(sent);
+pub const fn may_send(sent: u16, limit: u16) -> bool {
+    let left = limit.wrapping_sub(sent);
     left != 0 && left <= MAX_WIDTH
 }
 
-/// The grant of one who has received `received` messages and has room for `width`.
+/// Credit limit that an end advertises which has received `received` messages and has room for `width`.
 #[inline]
-pub const fn grant(received: u16, width: u16) -> u16 {
+pub const fn limit(received: u16, width: u16) -> u16 {
     received.wrapping_add(width)
 }
 
-/// Whether the other end should be told of a grant, though there is nothing else to tell it: it may have
-/// used half of what it knows of.
+/// Whether a credit limit is to be advertised in a message of its own: the other end may have used half of
+/// what was `advertised` before.
 #[inline]
-pub const fn is_due(grant: u16, told: u16, width: u16) -> bool {
-    let news = grant.wrapping_sub(told);
+pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {
+    let news = limit.wrapping_sub(advertised);
     news != 0 && news >= width.div_ceil(2)
 }
 
@@ -94,23 +94,23 @@ mod tests {
     #[test]
     fn a_window_that_turns() {
         for received in [0u16, 1, 65_530, 65_535] {
-            let grant = grant(received, 8);
+            let limit = limit(received, 8);
             let mut sent = received;
             for _ in 0..8 {
-                assert!(may_send(sent, grant));
+                assert!(may_send(sent, limit));
                 sent = sent.wrapping_add(1);
             }
-            assert!(!may_send(sent, grant));
+            assert!(!may_send(sent, limit));
             // Nor one who has sent more than it may.
-            assert!(!may_send(sent.wrapping_add(1), grant));
+            assert!(!may_send(sent.wrapping_add(1), limit));
         }
     }
 
     #[test]
     fn grants_only_grow() {
-        assert!(follows(5, 4) && !follows(4, 4) && !follows(3, 4));
-        assert!(follows(2, 65_535));
-        assert!(follows(MAX_WIDTH, 0) && !follows(MAX_WIDTH + 1, 0));
+        assert!(is_higher(5, 4) && !is_higher(4, 4) && !is_higher(3, 4));
+        assert!(is_higher(2, 65_535));
+        assert!(is_higher(MAX_WIDTH, 0) && !is_higher(MAX_WIDTH + 1, 0));
     }
 
     #[test]

@@ -47,8 +47,10 @@ impl Config {
 const CROSSING_MS: u64 = 1_000;
 /// How long it is waited for the peer to confirm an offer before we ask ourselves.
 const OFFER_MS: u64 = 1_000;
-/// After so many failures none is expected to succeed soon.
-const HOPELESS: u8 = 2;
+/// Failures in a row after which frames do not wait for the next attempt.
+const MAX_FAILURES: u8 = 2;
+/// Time after a peer was given up for which no frame waits for a connection to it.
+const HOLD_OFF_MS: u64 = 60_000;
 
 /// Why a connection, or the attempt at one, came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,8 @@ pub struct Connection<C> {
     backoff: Backoff,
     /// Attempts that failed since there was a connection that worked.
     failures: u8,
+    /// No frame waits before this time.
+    held_off_until: u64,
 }
 
 impl<C> Connection<C> {
@@ -136,6 +140,7 @@ impl<C> Connection<C> {
             config: *config,
             backoff: config.backoff,
             failures: 0,
+            held_off_until: 0,
         }
     }
 
@@ -177,16 +182,28 @@ impl<C> Connection<C> {
         Some((offer.ticket, &offer.connection))
     }
 
-    /// Whether a connection is being made, by either end.
-    pub const fn is_coming(&self) -> bool {
-        self.offer.is_some()
-            || matches!(self.state, State::Starting { .. } | State::Requested { .. })
+    /// Whether a frame that only a connection can carry should wait: one is being made, by either end, or
+    /// attempts have not failed often enough to say that none comes.
+    pub const fn may_queue(&self, now: u64) -> bool {
+        let is_coming = self.offer.is_some()
+            || matches!(self.state, State::Starting { .. } | State::Requested { .. });
+        !self.is_held_off(now) && (is_coming || self.failures < MAX_FAILURES)
     }
 
-    /// Whether a frame that only a connection can carry had better wait: there have not been attempts
-    /// enough to say that none comes.
-    pub const fn is_hopeful(&self) -> bool {
-        self.failures < HOPELESS
+    /// Event: the peer has let frames wait for too long. None waits for it for a while.
+    pub fn hold_off(&mut self, now: u64) {
+        self.held_off_until = now.saturating_add(HOLD_OFF_MS);
+    }
+
+    /// Whether that was of late.
+    #[inline]
+    pub const fn is_held_off(&self, now: u64) -> bool {
+        now < self.held_off_until
+    }
+
+    /// When that ends: [`Connection::is_blank`] may change then.
+    pub const fn held_off_until(&self) -> u64 {
+        self.held_off_until
     }
 
     /// When the next attempt may be made, if none is under way nor needed: [`Connection::want`] has an effect
@@ -206,9 +223,9 @@ impl<C> Connection<C> {
     }
 
     /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
-    /// be made at any time.
+    /// be made at any time, for which frames may wait.
     pub fn is_blank(&self, now: u64) -> bool {
-        self.may_ask(now) && self.offer.is_none()
+        self.may_ask(now) && self.offer.is_none() && !self.is_held_off(now)
     }
 
     /// Until when the peer's request makes one of our own needless.
@@ -537,13 +554,13 @@ mod tests {
         let ticket = connection.accept(9, 0);
         assert!(ticket.is_ok_and(|(_, before)| before.is_none()));
         assert!(connection.transmit(1).is_none());
-        assert!(connection.offer().is_some() && connection.is_coming() && !connection.is_up());
+        assert!(connection.offer().is_some() && !connection.is_up());
         assert!(!connection.is_blank(1) && connection.want(1).is_none());
         if let Ok((ticket, _)) = ticket {
             assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
             assert!(connection.confirmed(ticket, 2) == Confirmed::Nothing);
         }
-        assert!(connection.is_up() && connection.offer().is_none() && !connection.is_coming());
+        assert!(connection.is_up() && connection.offer().is_none());
         assert!(connection.transmit(3) == Some(&mut 9));
     }
 
@@ -703,7 +720,7 @@ mod tests {
         let mut connection = smaller();
         let mut now = 0;
         for delay in [1_000, 2_000, 4_000] {
-            assert!(connection.is_hopeful() == (delay < 4_000));
+            assert!(connection.may_queue(now) == (delay < 4_000));
             let ticket = start(&mut connection, 1, now);
             assert!(connection.failed(ticket, now) == Some(1));
             assert!(connection.may_ask_at() == Some(now + delay));
@@ -715,13 +732,13 @@ mod tests {
         connection.works();
         assert!(connection.accepted(ticket, now));
         assert!(connection.failed(ticket, now) == Some(1));
-        assert!(connection.may_ask_at() == Some(now + 8_000) && !connection.is_hopeful());
+        assert!(connection.may_ask_at() == Some(now + 8_000) && !connection.may_queue(now));
         now += 8_000;
         let ticket = start(&mut connection, 1, now);
-        assert!(connection.accepted(ticket, now) && !connection.is_hopeful());
+        assert!(connection.accepted(ticket, now) && !connection.may_queue(now));
         // Unless nobody has tried.
         assert!(connection.ended(ticket, End::Unused, now) == Some(1));
-        assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.is_hopeful());
+        assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.may_queue(now));
         now += 1_000;
         let ticket = start(&mut connection, 1, now);
         assert!(connection.ended(ticket, End::Unused, now) == Some(1));
@@ -731,9 +748,39 @@ mod tests {
         assert!(connection.accepted(ticket, now));
         connection.works();
         assert!(connection.failed(ticket, now) == Some(1));
-        assert!(connection.present().is_none() && connection.is_hopeful());
+        assert!(connection.present().is_none() && connection.may_queue(now));
         assert!(!connection.is_blank(now + 999) && connection.is_blank(now + 1_000));
         assert!(connection.want(now + 1_000).is_some());
+    }
+
+    #[test]
+    fn no_frame_waits_for_a_peer_that_was_given_up() {
+        let mut connection = smaller();
+        assert!(connection.may_queue(0) && connection.is_blank(0));
+        connection.hold_off(5_000);
+        assert!(connection.held_off_until() == 65_000);
+        assert!(connection.is_held_off(64_999) && !connection.is_held_off(65_000));
+        assert!(!connection.may_queue(64_999) && !connection.is_blank(64_999));
+        assert!(connection.may_queue(65_000) && connection.is_blank(65_000));
+        // But one is asked for, and frames may go by it.
+        let ticket = start(&mut connection, 1, 6_000);
+        assert!(!connection.may_queue(6_000) && connection.may_queue(65_000));
+        assert!(connection.accepted(ticket, 6_000) && connection.transmit(6_000).is_some());
+    }
+
+    /// One that is coming is waited for, whatever has failed before.
+    #[test]
+    fn frames_wait_for_one_that_is_coming() {
+        let mut connection = smaller();
+        for now in [0, 1_000] {
+            let ticket = start(&mut connection, 1, now);
+            assert!(connection.failed(ticket, now) == Some(1));
+        }
+        assert!(!connection.may_queue(3_000));
+        let (ticket, _) = accept(&mut connection, 2, 3_000);
+        assert!(connection.may_queue(3_000));
+        assert!(connection.failed(ticket, 3_000) == Some(2) && !connection.may_queue(3_000));
+        assert!(connection.want(3_000).is_some() && connection.may_queue(3_000));
     }
 
     /// A lost REP, from either side.
@@ -755,7 +802,7 @@ mod tests {
             assert!(connection.offer() == Some((ticket, &3)));
             assert!(connection.failed(ticket, now) == Some(3));
         }
-        assert!(connection.is_hopeful() && connection.want(3 * limit).is_some());
+        assert!(connection.may_queue(3 * limit) && connection.want(3 * limit).is_some());
     }
 
     fn accept(connection: &mut Connection<u32>, handle: u32, now: u64) -> (Ticket, Option<u32>) {
@@ -798,7 +845,7 @@ mod tests {
         assert!(connection.confirmed(last, limit) == Confirmed::Nothing);
         // The peer was asked, and says that it has not asked.
         let (refused, _) = accept(&mut connection, 4, limit);
-        assert!(connection.failed(refused, limit) == Some(4) && connection.is_hopeful());
+        assert!(connection.failed(refused, limit) == Some(4) && connection.may_queue(limit));
         assert!(connection.transmit(limit) == Some(&mut 1) && connection.ticket() == Some(ticket));
     }
 

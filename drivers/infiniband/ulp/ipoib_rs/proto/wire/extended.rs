@@ -15,9 +15,9 @@
 //! | 4, 5 | where the checksum begins, counted from the packet's first octet |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
-//! | 10, 11 | the sender's grant ([`crate::flow::credit`]) |
+//! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
 //!
-//! If all of it is 0 but the grant, and nothing follows, that is all there is.
+//! If all of it is 0 but the credit limit, and nothing follows, that is all there is.
 //!
 //! The fields mean what those of a `virtio_net_hdr` mean. A stack believes them when it segments a
 //! packet or computes its checksum, so that nothing of them is believed here: they have to agree with
@@ -126,7 +126,7 @@ pub enum ExtendedError {
 pub struct ExtendedHeader {
     /// Flags, kind, payload of a segment, start and offset of the checksum.
     front: u64,
-    /// EtherType and grant.
+    /// EtherType and credit limit.
     back: u32,
 }
 
@@ -154,7 +154,7 @@ impl ExtendedHeader {
         header
     }
 
-    /// Of a packet that is not to be segmented, with a grant of 0.
+    /// Of a packet that is not to be segmented, with a credit limit of 0.
     #[inline(always)]
     fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
         let front = match checksum {
@@ -178,7 +178,7 @@ impl ExtendedHeader {
         back: (EtherType::IPV4.0 as u32) << 16,
     };
 
-    /// The header for such a packet of `len` octets, whose headers are in `head`, with a grant of 0. None:
+    /// The header for such a packet of `len` octets, whose headers are in `head`, with a credit limit of 0. None:
     /// it is another; see [`Extended::encode`], which makes the same of one that is.
     #[inline(always)]
     pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
@@ -188,35 +188,35 @@ impl ExtendedHeader {
     /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
     #[inline(always)]
     pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
-        self.with_grant(0) == Self::TCP_V4 && is_tcp_v4(head, len)
+        self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
     }
 
-    /// One that carries nothing but a grant.
-    pub const fn grant_alone(grant: u16) -> Self {
+    /// One that carries nothing but a credit limit.
+    pub const fn credit_only(limit: u16) -> Self {
         Self {
             front: 0,
-            back: grant as u32,
+            back: limit as u32,
         }
     }
 
-    /// The grant that it carries.
+    /// The credit limit that it carries.
     #[inline]
-    pub const fn grant(&self) -> u16 {
+    pub const fn credit_limit(&self) -> u16 {
         self.back as u16
     }
 
-    /// The same with another grant.
+    /// The same with another credit limit.
     #[inline]
-    pub const fn with_grant(self, grant: u16) -> Self {
+    pub const fn with_credit_limit(self, limit: u16) -> Self {
         Self {
-            back: self.back & 0xffff_0000 | grant as u32,
+            back: self.back & 0xffff_0000 | limit as u32,
             ..self
         }
     }
 
-    /// Whether it carries nothing but a grant, with `len` octets behind.
+    /// Whether it carries nothing but a credit limit, with `len` octets behind.
     #[inline]
-    pub const fn is_grant_alone(&self, len: usize) -> bool {
+    pub const fn is_credit_only(&self, len: usize) -> bool {
         self.front | len as u64 == 0 && self.ether_type().0 == 0
     }
 
@@ -307,7 +307,7 @@ impl Extended {
         })
     }
 
-    /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a grant of 0.
+    /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a credit limit of 0.
     /// What is returned is what [`Extended::parse`] accepts.
     ///
     /// # Errors
@@ -691,22 +691,22 @@ mod tests {
     #[test]
     fn a_grant_goes_with_any_packet_or_alone() {
         let plain = ExtendedHeader::from_bytes(&TCP_V4);
-        let header = plain.with_grant(0xfedc);
-        assert!(header.grant() == 0xfedc && plain.grant() == 0);
+        let header = plain.with_credit_limit(0xfedc);
+        assert!(header.credit_limit() == 0xfedc && plain.credit_limit() == 0);
         assert!(header.to_bytes()[..10] == TCP_V4[..10] && header.to_bytes()[10..] == [0xfe, 0xdc]);
-        assert!(header.with_grant(0) == plain && header.ether_type() == EtherType::IPV4);
+        assert!(header.with_credit_limit(0) == plain && header.ether_type() == EtherType::IPV4);
         let parsed = parse(&header.to_bytes(), &tcp_v4(), LEN);
         assert!(parsed == parse(&TCP_V4, &tcp_v4(), LEN) && parsed.is_ok());
-        assert!(!header.is_grant_alone(LEN) && !header.is_grant_alone(0));
-        let header = ExtendedHeader::grant_alone(1);
-        assert!(header.is_grant_alone(0) && !header.is_grant_alone(1));
+        assert!(!header.is_credit_only(LEN) && !header.is_credit_only(0));
+        let header = ExtendedHeader::credit_only(1);
+        assert!(header.is_credit_only(0) && !header.is_credit_only(1));
         // And that is no packet.
         assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
         // No other octet may be set.
         for i in 0..10 {
             let mut octets = header.to_bytes();
             octets[i] = 1;
-            assert!(!ExtendedHeader::from_bytes(&octets).is_grant_alone(0));
+            assert!(!ExtendedHeader::from_bytes(&octets).is_credit_only(0));
         }
     }
 

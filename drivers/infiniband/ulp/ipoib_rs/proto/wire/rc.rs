@@ -88,16 +88,18 @@ impl<'a> ExtendedMessage<'a> {
         })
     }
 
-    /// The sender's grant. It is not to be believed if anything else is wrong.
+    /// The sender's credit limit. It is not to be believed if anything else is wrong.
     #[inline]
-    pub const fn grant(&self) -> u16 {
-        self.header.grant()
+    pub const fn credit_limit(&self) -> u16 {
+        self.header.credit_limit()
     }
 
-    /// The grant, if it carries nothing else: then it does not count, and has used no room.
+    /// The credit limit, if it carries nothing else: then it does not count, and has used no room.
     #[inline]
-    pub fn alone(&self) -> Option<u16> {
-        self.header.is_grant_alone(self.len).then(|| self.grant())
+    pub fn credit_only(&self) -> Option<u16> {
+        self.header
+            .is_credit_only(self.len)
+            .then(|| self.credit_limit())
     }
 
     /// Its packet, whose type is one that the link carries, and what is known of that beyond its octets.
@@ -124,8 +126,8 @@ impl<'a> ExtendedMessage<'a> {
 pub struct TcpV4 {
     /// Its packet.
     pub packet: Packet,
-    /// The sender's grant.
-    pub grant: u16,
+    /// The sender's credit limit.
+    pub credit_limit: u16,
 }
 
 /// Checks a message of `len` octets, which begins with `head`, if it is such a one. None: it is another, or
@@ -151,7 +153,7 @@ pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
     };
     Some(TcpV4 {
         packet,
-        grant: header.grant(),
+        credit_limit: header.credit_limit(),
     })
 }
 
@@ -169,9 +171,9 @@ pub fn extended_headers(reserved: u16, header: ExtendedHeader) -> [u8; EXTENDED_
     headers
 }
 
-/// The message that carries nothing but a grant.
-pub fn grant_alone(grant: u16) -> [u8; EXTENDED_HEADERS] {
-    extended_headers(0, ExtendedHeader::grant_alone(grant))
+/// The message that carries nothing but a credit limit.
+pub fn credit_only(limit: u16) -> [u8; EXTENDED_HEADERS] {
+    extended_headers(0, ExtendedHeader::credit_only(limit))
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_rc))]
@@ -208,16 +210,16 @@ mod tests {
 
     #[test]
     fn extended_frames_are_for_those_who_agreed() {
-        let message = grant_alone(77);
+        let message = credit_only(77);
         assert!(!is_extended(&message, false) && is_extended(&message, true));
         assert!(parse(&message, 16) == Err(DropReason::EtherType));
         let parsed = ExtendedMessage::new(&message, 16);
-        assert!(parsed.is_ok_and(|m| m.alone() == Some(77)));
-        // A grant with something behind it, and one that is cut off.
+        assert!(parsed.is_ok_and(|m| m.credit_only() == Some(77)));
+        // A credit limit with something behind it, and one that is cut off.
         let mut more = [0; 20];
         more[..16].copy_from_slice(&message);
         let parsed = ExtendedMessage::new(&more, 20);
-        assert!(parsed.is_ok_and(|m| m.alone().is_none()));
+        assert!(parsed.is_ok_and(|m| m.credit_only().is_none()));
         assert!(parsed.and_then(|m| m.packet()) == Err(DropReason::BadExtended));
         for len in 0..16 {
             assert!(ExtendedMessage::new(&message[..len], len).err() == Some(DropReason::Short));
@@ -237,7 +239,7 @@ mod tests {
         head[25] = 17;
         head[41] = 80;
         let message = ExtendedMessage::new(&head, 116);
-        assert!(message.is_ok_and(|m| m.grant() == 0x0102 && m.alone().is_none()));
+        assert!(message.is_ok_and(|m| m.credit_limit() == 0x0102 && m.credit_only().is_none()));
         let packet = Packet {
             ether_type: EtherType::IPV4,
             reserved: 9,
@@ -273,16 +275,21 @@ mod tests {
         head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[48] = 0x80;
         let found = parse_tcp_v4(&head, 1016);
-        assert!(found.is_some_and(|m| m.grant == 0x0102 && m.packet.reserved == 9));
+        assert!(found.is_some_and(|m| m.credit_limit == 0x0102 && m.packet.reserved == 9));
         let agrees = |head: &[u8], len| {
             let short = parse_tcp_v4(head, len);
-            let long = ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.grant())));
+            let long =
+                ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.credit_limit())));
             match long {
-                Ok(((packet, extended), grant)) if is_extended(head, true) => {
+                Ok(((packet, extended), limit)) if is_extended(head, true) => {
                     let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
                         && extended.ether_type == EtherType::IPV4
                         && extended.gso.is_none();
-                    short == is_common.then_some(TcpV4 { packet, grant })
+                    short
+                        == is_common.then_some(TcpV4 {
+                            packet,
+                            credit_limit: limit,
+                        })
                 }
                 _ => short.is_none(),
             }

@@ -257,7 +257,7 @@ impl Connections {
         };
         let needless = match entry.machine.confirmed(ticket, now) {
             Confirmed::Up(before) => {
-                entry.begin(entry.offered, now);
+                entry.begin(entry.offered);
                 self.counters.connected.connected.add_shared(1);
                 // It looks what becomes of it.
                 dev.queue_task(CONNECT, 0);

@@ -3,11 +3,11 @@
 //! One connection that frames go by, and what waits for it.
 
 use ipoib_netdev::skb::SkbQueue;
+use ipoib_proto::backlog::{Backlog, QueueStop};
 use ipoib_proto::connection::{self, Connection};
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::patience::{Patience, Waiting};
-use ipoib_proto::progress::Progress;
+use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
 use crate::rc::conn::{Rc, Terms};
@@ -18,7 +18,7 @@ const WANT_MS: u64 = 5_000;
 const LOOK_MS: u64 = 500;
 /// A peer that acknowledges nothing for so long is slow.
 const SLOW_MS: u64 = LOOK_MS;
-/// What was sent by a connection may be under way for so long before one of it is acknowledged.
+/// A connection by which nothing goes for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
 
 /// A peer, or one of several connections to it.
@@ -32,14 +32,19 @@ pub(crate) struct Entry {
     pub(super) offered: Terms,
     /// Messages that had come when that was looked at.
     seen: u64,
-    /// What becomes of ours.
-    progress: Progress,
+    /// Sends of the present connection that had completed when that was looked at.
+    completed: u32,
+    /// Sends were in flight then.
+    in_flight: bool,
+    /// Sends that have completed and frames that have left the backlog, modulo 2^32.
+    done: u32,
+    stall: StallDetector,
     /// Messages sent that count, modulo 2^16.
     pub(crate) sent: u16,
     /// Frames that wait, for room or for the connection; they begin with the wire's header.
     pub(crate) backlog: SkbQueue,
-    /// How long they may.
-    patience: Patience,
+    /// Whether the stack's queue is stopped for them.
+    stop: QueueStop,
     /// A frame was there for it, which counts until then.
     wanted_until: u64,
 }
@@ -60,10 +65,13 @@ impl Entry {
             terms: Terms::NONE,
             offered: Terms::NONE,
             seen: 0,
-            progress: Progress::new(now),
+            completed: 0,
+            in_flight: false,
+            done: 0,
+            stall: StallDetector::NEW,
             sent: 0,
-            backlog: SkbQueue::new(Waiting::MOST.frames, Waiting::MOST.bytes),
-            patience: Patience::new(now),
+            backlog: SkbQueue::new(Backlog::LIMIT.frames, Backlog::LIMIT.bytes),
+            stop: QueueStop::NONE,
             wanted_until: 0,
         }
     }
@@ -78,23 +86,14 @@ impl Entry {
         self.number
     }
 
-    /// A connection begins.
-    pub(crate) fn begin(&mut self, terms: Terms, now: u64) {
+    /// A connection begins. Frames that wait have no more time for that: it may take none of them.
+    pub(crate) fn begin(&mut self, terms: Terms) {
         self.terms = terms;
         self.wanted_until = 0;
-        self.patience.begin();
+        self.stop = QueueStop::NONE;
         self.seen = 0;
-        self.progress = Progress::new(now);
+        self.completed = 0;
         self.sent = 0;
-    }
-
-    /// Nothing is to wait for it for a while.
-    pub(crate) fn lose_hope(&mut self, now: u64) {
-        self.patience.lose_hope(now);
-    }
-
-    pub(crate) fn hopes(&self, now: u64) -> bool {
-        self.patience.hopes(now)
     }
 
     /// Whether there is a connection, or we want one, whatever the peer asks for.
@@ -114,24 +113,19 @@ impl Entry {
         first
     }
 
-    /// What was wanted is being asked for.
-    pub(super) fn is_asked_for(&mut self) {
+    /// A connection is being asked for.
+    pub(super) fn clear_want(&mut self) {
         self.wanted_until = 0;
-    }
-
-    /// Whether a connection is being made, or will be.
-    pub(crate) fn is_coming(&self, now: u64) -> bool {
-        self.hopes(now) && (self.machine.is_coming() || self.machine.is_hopeful())
     }
 
     /// Whether a message may be sent, as far as the peer is concerned.
     #[inline(always)]
     pub(crate) fn may_send(&self, rc: &Rc) -> bool {
-        !self.terms.extended || credit::may_send(self.sent, rc.flow.grant())
+        !self.terms.extended || credit::may_send(self.sent, rc.flow.credit_limit())
     }
 
-    fn waiting(&self) -> Waiting {
-        Waiting {
+    fn waiting(&self) -> Backlog {
+        Backlog {
             frames: self.backlog.len(),
             bytes: self.backlog.bytes(),
         }
@@ -139,73 +133,70 @@ impl Entry {
 
     /// Whether the stack may wait for the peer: it takes something now and then.
     fn is_trusted(&self, now: u64) -> bool {
-        self.hopes(now) && self.machine.present().is_some_and(|rc| !rc.lane.is_slow())
+        let rc = self.machine.present();
+        !self.machine.is_held_off(now) && rc.is_some_and(|rc| !rc.lane.is_slow())
     }
 
-    /// Whether so much waits that the queue is to be stopped for it.
-    pub(crate) fn stops(&mut self, now: u64) -> bool {
-        let stops = self.waiting().is_crowd() && self.is_trusted(now);
+    /// Notes that the stack's queue is stopped, if the backlog is high. Says whether it is.
+    pub(crate) fn begin_stop(&mut self, now: u64) -> bool {
+        let stops = self.waiting().is_high() && self.is_trusted(now);
         if stops {
-            self.patience.stops(now);
+            self.stop.begin(now);
         }
         stops
     }
 
-    /// Whether the queue is to stay so.
-    pub(crate) fn holds_up(&mut self, now: u64) -> bool {
-        self.patience.look(self.waiting(), self.machine.is_up()) && self.is_trusted(now)
+    /// Notes whether the queue is to stay stopped, and says so.
+    pub(crate) fn update_stop(&mut self, now: u64) -> bool {
+        self.stop.update(self.waiting(), self.machine.is_up()) && self.is_trusted(now)
     }
 
-    /// A frame begins to wait. True: it is the first.
-    pub(crate) fn stall(&mut self, now: u64) -> bool {
-        let first = self.backlog.is_empty();
-        if first {
-            self.patience.moves(now);
-        }
-        first
+    /// A frame has left the backlog.
+    pub(crate) fn note_sent(&mut self) {
+        self.done = self.done.wrapping_add(1);
     }
 
-    /// Frames have waited, and some could go.
-    pub(crate) fn moved(&mut self, now: u64) {
-        self.patience.moves(now);
+    /// Looks whether the peer has let frames wait for too long, or acknowledges nothing.
+    pub(crate) fn check_stuck(&mut self, now: u64) -> bool {
+        self.stop.update(self.waiting(), self.machine.is_up());
+        self.observe(now) >= STUCK_MS || self.stop.is_overdue(now)
     }
 
-    /// Whether frames have waited for too long, or those that were sent do not arrive.
-    pub(crate) fn is_stuck(&mut self, now: u64) -> bool {
-        let waiting = self.waiting();
-        self.patience.look(waiting, self.machine.is_up());
-        self.patience.is_at_its_end(waiting, now) || self.look_at_sent(now) >= STUCK_MS
-    }
-
-    /// Whether its connection becomes slow: nothing that was sent by it is acknowledged. Once.
-    pub(crate) fn becomes_slow(&self, now: u64) -> bool {
-        let rc = self.machine.present().filter(|_| self.machine.is_up());
-        let Some(rc) = rc.filter(|rc| !rc.lane.is_slow()) else {
+    /// Makes its connection a slow one if nothing that was sent by it is acknowledged. True: it was none
+    /// before.
+    pub(crate) fn make_slow(&self, now: u64) -> bool {
+        let rc = self.machine.present().filter(|rc| !rc.lane.is_slow());
+        let Some(rc) = rc.filter(|_| self.in_flight) else {
             return false;
         };
-        let slow = self.progress.unchanged_for(now) >= SLOW_MS;
+        let slow = self.stall.stalled_for(now) >= SLOW_MS;
         if slow {
             rc.lane.becomes_slow();
         }
         slow
     }
 
-    /// Takes note of what has become of what was sent, and says for how long nothing has.
-    fn look_at_sent(&mut self, now: u64) -> u64 {
-        let Some(rc) = self.machine.present() else {
-            return self.progress.look(now, 0, false);
-        };
-        let (done, under_way) = (rc.lane.completed(), rc.lane.in_flight() > 0);
-        let unchanged = self.progress.look(now, done, under_way);
-        if rc.lane.has_worked() {
-            self.machine.works();
+    /// Observes what has become of frames, and says for how long none of those that wait or are in flight
+    /// has gone on.
+    fn observe(&mut self, now: u64) -> u64 {
+        let rc = self.machine.present().filter(|_| self.machine.is_up());
+        self.in_flight = rc.is_some_and(|rc| rc.lane.in_flight() > 0);
+        if let Some(rc) = rc {
+            let completed = rc.lane.completed();
+            let more = completed.wrapping_sub(self.completed);
+            self.done = self.done.wrapping_add(more);
+            self.completed = completed;
+            if rc.lane.has_worked() {
+                self.machine.works();
+            }
         }
-        unchanged
+        let is_busy = self.in_flight || !self.backlog.is_empty();
+        self.stall.observe(now, self.done, is_busy)
     }
 
     /// Takes note of what has happened to its connection since the last time.
     pub(crate) fn look(&mut self, now: u64) {
-        self.look_at_sent(now);
+        self.observe(now);
         let Some(rc) = self.machine.present() else {
             return;
         };
@@ -219,13 +210,17 @@ impl Entry {
 
     /// When time alone brings something to do.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
-        let stuck = self.patience.deadline(self.waiting(), now);
+        let stuck = self.stall.deadline(STUCK_MS);
+        let held_off = Some(self.machine.held_off_until()).filter(|until| *until > now);
         let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
         // If the time is there, it is a path that is waited for.
         let again = self.machine.may_ask_at();
         let again = again.filter(|from| *from > now);
         let forgotten = self.wants(now).then_some(self.wanted_until);
-        let all = [stuck, look, again, forgotten, self.machine.deadline()];
-        all.into_iter().flatten().min()
+        let ends = [self.stop.deadline(), self.machine.deadline()];
+        let all = [stuck, held_off, look, again, forgotten]
+            .into_iter()
+            .chain(ends);
+        all.flatten().min()
     }
 }
