@@ -12,17 +12,18 @@
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 
 use ipoib_sys::bindings;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::str::CStr;
-use kernel::types::{NotThreadSafe, Opaque};
+use kernel::types::Opaque;
 
 use crate::address::AddressList;
 use crate::header::Outgoing;
 use crate::named::Named;
+use crate::queue::Polled;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
@@ -313,64 +314,6 @@ impl RawDevice {
             }
         }
     }
-
-    /// Lets the stack transmit.
-    pub fn start_queue(&self) {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_wake(self.as_raw()) };
-    }
-
-    /// Keeps the stack from transmitting; returns when no transmission runs.
-    pub fn disable_queue(&self) {
-        // SAFETY: The device is allocated; taking the transmit lock waits for a running one.
-        unsafe {
-            bindings::ipoib_rs_tx_lock(self.as_raw());
-            bindings::ipoib_rs_tx_stop(self.as_raw());
-            bindings::ipoib_rs_tx_unlock(self.as_raw());
-        }
-    }
-
-    /// Stops the queue: the ring is full.
-    pub fn stop_queue(&self) {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_stop(self.as_raw()) };
-    }
-
-    /// Accounts a frame to the queue's byte limit. True: ring the doorbell now, nothing follows.
-    ///
-    /// # Context
-    ///
-    /// Within [`Driver::transmit`].
-    #[inline]
-    pub fn sent(&self, bytes: u32) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_sent(self.as_raw(), bytes) }
-    }
-
-    /// Whether the stack hands over another frame at once, so that the doorbell can wait.
-    ///
-    /// # Context
-    ///
-    /// Within [`Driver::transmit`].
-    #[inline]
-    pub fn more_follows(&self) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_more(self.as_raw()) }
-    }
-
-    /// Takes completed frames off the queue's byte limit, and says whether the queue is stopped then. That
-    /// and whatever the caller looks at afterwards is looked at behind a full memory barrier.
-    #[inline]
-    pub fn completed(&self, frames: u32, bytes: u32) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) }
-    }
-
-    /// Forgets what the byte limit holds: the ring is empty and stays so.
-    pub fn reset_queue_limit(&self) {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
-    }
 }
 
 /// A network device of this crate's driver `T`.
@@ -402,9 +345,11 @@ pub(crate) struct Private<T: Driver> {
     decoy: UnsafeCell<*const c_void>,
     filled: UnsafeCell<bool>,
     /// Protected by the transmit lock.
-    tx: UnsafeCell<Option<T::Tx>>,
+    pub(crate) tx: UnsafeCell<Option<T::Tx>>,
     /// Protected by RTNL.
     named: UnsafeCell<Option<Named>>,
+    /// Instances that the queues refer to, protected by RTNL.
+    pub(crate) polled: UnsafeCell<Polled>,
     tasks: [Task; MAX_TASKS],
     data: UnsafeCell<MaybeUninit<T>>,
 }
@@ -446,7 +391,7 @@ impl<T: Driver> Device<T> {
     }
 
     #[inline]
-    fn private(&self) -> &Private<T> {
+    pub(crate) fn private(&self) -> &Private<T> {
         // SAFETY: Filled by `from_raw`'s requirements.
         unsafe { &*Self::private_of(self.as_raw()) }
     }
@@ -480,6 +425,7 @@ impl<T: Driver> Device<T> {
             (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
             (&raw mut (*private).named).write(UnsafeCell::new(None));
+            (&raw mut (*private).polled).write(UnsafeCell::default());
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
             for id in 0..T::TASKS {
                 let task = &raw mut (*private).tasks[id];
@@ -516,6 +462,7 @@ impl<T: Driver> Device<T> {
             bindings::ipoib_rs_netdev_wait_unused(dev);
             *(*private).filled.get() = false;
             (*(*private).tx.get()).take();
+            *(*private).polled.get() = Polled::default();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
         }
     }
@@ -629,39 +576,12 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Takes the transmit lock.
-    ///
-    /// # Context
-    ///
-    /// Process context or softirq; not within [`Driver::transmit`], which holds it.
-    pub fn lock_tx(&self) -> TxGuard<'_, T> {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_lock(self.as_raw()) };
-        TxGuard {
-            dev: self,
-            _not_send: NotThreadSafe,
-        }
-    }
-
     /// A counted reference, as [`RawDevice::get`].
     pub fn get_typed(&self) -> OwnedDevice<T> {
         OwnedDevice {
             dev: self.raw.get(),
             _driver: PhantomData,
         }
-    }
-
-    /// What the transmit lock protects, for a callback that runs under it.
-    ///
-    /// # Safety
-    ///
-    /// The caller must hold the transmit lock during the result's life and make no second
-    /// reference.
-    #[inline]
-    #[expect(clippy::mut_from_ref)]
-    pub(crate) unsafe fn tx_unlocked(&self) -> &mut Option<T::Tx> {
-        // SAFETY: By this function's requirements.
-        unsafe { &mut *self.private().tx.get() }
     }
 }
 
@@ -678,40 +598,6 @@ unsafe extern "C" fn run_task<T: Driver>(work: *mut bindings::work_struct) {
     };
     // SAFETY: Alive and filled by the requirements.
     T::task(unsafe { Device::<T>::from_raw(dev) }, id);
-}
-
-/// The transmit lock of a device, held until this value is dropped: on the CPU that took it, where softirqs
-/// are off meanwhile.
-#[must_use = "the lock is released when the guard is dropped"]
-pub struct TxGuard<'a, T: Driver> {
-    dev: &'a Device<T>,
-    _not_send: NotThreadSafe,
-}
-
-// SAFETY: A shared guard gives no more than a shared reference to what the lock protects.
-unsafe impl<T: Driver> Sync for TxGuard<'_, T> where T::Tx: Sync {}
-
-impl<T: Driver> Deref for TxGuard<'_, T> {
-    type Target = Option<T::Tx>;
-
-    fn deref(&self) -> &Option<T::Tx> {
-        // SAFETY: The guard holds the lock.
-        unsafe { &*self.dev.private().tx.get() }
-    }
-}
-
-impl<T: Driver> DerefMut for TxGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut Option<T::Tx> {
-        // SAFETY: The guard holds the lock, and is borrowed mutably meanwhile.
-        unsafe { &mut *self.dev.private().tx.get() }
-    }
-}
-
-impl<T: Driver> Drop for TxGuard<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: The guard took the lock.
-        unsafe { bindings::ipoib_rs_tx_unlock(self.dev.as_raw()) };
-    }
 }
 
 /// A counted reference to a device.

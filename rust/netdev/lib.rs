@@ -33,6 +33,8 @@ mod ops;
 pub mod page_pool;
 pub mod param;
 pub mod parts;
+mod pool;
+pub mod queue;
 pub mod random;
 pub mod relaxed;
 pub mod rtnl;

@@ -31,6 +31,13 @@ pub trait Poll: Send + 'static {
     /// What others can ask the state ([`Handle::ask`]), and the place for the answer.
     type Question: Send;
 
+    /// Passes `binding` on to the page pools that the poll allocates from.
+    ///
+    /// # Context
+    ///
+    /// Process context, while NAPI is disabled; may sleep.
+    fn bind_pools(&mut self, _binding: &Binding<'_>) {}
+
     /// Answers a question.
     ///
     /// # Context
@@ -58,6 +65,25 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// Softirq; the next poll may be running on another CPU.
     fn arm(&self) -> bool;
+}
+
+/// A NAPI instance that stays in memory as long as this does.
+pub(crate) trait Instance: Send + Sync {
+    /// The C side, which was registered with a device.
+    fn as_raw(&self) -> *mut bindings::napi_struct;
+}
+
+impl<P: Poll> Instance for Inner<P> {
+    fn as_raw(&self) -> *mut bindings::napi_struct {
+        self.napi.get()
+    }
+}
+
+/// A NAPI instance that is about to be enabled or was just disabled, for the page pools that its poll
+/// allocates from. Their pages return to them without a lock meanwhile.
+pub struct Binding<'a> {
+    pub(crate) instance: &'a Arc<dyn Instance>,
+    pub(crate) enables: bool,
 }
 
 /// A NAPI instance of a device.
@@ -202,8 +228,9 @@ impl<P: Poll> Napi<P> {
         }
         // SAFETY: NAPI is disabled, so that state and source are its owner's, which `&mut self` makes us.
         unsafe {
-            *self.inner.state.get() = Some(state);
             *self.inner.source.get() = Some(source);
+            let state = (*self.inner.state.get()).insert(state);
+            self.bind_pools(state, true);
         }
         // SAFETY: The instance is registered and disabled by the type invariants.
         unsafe { bindings::napi_enable(self.inner.napi.get()) };
@@ -256,10 +283,28 @@ impl<P: Poll> Napi<P> {
         self.runs = false;
         // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
         // a handle to this very instance.
-        unsafe {
+        let slot = unsafe {
             *self.inner.source.get() = None;
-            Some(&mut *self.inner.state.get())
+            &mut *self.inner.state.get()
+        };
+        if let Some(state) = slot {
+            self.bind_pools(state, false);
         }
+        Some(slot)
+    }
+
+    /// This instance, kept in memory.
+    pub(crate) fn instance(&self) -> Arc<dyn Instance> {
+        self.inner.clone()
+    }
+
+    /// Binds the pools of a state to this instance, which is disabled, or unbinds them.
+    fn bind_pools(&self, state: &mut P, enables: bool) {
+        let instance = self.instance();
+        state.bind_pools(&Binding {
+            instance: &instance,
+            enables,
+        });
     }
 }
 

@@ -89,9 +89,10 @@ impl<T: Driver> Tables<T> {
         Self::end(dev, &mut rtnl);
     }
 
-    /// Ends the work items, and undoes `init`.
+    /// Ends what this crate runs for the device, and undoes `init`.
     fn end(dev: &Device<T>, rtnl: &mut Rtnl) {
         dev.end_tasks();
+        dev.clear_queue_napi(rtnl);
         T::uninit(dev, rtnl);
     }
 

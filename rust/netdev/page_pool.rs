@@ -8,15 +8,15 @@
 //! without a copy, and comes back to the pool when the stack is done with it.
 
 use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
-use kernel::error::from_err_ptr;
 use kernel::ffi::c_uint;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use crate::napi::Context;
+use crate::napi::{Binding, Context};
+use crate::pool::Pool;
 use crate::skb::RxSkb;
 
 /// Octets that a receive begins with on a UD queue pair, whether they hold a GRH or not.
@@ -48,22 +48,16 @@ pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
 ///
 /// # Invariants
 ///
-/// * `pool` is a valid page pool, which this value alone allocates from.
-/// * A fragment of `frag_size` octets holds the headroom, `buf_len` octets of data, and the
-///   `skb_shared_info` behind them.
+/// A fragment of `frag_size` octets holds the headroom, `buf_len` octets of data, and the
+/// `skb_shared_info` behind them.
 pub struct PagePool {
-    pool: NonNull<bindings::page_pool>,
+    pool: Pool,
     buf_len: u32,
     frag_size: u32,
 }
 
-// SAFETY: A page pool may be used by any one thread at a time.
-unsafe impl Send for PagePool {}
-// SAFETY: Nothing can be done with a shared reference but read the sizes.
-unsafe impl Sync for PagePool {}
-
 impl PagePool {
-    /// A pool whose buffers take `buf_len` octets of data, that keeps about `buffers` of them.
+    /// Creates a pool whose buffers take `buf_len` octets of data, and that keeps about `buffers` of them.
     ///
     /// # Errors
     ///
@@ -73,6 +67,30 @@ impl PagePool {
     ///
     /// Process context; may sleep.
     pub fn new(buf_len: usize, buffers: usize) -> Result<Self> {
+        // SAFETY: There is no device.
+        unsafe { Self::for_device(buf_len, buffers, ptr::null_mut()) }
+    }
+
+    /// Creates a pool as [`Self::new`] does, whose buffers are mapped for `dma` unless that is null
+    /// ([`RxBuf::dma`]). Before a buffer is [filled](RxBuf::filled), the caller syncs for the CPU what the
+    /// device has written to it. The pool syncs for the device what returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    ///
+    /// # Safety
+    ///
+    /// `dma` must be null, or a device that stays bound to its driver until the pool is dropped.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub unsafe fn for_device(
+        buf_len: usize,
+        buffers: usize,
+        dma: *mut bindings::device,
+    ) -> Result<Self> {
         let max = PAGE_SIZE << MAX_ORDER;
         if buf_len == 0 || buf_len >= max {
             return Err(EINVAL);
@@ -85,15 +103,37 @@ impl PagePool {
         if fragments == 0 {
             return Err(EINVAL);
         }
-        let pages = buffers.div_ceil(fragments).clamp(16, 4096);
-        // SAFETY: Any order up to `MAX_ORDER` and that number of pages are valid.
-        let pool = unsafe { bindings::ipoib_rs_page_pool_create(order, pages as c_uint) };
-        let pool = from_err_ptr(pool)?;
+        // SAFETY: By this function's requirements.
+        let pool = unsafe { Pool::new(order, buffers.div_ceil(fragments), dma)? };
         Ok(Self {
-            pool: NonNull::new(pool).ok_or(ENOMEM)?,
+            pool,
             buf_len,
             frag_size,
         })
+    }
+
+    #[cfg(CONFIG_KUNIT)]
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Binds the pool to the NAPI instance that is being enabled, or unbinds it from the one that was
+    /// disabled: to be called in [`crate::napi::Poll::bind_pools`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn bind(&mut self, binding: &Binding<'_>) {
+        self.pool.bind(binding);
+    }
+
+    /// Leaves all pages mapped for ever: the device may still write to buffers that never come back.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn keep_mapped(&mut self) {
+        self.pool.keep_mapped();
     }
 
     /// Octets of data that a buffer takes.
@@ -108,28 +148,31 @@ impl PagePool {
         self.frag_size as usize
     }
 
-    /// An empty buffer, without sleeping; None if there is no memory.
-    ///
-    /// # Context
-    ///
-    /// Any but hard interrupt.
+    /// Allocates an empty buffer in a poll. None if there is no memory, or if the pool is bound to another
+    /// NAPI instance.
     #[inline]
-    pub fn alloc(&mut self) -> Option<RxBuf> {
-        // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user.
-        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.pool.as_ptr(), self.frag_size) };
+    pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf> {
+        if !self.pool.serves(context) {
+            return None;
+        }
+        // SAFETY: The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
+        // instance, whose poll runs.
+        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.pool.as_raw(), self.frag_size) };
         // SAFETY: That is what was asked for.
         unsafe { self.own(va) }
     }
 
-    /// An empty buffer; may sleep for memory, None if there is none even so.
+    /// Allocates an empty buffer; may sleep for memory, None if there is none even so. A pool that is bound
+    /// is no longer.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf> {
-        // SAFETY: The pool is valid by the type invariant, and `&mut self` makes us its only user.
+        self.pool.unbind();
+        // SAFETY: The pool is valid, and `&mut self` makes us its only user.
         let va = unsafe {
-            bindings::ipoib_rs_page_pool_alloc_sleeping(self.pool.as_ptr(), self.frag_size)
+            bindings::ipoib_rs_page_pool_alloc_sleeping(self.pool.as_raw(), self.frag_size)
         };
         // SAFETY: That is what was asked for.
         unsafe { self.own(va) }
@@ -147,14 +190,6 @@ impl PagePool {
             va: NonNull::new(va.cast())?,
             capacity: self.buf_len as usize,
         })
-    }
-}
-
-impl Drop for PagePool {
-    fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant and given up here. The pool's memory stays until all
-        // of its pages have come back.
-        unsafe { bindings::page_pool_destroy(self.pool.as_ptr()) };
     }
 }
 
@@ -197,6 +232,13 @@ impl RxBuf {
     pub fn data(&self) -> NonNull<u8> {
         // SAFETY: The fragment is longer than the headroom by the type invariant.
         unsafe { self.va.add(HEADROOM) }
+    }
+
+    /// Returns that address for the device that the pool maps for; of a pool without one, any number.
+    #[inline(always)]
+    pub fn dma(&self) -> u64 {
+        // SAFETY: The data lie in a page of a page pool by the type invariant.
+        unsafe { bindings::ipoib_rs_page_pool_dma(self.data().as_ptr().cast()) }
     }
 
     /// How many octets the device may put there.
@@ -374,7 +416,7 @@ mod tests {
     /// Pages that the pool has ever had from the page allocator.
     fn pages(pool: &PagePool) -> u32 {
         // SAFETY: Valid by the type invariant, and ours alone.
-        unsafe { (*pool.pool.as_ptr()).pages_state_hold_cnt }
+        unsafe { (*pool.pool.as_raw()).pages_state_hold_cnt }
     }
 
     /// Checks that `f` returns its buffers to the pool: repeating it takes no more pages.

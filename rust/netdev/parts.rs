@@ -26,13 +26,13 @@
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
-use kernel::error::from_err_ptr;
 use kernel::ffi::c_uint;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use crate::napi::Context;
+use crate::napi::{Binding, Context};
 use crate::page_pool::fragment_order;
+use crate::pool::Pool;
 use crate::skb::RxSkb;
 
 /// Octets that a head takes.
@@ -91,24 +91,23 @@ const _: () = {
 ///
 /// # Invariants
 ///
-/// * `pools.heads` is a valid page pool, which this value alone allocates from, and so are
-///   `pools.bodies`, and `copies`, whose pages are of `pools.body_len` octets; those two may be null if
-///   `count` is 0.
+/// * `pools` refers to `heads`, and to `bodies` unless `count` is 0. Pages of `bodies` and of `copies`, which
+///   are there unless `count` is 0, are of `pools.body_len` octets. All three are bound to the same instance.
 /// * A fragment of `pools.frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
 ///   `skb_shared_info` behind them.
-/// * `count <= MAX_BODIES`, and `pools.body_len` is 2 to the power of `body_shift`. `capacity` is what a
-///   head and `count` bodies take.
+/// * `count <= MAX_BODIES`, and `capacity` is what a head and `count` bodies take.
 pub struct PartsPool {
     pools: bindings::ipoib_rs_parts_pools,
-    copies: *mut bindings::page_pool,
-    body_shift: u32,
+    heads: Pool,
+    bodies: Option<Pool>,
+    copies: Option<Pool>,
     count: usize,
     capacity: usize,
 }
 
-// SAFETY: A page pool may be used by any one thread at a time.
+// SAFETY: The pointers are to the pools that it owns, which are `Send`.
 unsafe impl Send for PartsPool {}
-// SAFETY: Nothing can be done with a shared reference but read the sizes.
+// SAFETY: As above; they are `Sync`.
 unsafe impl Sync for PartsPool {}
 
 impl PartsPool {
@@ -123,6 +122,30 @@ impl PartsPool {
     ///
     /// Process context; may sleep.
     pub fn new(max_message: usize, max_parts: usize, buffers: usize) -> Result<Self> {
+        // SAFETY: There is no device.
+        unsafe { Self::for_device(max_message, max_parts, buffers, ptr::null_mut()) }
+    }
+
+    /// Creates a pool as [`Self::new`] does, whose buffers are mapped for `dma` unless that is null
+    /// ([`Parts::dma`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    ///
+    /// # Safety
+    ///
+    /// `dma` must be null, or a device that stays bound to its driver until the pool is dropped.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub unsafe fn for_device(
+        max_message: usize,
+        max_parts: usize,
+        buffers: usize,
+        dma: *mut bindings::device,
+    ) -> Result<Self> {
         let rest = max_message.saturating_sub(HEAD_LEN);
         let most = max_parts.checked_sub(1).ok_or(EINVAL)?.min(MAX_BODIES);
         let order = (0..)
@@ -140,29 +163,55 @@ impl PartsPool {
         if fragments == 0 {
             return Err(EINVAL);
         }
+        // SAFETY: By this function's requirements.
+        let pool = |order, pages| unsafe { Pool::new(order, pages, dma) };
         let heads = pool(head_order, buffers.div_ceil(fragments))?;
-        // INVARIANT: The sizes are as computed, and the pool was just made. `most` limits `count`.
-        let mut this = Self {
+        let (bodies, copies) = if count > 0 {
+            let bodies = pool(order, buffers.saturating_mul(count))?;
+            (Some(bodies), Some(pool(order, buffers / 2)?))
+        } else {
+            (None, None)
+        };
+        // INVARIANT: The sizes are as computed, and the pools were just made. `most` limits `count`.
+        Ok(Self {
             pools: bindings::ipoib_rs_parts_pools {
-                heads: heads.as_ptr(),
-                bodies: ptr::null_mut(),
+                heads: heads.as_raw(),
+                bodies: bodies.as_ref().map_or(ptr::null_mut(), Pool::as_raw),
                 frag_size,
                 body_len: body_len as u32,
             },
-            copies: ptr::null_mut(),
-            body_shift: body_len.trailing_zeros(),
-            count: 0,
-            capacity: HEAD_LEN,
-        };
-        if count > 0 {
-            // INVARIANT: As above.
-            this.pools.bodies = pool(order, buffers.saturating_mul(count))?.as_ptr();
-            this.count = count;
-            this.capacity = HEAD_LEN + count * body_len;
-            // INVARIANT: As above.
-            this.copies = pool(order, buffers / 2)?.as_ptr();
-        }
-        Ok(this)
+            heads,
+            bodies,
+            copies,
+            count,
+            capacity: HEAD_LEN + count * body_len,
+        })
+    }
+
+    /// Calls `f` with each of the page pools.
+    fn for_each(&mut self, mut f: impl FnMut(&mut Pool)) {
+        f(&mut self.heads);
+        self.bodies.as_mut().map(&mut f);
+        self.copies.as_mut().map(&mut f);
+    }
+
+    /// Binds the pool to the NAPI instance that is being enabled, or unbinds it from the one that was
+    /// disabled: to be called in [`crate::napi::Poll::bind_pools`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn bind(&mut self, binding: &Binding<'_>) {
+        self.for_each(|pool| pool.bind(binding));
+    }
+
+    /// Leaves all pages mapped for ever: the device may still write to buffers that never come back.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn keep_mapped(&mut self) {
+        self.for_each(Pool::keep_mapped);
     }
 
     /// Parts of a buffer.
@@ -192,20 +241,14 @@ impl PartsPool {
         self.pools.frag_size as usize + self.count * self.pools.body_len as usize
     }
 
-    /// How many bodies a message of `len` octets reaches, if a buffer takes it.
-    #[inline]
-    fn reached(&self, len: usize) -> usize {
-        let rest = len.saturating_sub(HEAD_LEN);
-        let last = self.pools.body_len.wrapping_sub(1) as usize;
-        rest.wrapping_add(last).wrapping_shr(self.body_shift)
-    }
-
-    /// A buffer; may sleep for memory, None if there is none even so.
+    /// Allocates a buffer; may sleep for memory, None if there is none even so. A pool that is bound is no
+    /// longer.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<Parts> {
+        self.for_each(Pool::unbind);
         let mut new = Parts::none();
         self.fill(&mut new, self.count, true).then_some(new)
     }
@@ -227,16 +270,16 @@ impl PartsPool {
         }
     }
 
-    /// Makes an skb of the message of `len` octets in `parts`, and puts new memory in the place of what
-    /// it was written to, if `device` accepts that, or leaves that where it is and copies it. The skb is
-    /// ready for [`RxSkb::gro_receive`]: its data are the packet, its link-layer header is as
-    /// [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is for this host.
+    /// Makes an skb of the message of `len` octets in `parts`. New memory takes the place of the parts that the
+    /// skb gets; a short body is copied, and stays. The skb is ready for [`RxSkb::gro_receive`]: its data are
+    /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is
+    /// for this host.
     ///
     /// # Errors
     ///
     /// `EINVAL` if the message does not hold what `packet` says, or not in the head, or if the buffer does
-    /// not take that much; `ENOMEM` if there is no memory; `EIO` if `device` does not accept it. `parts`
-    /// has all that it had then, or new memory in its place.
+    /// not take that much; `ENOMEM` if there is no memory, or if the pool is bound to another NAPI instance.
+    /// `parts` has all that it had then, or new memory in its place.
     ///
     /// # Safety
     ///
@@ -245,7 +288,7 @@ impl PartsPool {
     #[inline(always)]
     pub unsafe fn exchange(
         &mut self,
-        _context: &Context<'_>,
+        context: &Context<'_>,
         parts: &mut Parts,
         len: usize,
         packet: Packet,
@@ -259,170 +302,107 @@ impl PartsPool {
         {
             return Err(EINVAL);
         }
-        let rest = len.saturating_sub(HEAD_LEN);
-        let is_short = 0 < rest && rest <= copied(self.pools.body_len);
-        if is_short || !device.is_direct() {
-            // SAFETY: By this function's requirements; the rest was just checked.
-            return unsafe { self.exchange_otherwise(parts, len, is_short, packet, device) };
-        }
-        // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user.
-        // `parts` has the message, in as many bodies as it reaches, by this function's requirements,
-        // and none of them is a copy: only skbs have those; its length fits a u32, as every buffer's
-        // does. The link headers are in the head, behind the room that the stack's need. The checksum is
-        // within the head, and so are the headers of what is to be segmented. A NAPI poll runs.
-        //
-        // INVARIANT: What was taken from it is new memory of the same pools.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_exchange(
-                &raw const self.pools,
-                &raw mut parts.0,
-                len as c_uint,
-                packet.link,
-                packet.gso,
-            )
-        };
-        // Some of it may be new even if there is no skb.
-        device.follow(parts);
-        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
-    }
-
-    /// The same for what is copied, and for a device that has to accept new memory before the old is
-    /// given away.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::exchange`]. `packet` must fit the message, which the buffer must take, and which must
-    /// be in the head and the first body if it `is_short`.
-    #[inline(never)]
-    unsafe fn exchange_otherwise(
-        &mut self,
-        parts: &mut Parts,
-        len: usize,
-        is_short: bool,
-        packet: Packet,
-        mut device: impl Exchange,
-    ) -> Result<RxSkb> {
-        let bodies = self.reached(len);
-        let mut new = Parts::none();
-        let mut body_len = self.pools.body_len;
-        if is_short {
-            // SAFETY: By this function's requirements.
-            body_len = unsafe { self.copy(parts, &mut new, len, device)? };
-        } else {
-            if !self.fill(&mut new, bodies, false) {
-                return Err(ENOMEM);
-            }
-            if !device.take(&new, 1 + bodies) {
-                return Err(EIO);
-            }
-            // INVARIANT: Both have what they had, of the same sizes.
-            parts.swap(&mut new, bodies);
-        }
-        // SAFETY: `new` has the message: the bodies up to the last that was reached, or the copy of the
-        // first, and it ends within them. The rest as in `exchange`.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_parts(
-                &raw const new.0,
-                len as c_uint,
-                body_len,
-                packet.link,
-                packet.gso,
-            )
-        };
-        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // The skb owns all parts now.
-        core::mem::forget(new);
-        // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
-    }
-
-    /// Puts the message of `len` octets in `parts`, which ends in the first body, into `new`, which has
-    /// nothing: the head itself, and a copy of the rest. Says how many octets that copy takes.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::exchange`]; the message must end in the first body.
-    unsafe fn copy(
-        &mut self,
-        parts: &mut Parts,
-        new: &mut Parts,
-        len: usize,
-        mut device: impl Exchange,
-    ) -> Result<u32> {
-        let rest = len.saturating_sub(HEAD_LEN);
-        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
-        if !self.fill(new, 0, false) || !self.add_copy(new, size) {
+        if !self.heads.serves(context) {
             return Err(ENOMEM);
         }
-        if !device.take(new, 1) {
-            return Err(EIO);
+        device.lend(len);
+        let rest = len.saturating_sub(HEAD_LEN);
+        let skb = if 0 < rest && rest <= copied(self.pools.body_len) {
+            // SAFETY: By this function's requirements; the message ends in the first body, and a NAPI poll
+            // runs that may allocate from the pools.
+            unsafe { self.exchange_copy(parts, len, packet) }
+        } else {
+            // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user but
+            // for the softirqs of their instance, whose poll runs. `parts` has the message, in as many bodies
+            // as it reaches, by this function's requirements, and none of them is a copy: only skbs have
+            // those; its length fits a u32, as every buffer's does. The link headers are in the head, behind
+            // the room that the stack's need. The checksum is within the head, and so are the headers of
+            // what is to be segmented.
+            //
+            // INVARIANT: What was taken from it is new memory of the same pools.
+            unsafe {
+                bindings::ipoib_rs_rx_exchange(
+                    &raw const self.pools,
+                    &raw mut parts.0,
+                    len as c_uint,
+                    packet.link,
+                    packet.gso,
+                )
+            }
+        };
+        // Some of it may be new even if there is no skb.
+        device.follow(parts, len);
+        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
+        // SAFETY: A fresh skb is ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
+    }
+
+    /// Makes an skb of a message that ends in the first body, with a copy of what is there. Null if there is no
+    /// memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::exchange`], in a poll that may allocate from the pools. `packet` must fit the message,
+    /// which must end in the first body.
+    #[inline(never)]
+    unsafe fn exchange_copy(
+        &mut self,
+        parts: &mut Parts,
+        len: usize,
+        packet: Packet,
+    ) -> *mut bindings::sk_buff {
+        let rest = len.saturating_sub(HEAD_LEN);
+        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
+        let mut new = Parts::none();
+        if !self.fill(&mut new, 0, false) || !self.add_copy(&mut new, size) {
+            return ptr::null_mut();
         }
-        device.read(1, rest);
         // SAFETY: By this function's requirements the first body is there and has that many octets; the
         // copy has as many, by `add_copy`, and is memory of its own.
         unsafe {
             ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
         };
-        device.leave(1, rest);
         // INVARIANT: Both have what they had, of the same sizes.
-        parts.swap(new, 0);
-        Ok(size)
+        core::mem::swap(&mut parts.0.va[0], &mut new.0.va[0]);
+        // SAFETY: `new` has the message: its head, and the copy, where it ends. The rest as in `exchange`.
+        let skb = unsafe {
+            bindings::ipoib_rs_rx_parts(
+                &raw const new.0,
+                len as c_uint,
+                size,
+                packet.link,
+                packet.gso,
+            )
+        };
+        if !skb.is_null() {
+            // The skb owns both now.
+            core::mem::forget(new);
+        }
+        skb
     }
 
     /// Gives a buffer without bodies one of its own for `size` octets, which is no more than a body
     /// takes. A pool without bodies has no memory for that.
     fn add_copy(&mut self, new: &mut Parts, size: u32) -> bool {
-        if self.copies.is_null() {
+        let Some(copies) = &self.copies else {
             return false;
-        }
+        };
         // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
         // its pages have room for that.
         //
         // INVARIANT: A fragment of that size, which the buffer owns now, or none.
-        unsafe { bindings::ipoib_rs_parts_add_copy(self.copies, size, &raw mut new.0) }
+        unsafe { bindings::ipoib_rs_parts_add_copy(copies.as_raw(), size, &raw mut new.0) }
     }
 }
 
-impl Drop for PartsPool {
-    fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant and given up here. A pool's memory stays until all of
-        // its pages have come back.
-        unsafe {
-            bindings::page_pool_destroy(self.pools.heads);
-            bindings::page_pool_destroy(self.pools.bodies);
-            bindings::page_pool_destroy(self.copies);
-        }
-    }
-}
-
-/// A page pool that keeps about `pages` pages of order `order`.
-fn pool(order: c_uint, pages: usize) -> Result<NonNull<bindings::page_pool>> {
-    let pages = pages.clamp(16, 4096) as c_uint;
-    // SAFETY: Any order that the page allocator knows and that number of pages are valid.
-    let pool = from_err_ptr(unsafe { bindings::ipoib_rs_page_pool_create(order, pages) })?;
-    NonNull::new(pool).ok_or(ENOMEM)
-}
-
-/// Who is told what becomes of the parts of a buffer whose message is taken.
+/// The receive whose buffer is exchanged, which knows where the device finds the parts.
 pub trait Exchange {
-    /// Whether the device has the CPU's addresses, so that it accepts any memory.
-    fn is_direct(&self) -> bool;
+    /// Lends the CPU what the bodies hold of a message of `len` octets.
+    fn lend(&mut self, len: usize);
 
-    /// If that is so: some of the buffer's parts are new ones.
-    fn follow(&mut self, parts: &Parts);
-
-    /// The first `n` parts of a new buffer are about to take the places of the old ones. False: they
-    /// cannot.
-    fn take(&mut self, new: &Parts, n: usize) -> bool;
-
-    /// So many octets of the old buffer's part of that number are about to be read; it stays where it
-    /// is.
-    fn read(&mut self, part: usize, len: usize);
-
-    /// They were read: the device may have the part again.
-    fn leave(&mut self, part: usize, len: usize);
+    /// Takes note of the buffer's parts. One whose memory is still the same is the device's again, what was
+    /// lent of it for a message of `len` octets included.
+    fn follow(&mut self, parts: &Parts, len: usize);
 }
 
 /// A receive buffer of several parts.
@@ -457,14 +437,6 @@ impl Parts {
         })
     }
 
-    /// Swaps the head and the first `bodies` bodies.
-    fn swap(&mut self, other: &mut Self, bodies: usize) {
-        let va = self.0.va.iter_mut().zip(&mut other.0.va);
-        va.take(1 + bodies).for_each(|(a, b)| core::mem::swap(a, b));
-        let pages = self.0.pages.iter_mut().zip(&mut other.0.pages);
-        pages.take(bodies).for_each(|(a, b)| core::mem::swap(a, b));
-    }
-
     /// Where the device is to put the data of all parts, null for those that there are not.
     #[inline(always)]
     pub fn all(&self) -> [*mut u8; MAX_PARTS] {
@@ -473,15 +445,16 @@ impl Parts {
         all
     }
 
-    /// Where the device is to put the data of part `i`.
-    #[inline]
-    pub fn part(&self, i: usize) -> Option<NonNull<u8>> {
-        let va = NonNull::new(*self.0.va.get(i)?)?.cast::<u8>();
-        if i == 0 {
-            // SAFETY: The fragment is longer than that by the type invariant.
-            return Some(unsafe { va.add(HEAD_ROOM) });
-        }
-        Some(va)
+    /// Returns those addresses for the device that the pool maps for; of a pool without one, any numbers.
+    #[inline(never)]
+    pub fn dma(&self) -> [u64; MAX_PARTS] {
+        self.all().map(|va| {
+            if va.is_null() {
+                return 0;
+            }
+            // SAFETY: The part lies in a page of a page pool by the type invariant.
+            unsafe { bindings::ipoib_rs_page_pool_dma(va.cast()) }
+        })
     }
 
     /// The first `len` octets of the head, or all.

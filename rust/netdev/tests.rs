@@ -10,12 +10,14 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 use kernel::time::{delay::fsleep, Delta};
 
-use crate::device::{Device, OwnedDevice, RawDevice, TxGuard, ADDR_LEN, HEADER_LEN};
+use crate::device::{Device, OwnedDevice, RawDevice, ADDR_LEN, HEADER_LEN};
 use crate::dummy::{Dummy, Registered, Seen};
 use crate::header::Outgoing;
 use crate::named::Joined;
 use crate::napi::{Context, Napi, Poll, Source};
 use crate::ops::Tables;
+use crate::queue::TxGuard;
+use crate::rtnl::Rtnl;
 use crate::skb::{PacketType, RxSkb};
 use crate::task::{Queue, Run, Task};
 
@@ -352,6 +354,34 @@ mod cases {
         assert!(napi.disable().is_some());
         assert!(napi.disable().is_none());
         napi.enable(Counting(polls), Quiet)?;
+        Ok(())
+    }
+
+    /// The queues refer to the instances that poll them, until the device goes.
+    #[test]
+    fn queues_show_their_napi() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        let napi = Napi::<Counting>::new(dev)?;
+        let raw = napi.instance().as_raw();
+        {
+            let mut rtnl = Rtnl::lock();
+            dev.set_queue_napi(&napi, &mut rtnl);
+            // SAFETY: RTNL protects both.
+            let (receive, transmit) =
+                unsafe { ((*(*dev.as_raw())._rx).napi, (*(*dev.as_raw())._tx).napi) };
+            assert!(core::ptr::eq(receive, raw));
+            assert!(transmit.is_null());
+        }
+        // The queue keeps the instance in memory.
+        drop(napi);
+        let mut rtnl = Rtnl::lock();
+        // SAFETY: RTNL is held, and the queue refers to what is in memory.
+        assert_eq!(unsafe { (*(*(*dev.as_raw())._rx).napi).list_owner }, -1);
+        dev.clear_queue_napi(&mut rtnl);
+        // SAFETY: RTNL is held.
+        assert!(unsafe { (*(*dev.as_raw())._rx).napi.is_null() });
+        drop(rtnl);
         Ok(())
     }
 

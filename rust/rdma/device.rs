@@ -225,8 +225,13 @@ impl Device {
 
     /// Whether a DMA address of this device is just a kernel address.
     pub(crate) fn virt_dma(&self) -> bool {
+        self.dma_device().is_null()
+    }
+
+    /// The device that memory is mapped for; null if a DMA address of this device is just a kernel address.
+    pub(crate) fn dma_device(&self) -> *mut bindings::device {
         // SAFETY: Registered by the type invariant.
-        unsafe { bindings::ipoib_rs_ib_virt_dma(self.as_raw()) }
+        unsafe { bindings::ipoib_rs_ib_dma_device(self.as_raw()) }
     }
 }
 

@@ -18,7 +18,7 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-use ipoib_netdev::napi::MAX_BUDGET;
+use ipoib_netdev::napi::{Binding, MAX_BUDGET};
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
@@ -26,6 +26,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::cq::Cq;
+use crate::device::Device;
 use crate::intake::Intake;
 use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
@@ -52,6 +53,45 @@ const MAX_SIZE: u32 = 1 << 16;
 
 /// A slot is overtaken when all slots were posted so many times since it was.
 const OVERTAKEN: u32 = 4;
+
+/// A pool of receive buffers of several parts, which a device can write to.
+pub struct MessagePool {
+    /// In front of the device, which stays registered, and so bound to its driver, until this is dropped.
+    pool: PartsPool,
+    device: Device,
+}
+
+impl MessagePool {
+    /// Creates a pool of buffers that take messages of `max_message` bytes, in no more than `max_parts`
+    /// parts ([`PartsPool::new`]).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that many parts are not enough; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new(
+        device: &Device,
+        max_message: usize,
+        max_parts: usize,
+        buffers: usize,
+    ) -> Result<Self> {
+        let dma = device.dma_device();
+        // SAFETY: A device that is registered is bound to its driver.
+        let pool = unsafe { PartsPool::for_device(max_message, max_parts, buffers, dma)? };
+        Ok(Self {
+            pool,
+            device: device.clone(),
+        })
+    }
+
+    /// Parts of a buffer.
+    pub fn parts(&self) -> usize {
+        self.pool.parts()
+    }
+}
 
 /// How slots are posted.
 enum Post {
@@ -103,16 +143,18 @@ impl IntakeRing {
     /// # Errors
     ///
     /// `EINVAL` if `size` is 0, or more than the intake or the completion queue take, or than 65536,
-    /// or buffers have more parts than a receive has elements, or queue pairs of `intake` complete on
-    /// another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
+    /// or buffers have more parts than a receive has elements, or are another device's, or queue pairs of
+    /// `intake` complete on another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
     /// `ENOMEM`.
     ///
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping it.
-    pub fn new(intake: &Arc<Intake>, cq: &Arc<Cq>, pool: PartsPool, size: u32) -> Result<Self> {
+    pub fn new(intake: &Arc<Intake>, cq: &Arc<Cq>, pool: MessagePool, size: u32) -> Result<Self> {
         let parts = pool.parts();
+        let MessagePool { pool, device } = pool;
         if size == 0
+            || !device.same(intake.pd().device())
             || size > intake.max_wr()
             || size > cq.entries()
             || size > MAX_SIZE
@@ -127,42 +169,31 @@ impl IntakeRing {
         intake.bind(cq)?;
         let claim = cq.claim()?;
         let generation = claim.next;
-        let mut lens = [0; MAX_PARTS];
-        for (i, len) in lens.iter_mut().enumerate() {
-            *len = pool.part_len(i);
-        }
-
         let wcs = KVec::from_elem(bindings::ib_wc::default(), Self::BATCH, GFP_KERNEL)?;
         let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
-        // The slots come one by one as they are mapped, so that dropping the memory unmaps what is.
         let mut memory = Memory {
             slots: KVec::with_capacity(n, GFP_KERNEL)?,
             pool,
             mapping: Mapping {
-                virt_dma: pd.device().virt_dma(),
-                lens,
+                virt_dma: device.dma_device().is_null(),
                 pd: pd.clone(),
             },
             claim,
         };
         for _ in 0..n {
             let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let addrs = memory.mapping.map(&buf, parts).ok_or(EIO)?;
-            let mut slot = Slot {
+            let addresses = memory.mapping.addresses(&buf);
+            let slot = Slot {
                 wr: RecvWr::new(parts),
-                sge: [bindings::ib_sge {
+                sge: core::array::from_fn(|i| bindings::ib_sge {
+                    addr: addresses[i],
+                    length: memory.pool.part_len(i) as u32,
                     lkey: pd.local_dma_lkey(),
-                    ..Default::default()
-                }; MAX_PARTS],
+                }),
                 parts: buf,
                 queue: 0,
             };
-            for (sge, (addr, len)) in slot.sge.iter_mut().zip(addrs.into_iter().zip(lens)) {
-                sge.addr = addr;
-                sge.length = len as u32;
-            }
-            // There is room for it, so that it does not fail with the buffer mapped.
             memory.slots.push(slot, GFP_KERNEL)?;
         }
         let mut chain = RecvChain::after(generation);
@@ -199,17 +230,27 @@ impl IntakeRing {
         })
     }
 
+    /// Binds the buffers' pool to the NAPI instance that polls the ring, or unbinds it
+    /// ([`Poll::bind_pools`](ipoib_netdev::napi::Poll::bind_pools)).
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI; may sleep.
+    pub fn bind_pool(&mut self, binding: &Binding<'_>) {
+        self.memory.pool.bind(binding);
+    }
+
     /// How many buffers it has.
     pub fn size(&self) -> u32 {
         self.memory.slots.len() as u32
     }
 
-    /// Octets that a buffer takes.
+    /// Bytes that a buffer takes.
     pub fn capacity(&self) -> usize {
         self.memory.pool.capacity()
     }
 
-    /// Octets of memory that a buffer costs.
+    /// Bytes of memory that a buffer costs.
     pub fn buf_cost(&self) -> usize {
         self.memory.pool.buf_cost()
     }

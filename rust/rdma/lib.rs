@@ -56,7 +56,7 @@ pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
 pub use gid::{GidOwner, GidRef};
 pub use intake::Intake;
-pub use intake_ring::{IntakeRing, RcReceived};
+pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;

@@ -7,8 +7,9 @@
 //! posted again. So the ring never runs dry for want of memory.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
-use core::ptr::{self, NonNull};
+use core::ptr;
 
+use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::page_pool::{PagePool, RxBuf, GRH_LEN};
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
@@ -62,7 +63,7 @@ impl Slot {
     }
 }
 
-/// How the buffers of a queue pair are mapped for DMA.
+/// The device that the buffers of a queue pair are mapped for.
 struct Mapping {
     /// Not at all: the device uses the CPU's addresses.
     virt_dma: bool,
@@ -70,44 +71,27 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Where the device finds a buffer; None if it cannot.
-    #[inline]
-    fn map(&self, buf: &RxBuf) -> Option<u64> {
+    /// Returns where the device finds a buffer.
+    #[inline(always)]
+    fn address(&self, buf: &RxBuf) -> u64 {
         if self.virt_dma {
-            Some(buf.data().as_ptr() as u64)
+            buf.data().as_ptr() as u64
         } else {
-            // SAFETY: That is what the buffer takes, and it outlives its mapping.
-            unsafe { self.map_dma(buf.data(), buf.capacity()) }
+            buf.dma()
         }
     }
 
-    /// Maps what a buffer takes; by value, lest the buffer is put into memory for it.
+    /// Gives the CPU the first `len` bytes of the buffer at `addr`, which the device has no more.
     ///
     /// # Safety
     ///
-    /// `len` bytes from `va` on must be the device's to write until they are unmapped.
-    #[inline(never)]
-    unsafe fn map_dma(&self, va: NonNull<u8>, len: usize) -> Option<u64> {
-        let dev = self.device.as_raw();
-        let mut failed = false;
-        let va = va.as_ptr().cast();
-        // SAFETY: The device is registered; the rest by this function's requirements.
-        let addr = unsafe { bindings::ipoib_rs_ib_map_rx(dev, va, len, &raw mut failed) };
-        (!failed).then_some(addr)
-    }
-
-    /// Unmaps the buffer that an element refers to.
-    ///
-    /// # Safety
-    ///
-    /// `map` must have returned the element's address, for a buffer of the element's length. The device
-    /// must not have it, and it must not be unmapped again.
+    /// [`Self::address`] must have returned `addr`, of a buffer that takes `len` bytes and still is there.
     #[inline]
-    unsafe fn unmap(&self, sge: &bindings::ib_sge) {
+    unsafe fn take(&self, addr: u64, len: u32) {
         if !self.virt_dma {
             let dev = self.device.as_raw();
             // SAFETY: The device is registered; the rest by this function's requirements.
-            unsafe { bindings::ipoib_rs_ib_unmap_rx(dev, sge.addr, sge.length as usize, false) };
+            unsafe { bindings::ipoib_rs_ib_sync_rx(dev, addr, len as usize, true) };
         }
     }
 }
@@ -117,12 +101,13 @@ impl Mapping {
 /// # Invariants
 ///
 /// * `slots` never moves its elements. A slot's work request refers to the slot's one element, and that
-///   to the slot's buffer, which is mapped for DMA.
+///   to the slot's buffer, which `pool` maps for the device.
 /// * When it is dropped, the device has none of the buffers.
 struct Memory {
     slots: KVec<Slot>,
-    mapping: Mapping,
+    /// In front of `mapping`, which holds the device.
     pool: PagePool,
+    mapping: Mapping,
     claim: Claim,
 }
 
@@ -132,15 +117,7 @@ unsafe impl Send for Memory {}
 impl Left for Memory {
     fn abandon(&mut self) {
         core::mem::forget(core::mem::take(&mut self.slots));
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        for slot in &self.slots {
-            // SAFETY: Mapped by the type invariant, and the device has nothing any more.
-            unsafe { self.mapping.unmap(&slot.sge) };
-        }
+        self.pool.keep_mapped();
     }
 }
 
@@ -185,6 +162,7 @@ impl Buffers {
     #[inline]
     fn complete<'a>(
         &mut self,
+        context: &Context<'_>,
         wc: &'a bindings::ib_wc,
         report: &mut ReceiveReport,
     ) -> Option<Received<'a>> {
@@ -216,14 +194,11 @@ impl Buffers {
             slot.fail(index, wc.status, chain, report);
             return None;
         }
-        let buf = pool.alloc().and_then(|new| {
-            let addr = mapping.map(&new)?;
-            // SAFETY: The slot's buffer is mapped by the type invariant, and not the device's any more. The
-            // element refers to the new one from now on.
-            unsafe { mapping.unmap(&slot.sge) };
-            // INVARIANT: The element refers to the new buffer, which is mapped.
-            slot.sge.addr = addr;
-            Some(core::mem::replace(&mut slot.buf, new))
+        let old = slot.sge.addr;
+        let buf = pool.alloc(context).map(|new| {
+            // INVARIANT: The element refers to the new buffer.
+            slot.sge.addr = mapping.address(&new);
+            core::mem::replace(&mut slot.buf, new)
         });
         // SAFETY: The receive has completed. The slot stays, and is not touched while it is chained.
         unsafe { chain.push(&mut slot.wr, index) };
@@ -232,7 +207,11 @@ impl Buffers {
             return None;
         };
         match buf.filled(wc.byte_len) {
-            Ok(buf) => Some(Received { buf, wc }),
+            Ok(buf) => {
+                // SAFETY: The buffer was there, and takes that much.
+                unsafe { mapping.take(old, wc.byte_len) };
+                Some(Received { buf, wc })
+            }
             Err(_) => {
                 report.count(|report| &mut report.malformed);
                 None
@@ -242,7 +221,7 @@ impl Buffers {
 }
 
 impl RecvRing {
-    /// Makes the receive ring of `qp`, with `size` (a power of two) buffers of `pool`'s.
+    /// Makes the receive ring of `qp`, with `size` (a power of two) buffers of `buf_len` bytes.
     ///
     /// A buffer takes the 40 bytes in front of every datagram too.
     ///
@@ -256,16 +235,20 @@ impl RecvRing {
     ///
     /// Process context; may sleep. So must be dropping it, which resets the queue pair if something
     /// is posted.
-    pub fn new(qp: &Arc<UdQp>, pool: PagePool, size: u32) -> Result<Self> {
+    pub fn new(qp: &Arc<UdQp>, buf_len: usize, size: u32) -> Result<Self> {
         if !size.is_power_of_two()
             || size > qp.caps().recv_wr
             || size > qp.recv_cq().entries()
             || qp.caps().recv_sge == 0
-            || pool.buf_len() <= GRH_LEN
+            || buf_len <= GRH_LEN
         {
             return Err(EINVAL);
         }
         let n = size as usize;
+        let device = qp.pd().device();
+        let dma = device.dma_device();
+        // SAFETY: A device that is registered is bound to its driver; the pool is dropped before `mapping`.
+        let pool = unsafe { PagePool::for_device(buf_len, n, dma)? };
         let post_recv = qp.ops().post_recv.ok_or(EOPNOTSUPP)?;
         let sge = bindings::ib_sge {
             addr: 0,
@@ -283,11 +266,11 @@ impl RecvRing {
                 raw_qp: qp.as_raw(),
                 memory: ManuallyDrop::new(Memory {
                     slots,
-                    mapping: Mapping {
-                        virt_dma: qp.pd().device().virt_dma(),
-                        device: qp.pd().device().clone(),
-                    },
                     pool,
+                    mapping: Mapping {
+                        virt_dma: dma.is_null(),
+                        device: device.clone(),
+                    },
                     claim,
                 }),
             },
@@ -303,16 +286,16 @@ impl RecvRing {
             pool,
             ..
         } = &mut *ring.buffers.memory;
-        // The slots come one by one as they are mapped, so that dropping the ring unmaps what is.
         for _ in 0..n {
             let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let addr = mapping.map(&buf).ok_or(EIO)?;
             let slot = Slot {
                 wr: RecvWr::new(1),
-                sge: bindings::ib_sge { addr, ..sge },
+                sge: bindings::ib_sge {
+                    addr: mapping.address(&buf),
+                    ..sge
+                },
                 buf,
             };
-            // There is room for it, so that it does not fail with the buffer mapped.
             slots.push(slot, GFP_KERNEL)?;
         }
         for slot in slots.iter_mut() {
@@ -320,6 +303,16 @@ impl RecvRing {
             slot.wr.set_elements(&raw mut slot.sge);
         }
         Ok(ring)
+    }
+
+    /// Binds the buffers' pool to the NAPI instance that polls the ring, or unbinds it
+    /// ([`Poll::bind_pools`](ipoib_netdev::napi::Poll::bind_pools)).
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI; may sleep.
+    pub fn bind_pool(&mut self, binding: &Binding<'_>) {
+        self.buffers.memory.pool.bind(binding);
     }
 
     /// How many buffers it has.
@@ -361,19 +354,20 @@ impl RecvRing {
 
     /// Takes up to `budget` completions, and gives what was received to `f`. Says how many it took: what
     /// the NAPI budget is charged with.
-    ///
-    /// # Context
-    ///
-    /// Softirq, or process context without NAPI.
     #[inline]
-    pub fn poll(&mut self, budget: usize, mut f: impl FnMut(Received<'_>)) -> usize {
+    pub fn poll(
+        &mut self,
+        context: &Context<'_>,
+        budget: usize,
+        mut f: impl FnMut(Received<'_>),
+    ) -> usize {
         let mut done = 0usize;
         while done < budget {
             let want = BATCH.min(budget.wrapping_sub(done));
             let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
             let n = wcs.len();
             for wc in wcs {
-                if let Some(received) = self.buffers.complete(wc, &mut self.report) {
+                if let Some(received) = self.buffers.complete(context, wc, &mut self.report) {
                     f(received);
                 }
             }

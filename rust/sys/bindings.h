@@ -26,6 +26,7 @@
 #include <net/if_inet6.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
+#include <net/netdev_rx_queue.h>
 #include <net/netlink.h>
 #include <net/page_pool/helpers.h>
 #include <net/rtnetlink.h>

@@ -115,9 +115,10 @@ int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu)
 	return ib_mtu_enum_to_int(mtu);
 }
 
-bool ipoib_rs_ib_virt_dma(struct ib_device *device)
+/* NULL if a DMA address of @device is just a kernel address. */
+struct device *ipoib_rs_ib_dma_device(struct ib_device *device)
 {
-	return ib_uses_virt_dma(device);
+	return ib_uses_virt_dma(device) ? NULL : device->dma_device;
 }
 
 void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
@@ -212,22 +213,6 @@ bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 	rcu_read_unlock();
 	dev_put(ndev);
 	return mc;
-}
-
-u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed)
-{
-	u64 addr = ib_dma_map_single(device, va, len, DMA_FROM_DEVICE);
-
-	*failed = ib_dma_mapping_error(device, addr);
-	return addr;
-}
-
-/* @lent: the CPU has looked at it, and another copy of a bounce buffer might be another one. */
-void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len, bool lent)
-{
-	if (!ib_uses_virt_dma(device))
-		dma_unmap_single_attrs(device->dma_device, addr, len, DMA_FROM_DEVICE,
-				       lent ? DMA_ATTR_SKIP_CPU_SYNC : 0);
 }
 
 /* Lends the CPU what stays mapped, or gives it back to the device. */

@@ -31,7 +31,7 @@ bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_device *ndev);
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);
 int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu);
-bool ipoib_rs_ib_virt_dma(struct ib_device *device);
+struct device *ipoib_rs_ib_dma_device(struct ib_device *device);
 void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 				    struct ib_device *device,
 				    void (*func)(struct ib_event_handler *handler,
@@ -49,8 +49,6 @@ bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
 
 /* DMA. */
-u64 ipoib_rs_ib_map_rx(struct ib_device *device, void *va, size_t len, bool *failed);
-void ipoib_rs_ib_unmap_rx(struct ib_device *device, u64 addr, size_t len, bool lent);
 void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu);
 int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib_sge *sge,
 			unsigned int max);

@@ -308,16 +308,41 @@ unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len
 	return SKB_HEAD_ALIGN(headroom + len);
 }
 
-struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pages)
+/* The pages are mapped for @dma, and synced for it when they return, unless it is NULL. */
+struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pages,
+					    struct device *dma)
 {
 	struct page_pool_params params = {
+		.flags		= dma ? PP_FLAG_DMA_MAP | PP_FLAG_DMA_SYNC_DEV : 0,
 		.order		= order,
 		.pool_size	= pages,
 		.nid		= NUMA_NO_NODE,
+		.dev		= dma,
 		.dma_dir	= DMA_FROM_DEVICE,
+		.max_len	= PAGE_SIZE << order,
 	};
 
 	return page_pool_create(&params);
+}
+
+/*
+ * The device may still write to pages that never return. Unmapping them, as page_pool_destroy()
+ * does, would give their addresses to others. Nor is the device touched when the others return:
+ * it may be gone by then.
+ */
+void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool)
+{
+	pool->dma_sync = false;
+	pool->dma_map = false;
+	synchronize_net();
+}
+
+/* The address of @va, in a page of a pool that maps, for the pool's device. */
+u64 ipoib_rs_page_pool_dma(void *va)
+{
+	struct page *page = virt_to_head_page(va);
+
+	return page_pool_get_dma_addr(page) + (va - page_address(page));
 }
 
 static void *alloc_frag(struct page_pool *pool, unsigned int size, gfp_t gfp)

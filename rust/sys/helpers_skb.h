@@ -77,7 +77,10 @@ struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
 
 /* Page pool. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len);
-struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pages);
+struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pages,
+					    struct device *dma);
+void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool);
+u64 ipoib_rs_page_pool_dma(void *va);
 void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size);
 void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size);
 void ipoib_rs_page_pool_put(void *va);

@@ -64,8 +64,7 @@ impl RcReceived<'_> {
             mapping,
             ..
         } = &mut *this;
-        // INVARIANT: The elements refer to the new parts, which are mapped, and are exchanged for
-        // the old ones whenever that says so.
+        // INVARIANT: The elements refer to the buffer's parts, old or new, when it returns.
         //
         // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`.
         let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
@@ -75,13 +74,13 @@ impl RcReceived<'_> {
         skb
     }
 
-    /// Ends what the CPU was lent, unless the part is another one now: that cannot be at the same
-    /// address, since it was mapped before this one was unmapped.
+    /// Ends what the CPU was lent, unless the part is another one now: that is not at the same address,
+    /// since it was allocated before this one was given away.
     #[inline]
     fn give_back(&self) {
         if self.lent == Some(self.sge[0].addr) {
             self.mapping
-                .sync(self.sge, 0, self.len.min(HEAD_LEN), false);
+                .sync(&self.sge[0], self.len.min(HEAD_LEN), false);
         }
     }
 }
@@ -115,7 +114,7 @@ pub(super) struct Slot {
 pub(super) struct Memory {
     pub(super) slots: KVec<Slot>,
     /// Behind `slots`: a pool that is given up before its memory has come back looks for it once a second
-    /// only, and keeps what has come meanwhile.
+    /// only, and keeps what has come meanwhile. In front of `mapping`, which holds the device.
     pub(super) pool: PartsPool,
     pub(super) mapping: Mapping,
     pub(super) claim: Claim,
@@ -190,16 +189,7 @@ impl Memory {
 impl Left for Memory {
     fn abandon(&mut self) {
         core::mem::forget(core::mem::take(&mut self.slots));
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        for slot in &self.slots {
-            let n = slot.wr.num_sge();
-            // SAFETY: Mapped by the type invariant, and the device has none of it.
-            unsafe { self.mapping.unmap(slot.sge.map(|sge| sge.addr), n, false) };
-        }
+        self.pool.keep_mapped();
     }
 }
 

@@ -8,8 +8,7 @@ use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::{Handle, Napi, Poll, Source};
 use ipoib_netdev::netdev_log;
-use ipoib_netdev::page_pool::PagePool;
-use ipoib_netdev::parts::PartsPool;
+use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::credit;
 use ipoib_proto::flow_label;
 use ipoib_proto::gid::Gid;
@@ -22,8 +21,8 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{
     random_psn, rc_ring, send_ring, Ah, AhOptions, CompletionHandler, Cq, Device as RdmaDevice,
-    FailureHandler, GidRef, Intake, IntakeRing, Listener, Pd, QpCaps, RcInit, RcQp, Reaper,
-    RecvRing, SendCompletions, UdInit, UdQp,
+    FailureHandler, GidRef, Intake, IntakeRing, Listener, MessagePool, Pd, QpCaps, RcInit, RcQp,
+    Reaper, RecvRing, SendCompletions, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -172,11 +171,13 @@ impl Verbs {
     /// # Context
     ///
     /// Under RTNL; sleeps.
-    pub(crate) fn new(dev: &Device<Interface>) -> Result<Self> {
+    pub(crate) fn new(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result<Self> {
         let port = &dev.data().get_ref().port;
         let device = port.device();
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
+        dev.set_queue_napi(&rx, rtnl);
+        dev.set_queue_napi(&tx, rtnl);
         let reaper = Reaper::new()?;
         let pd = Pd::new(device, &reaper)?;
         let vectors = port.shared().next_vectors(device);
@@ -376,8 +377,7 @@ impl Verbs {
         } = this.tunables.queue_sizes();
         let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
-        let pool = PagePool::new(capacity as usize, buffers as usize)?;
-        let mut recv = RecvRing::new(&qp, pool, buffers)?;
+        let mut recv = RecvRing::new(&qp, capacity as usize, buffers)?;
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
         qp.start(random_psn())?;
@@ -485,7 +485,7 @@ impl Verbs {
 
     /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
     /// buffers for it.
-    fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, PartsPool)> {
+    fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
         let device = self.pd.device();
         let message = conn::MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
@@ -495,7 +495,7 @@ impl Verbs {
             }
             let buffers = wanted.min(device.max_srq_wr());
             let sges = device.max_srq_sge() as usize;
-            let pool = PartsPool::new(message, sges, buffers as usize)?;
+            let pool = MessagePool::new(device, message, sges, buffers as usize)?;
             let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32)?;
             Ok((intake, pool))
         };
@@ -509,7 +509,8 @@ impl Verbs {
             limited,
             "no shared receive queue ({error:?}): each connection has buffers of its own\n"
         );
-        let pool = PartsPool::new(message, device.max_recv_sge() as usize, wanted as usize)?;
+        let sges = device.max_recv_sge() as usize;
+        let pool = MessagePool::new(device, message, sges, wanted as usize)?;
         let intake = Intake::separate(&self.pd, wanted, pool.parts() as u32)?;
         Ok((intake, pool))
     }

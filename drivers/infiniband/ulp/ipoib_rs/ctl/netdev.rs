@@ -558,7 +558,7 @@ impl Driver for Interface {
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        let verbs = Verbs::new(dev)?;
+        let verbs = Verbs::new(dev, rtnl)?;
         let sg = verbs.max_sge() > 1;
         let qpn = verbs.qpn();
         let rx = verbs.rx();

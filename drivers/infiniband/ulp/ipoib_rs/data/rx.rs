@@ -3,7 +3,7 @@
 //! Receiving: the NAPI that takes frames off the receive ring.
 
 use ipoib_netdev::device::{OwnedDevice, RawDevice};
-use ipoib_netdev::napi::{Context, Poll};
+use ipoib_netdev::napi::{Binding, Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
@@ -171,7 +171,9 @@ impl RxPoll {
         sink.sums = Sums::default();
         sink.copybreak = sink.tunables.rx_copybreak() as usize;
         sink.trusts_checksums = dev.trusts_checksums();
-        let done = ring.poll(budget, |received| sink.receive(context, received, order));
+        let done = ring.poll(context, budget, |received| {
+            sink.receive(context, received, order)
+        });
         let sums = &sink.sums;
         let rx = &sink.counters.rx;
         rx.frames.add(sums.frames);
@@ -254,6 +256,13 @@ impl Poll for RxPoll {
     const TX: bool = false;
     type Source = Events;
     type Question = Question;
+
+    fn bind_pools(&mut self, binding: &Binding<'_>) {
+        self.ring.bind_pool(binding);
+        if let Some(rc) = &mut self.rc {
+            rc.bind_pool(binding);
+        }
+    }
 
     fn answer(&mut self, question: &mut Question) {
         match question {

@@ -6,7 +6,7 @@ use core::cell::Cell;
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
-use ipoib_netdev::napi::Context;
+use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
@@ -139,6 +139,11 @@ impl RcRx {
             },
             GFP_KERNEL,
         )?)
+    }
+
+    /// Binds the buffers' pool to the NAPI instance, or unbinds it.
+    pub(crate) fn bind_pool(&mut self, binding: &Binding<'_>) {
+        self.ring.bind_pool(binding);
     }
 
     /// Answers.

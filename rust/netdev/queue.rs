@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queues of a device: one for each direction, and the lock of the one that sends.
+//!
+//! C headers: [`include/net/netdev_queues.h`](srctree/include/net/netdev_queues.h).
+
+use core::ops::{Deref, DerefMut};
+
+use ipoib_sys::bindings;
+use kernel::sync::Arc;
+use kernel::types::NotThreadSafe;
+
+use crate::device::{Device, Driver, RawDevice};
+use crate::napi::{Instance, Napi, Poll};
+use crate::rtnl::Rtnl;
+
+impl RawDevice {
+    /// Lets the stack transmit.
+    pub fn start_queue(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_wake(self.as_raw()) };
+    }
+
+    /// Keeps the stack from transmitting; returns when no transmission runs.
+    pub fn disable_queue(&self) {
+        // SAFETY: The device is allocated; taking the transmit lock waits for a running one.
+        unsafe {
+            bindings::ipoib_rs_tx_lock(self.as_raw());
+            bindings::ipoib_rs_tx_stop(self.as_raw());
+            bindings::ipoib_rs_tx_unlock(self.as_raw());
+        }
+    }
+
+    /// Stops the queue: the ring is full.
+    pub fn stop_queue(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_stop(self.as_raw()) };
+    }
+
+    /// Accounts a frame to the queue's byte limit. True: ring the doorbell now, nothing follows.
+    ///
+    /// # Context
+    ///
+    /// Within [`Driver::transmit`].
+    #[inline]
+    pub fn sent(&self, bytes: u32) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_sent(self.as_raw(), bytes) }
+    }
+
+    /// Whether the stack hands over another frame at once, so that the doorbell can wait.
+    ///
+    /// # Context
+    ///
+    /// Within [`Driver::transmit`].
+    #[inline]
+    pub fn more_follows(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_more(self.as_raw()) }
+    }
+
+    /// Takes completed frames off the queue's byte limit, and says whether the queue is stopped then. That
+    /// and whatever the caller looks at afterwards is looked at behind a full memory barrier.
+    #[inline]
+    pub fn completed(&self, frames: u32, bytes: u32) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) }
+    }
+
+    /// Forgets what the byte limit holds: the ring is empty and stays so.
+    pub fn reset_queue_limit(&self) {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
+    }
+}
+
+/// The NAPI instances that a device's queues refer to.
+#[derive(Default)]
+pub(crate) struct Polled {
+    receive: Option<Arc<dyn Instance>>,
+    transmit: Option<Arc<dyn Instance>>,
+}
+
+impl<T: Driver> Device<T> {
+    /// Says which NAPI instance polls the queue, the one that sends if the instance polls for that only. User
+    /// space sees it (netdev-genl). It stays so until [`Driver::uninit`].
+    pub fn set_queue_napi<P: Poll>(&self, napi: &Napi<P>, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and nobody has a reference to the slots.
+        let polled = unsafe { &mut *self.private().polled.get() };
+        let (slot, queue) = if P::TX {
+            (&mut polled.transmit, TRANSMIT)
+        } else {
+            (&mut polled.receive, RECEIVE)
+        };
+        let instance = napi.instance();
+        // SAFETY: RTNL is held, and there is a queue 0 of either kind. The slot keeps the instance in memory.
+        unsafe { bindings::netif_queue_set_napi(self.as_raw(), 0, queue, instance.as_raw()) };
+        *slot = Some(instance);
+    }
+
+    /// Takes the instances off the queues.
+    pub(crate) fn clear_queue_napi(&self, _rtnl: &mut Rtnl) {
+        for queue in [RECEIVE, TRANSMIT] {
+            // SAFETY: As in `set_queue_napi`; null stands for none.
+            unsafe {
+                bindings::netif_queue_set_napi(self.as_raw(), 0, queue, core::ptr::null_mut())
+            };
+        }
+        // SAFETY: RTNL is held, nobody has a reference to the slots, and the queues refer to none.
+        unsafe { *self.private().polled.get() = Polled::default() };
+    }
+
+    /// Takes the transmit lock.
+    ///
+    /// # Context
+    ///
+    /// Process context or softirq; not within [`Driver::transmit`], which holds it.
+    pub fn lock_tx(&self) -> TxGuard<'_, T> {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_tx_lock(self.as_raw()) };
+        TxGuard {
+            dev: self,
+            _not_send: NotThreadSafe,
+        }
+    }
+
+    /// What the transmit lock protects, for a callback that runs under it.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold the transmit lock during the result's life and make no second
+    /// reference.
+    #[inline]
+    #[expect(clippy::mut_from_ref)]
+    pub(crate) unsafe fn tx_unlocked(&self) -> &mut Option<T::Tx> {
+        // SAFETY: By this function's requirements.
+        unsafe { &mut *self.private().tx.get() }
+    }
+}
+
+const RECEIVE: bindings::netdev_queue_type = bindings::netdev_queue_type_NETDEV_QUEUE_TYPE_RX;
+const TRANSMIT: bindings::netdev_queue_type = bindings::netdev_queue_type_NETDEV_QUEUE_TYPE_TX;
+
+/// The transmit lock of a device, held until this value is dropped: on the CPU that took it, where softirqs
+/// are off meanwhile.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct TxGuard<'a, T: Driver> {
+    dev: &'a Device<T>,
+    _not_send: NotThreadSafe,
+}
+
+// SAFETY: A shared guard gives no more than a shared reference to what the lock protects.
+unsafe impl<T: Driver> Sync for TxGuard<'_, T> where T::Tx: Sync {}
+
+impl<T: Driver> Deref for TxGuard<'_, T> {
+    type Target = Option<T::Tx>;
+
+    fn deref(&self) -> &Option<T::Tx> {
+        // SAFETY: The guard holds the lock.
+        unsafe { &*self.dev.private().tx.get() }
+    }
+}
+
+impl<T: Driver> DerefMut for TxGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut Option<T::Tx> {
+        // SAFETY: The guard holds the lock, and is borrowed mutably meanwhile.
+        unsafe { &mut *self.dev.private().tx.get() }
+    }
+}
+
+impl<T: Driver> Drop for TxGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: The guard took the lock.
+        unsafe { bindings::ipoib_rs_tx_unlock(self.dev.as_raw()) };
+    }
+}
