@@ -34,11 +34,6 @@ impl RecvWr {
         self.0.sg_list = sges;
     }
 
-    /// The number of its elements.
-    pub(crate) fn num_sge(&self) -> usize {
-        self.0.num_sge as usize
-    }
-
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         // SAFETY: Every view of the union is plain bytes.

@@ -8,10 +8,10 @@ mod cell;
 
 #[path = "../counts.rs"]
 pub mod counts;
-#[path = "../generations.rs"]
-pub mod generations;
 #[path = "../deferred.rs"]
 pub mod deferred;
+#[path = "../generations.rs"]
+pub mod generations;
 #[path = "../line.rs"]
 pub mod line;
 #[path = "../quiet.rs"]

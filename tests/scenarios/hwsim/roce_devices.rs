@@ -361,3 +361,21 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// The sample of rust/rdma sends a datagram from each port to itself, and leaves nothing behind.
+    fn a_sample_sends_to_itself(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        let before = objects(a)?;
+        for _ in 0..3 {
+            a.outside().ok("dmesg -C; modprobe ud_loopback && modprobe -r ud_loopback")?;
+            let log = a.outside().ok("dmesg")?;
+            ensure!(log.matches("the datagram came back").count() == 2, "{log}");
+        }
+        ensure!(objects(a)? == before, "{} was {before}", objects(a)?);
+        ping(a, b)?;
+        bed.finish()
+    }
+}

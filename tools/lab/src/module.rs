@@ -16,6 +16,9 @@ use std::process::Command;
 /// This checkout's modules: the driver, and the simulated fabric.
 pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
+/// Modules that show how to use the crates.
+pub const SAMPLES: [&str; 1] = ["ud_loopback"];
+
 /// Where a kernel's objects of the module called `name` go.
 pub(crate) fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
     layout.own.join("objects").join(format!(
@@ -129,7 +132,7 @@ pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
     iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
     let objects = build(layout, built, &layout.checkout, MODULES[0], &[])?;
-    for name in MODULES {
+    for name in MODULES.into_iter().chain(SAMPLES) {
         install(&stage, &objects, name)?;
     }
     Ok(stage)
