@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Intakes: what connections receive into.
+//! Intakes: the buffers that connections receive into.
 
 use core::ptr::{self, NonNull};
 
@@ -42,7 +42,7 @@ unsafe impl Send for Intake {}
 // SAFETY: Posting is synchronised by the device driver.
 unsafe impl Sync for Intake {}
 
-/// Place for what a ring leaves.
+/// A place for the memory of a dropped ring.
 type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
 
 /// DeferDrop of an intake that is no longer in use.
@@ -133,7 +133,7 @@ impl Intake {
         Self::own(pd, (reserved, memory), None, max_wr, max_sge)
     }
 
-    /// Puts it together; what `raw` says is as the type invariants demand.
+    /// Makes an intake of its parts, which fulfil the type invariants.
     fn own(
         pd: &Arc<Pd>,
         (reserved, memory): (Reserved<Body>, Place),
@@ -186,17 +186,16 @@ impl Intake {
         &self.body.pd
     }
 
-    /// Says that all it receives completes on `cq`.
+    /// Binds it to the completion queue of its receives.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that was said of another one, or this one is of another device.
+    /// `EINVAL` if it is bound to another one, or this one is of another device.
     pub(crate) fn bind(&self, cq: &Arc<Cq>) -> Result {
         if !cq.device().same(self.pd().device()) {
             return Err(EINVAL);
         }
-        // Nobody reads it while somebody else sets it but to come here: then it is too early to
-        // tell, and an error.
+        // A concurrent call that is still setting it makes this one an error.
         match self.cq.as_ref() {
             Some(bound) if Arc::ptr_eq(bound, cq) => Ok(()),
             None if self.cq.populate(cq.clone()) => Ok(()),
@@ -204,7 +203,7 @@ impl Intake {
         }
     }
 
-    /// Makes the caller the one ring that ever posts to it.
+    /// Claims it for the caller, the only ring that ever posts to it.
     ///
     /// # Errors
     ///
@@ -216,7 +215,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Sees to it that no ring posts to it, now or later.
+    /// Ensures that no ring posts to it, now or later.
     ///
     /// # Errors
     ///
@@ -232,7 +231,7 @@ impl Intake {
         })
     }
 
-    /// A queue pair was not destroyed: the device may receive for ever.
+    /// Notes that a queue pair was not destroyed: the device may receive forever.
     pub(crate) fn give_up(&self) {
         self.body.stuck.store(true, Release);
     }
@@ -266,6 +265,6 @@ impl Drop for Body {
                 memory.abandon();
             }
         }
-        // INVARIANT: Else it has nothing of it any more, and what was posted is dropped now.
+        // INVARIANT: Otherwise the device has none of the memory, which is dropped now.
     }
 }

@@ -2,19 +2,18 @@
 
 //! The receive ring of an intake, from which connections receive.
 //!
-//! As in [`crate::recv`], every slot has a buffer, always. What differs is that receives complete in
-//! any order, since many queue pairs take them, and that the ring outlives the queue pairs.
+//! As in [`crate::recv`], every slot always has a buffer. But receives complete in any order, since many queue pairs take
+//! them, and the ring outlives the queue pairs.
 //!
-//! From a shared receive queue, any queue pair takes any slot: what one of them fails to receive is
-//! posted again. A queue pair that is destroyed in the middle of a message may take a slot with it, which
-//! never completes. Nor can it be posted again, since nobody says which it was, and since the device may
-//! still write to what merely takes long. [`IntakeRing::overtaken`] counts those slots.
+//! Any queue pair takes any slot of a shared receive queue; what it fails to receive is posted again. A queue pair that
+//! is destroyed in the middle of a message may take a slot with it, which never completes. It cannot be posted again,
+//! since the device does not tell which one it was, and may still write to one that is merely late.
+//! [`IntakeRing::overtaken`] counts those slots.
 //!
-//! Where queue pairs have receive queues of their own, each is given some of the slots (`queues.rs`).
+//! Queue pairs with receive queues of their own get some of the slots each (`queues.rs`).
 //!
-//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a ring
-//! that is dropped leaves its memory to the [`Intake`], which gives it back when those are destroyed, and
-//! with it the right to poll the completion queue.
+//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a dropped ring leaves
+//! its memory, and the claim on the completion queue, to the [`Intake`], which frees them after the queues.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
@@ -47,11 +46,10 @@ type PostFn = unsafe extern "C" fn(
     *mut *const bindings::ib_recv_wr,
 ) -> c_int;
 
-/// The most slots: so few that what was posted for each of them several times is still far from all
-/// generations.
+/// The most slots: even several generations for each are far from 2^32.
 const MAX_SIZE: u32 = 1 << 16;
 
-/// A slot is overtaken when all slots were posted so many times since it was.
+/// A slot is overtaken when the ring has posted this many times its size since.
 const OVERTAKEN: u32 = 4;
 
 /// A pool of receive buffers of several parts, which a device can write to.
@@ -93,11 +91,11 @@ impl MessagePool {
     }
 }
 
-/// How slots are posted.
+/// The queues that slots are posted to.
 enum Post {
-    /// To the shared receive queue, by the device's operation for that.
+    /// The shared receive queue, by the device's operation.
     Shared(PostFn, *mut bindings::ib_srq),
-    /// To queue pairs.
+    /// Receive queues of queue pairs.
     Separate(Queues),
 }
 
@@ -122,9 +120,9 @@ pub struct IntakeRing {
     overtaken: usize,
     /// The generation that was posted last when slots were looked at for being overtaken.
     looked: u32,
-    /// How many receives are posted after that of a slot until that is.
+    /// The number of receives posted since that of a slot when the slot counts as overtaken.
     old: u32,
-    /// Where `memory` goes.
+    /// The place for `memory` when the ring is dropped.
     place: Option<KBox<MaybeUninit<Memory>>>,
     cq: Arc<Cq>,
     intake: Arc<Intake>,
@@ -240,7 +238,7 @@ impl IntakeRing {
         self.memory.pool.bind(binding);
     }
 
-    /// How many buffers it has.
+    /// The number of buffers.
     pub fn size(&self) -> u32 {
         self.memory.slots.len() as u32
     }
@@ -300,7 +298,7 @@ impl IntakeRing {
         }
     }
 
-    /// How many buffers are posted to a receive queue of a queue pair's own.
+    /// The number of buffers that a queue pair's own receive queue has.
     pub fn held(&self, qp: QpKey) -> u32 {
         match &self.post {
             Post::Shared(..) => 0,
@@ -369,7 +367,7 @@ impl IntakeRing {
     /// Posts again what was received.
     #[inline]
     pub fn post(&mut self) {
-        // What is refused is posted the next time.
+        // What is refused is posted by the next call.
         let _ = self.post_chain();
         if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
@@ -401,7 +399,7 @@ impl IntakeRing {
         self.looked = self.chain.generations.posted();
     }
 
-    /// Posts what is to be posted.
+    /// Posts the chain.
     #[inline]
     fn post_chain(&mut self) -> Result {
         match &mut self.post {
@@ -414,7 +412,7 @@ impl IntakeRing {
         }
     }
 
-    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.cq.arm()

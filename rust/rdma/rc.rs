@@ -65,7 +65,7 @@ pub struct RcQp {
     send_wr: u32,
     send_sge: u32,
     recv_wr: u32,
-    /// It may have taken receives.
+    /// Whether it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
     #[pin]
@@ -238,12 +238,12 @@ impl RcQp {
         &self.body.pd
     }
 
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
         &self.body.send_cq
     }
 
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.body.recv_cq
     }
@@ -294,7 +294,7 @@ impl RcQp {
             (*life)?;
             // SAFETY: By the type invariant; it is not destroyed while `life` is locked.
             if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
-                // Nothing was posted, and there is no way from there.
+                // Nothing was posted, and it cannot go to Error.
                 return Ok(());
             }
         }

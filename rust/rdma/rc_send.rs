@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send ring that the reliable connections of an interface share.
+//! The send ring that reliable connections share.
 //!
-//! As [`crate::send`] for datagrams, in two halves: the [`RcSender`] fills slots and posts them, under the
-//! transmit lock; [`RcCompletions`] empties them as the device completes them, in NAPI. Both run at once
-//! without a lock ([`ipoib_rings::slots`] says how).
+//! As in [`crate::send`], the [`RcSender`] fills slots and posts them, under the transmit lock, and [`RcCompletions`]
+//! empties them as the device completes them, in NAPI. They run concurrently, without a lock ([`ipoib_rings::slots`]).
 //!
-//! Work requests of one queue pair that follow each other are built in a chain and posted with one call.
-//! Only the last of a chain is signalled.
+//! Consecutive requests for one queue pair are built in a chain that is posted with one call. Only the last one is
+//! signalled.
 
 use core::ptr::NonNull;
 
@@ -95,20 +94,20 @@ pub fn rc_ring(
 }
 
 impl RcSender {
-    /// How many frames the ring takes.
+    /// The number of frames that the ring takes.
     #[inline]
     pub fn size(&self) -> u32 {
         self.slots.ring.size()
     }
 
-    /// How many more frames it takes now.
+    /// The number of frames that it takes now.
     #[inline]
     pub fn free(&self) -> u32 {
         self.slots.ring.free()
     }
 
-    /// Whether the chain is full, so that the next [`Self::post`] would send it first. The caller flushes
-    /// a full chain itself, after it has accounted the last frame.
+    /// Whether the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a full chain
+    /// itself, after it has accounted the last frame.
     #[inline]
     pub fn chain_full(&self) -> bool {
         self.chain.is_full()
@@ -127,9 +126,9 @@ impl RcSender {
         under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
-    /// Adds a frame for a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`]
-    /// sends it. What a queue pair has no room for the device refuses. True: the frame is to be charged to
-    /// BQL, which is to be told of it when it [is done with](RcCompletions::reap).
+    /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts it. The
+    /// device refuses frames that the queue pair has no room for. Returns whether to charge the frame to BQL, which is
+    /// to be told when it is [released](RcCompletions::reap).
     ///
     /// # Errors
     ///
@@ -140,7 +139,7 @@ impl RcSender {
     /// # Context
     ///
     /// Any but hard interrupt.
-    // For every frame; left to itself, the compiler calls it.
+    // Once a frame; the compiler would not inline it.
     #[inline(always)]
     pub fn post(
         &mut self,
@@ -191,14 +190,14 @@ impl RcSender {
         Ok(charged)
     }
 
-    /// Makes `lane` the one that frames are posted to; what is pending goes first.
+    /// Makes `lane` the one that frames are posted to, and posts what is pending for the last one.
     #[cold]
     fn change_lane(&mut self, lane: &Arc<Lane>) -> Result {
         let qp = lane.qp();
         if !Arc::ptr_eq(qp.send_cq(), self.slots.cq())
             || !Arc::ptr_eq(qp.pd(), &self.pd)
             || qp.send_sge() < self.max_sge
-            // Nothing that is posted to it would come back.
+            // Frames posted to it would never complete.
             || qp.has_ended()
         {
             return Err(EINVAL);
@@ -213,7 +212,7 @@ impl RcSender {
         Ok(())
     }
 
-    /// Hands the chain to its queue pair, if there is one. True: there was.
+    /// Posts the chain, if there is one. Returns whether there was.
     ///
     /// # Context
     ///
@@ -227,22 +226,21 @@ impl RcSender {
         pending
     }
 
-    /// How many frames the device has refused since the last time, which were dropped.
+    /// The number of frames that the device has refused since the last call, which were dropped.
     #[inline]
     pub fn take_refused(&mut self) -> u32 {
         core::mem::take(&mut self.refused)
     }
 
-    /// A lane whose queue pair has refused frames since it was found here the last time. The queue pair is to
-    /// be put in error, and reset if it does not give back then what it has: it may never tell of the frames
-    /// that it took before it refused one.
+    /// A lane whose queue pair has refused frames since it was found here last. The caller puts the queue pair in
+    /// error, and resets it if its frames do not complete: some in front of the refused one may be unsignalled.
     pub fn take_refusing(&mut self) -> Option<Arc<Lane>> {
         // SAFETY: This is the sender.
         unsafe { self.slots.take_refusing() }
     }
 
-    /// Forgets a lane, which is not used any more, as soon as nothing of it is in flight: now, or when this is
-    /// called once more, or at the next that comes or goes.
+    /// Drops a lane that is not used any more, once none of its frames is in flight: now, or when another lane comes or
+    /// goes.
     pub fn forget(&mut self, lane: &Arc<Lane>) {
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if self.chain.pending() > 0 {

@@ -2,9 +2,9 @@
 
 //! The receive ring of a UD queue pair.
 //!
-//! Every slot has a buffer, always. When the device has filled one, a new buffer takes its place
-//! before the filled one is given away; if there is none, the frame is dropped and its buffer is
-//! posted again. So the ring never runs dry for want of memory.
+//! Every slot always has a buffer. When the device has filled one, a new buffer takes its place before the filled one is
+//! passed on; without memory for a new one, the frame is dropped and its buffer posted again. So the ring never runs
+//! empty for want of memory.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
@@ -162,9 +162,9 @@ impl Buffers {
     #[inline]
     fn complete<'a>(
         &mut self,
-        context: &Context<'_>,
         wc: &'a bindings::ib_wc,
         report: &mut ReceiveReport,
+        alloc: impl FnOnce(&mut PagePool) -> Option<RxBuf>,
     ) -> Option<Received<'a>> {
         let Self {
             memory,
@@ -195,7 +195,7 @@ impl Buffers {
             return None;
         }
         let old = slot.sge.addr;
-        let buf = pool.alloc(context).map(|new| {
+        let buf = alloc(pool).map(|new| {
             // INVARIANT: The element refers to the new buffer.
             slot.sge.addr = mapping.address(&new);
             core::mem::replace(&mut slot.buf, new)
@@ -315,12 +315,12 @@ impl RecvRing {
         self.buffers.memory.pool.bind(binding);
     }
 
-    /// How many buffers it has.
+    /// The number of buffers.
     pub fn size(&self) -> u32 {
         self.buffers.memory.slots.len() as u32
     }
 
-    /// Bytes that a buffer takes.
+    /// The length of a buffer in bytes.
     pub fn buf_len(&self) -> usize {
         self.buffers.memory.pool.buf_len()
     }
@@ -352,8 +352,8 @@ impl RecvRing {
         !self.qp.recv_cq().is_quiet() || !self.buffers.chain.is_empty()
     }
 
-    /// Takes up to `budget` completions, and gives what was received to `f`. Says how many it took: what
-    /// the NAPI budget is charged with.
+    /// Takes up to `budget` completions, and calls `f` with each datagram. Returns the number of completions, which
+    /// counts against the NAPI budget.
     #[inline]
     pub fn poll(
         &mut self,
@@ -364,21 +364,42 @@ impl RecvRing {
         let mut done = 0usize;
         while done < budget {
             let want = BATCH.min(budget.wrapping_sub(done));
-            let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
-            let n = wcs.len();
-            for wc in wcs {
-                if let Some(received) = self.buffers.complete(context, wc, &mut self.report) {
-                    f(received);
-                }
-            }
+            let n = self.poll_batch(want, |pool| pool.alloc(context), &mut f);
             done = done.wrapping_add(n);
-            // What was refused is posted at the next poll.
-            let _ = self.post_chain();
             if n < want {
                 break;
             }
         }
         done
+    }
+
+    /// Takes some completions, as [`Self::poll`] does.
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI; may sleep.
+    pub fn poll_sleeping(&mut self, mut f: impl FnMut(Received<'_>)) -> usize {
+        self.poll_batch(BATCH, PagePool::alloc_sleeping, &mut f)
+    }
+
+    /// Takes up to `want` completions, with new buffers by `alloc`, and posts what is chained.
+    #[inline(always)]
+    fn poll_batch(
+        &mut self,
+        want: usize,
+        alloc: impl Fn(&mut PagePool) -> Option<RxBuf>,
+        f: &mut impl FnMut(Received<'_>),
+    ) -> usize {
+        let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
+        for wc in wcs {
+            if let Some(received) = self.buffers.complete(wc, &mut self.report, &alloc) {
+                f(received);
+            }
+        }
+        let n = wcs.len();
+        // What was refused is posted at the next poll.
+        let _ = self.post_chain();
+        n
     }
 
     /// Takes the counts of receives that brought no datagram since the last call; None if there were none.
@@ -387,7 +408,7 @@ impl RecvRing {
         self.report.take()
     }
 
-    /// Posts what is to be posted.
+    /// Posts the chain.
     #[inline]
     fn post_chain(&mut self) -> Result {
         let Self {
@@ -401,14 +422,13 @@ impl RecvRing {
         buffers.chain.post(post)
     }
 
-    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.qp.recv_cq().arm()
     }
 
-    /// Takes all buffers back. The queue pair is reset afterwards, so that everything that was
-    /// posted to send is forgotten as well: drain that ring first.
+    /// Takes all buffers back and resets the queue pair. That drops sends as well: drain that ring first.
     ///
     /// Datagrams that were received and not polled are dropped; [`Self::fill`] makes the ring usable again.
     ///
@@ -420,7 +440,7 @@ impl RecvRing {
     ///
     /// Process context, with NAPI disabled; may sleep.
     pub fn drain(&mut self) -> Result {
-        // Nothing is to be posted while we drain.
+        // Nothing must be posted from here on.
         //
         // INVARIANT: The chain is empty, and its slots are idle.
         self.buffers.chain.clear();

@@ -2,9 +2,8 @@
 
 //! The send ring of a UD queue pair, in two halves.
 //!
-//! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties
-//! them as the device completes them, in NAPI. Both run at once without a lock: a [ring] with one
-//! producer and one consumer.
+//! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties them as the device
+//! completes them, in NAPI. The two run concurrently, without a lock: a [ring] with one producer and one consumer.
 //!
 //! [ring]: ipoib_rings::ring
 //!
@@ -12,9 +11,9 @@
 //! Only the last one is signalled: requests complete in order, so that one completion stands for all that were
 //! posted before.
 //!
-//! The address handle of the last frame belongs to the sender. When a frame uses another one, the
-//! one before goes into that frame's slot, and so outlives all frames in front of it, which are
-//! the only ones that use it. A flow to one destination thus costs no reference counting.
+//! The sender owns the address handle of the last frame. When a frame uses another one, its slot takes the previous one
+//! over. So an address handle outlives all frames that use it, and a flow to one destination costs no reference
+//! counting.
 
 use core::ptr;
 
@@ -46,17 +45,16 @@ pub(crate) type PostFn = unsafe extern "C" fn(
 /// Frames that were posted or refused since the last [`Sender::flush`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Posted {
-    /// Frames that the device has now.
+    /// Frames that the device has taken.
     pub frames: u32,
-    /// Frames that it refused, and that were dropped.
+    /// Frames that it has refused, which were dropped.
     pub dropped: u32,
-    /// Octets of those.
+    /// Their bytes.
     pub dropped_bytes: usize,
-    /// The error with which it did.
+    /// The error of the last refusal.
     pub error: Option<Error>,
-    /// The last frame that the device has is not signalled, so that nothing will be heard of it
-    /// until a later one completes. Only after a refusal: a driver that would stop its queue now
-    /// must rather drain the ring.
+    /// The last frame that the device has taken is not signalled, so that nothing is reported before a later one
+    /// completes. This happens only after a refusal. Instead of stopping its queue, a driver has to drain the ring.
     pub unsignalled: bool,
 }
 
@@ -127,26 +125,26 @@ pub fn send_ring(
 }
 
 impl Sender {
-    /// How many frames the ring takes.
+    /// The number of frames that the ring takes.
     #[inline]
     pub fn size(&self) -> u32 {
         self.ring.shared.size()
     }
 
-    /// How many more frames it takes now.
+    /// The number of frames that it takes now.
     #[inline]
     pub fn free(&mut self) -> u32 {
         self.at.look(&self.ring.shared);
         self.free_at_least()
     }
 
-    /// How many frames are in it, as of the last look at completions ([`Self::free`] takes one).
+    /// The number of frames in flight, as of the last call of [`Self::free`].
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.at.in_flight()
     }
 
-    /// How many were ever completed, modulo 2^32, as of the last look at completions.
+    /// The number of frames that were ever completed, modulo 2^32, as of the last call of [`Self::free`].
     #[inline]
     pub fn completed(&self) -> u32 {
         self.at.tail()
@@ -154,15 +152,14 @@ impl Sender {
 
     /// Whether the chain is full, so that the next [`Self::post`] would send it first.
     ///
-    /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame
-    /// may be complete before the call that sends it returns.
+    /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame may complete before
+    /// the call that posts it returns.
     #[inline]
     pub fn chain_full(&self) -> bool {
         self.chain.is_full()
     }
 
-    /// At least how many more frames the ring takes, without a look at what was completed since
-    /// [`Self::free`].
+    /// A lower bound of [`Self::free`], as of its last call.
     #[inline]
     pub fn free_at_least(&self) -> u32 {
         self.at.free(&self.ring.shared)
@@ -202,7 +199,7 @@ impl Sender {
         }
     }
 
-    /// Adds a frame to the chain that does not go where the last one went.
+    /// Adds a frame with another address handle than the last one.
     ///
     /// # Errors
     ///
@@ -272,13 +269,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether there is something to [flush](Self::flush), or to tell of.
+    /// Whether there is something to [flush](Self::flush), or to report.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.chain.pending() > 0 || self.posted.frames | self.posted.dropped > 0
     }
 
-    /// Hands the chain to the queue pair, and says what became of the frames since the last time.
+    /// Posts the chain. Returns what became of the frames since the last call.
     ///
     /// # Context
     ///
@@ -338,8 +335,7 @@ impl Sender {
         self.posted.dropped = self.posted.dropped.wrapping_add(count as u32);
     }
 
-    /// Drops the chain that was not posted and says how many frames that were; drops the address
-    /// handle of the last frame.
+    /// Drops the frames of the chain, and the address handle of the last frame. Returns the number of frames.
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames that left a ring since the device has refused them.
+//! Frames that the device has refused.
 //!
-//! The producer drops them; BQL is told of them by the consumer, which tells it of all others.
+//! The producer drops them; the consumer reports them to BQL, with all others.
 
 use crate::ops::{Add, Ops};
 use crate::sync::{AtomicU32, AtomicUsize};

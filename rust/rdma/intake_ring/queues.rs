@@ -34,7 +34,7 @@ struct Queue {
     held: u32,
 }
 
-/// All of them.
+/// All receive queues.
 ///
 /// # Invariants
 ///
@@ -52,7 +52,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// None yet, for the slots there are, none of which is chained.
+    /// Begins without queues; no slot is chained.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Queues {
         self.post(slots, chain)
     }
 
-    /// A place in the list that nobody has.
+    /// A vacant place in the list.
     fn vacancy(&mut self) -> Result<usize> {
         match self.list.iter().position(Option::is_none) {
             Some(at) => Ok(at),
@@ -132,7 +132,7 @@ impl Queues {
         // It may have been chained for it.
         let _ = self.post(slots, chain);
         for place in &mut self.list {
-            // One that is there no more may have had the same address.
+            // A destroyed queue pair may have had the same address.
             match place {
                 Some(queue) if queue.key == key && queue.qp.is_some() => {
                     queue.qp = None;
@@ -145,7 +145,7 @@ impl Queues {
         }
     }
 
-    /// How many slots a queue pair has.
+    /// The number of slots that a queue pair has.
     pub(super) fn held(&self, key: QpKey) -> u32 {
         let mut queues = self.list.iter().flatten();
         queues
@@ -153,7 +153,7 @@ impl Queues {
             .map_or(0, |queue| queue.held)
     }
 
-    /// A slot's receive has completed. It is chained again, unless its queue pair is in error.
+    /// Handles the completion of a slot's receive. The slot is chained again, unless its queue pair is in error.
     #[inline]
     pub(super) fn completed(
         &mut self,
@@ -179,14 +179,14 @@ impl Queues {
         }
     }
 
-    /// A slot is nobody's any more.
+    /// Makes a slot idle.
     #[cold]
     fn give_back(&mut self, index: usize, slots: &mut [Slot]) {
         let Some(slot) = slots.get_mut(index).filter(|slot| !slot.wr.is_idle()) else {
             return;
         };
         slot.wr.set_idle();
-        // There is room for all.
+        // There is room for all slots.
         let _ = self.idle.push_within_capacity(index as u32);
         if let Some(place) = self.list.get_mut(slot.queue) {
             if let Some(queue) = place {
@@ -198,7 +198,7 @@ impl Queues {
         }
     }
 
-    /// Takes the slots of queue pairs that were destroyed.
+    /// Takes back the slots of queue pairs that were destroyed.
     #[cold]
     fn reclaim(&mut self, slots: &mut [Slot]) {
         for index in 0..slots.len() {
@@ -210,7 +210,7 @@ impl Queues {
         }
     }
 
-    /// Posts what is chained.
+    /// Posts the chain.
     ///
     /// # Errors
     ///
@@ -243,8 +243,7 @@ impl Queues {
         self.refused = Some(key);
     }
 
-    /// A queue pair that has refused what was posted to it since the last time. It has less room than its
-    /// peer believes.
+    /// A queue pair that has refused a receive since the last call. It has fewer buffers than its peer believes.
     pub(super) fn take_refused(&mut self) -> Option<QpKey> {
         self.refused.take()
     }

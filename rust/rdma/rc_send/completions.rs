@@ -21,12 +21,12 @@ const BATCH: usize = MAX_BUDGET as usize;
 /// Frames that left the ring.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
-    /// Frames that the device failed to send, or gave back.
+    /// Frames that were not sent, or whose sending failed.
     pub lost: u32,
     /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL. Bytes
     /// are counted as far as they were charged.
     pub released: Tally,
-    /// There may be more.
+    /// Whether there may be more completions.
     pub more: bool,
 }
 
@@ -37,7 +37,7 @@ impl RcReaped {
         self.more = other.more;
     }
 
-    /// A frame has left the ring.
+    /// Adds a frame that has left the ring.
     #[inline]
     fn release(&mut self, frame: &Frame) {
         self.released
@@ -68,7 +68,7 @@ impl RcCompletions {
         })
     }
 
-    /// How many more frames the ring takes now.
+    /// The number of frames that the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
         self.slots.ring.free()
@@ -81,8 +81,8 @@ impl RcCompletions {
         !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete, in `poll` if one runs. `failed` is told of
-    /// each lane that lost a frame, and may be told several times.
+    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that was lost,
+    /// with its lane.
     ///
     /// # Context
     ///
@@ -100,8 +100,8 @@ impl RcCompletions {
         reaped
     }
 
-    /// Takes the charge of slow lanes' frames back from BQL, and drops the frames of queue pairs that were
-    /// reset, which never complete. `sender` is the other half of the ring.
+    /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which never
+    /// complete. `sender` is the other half of the ring.
     ///
     /// # Context
     ///
@@ -128,8 +128,7 @@ impl RcCompletions {
         reaped
     }
 
-    /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
-    /// error for that. Says what came back.
+    /// Waits a short time until all frames are done, for which the lanes' queue pairs must be in error.
     ///
     /// # Context
     ///
@@ -183,7 +182,7 @@ fn complete(
         if before == 0 {
             return;
         }
-        // What fails completes, so that all in front of it were sent.
+        // A failed request completes, so that those in front of it were sent.
         (id, status) = (before, bindings::ib_wc_status_IB_WC_SUCCESS);
     }
 }

@@ -15,10 +15,10 @@ use super::{Ring, Sender};
 use crate::cq::{wr_id, BATCH};
 use crate::qp::QpState;
 
-/// Batches that one call takes at most.
+/// The most batches that one call takes.
 const MAX_BATCHES: usize = 8;
 
-/// Milliseconds for which a queue pair in error may take to flush what was posted.
+/// The longest time for a queue pair in error to flush its requests, in milliseconds.
 pub(crate) const FLUSH_MS: usize = 2000;
 
 /// Frames that left the ring, and completions of others.
@@ -28,18 +28,18 @@ pub struct Reaped {
     pub sent: Tally,
     /// Frames that the device failed to send.
     pub errors: u32,
-    /// Frames that it gave back, since the queue pair is in error.
+    /// Frames that it flushed, since the queue pair is in error.
     pub flushed: u32,
-    /// Completions of what is not in the ring; they are ignored.
+    /// Completions of requests that are not in the ring, which are ignored.
     pub unknown: u32,
-    /// The last status of a failure: `IB_WC_*`.
+    /// The status of the last failure, `IB_WC_*`.
     pub status: u32,
     /// Whether a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
     pub failed: bool,
     /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
     /// dropped: to be reported to BQL.
     pub released: Tally,
-    /// There may be more.
+    /// Whether there may be more completions.
     pub more: bool,
 }
 
@@ -69,7 +69,7 @@ impl SendCompletions {
         })
     }
 
-    /// How many more frames the ring takes now.
+    /// The number of frames that the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
         self.at.free(&self.ring.shared)
@@ -82,7 +82,7 @@ impl SendCompletions {
         !self.ring.qp().send_cq().is_quiet() || self.ring.shared.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete, in `poll` if one runs.
+    /// Takes completions and frees their frames, in `poll` if one runs.
     ///
     /// # Context
     ///
@@ -174,17 +174,16 @@ impl SendCompletions {
         }
     }
 
-    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.ring.qp().send_cq().arm()
     }
 
-    /// Takes everything out of the ring. The queue pair is reset afterwards, so that everything
-    /// that was posted to receive is forgotten as well: drain that ring too.
+    /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
-    /// Frames are given a short time to be flushed; then the queue pair is reset, and what is left
-    /// is dropped. Says what came out; what was left or not posted yet counts as flushed.
+    /// Frames have a short time to be flushed; what is left after the reset is dropped, and counts as flushed, as does
+    /// what was not posted yet.
     ///
     /// # Errors
     ///
