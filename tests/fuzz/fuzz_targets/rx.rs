@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the wire and the device say of a datagram: any octets, any completion.
+//! What the wire and the device say of a datagram: any bytes, any completion.
 
 #![no_main]
 
@@ -33,10 +33,10 @@ fuzz_target!(|input: (&[u8], u32, u8, u8, u8)| {
         assert!(frame.ether_type.is_supported());
         assert!(frame.source.is_none_or(|source| source.qpn().is_unicast()));
     }
-    // What went before changes no verdict, be it the same packet or one that differs in an octet.
+    // What went before changes no verdict, be it the same packet or one that differs in an byte.
     let mut other = bytes.to_vec();
-    if let Some(octet) = other.get_mut(usize::from(at)) {
-        *octet ^= change;
+    if let Some(byte) = other.get_mut(usize::from(at)) {
+        *byte ^= change;
     }
     for next in [bytes, &other] {
         let mut fresh = Route::NONE;

@@ -10,3 +10,4 @@ pub(crate) mod debugfs;
 pub(crate) mod lifecycle;
 pub(crate) mod netdev;
 pub(crate) mod netlink;
+mod sysctl;

@@ -18,7 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Sequence;
-use crate::base::settings::Tunables;
+use crate::base::settings::Settings;
 use crate::base::storage::Storage;
 
 /// Sources that can be put in order at a time: half of the table's slots.
@@ -33,7 +33,7 @@ pub(crate) type Source = source::Source<RxSkb, Ring>;
 /// What puts frames in order.
 pub(crate) struct Order {
     sources: Sources<RxSkb, Ring, Storage<Slot<Source>>, Storage<Place<Ring>>>,
-    tunables: Arc<Tunables>,
+    settings: Arc<Settings>,
     deadline: Deadline,
     /// The width during this poll.
     width: u8,
@@ -74,7 +74,7 @@ impl Order {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(tunables: Arc<Tunables>) -> Result<Self> {
+    pub(crate) fn new(settings: Arc<Settings>) -> Result<Self> {
         let slots = Storage::new(SOURCE_SLOTS, || Ok(Slot::EMPTY))?;
         let places = Storage::new(RINGS, || {
             Ok(Place::new(Ring::new(MAX_WIDTH.into(), || Ok(None))?))
@@ -82,7 +82,7 @@ impl Order {
         let sources = Sources::new(slots, places, Seed(random())).ok_or(EINVAL)?;
         Ok(Self {
             sources,
-            tunables,
+            settings,
             deadline: Deadline::NONE,
             width: 0,
             now: 0,
@@ -98,8 +98,8 @@ impl Order {
     #[inline]
     pub(crate) fn begin(&mut self, context: &Context<'_>) {
         self.now = clock::now_ms();
-        self.width = if self.tunables.extensions() {
-            self.tunables.reorder_window()
+        self.width = if self.settings.extensions() {
+            self.settings.reorder_window()
         } else {
             0
         };
@@ -140,7 +140,7 @@ impl Order {
     /// Something is held that was not before.
     #[cold]
     fn hold(&mut self, context: &Context<'_>) {
-        let timeout = self.tunables.reorder_timeout_us();
+        let timeout = self.settings.reorder_timeout_us();
         if self.deadline.start(clock::now_us(), timeout.into()) && timeout > 0 {
             context.wake_in(timeout);
         }
@@ -161,7 +161,7 @@ impl Order {
 
     #[cold]
     fn expire(&mut self, context: &Context<'_>, over: bool) {
-        let timeout = self.tunables.reorder_timeout_us();
+        let timeout = self.settings.reorder_timeout_us();
         let mut up = Up(context);
         let now = clock::now_us();
         if !self.deadline.is_due(now, timeout.into(), over) {

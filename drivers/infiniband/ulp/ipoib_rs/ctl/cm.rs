@@ -222,7 +222,7 @@ impl Answerer {
         (role, room): (Role, Room),
     ) -> Result<Option<Refusal>> {
         let reliable = &self.reliable;
-        let number = data.extension.map_or(0, |extension| extension.lane);
+        let number = data.extension.map_or(0, |extension| extension.channel);
         let caller = Arc::new(
             Caller {
                 dev: self.dev.get_typed(),

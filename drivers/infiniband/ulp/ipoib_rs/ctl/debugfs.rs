@@ -17,9 +17,9 @@ use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
 use crate::base::order;
+use crate::base::settings::MAX_CONNECTIONS;
 use crate::ctl::netdev::Interface;
 use crate::rc::conn::Rc;
-use crate::rc::table;
 use crate::ud::paths::Destinations;
 
 /// Rows that may come in addition between counting and copying.
@@ -217,7 +217,7 @@ impl Connection {
 
 fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let mut rows = with_room(3 * table::MAX)?;
+    let mut rows = with_room(3 * MAX_CONNECTIONS)?;
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()

@@ -239,11 +239,11 @@ impl Verbs {
                 other => break (other?, recv_cq),
             }
         };
-        let moderation = this.tunables.moderation();
+        let moderation = this.settings.moderation();
         if moderation.frames != 0 || moderation.usecs != 0 {
             recv_cq.moderate(moderation.frames, moderation.usecs)?;
         }
-        if this.tunables.set_queue_limits(limits) {
+        if this.settings.set_queue_limits(limits) {
             netdev_log!(
                 dev,
                 Info,
@@ -337,7 +337,7 @@ impl Verbs {
         let mut destinations = Destinations::new(this.broadcast)?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
-        let (traffic_class, sl) = this.tunables.class();
+        let (traffic_class, sl) = (this.settings.traffic_class(), this.settings.service_level());
         let endpoint = Arc::new(
             Endpoint {
                 qp: self.initialise(dev)?,
@@ -361,7 +361,7 @@ impl Verbs {
         Ok(our_gid)
     }
 
-    /// Makes the rings of the QP, which is in INIT, in the sizes that the tunables say, and lets them run. What it makes is large: each
+    /// Makes the rings of the QP, which is in INIT, in the sizes that the settings say, and lets them run. What it makes is large: each
     /// step has a stack frame of its own, which is gone when the next one calls the device.
     fn run(
         &mut self,
@@ -374,7 +374,7 @@ impl Verbs {
         let Sizes {
             receive: buffers,
             send: sends,
-        } = this.tunables.queue_sizes();
+        } = this.settings.queue_sizes();
         let qp = endpoint.qp.clone();
         let capacity = running.ib_mtu.saturating_add(GRH_LEN as u32);
         let mut recv = RecvRing::new(&qp, capacity as usize, buffers)?;
@@ -387,7 +387,7 @@ impl Verbs {
             sender,
             thresholds,
             dev.mtu().min(mtu::ip_mtu(running.ib_mtu)),
-            this.tunables.extensions(),
+            this.settings.extensions(),
             self.tx.handle(),
             this.counters.clone(),
         );
@@ -434,8 +434,8 @@ impl Verbs {
                 ring,
                 parts.and_then(|parts| parts.rx.take()),
                 local,
-                Order::new(this.tunables.clone())?,
-                this.tunables.clone(),
+                Order::new(this.settings.clone())?,
+                this.settings.clone(),
                 this.counters.clone(),
                 dev.get_typed(),
             ),
@@ -532,7 +532,7 @@ impl Verbs {
         let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
         let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
         let caps = QpCaps {
-            send_wr: conn::SEND_WR.min(dev.data().tunables.queue_limits().send),
+            send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
             recv_wr: credit::cost(1),
             send_sge: self.max_sge,
             recv_sge: pool.parts() as u32,
@@ -573,7 +573,7 @@ impl Verbs {
                 recv_cq,
                 max_sge: self.max_sge,
                 rx: self.rx.handle(),
-                tunables: this.tunables.clone(),
+                settings: this.settings.clone(),
                 gid: running.gid,
                 qpn: self.qpn,
                 pkey: this.pkey,
@@ -615,7 +615,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Makes new rings in the sizes that the tunables say, and leaves all else as it is: the QP
+    /// Makes new rings in the sizes that the settings say, and leaves all else as it is: the QP
     /// keeps its number, and the interface its carrier, its paths and its groups.
     ///
     /// # Errors

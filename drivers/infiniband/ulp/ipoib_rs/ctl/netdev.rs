@@ -34,7 +34,7 @@ use kernel::sync::{Arc, Mutex};
 use crate::base::counters::{self, Counters};
 use crate::base::groups::Groups;
 use crate::base::port::{Attributes, Port};
-use crate::base::settings::Tunables;
+use crate::base::settings::Settings;
 use crate::ctl::connect;
 use crate::ctl::debugfs::Sources;
 use crate::ctl::lifecycle::Verbs;
@@ -69,7 +69,7 @@ pub(crate) struct Interface {
     /// What it counts.
     pub(crate) counters: Arc<Counters>,
     /// What can be tuned.
-    pub(crate) tunables: Arc<Tunables>,
+    pub(crate) settings: Arc<Settings>,
     /// The multicast groups that it is or wants to be in.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
@@ -131,7 +131,7 @@ impl Interface {
             ifindex: dev.ifindex(),
         });
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
-        let tunables = Arc::new(Tunables::new(), GFP_KERNEL)?;
+        let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
         Ok(try_pin_init!(Self {
             port,
@@ -139,7 +139,7 @@ impl Interface {
             pkey_index,
             broadcast,
             counters,
-            tunables,
+            settings,
             groups <- new_mutex!(Groups::new(*broadcast)),
             watch <- new_mutex!(Watch::new()),
             umcast: Atomic::new(umcast),
@@ -311,7 +311,7 @@ impl Interface {
     pub(crate) fn budget_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         if let Some(verbs) = this.verbs.get(rtnl).as_ref() {
-            verbs.set_budget(this.tunables.napi_budget());
+            verbs.set_budget(this.settings.napi_budget());
         }
     }
 
@@ -324,14 +324,14 @@ impl Interface {
     /// before then.
     pub(crate) fn resize(dev: &Device<Self>, sizes: Sizes, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
-        if !this.tunables.queue_limits().allow(sizes) {
+        if !this.settings.queue_limits().allow(sizes) {
             return Err(EINVAL);
         }
-        let before = this.tunables.queue_sizes();
+        let before = this.settings.queue_sizes();
         if before == sizes {
             return Ok(());
         }
-        this.tunables.set_queue_sizes(sizes);
+        this.settings.set_queue_sizes(sizes);
         let Some(verbs) = this
             .verbs
             .get(rtnl)
@@ -345,8 +345,8 @@ impl Interface {
         let result = verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
             // The queues may have become smaller meanwhile.
-            let limits = this.tunables.queue_limits();
-            this.tunables.set_queue_sizes(before.min(limits));
+            let limits = this.settings.queue_limits();
+            this.settings.set_queue_sizes(before.min(limits));
             // All is down: what there was before is made again.
             dev.set_carrier(false);
             Self::restart_soon(dev);
@@ -374,9 +374,9 @@ impl Interface {
         if self.is_connected() {
             flags = flags.union(Flags::RC);
         }
-        if self.tunables.extensions() {
+        if self.settings.extensions() {
             flags = flags.union(Flags::SEQ);
-            if self.is_connected() && self.tunables.icrc() {
+            if self.is_connected() && self.settings.icrc() {
                 flags = flags.union(Flags::ICRC);
             }
         }
@@ -514,7 +514,7 @@ impl Interface {
     /// The extensions were switched on or off: our address says so, and our neighbours are told.
     pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
-        tx::set_extensions(dev, this.tunables.extensions());
+        tx::set_extensions(dev, this.settings.extensions());
         Self::connections_changed(dev);
         let running = this.verbs.get(rtnl).as_ref().and_then(Verbs::running);
         let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
@@ -678,7 +678,7 @@ impl Driver for Interface {
 
     fn ring_sizes(dev: &Device<Self>) -> RingSizes {
         let this = dev.data();
-        let (sizes, limits) = (this.tunables.queue_sizes(), this.tunables.queue_limits());
+        let (sizes, limits) = (this.settings.queue_sizes(), this.settings.queue_limits());
         RingSizes {
             receive: sizes.receive,
             transmit: sizes.send,
@@ -688,7 +688,7 @@ impl Driver for Interface {
     }
 
     fn moderation(dev: &Device<Self>) -> Moderation {
-        dev.data().tunables.moderation()
+        dev.data().settings.moderation()
     }
 
     fn set_moderation(
@@ -699,7 +699,7 @@ impl Driver for Interface {
     ) -> Result {
         let this = dev.data();
         let verbs = this.verbs.get(rtnl).as_ref().ok_or(ENODEV)?;
-        if moderation == this.tunables.moderation() {
+        if moderation == this.settings.moderation() {
             return Ok(());
         }
         verbs.moderate(moderation).map_err(|error| {
@@ -708,7 +708,7 @@ impl Driver for Interface {
                 error,
             )
         })?;
-        this.tunables.set_moderation(moderation);
+        this.settings.set_moderation(moderation);
         Ok(())
     }
 

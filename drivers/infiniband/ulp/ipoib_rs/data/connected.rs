@@ -6,7 +6,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
 use ipoib_netdev::skb::{Keep, TxSkb};
-use ipoib_proto::cm::{PrivateData, Refusal, MAX_LANES};
+use ipoib_proto::cm::{PrivateData, Refusal, MAX_CHANNELS};
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
@@ -31,7 +31,7 @@ use crate::rc::table::{Ended, Entry, Found, Job, Place};
 
 /// The places of a peer's connections in the table; those that there are not have the number `NONE`.
 #[derive(Clone, Copy)]
-pub(crate) struct Lanes([u16; MAX_LANES]);
+pub(crate) struct Lanes([u16; MAX_CHANNELS]);
 
 const NONE: u16 = u16::MAX;
 
@@ -44,7 +44,7 @@ struct Up<'a> {
 }
 
 impl Lanes {
-    pub(crate) const NONE: Lanes = Lanes([NONE; MAX_LANES]);
+    pub(crate) const NONE: Lanes = Lanes([NONE; MAX_CHANNELS]);
 }
 
 impl Tx {
@@ -534,7 +534,7 @@ impl Tx {
         let now = now_ms();
         let count = self.connections.as_ref().map_or(0, |c| c.entries.len());
         if let Some(connections) = &mut self.connections {
-            connections.tunables_changed();
+            connections.settings_changed();
         }
         for at in 0..count as u16 {
             let Some(connections) = &mut self.connections else {

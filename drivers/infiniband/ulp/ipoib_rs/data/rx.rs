@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::order::Order;
-use crate::base::settings::Tunables;
+use crate::base::settings::Settings;
 use crate::ctl::debugfs::Sources;
 use crate::ctl::lifecycle::Events;
 use crate::ctl::netdev::{Interface, RECOVER};
@@ -104,7 +104,7 @@ struct Sink {
     copybreak: usize,
     /// Whether the device's word on checksums is taken; during this poll.
     trusts_checksums: bool,
-    tunables: Arc<Tunables>,
+    settings: Arc<Settings>,
     counters: Arc<Counters>,
 }
 
@@ -115,7 +115,7 @@ impl RxPoll {
         rc: Option<KBox<RcRx>>,
         local: Local,
         order: Order,
-        tunables: Arc<Tunables>,
+        settings: Arc<Settings>,
         counters: Arc<Counters>,
         dev: OwnedDevice<Interface>,
     ) -> Self {
@@ -129,7 +129,7 @@ impl RxPoll {
                 sums: Sums::default(),
                 copybreak: 0,
                 trusts_checksums: false,
-                tunables,
+                settings,
                 counters,
             },
             order,
@@ -169,7 +169,7 @@ impl RxPoll {
             ..
         } = self;
         sink.sums = Sums::default();
-        sink.copybreak = sink.tunables.rx_copybreak() as usize;
+        sink.copybreak = sink.settings.rx_copybreak() as usize;
         sink.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(context, budget, |received| {
             sink.receive(context, received, order)

@@ -176,7 +176,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         self.at_last()
     }
 
-    /// The same for an address that was not the last one, kept out of a caller that seldom needs it.
+    /// Looks up an address other than the last one, out of line since callers seldom need it.
     #[inline(never)]
     fn look_up(&mut self, addr: &HwAddr) -> Option<&mut V> {
         self.last = self.find(addr)?;
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(table.insert(addr(1), 10), Ok(&mut 10));
         assert_eq!(table.insert(addr(1), 11), Err((InsertError::Exists, 11)));
         assert_eq!(table.get(&addr(1)), Some(&10));
-        assert_eq!(table.len(), 1);
+        assert!(table.len() == 1 && !table.is_empty());
         assert_eq!(table.remove(&addr(1)), Some(10));
         assert_eq!(table.remove(&addr(1)), None);
         assert!(table.is_empty());
@@ -468,5 +468,42 @@ mod tests {
         assert!(Table::<u32, [Slot<u32>; 0]>::new([], SEED).is_none());
         assert!(Table::<u32, [Slot<u32>; 3]>::new([Slot::EMPTY; 3], SEED).is_none());
         assert!(Table::<u32, [Slot<u32>; 1]>::new([Slot::EMPTY; 1], SEED).is_some());
+    }
+
+    /// The hash as its paper has it: a sum of products of random numbers with 32-bit words, then mixed.
+    #[test]
+    fn the_hash_is_multilinear() {
+        for number in 0..100u32 {
+            let mut bytes = [0; 20];
+            for (n, byte) in (1u32..).zip(&mut bytes) {
+                *byte = (number.wrapping_mul(n).wrapping_mul(0x9e37_79b9) >> 24) as u8;
+            }
+            let words = |at: usize| {
+                let [a, b, c, d, e, f, g, h] = core::array::from_fn(|i| bytes[at + i]);
+                let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+                [word % (1 << 32), word / (1 << 32)]
+            };
+            let qpn = u32::from_ne_bytes([0, bytes[1], bytes[2], bytes[3]]);
+            let ([a, b], [c, d]) = (words(4), words(12));
+            let mut sum = SEED.0[0];
+            for (seed, word) in SEED.0[1..].iter().zip([a, b, c, d, qpn.into()]) {
+                sum = sum.wrapping_add(seed.wrapping_mul(word));
+            }
+            let mixed = (sum ^ (sum / (1 << 32))).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            assert_eq!(u64::from(SEED.hash(&HwAddr(bytes))), mixed / (1 << 32));
+        }
+    }
+
+    #[test]
+    fn a_slot_holds_one_address() {
+        let mut slot = Slot {
+            hash: 7,
+            entry: Some((addr(1), 10)),
+        };
+        assert!(slot.holds(7, &addr(1)) && !slot.holds(8, &addr(1)));
+        // The hashes of two addresses may be the same.
+        assert!(!slot.holds(7, &addr(2)));
+        slot.entry = None;
+        assert!(!slot.holds(7, &addr(1)));
     }
 }

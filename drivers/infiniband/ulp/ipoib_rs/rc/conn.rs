@@ -26,7 +26,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 
 use crate::base::quota::Permit;
-use crate::base::settings::Tunables;
+use crate::base::settings::Settings;
 use crate::ctl::cm::Caller;
 use crate::ctl::netdev::Interface;
 use crate::data::rx::{Question, RxPoll};
@@ -49,7 +49,7 @@ pub(crate) struct Reliable {
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) max_sge: u32,
     pub(crate) rx: Handle<RxPoll>,
-    pub(crate) tunables: Arc<Tunables>,
+    pub(crate) settings: Arc<Settings>,
     /// Our GID and UD queue pair.
     pub(crate) gid: Gid,
     pub(crate) qpn: Qpn,
@@ -61,8 +61,8 @@ pub(crate) struct Reliable {
 impl Reliable {
     /// What we tell a peer about a connection on which it may send `width` messages.
     pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
-        let tunables = &self.tunables;
-        let flags = if tunables.icrc() {
+        let settings = &self.settings;
+        let flags = if settings.icrc() {
             Flags::SEQ.union(Flags::ICRC)
         } else {
             Flags::SEQ
@@ -70,11 +70,11 @@ impl Reliable {
         PrivateData {
             qpn: self.qpn,
             receive_mtu: MAX_MTU + Header::LEN as u32,
-            extension: tunables.extensions().then_some(Extension {
+            extension: settings.extensions().then_some(Extension {
                 flags,
                 credits: width,
                 max_message: MAX_MESSAGE,
-                lane: number,
+                channel: number,
             }),
         }
     }
@@ -82,21 +82,21 @@ impl Reliable {
     /// What both ends can do.
     pub(crate) fn terms(&self, peer: &PrivateData) -> Terms {
         let mtu = cm::connection_mtu(MAX_MTU + Header::LEN as u32, peer.receive_mtu);
-        let tunables = &self.tunables;
+        let settings = &self.settings;
         let extension = peer
             .extension
-            .filter(|extension| tunables.extensions() && extension.flags.contains(Flags::SEQ));
+            .filter(|extension| settings.extensions() && extension.flags.contains(Flags::SEQ));
         let Some(extension) = extension else {
             return Terms { mtu, ..Terms::NONE };
         };
-        let icrc = tunables.icrc() && extension.flags.contains(Flags::ICRC);
+        let icrc = settings.icrc() && extension.flags.contains(Flags::ICRC);
         let header = EXTENDED_HEADERS as u32;
         Terms {
             mtu,
             extended: true,
             icrc,
             // Each segment gets a checksum of its own, so that one goes with the other.
-            max_large: if icrc && tunables.large_frames() {
+            max_large: if icrc && settings.large_frames() {
                 extension.max_message.min(MAX_MESSAGE) - header
             } else {
                 0
@@ -304,7 +304,7 @@ impl Rc {
             recv_cq: &reliable.recv_cq,
             intake: &reliable.intake,
             caps: QpCaps {
-                send_wr: SEND_WR.min(reliable.tunables.queue_limits().send),
+                send_wr: SEND_WR.min(reliable.settings.queue_limits().send),
                 recv_wr: credit::cost(width),
                 send_sge: reliable.max_sge,
                 recv_sge: reliable.intake.max_sge(),

@@ -20,6 +20,7 @@ use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
+use crate::base::settings::MAX_CONNECTIONS;
 use crate::ctl::cm::Caller;
 use crate::ctl::netdev::{Interface, CONNECT};
 use crate::rc::conn::{Rc, Reliable, Room};
@@ -31,13 +32,11 @@ mod entry;
 use admission::Sender;
 pub(crate) use entry::Entry;
 
-/// The most connections that an interface can have with peers that it sends to.
-pub(crate) const MAX: usize = 64;
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
 /// The most of both, those that have ended and are not over included. A peer may have asked for another
 /// connection while its first one is there.
-const MOST: usize = 2 * MAX + MAX_SENDERS;
+const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 
@@ -138,16 +137,16 @@ impl Connections {
         buffers: u32,
         number: u16,
     ) -> Result<Self> {
-        let mut entries = KVec::with_capacity(MAX, GFP_KERNEL)?;
-        for _ in 0..MAX {
+        let mut entries = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
+        for _ in 0..MAX_CONNECTIONS {
             entries.push(None, GFP_KERNEL)?;
         }
         let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
-        let tunables = &reliable.tunables;
+        let settings = &reliable.settings;
         let (cap, lanes, idle_ms) = (
-            tunables.rc_max_connections() as usize,
-            tunables.rc_max_qps() as u8,
-            u64::from(tunables.rc_idle_s()) * 1_000,
+            settings.rc_max_connections() as usize,
+            settings.rc_max_qps(),
+            u64::from(settings.rc_idle_s()) * 1_000,
         );
         Ok(Self {
             entries,
@@ -168,11 +167,11 @@ impl Connections {
     }
 
     /// Reads what can be tuned once more.
-    pub(crate) fn tunables_changed(&mut self) {
-        let tunables = &self.reliable.tunables;
-        self.cap = tunables.rc_max_connections() as usize;
-        self.lanes = tunables.rc_max_qps() as u8;
-        self.idle_ms = u64::from(tunables.rc_idle_s()) * 1_000;
+    pub(crate) fn settings_changed(&mut self) {
+        let settings = &self.reliable.settings;
+        self.cap = settings.rc_max_connections() as usize;
+        self.lanes = settings.rc_max_qps();
+        self.idle_ms = u64::from(settings.rc_idle_s()) * 1_000;
         for entry in self.entries.iter_mut().flatten() {
             entry.machine.set_idle(self.idle_ms);
         }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many requests for connections may be accepted before anybody has confirmed one.
+//! Admission of requests for connections: how many are accepted before one of them is confirmed.
 //!
-//! Anybody can ask in anybody's name (ReDMArk, USENIX Security 2021), and what was accepted takes a queue pair
-//! until it is confirmed or given up. So there are few places, and fewer for one GID. There are some that
-//! strangers cannot take, for those whom we want a connection with anyway.
+//! A request can be forged in the name of any peer (ReDMArk, USENIX Security 2021), and an accepted one takes a
+//! queue pair until it is confirmed or given up. So there are few places, and fewer for one GID. Some are kept
+//! from strangers, for peers that we want a connection with anyway.
 
-use crate::wire::cm::MAX_LANES;
+use crate::wire::cm::MAX_CHANNELS;
 
-/// The most that are accepted and not confirmed, but for those who are wanted.
+/// The most requests of strangers that are accepted and not confirmed.
 pub const MAX_UNCONFIRMED: usize = 16;
-/// The same with those.
+/// The most that are, those of wanted peers included.
 pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
-/// The most with one GID, but for those who are wanted: as many as one peer has reason to ask for.
-pub const MAX_OF_GID: usize = MAX_LANES;
+/// The most of strangers with one GID: as many as one peer has reason to ask for.
+pub const MAX_OF_GID: usize = MAX_CHANNELS;
 /// The most connections that have ended and are not over yet, while others are accepted.
 pub const MAX_ENDING: u32 = 16;
 
-/// Whose request it is, as it says.
+/// Sender of a request, as the request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// We have nothing for it.
@@ -29,14 +29,14 @@ pub enum Asker {
     },
 }
 
-/// What takes room at present.
+/// Requests and connections that take room at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Connections that have ended and are not over yet.
     pub ending: u32,
     /// Accepted, and not confirmed.
     pub unconfirmed: usize,
-    /// Of these, those with the GID of who asks now.
+    /// Of these, those with the GID of the one that asks now.
     pub of_gid: usize,
 }
 

@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn grants_only_grow() {
+    fn limits_only_grow() {
         assert!(is_higher(5, 4) && !is_higher(4, 4) && !is_higher(3, 4));
         assert!(is_higher(2, 65_535));
         assert!(is_higher(MAX_WIDTH, 0) && !is_higher(MAX_WIDTH + 1, 0));
     }
 
     #[test]
-    fn half_a_window_is_worth_telling() {
+    fn half_a_window_is_worth_a_message() {
         assert!(!is_due(8, 8, 8) && !is_due(11, 8, 8) && is_due(12, 8, 8));
         assert!(is_due(9, 8, 1) && is_due(9, 8, 2) && !is_due(9, 8, 3));
         assert!(is_due(1, 65_533, 8) && !is_due(0, 65_533, 8));
@@ -137,7 +137,8 @@ mod tests {
         for width in &widths {
             pool.give_back(*width);
         }
-        assert!(pool == Pool::new(512));
+        assert!(pool == Pool::new(512) && pool.free() == 512);
+        assert!(pool.take(8, 0) == Some(8) && pool.free() == 500);
         assert!(Pool::new(4).take(64, 0).is_none() && Pool::new(5).take(64, 9) == Some(1));
     }
 }

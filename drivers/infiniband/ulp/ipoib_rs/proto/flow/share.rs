@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which interface of an RDMA device may have one more connection, and which one has to give one up for
-//! that.
+//! Shares of the connections that a device may have: which interface may have one more, and which one has to
+//! give one up for that.
 //!
-//! All of them together have no more than the device's limit. Who finds none left says so: its [`Need`] is
-//! there for all to see, one at a time, that of the one who has the fewest. The next one that comes free is
-//! for that one, though others may be faster. All times are in milliseconds.
+//! All interfaces together have no more than the device's limit. One that finds none left leaves its [`Need`]
+//! for all to see. There is one need at a time, that of the interface with the fewest connections, and the
+//! next connection that comes free is reserved for it. All times are in milliseconds.
 
-/// For how long a connection is kept for who needs it: a peer that was refused asks again after a second
-/// or two.
+/// Time for which a connection is reserved: a peer that was refused asks again after a second or two.
 pub const NEED_MS: u64 = 3_000;
-/// How recently used a connection may not be if it is to make room.
+/// A connection that is to make room has not been used for at least so long.
 pub const IDLE_MS: u64 = 100;
-/// The same of an interface that has fewer connections than who asks.
+/// As [`IDLE_MS`], where the interface has fewer connections than the one in need.
 const POOR_IDLE_MS: u64 = 1_000;
 /// For how long an interface may use its share where there are fewer connections than interfaces.
 const TURN_MS: u64 = 10_000;
@@ -31,7 +30,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// What stands for no need where one is stored.
+    /// Word that stands for no need.
     pub const NONE: u64 = 0;
 
     /// The interface `member` has `held` connections, and found none left at `now`.
@@ -43,14 +42,14 @@ impl Need {
         }
     }
 
-    /// As it is stored, in a word that is written at once.
+    /// Packs it into a word, which is stored at once.
     pub const fn to_word(self) -> u64 {
         ((self.member as u64) << (HELD_BITS + UNTIL_BITS))
             | ((self.held as u64) << UNTIL_BITS)
             | (self.until & UNTIL_MASK)
     }
 
-    /// From what is stored, unless that is out of date.
+    /// Unpacks a stored word, unless it is out of date.
     pub const fn from_word(word: u64, now: u64) -> Option<Need> {
         let need = Need {
             member: (word >> (HELD_BITS + UNTIL_BITS)) as u16,
@@ -82,28 +81,28 @@ pub fn may_take(taken: u32, limit: u32, member: u16, held: usize, need: Option<N
     taken.saturating_add(reserved) < limit
 }
 
-/// What an interface could give up.
+/// Connection that an interface could give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// How many connections it has.
     pub held: usize,
-    /// When the one of them that was least recently used was.
+    /// Last use of the least recently used one.
     pub last_used: u64,
-    /// When that one was made.
+    /// Time at which that one was made.
     pub since: u64,
 }
 
 /// How good a reason there is to take a connection away: the greater, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// It is in use, and its interface has more than who asks: so many, and not used for so long.
+    /// It is in use, and its interface has more than the one in need: so many, and not used for so long.
     Share(usize, u64),
     /// It was not used for so long.
     Idle(u64),
 }
 
 impl Holder {
-    /// Whether its least recently used connection may go for who needs one.
+    /// Whether its least recently used connection may go for an interface in need.
     pub fn gives(&self, need: &Need, now: u64) -> Option<Reason> {
         let (held, theirs) = (self.held, usize::from(need.held));
         let unused = now.saturating_sub(self.last_used);
@@ -227,7 +226,7 @@ mod tests {
         let (mut word, mut longest, mut dice, mut loser) = (Need::NONE, 0, 1u32, 0);
         let taken = |held: &[usize; N]| held.iter().sum::<usize>() as u32;
         for now in (NOW..NOW + 120_000).step_by(20) {
-            // Who has lost one wants it back at once; who comes then is chance.
+            // The one that has lost one wants it back at once; chance decides.
             dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             for at in 0..=N {
                 let others = (at + (dice >> 16) as usize) % N;
@@ -275,7 +274,7 @@ mod tests {
     fn nobody_is_left_out() {
         // Enough for all.
         assert!(all_busy(64, [20, 20, 20]) == (0, [20, 20, 20]));
-        // Those who want little have that, the others share evenly.
+        // Those that want little have that, the others share evenly.
         let (longest, held) = all_busy(64, [64, 3, 64, 64]);
         assert!(longest < 1_000 && held[1] == 3);
         assert!([0, 2, 3].iter().all(|at| (19..=22).contains(&held[*at])));

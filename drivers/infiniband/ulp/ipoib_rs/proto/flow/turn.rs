@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each of two sources of frames gets of the budget of a poll that receives from both.
+//! Shares of the budget of a poll that receives from two sources of frames.
 
-/// Whose turn it is to have the larger half.
+/// Turn of two sources, which says which of them has the larger half next.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     first_larger: bool,
@@ -26,7 +26,7 @@ impl Turn {
     }
 
     /// Shares a budget between the sources that are due: neither may starve the other, even if it is 1.
-    /// What the first one leaves is for the second.
+    /// The second one gets all that the first leaves.
     #[inline]
     pub fn share(&mut self, budget: usize, due: (bool, bool)) -> Shares {
         let first = match due {
@@ -50,20 +50,20 @@ impl Turn {
 }
 
 impl Shares {
-    /// What the first source may receive.
+    /// Frames that the first source may receive.
     #[inline]
     pub const fn first(&self) -> usize {
         self.first
     }
 
-    /// What the second may, after the first had so many.
+    /// Frames that the second one may receive after the first has received `had`.
     #[inline]
     pub const fn second(&self, had: usize) -> usize {
         self.budget.saturating_sub(had)
     }
 
-    /// What the poll says that it has used, after the first had so many and the second used so much of
-    /// its share: all of the budget if the first may have more, so that there is another poll.
+    /// Budget that the poll reports as used, after the first source has received `had` and the second one
+    /// used `second` of its share: all of it if the first may have more, so that there is another poll.
     #[inline]
     pub const fn used(&self, had: usize, second: usize) -> usize {
         if self.is_shared && had >= self.first {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Who says that it has used less than its budget is not called again.
+    /// A poll that has used less than its budget is not called again.
     #[test]
     fn nothing_is_left_when_a_poll_is_the_last() {
         for budget in 1..6 {

@@ -2,20 +2,19 @@
 
 //! A reliable connection to one peer: when to ask for one, whose request to accept, when to give up.
 //!
-//! Frames go by UD whenever there is no connection, so that nothing here is ever waited for. `C` is
-//! whatever stands for a connection outside, a queue pair with its CM ID; each event that ends one
-//! gives it back, to be destroyed. Events name the connection that they are about by its ticket, and
-//! those about one that is not there any more are without effect. All times are in milliseconds.
+//! Frames go by UD whenever there is no connection. `C` is the driver's connection, a queue pair with its CM
+//! ID; each event that ends one returns it, to be destroyed. Events name their connection by its ticket, and
+//! those of a connection that is gone have no effect. All times are in milliseconds.
 //!
-//! Who asks has no connection, whatever we think; but anybody can claim to be who asks. So a request that
-//! was accepted is an offer, beside whatever else there is, until it is confirmed, which takes more than a
-//! forged request: what we answer goes to the one whose address it bears. Only then does it take the place
-//! of a connection that is up, or of a request of our own. An offer that nobody confirms keeps us from
+//! A peer that asks has no connection, whatever we think; but its request may be forged. So an accepted
+//! request is an offer, beside the connection or request that there is, until it is confirmed, which a forger
+//! cannot do: our answer goes to the peer whose address the request bears. Only then does the offer replace
+//! the connection that is up, or our own request. The first offer that is not confirmed keeps us from
 //! asking for a second; those after it do not.
 //!
 //! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
-//! aside, is the smaller number accepts the other's request, and the other rejects its. So does who has a
-//! connection by its own request as of late, by whom the other's was overtaken.
+//! aside, is the smaller number accepts the other's request, and the other rejects its. An end whose own
+//! request was accepted of late rejects, too: the other end's request crossed that.
 
 use crate::flow::backoff::Backoff;
 use crate::fsm::ticket::{Ticket, Tickets};
@@ -42,10 +41,10 @@ impl Config {
     };
 }
 
-/// How long a request that crosses another is on its way at most: for how long after our own was accepted
-/// one of the peer's may have been sent before it knew, and how long we wait for one that we were told of.
+/// The longest that a request is on its way: after our own was accepted, one of the peer's may have been sent
+/// before it knew; and after a rejection that announced the peer's own, we wait for that.
 const CROSSING_MS: u64 = 1_000;
-/// How long it is waited for the peer to confirm an offer before we ask ourselves.
+/// Time that the peer has to confirm an offer before we ask ourselves.
 const OFFER_MS: u64 = 1_000;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
@@ -94,7 +93,7 @@ struct Offer<C> {
     since: u64,
 }
 
-/// What a confirmation changes.
+/// Effect of a confirmation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Confirmed<C> {
     /// Nothing: it is not about anything that is waited for.
@@ -133,7 +132,7 @@ impl<C> Connection<C> {
             state: State::Down,
             offer: None,
             doubted: false,
-            // Network byte order, without the octet of flags.
+            // Network byte order, without the byte of flags.
             smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
             last_used: now,
             tickets: Tickets::new(),
@@ -176,7 +175,7 @@ impl<C> Connection<C> {
         matches!(self.state, State::Up { .. })
     }
 
-    /// What was accepted of the peer's requests and is not confirmed, with its ticket.
+    /// The offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
     pub fn offer(&self) -> Option<(Ticket, &C)> {
         let offer = self.offer.as_ref()?;
         Some((offer.ticket, &offer.connection))
@@ -259,7 +258,7 @@ impl<C> Connection<C> {
         self.last_used
     }
 
-    /// Says what state it is in, for people.
+    /// Returns the name of the state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
             State::Down => "down",
@@ -607,7 +606,7 @@ mod tests {
         assert!(connection.may_accept(1));
     }
 
-    /// The same, and what was accepted before both asked is confirmed when both have what they asked for:
+    /// Both ask, and an earlier offer is confirmed when both have what they asked for:
     /// both keep what the larger one asked for.
     #[test]
     fn two_that_were_accepted() {
@@ -849,7 +848,7 @@ mod tests {
         assert!(connection.transmit(limit) == Some(&mut 1) && connection.ticket() == Some(ticket));
     }
 
-    /// What there was ends before the other one is confirmed, and the other way around.
+    /// The connection ends before the offer is confirmed, and the other way around.
     #[test]
     fn each_of_two_ends() {
         let (mut connection, ticket) = up();
@@ -880,7 +879,7 @@ mod tests {
         assert!(connection.want(62_000).is_some());
     }
 
-    /// People are told the state and the last use; an answer to an earlier attempt is of no use to a later one;
+    /// Diagnostics have the state and the last use; an answer to an earlier attempt is of no use to a later one;
     /// and how long it may be idle can be changed while it is up.
     #[test]
     fn what_is_told_of_it() {
@@ -934,12 +933,23 @@ mod tests {
         }
     }
 
-    /// What was being made when the mode changed is destroyed when it is there.
+    /// A connection that was being made when the mode changed is destroyed when it is there.
     #[test]
     fn a_request_that_nobody_wants_any_more() {
         let mut connection = smaller();
         let ticket = connection.want(0);
         assert!(connection.evict().is_none());
         assert!(ticket.is_some_and(|ticket| connection.requested(ticket, 4, 1) == Some(4)));
+    }
+
+    /// An offer is a use of what is not there yet, and none of what is.
+    #[test]
+    fn an_offer_keeps_no_connection_in_use() {
+        let mut connection = smaller();
+        accept(&mut connection, 1, 700);
+        assert!(connection.last_used() == 700);
+        let (mut connection, _) = up();
+        accept(&mut connection, 2, 700);
+        assert!(connection.last_used() == 1);
     }
 }

@@ -18,7 +18,7 @@ const LOOK_MS: u64 = 50;
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     since: u64,
-    /// How often polls had found the completion queue empty when that was asked first.
+    /// Times that polls had found the completion queue empty when that was asked first.
     empty: Option<u64>,
 }
 

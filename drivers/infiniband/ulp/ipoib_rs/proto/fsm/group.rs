@@ -47,7 +47,7 @@ impl Config {
     };
 }
 
-/// What the driver has to do for a group.
+/// Action that the driver has to carry out for a group.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an action holds a frame or an address handle, or is a request to be answered"]
 pub enum Action<A, T> {
@@ -69,7 +69,7 @@ enum State<A> {
     Attaching {
         membership: Membership,
         ticket: Ticket,
-        /// What comes of it is out of date already.
+        /// Its result is out of date already.
         stale: bool,
     },
     Attached {
@@ -141,7 +141,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         }
     }
 
-    /// Says what state the membership is in, for people.
+    /// Returns the name of the membership's state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
             State::Absent if self.failed => "failed",
@@ -635,5 +635,94 @@ mod tests {
         }
         let refused = Verdict::Drop(4, DropReason::QueueFull);
         assert_eq!(group.send(4, 100, 0), refused);
+    }
+
+    #[test]
+    fn diagnostics() -> Result<(), ()> {
+        let mut group = group();
+        assert_eq!((group.state(), group.waiting()), ("absent", 0));
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.send(2, 100, 0), Verdict::Queued);
+        let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
+        assert_eq!((group.state(), group.waiting()), ("joining", 2));
+        group.attach_failed(ticket, 0);
+        assert_eq!(group.state(), "failed");
+        assert_eq!(sender(0)?.state(), "send-only");
+        let mut group = member(0)?;
+        assert_eq!(group.state(), "joined");
+        group.invalidate();
+        assert_eq!(group.state(), "stale");
+        Ok(())
+    }
+
+    /// Frames that wait go first, even if the group is joined meanwhile.
+    #[test]
+    fn frames_leave_in_order() -> Result<(), ()> {
+        let mut group = group();
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        let ticket = attaching(&mut group, Membership::SendOnly, 0)?;
+        assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        assert_eq!(group.transmit(0), None);
+        assert_eq!(group.send(2, 100, 0), Verdict::Queued);
+        assert_eq!(group.poll(true, 0), Some(Action::Transmit(1)));
+        assert_eq!(group.poll(true, 0), Some(Action::Transmit(2)));
+        assert_eq!(group.transmit(0), Some(&"ah"));
+        Ok(())
+    }
+
+    /// The answer to an earlier request is none to this one.
+    #[test]
+    fn an_old_answer_is_given_back() -> Result<(), ()> {
+        let mut group = group();
+        group.want(true);
+        let old = attaching(&mut group, Membership::Full, 0)?;
+        group.attach_failed(old, 0);
+        let new = attaching(&mut group, Membership::Full, 1_000)?;
+        assert_eq!(group.attached(old, "old"), Err("old"));
+        group.attach_failed(old, 1_000);
+        assert_eq!(group.state(), "joining");
+        assert_eq!(group.attached(new, "new"), Ok(()));
+        Ok(())
+    }
+
+    /// A frame that waits keeps a group, however long ago it was sent.
+    #[test]
+    fn a_waiting_frame_keeps_the_group() -> Result<(), ()> {
+        let mut group = group();
+        assert_eq!(group.send(1, 100, 0), Verdict::Queued);
+        assert_eq!(group.idle_for(5), None);
+        let ticket = attaching(&mut group, Membership::SendOnly, 100_000)?;
+        assert_eq!(group.idle_for(5), None);
+        assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        assert_eq!(group.poll(true, 100_000), Some(Action::Transmit(1)));
+        assert_eq!(group.idle_for(100_000), Some(100_000));
+        assert_eq!(member(0)?.idle_for(7), None);
+        Ok(())
+    }
+
+    /// Nothing is tried again while the port is down, and no time leads to anything.
+    #[test]
+    fn deadlines() -> Result<(), ()> {
+        let mut group = sender(0)?;
+        assert_eq!(group.deadline(), Some(60_000));
+        group.want(true);
+        assert_eq!(group.deadline(), None);
+        group.invalidate();
+        assert_eq!(group.deadline(), Some(0));
+        Ok(())
+    }
+
+    /// A back-off is for those that failed: frames for one that did not are queued.
+    #[test]
+    fn a_group_that_is_left_takes_frames() -> Result<(), ()> {
+        let mut group = group();
+        group.want(true);
+        let ticket = attaching(&mut group, Membership::Full, 0)?;
+        group.attach_failed(ticket, 0);
+        let again = attaching(&mut group, Membership::Full, 1_000)?;
+        // The attempt under way may succeed.
+        assert_eq!(group.send(1, 100, 1_000), Verdict::Queued);
+        assert_eq!(group.attached(again, "ah"), Ok(()));
+        Ok(())
     }
 }

@@ -453,4 +453,21 @@ mod tests {
         assert_eq!(run(&mut table, 0).iter().flatten().count(), 2);
         Ok(())
     }
+
+    /// Another subnet manager: everything is left and joined anew.
+    #[test]
+    fn invalidation_joins_anew() -> Result<(), ()> {
+        let mut table = opened()?;
+        assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
+        run(&mut table, 0);
+        table.invalidate();
+        assert!(!table.is_empty() && !table.is_ready());
+        let Some((mgid, Action::Detach(Membership::Full, 7))) = table.poll(0) else {
+            return Err(());
+        };
+        assert_eq!(mgid, broadcast());
+        assert_eq!(run(&mut table, 0).iter().flatten().count(), 2);
+        assert!(table.is_ready());
+        Ok(())
+    }
 }

@@ -43,7 +43,7 @@ impl Config {
     };
 }
 
-/// What the driver has to do for a path.
+/// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an action holds a frame or an address handle, or is a request to be answered"]
 pub enum Action<A, T> {
@@ -119,7 +119,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         &self.addr
     }
 
-    /// Says what state the path is in, for people.
+    /// Returns the name of the state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
             State::Idle => "idle",
@@ -508,6 +508,39 @@ mod tests {
         let mut path = ready(1_000_000)?;
         assert_eq!(path.poll(0), None);
         assert_eq!(path.idle_for(0), Some(0));
+        Ok(())
+    }
+
+    #[test]
+    fn diagnostics() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!((path.state(), path.waiting()), ("idle", 0));
+        let ticket = resolving(&mut path, 1, 5)?;
+        assert_eq!(path.send(2, 100, 7), Verdict::Queued);
+        assert_eq!((path.state(), path.waiting()), ("resolving", 2));
+        assert_eq!((path.unused_for(10), path.idle_for(10)), (3, None));
+        path.resolve_failed(ticket, 10);
+        assert_eq!(path.state(), "failed");
+        // Frames still wait to be dropped.
+        assert_eq!(path.idle_for(10), None);
+        let mut path = ready(0)?;
+        assert_eq!(path.state(), "ready");
+        path.invalidate();
+        assert_eq!(path.state(), "stale");
+        Ok(())
+    }
+
+    /// Time alone ends a failure, and a frame that comes then is not refused.
+    #[test]
+    fn a_failure_ends() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        path.resolve_failed(ticket, 0);
+        assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::NoPath)));
+        assert_eq!(path.deadline(), 60_000);
+        assert_eq!(path.poll(1_000), None);
+        assert_eq!(path.state(), "idle");
+        assert_eq!(path.poll(60_000), Some(Action::Remove));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::drop::DropReason;
 
-/// What becomes of a frame that was handed to a state machine.
+/// Verdict of a state machine on a frame that was handed to it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame must be transmitted, or counted and freed"]
 pub enum Verdict<T> {

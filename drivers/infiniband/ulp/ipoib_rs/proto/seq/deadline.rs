@@ -85,4 +85,12 @@ mod tests {
         deadline.again(5_700, None);
         assert!(!deadline.is_set());
     }
+
+    #[test]
+    fn set_while_something_is_held() {
+        let mut deadline = Deadline::NONE;
+        assert!(!deadline.is_set() && deadline.start(5, 10) && deadline.is_set());
+        deadline.again(15, None);
+        assert!(!deadline.is_set());
+    }
 }

@@ -60,7 +60,7 @@ impl MsgId {
     }
 }
 
-/// What a sender keeps for a destination: the number that the next frame gets.
+/// Counter that a sender keeps for a destination: the number that the next frame gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence(MsgId);
 
@@ -104,6 +104,8 @@ mod tests {
         assert_eq!(id(7).distance(id(7)), 0);
         assert_eq!(id(32768).distance(id(1)), 32767);
         assert_eq!(id(32769).distance(id(1)), -32767);
+        assert_eq!(id(1).distance(id(32768)), -32767);
+        assert_eq!(id(1).distance(id(32769)), 32767);
     }
 
     #[test]

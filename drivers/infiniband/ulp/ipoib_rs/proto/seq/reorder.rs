@@ -29,14 +29,16 @@ use core::marker::PhantomData;
 
 use crate::seq::MsgId;
 
+mod counts;
+
+pub use counts::Counts;
+
 /// The widest window, and the length of a ring.
 pub const MAX_WIDTH: u8 = 128;
-/// The width to begin with: half a NAPI budget.
-pub const DEFAULT_WIDTH: u8 = 32;
 
 const RING: usize = MAX_WIDTH as usize;
 
-/// What a gap that filled adds to the score.
+/// Points that a filled gap adds to the score.
 const GAIN: u8 = 4;
 /// The highest score, and the first: as many losses as it takes until nothing is held.
 const MAX_SCORE: u8 = 16;
@@ -51,75 +53,7 @@ pub struct Held<T> {
     since: u64,
 }
 
-/// What a window did; all values count frames, unless they say otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Arrived as expected.
-    pub in_order: u64,
-    /// Arrived after one that was sent later.
-    pub reordered: u64,
-    /// Delivered after one that was sent later: what the window could not put right.
-    pub late: u64,
-    /// Held.
-    pub held: u64,
-    /// Released since the gap in front of them filled.
-    pub filled: u64,
-    /// Released since the window moved on.
-    pub moved: u64,
-    /// Released since they had waited for too long.
-    pub timed_out: u64,
-    /// Arrived a second time.
-    pub duplicates: u64,
-    /// Times that the source began anew.
-    pub resyncs: u64,
-}
-
-impl Counts {
-    /// Adds what a window counted from `before` to `after`.
-    pub(crate) fn add_difference(&mut self, before: &Counts, after: &Counts) {
-        for (sum, (before, after)) in self
-            .values_mut()
-            .into_iter()
-            .zip(before.values().into_iter().zip(after.values()))
-        {
-            *sum = sum.wrapping_add(after.wrapping_sub(before));
-        }
-    }
-
-    /// All values, in the order of the fields.
-    pub const fn values(&self) -> [u64; Self::LEN] {
-        [
-            self.in_order,
-            self.reordered,
-            self.late,
-            self.held,
-            self.filled,
-            self.moved,
-            self.timed_out,
-            self.duplicates,
-            self.resyncs,
-        ]
-    }
-
-    fn values_mut(&mut self) -> [&mut u64; Self::LEN] {
-        [
-            &mut self.in_order,
-            &mut self.reordered,
-            &mut self.late,
-            &mut self.held,
-            &mut self.filled,
-            &mut self.moved,
-            &mut self.timed_out,
-            &mut self.duplicates,
-            &mut self.resyncs,
-        ]
-    }
-
-    /// How many values there are.
-    pub const LEN: usize = 9;
-}
-
-/// What a window needs of its surroundings.
+/// Clock, rings and receiver of frames that a window uses.
 pub trait Host<T, B> {
     /// The time in microseconds.
     fn now(&mut self) -> u64;
@@ -195,7 +129,7 @@ impl<T, B> Window<T, B> {
         self.held as usize
     }
 
-    /// What it did.
+    /// Returns its statistics.
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -779,5 +713,72 @@ mod tests {
         assert!(window.score == 0);
         assert_eq!(window.held(), 0);
         assert_eq!(log.take(), [id + 2, id + 4, id + 6]);
+    }
+
+    /// What is late is told from what is there twice, however many frames came between.
+    #[test]
+    fn missing_numbers_are_remembered() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 0, &[1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
+        assert_eq!(log.take(), [1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
+        let counts = window.counts();
+        assert_eq!(
+            (counts.late, counts.duplicates, counts.reordered),
+            (2, 3, 2)
+        );
+    }
+
+    /// A frame as far ahead as the window is wide costs nothing; one that moves the window does.
+    #[test]
+    fn the_width_itself_is_within() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 4, &[1, 6]);
+        assert_eq!((window.held(), window.score), (1, MAX_SCORE));
+        feed(&mut window, &mut log, 4, &[7]);
+        assert_eq!((window.held(), window.score), (2, MAX_SCORE - 1));
+        // Nothing waited for this one, which is not reordered.
+        let mut window = TestWindow::new();
+        feed(&mut window, &mut log, 0, &[1, 3]);
+        assert_eq!(
+            (window.counts().reordered, window.score),
+            (0, MAX_SCORE - 1)
+        );
+    }
+
+    /// A ring is wanted for the first frame that will be held.
+    #[test]
+    fn wanting_a_ring() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let wants = |window: &TestWindow<'_>, raw, width| {
+            MsgId::new(raw).is_some_and(|id| window.wants_ring(id, width))
+        };
+        assert!(!wants(&window, 5, 4));
+        feed(&mut window, &mut log, 4, &[1]);
+        for (raw, wanted) in [(1, false), (2, false), (3, true), (6, true), (7, true)] {
+            assert_eq!(wants(&window, raw, 4), wanted);
+        }
+        assert!(wants(&window, 2 + 4 + 128, 4) && !wants(&window, 2 + 4 + 129, 4));
+        assert!(!wants(&window, 3, 0));
+        // At a score of 1, the gap that is given up first is the last one.
+        window.score = 1;
+        assert!(wants(&window, 6, 4) && !wants(&window, 7, 4));
+        window.score = 2;
+        assert!(wants(&window, 7, 4));
+        window.score = 0;
+        assert!(!wants(&window, 6, 4) && !wants(&window, 7, 4));
+        window.score = MAX_SCORE;
+        feed(&mut window, &mut log, 4, &[4]);
+        assert!(window.held() == 1 && !wants(&window, 3, 4) && !wants(&window, 5, 4));
+    }
+
+    #[test]
+    fn overtaken_by_one_that_is_held() {
+        let mut ring = EMPTY;
+        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        feed(&mut window, &mut log, 32, &[1, 6, 4, 8, 5]);
+        assert_eq!((window.held(), window.counts().reordered), (4, 2));
     }
 }

@@ -21,6 +21,11 @@ use crate::seq::MsgId;
 use crate::table::{InsertError, Seed, Slot, Table};
 use crate::wire::hwaddr::HwAddr;
 
+mod rings;
+
+pub use rings::Place;
+use rings::Rings;
+
 /// After so many frames a source keeps its place.
 pub const ESTABLISHED: u64 = 64;
 /// A source that has sent nothing for so long, in milliseconds, is forgotten.
@@ -68,7 +73,7 @@ impl<T, B> Source<T, B> {
         } else if self.is_established() {
             None
         } else {
-            // The younger one goes first, lest a flood pushes out who is about to be established.
+            // The younger one goes first, lest a flood pushes out one that is about to be established.
             Some(
                 ESTABLISHED
                     .saturating_sub(self.frames)
@@ -79,7 +84,7 @@ impl<T, B> Source<T, B> {
     }
 }
 
-/// What happened to sources.
+/// Counts of events in the life of sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Sources that lost their place to others.
@@ -94,7 +99,7 @@ pub struct Events {
     pub reclaimed: u64,
 }
 
-/// What a table needs of its surroundings.
+/// Receiver of frames that are in order, with a clock.
 pub trait Sink<T> {
     /// The time in microseconds.
     fn now_us(&mut self) -> u64;
@@ -103,53 +108,22 @@ pub trait Sink<T> {
     fn deliver(&mut self, item: T);
 }
 
-/// A place for a ring that holds nothing, and, apart from that, for the address of a source that
-/// holds something. The caller provides an array of them, one for each ring.
-#[derive(Debug)]
-pub struct Place<B> {
-    ring: Option<B>,
-    holder: Option<HwAddr>,
-}
-
-impl<B> Place<B> {
-    /// A place with a ring, which is empty.
-    pub const fn new(ring: B) -> Self {
-        Place {
-            ring: Some(ring),
-            holder: None,
-        }
-    }
-}
-
-/// The first `free` places have a ring.
-struct Pool<P> {
-    places: P,
-    free: usize,
-}
-
 /// A window's surroundings.
-struct Surroundings<'a, S, P> {
+struct Surroundings<'a, B, S, P> {
     sink: &'a mut S,
-    pool: &'a mut Pool<P>,
+    rings: &'a mut Rings<B, P>,
     events: &'a mut Events,
     /// How many rings have to remain when it takes one.
     reserve: usize,
 }
 
-impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_, S, P> {
+impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_, B, S, P> {
     fn now(&mut self) -> u64 {
         self.sink.now_us()
     }
 
     fn take_ring(&mut self) -> Option<B> {
-        let ring = match self.pool.free.checked_sub(1) {
-            Some(last) if last >= self.reserve => {
-                self.pool.free = last;
-                let place = self.pool.places.borrow_mut().get_mut(last);
-                place.and_then(|place| place.ring.take())
-            }
-            _ => None,
-        };
+        let ring = self.rings.take(self.reserve);
         if ring.is_none() {
             self.events.no_ring = self.events.no_ring.wrapping_add(1);
         }
@@ -157,10 +131,7 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
     }
 
     fn return_ring(&mut self, ring: B) {
-        if let Some(place) = self.pool.places.borrow_mut().get_mut(self.pool.free) {
-            place.ring = Some(ring);
-            self.pool.free = self.pool.free.saturating_add(1);
-        }
+        self.rings.put(ring);
     }
 
     fn deliver(&mut self, item: T) {
@@ -184,9 +155,9 @@ fn counted<T, B, R>(
 /// rings.
 pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
-    pool: Pool<P>,
+    rings: Rings<B, P>,
     events: Events,
-    /// What all sources did, those that are gone included, less what was taken.
+    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
     counts: Counts,
     /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
@@ -206,10 +177,9 @@ where
     /// Makes an empty table; `None` unless the number of slots is a power of two. As many sources can
     /// hold frames at a time as there are places.
     pub fn new(slots: S, places: P, seed: Seed) -> Option<Self> {
-        let free = places.borrow().len();
         Some(Sources {
             table: Table::new(slots, seed)?,
-            pool: Pool { places, free },
+            rings: Rings::new(places),
             events: Events::default(),
             counts: Counts::default(),
             changed: false,
@@ -229,13 +199,13 @@ where
         self.table.is_empty()
     }
 
-    /// How many frames came as expected since this was asked last.
+    /// Takes the number of frames that came as expected since this was called last.
     #[inline]
     pub fn take_in_order(&mut self) -> u64 {
         core::mem::take(&mut self.counts.in_order)
     }
 
-    /// What else happened since this was asked last, if anything did.
+    /// Takes the other counts since this was called last, if there are any.
     #[inline]
     pub fn take_changes(&mut self) -> Option<(Counts, Events)> {
         if !core::mem::take(&mut self.changed) {
@@ -299,7 +269,7 @@ where
             sink.deliver(item);
             return false;
         }
-        if self.pool.free == 0
+        if self.rings.is_empty()
             && self.table.get_mut(from).is_some_and(|source| {
                 source.is_established()
                     && source.idle_for(now) < PAUSE_MS
@@ -320,10 +290,10 @@ where
             reserve: if source.is_established() {
                 0
             } else {
-                self.pool.places.borrow().len().div_ceil(2)
+                self.rings.len().div_ceil(2)
             },
             sink,
-            pool: &mut self.pool,
+            rings: &mut self.rings,
             events: &mut self.events,
         };
         counted(&mut self.counts, source, |window| {
@@ -334,19 +304,9 @@ where
         });
         let after = source.window.held();
         if (before == 0) != (after == 0) {
-            self.note_holding(from, after > 0);
+            self.rings.note_holding(from, after > 0);
         }
         before == 0 && after > 0
-    }
-
-    /// Puts a source on the list of those that hold something, or takes it off.
-    #[inline(never)]
-    fn note_holding(&mut self, from: &HwAddr, holding: bool) {
-        let wanted = if holding { None } else { Some(*from) };
-        let mut places = self.pool.places.borrow_mut().iter_mut();
-        if let Some(place) = places.find(|place| place.holder == wanted) {
-            place.holder = holding.then_some(*from);
-        }
     }
 
     /// Finds a place for a new source.
@@ -377,12 +337,12 @@ where
             return;
         };
         if source.window.held() > 0 {
-            self.note_holding(from, false);
+            self.rings.note_holding(from, false);
         }
         self.changed = true;
         let mut host = Surroundings {
             sink,
-            pool: &mut self.pool,
+            rings: &mut self.rings,
             events: &mut self.events,
             reserve: 0,
         };
@@ -399,15 +359,15 @@ where
         let before = now.checked_sub(timeout);
         self.changed = true;
         let mut oldest: Option<u64> = None;
-        for at in 0..self.pool.places.borrow().len() {
-            let Some(from) = self.holder(at) else {
+        for at in 0..self.rings.len() {
+            let Some(from) = self.rings.holder(at) else {
                 continue;
             };
             let rest = match (self.table.get_mut(&from), before) {
                 (Some(source), Some(before)) => {
                     let mut host = Surroundings {
                         sink,
-                        pool: &mut self.pool,
+                        rings: &mut self.rings,
                         events: &mut self.events,
                         reserve: 0,
                     };
@@ -421,7 +381,7 @@ where
             };
             match rest {
                 Some(since) => oldest = Some(oldest.map_or(since, |oldest| oldest.min(since))),
-                None => self.forget_holder(at),
+                None => self.rings.forget_holder(at),
             }
         }
         let age = now.saturating_sub(oldest?);
@@ -431,7 +391,7 @@ where
     /// Delivers all that is held. The sources are kept.
     pub fn flush(&mut self, sink: &mut impl Sink<T>) {
         self.changed = true;
-        for at in 0..self.pool.places.borrow().len() {
+        for at in 0..self.rings.len() {
             self.release(at, sink);
         }
     }
@@ -439,7 +399,7 @@ where
     /// Takes the ring of one of the sources that hold something, in turn.
     #[cold]
     fn reclaim(&mut self, sink: &mut impl Sink<T>) {
-        let places = self.pool.places.borrow().len();
+        let places = self.rings.len();
         for _ in 0..places {
             let at = self.reclaim_at;
             let next = at.wrapping_add(1);
@@ -453,31 +413,20 @@ where
 
     /// Delivers what the source on the list at `at` holds, and takes it off. False: there is none.
     fn release(&mut self, at: usize, sink: &mut impl Sink<T>) -> bool {
-        let Some(from) = self.holder(at) else {
+        let Some(from) = self.rings.holder(at) else {
             return false;
         };
-        self.forget_holder(at);
+        self.rings.forget_holder(at);
         if let Some(source) = self.table.get_mut(&from) {
             let mut host = Surroundings {
                 sink,
-                pool: &mut self.pool,
+                rings: &mut self.rings,
                 events: &mut self.events,
                 reserve: 0,
             };
             counted(&mut self.counts, source, |window| window.flush(&mut host));
         }
         true
-    }
-
-    /// Who is on the list of those that hold something at place `at`.
-    fn holder(&self, at: usize) -> Option<HwAddr> {
-        self.pool.places.borrow().get(at)?.holder
-    }
-
-    fn forget_holder(&mut self, at: usize) {
-        if let Some(place) = self.pool.places.borrow_mut().get_mut(at) {
-            place.holder = None;
-        }
     }
 
     /// Delivers all that is held, and forgets all sources.
@@ -816,5 +765,45 @@ mod tests {
         assert_eq!(log.take(), [66, 68]);
         assert!(sources.is_empty());
         assert_eq!(sources.take_in_order(), ESTABLISHED);
+    }
+
+    /// Frames in order are counted, and nothing else changes; nor does a pause let a frame be the next.
+    #[test]
+    fn frames_in_order_change_nothing() {
+        let mut slots = [const { Slot::EMPTY }; SLOTS];
+        let (mut sources, mut log) = (sources(&mut slots, &mut []), Log::new());
+        assert!(sources.is_empty());
+        let a = peer(0x11);
+        establish(&mut sources, &a, 0, &mut log);
+        assert!(!sources.is_empty() && sources.take_changes().is_some());
+        assert_eq!(sources.take_in_order(), ESTABLISHED);
+        sources.receive(&a, id(65), 65, 32, PAUSE_MS - 1, &mut log);
+        assert!(sources.take_changes().is_none() && sources.take_in_order() == 1);
+        sources.receive(&a, id(66), 66, 32, 2 * PAUSE_MS - 1, &mut log);
+        assert!(sources.take_changes().is_some() && sources.take_in_order() == 1);
+        assert_eq!(log.take(), [65, 66]);
+    }
+
+    /// A source that leaves takes its name off the list of those that hold something.
+    #[test]
+    fn a_removed_source_is_no_holder() {
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        establish(&mut sources, &b, IDLE_MS, &mut log);
+        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert_eq!(sources.rings.holder(0), Some(a));
+        sources.sweep(IDLE_MS, &mut log);
+        assert_eq!((log.take(), sources.rings.holder(0)), (&[66][..], None));
+        // One that holds nothing leaves the list as it is.
+        assert!(sources.receive(&b, id(66), 1, 32, IDLE_MS, &mut log));
+        sources.receive(&a, id(1), 2, 32, IDLE_MS, &mut log);
+        sources.remove(&a, &mut log);
+        assert_eq!(sources.rings.holder(0), Some(b));
+        // A gap that fills ends that, too.
+        sources.receive(&b, id(65), 3, 32, IDLE_MS, &mut log);
+        assert_eq!(sources.rings.holder(0), None);
     }
 }

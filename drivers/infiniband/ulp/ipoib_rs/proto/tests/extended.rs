@@ -6,7 +6,7 @@ use ipoib_proto::extended::{Extended, ExtendedHeader, GsoKind, TCP_V4_CHECKSUM};
 use ipoib_proto::header::EtherType;
 use proptest::prelude::*;
 
-/// Headers that are mostly right, with some octets changed.
+/// Headers that are mostly right, with some bytes changed.
 fn packet() -> impl Strategy<Value = (Vec<u8>, usize)> {
     let base = (any::<bool>(), any::<bool>(), 5usize..16, 0usize..60_000);
     let changes = proptest::collection::vec((0usize..120, any::<u8>()), 0..3);
@@ -32,8 +32,8 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, usize)> {
             head[transport + 4..transport + 6].copy_from_slice(&body);
         }
         for (at, value) in changes {
-            if let Some(octet) = head.get_mut(at) {
-                *octet = value;
+            if let Some(byte) = head.get_mut(at) {
+                *byte = value;
             }
         }
         (head, len)
@@ -84,8 +84,8 @@ fn agree(header: &[u8; 12], head: &[u8], len: usize) -> Result<(), TestCaseError
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-    /// What is accepted keeps a stack out of trouble: the checksum lies within the transport header,
-    /// segments are neither empty nor too many, and what was parsed encodes to the same octets.
+    /// An accepted frame keeps a stack out of trouble: the checksum lies within the transport header,
+    /// segments are neither empty nor too many, and what was parsed encodes to the same bytes.
     #[test]
     fn what_is_accepted_holds_together(header in header(), (head, len) in packet()) {
         agree(&header, &head, len)?;

@@ -55,9 +55,9 @@ fn packet(options: &[Vec<u8>], place: u16, id: u16, payload: &[u8]) -> Vec<u8> {
 
 /// The fragment as it goes on the wire.
 fn on_the_wire(packet: &[u8], fragment: &Fragment) -> Vec<u8> {
-    let mut octets = fragment.header.as_bytes().to_vec();
-    octets.extend(&packet[fragment.offset..fragment.offset + fragment.len]);
-    octets
+    let mut bytes = fragment.header.as_bytes().to_vec();
+    bytes.extend(&packet[fragment.offset..fragment.offset + fragment.len]);
+    bytes
 }
 
 fn place(packet: &[u8]) -> u16 {
@@ -169,14 +169,14 @@ proptest! {
             head[10..12].copy_from_slice(&check.to_be_bytes());
         }
         if let Ok(fragments) = split(&head, len, mtu, false) {
-            let mut octets = 0;
+            let mut bytes = 0;
             for fragment in fragments {
                 prop_assert!(fragment.offset + fragment.len <= len);
                 prop_assert!(fragment.header.len() + fragment.len <= mtu);
-                octets += fragment.len;
+                bytes += fragment.len;
             }
             let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
-            prop_assert_eq!(octets, total - header_len(&head));
+            prop_assert_eq!(bytes, total - header_len(&head));
         }
     }
 }

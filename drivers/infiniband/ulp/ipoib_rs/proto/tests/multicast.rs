@@ -54,7 +54,7 @@ struct Fabric {
     table: GroupTable<u32, u32, 2, Vec<Slot<Group<u32, u32, 2>>>>,
     now: u64,
     up: bool,
-    /// What is joined, as the fabric sees it.
+    /// Groups that are joined, as the fabric sees it.
     joined: HashMap<Mgid, (Membership, u32)>,
     asked: Vec<(Mgid, Membership, Ticket)>,
     frames: HashSet<u32>,

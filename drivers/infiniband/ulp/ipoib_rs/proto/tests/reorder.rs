@@ -140,7 +140,7 @@ fn all_short_histories() {
     }
 }
 
-/// What the window is for: frames displaced by no more than its width come out in order.
+/// Purpose of the window: frames displaced by no more than its width come out in order.
 #[test]
 fn displacement_within_the_width_is_undone() {
     for seed in 0..2_000 {

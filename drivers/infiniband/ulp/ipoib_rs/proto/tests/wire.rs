@@ -44,7 +44,7 @@ fn kernel_ipv4_map(addr: [u8; 4], broadcast: [u8; 20]) -> [u8; 20] {
     buf
 }
 
-/// The same for `ipv6_ib_mc_map()`.
+/// As [`kernel_ipv4_map`], for `ipv6_ib_mc_map()`.
 fn kernel_ipv6_map(addr: [u8; 16], broadcast: [u8; 20]) -> [u8; 20] {
     let mut buf = [0; 20];
     buf[1..4].fill(0xff);
@@ -159,7 +159,7 @@ proptest! {
         (0usize..4, 0usize..4, 1u32..4, prop::option::of(network()), 0u8..8),
         1..32,
     )) {
-        // An octet of the second one is where an IPv4 header would begin.
+        // An byte of the second one is where an IPv4 header would begin.
         let gids: [[u8; 16]; 4] = [
             [0xfe; 16],
             [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 1],

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RFC 4755 puts into the messages of the InfiniBand communication manager: whom a connection is
-//! for, and what its ends take.
+//! Private data in messages of the InfiniBand communication manager (RFC 4755): the interface that a
+//! connection is for, and the sizes and features that its ends accept.
 //!
-//! The private data of REQ and REP (section 6) are 8 octets: one reserved, 24 bits of the sender's UD
+//! The private data of REQ and REP (section 6) are 8 bytes: one reserved, 24 bits of the sender's UD
 //! QPN, 32 bits of the largest message that it receives. Behind them, where RFC 4755 has nothing and
 //! its implementations look at nothing, one of ours puts 16 more:
 //!
-//! | octets | field |
+//! | bytes | field |
 //! |---|---|
 //! | 8 to 11 | [`MAGIC`] |
 //! | 12 | version, 1 |
 //! | 13 | what it takes, as in the hardware address ([`Flags::SEQ`], [`Flags::ICRC`]) |
 //! | 14, 15 | messages that it can receive now, the first credit of the other side |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
-//! | 20 | which of several connections of the same two ends, below [`MAX_LANES`] |
+//! | 20 | channel: which of several connections of the same two ends, below [`MAX_CHANNELS`] |
 //! | 21 to 23 | 0 |
 //!
-//! A rejection has the sender's UD QPN (section 3.2) as the first 4 octets do, 4 octets of 0, and, from
+//! A rejection has the sender's UD QPN (section 3.2) as the first 4 bytes do, 4 bytes of 0, and, from
 //! one of ours, [`MAGIC`] and a [`Refusal`].
 
 use crate::wire::header::Header;
@@ -27,14 +27,14 @@ use crate::wire::hwaddr::{Flags, Qpn};
 pub const MAGIC: [u8; 4] = *b"iprs";
 const VERSION: u8 = 1;
 
-/// The length of RFC 4755's private data in octets.
+/// The length of RFC 4755's private data in bytes.
 pub const BASE_LEN: usize = 8;
 /// The length of ours.
 pub const LEN: usize = 24;
 /// The length of those of our rejections.
 pub const REFUSAL_LEN: usize = 13;
 /// The most connections that the same two ends have.
-pub const MAX_LANES: usize = 8;
+pub const MAX_CHANNELS: usize = 8;
 
 /// The smallest message that an end must take: RFC 4755, section 5, has an MTU of 2044 by default,
 /// but over a RoCE port with an InfiniBand MTU of 1024 there is no such thing; this is what a link for
@@ -54,17 +54,17 @@ pub const fn linux_service_id(qpn: Qpn) -> u64 {
     u64::from_be_bytes([0x10, 0, 0, 0, 0, q0, q1, q2])
 }
 
-/// What one of ours says beyond RFC 4755.
+/// Fields beyond RFC 4755, which one of ours adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// What it takes: [`Flags::SEQ`] and [`Flags::ICRC`].
+    /// Features that it accepts: [`Flags::SEQ`] and [`Flags::ICRC`].
     pub flags: Flags,
     /// Messages that it can receive now.
     pub credits: u16,
-    /// The largest message that it receives, in octets, extended frames included.
+    /// The largest message that it receives, in bytes, extended frames included.
     pub max_message: u32,
-    /// Which of several connections of the same two ends this is.
-    pub lane: u8,
+    /// Channel: which of several connections of the same two ends this is.
+    pub channel: u8,
 }
 
 /// The private data of a REQ or a REP.
@@ -72,7 +72,7 @@ pub struct Extension {
 pub struct PrivateData {
     /// The UD QPN of the interface that sent it.
     pub qpn: Qpn,
-    /// The largest message that it receives, in octets, with the encapsulation header.
+    /// The largest message that it receives, in bytes, with the encapsulation header.
     pub receive_mtu: u32,
     /// There if the sender is one of ours and its extensions are on.
     pub extension: Option<Extension>,
@@ -81,7 +81,7 @@ pub struct PrivateData {
 /// Why private data are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrivateDataError {
-    /// Fewer than [`BASE_LEN`] octets.
+    /// Fewer than [`BASE_LEN`] bytes.
     Short,
     /// The QPN is none that an interface can have.
     Qpn,
@@ -115,7 +115,7 @@ impl PrivateData {
         })
     }
 
-    /// Writes them, and says how many octets are to be sent.
+    /// Writes them, and says how many bytes are to be sent.
     pub fn encode(&self) -> ([u8; LEN], usize) {
         let mut bytes = [0; LEN];
         let [_, q0, q1, q2] = self.qpn.get().to_be_bytes();
@@ -129,15 +129,15 @@ impl PrivateData {
         let [c0, c1] = extension.credits.to_be_bytes();
         let [x0, x1, x2, x3] = extension.max_message.to_be_bytes();
         let flags = extension.flags.0;
-        let lane = extension.lane;
+        let channel = extension.channel;
         rest.copy_from_slice(&[
-            i, p, r, s, VERSION, flags, c0, c1, x0, x1, x2, x3, lane, 0, 0, 0,
+            i, p, r, s, VERSION, flags, c0, c1, x0, x1, x2, x3, channel, 0, 0, 0,
         ]);
         (bytes, LEN)
     }
 }
 
-/// What is behind RFC 4755's private data, if it is ours and of a version that we know.
+/// Reads the fields behind RFC 4755's private data, if they are ours and of a version that we know.
 fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, PrivateDataError> {
     let Some((magic, rest)) = bytes.split_first_chunk::<4>() else {
         return Ok(None);
@@ -145,22 +145,22 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
     if *magic != MAGIC {
         return Ok(None);
     }
-    let [version, flags, c0, c1, x0, x1, x2, x3, lane, ..] = *rest else {
+    let [version, flags, c0, c1, x0, x1, x2, x3, channel, ..] = *rest else {
         return Err(PrivateDataError::Extension);
     };
     if version != VERSION {
-        // Somebody from the future, who talks to us as RFC 4755 says.
+        // A later version, which falls back to RFC 4755.
         return Ok(None);
     }
     let max_message = u32::from_be_bytes([x0, x1, x2, x3]);
-    if max_message < receive_mtu || usize::from(lane) >= MAX_LANES {
+    if max_message < receive_mtu || usize::from(channel) >= MAX_CHANNELS {
         return Err(PrivateDataError::Extension);
     }
     Ok(Some(Extension {
         flags: Flags(flags & Flags::SEQ.union(Flags::ICRC).0),
         credits: u16::from_be_bytes([c0, c1]),
         max_message,
-        lane,
+        channel,
     }))
 }
 
@@ -190,7 +190,7 @@ impl Refusal {
         [0, q0, q1, q2, 0, 0, 0, 0, i, p, r, s, self as u8]
     }
 
-    /// What the private data of a rejection say; None if it is from somebody else.
+    /// Reads the private data of a rejection; None if it is not from one of ours.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.get(BASE_LEN..)?.strip_prefix(&MAGIC)?;
         Some(match *rest.first()? {
@@ -234,7 +234,7 @@ mod tests {
                 flags: Flags(0x30),
                 credits: 256,
                 max_message: 0x11000,
-                lane: 3,
+                channel: 3,
             }),
         }
     }
@@ -265,7 +265,7 @@ mod tests {
         assert!(PrivateData::parse(&RFC) == Ok(plain));
         let (bytes, len) = plain.encode();
         assert!(bytes[..len] == RFC);
-        // The reserved octet is ignored, and so is what is behind.
+        // The reserved byte is ignored, and so is what is behind.
         let mut long = [0xa5; 92];
         long[1..8].copy_from_slice(&RFC[1..]);
         assert!(PrivateData::parse(&long) == Ok(plain));
@@ -278,7 +278,7 @@ mod tests {
         assert!(len == LEN && bytes == OURS);
     }
 
-    /// What is not defined is not believed.
+    /// Undefined values are not believed.
     #[test]
     fn unknown_flags_and_versions() {
         let mut bytes = OURS;

@@ -7,12 +7,12 @@
 //! the encapsulation header, whose EtherType is [`EtherType::EXTENDED`], stand 12 bytes, all numbers
 //! big-endian:
 //!
-//! | octets | field |
+//! | bytes | field |
 //! |---|---|
 //! | 0 | flags: [`NEEDS_CSUM`] |
 //! | 1 | what to segment into: a [`GsoKind`], or 0 |
 //! | 2, 3 | payload of a segment |
-//! | 4, 5 | where the checksum begins, counted from the packet's first octet |
+//! | 4, 5 | where the checksum begins, counted from the packet's first byte |
 //! | 6, 7 | where it is stored, counted from there |
 //! | 8, 9 | EtherType of the packet |
 //! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
@@ -26,6 +26,10 @@
 
 use crate::wire::header::EtherType;
 
+mod header;
+
+pub use header::ExtendedHeader;
+
 /// The flag that says that the checksum is to be computed by whoever sends the packet on.
 pub const NEEDS_CSUM: u8 = 1;
 
@@ -33,7 +37,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const MIN_TCP_LEN: usize = 20;
-/// Where the upper half of an octet is the length of TCP's header in words.
+/// Where the upper half of an byte is the length of TCP's header in words.
 const TCP_DOFF: usize = 12;
 /// Of IPv4's flags and offset: more fragments, or not the first one.
 const FRAGMENT: u16 = 0x3fff;
@@ -50,7 +54,7 @@ const MAX_DATAGRAMS: usize = 128;
 /// IPv4 leaves no less for TCP without options.
 const MIN_GSO_SIZE: usize = 28;
 
-/// What a packet is to be segmented into.
+/// Kind of segments that a packet is to be split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GsoKind {
@@ -62,7 +66,7 @@ pub enum GsoKind {
     Udp = 5,
 }
 
-/// In the same octet: only the first TCP segment has the flag CWR (RFC 3168).
+/// In the same byte: only the first TCP segment has the flag CWR (RFC 3168).
 const ECN: u8 = 0x80;
 
 /// How to segment a packet.
@@ -72,7 +76,7 @@ pub struct Gso {
     pub kind: GsoKind,
     /// Whether only the first segment has the flag CWR.
     pub ecn: bool,
-    /// Octets of payload in a segment, but for the last; at least one segment is full.
+    /// Bytes of payload in a segment, but for the last; at least one segment is full.
     pub size: u16,
     /// Into how many.
     pub segments: u16,
@@ -81,7 +85,7 @@ pub struct Gso {
 /// Where a checksum is to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// The first octet that it covers, counted from the packet's first one.
+    /// The first byte that it covers, counted from the packet's first one.
     pub start: u16,
     /// Where it is stored, counted from `start`.
     pub offset: u16,
@@ -93,7 +97,7 @@ pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
     offset: TCP_CHECK,
 };
 
-/// What is known of a packet beyond its octets.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     /// The packet's type: IPv4 or IPv6.
@@ -104,12 +108,12 @@ pub struct Extended {
     pub gso: Option<Gso>,
 }
 
-/// What is wrong with an extended frame.
+/// Error in an extended frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedError {
     /// It ends within its headers, or they are not all in the part that was shown.
     Short,
-    /// Flags, kinds or reserved octets that nobody has defined, or that contradict each other.
+    /// Flags, kinds or reserved bytes that nobody has defined, or that contradict each other.
     Undefined,
     /// The packet is neither TCP nor UDP directly behind IPv4 or IPv6, or a fragment.
     Protocol,
@@ -119,158 +123,6 @@ pub enum ExtendedError {
     Checksum,
     /// The packet cannot be segmented as it says.
     Segments,
-}
-
-/// The header: two numbers, so that it is read and written in two pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExtendedHeader {
-    /// Flags, kind, payload of a segment, start and offset of the checksum.
-    front: u64,
-    /// EtherType and credit limit.
-    back: u32,
-}
-
-impl ExtendedHeader {
-    /// The length of the header in octets, without the encapsulation header.
-    pub const LEN: usize = 12;
-
-    /// Reads it.
-    #[inline(always)]
-    pub const fn from_bytes(header: &[u8; Self::LEN]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
-        Self {
-            front: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            back: u32::from_be_bytes([i, j, k, l]),
-        }
-    }
-
-    /// Writes it.
-    #[inline(always)]
-    pub fn to_bytes(self) -> [u8; Self::LEN] {
-        let mut header = [0; Self::LEN];
-        let (front, back) = header.split_at_mut(size_of::<u64>());
-        front.copy_from_slice(&self.front.to_be_bytes());
-        back.copy_from_slice(&self.back.to_be_bytes());
-        header
-    }
-
-    /// Of a packet that is not to be segmented, with a credit limit of 0.
-    #[inline(always)]
-    fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
-        let front = match checksum {
-            Some(PartialChecksum { start, offset }) => {
-                (u64::from(NEEDS_CSUM) << 56) | (u64::from(start) << 16) | u64::from(offset)
-            }
-            None => 0,
-        };
-        Self {
-            front,
-            back: u32::from(ether_type.0) << 16,
-        }
-    }
-
-    /// That of a packet of TCP over IPv4 without options, which is what nearly all are: its checksum is to
-    /// be computed, and it is not to be segmented.
-    const TCP_V4: Self = Self {
-        front: ((NEEDS_CSUM as u64) << 56)
-            | ((TCP_V4_CHECKSUM.start as u64) << 16)
-            | TCP_V4_CHECKSUM.offset as u64,
-        back: (EtherType::IPV4.0 as u32) << 16,
-    };
-
-    /// The header for such a packet of `len` octets, whose headers are in `head`, with a credit limit of 0. None:
-    /// it is another; see [`Extended::encode`], which makes the same of one that is.
-    #[inline(always)]
-    pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
-        is_tcp_v4(head, len).then_some(Self::TCP_V4)
-    }
-
-    /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
-    #[inline(always)]
-    pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
-        self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
-    }
-
-    /// One that carries nothing but a credit limit.
-    pub const fn credit_only(limit: u16) -> Self {
-        Self {
-            front: 0,
-            back: limit as u32,
-        }
-    }
-
-    /// The credit limit that it carries.
-    #[inline]
-    pub const fn credit_limit(&self) -> u16 {
-        self.back as u16
-    }
-
-    /// The same with another credit limit.
-    #[inline]
-    pub const fn with_credit_limit(self, limit: u16) -> Self {
-        Self {
-            back: self.back & 0xffff_0000 | limit as u32,
-            ..self
-        }
-    }
-
-    /// Whether it carries nothing but a credit limit, with `len` octets behind.
-    #[inline]
-    pub const fn is_credit_only(&self, len: usize) -> bool {
-        self.front | len as u64 == 0 && self.ether_type().0 == 0
-    }
-
-    /// Whether there is something to segment.
-    #[inline]
-    const fn is_large(&self) -> bool {
-        self.kind() != 0 || self.size() != 0
-    }
-
-    /// The packet's type, as it says.
-    #[inline]
-    pub const fn ether_type(&self) -> EtherType {
-        EtherType((self.back >> 16) as u16)
-    }
-
-    #[inline]
-    const fn flags(&self) -> u8 {
-        (self.front >> 56) as u8
-    }
-
-    #[inline]
-    const fn kind(&self) -> u8 {
-        (self.front >> 48) as u8
-    }
-
-    #[inline]
-    const fn size(&self) -> u16 {
-        (self.front >> 32) as u16
-    }
-
-    #[inline]
-    const fn start(&self) -> u16 {
-        (self.front >> 16) as u16
-    }
-
-    #[inline]
-    const fn offset(&self) -> u16 {
-        self.front as u16
-    }
-
-    /// The packet's checksum, if it is to be computed.
-    ///
-    /// # Errors
-    ///
-    /// [`ExtendedError::Undefined`] if it says more than that, or something else.
-    #[inline(always)]
-    pub const fn checksum(&self) -> Result<Option<PartialChecksum>, ExtendedError> {
-        let (start, offset) = (self.start(), self.offset());
-        match self.flags() {
-            NEEDS_CSUM => Ok(Some(PartialChecksum { start, offset })),
-            0 if start == 0 && offset == 0 => Ok(None),
-            _ => Err(ExtendedError::Undefined),
-        }
-    }
 }
 
 /// A packet's headers, as far as they matter here.
@@ -285,12 +137,12 @@ struct Layout {
 }
 
 impl Extended {
-    /// What the header of a frame says about the packet of `len` octets that it carries, whose headers
+    /// Reads the metadata in the header of a frame that carries a packet of `len` bytes, whose headers
     /// are all in `head`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it; the frame is to be dropped.
+    /// See [`ExtendedError`]; the frame is to be dropped.
     pub fn parse(header: ExtendedHeader, head: &[u8], len: usize) -> Result<Self, ExtendedError> {
         let (ether_type, checksum) = (header.ether_type(), header.checksum()?);
         let layout = check(ether_type, checksum, head, len)?;
@@ -307,12 +159,12 @@ impl Extended {
         })
     }
 
-    /// Makes the header for a packet of `len` octets, whose headers are in `head`, with a credit limit of 0.
-    /// What is returned is what [`Extended::parse`] accepts.
+    /// Makes the header for a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0.
+    /// [`Extended::parse`] accepts it.
     ///
     /// # Errors
     ///
-    /// What a receiver would find wrong with it: the packet has to go another way.
+    /// The error that a receiver would find: the packet has to go another way.
     pub fn encode(&self, head: &[u8], len: usize) -> Result<ExtendedHeader, ExtendedError> {
         let layout = check(self.ether_type, self.checksum, head, len)?;
         let mut header = ExtendedHeader::new(self.ether_type, self.checksum);
@@ -322,6 +174,30 @@ impl Extended {
             header.front |= (u64::from(kind) << 48) | (u64::from(gso.size) << 32);
         }
         Ok(header)
+    }
+}
+
+impl ExtendedHeader {
+    /// That of a packet of TCP over IPv4 without options, which is what nearly all are: its checksum is to
+    /// be computed, and it is not to be segmented.
+    const TCP_V4: Self = Self {
+        front: ((NEEDS_CSUM as u64) << 56)
+            | ((TCP_V4_CHECKSUM.start as u64) << 16)
+            | TCP_V4_CHECKSUM.offset as u64,
+        back: (EtherType::IPV4.0 as u32) << 16,
+    };
+
+    /// The header for such a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0. None:
+    /// it is another; see [`Extended::encode`], which makes the same of one that is.
+    #[inline(always)]
+    pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
+        is_tcp_v4(head, len).then_some(Self::TCP_V4)
+    }
+
+    /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
+    #[inline(always)]
+    pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
+        self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
     }
 }
 
@@ -428,7 +304,7 @@ fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u
     u16::try_from(segments).map_err(|_| ExtendedError::Segments)
 }
 
-/// RFC 791: where the transport header begins, and whose it is.
+/// RFC 791: where the transport header begins, and its protocol.
 fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, l0, l1, _, _, f0, f1, _, protocol, ..] = *head else {
         return Err(ExtendedError::Short);
@@ -446,7 +322,8 @@ fn ipv4(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     Ok((transport, protocol))
 }
 
-/// The same by RFC 8200, without extension headers, jumbograms among them.
+/// RFC 8200: where the transport header begins, and its protocol. There may be no extension headers, so no
+/// jumbograms.
 fn ipv6(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     let [first, _, _, _, l0, l1, next, ..] = *head else {
         return Err(ExtendedError::Short);
@@ -555,7 +432,7 @@ mod tests {
                 start: 20,
                 offset: 16,
             }),
-            // 3948 octets behind 20 of IP and 32 of TCP.
+            // 3948 bytes behind 20 of IP and 32 of TCP.
             gso: Some(Gso {
                 kind: GsoKind::TcpV4,
                 ecn: false,
@@ -668,7 +545,7 @@ mod tests {
 
     #[test]
     fn datagrams_of_a_sensible_number() {
-        // 3952 octets of payload.
+        // 3952 bytes of payload.
         for (size, fits) in [(30u16, false), (31, true)] {
             let mut header = UDP_V6;
             header[2..4].copy_from_slice(&size.to_be_bytes());
@@ -689,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_goes_with_any_packet_or_alone() {
+    fn credit_goes_with_any_packet_or_alone() {
         let plain = ExtendedHeader::from_bytes(&TCP_V4);
         let header = plain.with_credit_limit(0xfedc);
         assert!(header.credit_limit() == 0xfedc && plain.credit_limit() == 0);
@@ -702,15 +579,15 @@ mod tests {
         assert!(header.is_credit_only(0) && !header.is_credit_only(1));
         // And that is no packet.
         assert!(parse(&header.to_bytes(), &[], 0) == Err(ExtendedError::Protocol));
-        // No other octet may be set.
+        // No other byte may be set.
         for i in 0..10 {
-            let mut octets = header.to_bytes();
-            octets[i] = 1;
-            assert!(!ExtendedHeader::from_bytes(&octets).is_credit_only(0));
+            let mut bytes = header.to_bytes();
+            bytes[i] = 1;
+            assert!(!ExtendedHeader::from_bytes(&bytes).is_credit_only(0));
         }
     }
 
-    /// Segments of no octets, of fewer than are worth a header, and more than there is.
+    /// Segments of no bytes, of fewer than are worth a header, and more than there is.
     #[test]
     fn segments_of_a_sensible_size() {
         for size in [0u16, 1, 27, 3949, 65535] {
@@ -723,5 +600,61 @@ mod tests {
             header[2..4].copy_from_slice(&size.to_be_bytes());
             assert!(parse(&header, &tcp_v4(), LEN).is_ok());
         }
+    }
+
+    /// A checksum that is not to be computed is nowhere.
+    #[test]
+    fn no_checksum_has_no_place() {
+        for at in [5, 7] {
+            let mut header = [0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00, 0, 0];
+            assert!(parse(&header, &tcp_v4(), LEN).is_ok());
+            header[at] = 16;
+            assert!(parse(&header, &tcp_v4(), LEN) == Err(ExtendedError::Undefined));
+        }
+        // Nor is a length of the packet behind the header part of that.
+        let header = ExtendedHeader::from_bytes(&[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1]);
+        assert!(!header.is_credit_only(5));
+    }
+
+    /// The kind of segments is that of the packet.
+    #[test]
+    fn segments_of_another_kind() {
+        let mut udp_v4 = [0; 28];
+        udp_v4[..20].copy_from_slice(&tcp_v4()[..20]);
+        udp_v4[9] = UDP;
+        udp_v4[24..26].copy_from_slice(&((LEN - 20) as u16).to_be_bytes());
+        let mut tcp_v6 = [0; 60];
+        tcp_v6[..40].copy_from_slice(&udp_v6()[..40]);
+        tcp_v6[6] = TCP;
+        tcp_v6[52] = 0x50;
+        let packets: [(&[u8], [u8; 12], u8); 4] = [
+            (&tcp_v4(), TCP_V4, 1),
+            (&tcp_v6, [1, 0, 1, 0, 0, 40, 0, 16, 0x86, 0xdd, 0, 0], 4),
+            (&udp_v4, [1, 0, 1, 0, 0, 20, 0, 6, 0x08, 0x00, 0, 0], 5),
+            (&udp_v6(), UDP_V6, 5),
+        ];
+        for (head, mut header, right) in packets {
+            for kind in [1, 4, 5] {
+                header[1] = kind;
+                let parsed = parse(&header, head, LEN);
+                assert!(parsed.is_ok() == (kind == right));
+                assert!(kind == right || parsed == Err(ExtendedError::Segments));
+            }
+        }
+    }
+
+    /// A TCP header without options, and one byte of payload or none.
+    #[test]
+    fn the_least_headers() {
+        let header = [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0];
+        let mut head = [0; 40];
+        head.copy_from_slice(&tcp_v4()[..40]);
+        head[32] = 0x50;
+        for len in [40, 41] {
+            head[2..4].copy_from_slice(&u16::to_be_bytes(len));
+            assert!(parse(&header, &head, len.into()).is_ok());
+        }
+        head[32] = 0x4f;
+        assert!(parse(&header, &head, 41) == Err(ExtendedError::Protocol));
     }
 }

@@ -95,4 +95,11 @@ mod tests {
             between(&address(2, 17), &address(1, 17))
         );
     }
+
+    /// A label that another version of the driver makes differently would move flows in the middle.
+    #[test]
+    fn labels_are_the_same_for_ever() {
+        assert_eq!(between(&address(1, 17), &address(2, 17)), 370_286);
+        assert_eq!(between(&address(200, 3), &address(7, 90)), 559_196);
+    }
 }

@@ -11,7 +11,7 @@ const MIN_HEADER: usize = 20;
 const MAX_HEADER: usize = 60;
 /// The longest packet.
 const MAX_PACKET: usize = 65_535;
-/// What offsets are counted in.
+/// Unit of offsets, in bytes.
 const UNIT: usize = 8;
 
 const RESERVED: u16 = 0x8000;
@@ -29,7 +29,7 @@ const OPTION_COPIED: u8 = 0x80;
 pub enum FragmentError {
     /// Not IPv4, or a header that contradicts itself or its checksum.
     Malformed,
-    /// Fewer octets than the header says.
+    /// Fewer bytes than the header says.
     Truncated,
     /// It is not to be fragmented (DF).
     Forbidden,
@@ -59,16 +59,16 @@ pub fn is_allowed(ether_type: EtherType, packet: &[u8], ignore_df: bool) -> bool
 /// The header of an IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Header {
-    octets: [u8; MAX_HEADER],
+    bytes: [u8; MAX_HEADER],
     /// In 32-bit words; 5 to 15.
     words: u8,
 }
 
 impl Ipv4Header {
-    /// The octets on the wire.
+    /// The bytes on the wire.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        self.octets.get(..self.len()).unwrap_or(&[])
+        self.bytes.get(..self.len()).unwrap_or(&[])
     }
 
     /// How many they are.
@@ -83,15 +83,15 @@ impl Ipv4Header {
         let first = packet.first().ok_or(FragmentError::Truncated)?;
         let words = first & 0xf;
         let mut header = Ipv4Header {
-            octets: [0; MAX_HEADER],
+            bytes: [0; MAX_HEADER],
             words,
         };
         if first >> 4 != 4 || header.len() < MIN_HEADER {
             return Err(FragmentError::Malformed);
         }
-        let octets = packet.get(..header.len());
-        let octets = octets.ok_or(FragmentError::Truncated)?;
-        for (to, from) in header.octets.iter_mut().zip(octets) {
+        let bytes = packet.get(..header.len());
+        let bytes = bytes.ok_or(FragmentError::Truncated)?;
+        for (to, from) in header.bytes.iter_mut().zip(bytes) {
             *to = *from;
         }
         if sum(header.as_bytes()) != 0xffff {
@@ -101,14 +101,14 @@ impl Ipv4Header {
     }
 
     fn word(&self, at: usize) -> u16 {
-        match self.octets.get(at..).and_then(|rest| rest.first_chunk()) {
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
             Some(word) => u16::from_be_bytes(*word),
             None => 0,
         }
     }
 
     fn set_word(&mut self, at: usize, value: u16) {
-        let place = self.octets.get_mut(at..);
+        let place = self.bytes.get_mut(at..);
         if let Some(word) = place.and_then(|rest| rest.first_chunk_mut()) {
             *word = value.to_be_bytes();
         }
@@ -123,7 +123,7 @@ impl Ipv4Header {
         self.word(6)
     }
 
-    /// The same for the packet's fragment with `payload` octets, at `place`.
+    /// The header of the packet's fragment with `payload` bytes, at `place`.
     fn of_fragment(mut self, payload: usize, place: u16) -> Self {
         // The caller's fragment is no longer than the packet.
         let total = self.len().saturating_add(payload);
@@ -137,7 +137,7 @@ impl Ipv4Header {
     /// The header of the fragments that are not the first: only some options are in it.
     fn of_the_rest(&self) -> Result<Self, FragmentError> {
         let mut rest = *self;
-        let (fixed, options) = rest.octets.split_at_mut(MIN_HEADER);
+        let (fixed, options) = rest.bytes.split_at_mut(MIN_HEADER);
         options.fill(0);
         let mut left = self.as_bytes().get(MIN_HEADER..).unwrap_or(&[]);
         let mut used = 0usize;
@@ -196,7 +196,7 @@ pub struct Fragment {
     pub header: Ipv4Header,
     /// Where its payload begins in the packet, whose header counts.
     pub offset: usize,
-    /// Octets of payload.
+    /// Bytes of payload.
     pub len: usize,
 }
 
@@ -206,15 +206,15 @@ pub struct Fragments {
     first: Ipv4Header,
     rest: Ipv4Header,
     mtu: usize,
-    /// Octets of the packet's payload.
+    /// Bytes of the packet's payload.
     payload: usize,
-    /// Octets of it that are in fragments; None: all are.
+    /// Bytes of it that are in fragments; None: all are.
     done: Option<usize>,
 }
 
-/// Splits a packet into fragments of at most `mtu` octets each; one that is no longer stays whole.
+/// Splits a packet into fragments of at most `mtu` bytes each; one that is no longer stays whole.
 ///
-/// `head` is the beginning of the packet, with the header at least, and `len` counts the octets that
+/// `head` is the beginning of the packet, with the header at least, and `len` counts the bytes that
 /// there are of it. The packet may be a fragment itself. If `ignore_df`, one that must not be
 /// fragmented is, and its fragments do not say so: this host may do that with its own packets.
 ///
@@ -307,29 +307,29 @@ mod tests {
     use super::{is_allowed, split, sum, Fragment, FragmentError, DONT_FRAGMENT, MORE_FRAGMENTS};
     use crate::wire::header::EtherType;
 
-    /// A header with `options`, for a packet of `total` octets.
+    /// A header with `options`, for a packet of `total` bytes.
     fn header(options: &[u8], total: u16, place: u16) -> ([u8; 60], usize) {
         let len = 20 + options.len().next_multiple_of(4);
-        let mut octets = [0; 60];
-        octets[0] = 0x40 | (len / 4) as u8;
-        octets[2..4].copy_from_slice(&total.to_be_bytes());
-        octets[4..6].copy_from_slice(&[0x12, 0x34]);
-        octets[6..8].copy_from_slice(&place.to_be_bytes());
-        octets[8..10].copy_from_slice(&[64, 17]);
-        octets[12..20].copy_from_slice(&[192, 0, 2, 1, 224, 0, 0, 5]);
-        octets[20..20 + options.len()].copy_from_slice(options);
-        let check = !sum(&octets[..len]);
-        octets[10..12].copy_from_slice(&check.to_be_bytes());
-        (octets, len)
+        let mut bytes = [0; 60];
+        bytes[0] = 0x40 | (len / 4) as u8;
+        bytes[2..4].copy_from_slice(&total.to_be_bytes());
+        bytes[4..6].copy_from_slice(&[0x12, 0x34]);
+        bytes[6..8].copy_from_slice(&place.to_be_bytes());
+        bytes[8..10].copy_from_slice(&[64, 17]);
+        bytes[12..20].copy_from_slice(&[192, 0, 2, 1, 224, 0, 0, 5]);
+        bytes[20..20 + options.len()].copy_from_slice(options);
+        let check = !sum(&bytes[..len]);
+        bytes[10..12].copy_from_slice(&check.to_be_bytes());
+        (bytes, len)
     }
 
     fn place(fragment: &Fragment) -> u16 {
-        let octets = fragment.header.as_bytes();
-        u16::from_be_bytes([octets[6], octets[7]])
+        let bytes = fragment.header.as_bytes();
+        u16::from_be_bytes([bytes[6], bytes[7]])
     }
 
     /// RFC 791, section 3.2: the example of its appendix A, less the header checksums that it does
-    /// not give: 472 octets, of which a network takes 280.
+    /// not give: 472 bytes, of which a network takes 280.
     #[test]
     fn rfc791_example_2() {
         let (head, len) = header(&[], 472, 0);
@@ -382,11 +382,11 @@ mod tests {
         assert_eq!(first.header.as_bytes()[20..35], options);
         assert_eq!(first.len, 64);
         let last = fragments.next().unwrap();
-        let octets = last.header.as_bytes();
-        assert_eq!(octets[20..], [0x94, 4, 0, 0, 0x82, 3, 9, 0]);
-        assert_eq!(octets[0], 0x47);
-        assert_eq!(octets[2..4], [0, 28 + 36]);
-        assert_eq!(sum(octets), 0xffff);
+        let bytes = last.header.as_bytes();
+        assert_eq!(bytes[20..], [0x94, 4, 0, 0, 0x82, 3, 9, 0]);
+        assert_eq!(bytes[0], 0x47);
+        assert_eq!(bytes[2..4], [0, 28 + 36]);
+        assert_eq!(sum(bytes), 0xffff);
         assert_eq!((last.offset, last.len), (100, 36));
         assert_eq!(fragments.next(), None);
     }
@@ -465,6 +465,58 @@ mod tests {
         let fragments = split(&head[..len], 200, 100, true).unwrap();
         for (fragment, more) in fragments.zip([MORE_FRAGMENTS, MORE_FRAGMENTS, 0]) {
             assert_eq!(place(&fragment) & (DONT_FRAGMENT | MORE_FRAGMENTS), more);
+        }
+    }
+
+    /// RFC 1071: what is carried out of 16 bits is carried back in.
+    #[test]
+    fn rfc1071_sums() {
+        let words = |words: &[u16]| {
+            let mut bytes = [0; 20];
+            for (to, word) in bytes.chunks_exact_mut(2).zip(words) {
+                to.copy_from_slice(&word.to_be_bytes());
+            }
+            sum(&bytes)
+        };
+        assert_eq!(words(&[0x0001, 0xf203, 0xf4f5, 0xf6f7]), 0xddf2);
+        assert_eq!(words(&[0xffff; 10]), 0xffff);
+        assert_eq!(words(&[0xffff, 0x0001]), 1);
+        let many = [
+            36208, 64223, 15801, 27956, 52067, 13392, 28610, 37083, 5078, 42289,
+        ];
+        assert_eq!(words(&many), 60567);
+        assert_eq!(words(&[19306, 42910, 44977]), 41658);
+    }
+
+    /// A header with a good checksum that is none of IPv4's, or too short.
+    #[test]
+    fn another_version() {
+        for first in [0x55, 0x44] {
+            let (mut head, len) = header(&[], 100, 0);
+            head[0] = first;
+            head[10..12].fill(0);
+            let check = !sum(&head[..usize::from(first & 0xf) * 4]);
+            head[10..12].copy_from_slice(&check.to_be_bytes());
+            let result = split(&head[..len], 100, 68, false);
+            assert_eq!(result.err(), Some(FragmentError::Malformed));
+        }
+    }
+
+    #[test]
+    fn an_option_without_data() {
+        let (head, len) = header(&[0x82, 2, 1, 1], 124, 0);
+        let rest = split(&head[..len], 124, 100, false).unwrap().last();
+        let header = rest.unwrap().header;
+        assert_eq!(header.as_bytes()[20..], [0x82, 2, 0, 0]);
+    }
+
+    /// The last fragment of the longest packet.
+    #[test]
+    fn up_to_the_longest_packet() {
+        for (total, fits) in [(103, true), (104, false)] {
+            let (head, len) = header(&[], total, 65_432 / 8);
+            let result = split(&head[..len], total.into(), 100, false);
+            assert_eq!(result.is_ok(), fits);
         }
     }
 }

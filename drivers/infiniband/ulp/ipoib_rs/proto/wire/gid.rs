@@ -67,13 +67,6 @@ impl Gid {
     }
 }
 
-impl From<[u8; 16]> for Gid {
-    #[inline]
-    fn from(bytes: [u8; 16]) -> Gid {
-        Gid(bytes)
-    }
-}
-
 impl_display!(Gid, |this, f| core::fmt::Display::fmt(
     &Ipv6Addr::from(this.0),
     f

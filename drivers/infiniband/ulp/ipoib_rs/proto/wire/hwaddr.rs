@@ -166,7 +166,7 @@ impl HwAddr {
         (a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2) as u64 == 0
     }
 
-    /// The same as `==`, in line: to compare 20 octets is a call otherwise.
+    /// Equality as of `==`, in line: to compare 20 bytes is a call otherwise.
     #[inline]
     pub const fn is(&self, other: &HwAddr) -> bool {
         self.same_peer(other) && self.0[0] == other.0[0]
@@ -192,13 +192,6 @@ impl HwAddr {
             u64::from_ne_bytes([i, j, k, l, m, n, o, p]),
             u32::from_ne_bytes(self.first()) & u32::from_be(0xff_ffff),
         )
-    }
-}
-
-impl From<[u8; 20]> for HwAddr {
-    #[inline]
-    fn from(bytes: [u8; 20]) -> HwAddr {
-        HwAddr(bytes)
     }
 }
 
@@ -231,11 +224,11 @@ mod tests {
 
     #[test]
     fn the_same_address_in_line() {
-        let octets: [u8; 20] = core::array::from_fn(|i| i as u8);
-        let address = HwAddr(octets);
+        let bytes: [u8; 20] = core::array::from_fn(|i| i as u8);
+        let address = HwAddr(bytes);
         assert!(address.is(&address));
-        for i in 0..octets.len() {
-            let mut other = octets;
+        for i in 0..bytes.len() {
+            let mut other = bytes;
             other[i] ^= 0x80;
             assert!(!address.is(&HwAddr(other)));
             // The flags are no part of the peer.
@@ -298,5 +291,21 @@ mod tests {
         assert!(group.is_multicast());
         assert!(!group.is_unicast());
         assert!(!HwAddr([0; 20]).is_unicast());
+    }
+
+    /// Differences in two words do not make up for each other.
+    #[test]
+    fn differences_add_up() {
+        let zero = HwAddr([0; 20]);
+        for (a, b) in [(4, 12), (4, 1), (12, 1), (5, 13)] {
+            let mut other = zero;
+            (other.0[a], other.0[b]) = (1, 1);
+            assert!(!zero.same_peer(&other) && !zero.is(&other));
+        }
+        let mut all = zero;
+        for at in [1, 4, 5, 6, 7, 12, 13, 14, 15] {
+            all.0[at] = 0x40;
+            assert!(!zero.same_peer(&all));
+        }
     }
 }

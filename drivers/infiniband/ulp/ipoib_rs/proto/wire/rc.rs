@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What arrived on a reliable connection: checked once, here, before anything else looks at it.
+//! Messages from reliable connections, checked once, here, before anything else reads them.
 //!
 //! A message begins with the encapsulation header (RFC 4391, section 6; RFC 4755 has the same). Between
 //! two of ours an extended header may follow. Who sent it is known from the connection.
@@ -16,13 +16,13 @@ pub struct Packet {
     pub ether_type: EtherType,
     /// The reserved field of the encapsulation header, in host byte order.
     pub reserved: u16,
-    /// Octets in front of it.
+    /// Bytes in front of it.
     pub offset: u16,
-    /// Its length in octets, at least 1.
+    /// Its length in bytes, at least 1.
     pub len: usize,
 }
 
-/// Octets in front of a packet that has an extended header.
+/// Bytes in front of a packet that has an extended header.
 pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
 /// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
@@ -32,7 +32,7 @@ pub fn is_extended(head: &[u8], agreed: bool) -> bool {
     agreed && Header::parse(head).is_ok_and(|header| header.ether_type == EtherType::EXTENDED)
 }
 
-/// Checks a message of `len` octets without an extended header, which begins with `head`.
+/// Checks a message of `len` bytes without an extended header, which begins with `head`.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub struct ExtendedMessage<'a> {
 }
 
 impl<'a> ExtendedMessage<'a> {
-    /// Of a message of `len` octets, which begins with `head`.
+    /// Of a message of `len` bytes, which begins with `head`.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl<'a> ExtendedMessage<'a> {
             .then(|| self.credit_limit())
     }
 
-    /// Its packet, whose type is one that the link carries, and what is known of that beyond its octets.
+    /// Its packet, whose type is one that the link carries, and what is known of that beyond its bytes.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ pub struct TcpV4 {
     pub credit_limit: u16,
 }
 
-/// Checks a message of `len` octets, which begins with `head`, if it is such a one. None: it is another, or
+/// Checks a message of `len` bytes, which begins with `head`, if it is such a one. None: it is another, or
 /// something is wrong with it; see [`ExtendedMessage`], which finds the same in one that is.
 #[inline(always)]
 pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
@@ -233,7 +233,7 @@ mod tests {
         let mut head = [0; 64];
         head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
         head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 6, 0x08, 0, 0x01, 0x02]);
-        // 100 octets of UDP over IPv4.
+        // 100 bytes of UDP over IPv4.
         head[16] = 0x45;
         head[19] = 100;
         head[25] = 17;
@@ -271,7 +271,7 @@ mod tests {
         let mut head = [0; 76];
         head[..4].copy_from_slice(&[0x01, 0x01, 0, 9]);
         head[4..16].copy_from_slice(&[1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0, 0x01, 0x02]);
-        // 1000 octets of TCP over IPv4, with a timestamp.
+        // 1000 bytes of TCP over IPv4, with a timestamp.
         head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[48] = 0x80;
         let found = parse_tcp_v4(&head, 1016);

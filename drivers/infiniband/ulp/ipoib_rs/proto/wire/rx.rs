@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What arrived on the UD queue pair: checked once, here, before anything else looks at it.
+//! Datagrams from the UD queue pair, checked once, here, before anything else reads them.
 //!
 //! A UD receive buffer begins with 40 bytes that the device fills: the GRH, or on RoCEv2 the IP
 //! header that the packet came with, or nothing useful if the packet had no GRH. The payload
@@ -21,7 +21,7 @@ pub const PAYLOAD_OFFSET: usize = GRH_LEN + Header::LEN;
 /// Where an IPv4 header stands in the GRH area: right-aligned.
 const IPV4_OFFSET: usize = 20;
 
-/// What the device says about the network header of a packet.
+/// Kind of a packet's network header, as the device reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// An InfiniBand GRH: InfiniBand itself and RoCEv1.
@@ -34,16 +34,16 @@ pub enum Network {
     Unknown,
 }
 
-/// What the completion says about a packet.
+/// Fields of the completion of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct RxMeta {
     /// The queue pair that sent the packet.
     pub src_qp: u32,
-    /// What the GRH area holds; `None` if nothing.
+    /// Contents of the GRH area; `None` if there are none.
     pub network: Option<Network>,
 }
 
-/// What the receiver has to know about itself.
+/// Addresses of the receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     /// The GID that our packets carry as their source.
@@ -68,19 +68,19 @@ pub enum Destination {
 /// The GRH area in native words.
 type Words = [u64; GRH_LEN / 8];
 
-/// Between whom the last unicast packet with a GRH went whose addresses passed the checks.
+/// Route of the last unicast packet with a GRH whose addresses passed the checks.
 ///
-/// Most packets go where the one before went, and what was found out of the one's addresses holds for the
-/// other's. It is compared without a branch for each word.
+/// Most packets have the addresses of the one before, which need no second check. They are compared without a
+/// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// The source's queue pair, as the completion has it; no queue pair if there was no packet.
     src_qp: u64,
     /// In which form the addresses stood there, as the device said.
     network: Network,
-    /// What stood there.
+    /// The GRH area of that packet.
     words: Words,
-    /// What of it is the same in all packets of the route: all that was looked at.
+    /// Mask of the bits in it that were checked, which all packets of the route have in common.
     fixed: Words,
     /// The source, without flags.
     source: HwAddr,
@@ -157,7 +157,7 @@ impl Route {
     }
 }
 
-/// What of a GRH is looked at: the version, and all that is behind the first eight bytes.
+/// Bits of a GRH that are checked: the version, and all that is behind the first eight bytes.
 const FIXED_IN_GRH: Words = [
     u64::from_ne_bytes([0xf0, 0, 0, 0, 0, 0, 0, 0]),
     u64::MAX,
@@ -166,7 +166,7 @@ const FIXED_IN_GRH: Words = [
     u64::MAX,
 ];
 
-/// What of an IPv4 header is looked at if it is known to be one: its first byte, which is at
+/// Bits of an IPv4 header that are checked if it is known to be one: its first byte, which is at
 /// [`IPV4_OFFSET`], and its addresses.
 const FIXED_IN_IPV4: Words = [
     0,
@@ -197,7 +197,7 @@ pub struct Frame<'a> {
     pub reserved: u16,
     /// How long the payload is, from [`PAYLOAD_OFFSET`] on, in bytes; at least 1.
     pub payload_len: usize,
-    /// Who sent it, without flags, if it was unicast and had a GRH.
+    /// The sender, without flags, if the packet was unicast and had a GRH.
     pub source: Option<&'a HwAddr>,
     /// To whom the packet was sent.
     pub dest: Destination,
@@ -243,7 +243,7 @@ pub fn classify<'a>(
     })
 }
 
-/// What is wrong with a packet that is too short.
+/// Reason to drop a packet that is too short.
 #[cold]
 fn cut_off(packet: &[u8]) -> DropReason {
     if packet.len() < GRH_LEN {
@@ -300,7 +300,7 @@ fn is_ipv4(grh: &[u8; GRH_LEN], network: Network) -> Result<bool, DropReason> {
     }
 }
 
-/// Whether the first octet of an IPv4 header, or of a GRH, is as it has to be.
+/// Whether the first byte of an IPv4 header, or of a GRH, is as it has to be.
 #[inline]
 const fn is_well_formed(grh: &[u8; GRH_LEN], ipv4: bool) -> bool {
     if ipv4 {
@@ -408,7 +408,7 @@ mod tests {
         bytes
     }
 
-    /// The same with RoCEv2's IPv4 header, 10.0.0.2 to `destination`.
+    /// Such a packet with RoCEv2's IPv4 header, 10.0.0.2 to `destination`.
     fn packet_ipv4(destination: [u8; 4]) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[20..40].copy_from_slice(&[
@@ -643,7 +643,7 @@ mod tests {
         assert_eq!(classify(&bytes, meta, &local()), Err(DropReason::BadGrh));
     }
 
-    /// What was found out of one packet is not held against, nor for, another that differs.
+    /// The route of one packet says nothing about another that differs.
     #[test]
     fn a_route_is_of_its_packets_only() {
         let mut route = Route::NONE;

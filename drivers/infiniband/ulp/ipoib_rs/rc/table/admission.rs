@@ -182,10 +182,10 @@ impl Connections {
     ) -> Result<(Role, Room), Refusal> {
         let extension = data
             .extension
-            .filter(|_| self.reliable.tunables.extensions());
+            .filter(|_| self.reliable.settings.extensions());
         let mut asker = Asker::Stranger;
         if let Some(extension) = extension {
-            let at = self.find_entry(peer, extension.lane);
+            let at = self.find_entry(peer, extension.channel);
             if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
                 if !entry.machine.may_accept(now) {
                     return Err(Refusal::Crossing);

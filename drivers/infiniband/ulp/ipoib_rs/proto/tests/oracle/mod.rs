@@ -12,7 +12,7 @@ use ipoib_proto::seq::MsgId;
 /// How long a frame may be held, in microseconds.
 pub(crate) const TIMEOUT: u64 = 1000;
 
-/// What happens to a window.
+/// Event of a window.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A frame with this number arrives.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/proc/sys/net/ipoib/<interface>/`: changes of [`Settings`].
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::relaxed::Relax;
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_netdev::sysctl::{Tunable, Variable};
+use ipoib_proto::sizes::Sizes;
+use kernel::prelude::*;
+use kernel::str::CStr;
+
+use crate::base::settings::{Effect, Settings};
+use crate::ctl::netdev::Interface;
+
+impl Tunable for Interface {
+    const DIRECTORY: &'static CStr = c"ipoib";
+    const VARIABLES: &'static [Variable] = Settings::VARIABLES;
+
+    fn get(dev: &Device<Self>, id: usize) -> u32 {
+        let setting = dev.data().get_ref().settings.get(id);
+        setting.map_or(0, |(value, _)| value.get())
+    }
+
+    fn set(dev: &Device<Self>, id: usize, value: u32, rtnl: &mut Rtnl) -> Result {
+        let settings = &dev.data().get_ref().settings;
+        let (setting, effect) = settings.get(id).ok_or(EINVAL)?;
+        let sizes = settings.queue_sizes();
+        let receive = value;
+        // The rings' sizes change only if the rings do.
+        match effect {
+            Effect::ReceiveRing => return Self::resize(dev, Sizes { receive, ..sizes }, rtnl),
+            Effect::SendRing => {
+                return Self::resize(
+                    dev,
+                    Sizes {
+                        send: value,
+                        ..sizes
+                    },
+                    rtnl,
+                )
+            }
+            _ => setting.set(value),
+        }
+        match effect {
+            Effect::Extensions => Self::extensions_changed(dev, rtnl),
+            Effect::Budget => Self::budget_changed(dev, rtnl),
+            Effect::Class => Self::class_changed(dev, rtnl),
+            Effect::Connections => Self::connections_changed(dev),
+            Effect::Immediate | Effect::ReceiveRing | Effect::SendRing => {}
+        }
+        Ok(())
+    }
+}
