@@ -76,7 +76,8 @@ impl DeferDrop for Body {}
 impl Ah {
     /// Makes an address handle that sends from `gid`, through its port, to `dgid`.
     ///
-    /// On RoCE, the destination's Ethernet address is resolved by ARP or neighbour discovery, which can take seconds.
+    /// On RoCE, the destination's Ethernet address is resolved by ARP or neighbour discovery, which can take
+    /// seconds.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ pub const REJECT_DATA: usize = bindings::ib_cm_data_size_IB_CM_REJ_PRIVATE_DATA_
 
 /// Handler of a connection's events.
 ///
-/// The CM calls it for one event after the other, except for [`CmEvent::NoAnswer`] and [`CmEvent::Over`], which may
-/// come while the handler is running.
+/// The CM calls it for one event after the other, except for [`CmEvent::NoAnswer`] and [`CmEvent::Over`],
+/// which may come while the handler is running.
 pub trait CmHandler: Send + Sync + 'static {
     /// Handles an event.
     ///
@@ -72,8 +72,8 @@ pub enum CmEvent<'a> {
     NoAnswer,
     /// The peer has disconnected, which the CM has answered.
     Disconnected,
-    /// The connection is over. It may come twice: when the peer has confirmed the disconnection, and when the time of
-    /// the last packet on the network is over.
+    /// The connection is over. It may come twice: when the peer has confirmed the disconnection, and when the
+    /// time of the last packet on the network is over.
     Over,
 }
 
@@ -121,7 +121,8 @@ impl RejectReason {
 /// Timeouts of a request. Times are 4.096 us times two to the power of the number, at most 31.
 #[derive(Clone, Copy, Debug)]
 pub struct CmTimeouts {
-    /// The longest time of a packet on the network. An unacknowledged packet is sent again after about twice that.
+    /// The longest time of a packet on the network. An unacknowledged packet is sent again after about twice
+    /// that.
     pub packet_life_time: u8,
     /// The longest time for either side to answer a message.
     pub response: u8,

@@ -193,15 +193,15 @@ impl Cq {
         to_result(unsafe { bindings::rdma_set_cq_moderation(self.as_raw(), count, us) })
     }
 
-    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is not due to an
-    /// event should look all the same.
+    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is not
+    /// due to an event should look all the same.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.get()
     }
 
-    /// Requests an event at the next completion, unless one is requested already. If this returns true, poll again:
-    /// there may be completions for which no event will come.
+    /// Requests an event at the next completion, unless one is requested already. If this returns true, poll
+    /// again: there may be completions for which no event will come.
     ///
     /// # Context
     ///
@@ -260,8 +260,8 @@ impl Drop for Cq {
 /// `cq.claimed` is true on behalf of this value.
 pub(crate) struct Claim {
     cq: Arc<Cq>,
-    /// The first number for requests' identifiers. Successive rings on a queue continue the numbers, so that a late
-    /// completion of an earlier ring is not taken for a later ring's own.
+    /// The first number for requests' identifiers. Successive rings on a queue continue the numbers, so that
+    /// a late completion of an earlier ring is not taken for a later ring's own.
     pub(crate) next: u32,
 }
 

@@ -2,9 +2,9 @@
 
 //! Deferred destruction of resources.
 //!
-//! Address handles, connected queue pairs and connection IDs must be destroyed in process context without locks, but
-//! a completion may drop the last reference in softirq. So dropping one only queues it, and a work item destroys what
-//! is queued. A resource that cannot be destroyed yet stays queued, and delays no other.
+//! Address handles, connected queue pairs and connection IDs must be destroyed in process context without
+//! locks, but a completion may drop the last reference in softirq. So dropping one only queues it, and a work
+//! item destroys what is queued. A resource that cannot be destroyed yet stays queued, and delays no other.
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -110,8 +110,8 @@ unsafe fn free<T: DeferDrop>(header: NonNull<Header>) -> bool {
     prepare_drop
 }
 
-/// The owner of a value that the work item drops, in process context. The owner itself may be dropped in any context
-/// but hard interrupt.
+/// The owner of a value that the work item drops, in process context. The owner itself may be dropped in any
+/// context but hard interrupt.
 ///
 /// # Invariants
 ///
@@ -281,13 +281,13 @@ impl Reaper {
         &self.owner
     }
 
-    /// Waits until everything that was dropped before is destroyed, and what that alone had held as well: the shared
-    /// receive queue of the last queue pair that used it, for example.
+    /// Waits until everything that was dropped before is destroyed, and what that alone had held as well: the
+    /// shared receive queue of the last queue pair that used it, for example.
     ///
     /// # Context
     ///
-    /// Process context; may sleep. Not from a [`crate::CmHandler`], nor where one waits for the caller: a connection
-    /// ID is destroyed only when its handler has returned.
+    /// Process context; may sleep. Not from a [`crate::CmHandler`], nor where one waits for the caller: a
+    /// connection ID is destroyed only when its handler has returned.
     pub fn flush(&self) {
         // SAFETY: The work was initialised.
         unsafe { bindings::flush_work(self.owner.work.get()) };
@@ -310,7 +310,8 @@ mod tests {
     use super::*;
     use kernel::sync::atomic::{Atomic, Relaxed};
 
-    /// A value that is not ready before another one was dropped, if it `waits`, and counts those dropped before it.
+    /// A value that is not ready before another one was dropped, if it `waits`, and counts those dropped
+    /// before it.
     struct Stubborn {
         waits: bool,
         visits: u32,

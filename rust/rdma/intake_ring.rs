@@ -2,18 +2,19 @@
 
 //! The receive ring of an intake, from which connections receive.
 //!
-//! As in [`crate::recv`], every slot always has a buffer. But receives complete in any order, since many queue pairs take
-//! them, and the ring outlives the queue pairs.
+//! As in [`crate::recv`], every slot always has a buffer. But receives complete in any order, since many
+//! queue pairs take them, and the ring outlives the queue pairs.
 //!
-//! Any queue pair takes any slot of a shared receive queue; what it fails to receive is posted again. A queue pair that
-//! is destroyed in the middle of a message may take a slot with it, which never completes. It cannot be posted again,
-//! since the device does not tell which one it was, and may still write to one that is merely late.
-//! [`IntakeRing::overtaken`] counts those slots.
+//! Any queue pair takes any slot of a shared receive queue; what it fails to receive is posted again. A queue
+//! pair that is destroyed in the middle of a message may take a slot with it, which never completes. It
+//! cannot be posted again, since the device does not tell which one it was, and may still write to one that
+//! is merely late. [`IntakeRing::overtaken`] counts those slots.
 //!
 //! Queue pairs with receive queues of their own get some of the slots each (`queues.rs`).
 //!
-//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a dropped ring leaves
-//! its memory, and the claim on the completion queue, to the [`Intake`], which frees them after the queues.
+//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a dropped
+//! ring leaves its memory, and the claim on the completion queue, to the [`Intake`], which frees them after
+//! the queues.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
@@ -142,8 +143,8 @@ impl IntakeRing {
     ///
     /// `EINVAL` if `size` is 0, or more than the intake or the completion queue take, or than 65536,
     /// or buffers have more parts than a receive has elements, or are another device's, or queue pairs of
-    /// `intake` complete on another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
-    /// `ENOMEM`.
+    /// `intake` complete on another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had
+    /// one; `ENOMEM`.
     ///
     /// # Context
     ///

@@ -2,19 +2,19 @@
 
 //! Safe abstractions over the kernel's RDMA verbs: unreliable datagrams, and reliable connections.
 //!
-//! A driver follows devices as they come and go ([`client`], [`event`]), reads their ports and GIDs ([`port`],
-//! [`gid`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives through a ring in each
-//! direction ([`send`], [`recv`]). Connections have queue pairs of another type ([`rc`]) with rings that they share
-//! ([`rc_send`], [`intake`]); two hosts agree on one by the connection manager ([`cm`]). Resources that are dropped in
-//! softirq are destroyed later ([`deferred`]).
+//! A driver follows devices as they come and go ([`client`], [`event`]), reads their ports and GIDs
+//! ([`port`], [`gid`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
+//! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
+//! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
+//! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
 //!
-//! Resources hold what they are made of: a queue pair holds its completion queues and its protection
-//! domain, and that holds the device. A [`Device`] holds up the device's unregistration, so all resources have to
-//! be gone before [`Client::remove`] returns.
+//! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
+//! and that holds the device. A [`Device`] holds up the device's unregistration, so all resources have to be
+//! gone before [`Client::remove`] returns.
 //!
-//! A ring owns the memory that the device may access through it. It frees a buffer when the device has completed the
-//! request, or when the queue pair was reset; if that fails, when it was destroyed. If the device does not even destroy
-//! a queue pair, its memory is leaked, but nothing waits for it.
+//! A ring owns the memory that the device may access through it. It frees a buffer when the device has
+//! completed the request, or when the queue pair was reset; if that fails, when it was destroyed. If the
+//! device does not even destroy a queue pair, its memory is leaked, but nothing waits for it.
 //!
 //! `samples/ud_loopback.rs` is a small user of this crate; `Documentation/rdma.rst` walks through it.
 

@@ -271,8 +271,8 @@ pub struct UdInit<'a> {
 }
 
 impl UdQp {
-    /// Makes a queue pair; `handler` is told when it breaks. If the device can, it does not hear what it sends to
-    /// its own groups.
+    /// Makes a queue pair; `handler` is told when it breaks. If the device can, it does not hear what it
+    /// sends to its own groups.
     ///
     /// # Errors
     ///

@@ -50,8 +50,8 @@ impl Told for Fate {
 
 /// A reliable connection queue pair, which receives through an [`Intake`].
 ///
-/// A [`crate::CmId`] connects it. Dropping it destroys it; the completion queues and the intake are held until that has
-/// happened.
+/// A [`crate::CmId`] connects it. Dropping it destroys it; the completion queues and the intake are held
+/// until that has happened.
 ///
 /// # Invariants
 ///

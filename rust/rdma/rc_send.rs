@@ -2,11 +2,12 @@
 
 //! The send ring that reliable connections share.
 //!
-//! As in [`crate::send`], the [`RcSender`] fills slots and posts them, under the transmit lock, and [`RcCompletions`]
-//! empties them as the device completes them, in NAPI. They run concurrently, without a lock ([`ipoib_rings::slots`]).
+//! As in [`crate::send`], the [`RcSender`] fills slots and posts them, under the transmit lock, and
+//! [`RcCompletions`] empties them as the device completes them, in NAPI. They run concurrently, without a
+//! lock ([`ipoib_rings::slots`]).
 //!
-//! Consecutive requests for one queue pair are built in a chain that is posted with one call. Only the last one is
-//! signalled.
+//! Consecutive requests for one queue pair are built in a chain that is posted with one call. Only the last
+//! one is signalled.
 
 use core::ptr::NonNull;
 
@@ -106,8 +107,8 @@ impl RcSender {
         self.slots.ring.free()
     }
 
-    /// Whether the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a full chain
-    /// itself, after it has accounted the last frame.
+    /// Whether the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a
+    /// full chain itself, after it has accounted the last frame.
     #[inline]
     pub fn chain_full(&self) -> bool {
         self.chain.is_full()
@@ -119,16 +120,17 @@ impl RcSender {
         self.free() > 0 && lane.counts().under_way() < lane.qp().send_wr()
     }
 
-    /// Whether they do, and the lane has no more of the ring than is left, so that a slow lane leaves room for others.
+    /// Whether they do, and the lane has no more of the ring than is left, so that a slow lane leaves room
+    /// for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
         let under_way = lane.counts().under_way();
         under_way < lane.qp().send_wr() && under_way < self.free()
     }
 
-    /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts it. The
-    /// device refuses frames that the queue pair has no room for. Returns whether to charge the frame to BQL, which is
-    /// to be told when it is [released](RcCompletions::reap).
+    /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts
+    /// it. The device refuses frames that the queue pair has no room for. Returns whether to charge the frame
+    /// to BQL, which is to be told when it is [released](RcCompletions::reap).
     ///
     /// # Errors
     ///
@@ -232,15 +234,16 @@ impl RcSender {
         core::mem::take(&mut self.refused)
     }
 
-    /// A lane whose queue pair has refused frames since it was found here last. The caller puts the queue pair in
-    /// error, and resets it if its frames do not complete: some in front of the refused one may be unsignalled.
+    /// A lane whose queue pair has refused frames since it was found here last. The caller puts the queue
+    /// pair in error, and resets it if its frames do not complete: some in front of the refused one may be
+    /// unsignalled.
     pub fn take_refusing(&mut self) -> Option<Arc<Lane>> {
         // SAFETY: This is the sender.
         unsafe { self.slots.take_refusing() }
     }
 
-    /// Drops a lane that is not used any more, once none of its frames is in flight: now, or when another lane comes or
-    /// goes.
+    /// Drops a lane that is not used any more, once none of its frames is in flight: now, or when another
+    /// lane comes or goes.
     pub fn forget(&mut self, lane: &Arc<Lane>) {
         if matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if self.chain.pending() > 0 {

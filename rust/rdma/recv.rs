@@ -2,9 +2,9 @@
 
 //! The receive ring of a UD queue pair.
 //!
-//! Every slot always has a buffer. When the device has filled one, a new buffer takes its place before the filled one is
-//! passed on; without memory for a new one, the frame is dropped and its buffer posted again. So the ring never runs
-//! empty for want of memory.
+//! Every slot always has a buffer. When the device has filled one, a new buffer takes its place before the
+//! filled one is passed on; without memory for a new one, the frame is dropped and its buffer posted again.
+//! So the ring never runs empty for want of memory.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
@@ -352,8 +352,8 @@ impl RecvRing {
         !self.qp.recv_cq().is_quiet() || !self.buffers.chain.is_empty()
     }
 
-    /// Takes up to `budget` completions, and calls `f` with each datagram. Returns the number of completions, which
-    /// counts against the NAPI budget.
+    /// Takes up to `budget` completions, and calls `f` with each datagram. Returns the number of completions,
+    /// which counts against the NAPI budget.
     #[inline]
     pub fn poll(
         &mut self,

@@ -51,8 +51,8 @@ impl RecvWr {
 
 /// A chain of receive requests that are to be posted.
 ///
-/// Each gets the next [generation](Generations), which tells a late completion from one of the request as it is now,
-/// and a posted request from one that is only chained.
+/// Each gets the next [generation](Generations), which tells a late completion from one of the request as it
+/// is now, and a posted request from one that is only chained.
 ///
 /// # Invariants
 ///
@@ -84,7 +84,8 @@ impl RecvChain {
     ///
     /// # Safety
     ///
-    /// It must neither be chained nor posted, and stay where it is, unborrowed, until it is posted or taken out.
+    /// It must neither be chained nor posted, and stay where it is, unborrowed, until it is posted or taken
+    /// out.
     #[inline]
     pub(crate) unsafe fn push(&mut self, wr: &mut RecvWr, index: usize) {
         let wr = &mut wr.0;
@@ -130,11 +131,11 @@ impl RecvChain {
         self.generations.is_posted(id)
     }
 
-    /// Posts the chain by `post`, which gets its first request, and where to store the first one that the device
-    /// refuses. The refused requests stay chained.
+    /// Posts the chain by `post`, which gets its first request, and where to store the first one that the
+    /// device refuses. The refused requests stay chained.
     ///
-    /// A completion cannot be seen before this returns, since only the ring's owner polls. So it is early enough to
-    /// note afterwards what was posted.
+    /// A completion cannot be seen before this returns, since only the ring's owner polls. So it is early
+    /// enough to note afterwards what was posted.
     ///
     /// # Errors
     ///

@@ -2,8 +2,9 @@
 
 //! The send ring of a UD queue pair, in two halves.
 //!
-//! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties them as the device
-//! completes them, in NAPI. The two run concurrently, without a lock: a [ring] with one producer and one consumer.
+//! The [`Sender`] fills slots and posts them, under the transmit lock; [`SendCompletions`] empties them as
+//! the device completes them, in NAPI. The two run concurrently, without a lock: a [ring] with one producer
+//! and one consumer.
 //!
 //! [ring]: ipoib_rings::ring
 //!
@@ -11,9 +12,9 @@
 //! Only the last one is signalled: requests complete in order, so that one completion stands for all that were
 //! posted before.
 //!
-//! The sender owns the address handle of the last frame. When a frame uses another one, its slot takes the previous one
-//! over. So an address handle outlives all frames that use it, and a flow to one destination costs no reference
-//! counting.
+//! The sender owns the address handle of the last frame. When a frame uses another one, its slot takes the
+//! previous one over. So an address handle outlives all frames that use it, and a flow to one destination
+//! costs no reference counting.
 
 use core::ptr;
 
@@ -53,8 +54,9 @@ pub struct Posted {
     pub dropped_bytes: usize,
     /// The error of the last refusal.
     pub error: Option<Error>,
-    /// The last frame that the device has taken is not signalled, so that nothing is reported before a later one
-    /// completes. This happens only after a refusal. Instead of stopping its queue, a driver has to drain the ring.
+    /// The last frame that the device has taken is not signalled, so that nothing is reported before a later
+    /// one completes. This happens only after a refusal. Instead of stopping its queue, a driver has to drain
+    /// the ring.
     pub unsignalled: bool,
 }
 
@@ -152,8 +154,8 @@ impl Sender {
 
     /// Whether the chain is full, so that the next [`Self::post`] would send it first.
     ///
-    /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame may complete before
-    /// the call that posts it returns.
+    /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame may complete
+    /// before the call that posts it returns.
     #[inline]
     pub fn chain_full(&self) -> bool {
         self.chain.is_full()

@@ -139,8 +139,8 @@ impl<W: SendWr> SendChain<W> {
         core::mem::take(&mut self.pending)
     }
 
-    /// Posts the chain by `post`, which gets its first request, and where to store the first one that the device
-    /// refuses. The chain is empty then.
+    /// Posts the chain by `post`, which gets its first request, and where to store the first one that the
+    /// device refuses. The chain is empty then.
     ///
     /// # Safety
     ///

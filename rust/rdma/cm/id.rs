@@ -19,17 +19,18 @@ use crate::pd::Pd;
 use crate::qp::random_psn;
 use crate::rc::RcQp;
 
-/// Retries of a packet that is not acknowledged: as many as possible, since giving a connection up loses all frames in
-/// flight. 7 would be one more, but means forever on soft-RoCE.
+/// Retries of a packet that is not acknowledged: as many as possible, since giving a connection up loses all
+/// frames in flight. 7 would be one more, but means forever on soft-RoCE.
 const RETRIES: u8 = 6;
-/// The acknowledgement timeout is from 134 ms to 1 s (4.096 us times two to the power of these), whatever the peer wishes.
+/// The acknowledgement timeout is from 134 ms to 1 s (4.096 us times two to the power of these), whatever the
+/// peer wishes.
 const MIN_TIMEOUT: u8 = 15;
 const MAX_TIMEOUT: u8 = 18;
-/// Retries of a packet for which the peer has no buffer: forever. Nothing is wrong with the connection, and the peer
-/// posts buffers again as soon as it gets to run.
+/// Retries of a packet for which the peer has no buffer: forever. Nothing is wrong with the connection, and
+/// the peer posts buffers again as soon as it gets to run.
 const RNR_RETRIES: u8 = 7;
-/// The time after which the peer retries when we have no buffer: 0.64 ms, about as long as NAPI takes to come round on a
-/// busy host. The CM's value, 0, means 655 ms.
+/// The time after which the peer retries when we have no buffer: 0.64 ms, about as long as NAPI takes to come
+/// round on a busy host. The CM's value, 0, means 655 ms.
 const RNR_TIMER: u8 = 12;
 
 /// A connection ID that is to be destroyed when nobody uses it any more.
@@ -62,8 +63,9 @@ unsafe impl<H: CmHandler> Sync for Body<H> {}
 
 /// A connection ID: one end of a connection.
 ///
-/// Dropping it rejects or disconnects the connection. It neither holds the queue pair nor is held by it. It holds its
-/// handler until it is destroyed; a handler that owns its ID must drop that, or neither is ever freed.
+/// Dropping it rejects or disconnects the connection. It neither holds the queue pair nor is held by it. It
+/// holds its handler until it is destroyed; a handler that owns its ID must drop that, or neither is ever
+/// freed.
 ///
 /// # Invariants
 ///
@@ -129,8 +131,8 @@ impl<H: CmHandler> CmId<H> {
         }
     }
 
-    /// Sends `message`, which the CM will report on, in `state` only. If that fails, it owes a report on `before` as it
-    /// did.
+    /// Sends `message`, which the CM will report on, in `state` only. If that fails, it owes a report on
+    /// `before` as it did.
     fn send(
         &self,
         (message, before): (u32, u32),
@@ -329,7 +331,8 @@ impl<H: CmHandler> CmId<H> {
         })
     }
 
-    /// Rejects the connection that the peer has requested, or accepted. Afterwards the ID is only good to be dropped.
+    /// Rejects the connection that the peer has requested, or accepted. Afterwards the ID is only good to be
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -339,8 +342,8 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep.
     pub fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result {
-        // The CM would do it while it waits for an answer, too, but then destroying the ID would wait for as long as
-        // the peer could have taken.
+        // The CM would do it while it waits for an answer, too, but then destroying the ID would wait for as
+        // long as the peer could have taken.
         if !matches!(
             self.body.state(),
             bindings::ib_cm_state_IB_CM_REQ_RCVD | bindings::ib_cm_state_IB_CM_REP_RCVD

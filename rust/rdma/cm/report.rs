@@ -18,8 +18,8 @@ pub(super) const NONE: u32 = 0;
 pub(super) const REQ: u32 = 1;
 /// It owes one on our reply, which is unanswered.
 pub(super) const REP: u32 = 2;
-/// There is a connection. The CM disconnects by itself if the peer connects the same queue pair again, and reports
-/// on that as if we had.
+/// There is a connection. The CM disconnects by itself if the peer connects the same queue pair again, and
+/// reports on that as if we had.
 pub(super) const LINK: u32 = 3;
 /// It owes one on our disconnection, which is unanswered.
 pub(super) const DREQ: u32 = 4;
@@ -53,8 +53,8 @@ impl<H> Context<H> {
         self.owed.store(NONE, Release);
     }
 
-    /// Whether the CM, whose state this is, has given up on a message, be it one that it sent by itself, and has yet to
-    /// report that.
+    /// Whether the CM, whose state this is, has given up on a message, be it one that it sent by itself, and
+    /// has yet to report that.
     pub(super) fn is_owed_report(&self, state: bindings::ib_cm_state) -> bool {
         !self.is_settled()
             && matches!(

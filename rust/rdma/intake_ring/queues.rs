@@ -153,7 +153,8 @@ impl Queues {
             .map_or(0, |queue| queue.held)
     }
 
-    /// Handles the completion of a slot's receive. The slot is chained again, unless its queue pair is in error.
+    /// Handles the completion of a slot's receive. The slot is chained again, unless its queue pair is in
+    /// error.
     #[inline]
     pub(super) fn completed(
         &mut self,
@@ -243,7 +244,8 @@ impl Queues {
         self.refused = Some(key);
     }
 
-    /// A queue pair that has refused a receive since the last call. It has fewer buffers than its peer believes.
+    /// A queue pair that has refused a receive since the last call. It has fewer buffers than its peer
+    /// believes.
     pub(super) fn take_refused(&mut self) -> Option<QpKey> {
         self.refused.take()
     }

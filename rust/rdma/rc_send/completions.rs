@@ -23,8 +23,8 @@ const BATCH: usize = MAX_BUDGET as usize;
 pub struct RcReaped {
     /// Frames that were not sent, or whose sending failed.
     pub lost: u32,
-    /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL. Bytes
-    /// are counted as far as they were charged.
+    /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
+    /// Bytes are counted as far as they were charged.
     pub released: Tally,
     /// Whether there may be more completions.
     pub more: bool,
@@ -81,8 +81,8 @@ impl RcCompletions {
         !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
-    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that was lost,
-    /// with its lane.
+    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that
+    /// was lost, with its lane.
     ///
     /// # Context
     ///
@@ -100,8 +100,8 @@ impl RcCompletions {
         reaped
     }
 
-    /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which never
-    /// complete. `sender` is the other half of the ring.
+    /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which
+    /// never complete. `sender` is the other half of the ring.
     ///
     /// # Context
     ///

@@ -129,8 +129,8 @@ impl Lane {
 pub(super) struct Frame {
     pub(super) skb: TxSkb,
     pub(super) lane: NonNull<Lane>,
-    /// The identifier of the unsignalled request in front of this one, which a completion of this one completes as
-    /// well; 0 if there is none.
+    /// The identifier of the unsignalled request in front of this one, which a completion of this one
+    /// completes as well; 0 if there is none.
     pub(super) before: u64,
     /// It is charged to BQL.
     pub(super) charged: bool,
@@ -195,7 +195,8 @@ impl Slots {
         &self.cq
     }
 
-    /// The generation of this ring's first request, after the last one of the previous ring on the completion queue.
+    /// The generation of this ring's first request, after the last one of the previous ring on the completion
+    /// queue.
     pub(super) fn first_generation(&self) -> u32 {
         self.next_generation.get()
     }
@@ -224,8 +225,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Lets go of a lane once none of its frames is in flight. That is checked now, and whenever another lane comes or
-    /// goes.
+    /// Lets go of a lane once none of its frames is in flight. That is checked now, and whenever another lane
+    /// comes or goes.
     ///
     /// # Safety
     ///

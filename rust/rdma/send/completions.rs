@@ -182,8 +182,8 @@ impl SendCompletions {
 
     /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
-    /// Frames have a short time to be flushed; what is left after the reset is dropped, and counts as flushed, as does
-    /// what was not posted yet.
+    /// Frames have a short time to be flushed; what is left after the reset is dropped, and counts as
+    /// flushed, as does what was not posted yet.
     ///
     /// # Errors
     ///
