@@ -10,7 +10,7 @@ use crate::initramfs;
 use crate::iproute;
 use crate::layout::{Layout, digest, read};
 use crate::machine::{Kernel, Lane};
-use crate::module::{self, MODULES, SAMPLES};
+use crate::module::{self, MODULES};
 use crate::source::{self, Choice};
 use crate::stage::Stage;
 use crate::step::{Interrupted, Job, directory, say};
@@ -286,7 +286,7 @@ pub fn ensure(layout: &Layout) -> Result<Stage> {
         (stage, objects)
     });
     let (stage, objects) = (stage?, objects?);
-    for name in MODULES.into_iter().chain(SAMPLES) {
+    for name in MODULES {
         module::install(&stage, &objects, name)?;
     }
     iproute::ensure(layout)?;
