@@ -121,11 +121,6 @@ impl Device {
         self.attrs().kernel_cap_flags & capability != 0
     }
 
-    /// The most queue pairs that it has.
-    pub fn max_qp(&self) -> u32 {
-        self.attrs().max_qp
-    }
-
     /// The most shared receive queues that it has; 0 if there is no such thing.
     pub fn max_srq(&self) -> u32 {
         self.attrs().max_srq

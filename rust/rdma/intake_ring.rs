@@ -244,16 +244,6 @@ impl IntakeRing {
         self.memory.slots.len() as u32
     }
 
-    /// Bytes that a buffer takes.
-    pub fn capacity(&self) -> usize {
-        self.memory.pool.capacity()
-    }
-
-    /// Bytes of memory that a buffer costs.
-    pub fn buf_cost(&self) -> usize {
-        self.memory.pool.buf_cost()
-    }
-
     /// Posts all buffers that a shared receive queue does not have.
     ///
     /// # Errors

@@ -9,40 +9,15 @@ use kernel::prelude::*;
 
 use crate::device::Device;
 
-/// The state of a port's link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PortState {
-    /// No link.
-    Down,
-    /// A link that is not configured yet.
-    Init,
-    /// A link that is about to become active.
-    Armed,
-    /// It carries data.
-    Active,
-    /// Anything else.
-    Other,
-}
-
 /// Attributes of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortAttr {
     /// Whether it carries data.
     pub active: bool,
-    /// The state of its link.
-    pub state: PortState,
     /// The largest payload of a packet now, in bytes.
     pub active_mtu_bytes: u32,
-    /// The largest payload of a packet that the port can be set to, in bytes.
-    pub max_mtu_bytes: u32,
-    /// Entries of the GID table.
-    pub gid_table_len: u32,
-    /// Entries of the P_Key table.
-    pub pkey_table_len: u32,
     /// Mbit/s of all lanes, 0 for unknown.
     pub speed_mbps: u32,
-    /// Local identifier; 0 on RoCE.
-    pub lid: u32,
 }
 
 impl Device {
@@ -59,23 +34,11 @@ impl Device {
         let mut attr = bindings::ib_port_attr::default();
         // SAFETY: The device is registered, the attributes are ours.
         to_result(unsafe { bindings::ib_query_port(self.as_raw(), port, &raw mut attr) })?;
-        let state = match attr.state {
-            bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
-            bindings::ib_port_state_IB_PORT_INIT => PortState::Init,
-            bindings::ib_port_state_IB_PORT_ARMED => PortState::Armed,
-            bindings::ib_port_state_IB_PORT_ACTIVE => PortState::Active,
-            _ => PortState::Other,
-        };
         Ok(PortAttr {
-            active: state == PortState::Active,
-            state,
+            active: attr.state == bindings::ib_port_state_IB_PORT_ACTIVE,
             active_mtu_bytes: mtu_bytes(attr.active_mtu),
-            max_mtu_bytes: mtu_bytes(attr.max_mtu),
-            gid_table_len: attr.gid_tbl_len.max(0) as u32,
-            pkey_table_len: u32::from(attr.pkey_tbl_len),
             // SAFETY: A computation on what we own.
             speed_mbps: unsafe { bindings::ipoib_rs_ib_speed_mbps(&raw mut attr) },
-            lid: attr.lid,
         })
     }
 

@@ -95,12 +95,6 @@ pub fn rc_ring(
 }
 
 impl RcSender {
-    /// The number of frames that the ring takes.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.slots.ring.size()
-    }
-
     /// The number of frames that it takes now.
     #[inline]
     pub fn free(&self) -> u32 {

@@ -315,16 +315,6 @@ impl RecvRing {
         self.buffers.memory.pool.bind(binding);
     }
 
-    /// The number of buffers.
-    pub fn size(&self) -> u32 {
-        self.buffers.memory.slots.len() as u32
-    }
-
-    /// The length of a buffer in bytes.
-    pub fn buf_len(&self) -> usize {
-        self.buffers.memory.pool.buf_len()
-    }
-
     /// Posts all buffers that the device does not have.
     ///
     /// # Errors

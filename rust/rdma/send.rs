@@ -50,8 +50,6 @@ pub struct Posted {
     pub frames: u32,
     /// Frames that it has refused, which were dropped.
     pub dropped: u32,
-    /// Their bytes.
-    pub dropped_bytes: usize,
     /// The error of the last refusal.
     pub error: Option<Error>,
     /// The last frame that the device has taken is not signalled, so that nothing is reported before a later
@@ -138,12 +136,6 @@ impl Sender {
     pub fn free(&mut self) -> u32 {
         self.at.look(&self.ring.shared);
         self.free_at_least()
-    }
-
-    /// The number of frames in flight, as of the last call of [`Self::free`].
-    #[inline]
-    pub fn in_flight(&self) -> u32 {
-        self.at.in_flight()
     }
 
     /// The number of frames that were ever completed, modulo 2^32, as of the last call of [`Self::free`].
@@ -323,7 +315,6 @@ impl Sender {
             // names it or a later one, and the completions half does not touch it.
             let slot = unsafe { &mut *self.ring.slot(n) };
             if let Some(skb) = slot.skb.take() {
-                self.posted.dropped_bytes += skb.len();
                 self.ring.shared.unsent().add(skb.len());
                 // SAFETY: Mapped by `post`, and the device does not have it.
                 unsafe { self.ring.unmap(n, &skb) };

@@ -209,11 +209,6 @@ impl Incoming<'_> {
             .then(|| 128 << mtu)
     }
 
-    /// The peer's queue pair.
-    pub fn remote_qpn(&self) -> u32 {
-        self.req.remote_qpn
-    }
-
     /// Whether that is a reliable connection one.
     pub fn is_rc(&self) -> bool {
         self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC

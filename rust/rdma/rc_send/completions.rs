@@ -68,12 +68,6 @@ impl RcCompletions {
         })
     }
 
-    /// The number of frames that the ring takes now.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.slots.ring.free()
-    }
-
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
