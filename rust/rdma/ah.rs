@@ -9,8 +9,8 @@ use kernel::error::from_err_ptr;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::gid::GidRef;
-use crate::graveyard::{Mortal, Plot, Remains};
 use crate::pd::Pd;
 
 /// Properties of the packets that are sent with an address handle.
@@ -37,7 +37,7 @@ impl Default for AhOptions {
     }
 }
 
-/// An address handle: where a datagram goes.
+/// An address handle: the destination of datagrams.
 ///
 /// # Invariants
 ///
@@ -47,7 +47,7 @@ pub struct Ah {
     options: AhOptions,
     dgid: [u8; 16],
     dmac: [u8; 6],
-    body: Mortal<Body>,
+    body: Deferred<Body>,
 }
 
 // SAFETY: An address handle may be used by any thread, and is destroyed by the work item.
@@ -55,7 +55,7 @@ unsafe impl Send for Ah {}
 // SAFETY: As above.
 unsafe impl Sync for Ah {}
 
-/// What is left of an address handle that nobody uses any more.
+/// An address handle that is to be destroyed when nobody uses it any more.
 ///
 /// # Invariants
 ///
@@ -71,12 +71,12 @@ unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
 
-impl Remains for Body {}
+impl DeferDrop for Body {}
 
 impl Ah {
     /// Makes an address handle that sends from `gid`, through its port, to `dgid`.
     ///
-    /// On RoCE, the destination's Ethernet address is found by asking the network, which can take
+    /// On RoCE, the destination's Ethernet address is resolved by ARP or neighbour discovery, which can take
     /// seconds.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Ah {
             ..Default::default()
         };
 
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         let mac = link_local_mac(&dgid);
         let raw = match mac {
             Some(mac) if attr.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE => {
@@ -132,7 +132,7 @@ impl Ah {
                     )
                 }
             }
-            // Asks the IP stack where the GID is, which can take a second.
+            // Resolves the GID's Ethernet address by the IP stack, which can take a second.
             //
             // SAFETY: As above. Without user data this is the kernel's own address handle.
             _ => unsafe {
@@ -152,10 +152,10 @@ impl Ah {
             raw,
             options,
             dgid,
-            // SAFETY: Every view of the union is plain octets; on RoCE this is what the address was
+            // SAFETY: Every view of the union is plain bytes; on RoCE this is what the address was
             // resolved to.
             dmac: unsafe { attr.__bindgen_anon_1.roce.dmac },
-            body: plot.fill(body),
+            body: reserved.fill(body),
         };
         Ok(Arc::new(ah, GFP_KERNEL)?)
     }

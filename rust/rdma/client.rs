@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told of RDMA devices as they come and go.
+//! Clients of the RDMA core, which are told of devices as they come and go.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -18,7 +18,7 @@ use crate::device::{Device, NAME_LEN};
 
 /// A user of RDMA devices.
 pub trait Client: 'static {
-    /// What it keeps for a device.
+    /// Its data for a device.
     type Data: Send + Sync + 'static;
 
     /// Its name, unique in the kernel.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The InfiniBand connection manager: how two hosts agree to connect two queue pairs.
+//! The InfiniBand connection manager (CM), by which two hosts connect two queue pairs.
 //!
-//! One side sends a request to a service of the other's, which replies, and the first confirms:
+//! One side sends a request to a service of the other side, which replies, and the first side confirms:
 //!
 //! ```text
 //! CmId::request   ---- REQ ----->   Listen::request, Incoming::take, CmId::ready, CmId::accept
@@ -26,58 +26,58 @@ use crate::ah::Ah;
 
 mod id;
 mod listen;
+mod report;
 
 pub use id::CmId;
 pub use listen::{Incoming, Listen, Listener};
 
-/// Octets of private data that a request carries.
+/// Bytes of private data that a request carries.
 pub const REQUEST_DATA: usize = bindings::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
-/// Octets of private data that a reply carries.
+/// Bytes of private data that a reply carries.
 pub const REPLY_DATA: usize = bindings::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
-/// Octets of private data that a rejection carries.
+/// Bytes of private data that a rejection carries.
 pub const REJECT_DATA: usize = bindings::ib_cm_data_size_IB_CM_REJ_PRIVATE_DATA_SIZE as usize;
 
-/// Who is told what becomes of a connection.
+/// Handler of a connection's events.
 ///
-/// The CM has its events follow each other, but for [`CmEvent::NoAnswer`] and [`CmEvent::Over`],
-/// which may come while the handler still deals with an earlier one.
+/// The CM calls it for one event after the other, except for [`CmEvent::NoAnswer`] and [`CmEvent::Over`],
+/// which may come while the handler is running.
 pub trait CmHandler: Send + Sync + 'static {
-    /// Something happened.
+    /// Handles an event.
     ///
     /// # Context
     ///
-    /// Process context; may sleep. The [`CmId`] may be dropped in here; nobody may wait in here for
-    /// it to be destroyed.
+    /// Process context; may sleep. The handler may drop the [`CmId`], but must not wait until it is destroyed.
     fn event(&self, event: CmEvent<'_>);
 }
 
-/// What became of a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum CmEvent<'a> {
-    /// The other side has accepted: call [`CmId::ready`] and [`CmId::confirm`].
+    /// The peer has accepted: call [`CmId::ready`] and [`CmId::confirm`].
     Accepted {
-        /// What came along, [`REPLY_DATA`] octets.
+        /// The peer's private data, [`REPLY_DATA`] bytes.
         private_data: &'a [u8],
     },
-    /// The other side has heard that we accepted.
+    /// The peer has confirmed that we accepted.
     Confirmed,
-    /// The other side does not want the connection.
+    /// The peer has rejected the connection.
     Rejected {
-        /// Why; see [`RejectReason`].
+        /// The reason, a [`RejectReason::code`].
         reason: u16,
-        /// What came along, [`REJECT_DATA`] octets.
+        /// The peer's private data, [`REJECT_DATA`] bytes.
         private_data: &'a [u8],
     },
-    /// The other side did not answer a request, or a reply.
+    /// The peer did not answer a request, or a reply.
     NoAnswer,
-    /// The other side has disconnected, which was answered.
+    /// The peer has disconnected, which the CM has answered.
     Disconnected,
-    /// The connection is over. It may come twice: when the other side has confirmed that, and when
-    /// the last packet is off the network.
+    /// The connection is over. It may come twice: when the peer has confirmed the disconnection, and when the
+    /// time of the last packet on the network is over.
     Over,
 }
 
-/// Why a connection is not wanted.
+/// Reasons to reject a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RejectReason {
     /// There is no queue pair.
@@ -90,18 +90,18 @@ pub enum RejectReason {
     InvalidServiceId,
     /// Not that kind of queue pair.
     InvalidTransport,
-    /// There is a connection that has the same queue pair on the other side.
+    /// There is a connection with the same queue pair of the peer's.
     StaleConnection,
-    /// The request is for another port, or from nobody we know.
+    /// The request is for another port, or from an unknown peer.
     InvalidGid,
     /// The packets are too large.
     InvalidMtu,
-    /// What the private data say.
+    /// A reason that the private data tell.
     ConsumerDefined,
 }
 
 impl RejectReason {
-    /// What stands for it in a message.
+    /// The code of the reason in a message.
     pub const fn code(self) -> u16 {
         let code = match self {
             Self::NoQp => bindings::ib_cm_rej_reason_IB_CM_REJ_NO_QP,
@@ -118,20 +118,20 @@ impl RejectReason {
     }
 }
 
-/// How patient a request is. Times are 4.096 us times two to the power of the number, at most 31.
+/// Timeouts of a request. Times are 4.096 us times two to the power of the number, at most 31.
 #[derive(Clone, Copy, Debug)]
 pub struct CmTimeouts {
-    /// How long a packet is on its way at most. An unacknowledged packet is sent again after about
-    /// twice that.
+    /// The longest time of a packet on the network. An unacknowledged packet is sent again after about twice
+    /// that.
     pub packet_life_time: u8,
-    /// How long either side takes to answer a message at most.
+    /// The longest time for either side to answer a message.
     pub response: u8,
-    /// How often a message is sent again, 1 to 15.
+    /// Retries of a message, 1 to 15.
     pub retries: u8,
 }
 
 impl Default for CmTimeouts {
-    /// Gives up a silent host after 12 s: 8 messages, each of which has 1 s to be answered and
+    /// Gives up on a silent host after 12 s: 8 messages, each of which has 1 s to be answered and
     /// 0.5 s to cross the network and back. The life time is what the RDMA CM assumes on RoCE.
     fn default() -> Self {
         Self {
@@ -142,27 +142,27 @@ impl Default for CmTimeouts {
     }
 }
 
-/// What is asked of the other side.
+/// A request for a connection.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// To where, and from which GID.
+    /// The address handle for the peer.
     pub path: &'a Ah,
-    /// Which of its services.
+    /// The service of the peer.
     pub service_id: u64,
     /// The partition.
     pub pkey: u16,
-    /// Octets that a packet carries at most.
+    /// The largest payload of a packet, in bytes.
     pub mtu: u32,
-    /// How patiently.
+    /// Timeouts of the request.
     pub timeouts: CmTimeouts,
-    /// What to tell the service, at most [`REQUEST_DATA`] octets.
+    /// Private data for the service, at most [`REQUEST_DATA`] bytes.
     pub private_data: &'a [u8],
 }
 
-/// What a request is answered.
+/// A reply to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// What to tell the other side, at most [`REPLY_DATA`] octets.
+    /// Private data for the peer, at most [`REPLY_DATA`] bytes.
     pub private_data: &'a [u8],
 }
 
@@ -200,7 +200,7 @@ unsafe fn send_reject(
 ///
 /// # Safety
 ///
-/// The event's must be null or that long.
+/// The event's private data must be null or that long.
 unsafe fn private_data(event: &bindings::ib_cm_event, len: usize) -> &[u8] {
     if event.private_data.is_null() {
         return &[];

@@ -18,15 +18,15 @@ use crate::device::Device;
 use crate::left::{self, Told};
 use crate::pd::CALLER;
 
-/// How many completions a ring takes from its queue at once.
+/// The number of completions that a ring takes from its queue at once.
 pub(crate) const BATCH: usize = 16;
 
 type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;
 type NotifyFn = unsafe extern "C" fn(*mut bindings::ib_cq, bindings::ib_cq_notify_flags) -> c_int;
 
-/// Who is told that a completion queue has something.
+/// Handler of a completion queue's events.
 pub trait CompletionHandler: Send + Sync + 'static {
-    /// There are completions, and the queue is not armed any more.
+    /// Called when there are completions. The queue is not armed any more.
     ///
     /// # Context
     ///
@@ -34,7 +34,7 @@ pub trait CompletionHandler: Send + Sync + 'static {
     /// schedule a poll.
     fn completion(&self);
 
-    /// The queue is broken, because it has overrun or otherwise: no more completions come of it.
+    /// Called when the queue is broken, because it has overrun or otherwise: it has no more completions.
     ///
     /// # Context
     ///
@@ -42,7 +42,7 @@ pub trait CompletionHandler: Send + Sync + 'static {
     fn failed(&self);
 }
 
-/// Whom the device tells.
+/// The context of a completion queue, which the device passes to [`completion`] and [`event`].
 #[pin_data]
 struct Waiter<H> {
     quiet: Arc<Quiet>,
@@ -154,13 +154,13 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// How many completions it holds.
+    /// The number of completions that it holds.
     pub fn entries(&self) -> u32 {
         // SAFETY: Owned by the type invariant; we never resize it.
         unsafe { (*self.as_raw()).cqe }.max(0) as u32
     }
 
-    /// Makes the caller the one ring that polls it.
+    /// Claims it for the caller, the only ring that polls it.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Cq {
         self.claimed
             .cmpxchg(false, true, Acquire)
             .map_err(|_| EBUSY)?;
-        // A new ring looks first.
+        // A new ring polls first.
         self.quiet.end();
         // INVARIANT: `claimed` was false and is true now.
         Ok(Claim {
@@ -193,15 +193,15 @@ impl Cq {
         to_result(unsafe { bindings::rdma_set_cq_moderation(self.as_raw(), count, us) })
     }
 
-    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is
-    /// not due to an event had better look all the same.
+    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is not
+    /// due to an event should look all the same.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.get()
     }
 
-    /// Asks for an event at the next completion, unless one is being waited for. True: there may be
-    /// completions that no event will come for, so poll again.
+    /// Requests an event at the next completion, unless one is requested already. If this returns true, poll
+    /// again: there may be completions for which no event will come.
     ///
     /// # Context
     ///
@@ -217,12 +217,12 @@ impl Cq {
                         | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
                 )
             };
-            // An error leaves it unarmed: polling is the only way to go on.
+            // An error leaves it unarmed, so that it has to be polled.
             ret != 0
         })
     }
 
-    /// Takes up to `most` completions, or as many as `wcs` has room for, and shows them.
+    /// Takes up to `most` completions, but no more than `wcs` has room for.
     #[inline]
     pub(crate) fn poll<'a>(
         &self,
@@ -232,7 +232,7 @@ impl Cq {
         let most = most.min(wcs.len());
         // SAFETY: Owned by the type invariant; there is room for that many.
         let n = unsafe { (self.poll)(self.as_raw(), most as c_int, wcs.as_mut_ptr()) };
-        // An error, which is negative, and more than there is room for are nothing.
+        // Neither an error, which is negative, nor a number that is too large is a number of completions.
         let n = n as c_uint as usize;
         let n = if n <= most { n } else { 0 };
         // SAFETY: No more than the length.
@@ -260,16 +260,14 @@ impl Drop for Cq {
 /// `cq.claimed` is true on behalf of this value.
 pub(crate) struct Claim {
     cq: Arc<Cq>,
-    /// The number from which the work requests' identifiers count. Rings that follow each other on
-    /// a queue count on, so that a late completion of an earlier one's is not taken for a later
-    /// one's own.
+    /// The first number for requests' identifiers. Successive rings on a queue continue the numbers, so that
+    /// a late completion of an earlier ring is not taken for a later ring's own.
     pub(crate) next: u32,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The ring is gone, and with it, or before, what it had posted. Completions of that would
-        // take up the next ring's room.
+        // Completions of the ring's requests would take up the room of the next ring's.
         let mut wcs = [bindings::ib_wc::default(); 4];
         for _ in 0..self.cq.entries() {
             if self.cq.poll(&mut wcs, BATCH).is_empty() {
@@ -290,7 +288,7 @@ unsafe extern "C" fn completion<H: CompletionHandler>(
 ) {
     // SAFETY: By this function's requirements; the `Cq` holds the waiter.
     let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
-    // Scheduling puts it in order.
+    // Scheduling a poll orders this.
     waiter.quiet.end();
     waiter
         .handler
@@ -317,6 +315,6 @@ unsafe extern "C" fn event<H: CompletionHandler>(
 /// The identifier of the work request that `wc` completes.
 #[inline]
 pub(crate) fn wr_id(wc: &bindings::ib_wc) -> u64 {
-    // SAFETY: Every view of the union is plain octets.
+    // SAFETY: Every view of the union is plain bytes.
     unsafe { wc.__bindgen_anon_1.wr_id }
 }

@@ -72,7 +72,7 @@ impl Device {
     pub fn firmware<'a>(&self, text: &'a mut [u8; FIRMWARE_LEN]) -> &'a [u8] {
         // SAFETY: Registered by the type invariant; there is room for as much as a device may write.
         unsafe { bindings::ib_get_device_fw_str(self.as_raw(), text.as_mut_ptr().cast()) };
-        let end = text.iter().position(|octet| *octet == 0);
+        let end = text.iter().position(|byte| *byte == 0);
         &text[..end.unwrap_or(FIRMWARE_LEN)]
     }
 
@@ -119,11 +119,6 @@ impl Device {
     pub(crate) fn blocks_loopback(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK);
         self.attrs().kernel_cap_flags & capability != 0
-    }
-
-    /// The most queue pairs that it has.
-    pub fn max_qp(&self) -> u32 {
-        self.attrs().max_qp
     }
 
     /// The most shared receive queues that it has; 0 if there is no such thing.

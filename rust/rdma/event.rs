@@ -9,7 +9,7 @@ use kernel::types::Opaque;
 
 use crate::device::Device;
 
-/// What happened.
+/// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A port can carry data.
@@ -30,13 +30,13 @@ pub enum Event {
     Other,
 }
 
-/// Who is told.
+/// A receiver of events.
 pub trait EventSink: Send + Sync + 'static {
-    /// Something happened.
+    /// Handles an event.
     ///
     /// # Context
     ///
-    /// Treat it as atomic: it holds up every other user's events. Leave the work to a work item.
+    /// Process context, but it delays all other users' events: leave the work to a work item.
     fn event(&self, event: Event);
 }
 
@@ -59,7 +59,7 @@ unsafe impl<T: EventSink> Send for EventHandler<T> {}
 unsafe impl<T: EventSink> Sync for EventHandler<T> {}
 
 impl<T: EventSink> EventHandler<T> {
-    /// Has `sink` told of the events of `dev`.
+    /// Registers `sink` for the events of `dev`.
     ///
     /// # Context
     ///
@@ -102,7 +102,7 @@ unsafe extern "C" fn handle<T: EventSink>(
     // SAFETY: By this function's requirements; `EventHandler` was complete when it was registered.
     let this = unsafe { &*kernel::container_of!(field, EventHandler<T>, handler) };
     // SAFETY: The core passes a valid event; the port number is what port events carry, and any
-    // octets are a valid integer.
+    // bytes are a valid integer.
     let (kind, port) = unsafe { ((*event).event, (*event).element.port_num) };
     this.sink.event(match kind {
         bindings::ib_event_type_IB_EVENT_PORT_ACTIVE => Event::PortActive(port),

@@ -59,7 +59,7 @@ impl GidRef {
 
     /// The GID.
     pub fn raw(&self) -> [u8; 16] {
-        // SAFETY: Every view of the union is plain octets.
+        // SAFETY: Every view of the union is plain bytes.
         unsafe { self.attr().gid.raw }
     }
 

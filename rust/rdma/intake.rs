@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Intakes: what connections receive into.
+//! Intakes: the buffers that connections receive into.
 
 use core::ptr::{self, NonNull};
 
@@ -12,7 +12,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot, Remains};
+use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::left::Left;
 use crate::pd::Pd;
 
@@ -34,7 +34,7 @@ pub struct Intake {
     max_sge: u32,
     cq: SetOnce<Arc<Cq>>,
     has_ring: Atomic<bool>,
-    body: Mortal<Body>,
+    body: Deferred<Body>,
 }
 
 // SAFETY: A shared receive queue may be used by any thread.
@@ -42,10 +42,10 @@ unsafe impl Send for Intake {}
 // SAFETY: Posting is synchronised by the device driver.
 unsafe impl Sync for Intake {}
 
-/// Place for what a ring leaves.
+/// A place for the memory of a dropped ring.
 type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
 
-/// Remains of an intake that is no longer in use.
+/// DeferDrop of an intake that is no longer in use.
 ///
 /// # Invariants
 ///
@@ -64,7 +64,7 @@ unsafe impl Send for Body {}
 // SAFETY: As above.
 unsafe impl Sync for Body {}
 
-impl Remains for Body {}
+impl DeferDrop for Body {}
 
 impl Intake {
     /// Makes an intake whose queue pairs share a receive queue. That takes `max_wr` receives, each of
@@ -95,7 +95,7 @@ impl Intake {
             srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
             ..Default::default()
         };
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
         // ours. Without user data this is the kernel's own queue.
@@ -109,7 +109,7 @@ impl Intake {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: It was just made.
-        Self::own(pd, (plot, memory), Some(raw), max_wr, max_sge)
+        Self::own(pd, (reserved, memory), Some(raw), max_wr, max_sge)
     }
 
     /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
@@ -127,16 +127,16 @@ impl Intake {
         if max_wr == 0 || max_sge == 0 || max_sge > pd.device().max_recv_sge() {
             return Err(EINVAL);
         }
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
         // INVARIANT: There is no shared receive queue.
-        Self::own(pd, (plot, memory), None, max_wr, max_sge)
+        Self::own(pd, (reserved, memory), None, max_wr, max_sge)
     }
 
-    /// Puts it together; what `raw` says is as the type invariants demand.
+    /// Makes an intake of its parts, which fulfil the type invariants.
     fn own(
         pd: &Arc<Pd>,
-        (plot, memory): (Plot<Body>, Place),
+        (reserved, memory): (Reserved<Body>, Place),
         raw: Option<NonNull<bindings::ib_srq>>,
         max_wr: u32,
         max_sge: u32,
@@ -154,7 +154,7 @@ impl Intake {
             max_sge,
             cq: SetOnce::new(),
             has_ring: Atomic::new(false),
-            body: plot.fill(body),
+            body: reserved.fill(body),
         };
         Ok(Arc::new(intake, GFP_KERNEL)?)
     }
@@ -186,17 +186,16 @@ impl Intake {
         &self.body.pd
     }
 
-    /// Says that all it receives completes on `cq`.
+    /// Binds it to the completion queue of its receives.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that was said of another one, or this one is of another device.
+    /// `EINVAL` if it is bound to another one, or this one is of another device.
     pub(crate) fn bind(&self, cq: &Arc<Cq>) -> Result {
         if !cq.device().same(self.pd().device()) {
             return Err(EINVAL);
         }
-        // Nobody reads it while somebody else sets it but to come here: then it is too early to
-        // tell, and an error.
+        // A concurrent call that is still setting it makes this one an error.
         match self.cq.as_ref() {
             Some(bound) if Arc::ptr_eq(bound, cq) => Ok(()),
             None if self.cq.populate(cq.clone()) => Ok(()),
@@ -204,7 +203,7 @@ impl Intake {
         }
     }
 
-    /// Makes the caller the one ring that ever posts to it.
+    /// Claims it for the caller, the only ring that ever posts to it.
     ///
     /// # Errors
     ///
@@ -216,7 +215,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Sees to it that no ring posts to it, now or later.
+    /// Ensures that no ring posts to it, now or later.
     ///
     /// # Errors
     ///
@@ -232,7 +231,7 @@ impl Intake {
         })
     }
 
-    /// A queue pair was not destroyed: the device may receive for ever.
+    /// Notes that a queue pair was not destroyed: the device may receive forever.
     pub(crate) fn give_up(&self) {
         self.body.stuck.store(true, Release);
     }
@@ -266,6 +265,6 @@ impl Drop for Body {
                 memory.abandon();
             }
         }
-        // INVARIANT: Else it has nothing of it any more, and what was posted is dropped now.
+        // INVARIANT: Otherwise the device has none of the memory, which is dropped now.
     }
 }

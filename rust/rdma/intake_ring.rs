@@ -2,26 +2,24 @@
 
 //! The receive ring of an intake, from which connections receive.
 //!
-//! As in [`crate::recv`], every slot has a buffer, always. What differs is that receives complete in
-//! any order, since many queue pairs take them, and that the ring outlives the queue pairs.
+//! As in [`crate::recv`], every slot always has a buffer. But receives complete in any order, since many
+//! queue pairs take them, and the ring outlives the queue pairs.
 //!
-//! From a shared receive queue, any queue pair takes any slot: what one of them fails to receive is
-//! posted again. A queue pair that is destroyed in the middle of a message may take a slot with it, which
-//! never completes. Nor can it be posted again, since nobody says which it was, and since the device may
-//! still write to what merely takes long. [`IntakeRing::overtaken`] counts those slots.
+//! Any queue pair takes any slot of a shared receive queue; what it fails to receive is posted again. A queue
+//! pair that is destroyed in the middle of a message may take a slot with it, which never completes. It
+//! cannot be posted again, since the device does not tell which one it was, and may still write to one that
+//! is merely late. [`IntakeRing::overtaken`] counts those slots.
 //!
-//! Where queue pairs have receive queues of their own, each is given some of the slots (`queues.rs`).
+//! Queue pairs with receive queues of their own get some of the slots each (`queues.rs`).
 //!
-//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a ring
-//! that is dropped leaves its memory to the [`Intake`], which gives it back when those are destroyed, and
-//! with it the right to poll the completion queue.
+//! Posted buffers cannot be taken back, short of destroying the queues, which queue pairs hold. So a dropped
+//! ring leaves its memory, and the claim on the completion queue, to the [`Intake`], which frees them after
+//! the queues.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
-use core::ptr;
 
 use ipoib_netdev::napi::{Binding, MAX_BUDGET};
 use ipoib_netdev::parts::{PartsPool, MAX_PARTS};
-use ipoib_rings::generations::Generations;
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -32,17 +30,16 @@ use crate::device::Device;
 use crate::intake::Intake;
 use crate::rc::{QpKey, RcQp};
 use crate::recv::ReceiveReport;
+use crate::recv_chain::{RecvChain, RecvWr};
 
 mod mapping;
 mod memory;
 mod queues;
-mod slots;
 
 use mapping::Mapping;
-use memory::Memory;
 pub use memory::RcReceived;
+use memory::{Memory, Slot};
 use queues::Queues;
-use slots::{Chain, Slot};
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_srq,
@@ -50,11 +47,10 @@ type PostFn = unsafe extern "C" fn(
     *mut *const bindings::ib_recv_wr,
 ) -> c_int;
 
-/// The most slots: so few that what was posted for each of them several times is still far from all
-/// generations.
+/// The most slots: even several generations for each are far from 2^32.
 const MAX_SIZE: u32 = 1 << 16;
 
-/// A slot is overtaken when all slots were posted so many times since it was.
+/// A slot is overtaken when the ring has posted this many times its size since.
 const OVERTAKEN: u32 = 4;
 
 /// A pool of receive buffers of several parts, which a device can write to.
@@ -65,7 +61,7 @@ pub struct MessagePool {
 }
 
 impl MessagePool {
-    /// Creates a pool of buffers that take messages of `max_message` octets, in no more than `max_parts`
+    /// Creates a pool of buffers that take messages of `max_message` bytes, in no more than `max_parts`
     /// parts ([`PartsPool::new`]).
     ///
     /// # Errors
@@ -96,11 +92,11 @@ impl MessagePool {
     }
 }
 
-/// How slots are posted.
+/// The queues that slots are posted to.
 enum Post {
-    /// To the shared receive queue, by the device's operation for that.
+    /// The shared receive queue, by the device's operation.
     Shared(PostFn, *mut bindings::ib_srq),
-    /// To queue pairs.
+    /// Receive queues of queue pairs.
     Separate(Queues),
 }
 
@@ -118,16 +114,16 @@ enum Post {
 pub struct IntakeRing {
     memory: ManuallyDrop<Memory>,
     wcs: KVec<bindings::ib_wc>,
-    chain: Chain,
+    chain: RecvChain,
     post: Post,
     report: ReceiveReport,
     late: KVec<u64>,
     overtaken: usize,
     /// The generation that was posted last when slots were looked at for being overtaken.
     looked: u32,
-    /// How many receives are posted after that of a slot until that is.
+    /// The number of receives posted since that of a slot when the slot counts as overtaken.
     old: u32,
-    /// Where `memory` goes.
+    /// The place for `memory` when the ring is dropped.
     place: Option<KBox<MaybeUninit<Memory>>>,
     cq: Arc<Cq>,
     intake: Arc<Intake>,
@@ -147,8 +143,8 @@ impl IntakeRing {
     ///
     /// `EINVAL` if `size` is 0, or more than the intake or the completion queue take, or than 65536,
     /// or buffers have more parts than a receive has elements, or are another device's, or queue pairs of
-    /// `intake` complete on another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had one;
-    /// `ENOMEM`.
+    /// `intake` complete on another queue; `EBUSY` if the completion queue has a ring, or `intake` has or had
+    /// one; `ENOMEM`.
     ///
     /// # Context
     ///
@@ -172,10 +168,7 @@ impl IntakeRing {
         intake.bind(cq)?;
         let claim = cq.claim()?;
         let generation = claim.next;
-        let mut wcs = KVec::with_capacity(Self::BATCH, GFP_KERNEL)?;
-        for _ in 0..Self::BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), Self::BATCH, GFP_KERNEL)?;
         let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
         let mut memory = Memory {
@@ -191,10 +184,7 @@ impl IntakeRing {
             let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
             let addresses = memory.mapping.addresses(&buf);
             let slot = Slot {
-                wr: bindings::ib_recv_wr {
-                    num_sge: parts as c_int,
-                    ..Default::default()
-                },
+                wr: RecvWr::new(parts),
                 sge: core::array::from_fn(|i| bindings::ib_sge {
                     addr: addresses[i],
                     length: memory.pool.part_len(i) as u32,
@@ -205,17 +195,14 @@ impl IntakeRing {
             };
             memory.slots.push(slot, GFP_KERNEL)?;
         }
-        let mut chain = Chain {
-            first: ptr::null_mut(),
-            last: ptr::null_mut(),
-            generations: Generations::after(generation),
-        };
+        let mut chain = RecvChain::after(generation);
         for (index, slot) in memory.slots.iter_mut().enumerate() {
             // INVARIANT: The slots do not move any more.
-            slot.wr.sg_list = slot.sge.as_mut_ptr();
+            slot.wr.set_elements(slot.sge.as_mut_ptr());
             if intake.is_shared() {
-                chain.push(slot, index);
-                late.push(Slot::IDLE, GFP_KERNEL)?;
+                // SAFETY: The slots stay, and are not touched while they are chained.
+                unsafe { chain.push(&mut slot.wr, index) };
+                late.push(RecvWr::IDLE, GFP_KERNEL)?;
             }
         }
         let post = if intake.is_shared() {
@@ -252,19 +239,9 @@ impl IntakeRing {
         self.memory.pool.bind(binding);
     }
 
-    /// How many buffers it has.
+    /// The number of buffers.
     pub fn size(&self) -> u32 {
         self.memory.slots.len() as u32
-    }
-
-    /// Octets that a buffer takes.
-    pub fn capacity(&self) -> usize {
-        self.memory.pool.capacity()
-    }
-
-    /// Octets of memory that a buffer costs.
-    pub fn buf_cost(&self) -> usize {
-        self.memory.pool.buf_cost()
     }
 
     /// Posts all buffers that a shared receive queue does not have.
@@ -312,7 +289,7 @@ impl IntakeRing {
         }
     }
 
-    /// How many buffers are posted to a receive queue of a queue pair's own.
+    /// The number of buffers that a queue pair's own receive queue has.
     pub fn held(&self, qp: QpKey) -> u32 {
         match &self.post {
             Post::Shared(..) => 0,
@@ -342,7 +319,7 @@ impl IntakeRing {
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {
-        !self.cq.is_quiet() || !self.chain.first.is_null()
+        !self.cq.is_quiet() || !self.chain.is_empty()
     }
 
     /// Takes up to `most` completions, or as many as one call can, and says how many: what the NAPI
@@ -381,7 +358,7 @@ impl IntakeRing {
     /// Posts again what was received.
     #[inline]
     pub fn post(&mut self) {
-        // What is refused is posted the next time.
+        // What is refused is posted by the next call.
         let _ = self.post_chain();
         if self.chain.generations.posted().wrapping_sub(self.looked) >= self.old {
             self.look();
@@ -402,8 +379,8 @@ impl IntakeRing {
     fn look(&mut self) {
         self.overtaken = 0;
         for (slot, late) in self.memory.slots.iter().zip(&mut self.late) {
-            let id = slot.id();
-            if self.chain.is_posted(id) && self.chain.age(id) > self.old {
+            let id = slot.wr.id();
+            if self.chain.is_posted(id) && self.chain.generations.age(id) > self.old {
                 *late = id;
             }
             if *late == id {
@@ -413,29 +390,20 @@ impl IntakeRing {
         self.looked = self.chain.generations.posted();
     }
 
-    /// Posts what is to be posted.
+    /// Posts the chain.
     #[inline]
     fn post_chain(&mut self) -> Result {
-        let first = self.chain.first;
-        if first.is_null() {
-            return Ok(());
+        match &mut self.post {
+            Post::Shared(post_recv, srq) => self.chain.post(|first, bad| {
+                // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
+                // owned by their slots until the device has completed them or the queue is destroyed.
+                unsafe { post_recv(*srq, first, bad) }
+            }),
+            Post::Separate(queues) => queues.post(&mut self.memory.slots, &mut self.chain),
         }
-        let (post_recv, srq) = match &mut self.post {
-            Post::Shared(post_recv, srq) => (*post_recv, *srq),
-            Post::Separate(queues) => return queues.post(&mut self.memory.slots, &mut self.chain),
-        };
-        // Some drivers leave this alone when they refuse all.
-        let mut bad: *const bindings::ib_recv_wr = first;
-        // A completion cannot be seen before this call returns: only we poll. So it is early enough
-        // to note afterwards what was posted.
-        //
-        // SAFETY: The queue is valid, the chain is complete, and the buffers that it refers to are
-        // owned by their slots until the device has completed them or the queue is destroyed.
-        let err = unsafe { post_recv(srq, first, &raw mut bad) };
-        self.chain.settle(err, bad)
     }
 
-    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.cq.arm()

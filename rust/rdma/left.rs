@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Remains of an object that its device does not let go.
+//! Objects that a device does not destroy.
 //!
-//! A device may refuse to destroy a queue pair or a completion queue. What it may still read, write
-//! or call then stays for ever. Nothing else does: whatever waits for a reference, such as the
-//! unregistration of an interface or of the device, must end.
+//! A device may refuse to destroy a queue pair or a completion queue. The memory that it may still access,
+//! and the handlers that it may still call, are leaked then. All else is dropped: nothing that waits for a
+//! reference, such as the unregistration of an interface or of the device, may wait forever.
 
 use ipoib_sys::bindings;
 use kernel::revocable::Revocable;
 use kernel::sync::Arc;
 
-/// Memory of a ring that is gone, which the device may reach until the queue pair is destroyed. It is
-/// dropped then.
+/// Memory of a dropped ring that the device may access until the queue pair is destroyed, and that is dropped
+/// then.
 pub(crate) trait Left: Send {
-    /// The queue pair was not destroyed, and never will be: keeps for ever what the device may reach,
-    /// and leaves all else to be dropped.
+    /// Leaks the memory that the device may access, since the queue pair will never be destroyed. All else is
+    /// still dropped.
     fn abandon(&mut self);
 }
 
-/// Whom the device tells of an object's events.
+/// A handler that the device calls.
 pub(crate) trait Told: Send + Sync {
-    /// Tells nobody any more. On return nobody is being told, and who was is dropped.
+    /// Ends the calls. On return the handler does not run, and is dropped.
     ///
     /// # Context
     ///
@@ -34,8 +34,8 @@ impl<H: Send + Sync> Told for Revocable<H> {
     }
 }
 
-/// Gives up whom the device tells of an object that was not destroyed. It can still call: what it
-/// calls stays, and finds nobody to tell.
+/// Gives up the handler of an object that was not destroyed. The device may still call: the callback stays,
+/// and finds the handler gone.
 ///
 /// # Context
 ///

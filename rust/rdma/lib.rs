@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe abstractions over the kernel's RDMA verbs, for unreliable datagrams and reliable
-//! connections.
+//! Safe abstractions over the kernel's RDMA verbs: unreliable datagrams, and reliable connections.
 //!
-//! What a driver needs to send and receive datagrams on an RDMA port without `unsafe`: devices as
-//! they come and go ([`client`], [`event`]), ports and GIDs ([`port`], [`gid`]), the resources
-//! ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and a ring for each direction ([`send`], [`recv`]).
-//! For connections: queue pairs ([`rc`]), what they receive into ([`intake`]), and the messages by
-//! which two hosts agree on one ([`cm`]). What may be dropped in softirq goes to the [`graveyard`].
+//! A driver follows devices as they come and go ([`client`], [`event`]), reads their ports and GIDs
+//! ([`port`], [`gid`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
+//! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
+//! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
+//! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
 //!
-//! Resources hold what they are made of: a queue pair its completion queues and its protection
-//! domain, that its device. A [`Device`] holds up the device's unregistration, so all of it has to
-//! be gone before [`Client::remove`] returns.
+//! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
+//! and that holds the device. A [`Device`] holds up the device's unregistration, so all resources have to be
+//! gone before [`Client::remove`] returns.
 //!
-//! Memory that the device may reach belongs to a ring. A ring gives it back when the device says
-//! that it is done, or when the queue pair has been reset; if that fails, when it has been destroyed.
-//! What a device does not even destroy costs memory, and holds up nothing.
+//! A ring owns the memory that the device may access through it. It frees a buffer when the device has
+//! completed the request, or when the queue pair was reset; if that fails, when it was destroyed. If the
+//! device does not even destroy a queue pair, its memory is leaked, but nothing waits for it.
+//!
+//! `samples/ud_loopback.rs` is a small user of this crate; `Documentation/rdma.rst` walks through it.
 
 #![crate_name = "ipoib_rdma"]
 
@@ -23,10 +24,10 @@ pub mod ah;
 pub mod client;
 pub mod cm;
 pub mod cq;
+pub mod deferred;
 pub mod device;
 pub mod event;
 pub mod gid;
-pub mod graveyard;
 pub mod intake;
 pub mod intake_ring;
 mod left;
@@ -37,9 +38,11 @@ pub mod qp;
 pub mod rc;
 pub mod rc_send;
 pub mod recv;
+mod recv_chain;
 pub mod send;
+mod send_chain;
 
-/// What the kernel crate's printing macros put in front of a line.
+/// The prefix of log lines, for the kernel crate's printing macros.
 const __LOG_PREFIX: &[u8] = b"ipoib_rs\0";
 
 pub use ah::{Ah, AhOptions};
@@ -48,17 +51,17 @@ pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };
 pub use cq::{CompletionHandler, Cq};
+pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
 pub use gid::{GidOwner, GidRef};
-pub use graveyard::Reaper;
 pub use intake::Intake;
 pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;
-pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdQp};
-pub use rc::{QpKey, RcQp};
+pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdInit, UdQp};
+pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};
 pub use send::{send_ring, Posted, Reaped, SendCompletions, Sender};

@@ -10,8 +10,8 @@ use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
 use kernel::sync::Arc;
 
+use crate::deferred::{DeferredDrop, Reaper};
 use crate::device::Device;
-use crate::graveyard::{Graveyard, Reaper};
 
 /// The name under which resources are tracked; see `rdma resource`.
 pub(crate) const CALLER: &CStr = c"ipoib_rs";
@@ -23,7 +23,7 @@ pub(crate) const CALLER: &CStr = c"ipoib_rs";
 /// `raw` is a protection domain of `dev`'s, owned by this value.
 pub struct Pd {
     raw: NonNull<bindings::ib_pd>,
-    graveyard: Arc<Graveyard>,
+    deferred_drop: Arc<DeferredDrop>,
     dev: Device,
 }
 
@@ -50,7 +50,7 @@ impl Pd {
         // INVARIANT: It was just made.
         let pd = Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
-            graveyard: reaper.graveyard().clone(),
+            deferred_drop: reaper.deferred_drop().clone(),
             dev: dev.clone(),
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
@@ -61,8 +61,8 @@ impl Pd {
         &self.dev
     }
 
-    pub(crate) fn graveyard(&self) -> &Arc<Graveyard> {
-        &self.graveyard
+    pub(crate) fn deferred_drop(&self) -> &Arc<DeferredDrop> {
+        &self.deferred_drop
     }
 
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_pd {

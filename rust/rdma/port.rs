@@ -9,44 +9,19 @@ use kernel::prelude::*;
 
 use crate::device::Device;
 
-/// The state of a port's link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PortState {
-    /// No link.
-    Down,
-    /// A link that is not configured yet.
-    Init,
-    /// A link that is about to become active.
-    Armed,
-    /// It carries data.
-    Active,
-    /// Anything else.
-    Other,
-}
-
-/// What a port says of itself.
+/// Attributes of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortAttr {
     /// Whether it carries data.
     pub active: bool,
-    /// The state of its link.
-    pub state: PortState,
-    /// The largest payload of a packet now, in octets.
+    /// The largest payload of a packet now, in bytes.
     pub active_mtu_bytes: u32,
-    /// The largest payload of a packet that the port can be set to, in octets.
-    pub max_mtu_bytes: u32,
-    /// Entries of the GID table.
-    pub gid_table_len: u32,
-    /// Entries of the P_Key table.
-    pub pkey_table_len: u32,
     /// Mbit/s of all lanes, 0 for unknown.
     pub speed_mbps: u32,
-    /// Local identifier; 0 on RoCE.
-    pub lid: u32,
 }
 
 impl Device {
-    /// Asks a port for its attributes.
+    /// Queries the attributes of a port.
     ///
     /// # Errors
     ///
@@ -59,23 +34,11 @@ impl Device {
         let mut attr = bindings::ib_port_attr::default();
         // SAFETY: The device is registered, the attributes are ours.
         to_result(unsafe { bindings::ib_query_port(self.as_raw(), port, &raw mut attr) })?;
-        let state = match attr.state {
-            bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
-            bindings::ib_port_state_IB_PORT_INIT => PortState::Init,
-            bindings::ib_port_state_IB_PORT_ARMED => PortState::Armed,
-            bindings::ib_port_state_IB_PORT_ACTIVE => PortState::Active,
-            _ => PortState::Other,
-        };
         Ok(PortAttr {
-            active: state == PortState::Active,
-            state,
-            active_mtu_bytes: mtu_octets(attr.active_mtu),
-            max_mtu_bytes: mtu_octets(attr.max_mtu),
-            gid_table_len: attr.gid_tbl_len.max(0) as u32,
-            pkey_table_len: u32::from(attr.pkey_tbl_len),
+            active: attr.state == bindings::ib_port_state_IB_PORT_ACTIVE,
+            active_mtu_bytes: mtu_bytes(attr.active_mtu),
             // SAFETY: A computation on what we own.
             speed_mbps: unsafe { bindings::ipoib_rs_ib_speed_mbps(&raw mut attr) },
-            lid: attr.lid,
         })
     }
 
@@ -96,8 +59,8 @@ impl Device {
     }
 }
 
-fn mtu_octets(mtu: bindings::ib_mtu) -> u32 {
+fn mtu_bytes(mtu: bindings::ib_mtu) -> u32 {
     // SAFETY: A computation.
-    let octets: c_int = unsafe { bindings::ipoib_rs_ib_mtu_octets(mtu) };
-    octets.max(0) as u32
+    let bytes: c_int = unsafe { bindings::ipoib_rs_ib_mtu_bytes(mtu) };
+    bytes.max(0) as u32
 }

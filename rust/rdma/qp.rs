@@ -17,7 +17,7 @@ use crate::cq::Cq;
 use crate::left::{self, Left, Told};
 use crate::pd::{Pd, CALLER};
 
-/// How much a queue pair takes.
+/// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpCaps {
     /// Sends that may be outstanding.
@@ -107,9 +107,9 @@ pub(crate) unsafe fn modify(
     result
 }
 
-/// Handler that is told that a queue pair is broken.
+/// Handler of a queue pair's failure.
 pub trait FailureHandler: Send + Sync + 'static {
-    /// The queue pair is in error, and not because anybody wanted that.
+    /// Called when the queue pair has failed by itself.
     ///
     /// # Context
     ///
@@ -146,7 +146,7 @@ unsafe extern "C" fn event<H: FailureHandler>(
 /// # Invariants
 ///
 /// * `raw` is a queue pair, owned by this value, until `end` is what came of destroying it.
-/// * `told` is whom the device tells of its events.
+/// * `told` is the handler of its events.
 pub(crate) struct OwnedQp {
     raw: NonNull<bindings::ib_qp>,
     end: SetOnce<Result>,
@@ -159,7 +159,7 @@ unsafe impl Send for OwnedQp {}
 unsafe impl Sync for OwnedQp {}
 
 impl OwnedQp {
-    /// Makes a queue pair of `pd`, whose events `told` is told of.
+    /// Makes a queue pair of `pd`, with `told` as the handler of its events.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Drop for OwnedQp {
 ///
 /// * `owned` is a UD queue pair of `pd`, `send_cq` and `recv_cq`, which are all of one device. Its state is
 ///   only changed with `life` locked, which is what became of the last RESET.
-/// * `left` is what rings could not take back. It does not hold the queue pair.
+/// * `left` is the memory of rings that the device may access. It does not hold the queue pair.
 #[pin_data(PinnedDrop)]
 pub struct UdQp {
     owned: OwnedQp,
@@ -256,26 +256,40 @@ pub struct UdQp {
     pd: Arc<Pd>,
 }
 
+/// The objects that an unreliable datagram queue pair is made of.
+pub struct UdInit<'a> {
+    /// Its protection domain.
+    pub pd: &'a Arc<Pd>,
+    /// The completion queue of its sends.
+    pub send_cq: &'a Arc<Cq>,
+    /// The completion queue of its receives.
+    pub recv_cq: &'a Arc<Cq>,
+    /// The sizes of its queues.
+    pub caps: QpCaps,
+    /// The port that it uses.
+    pub port: u32,
+}
+
 impl UdQp {
-    /// Makes a queue pair that will use `port`; `handler` is told when it breaks. If the device can, it does
-    /// not hear what it sends to its own groups.
+    /// Makes a queue pair; `handler` is told when it breaks. If the device can, it does not hear what it
+    /// sends to its own groups.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for things of different devices, a port that does not exist, or more than the
+    /// `EINVAL` for objects of different devices, a port that does not exist, or more than the
     /// device can; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping the last reference.
-    pub fn new<H: FailureHandler>(
-        pd: &Arc<Pd>,
-        send_cq: &Arc<Cq>,
-        recv_cq: &Arc<Cq>,
-        caps: QpCaps,
-        port: u32,
-        handler: H,
-    ) -> Result<Arc<Self>> {
+    pub fn new<H: FailureHandler>(init: UdInit<'_>, handler: H) -> Result<Arc<Self>> {
+        let UdInit {
+            pd,
+            send_cq,
+            recv_cq,
+            caps,
+            port,
+        } = init;
         let dev = pd.device();
         if !dev.same(send_cq.device())
             || !dev.same(recv_cq.device())
@@ -330,7 +344,7 @@ impl UdQp {
         self.owned.as_raw()
     }
 
-    /// Keeps what a ring could not take back until the queue pair is destroyed.
+    /// Keeps a ring's memory, which the device may access, until the queue pair is destroyed.
     ///
     /// # Context
     ///
@@ -338,7 +352,7 @@ impl UdQp {
     pub(crate) fn keep(&self, left: KBox<dyn Left>) {
         match self.left.lock().iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(left),
-            // What a ring leaves claims its completion queue, of which there are two: so there is a place.
+            // A ring's memory claims its completion queue, of which there are two: so there is a place.
             None => core::mem::forget(left),
         }
     }
@@ -347,7 +361,7 @@ impl UdQp {
         self.pd.device().ops()
     }
 
-    /// Its number, 24 bits, by which it is addressed.
+    /// Its number, 24 bits.
     pub fn qpn(&self) -> u32 {
         // SAFETY: Owned by the type invariant; the number is constant.
         unsafe { (*self.as_raw()).qp_num }
@@ -358,7 +372,7 @@ impl UdQp {
         self.port
     }
 
-    /// How much it takes.
+    /// The sizes of its queues.
     pub fn caps(&self) -> QpCaps {
         self.caps
     }
@@ -369,12 +383,12 @@ impl UdQp {
         &self.pd
     }
 
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
         &self.send_cq
     }
 
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.recv_cq
     }
@@ -397,7 +411,7 @@ impl UdQp {
         unsafe { modify(self.as_raw(), &mut life, &mut attr, mask as c_int) }
     }
 
-    /// Brings it from reset to where it can receive only what was posted and posts are allowed.
+    /// Moves it from Reset to Init, in which receives may be posted, but none happens.
     ///
     /// # Errors
     ///
@@ -420,8 +434,7 @@ impl UdQp {
         )
     }
 
-    /// Brings it from initialised to where it receives and sends; `psn` is what its first packet
-    /// is numbered.
+    /// Moves it from Init to Ready to Send, with `psn` as the number of its first packet.
     ///
     /// # Errors
     ///
@@ -439,7 +452,7 @@ impl UdQp {
         )
     }
 
-    /// Has all that is posted flushed.
+    /// Moves it to the state Error, in which all posted requests are flushed.
     ///
     /// # Errors
     ///
@@ -452,7 +465,7 @@ impl UdQp {
         self.modify(bindings::ib_qp_state_IB_QPS_ERR, 0, |_| ())
     }
 
-    /// Has all that is posted forgotten.
+    /// Resets it: the device forgets all posted requests.
     ///
     /// # Errors
     ///
@@ -480,7 +493,7 @@ impl UdQp {
         unsafe { query_state(self.as_raw()) }
     }
 
-    /// Lets it send again after a failed send. False: that is not the state it is in.
+    /// Has it send again after a failed send. Returns false if it is in another state.
     ///
     /// # Errors
     ///
@@ -507,13 +520,13 @@ impl PinnedDrop for UdQp {
                 left.abandon();
             }
         }
-        // What rings have left is dropped now, of which the device has nothing, or will be for ever.
+        // The memory that rings have left is dropped here, unless it was abandoned.
     }
 }
 
 const PSN_MASK: u32 = 0xff_ffff;
 
-/// A packet sequence number that nobody can guess.
+/// A random packet sequence number.
 ///
 /// # Context
 ///

@@ -10,25 +10,25 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
-use crate::graveyard::{Mortal, Plot, Remains};
+use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::intake::Intake;
 use crate::left::Told;
 use crate::pd::Pd;
 use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
 
-/// Which queue pair a completion is of: where it lies, which is never followed.
+/// The queue pair of a completion, by its address, which is never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QpKey(usize);
 
 impl QpKey {
-    /// Of a completion, or of a queue pair.
+    /// The key of a queue pair, which a completion names.
     #[inline]
     pub(crate) fn of(raw: *const bindings::ib_qp) -> Self {
         Self(raw.addr())
     }
 }
 
-/// Fate of a queue pair.
+/// The end of a queue pair, as far as it has come.
 pub(crate) struct Fate {
     /// The device has said that it takes no more receives from the shared receive queue.
     last_receive: Atomic<bool>,
@@ -44,14 +44,14 @@ impl Fate {
 
 impl Told for Fate {
     fn revoke(&self) {
-        // Nobody is told: it is looked at.
+        // There is no handler.
     }
 }
 
 /// A reliable connection queue pair, which receives through an [`Intake`].
 ///
-/// It is connected by a [`crate::CmId`]. Dropping it has the device forget what is posted; the
-/// completion queues and the intake are held until that has happened.
+/// A [`crate::CmId`] connects it. Dropping it destroys it; the completion queues and the intake are held
+/// until that has happened.
 ///
 /// # Invariants
 ///
@@ -65,15 +65,15 @@ pub struct RcQp {
     send_wr: u32,
     send_sge: u32,
     recv_wr: u32,
-    /// It may have taken receives.
+    /// Whether it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
     #[pin]
     life: Mutex<Result>,
-    body: Mortal<Body>,
+    body: Deferred<Body>,
 }
 
-/// What is left of a queue pair that nobody uses any more.
+/// A queue pair that is to be destroyed when nobody uses it any more.
 ///
 /// # Invariants
 ///
@@ -89,7 +89,7 @@ struct Body {
     _permit: Arc<dyn Send + Sync>,
 }
 
-impl Remains for Body {}
+impl DeferDrop for Body {}
 
 impl Drop for Body {
     fn drop(&mut self) {
@@ -101,27 +101,39 @@ impl Drop for Body {
     }
 }
 
+/// The objects that a reliable connection queue pair is made of.
+pub struct RcInit<'a> {
+    /// Its protection domain.
+    pub pd: &'a Arc<Pd>,
+    /// The completion queue of its sends.
+    pub send_cq: &'a Arc<Cq>,
+    /// The completion queue of its receives.
+    pub recv_cq: &'a Arc<Cq>,
+    /// The buffers that it receives into.
+    pub intake: &'a Arc<Intake>,
+    /// The sizes of its queues. Those of the receive queue do not count where the intake is shared.
+    pub caps: QpCaps,
+}
+
 impl RcQp {
-    /// Makes a queue pair that takes as much as `caps` says, and receives through `intake`: what `caps` says
-    /// of receives is for a receive queue of its own, if that has none to share. The reference `permit`
-    /// is given up when the device has destroyed the queue pair.
+    /// Makes a queue pair. `permit` is dropped when the device has destroyed it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for things of different devices, or more than the device can; `ESHUTDOWN` after the
+    /// `EINVAL` for objects of different devices, or more than the device can; `ESHUTDOWN` after the
     /// [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
-    pub fn new(
-        pd: &Arc<Pd>,
-        send_cq: &Arc<Cq>,
-        recv_cq: &Arc<Cq>,
-        intake: &Arc<Intake>,
-        caps: QpCaps,
-        permit: Arc<dyn Send + Sync>,
-    ) -> Result<Arc<Self>> {
+    pub fn new(init: RcInit<'_>, permit: Arc<dyn Send + Sync>) -> Result<Arc<Self>> {
+        let RcInit {
+            pd,
+            send_cq,
+            recv_cq,
+            intake,
+            caps,
+        } = init;
         let dev = pd.device();
         if !dev.same(send_cq.device())
             || !dev.same(recv_cq.device())
@@ -162,14 +174,14 @@ impl RcQp {
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        let plot = Plot::new(pd.graveyard())?;
+        let reserved = Reserved::new(pd.deferred_drop())?;
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
         // type invariants.
         let qp = unsafe { OwnedQp::new(pd, &mut attr, Some(fate.clone())) }?;
         // SAFETY: It was just made.
         let qpn = unsafe { (*qp.as_raw()).qp_num };
         // INVARIANT: As was just made.
-        let body = plot.fill(Body {
+        let body = reserved.fill(Body {
             qp,
             fate,
             send_cq: send_cq.clone(),
@@ -199,12 +211,12 @@ impl RcQp {
         self.body.qp.as_raw()
     }
 
-    /// Its number, 24 bits, by which the other side addresses it.
+    /// Its number, 24 bits, by which the peer addresses it.
     pub fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// What its completions name it by. Another queue pair may have it once this one is destroyed.
+    /// The key by which completions name it. A later queue pair may have the same once this one is destroyed.
     #[inline]
     pub fn key(&self) -> QpKey {
         QpKey::of(self.as_raw())
@@ -226,12 +238,12 @@ impl RcQp {
         &self.body.pd
     }
 
-    /// Where its sends complete.
+    /// The completion queue of its sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
         &self.body.send_cq
     }
 
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.body.recv_cq
     }
@@ -241,12 +253,12 @@ impl RcQp {
         self.recv_wr
     }
 
-    /// What it receives into.
+    /// The intake whose buffers it receives into.
     pub fn intake(&self) -> &Arc<Intake> {
         &self.body.intake
     }
 
-    /// Its fate, which can still be looked up when it is gone.
+    /// Its fate, which outlives it.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
         &self.body.fate
     }
@@ -267,7 +279,7 @@ impl RcQp {
         unsafe { qp::modify(self.as_raw(), &mut life, attr, mask) }
     }
 
-    /// Has all that is posted flushed. Nothing is sent or received any more.
+    /// Moves it to the state Error: everything posted is flushed, and nothing is sent or received any more.
     ///
     /// # Errors
     ///
@@ -282,7 +294,7 @@ impl RcQp {
             (*life)?;
             // SAFETY: By the type invariant; it is not destroyed while `life` is locked.
             if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
-                // Nothing was posted, and there is no way from there.
+                // Nothing was posted, and it cannot go to Error.
                 return Ok(());
             }
         }
@@ -293,9 +305,7 @@ impl RcQp {
         // SAFETY: There is no address.
         unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
     }
-}
 
-impl RcQp {
     /// Whether it may still take receives from a shared receive queue, or have taken one that is not
     /// completed: in error, until the device says otherwise. What has completed is in the completion
     /// queue then.
@@ -307,7 +317,7 @@ impl RcQp {
             && !self.body.fate.last_receive.load(Acquire)
     }
 
-    /// Ends it: the device forgets all that is posted. No change of its state succeeds any more.
+    /// Resets it for good: the device forgets everything posted. No change of its state succeeds any more.
     ///
     /// # Errors
     ///
@@ -334,7 +344,7 @@ impl RcQp {
         Ok(())
     }
 
-    /// Whether it was reset. The device has nothing of what was posted by then.
+    /// Whether it was reset, so that the device has none of the requests that were posted.
     pub(crate) fn is_reset(&self) -> bool {
         self.is_reset.load(Acquire)
     }

@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 #[derive(Default)]
 pub struct Cell<T>(UnsafeCell<T>);
 
-// SAFETY: Who follows a pointer to the value sees to it that nobody else does.
+// SAFETY: Whoever dereferences a pointer to the value ensures that nobody else does.
 unsafe impl<T: Send> Sync for Cell<T> {}
 
 impl<T> Cell<T> {
@@ -18,13 +18,13 @@ impl<T> Cell<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// Shows where the value is, to read it.
+    /// Calls `f` with a pointer to read the value by.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Shows where the value is, to change it.
+    /// Calls `f` with a pointer to change the value by.
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())

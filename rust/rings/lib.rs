@@ -4,8 +4,8 @@
 //!
 //! Rings between one producer and one consumer, in order ([`ring`]) and in any order ([`slots`]);
 //! counts of frames in flight ([`counts`]); generations of receive buffers ([`generations`]);
-//! a completion queue that need not be polled ([`quiet`]); a list of what is to be destroyed, and
-//! its users ([`graves`]). Nothing here sleeps, allocates or calls anybody.
+//! a completion queue that need not be polled ([`quiet`]); a list of values to be dropped, and
+//! its users ([`deferred`]). Nothing here sleeps, allocates or calls out.
 //!
 //! One source is compiled three times, with three modules of atomics. Kbuild makes it a crate of
 //! the kernel module, with the kernel's atomics. Cargo makes it a host crate, which is tested
@@ -18,8 +18,8 @@
 
 mod cell;
 pub mod counts;
+pub mod deferred;
 pub mod generations;
-pub mod graves;
 pub mod line;
 mod ops;
 pub mod quiet;

@@ -4,10 +4,10 @@
 
 use core::ops::Deref;
 
-/// Octets that CPUs pass to each other at once, on all that this driver is built for.
+/// The size of a cache line in bytes, on all architectures that this is built for.
 pub const LEN: usize = 64;
 
-/// A value with cache lines of its own: who writes it takes nothing else away from other CPUs.
+/// A value with cache lines of its own: writing it takes no other value from other CPUs' caches.
 #[repr(align(64))]
 pub struct Line<T>(T);
 

@@ -211,8 +211,8 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         self.taken.get() == self.given.load_acquire()
     }
 
-    /// Shows all frames that are posted, as the consumer, and empties the slots of those that `keep` does not:
-    /// `removed` gets their indices and frames.
+    /// Calls `keep` with each posted frame, as the consumer, and empties the slots of those for which it
+    /// returns false: `removed` gets their indices and frames.
     ///
     /// # Safety
     ///

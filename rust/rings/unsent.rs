@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames that left a ring since the device has refused them.
+//! Frames that the device has refused.
 //!
-//! The producer drops them; BQL is told of them by the consumer, which tells it of all others.
+//! The producer drops them; the consumer reports them to BQL, with all others.
 
 use crate::ops::{Add, Ops};
 use crate::sync::{AtomicU32, AtomicUsize};
+
+/// A number of frames and of their bytes, both wrapping around.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+impl Tally {
+    /// Adds a frame.
+    #[inline]
+    pub fn add(&mut self, bytes: usize) {
+        self.merge(Self { frames: 1, bytes });
+    }
+
+    /// Adds another tally.
+    #[inline]
+    pub fn merge(&mut self, other: Self) {
+        self.frames = self.frames.wrapping_add(other.frames);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+    }
+}
 
 /// Frames and bytes that the consumer does not know of.
 pub struct Unsent {
@@ -37,12 +61,15 @@ impl Unsent {
 
     /// Takes the frames and their bytes, as the consumer.
     #[inline]
-    pub fn take(&self) -> (u32, usize) {
+    pub fn take(&self) -> Tally {
         if !self.has_some() {
-            return (0, 0);
+            return Tally::default();
         }
         let frames = self.frames.swap_full(0);
-        (frames, self.bytes.swap_full(0))
+        Tally {
+            frames,
+            bytes: self.bytes.swap_full(0),
+        }
     }
 }
 

@@ -110,7 +110,7 @@ u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr)
 	return ib_port_attr_to_speed_info(attr, &info) ? 0 : info.rate * 100;
 }
 
-int ipoib_rs_ib_mtu_octets(enum ib_mtu mtu)
+int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu)
 {
 	return ib_mtu_enum_to_int(mtu);
 }

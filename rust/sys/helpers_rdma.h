@@ -30,7 +30,7 @@ bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 			   const struct net_device *ndev);
 void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_device *ndev);
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);
-int ipoib_rs_ib_mtu_octets(enum ib_mtu mtu);
+int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu);
 struct device *ipoib_rs_ib_dma_device(struct ib_device *device);
 void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 				    struct ib_device *device,

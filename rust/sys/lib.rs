@@ -27,7 +27,7 @@
     unsafe_op_in_unsafe_fn
 )]
 
-/// What bindgen wrote.
+/// The output of bindgen.
 pub mod bindings {
     use kernel::ffi;
     use pin_init::{MaybeZeroable, Zeroable};

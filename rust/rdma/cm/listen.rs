@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Listening: services that other hosts ask connections of.
+//! Services of which other hosts request connections.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -13,14 +13,15 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 
-use super::id::{as_context, event, CmId, Context};
+use super::id::CmId;
+use super::report::{as_context, event, Context};
 use super::{private_data, send_reject, CmHandler, RejectReason, REQUEST_DATA};
-use crate::graveyard::Plot;
+use crate::deferred::Reserved;
 use crate::pd::Pd;
 
-/// Who is told of requests for a service.
+/// Handler of requests for a service.
 pub trait Listen: Send + Sync + 'static {
-    /// The other side asks for a connection. Requests come one by one.
+    /// Handles a request for a connection. Requests come one by one.
     ///
     /// # Context
     ///
@@ -29,7 +30,7 @@ pub trait Listen: Send + Sync + 'static {
     fn request(&self, incoming: Incoming<'_>);
 }
 
-/// What the CM has of a listener.
+/// The context of a listener, which the CM passes to [`incoming`].
 #[pin_data]
 struct Door<L> {
     #[pin]
@@ -38,7 +39,7 @@ struct Door<L> {
     pd: Arc<Pd>,
 }
 
-/// A service that connections can be asked of, until this value is dropped.
+/// A service on offer, until this value is dropped.
 ///
 /// # Invariants
 ///
@@ -95,7 +96,7 @@ impl<L: Listen> Listener<L> {
 
 impl<L: Listen> Drop for Listener<L> {
     fn drop(&mut self) {
-        // The CM waits as well, but complains at every tick.
+        // The CM waits as well, but logs that.
         *self.door.open.lock() = false;
         // SAFETY: Owned by the type invariant. On return no request is reported.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
@@ -117,7 +118,7 @@ unsafe extern "C" fn incoming<L: Listen>(
     // Returning an error destroys the new ID: that has no owner yet.
     let refused = EINVAL.to_errno();
     if event.event != bindings::ib_cm_event_type_IB_CM_REQ_RECEIVED {
-        // Somebody asks for a service's queue pair without wanting a connection.
+        // A request for a service's queue pair, without a connection (SIDR).
         return refused;
     }
     // SAFETY: That is what this event comes with.
@@ -137,7 +138,7 @@ unsafe extern "C" fn incoming<L: Listen>(
         pd: &door.pd,
         port,
         // SAFETY: The GID is referenced by the new ID's path; every view of the union is plain
-        // octets.
+        // bytes.
         local_gid: unsafe { (*req.ppath_sgid_attr).gid.raw },
         // SAFETY: The event comes with a path, which is as long-lived.
         path: unsafe { &*req.primary_path },
@@ -178,13 +179,13 @@ impl Incoming<'_> {
         self.local_gid
     }
 
-    /// The GID that it is from, as it says.
+    /// The GID that it came from, as the peer says.
     pub fn remote_gid(&self) -> [u8; 16] {
-        // SAFETY: Every view of the union is plain octets.
+        // SAFETY: Every view of the union is plain bytes.
         unsafe { self.path.dgid.raw }
     }
 
-    /// The service that is asked for.
+    /// The requested service.
     pub fn service_id(&self) -> u64 {
         u64::from_be(self.path.service_id)
     }
@@ -199,7 +200,7 @@ impl Incoming<'_> {
         self.port
     }
 
-    /// Octets that a packet is to carry at most; `None` if that is no size there is.
+    /// The requested MTU in bytes; `None` if there is none such.
     pub fn mtu(&self) -> Option<u32> {
         // The message has 4 bits for it.
         let mtu = bindings::ib_mtu::from(self.path.mtu);
@@ -208,48 +209,46 @@ impl Incoming<'_> {
             .then(|| 128 << mtu)
     }
 
-    /// The queue pair on the other side.
-    pub fn remote_qpn(&self) -> u32 {
-        self.req.remote_qpn
-    }
-
     /// Whether that is a reliable connection one.
     pub fn is_rc(&self) -> bool {
         self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC
     }
 
-    /// What the other side tells us, [`REQUEST_DATA`] octets.
+    /// The peer's private data, [`REQUEST_DATA`] bytes.
     pub fn private_data(&self) -> &[u8] {
         self.private_data
     }
 
-    /// Does not want the connection.
+    /// Rejects the request.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) {
-        // If it fails, the CM tries to say no without a reason.
+        // If it fails, the CM tries to reject it without a reason.
         //
         // SAFETY: Valid by the type invariant.
         let _ = unsafe { send_reject(self.raw, reason, private_data) };
     }
 
-    /// Takes the request in hand: `handler` is told what becomes of it from here on, and the ID
-    /// answers it.
+    /// Takes the request over: the returned ID answers it, and `handler` is told of its events from here on.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: the other side is not told, so that it asks again; `ESHUTDOWN` after the
+    /// `ENOMEM`, of which the peer is not told, so that it sends the request again; `ESHUTDOWN` after the
     /// [`crate::Reaper`] was dropped.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
     pub fn take<H: CmHandler>(self, handler: Arc<H>) -> Result<CmId<H>> {
-        let room =
-            || -> Result<_> { Ok((Plot::new(self.pd.graveyard())?, Context::new(handler)?)) };
-        let (plot, context) = room().inspect_err(|err| self.verdict.set(err.to_errno()))?;
+        let room = || -> Result<_> {
+            Ok((
+                Reserved::new(self.pd.deferred_drop())?,
+                Context::new(handler)?,
+            ))
+        };
+        let (reserved, context) = room().inspect_err(|err| self.verdict.set(err.to_errno()))?;
         // SAFETY: Valid by the type invariant. Until it is answered nothing happens on the ID but
         // this report, after which the CM looks at these again.
         unsafe {
@@ -258,6 +257,6 @@ impl Incoming<'_> {
         }
         // From here on it has an owner, so that the CM must not destroy it.
         self.verdict.set(0);
-        Ok(CmId::own(self.raw, true, plot, context, self.pd))
+        Ok(CmId::own(self.raw, true, reserved, context, self.pd))
     }
 }

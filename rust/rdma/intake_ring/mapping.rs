@@ -26,7 +26,7 @@ impl Mapping {
         }
     }
 
-    /// Lends the CPU the head of a message of `len` octets, which the device has no more. Returns its address
+    /// Lends the CPU the head of a message of `len` bytes, which the device has no more. Returns its address
     /// if the device may notice.
     #[inline]
     pub(super) fn lend(&self, sge: &[bindings::ib_sge; MAX_PARTS], len: usize) -> Option<u64> {
@@ -37,7 +37,7 @@ impl Mapping {
         Some(sge[0].addr)
     }
 
-    /// Lends the CPU the first `len` octets of a part that the device has no more, or gives them back.
+    /// Lends the CPU the first `len` bytes of a part that the device has no more, or gives them back.
     #[inline]
     pub(super) fn sync(&self, sge: &bindings::ib_sge, len: usize, for_cpu: bool) {
         if !self.virt_dma && 0 < len && len <= sge.length as usize {

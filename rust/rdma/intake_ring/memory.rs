@@ -12,11 +12,11 @@ use kernel::prelude::*;
 
 use super::mapping::{Elements, Mapping};
 use super::queues::Queues;
-use super::slots::{Chain, Slot};
 use crate::cq::{wr_id, Claim};
 use crate::left::Left;
 use crate::rc::QpKey;
 use crate::recv::ReceiveReport;
+use crate::recv_chain::{RecvChain, RecvWr};
 
 /// A message that was received. It is still where the device has put it, and dropped there unless
 /// [`Self::into_frame`] takes it.
@@ -33,7 +33,7 @@ pub struct RcReceived<'a> {
 }
 
 impl RcReceived<'_> {
-    /// How many octets were received.
+    /// How many bytes were received.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -94,6 +94,15 @@ impl Drop for RcReceived<'_> {
     }
 }
 
+/// A buffer and the request that posts it.
+pub(super) struct Slot {
+    pub(super) wr: RecvWr,
+    pub(super) sge: [bindings::ib_sge; MAX_PARTS],
+    pub(super) parts: Parts,
+    /// The index of the queue that has it, where queue pairs have receive queues of their own.
+    pub(super) queue: usize,
+}
+
 /// Memory that a ring leaves behind.
 ///
 /// # Invariants
@@ -121,7 +130,7 @@ impl Memory {
     pub(super) fn complete(
         &mut self,
         wc: &bindings::ib_wc,
-        chain: &mut Chain,
+        chain: &mut RecvChain,
         queues: Option<&mut Queues>,
         report: &mut ReceiveReport,
         failed: impl FnOnce(QpKey),
@@ -135,27 +144,22 @@ impl Memory {
             ..
         } = self;
         // INVARIANT: A completed receive is not the device's any more; it is chained, or idle.
-        let slot = match queues {
-            None => match slots.get_mut(index) {
-                Some(slot) if slot.id() == id && chain.is_posted(id) => {
-                    chain.push(slot, index);
-                    Some(slot)
-                }
-                _ => None,
-            },
-            Some(queues) => match slots.get(index) {
-                Some(slot) if slot.id() == id && chain.is_posted(id) => {
+        match slots.get_mut(index) {
+            Some(slot) if slot.wr.id() == id && chain.is_posted(id) => match queues {
+                // SAFETY: The receive has completed. The slot stays, and nobody touches its request while it is
+                // chained.
+                None => unsafe { chain.push(&mut slot.wr, index) },
+                Some(queues) => {
                     let ok = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
                     queues.completed(index, ok, slots, chain);
-                    slots.get_mut(index)
                 }
-                _ => None,
             },
-        };
-        let Some(slot) = slot else {
-            report.count(|report| &mut report.unknown);
-            return None;
-        };
+            _ => {
+                report.count(|report| &mut report.unknown);
+                return None;
+            }
+        }
+        let slot = slots.get_mut(index)?;
         let qp = QpKey::of(wc.qp);
         if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
             count_failure(wc.status, report);

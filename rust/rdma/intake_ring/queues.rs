@@ -11,8 +11,9 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::slots::{Chain, Slot};
+use super::memory::Slot;
 use crate::rc::{Fate, QpKey, RcQp};
+use crate::recv_chain::RecvChain;
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_qp,
@@ -33,12 +34,12 @@ struct Queue {
     held: u32,
 }
 
-/// All of them.
+/// All receive queues.
 ///
 /// # Invariants
 ///
 /// * `list` and `idle` never grow beyond the capacity that they are made with.
-/// * A slot is in `idle`, and its identifier is [`Slot::IDLE`], or the queue with the number
+/// * A slot is in `idle`, and its request is idle, or the queue with the number
 ///   `slot.queue` holds it.
 /// * What is chained is of the queue with the number `chained`, whose `qp` is there.
 /// * `post_recv` is the operation of the queue pairs' device.
@@ -51,7 +52,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// None yet, for the slots there are, none of which is chained.
+    /// Begins without queues; no slot is chained.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl Queues {
     pub(super) fn new(slots: &mut [Slot], post_recv: PostFn) -> Result<Self> {
         let mut idle = KVec::with_capacity(slots.len(), GFP_KERNEL)?;
         for (index, slot) in slots.iter_mut().enumerate() {
-            slot.set_idle();
+            slot.wr.set_idle();
             idle.push(index as u32, GFP_KERNEL)?;
         }
         // INVARIANT: All slots are idle.
@@ -81,7 +82,7 @@ impl Queues {
         &mut self,
         qp: &Arc<RcQp>,
         slots: &mut [Slot],
-        chain: &mut Chain,
+        chain: &mut RecvChain,
     ) -> Result {
         let n = qp.recv_wr() as usize;
         if self.idle.len() < n || self.list.iter().flatten().count() == MAX_QUEUES {
@@ -98,7 +99,8 @@ impl Queues {
             if let Some(slot) = slots.get_mut(index as usize) {
                 // INVARIANT: It is not in `idle` any more; nothing else is chained.
                 slot.queue = at;
-                chain.push(slot, index as usize);
+                // SAFETY: It was idle. The slots stay, and are not touched while they are chained.
+                unsafe { chain.push(&mut slot.wr, index as usize) };
                 held += 1;
             }
         }
@@ -114,7 +116,7 @@ impl Queues {
         self.post(slots, chain)
     }
 
-    /// A place in the list that nobody has.
+    /// A vacant place in the list.
     fn vacancy(&mut self) -> Result<usize> {
         match self.list.iter().position(Option::is_none) {
             Some(at) => Ok(at),
@@ -126,11 +128,11 @@ impl Queues {
     }
 
     /// Posts nothing more to a queue pair.
-    pub(super) fn end(&mut self, key: QpKey, slots: &mut [Slot], chain: &mut Chain) {
+    pub(super) fn end(&mut self, key: QpKey, slots: &mut [Slot], chain: &mut RecvChain) {
         // It may have been chained for it.
         let _ = self.post(slots, chain);
         for place in &mut self.list {
-            // One that is there no more may have had the same address.
+            // A destroyed queue pair may have had the same address.
             match place {
                 Some(queue) if queue.key == key && queue.qp.is_some() => {
                     queue.qp = None;
@@ -143,7 +145,7 @@ impl Queues {
         }
     }
 
-    /// How many slots a queue pair has.
+    /// The number of slots that a queue pair has.
     pub(super) fn held(&self, key: QpKey) -> u32 {
         let mut queues = self.list.iter().flatten();
         queues
@@ -151,14 +153,15 @@ impl Queues {
             .map_or(0, |queue| queue.held)
     }
 
-    /// A slot's receive has completed. It is chained again, unless its queue pair is in error.
+    /// Handles the completion of a slot's receive. The slot is chained again, unless its queue pair is in
+    /// error.
     #[inline]
     pub(super) fn completed(
         &mut self,
         index: usize,
         ok: bool,
         slots: &mut [Slot],
-        chain: &mut Chain,
+        chain: &mut RecvChain,
     ) {
         let Some(at) = slots.get(index).map(|slot| slot.queue) else {
             return;
@@ -171,19 +174,20 @@ impl Queues {
             return;
         };
         match place {
-            Some(queue) if ok && queue.qp.is_some() => chain.push(slot, index),
+            // SAFETY: The receive has completed; as in `begin`.
+            Some(queue) if ok && queue.qp.is_some() => unsafe { chain.push(&mut slot.wr, index) },
             _ => self.give_back(index, slots),
         }
     }
 
-    /// A slot is nobody's any more.
+    /// Makes a slot idle.
     #[cold]
     fn give_back(&mut self, index: usize, slots: &mut [Slot]) {
-        let Some(slot) = slots.get_mut(index).filter(|slot| !slot.is_idle()) else {
+        let Some(slot) = slots.get_mut(index).filter(|slot| !slot.wr.is_idle()) else {
             return;
         };
-        slot.set_idle();
-        // There is room for all.
+        slot.wr.set_idle();
+        // There is room for all slots.
         let _ = self.idle.push_within_capacity(index as u32);
         if let Some(place) = self.list.get_mut(slot.queue) {
             if let Some(queue) = place {
@@ -195,7 +199,7 @@ impl Queues {
         }
     }
 
-    /// Takes the slots of queue pairs that were destroyed.
+    /// Takes back the slots of queue pairs that were destroyed.
     #[cold]
     fn reclaim(&mut self, slots: &mut [Slot]) {
         for index in 0..slots.len() {
@@ -207,52 +211,41 @@ impl Queues {
         }
     }
 
-    /// Posts what is chained.
+    /// Posts the chain.
     ///
     /// # Errors
     ///
     /// Whatever the device says. What it refused is idle then, and [`Self::take_refused`] names the
     /// queue pair.
     #[inline]
-    pub(super) fn post(&mut self, slots: &mut [Slot], chain: &mut Chain) -> Result {
-        let first = chain.first;
-        if first.is_null() {
+    pub(super) fn post(&mut self, slots: &mut [Slot], chain: &mut RecvChain) -> Result {
+        if chain.is_empty() {
             return Ok(());
         }
         let queue = self.list.get(self.chained).and_then(Option::as_ref);
         let Some(qp) = queue.and_then(|queue| queue.qp.as_ref()) else {
             return Err(EINVAL);
         };
-        // Some drivers leave this alone when they refuse all.
-        let mut bad: *const bindings::ib_recv_wr = first;
+        let (key, raw, post_recv) = (qp.key(), qp.as_raw(), self.post_recv);
         // SAFETY: The queue pair is valid, the chain is complete, and the buffers that it refers to are
         // owned by their slots until the device has completed them or the queue pair is destroyed.
-        let err = unsafe { (self.post_recv)(qp.as_raw(), first, &raw mut bad) };
-        if err == 0 {
-            return chain.settle(err, bad);
+        let result = chain.post(|first, bad| unsafe { post_recv(raw, first, bad) });
+        if result.is_err() {
+            self.refused(key, slots, chain);
         }
-        self.refused(err, bad, slots, chain)
+        result
     }
 
     #[cold]
-    fn refused(
-        &mut self,
-        err: c_int,
-        bad: *const bindings::ib_recv_wr,
-        slots: &mut [Slot],
-        chain: &mut Chain,
-    ) -> Result {
-        let result = chain.settle(err, bad);
+    fn refused(&mut self, key: QpKey, slots: &mut [Slot], chain: &mut RecvChain) {
         while let Some(index) = chain.pop() {
             self.give_back(index, slots);
         }
-        let queue = self.list.get(self.chained).and_then(Option::as_ref);
-        self.refused = queue.map(|queue| queue.key);
-        result.and(Err(EIO))
+        self.refused = Some(key);
     }
 
-    /// A queue pair that has refused what was posted to it since the last time. It has less room than its
-    /// peer believes.
+    /// A queue pair that has refused a receive since the last call. It has fewer buffers than its peer
+    /// believes.
     pub(super) fn take_refused(&mut self) -> Option<QpKey> {
         self.refused.take()
     }

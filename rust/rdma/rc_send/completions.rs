@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a shared send ring that learns what was sent.
+//! The half of a shared send ring that handles completions.
 
 use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::skb::{DropReason, TxSkb};
+use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -17,39 +18,34 @@ use crate::send::FLUSH_MS;
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// What was learned.
+/// Frames that left the ring.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
-    /// Frames that the device failed to send, or gave back.
+    /// Frames that were not sent, or whose sending failed.
     pub lost: u32,
-    /// Frames that left the ring, sent or not, and those that the device has refused: what BQL is to be
-    /// told.
-    pub released_frames: u32,
-    /// Octets of those, as far as they were charged.
-    pub released_bytes: usize,
-    /// There may be more.
+    /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
+    /// Bytes are counted as far as they were charged.
+    pub released: Tally,
+    /// Whether there may be more completions.
     pub more: bool,
 }
 
 impl RcReaped {
     fn add(&mut self, other: Self) {
         self.lost = self.lost.wrapping_add(other.lost);
-        self.released_frames = self.released_frames.wrapping_add(other.released_frames);
-        self.released_bytes = self.released_bytes.wrapping_add(other.released_bytes);
+        self.released.merge(other.released);
         self.more = other.more;
     }
 
-    /// A frame has left the ring.
+    /// Adds a frame that has left the ring.
     #[inline]
     fn release(&mut self, frame: &Frame) {
-        self.released_frames = self.released_frames.wrapping_add(1);
-        if frame.charged {
-            self.released_bytes = self.released_bytes.wrapping_add(frame.skb.len());
-        }
+        self.released
+            .add(if frame.charged { frame.skb.len() } else { 0 });
     }
 }
 
-/// The half of a shared send ring that learns what was sent, and frees it.
+/// The half of a shared send ring that handles completions, and frees what was sent.
 ///
 /// # Invariants
 ///
@@ -64,21 +60,12 @@ unsafe impl Send for RcCompletions {}
 
 impl RcCompletions {
     pub(super) fn new(slots: &Arc<Slots>) -> Result<Self> {
-        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
-        for _ in 0..BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
         // INVARIANT: Made once for each ring.
         Ok(Self {
             slots: slots.clone(),
             wcs,
         })
-    }
-
-    /// How many more frames the ring takes now.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.slots.ring.free()
     }
 
     /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
@@ -88,8 +75,8 @@ impl RcCompletions {
         !self.slots.cq().is_quiet() || self.slots.ring.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete, in `poll` if one runs. `failed` is told of
-    /// each lane that lost a frame, and may be told several times.
+    /// Takes completions and frees their frames, in `poll` if one runs. Calls `failed` for each frame that
+    /// was lost, with its lane.
     ///
     /// # Context
     ///
@@ -103,14 +90,12 @@ impl RcCompletions {
             complete(slots, wc, poll, &mut reaped, &mut failed);
         }
         reaped.more = wcs.len() == BATCH;
-        let (frames, bytes) = self.slots.ring.unsent().take();
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.merge(self.slots.ring.unsent().take());
         reaped
     }
 
-    /// Takes the charge of slow lanes' frames back from BQL, and drops the frames of queue pairs that were
-    /// reset, which never complete. `sender` is the other half of the ring.
+    /// Releases the charge of slow lanes' frames, and drops the frames of queue pairs that were reset, which
+    /// never complete. `sender` is the other half of the ring.
     ///
     /// # Context
     ///
@@ -133,12 +118,11 @@ impl RcCompletions {
         };
         // SAFETY: This is the completions half, and the sender is borrowed and has posted all.
         unsafe { self.slots.sweep(|len| bytes += len, dropped) };
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.bytes = reaped.released.bytes.wrapping_add(bytes);
         reaped
     }
 
-    /// Waits until all that was posted is given back, for a short time. The lanes' queue pairs must be in
-    /// error for that. Says what came back.
+    /// Waits a short time until all frames are done, for which the lanes' queue pairs must be in error.
     ///
     /// # Context
     ///
@@ -192,7 +176,7 @@ fn complete(
         if before == 0 {
             return;
         }
-        // What fails completes, so that all in front of it were sent.
+        // A failed request completes, so that those in front of it were sent.
         (id, status) = (before, bindings::ib_wc_status_IB_WC_SUCCESS);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State shared by the two halves of a shared send ring: [slots in any order](ipoib_rings::slots), with
-//! their frames, and the queue pairs that those are of.
+//! State of a shared send ring: [slots in any order](ipoib_rings::slots), their frames, and the lanes of those.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -21,7 +20,7 @@ use crate::send::mapping::Mapping;
 
 /// A queue pair that sends through a shared ring.
 ///
-/// The sender counts what it posts, the completions half what is done with.
+/// The sender counts frames that it posts, the completions half those that are done.
 pub struct Lane {
     qp: Arc<RcQp>,
     counts: Counts,
@@ -29,7 +28,7 @@ pub struct Lane {
     state: Atomic<u32>,
     /// [`APART`], [`HELD`] or [`LEAVES`]. The sender's of the one ring there is on the completion queue.
     place: Atomic<u32>,
-    /// The queue pair has refused frames, which nobody was told of. The sender's, too.
+    /// The queue pair has refused frames, which [`Slots::take_refusing`] has not reported. The sender's, too.
     refused: Atomic<bool>,
 }
 
@@ -42,13 +41,13 @@ const LEAVES: u32 = 2;
 
 /// Nothing was ever acknowledged.
 const NEW: u32 = 0;
-/// What was acknowledged last was not long ago.
+/// The last acknowledgement was not long ago.
 const WORKS: u32 = 1;
-/// What is under way takes so long that it is not charged to BQL, which all lanes share.
+/// Frames in flight take so long that they are not charged to BQL, which all lanes share.
 const SLOW: u32 = 2;
 
 impl Lane {
-    /// Of a queue pair that uses no other ring.
+    /// Makes a lane for a queue pair, which uses no other ring.
     ///
     /// # Errors
     ///
@@ -70,7 +69,7 @@ impl Lane {
         &self.qp
     }
 
-    /// Frames that were posted and are not known to be sent.
+    /// Frames that were posted and are not done.
     pub fn in_flight(&self) -> u32 {
         self.counts.in_flight()
     }
@@ -80,24 +79,24 @@ impl Lane {
         self.counts.is_unused()
     }
 
-    /// How many frames were posted and are done with, modulo 2^32.
+    /// The number of frames that are done, modulo 2^32.
     pub fn completed(&self) -> u32 {
         self.counts.done()
     }
 
-    /// Its frames.
+    /// The counts of its frames.
     #[inline]
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The queue pair has refused a frame, says the sender.
+    /// Notes, as the sender, that the queue pair has refused a frame.
     #[cold]
     pub(super) fn refuses(&self) {
         self.refused.set(true);
     }
 
-    /// One was acknowledged.
+    /// Notes that a frame was acknowledged.
     #[inline]
     pub(super) fn works(&self) {
         if self.state.get() != WORKS {
@@ -110,19 +109,19 @@ impl Lane {
         self.state.get() == WORKS
     }
 
-    /// Whether what is sent is not charged to BQL.
+    /// Whether its frames are not charged to BQL.
     #[inline]
     pub fn is_slow(&self) -> bool {
         self.state.get() == SLOW
     }
 
-    /// It is not, until something is acknowledged.
+    /// Has its frames not charged until one is acknowledged.
     pub fn becomes_slow(&self) {
         self.state.set(SLOW);
     }
 }
 
-/// What a full slot holds.
+/// A frame in a slot.
 ///
 /// # Invariants
 ///
@@ -130,15 +129,15 @@ impl Lane {
 pub(super) struct Frame {
     pub(super) skb: TxSkb,
     pub(super) lane: NonNull<Lane>,
-    /// The identifier of the work request in front of this one that asks for no completion, if that is
-    /// so: a completion of this one is one of that as well. 0 if there is none.
+    /// The identifier of the unsignalled request in front of this one, which a completion of this one
+    /// completes as well; 0 if there is none.
     pub(super) before: u64,
-    /// BQL was told of it, and is to be told when it is done with.
+    /// It is charged to BQL.
     pub(super) charged: bool,
 }
 
 impl Frame {
-    /// Whose it is.
+    /// Its lane.
     #[inline]
     pub(super) fn lane(&self) -> &Lane {
         // SAFETY: By the type invariant.
@@ -158,7 +157,7 @@ pub(super) struct Slots {
     /// The sender's; nobody's once that is gone.
     lanes: UnsafeCell<KVec<Arc<Lane>>>,
     pub(super) mapping: Mapping,
-    /// The generation with which the next ring on the completion queue begins.
+    /// The first generation of the next ring on the completion queue.
     next_generation: Atomic<u32>,
     claim: Claim,
     cq: Arc<Cq>,
@@ -196,13 +195,13 @@ impl Slots {
         &self.cq
     }
 
-    /// The generation that the first work request of this ring has: it goes on where the ring before it
-    /// on the completion queue ended.
+    /// The generation of this ring's first request, after the last one of the previous ring on the completion
+    /// queue.
     pub(super) fn first_generation(&self) -> u32 {
         self.next_generation.get()
     }
 
-    /// Holds a lane, of which frames are to be posted.
+    /// Holds a lane before frames of it are posted.
     ///
     /// # Errors
     ///
@@ -226,8 +225,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Lets go of a lane of which no frames are posted any more, once nothing of it is in flight. That is
-    /// looked at now, and whenever another lane comes or goes.
+    /// Lets go of a lane once none of its frames is in flight. That is checked now, and whenever another lane
+    /// comes or goes.
     ///
     /// # Safety
     ///
@@ -253,7 +252,7 @@ impl Slots {
         Some(lane.clone())
     }
 
-    /// Drops the lanes that leave, and of which nothing is in flight.
+    /// Drops the lanes that leave and have nothing in flight.
     ///
     /// # Safety
     ///
@@ -261,7 +260,7 @@ impl Slots {
     unsafe fn drop_idle(&self) {
         // SAFETY: By this function's requirements.
         let lanes = unsafe { &mut *self.lanes.get() };
-        // INVARIANT: The completions half does not look at a lane again that it has done its last frame of.
+        // INVARIANT: The completions half does not access a lane after its last frame is done.
         lanes.retain(|lane| {
             let stays = lane.place.get() != LEAVES || lane.in_flight() > 0;
             if !stays {
@@ -271,8 +270,7 @@ impl Slots {
         });
     }
 
-    /// Empties the slot of a work request that has completed, as the completions half. None: it is not
-    /// posted.
+    /// Empties the slot of a completed request, as the completions half. None: it is not posted.
     ///
     /// # Safety
     ///
@@ -316,7 +314,7 @@ impl Slots {
         unsafe { self.drop_idle() };
     }
 
-    /// Says, as the sender, which generation comes next.
+    /// Sets the next generation, as the sender.
     pub(super) fn set_next_generation(&self, generation: u32) {
         self.next_generation.set(generation);
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The half of a send ring that learns what was sent.
+//! The half of a send ring that handles completions.
 
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::skb::DropReason;
 use ipoib_rings::ring::Consumer;
+use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -14,39 +15,35 @@ use super::{Ring, Sender};
 use crate::cq::{wr_id, BATCH};
 use crate::qp::QpState;
 
-/// Batches that one call takes at most.
+/// The most batches that one call takes.
 const MAX_BATCHES: usize = 8;
 
-/// Milliseconds for which a queue pair in error may take to flush what was posted.
+/// The longest time for a queue pair in error to flush its requests, in milliseconds.
 pub(crate) const FLUSH_MS: usize = 2000;
 
-/// What was learned.
+/// Frames that left the ring, and completions of others.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reaped {
     /// Frames that were sent.
-    pub frames: u32,
-    /// Octets of those.
-    pub bytes: usize,
+    pub sent: Tally,
     /// Frames that the device failed to send.
     pub errors: u32,
-    /// Frames that it gave back, since the queue pair is in error.
+    /// Frames that it flushed, since the queue pair is in error.
     pub flushed: u32,
-    /// Completions of what is not in the ring; they are ignored.
+    /// Completions of requests that are not in the ring, which are ignored.
     pub unknown: u32,
-    /// The last status of a failure: `IB_WC_*`.
+    /// The status of the last failure, `IB_WC_*`.
     pub status: u32,
     /// Whether a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
     pub failed: bool,
     /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
-    /// dropped: what BQL is to be told.
-    pub released_frames: u32,
-    /// Octets of those.
-    pub released_bytes: usize,
-    /// There may be more.
+    /// dropped: to be reported to BQL.
+    pub released: Tally,
+    /// Whether there may be more completions.
     pub more: bool,
 }
 
-/// The half of a send ring that learns what was sent, and frees it.
+/// The half of a send ring that handles completions, and frees what was sent.
 ///
 /// # Invariants
 ///
@@ -63,10 +60,7 @@ unsafe impl Send for SendCompletions {}
 
 impl SendCompletions {
     pub(super) fn new(ring: &Arc<Ring>) -> Result<Self> {
-        let mut wcs = KVec::with_capacity(BATCH, GFP_KERNEL)?;
-        for _ in 0..BATCH {
-            wcs.push(bindings::ib_wc::default(), GFP_KERNEL)?;
-        }
+        let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
         // INVARIANT: The ring is empty.
         Ok(Self {
             ring: ring.clone(),
@@ -75,7 +69,7 @@ impl SendCompletions {
         })
     }
 
-    /// How many more frames the ring takes now.
+    /// The number of frames that the ring takes now.
     #[inline]
     pub fn free(&self) -> u32 {
         self.at.free(&self.ring.shared)
@@ -88,7 +82,7 @@ impl SendCompletions {
         !self.ring.qp().send_cq().is_quiet() || self.ring.shared.unsent().has_some()
     }
 
-    /// Takes completions and frees the frames that they complete, in `poll` if one runs.
+    /// Takes completions and frees their frames, in `poll` if one runs.
     ///
     /// # Context
     ///
@@ -111,9 +105,7 @@ impl SendCompletions {
         if self.at.tail() != before {
             self.at.give_back(&self.ring.shared);
         }
-        let (frames, bytes) = self.ring.shared.unsent().take();
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.released.merge(self.ring.shared.unsent().take());
         reaped
     }
 
@@ -139,14 +131,13 @@ impl SendCompletions {
     /// Frees the slots up to `end`, which is no more than the ring's head.
     #[inline]
     fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
-        let mut bytes: usize = 0;
-        let frames = end.wrapping_sub(self.at.tail());
+        let mut sent = Tally::default();
         while self.at.tail() != end {
             let slot = self.ring.slot(self.at.tail());
             // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
             let slot = unsafe { &mut *slot };
             if let Some(skb) = slot.skb.take() {
-                bytes = bytes.wrapping_add(skb.len());
+                sent.add(skb.len());
                 // SAFETY: It was in this slot, which is ours.
                 unsafe { self.ring.unmap(self.at.tail(), &skb) };
                 skb.napi_consume(poll);
@@ -157,10 +148,8 @@ impl SendCompletions {
             // INVARIANT: The slot was emptied.
             self.at.emptied();
         }
-        reaped.frames = reaped.frames.wrapping_add(frames);
-        reaped.bytes = reaped.bytes.wrapping_add(bytes);
-        reaped.released_frames = reaped.released_frames.wrapping_add(frames);
-        reaped.released_bytes = reaped.released_bytes.wrapping_add(bytes);
+        reaped.sent.merge(sent);
+        reaped.released.merge(sent);
     }
 
     #[cold]
@@ -168,8 +157,7 @@ impl SendCompletions {
         // SAFETY: As in `free_sent`.
         let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
         if let Some(skb) = slot.skb.take() {
-            reaped.released_frames = reaped.released_frames.wrapping_add(1);
-            reaped.released_bytes = reaped.released_bytes.wrapping_add(skb.len());
+            reaped.released.add(skb.len());
             // SAFETY: It was in this slot, which is ours.
             unsafe { self.ring.unmap(self.at.tail(), &skb) };
             skb.drop_reason(DropReason::DevReady);
@@ -186,17 +174,16 @@ impl SendCompletions {
         }
     }
 
-    /// Asks for an event at the next completion. True: poll again, there may be some already.
+    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.ring.qp().send_cq().arm()
     }
 
-    /// Takes everything out of the ring. The queue pair is reset afterwards, so that everything
-    /// that was posted to receive is forgotten as well: drain that ring too.
+    /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
-    /// Frames are given a short time to be flushed; then the queue pair is reset, and what is left
-    /// is dropped. Says what came out; what was left or not posted yet counts as flushed.
+    /// Frames have a short time to be flushed; what is left after the reset is dropped, and counts as
+    /// flushed, as does what was not posted yet.
     ///
     /// # Errors
     ///
@@ -231,30 +218,25 @@ impl SendCompletions {
         unsafe {
             self.ring.clear(|skb| {
                 all.flushed = all.flushed.wrapping_add(1);
-                all.released_frames = all.released_frames.wrapping_add(1);
-                all.released_bytes = all.released_bytes.wrapping_add(skb.len());
+                all.released.add(skb.len());
                 skb.drop_reason(DropReason::DevReady);
             });
         }
         // INVARIANT: All slots are empty.
         self.at.restart(&self.ring.shared);
         sender.at.look(&self.ring.shared);
-        let (frames, bytes) = self.ring.shared.unsent().take();
-        all.released_frames = all.released_frames.wrapping_add(frames);
-        all.released_bytes = all.released_bytes.wrapping_add(bytes);
+        all.released.merge(self.ring.shared.unsent().take());
         Ok(all)
     }
 
     fn reap_into(&mut self, all: &mut Reaped) {
         loop {
             let some = self.reap(None);
-            all.frames = all.frames.wrapping_add(some.frames);
-            all.bytes = all.bytes.wrapping_add(some.bytes);
+            all.sent.merge(some.sent);
             all.errors = all.errors.wrapping_add(some.errors);
             all.flushed = all.flushed.wrapping_add(some.flushed);
             all.unknown = all.unknown.wrapping_add(some.unknown);
-            all.released_frames = all.released_frames.wrapping_add(some.released_frames);
-            all.released_bytes = all.released_bytes.wrapping_add(some.released_bytes);
+            all.released.merge(some.released);
             if some.status != 0 {
                 all.status = some.status;
             }

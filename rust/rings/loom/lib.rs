@@ -8,10 +8,10 @@ mod cell;
 
 #[path = "../counts.rs"]
 pub mod counts;
+#[path = "../deferred.rs"]
+pub mod deferred;
 #[path = "../generations.rs"]
 pub mod generations;
-#[path = "../graves.rs"]
-pub mod graves;
 #[path = "../line.rs"]
 pub mod line;
 #[path = "../quiet.rs"]

@@ -3,7 +3,7 @@
 //! Counts of frames, and users of what is to end.
 
 use ipoib_rings::counts::Counts;
-use ipoib_rings::graves::Users;
+use ipoib_rings::deferred::Users;
 
 #[test]
 fn frames_in_flight() {

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use ipoib_rings::ring::{Consumer, Producer, Ring};
+use ipoib_rings::unsent::Tally;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ proptest! {
         let mut consumer = Consumer::new(&ring);
         // What the device has, and BQL was not told of.
         let mut device: VecDeque<u32> = VecDeque::new();
-        let mut unsent = (0, 0);
+        let mut unsent = Tally::default();
         let mut next = 0;
         for op in ops {
             match op {
@@ -64,7 +65,7 @@ proptest! {
                         let frame = slots[ring.index(producer.take_back())].take();
                         prop_assert_eq!(frame, device.pop_back());
                         ring.unsent().add(3);
-                        unsent = (unsent.0 + 1, unsent.1 + 3);
+                        unsent.add(3);
                     }
                     producer.publish(&ring);
                     prop_assert_eq!(producer.in_flight() as usize, device.len());
@@ -80,9 +81,9 @@ proptest! {
                         consumer.emptied();
                     }
                     consumer.give_back(&ring);
-                    prop_assert_eq!(ring.unsent().has_some(), unsent.0 > 0);
+                    prop_assert_eq!(ring.unsent().has_some(), unsent.frames > 0);
                     prop_assert_eq!(ring.unsent().take(), unsent);
-                    unsent = (0, 0);
+                    unsent = Tally::default();
                 }
                 Op::Bogus(id) => {
                     let distance = (id as u32).wrapping_sub(consumer.tail());

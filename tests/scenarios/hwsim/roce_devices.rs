@@ -11,6 +11,7 @@ use crate::streams::iperf3;
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
+use lab::machine::Kernel;
 use lab::scenario;
 use std::time::Duration;
 
@@ -364,6 +365,28 @@ scenario! {
         a.outside().ok(&calls(0))?;
         write(a, "event", "speed_change")?;
         a.outside().wait_until(&format!("! {}", calls(0)), Duration::from_secs(10))?;
+        ping(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The sample of rust/rdma sends a datagram from each port to itself, and leaves nothing behind.
+    fn a_sample_sends_to_itself(bed) {
+        if bed.kernel() == Kernel::Stock {
+            // Its modules are those of the packages.
+            return Ok(());
+        }
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        let before = objects(a)?;
+        for _ in 0..3 {
+            a.outside().ok("dmesg -C; modprobe ud_loopback && modprobe -r ud_loopback")?;
+            let log = a.outside().ok("dmesg")?;
+            ensure!(log.matches("the datagram came back").count() == 2, "{log}");
+        }
+        ensure!(objects(a)? == before, "{} was {before}", objects(a)?);
         ping(a, b)?;
         bed.finish()
     }

@@ -127,10 +127,10 @@ fn what_is_refused_is_taken_back() {
         }
         assert_eq!(consumer.named(2, tested.ring.head()), None);
         assert_eq!(tested.complete(&mut consumer, 0), [0]);
-        let seen = tested.ring.unsent().take();
+        let mut seen = tested.ring.unsent().take();
         other.join().unwrap();
-        let rest = tested.ring.unsent().take();
-        assert_eq!((seen.0 + rest.0, seen.1 + rest.1), (1, 7));
+        seen.merge(tested.ring.unsent().take());
+        assert_eq!((seen.frames, seen.bytes), (1, 7));
         assert_eq!(consumer.free(&tested.ring), 2);
     });
 }

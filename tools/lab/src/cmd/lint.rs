@@ -171,7 +171,7 @@ fn clippy_objects(layout: &Layout) -> Result<PathBuf> {
         &built,
         &layout.checkout,
         "clippy",
-        &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+        &[module::WITH_SAMPLE, "CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
     )
 }
 

@@ -6,7 +6,7 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::credit;
 use ipoib_proto::vectors::Vectors;
-use ipoib_rdma::{rc_ring, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcQp};
+use ipoib_rdma::{rc_ring, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcInit, RcQp};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -91,7 +91,14 @@ impl Verbs {
             recv_sge: pool.parts() as u32,
         };
         let permit = Arc::new((), GFP_KERNEL)?;
-        RcQp::new(&self.pd, &send_cq, &recv_cq, &intake, caps, permit)?;
+        let init = RcInit {
+            pd: &self.pd,
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            intake: &intake,
+            caps,
+        };
+        RcQp::new(init, permit)?;
         drop(intake);
         // There may be none left but these.
         self.reaper.flush();

@@ -13,7 +13,7 @@ use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::vectors::Vectors;
-use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, Reaper, UdQp};
+use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, Reaper, UdInit, UdQp};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -122,7 +122,14 @@ impl Verbs {
                 recv_sge: 1,
             };
             let alarm = Alarm(dev.get_typed());
-            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number(), alarm) {
+            let init = UdInit {
+                pd,
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+                caps,
+                port: this.port.number(),
+            };
+            match UdQp::new(init, alarm) {
                 // With so many elements, it has room for fewer requests than it says.
                 Err(error) if error == ENOMEM || error == EINVAL => {
                     limits = limits.smaller(send_sge).ok_or(error)?;

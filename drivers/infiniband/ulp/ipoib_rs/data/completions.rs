@@ -43,10 +43,10 @@ impl Released {
         if reaped.lost > 0 {
             counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
         }
-        self.frames = self.frames.wrapping_add(reaped.released_frames);
-        self.bytes = self.bytes.wrapping_add(reaped.released_bytes as u32);
+        self.frames = self.frames.wrapping_add(reaped.released.frames);
+        self.bytes = self.bytes.wrapping_add(reaped.released.bytes as u32);
         self.more |= reaped.more;
-        reaped.released_frames > 0
+        reaped.released.frames > 0
     }
 }
 
@@ -123,8 +123,8 @@ impl TxPoll {
     #[inline(never)]
     fn reap_datagrams(&mut self, context: &Context<'_>) -> Released {
         let reaped = self.completions.reap(Some(context));
-        self.counters.done.frames.add(u64::from(reaped.frames));
-        self.counters.done.bytes.add(reaped.bytes as u64);
+        self.counters.done.frames.add(u64::from(reaped.sent.frames));
+        self.counters.done.bytes.add(reaped.sent.bytes as u64);
         if reaped.failed {
             self.counters
                 .dropped(DropReason::SendFailed, u64::from(reaped.errors));
@@ -144,8 +144,8 @@ impl TxPoll {
             Interface::queue(&self.dev, Work::Recover, 0);
         }
         Released {
-            frames: reaped.released_frames,
-            bytes: reaped.released_bytes as u32,
+            frames: reaped.released.frames,
+            bytes: reaped.released.bytes as u32,
             more: reaped.more,
         }
     }
@@ -159,8 +159,8 @@ impl TxPoll {
         }
         match self.completions.drain(sender) {
             Ok(left) => {
-                self.counters.done.frames.add(u64::from(left.frames));
-                self.counters.done.bytes.add(left.bytes as u64);
+                self.counters.done.frames.add(u64::from(left.sent.frames));
+                self.counters.done.bytes.add(left.sent.bytes as u64);
                 self.counters
                     .dropped(DropReason::Flushed, u64::from(left.flushed));
             }

@@ -6,7 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_rdma::{CmId, Lane, QpCaps, RcQp};
+use ipoib_rdma::{CmId, Lane, QpCaps, RcInit, RcQp};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -76,19 +76,19 @@ impl Rc {
         cm: impl FnOnce(Arc<Caller>) -> Result<CmId<Caller>>,
     ) -> Result<Arc<Self>> {
         let Room { width, permit } = room;
-        let qp = RcQp::new(
-            &reliable.pd,
-            &reliable.send_cq,
-            &reliable.recv_cq,
-            &reliable.intake,
-            QpCaps {
+        let init = RcInit {
+            pd: &reliable.pd,
+            send_cq: &reliable.send_cq,
+            recv_cq: &reliable.recv_cq,
+            intake: &reliable.intake,
+            caps: QpCaps {
                 send_wr: SEND_WR.min(reliable.settings.queue_limits().send),
                 recv_wr: credit::cost(width),
                 send_sge: reliable.max_sge,
                 recv_sge: reliable.intake.max_sge(),
             },
-            permit.clone(),
-        )?;
+        };
+        let qp = RcQp::new(init, permit.clone())?;
         let lane = Lane::new(qp)?;
         let cm = cm(caller.clone())?;
         let rc = Self {

@@ -129,7 +129,7 @@ impl UdRing {
     ) {
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
-        if let Err((skb, error)) = self.sender.post(skb, ah, qpn, false) {
+        if let Err((skb, error)) = self.sender.post(skb, ah, qpn) {
             return self.drop(dev, skb, refusal(error));
         }
         // What the completions have freed is looked at only when it matters: it lies in a cache line

@@ -5,32 +5,32 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ipoib_rings_loom::graves::{Link, List, Users};
+use ipoib_rings_loom::deferred::{Link, List, Users};
 use ipoib_rings_loom::sync::{AtomicU32, Cell, Ops};
 use loom::thread;
 
 #[repr(C)]
-struct Grave {
+struct Node {
     link: Link,
     value: Cell<u32>,
 }
 
-fn grave(value: u32) -> NonNull<Link> {
-    let grave = Box::new(Grave {
+fn node(value: u32) -> NonNull<Link> {
+    let node = Box::new(Node {
         link: Link::new(),
         value: Cell::new(value),
     });
-    NonNull::from(Box::leak(grave)).cast()
+    NonNull::from(Box::leak(node)).cast()
 }
 
 /// Drops all there is, and says what that was.
 fn empty(list: &List) -> Vec<u32> {
     list.take()
         .map(|link| {
-            // SAFETY: It was made by `grave`, and is ours.
-            let grave = unsafe { Box::from_raw(link.cast::<Grave>().as_ptr()) };
+            // SAFETY: It was made by `node`, and is ours.
+            let node = unsafe { Box::from_raw(link.cast::<Node>().as_ptr()) };
             // SAFETY: As above.
-            grave.value.with(|value| unsafe { *value })
+            node.value.with(|value| unsafe { *value })
         })
         .collect()
 }
@@ -44,7 +44,7 @@ fn each_is_taken_once() {
             .map(|value| {
                 let list = list.clone();
                 // SAFETY: It is on no list.
-                thread::spawn(move || unsafe { list.push(grave(value)) })
+                thread::spawn(move || unsafe { list.push(node(value)) })
             })
             .collect();
         let mut taken = empty(&list);
@@ -68,7 +68,7 @@ fn one_is_the_last() {
                 let (users, last, list) = &*shared;
                 if users.enter() {
                     // SAFETY: It is on no list.
-                    unsafe { list.push(grave(1)) };
+                    unsafe { list.push(node(1)) };
                     if users.leave() {
                         last.set(1);
                     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A list of what is to be destroyed, to which anybody adds, and a count of those who may.
+//! A list of values that are to be dropped, to which any context adds, and a count of those who may add.
 
 use core::ptr::{self, NonNull};
 
 use crate::ops::{Add, Ops};
 use crate::sync::{AtomicPtr, AtomicU32, Cell};
 
-/// First field of an element of a list.
+/// The first field of an element of a list.
 pub struct Link {
     next: Cell<*mut Link>,
 }

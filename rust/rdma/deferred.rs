@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deferred destruction of resources.
+//!
+//! Address handles, connected queue pairs and connection IDs must be destroyed in process context without
+//! locks, but a completion may drop the last reference in softirq. So dropping one only queues it, and a work
+//! item destroys what is queued. A resource that cannot be destroyed yet stays queued, and delays no other.
+
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use ipoib_rings::deferred::{Link, List, Users};
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Completion};
+use kernel::time::{delay::fsleep, Delta};
+use kernel::types::Opaque;
+
+/// A value that the work item drops.
+pub(crate) trait DeferDrop: Send + 'static {
+    /// Prepares to be dropped. If it is not ready (false), it is called again after [`PAUSE_MS`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep, but delays everything else that is queued.
+    fn prepare_drop(&mut self) -> bool {
+        true
+    }
+}
+
+/// Time before the work item tries again to destroy what was not ready, in milliseconds.
+pub(crate) const PAUSE_MS: u32 = 1;
+
+/// The beginning of every node, whatever its type.
+#[repr(C)]
+struct Header {
+    link: Link,
+    /// Drops this node, unless it is not ready; returns whether it did.
+    free: unsafe fn(NonNull<Header>) -> bool,
+}
+
+/// A value with its link; on a list only once its [`Deferred`] was dropped.
+#[repr(C)]
+struct Node<T> {
+    header: Header,
+    value: T,
+    /// Dropped last.
+    user: User,
+}
+
+/// A node allocated in advance: what was made with success must not be lost for want of memory.
+pub(crate) struct Reserved<T> {
+    room: KBox<MaybeUninit<Node<T>>>,
+    user: User,
+}
+
+impl<T: DeferDrop> Reserved<T> {
+    /// Allocates a node, to be queued to `owner`.
+    ///
+    /// # Errors
+    ///
+    /// `ESHUTDOWN` after the [`Reaper`] was dropped; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn new(owner: &Arc<DeferredDrop>) -> Result<Self> {
+        Ok(Self {
+            room: KBox::new_uninit(GFP_KERNEL)?,
+            user: User::new(owner)?,
+        })
+    }
+
+    /// Puts a value into the node.
+    pub(crate) fn fill(self, value: T) -> Deferred<T> {
+        let node = KBox::write(
+            self.room,
+            Node {
+                header: Header {
+                    link: Link::new(),
+                    free: free::<T>,
+                },
+                value,
+                user: self.user,
+            },
+        );
+        // INVARIANT: The box is given up here.
+        Deferred {
+            // SAFETY: A box's pointer is not null.
+            node: unsafe { NonNull::new_unchecked(KBox::into_raw(node)) },
+        }
+    }
+}
+
+/// Drops a node if its value is ready; returns whether it did.
+///
+/// # Safety
+///
+/// `header` must be the beginning of an owned `Node<T>`, whose ownership passes to this function if it returns
+/// true.
+unsafe fn free<T: DeferDrop>(header: NonNull<Header>) -> bool {
+    let mut node = header.cast::<Node<T>>();
+    // SAFETY: By this function's requirements; the header is the first field of a `repr(C)` structure.
+    let prepare_drop = unsafe { node.as_mut() }.value.prepare_drop();
+    if prepare_drop {
+        // SAFETY: As above; all nodes come from boxes.
+        drop(unsafe { KBox::from_raw(node.as_ptr()) });
+    }
+    prepare_drop
+}
+
+/// The owner of a value that the work item drops, in process context. The owner itself may be dropped in any
+/// context but hard interrupt.
+///
+/// # Invariants
+///
+/// `node` is owned by this value, comes from a box and is not on a list.
+pub(crate) struct Deferred<T: DeferDrop> {
+    node: NonNull<Node<T>>,
+}
+
+// SAFETY: A box of a value that is dropped by another thread, the work item, in any case.
+unsafe impl<T: DeferDrop> Send for Deferred<T> {}
+// SAFETY: It gives out shared references only.
+unsafe impl<T: DeferDrop + Sync> Sync for Deferred<T> {}
+
+impl<T: DeferDrop> Deref for Deferred<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: Owned by the type invariant.
+        unsafe { &self.node.as_ref().value }
+    }
+}
+
+impl<T: DeferDrop> Drop for Deferred<T> {
+    fn drop(&mut self) {
+        // Once the node is queued, the work item may drop it, and with it the last other reference.
+        //
+        // SAFETY: Owned by the type invariant.
+        let owner = unsafe { self.node.as_ref() }.user.0.clone();
+        // There are users, the node's being one, so that there can be one more.
+        let user = User::new(&owner);
+        // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
+        unsafe { owner.queue(self.node.cast()) };
+        drop(user);
+    }
+}
+
+/// Dropped resources of all devices, and the work item that destroys them.
+///
+/// # Invariants
+///
+/// * `queued` owns its nodes.
+/// * `users` counts the reaper, all nodes, and whoever is about to queue the work. When the last one goes, `idle` is
+///   completed, and the work is not queued any more.
+#[pin_data]
+pub(crate) struct DeferredDrop {
+    queued: List,
+    users: Users,
+    #[pin]
+    idle: Completion,
+    #[pin]
+    work: Opaque<bindings::work_struct>,
+}
+
+// SAFETY: The list is atomic; its nodes hold values that are `Send`, and belong to whoever takes them off. The
+// workqueue synchronises the work item.
+unsafe impl Send for DeferredDrop {}
+// SAFETY: As above.
+unsafe impl Sync for DeferredDrop {}
+
+impl DeferredDrop {
+    /// Has the work item drop a node.
+    ///
+    /// # Safety
+    ///
+    /// The caller must own the node, which passes to the list, and be a user.
+    unsafe fn queue(&self, node: NonNull<Link>) {
+        // SAFETY: By this function's requirements; an owned node is on no list.
+        unsafe { self.queued.push(node) };
+        // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
+        // caller is one.
+        unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
+    }
+
+    fn empty(&self) {
+        // Dropping a value may queue others, and some are not ready at first.
+        loop {
+            let queued = self.queued.take();
+            if queued.is_empty() {
+                return;
+            }
+            let mut all_dropped = true;
+            for link in queued {
+                let header = link.cast::<Header>();
+                // SAFETY: The list's nodes are owned, and it is ours now; a node begins with its link.
+                let free = unsafe { header.as_ref() }.free;
+                // SAFETY: As above; a node's header names the function for its type.
+                if !unsafe { free(header) } {
+                    // SAFETY: It is still there, and on no list.
+                    unsafe { self.queued.push(link) };
+                    all_dropped = false;
+                }
+            }
+            if !all_dropped {
+                fsleep(Delta::from_millis(PAUSE_MS.into()));
+            }
+        }
+    }
+
+    fn put(&self) {
+        if self.users.leave() {
+            self.idle.complete_all();
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by the workqueue for the work of a [`DeferredDrop`].
+unsafe extern "C" fn reap(work: *mut bindings::work_struct) {
+    let field = Opaque::cast_from(work);
+    // SAFETY: By this function's requirements; `Reaper::drop` waits for the work before the
+    // `DeferredDrop` can go.
+    unsafe { &*kernel::container_of!(field, DeferredDrop, work) }.empty();
+}
+
+/// One of the users of a [`DeferredDrop`].
+struct User(Arc<DeferredDrop>);
+
+impl User {
+    fn new(owner: &Arc<DeferredDrop>) -> Result<Self> {
+        if !owner.users.enter() {
+            return Err(ESHUTDOWN);
+        }
+        Ok(Self(owner.clone()))
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.put();
+    }
+}
+
+/// Destroys dropped resources. The module owns it and drops it last.
+pub struct Reaper {
+    owner: Arc<DeferredDrop>,
+}
+
+impl Reaper {
+    /// Makes a reaper.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn new() -> Result<Self> {
+        let owner = Arc::pin_init(
+            pin_init!(DeferredDrop {
+                queued: List::new(),
+                users: Users::new(),
+                idle <- Completion::new(),
+                work <- Opaque::ffi_init(|work| {
+                    // SAFETY: `work` is writable and pinned.
+                    unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
+                }),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self { owner })
+    }
+
+    pub(crate) fn deferred_drop(&self) -> &Arc<DeferredDrop> {
+        &self.owner
+    }
+
+    /// Waits until everything that was dropped before is destroyed, and what that alone had held as well: the
+    /// shared receive queue of the last queue pair that used it, for example.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Not from a [`crate::CmHandler`], nor where one waits for the caller: a
+    /// connection ID is destroyed only when its handler has returned.
+    pub fn flush(&self) {
+        // SAFETY: The work was initialised.
+        unsafe { bindings::flush_work(self.owner.work.get()) };
+    }
+}
+
+impl Drop for Reaper {
+    /// Waits until everything was dropped and is destroyed.
+    fn drop(&mut self) {
+        self.owner.put();
+        self.owner.idle.wait_for_completion();
+        // SAFETY: The work was initialised; without users nobody queues it any more.
+        unsafe { bindings::cancel_work_sync(self.owner.work.get()) };
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_deferred)]
+mod tests {
+    use super::*;
+    use kernel::sync::atomic::{Atomic, Relaxed};
+
+    /// A value that is not ready before another one was dropped, if it `waits`, and counts those dropped
+    /// before it.
+    struct Stubborn {
+        waits: bool,
+        visits: u32,
+        gone: Arc<Atomic<u32>>,
+        before: Arc<Atomic<u32>>,
+    }
+
+    impl DeferDrop for Stubborn {
+        fn prepare_drop(&mut self) -> bool {
+            self.visits += 1;
+            !self.waits || self.gone.load(Relaxed) > 0 || self.visits == 5000
+        }
+    }
+
+    impl Drop for Stubborn {
+        fn drop(&mut self) {
+            self.before.store(self.gone.fetch_add(1, Relaxed), Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_ready_delays_no_other() -> Result {
+        let reaper = Reaper::new()?;
+        let gone = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let orders = [
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+            Arc::new(Atomic::new(9), GFP_KERNEL)?,
+        ];
+        for (before, waits) in orders.iter().zip([true, false]) {
+            let remains = Stubborn {
+                waits,
+                visits: 0,
+                gone: gone.clone(),
+                before: before.clone(),
+            };
+            drop(Reserved::new(reaper.deferred_drop())?.fill(remains));
+        }
+        reaper.flush();
+        assert_eq!(gone.load(Relaxed), 2);
+        assert_eq!(orders[0].load(Relaxed), 1);
+        assert_eq!(orders[1].load(Relaxed), 0);
+        Ok(())
+    }
+}

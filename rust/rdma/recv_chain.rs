@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive requests, and chains of those that are to be posted.
+
+use core::ptr;
+
+use ipoib_rings::generations::Generations;
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+
+/// A receive request. Its identifier is its slot's index, with the [generation](Generations) in which it was
+/// chained last.
+#[repr(transparent)]
+pub(crate) struct RecvWr(bindings::ib_recv_wr);
+
+impl RecvWr {
+    /// The identifier of a request that is neither chained nor posted: no slot has such an index.
+    pub(crate) const IDLE: u64 = u64::MAX;
+
+    /// An idle request of `num_sge` elements, which [`Self::set_elements`] names.
+    pub(crate) fn new(num_sge: usize) -> Self {
+        let mut wr = Self(bindings::ib_recv_wr {
+            num_sge: num_sge as c_int,
+            ..Default::default()
+        });
+        wr.set_idle();
+        wr
+    }
+
+    /// Has the request refer to its elements.
+    pub(crate) fn set_elements(&mut self, sges: *mut bindings::ib_sge) {
+        self.0.sg_list = sges;
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        // SAFETY: Every view of the union is plain bytes.
+        unsafe { self.0.__bindgen_anon_1.wr_id }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.id() == Self::IDLE
+    }
+
+    pub(crate) fn set_idle(&mut self) {
+        self.0.__bindgen_anon_1.wr_id = Self::IDLE;
+    }
+}
+
+/// A chain of receive requests that are to be posted.
+///
+/// Each gets the next [generation](Generations), which tells a late completion from one of the request as it
+/// is now, and a posted request from one that is only chained.
+///
+/// # Invariants
+///
+/// * `first` to `last` are the chained requests, linked, unless `first` is null; the last one's link is null.
+/// * `generations` has chained those, and posted what the device has.
+pub(crate) struct RecvChain {
+    first: *mut bindings::ib_recv_wr,
+    last: *mut bindings::ib_recv_wr,
+    pub(crate) generations: Generations,
+}
+
+impl RecvChain {
+    /// An empty chain, whose first request gets the generation after `last`.
+    pub(crate) fn after(last: u32) -> Self {
+        // INVARIANT: Nothing is chained.
+        Self {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+            generations: Generations::after(last),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Adds the request of slot `index`.
+    ///
+    /// # Safety
+    ///
+    /// It must neither be chained nor posted, and stay where it is, unborrowed, until it is posted or taken
+    /// out.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, wr: &mut RecvWr, index: usize) {
+        let wr = &mut wr.0;
+        wr.__bindgen_anon_1.wr_id = self.generations.next_id(index as u32);
+        wr.next = ptr::null_mut();
+        let wr: *mut _ = wr;
+        if self.first.is_null() {
+            self.first = wr;
+        } else {
+            // SAFETY: `last` is a chained request by the type invariant, another one than this, and nobody
+            // has a reference to it.
+            unsafe { (*self.last).next = wr };
+        }
+        self.last = wr;
+    }
+
+    /// Takes the first request out; returns its slot's index.
+    pub(crate) fn pop(&mut self) -> Option<usize> {
+        if self.first.is_null() {
+            // INVARIANT: Nothing is chained.
+            self.generations.all_posted();
+            return None;
+        }
+        // SAFETY: A request of the chain, to which nobody has a reference; every view of the union is plain
+        // bytes.
+        let (next, id) = unsafe { ((*self.first).next, (*self.first).__bindgen_anon_1.wr_id) };
+        // INVARIANT: What is chained is now the rest, whose last is as before.
+        self.generations.posted_through(id);
+        self.first = next;
+        Some(id as u32 as usize)
+    }
+
+    /// Forgets all requests, which the caller makes idle.
+    pub(crate) fn clear(&mut self) {
+        self.first = ptr::null_mut();
+    }
+
+    /// Whether the request with this identifier is not chained, so that the device may have it.
+    ///
+    /// May return false for a request that was posted 2^32 receives ago.
+    #[inline]
+    pub(crate) fn is_posted(&self, id: u64) -> bool {
+        self.generations.is_posted(id)
+    }
+
+    /// Posts the chain by `post`, which gets its first request, and where to store the first one that the
+    /// device refuses. The refused requests stay chained.
+    ///
+    /// A completion cannot be seen before this returns, since only the ring's owner polls. So it is early
+    /// enough to note afterwards what was posted.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the device says.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        post: impl FnOnce(*const bindings::ib_recv_wr, *mut *const bindings::ib_recv_wr) -> c_int,
+    ) -> Result {
+        if self.first.is_null() {
+            return Ok(());
+        }
+        // Some drivers do not set it when they refuse all.
+        let mut bad = self.first.cast_const();
+        let err = post(self.first, &raw mut bad);
+        if err != 0 {
+            return self.refused(err, bad);
+        }
+        // INVARIANT: The device has what was chained.
+        self.first = ptr::null_mut();
+        self.generations.all_posted();
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&mut self, err: c_int, bad: *const bindings::ib_recv_wr) -> Result {
+        let mut wr = self.first;
+        while !wr.is_null() && !ptr::eq(wr, bad) {
+            // SAFETY: A request of the chain, to which nobody has a reference.
+            wr = unsafe { (*wr).next };
+        }
+        // INVARIANT: What is chained is now the rest, whose last is as before. If the device named
+        // none of ours, it may have all of them.
+        self.first = wr;
+        if wr.is_null() {
+            self.generations.all_posted();
+        } else {
+            // SAFETY: As above; every view of the union is plain bytes.
+            let id = unsafe { (*wr).__bindgen_anon_1.wr_id };
+            self.generations.posted_before(id);
+        }
+        to_result(err.min(0)).and(Err(EIO))
+    }
+}
