@@ -108,6 +108,38 @@ pub trait Sink<T> {
     fn deliver(&mut self, item: T);
 }
 
+/// Rings and statistics, which all windows share.
+struct Shared<B, P> {
+    rings: Rings<B, P>,
+    events: Events,
+    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
+    counts: Counts,
+}
+
+impl<B, P: BorrowMut<[Place<B>]>> Shared<B, P> {
+    /// Calls `f` with a source's window and what that uses, and counts what it does. Of the rings, `reserve`
+    /// have to remain when it takes one.
+    fn with_window<'a, T, S: Sink<T>, R>(
+        &'a mut self,
+        source: &mut Source<T, B>,
+        reserve: usize,
+        sink: &'a mut S,
+        f: impl FnOnce(&mut Window<T, B>, &mut Surroundings<'_, B, S, P>) -> R,
+    ) -> R {
+        let before = *source.window.counts();
+        let (rings, events) = (&mut self.rings, &mut self.events);
+        let mut host = Surroundings {
+            sink,
+            rings,
+            events,
+            reserve,
+        };
+        let result = f(&mut source.window, &mut host);
+        self.counts.add_difference(&before, source.window.counts());
+        result
+    }
+}
+
 /// Resources that a window uses.
 struct Surroundings<'a, B, S, P> {
     sink: &'a mut S,
@@ -139,26 +171,11 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
     }
 }
 
-/// Calls `f` with a source's window, and adds to `sum` what that counts meanwhile.
-fn counted<T, B, R>(
-    sum: &mut Counts,
-    source: &mut Source<T, B>,
-    f: impl FnOnce(&mut Window<T, B>) -> R,
-) -> R {
-    let before = *source.window.counts();
-    let result = f(&mut source.window);
-    sum.add_difference(&before, source.window.counts());
-    result
-}
-
 /// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table, `P` that of the
 /// rings.
 pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
-    rings: Rings<B, P>,
-    events: Events,
-    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
-    counts: Counts,
+    shared: Shared<B, P>,
     /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
     changed: bool,
@@ -179,9 +196,11 @@ where
     pub fn new(slots: S, places: P, seed: Seed) -> Option<Self> {
         Some(Sources {
             table: Table::new(slots, seed)?,
-            rings: Rings::new(places),
-            events: Events::default(),
-            counts: Counts::default(),
+            shared: Shared {
+                rings: Rings::new(places),
+                events: Events::default(),
+                counts: Counts::default(),
+            },
             changed: false,
             swept: 0,
             sweep_at: 0,
@@ -202,7 +221,7 @@ where
     /// Takes the number of frames that came as expected since this was called last.
     #[inline]
     pub fn take_in_order(&mut self) -> u64 {
-        core::mem::take(&mut self.counts.in_order)
+        core::mem::take(&mut self.shared.counts.in_order)
     }
 
     /// Takes the other counts since this was called last, if there are any.
@@ -211,12 +230,12 @@ where
         if !core::mem::take(&mut self.changed) {
             return None;
         }
-        let in_order = core::mem::take(&mut self.counts.in_order);
+        let in_order = core::mem::take(&mut self.shared.counts.in_order);
         let changes = (
-            core::mem::take(&mut self.counts),
-            core::mem::take(&mut self.events),
+            core::mem::take(&mut self.shared.counts),
+            core::mem::take(&mut self.shared.events),
         );
-        self.counts.in_order = in_order;
+        self.shared.counts.in_order = in_order;
         Some(changes)
     }
 
@@ -244,7 +263,7 @@ where
             if !paused && source.window.receive_in_order(id) {
                 source.frames = source.frames.wrapping_add(1);
                 source.last = now;
-                self.counts.in_order = self.counts.in_order.wrapping_add(1);
+                self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
                 sink.deliver(item);
                 return false;
             }
@@ -265,11 +284,11 @@ where
     ) -> bool {
         self.changed = true;
         if self.table.get_mut(from).is_none() && !self.admit(from, now, sink) {
-            self.events.refused = self.events.refused.wrapping_add(1);
+            self.shared.events.refused = self.shared.events.refused.wrapping_add(1);
             sink.deliver(item);
             return false;
         }
-        if self.rings.is_empty()
+        if self.shared.rings.is_empty()
             && self.table.get_mut(from).is_some_and(|source| {
                 source.is_established()
                     && source.idle_for(now) < PAUSE_MS
@@ -286,25 +305,21 @@ where
         let paused = source.idle_for(now) >= PAUSE_MS;
         source.last = now;
         let before = source.window.held();
-        let mut host = Surroundings {
-            reserve: if source.is_established() {
-                0
-            } else {
-                self.rings.len().div_ceil(2)
-            },
-            sink,
-            rings: &mut self.rings,
-            events: &mut self.events,
+        let reserve = if source.is_established() {
+            0
+        } else {
+            self.shared.rings.len().div_ceil(2)
         };
-        counted(&mut self.counts, source, |window| {
-            if paused {
-                window.restart(&mut host);
-            }
-            window.receive(id, item, width, &mut host);
-        });
+        self.shared
+            .with_window(source, reserve, sink, |window, host| {
+                if paused {
+                    window.restart(host);
+                }
+                window.receive(id, item, width, host);
+            });
         let after = source.window.held();
         if (before == 0) != (after == 0) {
-            self.rings.note_holding(from, after > 0);
+            self.shared.rings.note_holding(from, after > 0);
         }
         before == 0 && after > 0
     }
@@ -325,7 +340,7 @@ where
             let Some(victim) = self.table.victim(from, |source| source.score(now)) else {
                 return false;
             };
-            self.events.evicted = self.events.evicted.wrapping_add(1);
+            self.shared.events.evicted = self.shared.events.evicted.wrapping_add(1);
             self.remove(&victim, sink);
         }
         false
@@ -337,18 +352,11 @@ where
             return;
         };
         if source.window.held() > 0 {
-            self.rings.note_holding(from, false);
+            self.shared.rings.note_holding(from, false);
         }
         self.changed = true;
-        let mut host = Surroundings {
-            sink,
-            rings: &mut self.rings,
-            events: &mut self.events,
-            reserve: 0,
-        };
-        counted(&mut self.counts, &mut source, |window| {
-            window.flush(&mut host);
-        });
+        self.shared
+            .with_window(&mut source, 0, sink, |window, host| window.flush(host));
     }
 
     /// Delivers what has waited for `timeout` or longer. Returns in how long to look again, if anything
@@ -359,21 +367,14 @@ where
         let before = now.checked_sub(timeout);
         self.changed = true;
         let mut oldest: Option<u64> = None;
-        for at in 0..self.rings.len() {
-            let Some(from) = self.rings.holder(at) else {
+        for at in 0..self.shared.rings.len() {
+            let Some(from) = self.shared.rings.holder(at) else {
                 continue;
             };
             let rest = match (self.table.get_mut(&from), before) {
                 (Some(source), Some(before)) => {
-                    let mut host = Surroundings {
-                        sink,
-                        rings: &mut self.rings,
-                        events: &mut self.events,
-                        reserve: 0,
-                    };
-                    counted(&mut self.counts, source, |window| {
-                        window.expire(before, &mut host)
-                    })
+                    self.shared
+                        .with_window(source, 0, sink, |window, host| window.expire(before, host))
                 }
                 // Nothing is as old as the timeout yet while the clock is younger than that.
                 (Some(_), None) => Some(now),
@@ -381,7 +382,7 @@ where
             };
             match rest {
                 Some(since) => oldest = Some(oldest.map_or(since, |oldest| oldest.min(since))),
-                None => self.rings.forget_holder(at),
+                None => self.shared.rings.forget_holder(at),
             }
         }
         let age = now.saturating_sub(oldest?);
@@ -391,7 +392,7 @@ where
     /// Delivers all that is held. The sources are kept.
     pub fn flush(&mut self, sink: &mut impl Sink<T>) {
         self.changed = true;
-        for at in 0..self.rings.len() {
+        for at in 0..self.shared.rings.len() {
             self.release(at, sink);
         }
     }
@@ -399,13 +400,13 @@ where
     /// Takes the ring of one of the sources that hold something, in turn.
     #[cold]
     fn reclaim(&mut self, sink: &mut impl Sink<T>) {
-        let places = self.rings.len();
+        let places = self.shared.rings.len();
         for _ in 0..places {
             let at = self.reclaim_at;
             let next = at.wrapping_add(1);
             self.reclaim_at = if next < places { next } else { 0 };
             if self.release(at, sink) {
-                self.events.reclaimed = self.events.reclaimed.wrapping_add(1);
+                self.shared.events.reclaimed = self.shared.events.reclaimed.wrapping_add(1);
                 return;
             }
         }
@@ -413,18 +414,13 @@ where
 
     /// Delivers what the source on the list at `at` holds, and takes it off. False: there is none.
     fn release(&mut self, at: usize, sink: &mut impl Sink<T>) -> bool {
-        let Some(from) = self.rings.holder(at) else {
+        let Some(from) = self.shared.rings.holder(at) else {
             return false;
         };
-        self.rings.forget_holder(at);
+        self.shared.rings.forget_holder(at);
         if let Some(source) = self.table.get_mut(&from) {
-            let mut host = Surroundings {
-                sink,
-                rings: &mut self.rings,
-                events: &mut self.events,
-                reserve: 0,
-            };
-            counted(&mut self.counts, source, |window| window.flush(&mut host));
+            self.shared
+                .with_window(source, 0, sink, |window, host| window.flush(host));
         }
         true
     }
@@ -457,7 +453,7 @@ where
                 Some((from, source)) if source.idle_for(now) >= IDLE_MS => *from,
                 _ => continue,
             };
-            self.events.expired = self.events.expired.wrapping_add(1);
+            self.shared.events.expired = self.shared.events.expired.wrapping_add(1);
             self.remove(&idle, sink);
         }
     }
@@ -794,16 +790,19 @@ mod tests {
         establish(&mut sources, &a, 0, &mut log);
         establish(&mut sources, &b, IDLE_MS, &mut log);
         assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert_eq!(sources.rings.holder(0), Some(a));
+        assert_eq!(sources.shared.rings.holder(0), Some(a));
         sources.sweep(IDLE_MS, &mut log);
-        assert_eq!((log.take(), sources.rings.holder(0)), (&[66][..], None));
+        assert_eq!(
+            (log.take(), sources.shared.rings.holder(0)),
+            (&[66][..], None)
+        );
         // One that holds nothing leaves the list as it is.
         assert!(sources.receive(&b, id(66), 1, 32, IDLE_MS, &mut log));
         sources.receive(&a, id(1), 2, 32, IDLE_MS, &mut log);
         sources.remove(&a, &mut log);
-        assert_eq!(sources.rings.holder(0), Some(b));
+        assert_eq!(sources.shared.rings.holder(0), Some(b));
         // A gap that fills ends that, too.
         sources.receive(&b, id(65), 3, 32, IDLE_MS, &mut log);
-        assert_eq!(sources.rings.holder(0), None);
+        assert_eq!(sources.shared.rings.holder(0), None);
     }
 }
