@@ -171,6 +171,16 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
     }
 }
 
+/// A numbered frame of a source.
+pub struct Numbered<'a, T> {
+    /// Address of the source.
+    pub from: &'a HwAddr,
+    /// Number of the frame.
+    pub id: MsgId,
+    /// The frame.
+    pub item: T,
+}
+
 /// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table, `P` that of the
 /// rings.
 pub struct Sources<T, B, S, P> {
@@ -250,38 +260,35 @@ where
     #[inline(always)]
     pub fn receive(
         &mut self,
-        from: &HwAddr,
-        id: MsgId,
-        item: T,
+        frame: Numbered<'_, T>,
         width: u8,
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
-        if let Some(source) = self.table.get_mut(from) {
+        if let Some(source) = self.table.get_mut(frame.from) {
             // A clock that went back is dealt with below.
             let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
-            if !paused && source.window.receive_in_order(id) {
+            if !paused && source.window.receive_in_order(frame.id) {
                 source.frames = source.frames.wrapping_add(1);
                 source.last = now;
                 self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
-                sink.deliver(item);
+                sink.deliver(frame.item);
                 return false;
             }
         }
-        self.receive_other(from, id, item, width, now, sink)
+        self.receive_other(frame, width, now, sink)
     }
 
     /// A frame of a new source, or one that is not the next.
     #[inline(never)]
     fn receive_other(
         &mut self,
-        from: &HwAddr,
-        id: MsgId,
-        item: T,
+        frame: Numbered<'_, T>,
         width: u8,
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
+        let Numbered { from, id, item } = frame;
         self.changed = true;
         if self.table.get_mut(from).is_none() && !self.admit(from, now, sink) {
             self.shared.events.refused = self.shared.events.refused.wrapping_add(1);
@@ -540,10 +547,14 @@ mod tests {
         MsgId::new(raw).unwrap_or(MsgId::FIRST)
     }
 
+    fn frame(from: &HwAddr, id: MsgId, item: u32) -> Numbered<'_, u32> {
+        Numbered { from, id, item }
+    }
+
     /// Makes a source established, up to number [`ESTABLISHED`].
     fn establish(sources: &mut TestSources<'_>, from: &HwAddr, now: u64, log: &mut Log) {
         for raw in 1..=ESTABLISHED as u16 {
-            sources.receive(from, id(raw), 0, 32, now, log);
+            sources.receive(frame(from, id(raw), 0), 32, now, log);
         }
         let _ = log.take();
     }
@@ -555,10 +566,10 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert!(!sources.receive(&b, id(500), 500, 32, 0, &mut log));
-        assert!(!sources.receive(&b, id(501), 501, 32, 0, &mut log));
-        assert!(!sources.receive(&a, id(65), 65, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&b, id(500), 500), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&b, id(501), 501), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&a, id(65), 65), 32, 0, &mut log));
         assert_eq!(log.take(), [500, 501, 65, 66]);
         assert_eq!(sources.len(), 2);
         assert_eq!(changes(&mut sources).0.filled, 1);
@@ -577,7 +588,7 @@ mod tests {
         for (turn, (first, second)) in [(a, b), (b, a)].into_iter().enumerate() {
             let next = id(66 + 2 * turn as u16);
             log.now = 5_000 * (1 + turn as u64);
-            assert!(sources.receive(&first, next, 1, 32, 5, &mut log));
+            assert!(sources.receive(frame(&first, next, 1), 32, 5, &mut log));
             if turn == 0 {
                 log.now += 1_000;
                 assert_eq!(sources.expire(1_000, &mut log), None);
@@ -585,7 +596,7 @@ mod tests {
                 sources.flush(&mut log);
             }
             assert_eq!(log.take(), [1]);
-            assert!(sources.receive(&second, next, 2, 32, 5, &mut log));
+            assert!(sources.receive(frame(&second, next, 2), 32, 5, &mut log));
             assert_eq!(sources.expire(1_000, &mut log), Some(1_000));
             log.now += 1_000;
             assert_eq!(sources.expire(1_000, &mut log), None);
@@ -602,7 +613,7 @@ mod tests {
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         log.now = 5_000;
-        assert!(sources.receive(&a, id(66), 66, 32, 5, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 5, &mut log));
         log.now = 5_400;
         assert_eq!(sources.expire(1_000, &mut log), Some(600));
         assert_eq!(log.take(), []);
@@ -610,7 +621,7 @@ mod tests {
         assert_eq!(sources.expire(1_000, &mut log), None);
         assert_eq!(log.take(), [66]);
         // The ring is free again.
-        assert!(sources.receive(&a, id(68), 68, 32, 6, &mut log));
+        assert!(sources.receive(frame(&a, id(68), 68), 32, 6, &mut log));
         log.now = 6_999;
         assert_eq!(sources.expire(1_000, &mut log), Some(125));
         assert_eq!(changes(&mut sources).1.no_ring, 0);
@@ -623,8 +634,8 @@ mod tests {
         let mut places = [Place::new(&mut ring[..])];
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
-        sources.receive(&a, id(1), 1, 32, 0, &mut log);
-        assert!(!sources.receive(&a, id(3), 3, 32, 0, &mut log));
+        sources.receive(frame(&a, id(1), 1), 32, 0, &mut log);
+        assert!(!sources.receive(frame(&a, id(3), 3), 32, 0, &mut log));
         assert_eq!(log.take(), [1, 3]);
         assert_eq!(changes(&mut sources).1.no_ring, 1);
     }
@@ -641,25 +652,25 @@ mod tests {
             establish(&mut sources, from, 0, &mut log);
         }
         let [a, b, c] = all;
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert!(sources.receive(&b, id(67), 67, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert!(sources.receive(frame(&b, id(67), 67), 32, 0, &mut log));
         // Neither a late frame takes anything from anybody, nor the first one after a pause.
-        assert!(!sources.receive(&c, id(64), 64, 32, 0, &mut log));
-        assert!(!sources.receive(&c, id(70), 70, 32, PAUSE_MS, &mut log));
+        assert!(!sources.receive(frame(&c, id(64), 64), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&c, id(70), 70), 32, PAUSE_MS, &mut log));
         assert_eq!(log.take(), [64, 70]);
         assert_eq!(changes(&mut sources).1.reclaimed, 0);
-        assert!(sources.receive(&c, id(74), 74, 32, PAUSE_MS, &mut log));
+        assert!(sources.receive(frame(&c, id(74), 74), 32, PAUSE_MS, &mut log));
         let evicted = log.take();
         assert!(evicted == [66] || evicted == [67]);
         let loser = if evicted == [66] { a } else { b };
         // In turn: now it is the other one of the two that goes.
-        assert!(sources.receive(&loser, id(80), 80, 32, 0, &mut log));
+        assert!(sources.receive(frame(&loser, id(80), 80), 32, 0, &mut log));
         let evicted = log.take();
         assert!(evicted == [66] || evicted == [67]);
         let (_, events) = changes(&mut sources);
         assert_eq!((events.reclaimed, events.no_ring), (2, 0));
         for raw in 71..=73 {
-            sources.receive(&c, id(raw), raw.into(), 32, PAUSE_MS, &mut log);
+            sources.receive(frame(&c, id(raw), raw.into()), 32, PAUSE_MS, &mut log);
         }
         assert_eq!(log.take(), [71, 72, 73, 74]);
     }
@@ -673,13 +684,13 @@ mod tests {
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         for qpn in 0x1000..0x2000 {
-            sources.receive(&peer(qpn), id(9), 0, 32, 1, &mut log);
+            sources.receive(frame(&peer(qpn), id(9), 0), 32, 1, &mut log);
             let _ = log.take();
         }
         assert_eq!(sources.len(), SLOTS);
         assert!(changes(&mut sources).1.evicted >= 0xff8);
-        assert!(sources.receive(&a, id(66), 66, 32, 2, &mut log));
-        assert!(!sources.receive(&a, id(65), 65, 32, 2, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 2, &mut log));
+        assert!(!sources.receive(frame(&a, id(65), 65), 32, 2, &mut log));
         assert_eq!(log.take(), [65, 66]);
     }
 
@@ -693,12 +704,12 @@ mod tests {
         }
         assert_eq!(sources.len(), SLOTS);
         let late = peer(0x999);
-        sources.receive(&late, id(5), 5, 32, 1, &mut log);
-        sources.receive(&late, id(4), 4, 32, 1, &mut log);
+        sources.receive(frame(&late, id(5), 5), 32, 1, &mut log);
+        sources.receive(frame(&late, id(4), 4), 32, 1, &mut log);
         assert_eq!(log.take(), [5, 4]);
         assert_eq!(changes(&mut sources).1.refused, 2);
         // One of the others is idle at last.
-        sources.receive(&late, id(6), 6, 32, IDLE_MS, &mut log);
+        sources.receive(frame(&late, id(6), 6), 32, IDLE_MS, &mut log);
         let events = changes(&mut sources).1;
         assert_eq!((events.refused, events.evicted), (0, 1));
         // And none of what they did is forgotten.
@@ -712,9 +723,9 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
         for qpn in 0x1000..0x1020 {
-            sources.receive(&peer(qpn), id(9), 0, 32, IDLE_MS, &mut log);
+            sources.receive(frame(&peer(qpn), id(9), 0), 32, IDLE_MS, &mut log);
         }
         assert!(log.take().contains(&66));
     }
@@ -727,7 +738,7 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        assert!(!sources.receive(&a, id(80), 80, 32, PAUSE_MS, &mut log));
+        assert!(!sources.receive(frame(&a, id(80), 80), 32, PAUSE_MS, &mut log));
         assert_eq!(log.take(), [80]);
         assert_eq!(changes(&mut sources).0.resyncs, 0);
     }
@@ -737,8 +748,8 @@ mod tests {
         let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
         let mut places = [Place::new(&mut ring[..])];
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
-        sources.receive(&peer(0x11), id(1), 1, 32, 0, &mut log);
-        sources.receive(&peer(0x12), id(1), 1, 32, 1_000, &mut log);
+        sources.receive(frame(&peer(0x11), id(1), 1), 32, 0, &mut log);
+        sources.receive(frame(&peer(0x12), id(1), 1), 32, 1_000, &mut log);
         sources.sweep(IDLE_MS, &mut log);
         assert_eq!(sources.len(), 1);
         sources.sweep(IDLE_MS + SWEEP_MS / 2, &mut log);
@@ -755,8 +766,8 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        sources.receive(&a, id(68), 68, 32, 0, &mut log);
-        sources.receive(&a, id(66), 66, 32, 0, &mut log);
+        sources.receive(frame(&a, id(68), 68), 32, 0, &mut log);
+        sources.receive(frame(&a, id(66), 66), 32, 0, &mut log);
         sources.clear(&mut log);
         assert_eq!(log.take(), [66, 68]);
         assert!(sources.is_empty());
@@ -773,9 +784,9 @@ mod tests {
         establish(&mut sources, &a, 0, &mut log);
         assert!(!sources.is_empty() && sources.take_changes().is_some());
         assert_eq!(sources.take_in_order(), ESTABLISHED);
-        sources.receive(&a, id(65), 65, 32, PAUSE_MS - 1, &mut log);
+        sources.receive(frame(&a, id(65), 65), 32, PAUSE_MS - 1, &mut log);
         assert!(sources.take_changes().is_none() && sources.take_in_order() == 1);
-        sources.receive(&a, id(66), 66, 32, 2 * PAUSE_MS - 1, &mut log);
+        sources.receive(frame(&a, id(66), 66), 32, 2 * PAUSE_MS - 1, &mut log);
         assert!(sources.take_changes().is_some() && sources.take_in_order() == 1);
         assert_eq!(log.take(), [65, 66]);
     }
@@ -789,7 +800,7 @@ mod tests {
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
         establish(&mut sources, &b, IDLE_MS, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
         assert_eq!(sources.shared.rings.holder(0), Some(a));
         sources.sweep(IDLE_MS, &mut log);
         assert_eq!(
@@ -797,12 +808,12 @@ mod tests {
             (&[66][..], None)
         );
         // One that holds nothing leaves the list as it is.
-        assert!(sources.receive(&b, id(66), 1, 32, IDLE_MS, &mut log));
-        sources.receive(&a, id(1), 2, 32, IDLE_MS, &mut log);
+        assert!(sources.receive(frame(&b, id(66), 1), 32, IDLE_MS, &mut log));
+        sources.receive(frame(&a, id(1), 2), 32, IDLE_MS, &mut log);
         sources.remove(&a, &mut log);
         assert_eq!(sources.shared.rings.holder(0), Some(b));
         // A gap that fills ends that, too.
-        sources.receive(&b, id(65), 3, 32, IDLE_MS, &mut log);
+        sources.receive(frame(&b, id(65), 3), 32, IDLE_MS, &mut log);
         assert_eq!(sources.shared.rings.holder(0), None);
     }
 }
