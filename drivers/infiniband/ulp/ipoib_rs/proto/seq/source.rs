@@ -816,4 +816,21 @@ mod tests {
         sources.receive(frame(&b, id(65), 3), 32, IDLE_MS, &mut log);
         assert_eq!(sources.shared.rings.holder(0), None);
     }
+
+    /// One ring for all: it goes back and forth.
+    #[test]
+    fn a_single_ring_is_taken_again() {
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        establish(&mut sources, &b, 0, &mut log);
+        for raw in [66, 68, 70] {
+            assert!(sources.receive(frame(&a, id(raw), 1), 32, 0, &mut log));
+            assert!(sources.receive(frame(&b, id(raw), 2), 32, 0, &mut log));
+        }
+        assert_eq!(log.take(), [1, 2, 1, 2, 1]);
+        assert_eq!(changes(&mut sources).1.reclaimed, 5);
+    }
 }
