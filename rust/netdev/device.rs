@@ -24,7 +24,7 @@ use crate::address::AddressList;
 use crate::header::Outgoing;
 use crate::named::Named;
 use crate::queue::Polled;
-use crate::rtnl::Rtnl;
+use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
 
@@ -75,8 +75,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// [`MAX_TASKS`].
     const TASKS: usize;
 
-    /// What the transmit lock protects.
+    /// State that the transmit lock protects.
     type Tx: Send;
+
+    /// State of the device's configuration, which RTNL protects.
+    type Control: Send;
 
     /// The wire's own header of packets whose EtherType is `proto`. In front of it stands the destination's
     /// address.
@@ -348,6 +351,7 @@ pub(crate) struct Private<T: Driver> {
     pub(crate) tx: UnsafeCell<Option<T::Tx>>,
     /// Protected by RTNL.
     named: UnsafeCell<Option<Named>>,
+    control: RtnlCell<Option<T::Control>>,
     /// Instances that the queues refer to, protected by RTNL.
     pub(crate) polled: UnsafeCell<Polled>,
     tasks: [Task; MAX_TASKS],
@@ -403,6 +407,12 @@ impl<T: Driver> Device<T> {
         unsafe { Pin::new_unchecked((*self.private().data.get()).assume_init_ref()) }
     }
 
+    /// State that RTNL protects: none until [`Driver::init`] puts it there, and none after [`Driver::uninit`] has
+    /// to take it away.
+    pub fn control<'a>(&'a self, rtnl: &'a mut Rtnl) -> &'a mut Option<T::Control> {
+        self.private().control.get(rtnl)
+    }
+
     /// Fills the private area.
     ///
     /// # Safety
@@ -425,6 +435,7 @@ impl<T: Driver> Device<T> {
             (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
             (&raw mut (*private).named).write(UnsafeCell::new(None));
+            (&raw mut (*private).control).write(RtnlCell::new(None));
             (&raw mut (*private).polled).write(UnsafeCell::default());
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
             for id in 0..T::TASKS {
@@ -462,6 +473,7 @@ impl<T: Driver> Device<T> {
             bindings::ipoib_rs_netdev_wait_unused(dev);
             *(*private).filled.get() = false;
             (*(*private).tx.get()).take();
+            core::ptr::drop_in_place(&raw mut (*private).control);
             *(*private).polled.get() = Polled::default();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
         }

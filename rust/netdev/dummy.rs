@@ -109,6 +109,7 @@ impl Driver for Dummy {
     const COUNTERS: &'static [&'static str] = &[];
     const TASKS: usize = 1;
     type Tx = ();
+    type Control = ();
 
     fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN] {
         let [high, low] = proto.to_be_bytes();

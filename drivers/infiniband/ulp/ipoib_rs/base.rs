@@ -4,6 +4,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod groups;
+pub(crate) mod interface;
 pub(crate) mod order;
 pub(crate) mod params;
 pub(crate) mod port;
