@@ -110,8 +110,6 @@ fn sweep(
     let mut command = Command::new(tool);
     command
         .args(["mutants", "--package", CRATE, "--profile", "mutants"])
-        // It does not know the attribute that makes tests of KUnit's of these modules.
-        .args(["--exclude-re", r"\btests::"])
         .args(["--no-shuffle", "--timeout", "300", "--output"])
         .arg(output)
         // The sources are copied for each run, to where there is room.

@@ -12,7 +12,7 @@ use ipoib_proto::deadline::Deadline;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::reorder::{Counts, Held, MAX_WIDTH};
 use ipoib_proto::seq::MsgId;
-use ipoib_proto::source::{self, Place, Sink, Sources};
+use ipoib_proto::source::{self, Numbered, Place, Sink, Sources};
 use ipoib_proto::table::{Seed, Slot};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -168,8 +168,10 @@ impl Order {
         match (MsgId::new(number), from) {
             (Some(id), Some(from)) if self.width > 0 => {
                 let mut up = Up(context);
+                let item = skb;
+                let frame = Numbered { from, id, item };
                 let (width, now) = (self.width, self.now);
-                if self.sources.receive(from, id, skb, width, now, &mut up) {
+                if self.sources.receive(frame, width, now, &mut up) {
                     self.hold(context);
                 }
             }

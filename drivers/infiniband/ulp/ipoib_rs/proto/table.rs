@@ -385,6 +385,9 @@ mod tests {
         assert_eq!(table.insert(addr(1), 10), Ok(&mut 10));
         assert_eq!(table.insert(addr(1), 11), Err((InsertError::Exists, 11)));
         assert_eq!(table.get(&addr(1)), Some(&10));
+        assert_eq!(table.get_mut(&addr(1)), Some(&mut 10));
+        // The next look-up finds it at once.
+        assert!(table.is_at(table.last, &addr(1)) && !table.is_at(table.last, &addr(2)));
         assert!(table.len() == 1 && !table.is_empty());
         assert_eq!(table.remove(&addr(1)), Some(10));
         assert_eq!(table.remove(&addr(1)), None);
@@ -423,6 +426,8 @@ mod tests {
             assert_eq!(table.remove(&addr(number)), Some(number));
         }
         assert_eq!(table.len(), 1);
+        // Nor are groups of slots left that a walk would look at for nothing.
+        assert_eq!(table.busy.map(u64::count_ones).iter().sum::<u32>(), 1);
         Ok(())
     }
 

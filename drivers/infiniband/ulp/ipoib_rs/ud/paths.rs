@@ -198,7 +198,7 @@ impl Destinations {
 
     /// How many groups there are.
     pub(crate) fn group_count(&self) -> usize {
-        self.groups.len()
+        self.groups.count()
     }
 
     /// Walks over the paths.

@@ -55,13 +55,8 @@ where
     }
 
     /// How many groups there are.
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.groups.len()
-    }
-
-    /// Whether there is no group.
-    pub const fn is_empty(&self) -> bool {
-        self.groups.is_empty()
     }
 
     /// Walks over the groups, to show them.
@@ -326,7 +321,7 @@ mod tests {
         assert!(table.is_ready());
         let joined = run(&mut table, 0);
         assert_eq!(joined.iter().flatten().count(), 2);
-        assert_eq!(table.len(), 3);
+        assert_eq!(table.count(), 3);
         Ok(())
     }
 
@@ -356,7 +351,7 @@ mod tests {
         run(&mut table, 0);
         assert_eq!(table.sync([ipv4(2), ipv4(3)].into_iter()), 0);
         run(&mut table, 0);
-        assert_eq!(table.len(), 3);
+        assert_eq!(table.count(), 3);
         assert!(table.transmit(&ipv4(1), 0).is_none());
         assert!(table.transmit(&ipv4(2), 0).is_some());
         assert!(table.transmit(&ipv4(3), 0).is_some());
@@ -372,7 +367,7 @@ mod tests {
         let other = PKey::new(0x8001).ok_or(())?;
         let foreign = mgid::broadcast(other, Scope::LINK_LOCAL);
         assert_eq!(table.sync([foreign].into_iter()), 0);
-        assert_eq!(table.len(), 1);
+        assert_eq!(table.count(), 1);
         let refused = Verdict::Drop(9, DropReason::BadAddress);
         assert_eq!(table.send(&foreign, 9, 100, 0), refused);
         Ok(())
@@ -391,7 +386,7 @@ mod tests {
         assert_eq!(table.handle(&mgid), Some(&7));
         assert_eq!(table.deadline(), Some(60_000));
         run(&mut table, 60_000);
-        assert_eq!(table.len(), 1);
+        assert_eq!(table.count(), 1);
         Ok(())
     }
 
@@ -408,7 +403,7 @@ mod tests {
         run(&mut table, 10);
         assert_eq!(table.send(&ipv4(3), 3, 100, 10), Verdict::Queued);
         assert_eq!(table.sync((10..15).map(ipv4)), 0);
-        assert_eq!(table.len(), SLOTS);
+        assert_eq!(table.count(), SLOTS);
         Ok(())
     }
 
@@ -453,7 +448,7 @@ mod tests {
         assert_eq!(table.sync([ipv4(1)].into_iter()), 0);
         run(&mut table, 0);
         table.invalidate();
-        assert!(!table.is_empty() && !table.is_ready());
+        assert!(!table.is_ready());
         let Some((mgid, Action::Detach(Membership::Full, 7))) = table.poll(0) else {
             return Err(());
         };

@@ -172,7 +172,6 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             State::Failed { until } if now < until => {
                 return Verdict::Drop(frame, DropReason::NoPath)
             }
-            State::Failed { .. } => self.state = State::Idle,
             _ => {}
         }
         match self.waiting.push(frame, bytes) {
@@ -184,11 +183,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// Event: the address handle is needed, though no frame waits for it. Poll.
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
-        if let State::Failed { until } = self.state {
-            if now >= until {
-                self.state = State::Idle;
-            }
-        }
+        self.expire(now);
         self.wanted = matches!(self.state, State::Idle);
     }
 

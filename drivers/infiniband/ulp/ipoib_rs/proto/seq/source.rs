@@ -108,6 +108,38 @@ pub trait Sink<T> {
     fn deliver(&mut self, item: T);
 }
 
+/// Rings and statistics, which all windows share.
+struct Shared<B, P> {
+    rings: Rings<B, P>,
+    events: Events,
+    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
+    counts: Counts,
+}
+
+impl<B, P: BorrowMut<[Place<B>]>> Shared<B, P> {
+    /// Calls `f` with a source's window and what that uses, and counts what it does. Of the rings, `reserve`
+    /// have to remain when it takes one.
+    fn with_window<'a, T, S: Sink<T>, R>(
+        &'a mut self,
+        source: &mut Source<T, B>,
+        reserve: usize,
+        sink: &'a mut S,
+        f: impl FnOnce(&mut Window<T, B>, &mut Surroundings<'_, B, S, P>) -> R,
+    ) -> R {
+        let before = *source.window.counts();
+        let (rings, events) = (&mut self.rings, &mut self.events);
+        let mut host = Surroundings {
+            sink,
+            rings,
+            events,
+            reserve,
+        };
+        let result = f(&mut source.window, &mut host);
+        self.counts.add_difference(&before, source.window.counts());
+        result
+    }
+}
+
 /// Resources that a window uses.
 struct Surroundings<'a, B, S, P> {
     sink: &'a mut S,
@@ -139,26 +171,21 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
     }
 }
 
-/// Calls `f` with a source's window, and adds to `sum` what that counts meanwhile.
-fn counted<T, B, R>(
-    sum: &mut Counts,
-    source: &mut Source<T, B>,
-    f: impl FnOnce(&mut Window<T, B>) -> R,
-) -> R {
-    let before = *source.window.counts();
-    let result = f(&mut source.window);
-    sum.add_difference(&before, source.window.counts());
-    result
+/// A numbered frame of a source.
+pub struct Numbered<'a, T> {
+    /// Address of the source.
+    pub from: &'a HwAddr,
+    /// Number of the frame.
+    pub id: MsgId,
+    /// The frame.
+    pub item: T,
 }
 
 /// All sources. `T` is the frame, `B` the storage of a ring, `S` that of the table, `P` that of the
 /// rings.
 pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
-    rings: Rings<B, P>,
-    events: Events,
-    /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
-    counts: Counts,
+    shared: Shared<B, P>,
     /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
     changed: bool,
@@ -179,9 +206,11 @@ where
     pub fn new(slots: S, places: P, seed: Seed) -> Option<Self> {
         Some(Sources {
             table: Table::new(slots, seed)?,
-            rings: Rings::new(places),
-            events: Events::default(),
-            counts: Counts::default(),
+            shared: Shared {
+                rings: Rings::new(places),
+                events: Events::default(),
+                counts: Counts::default(),
+            },
             changed: false,
             swept: 0,
             sweep_at: 0,
@@ -202,7 +231,7 @@ where
     /// Takes the number of frames that came as expected since this was called last.
     #[inline]
     pub fn take_in_order(&mut self) -> u64 {
-        core::mem::take(&mut self.counts.in_order)
+        core::mem::take(&mut self.shared.counts.in_order)
     }
 
     /// Takes the other counts since this was called last, if there are any.
@@ -211,12 +240,12 @@ where
         if !core::mem::take(&mut self.changed) {
             return None;
         }
-        let in_order = core::mem::take(&mut self.counts.in_order);
+        let in_order = core::mem::take(&mut self.shared.counts.in_order);
         let changes = (
-            core::mem::take(&mut self.counts),
-            core::mem::take(&mut self.events),
+            core::mem::take(&mut self.shared.counts),
+            core::mem::take(&mut self.shared.events),
         );
-        self.counts.in_order = in_order;
+        self.shared.counts.in_order = in_order;
         Some(changes)
     }
 
@@ -231,45 +260,42 @@ where
     #[inline(always)]
     pub fn receive(
         &mut self,
-        from: &HwAddr,
-        id: MsgId,
-        item: T,
+        frame: Numbered<'_, T>,
         width: u8,
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
-        if let Some(source) = self.table.get_mut(from) {
+        if let Some(source) = self.table.get_mut(frame.from) {
             // A clock that went back is dealt with below.
             let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
-            if !paused && source.window.receive_in_order(id) {
+            if !paused && source.window.receive_in_order(frame.id) {
                 source.frames = source.frames.wrapping_add(1);
                 source.last = now;
-                self.counts.in_order = self.counts.in_order.wrapping_add(1);
-                sink.deliver(item);
+                self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
+                sink.deliver(frame.item);
                 return false;
             }
         }
-        self.receive_other(from, id, item, width, now, sink)
+        self.receive_other(frame, width, now, sink)
     }
 
     /// A frame of a new source, or one that is not the next.
     #[inline(never)]
     fn receive_other(
         &mut self,
-        from: &HwAddr,
-        id: MsgId,
-        item: T,
+        frame: Numbered<'_, T>,
         width: u8,
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
+        let Numbered { from, id, item } = frame;
         self.changed = true;
         if self.table.get_mut(from).is_none() && !self.admit(from, now, sink) {
-            self.events.refused = self.events.refused.wrapping_add(1);
+            self.shared.events.refused = self.shared.events.refused.wrapping_add(1);
             sink.deliver(item);
             return false;
         }
-        if self.rings.is_empty()
+        if self.shared.rings.is_empty()
             && self.table.get_mut(from).is_some_and(|source| {
                 source.is_established()
                     && source.idle_for(now) < PAUSE_MS
@@ -286,25 +312,21 @@ where
         let paused = source.idle_for(now) >= PAUSE_MS;
         source.last = now;
         let before = source.window.held();
-        let mut host = Surroundings {
-            reserve: if source.is_established() {
-                0
-            } else {
-                self.rings.len().div_ceil(2)
-            },
-            sink,
-            rings: &mut self.rings,
-            events: &mut self.events,
+        let reserve = if source.is_established() {
+            0
+        } else {
+            self.shared.rings.len().div_ceil(2)
         };
-        counted(&mut self.counts, source, |window| {
-            if paused {
-                window.restart(&mut host);
-            }
-            window.receive(id, item, width, &mut host);
-        });
+        self.shared
+            .with_window(source, reserve, sink, |window, host| {
+                if paused {
+                    window.restart(host);
+                }
+                window.receive(id, item, width, host);
+            });
         let after = source.window.held();
         if (before == 0) != (after == 0) {
-            self.rings.note_holding(from, after > 0);
+            self.shared.rings.note_holding(from, after > 0);
         }
         before == 0 && after > 0
     }
@@ -325,7 +347,7 @@ where
             let Some(victim) = self.table.victim(from, |source| source.score(now)) else {
                 return false;
             };
-            self.events.evicted = self.events.evicted.wrapping_add(1);
+            self.shared.events.evicted = self.shared.events.evicted.wrapping_add(1);
             self.remove(&victim, sink);
         }
         false
@@ -337,18 +359,11 @@ where
             return;
         };
         if source.window.held() > 0 {
-            self.rings.note_holding(from, false);
+            self.shared.rings.note_holding(from, false);
         }
         self.changed = true;
-        let mut host = Surroundings {
-            sink,
-            rings: &mut self.rings,
-            events: &mut self.events,
-            reserve: 0,
-        };
-        counted(&mut self.counts, &mut source, |window| {
-            window.flush(&mut host);
-        });
+        self.shared
+            .with_window(&mut source, 0, sink, |window, host| window.flush(host));
     }
 
     /// Delivers what has waited for `timeout` or longer. Returns in how long to look again, if anything
@@ -359,21 +374,14 @@ where
         let before = now.checked_sub(timeout);
         self.changed = true;
         let mut oldest: Option<u64> = None;
-        for at in 0..self.rings.len() {
-            let Some(from) = self.rings.holder(at) else {
+        for at in 0..self.shared.rings.len() {
+            let Some(from) = self.shared.rings.holder(at) else {
                 continue;
             };
             let rest = match (self.table.get_mut(&from), before) {
                 (Some(source), Some(before)) => {
-                    let mut host = Surroundings {
-                        sink,
-                        rings: &mut self.rings,
-                        events: &mut self.events,
-                        reserve: 0,
-                    };
-                    counted(&mut self.counts, source, |window| {
-                        window.expire(before, &mut host)
-                    })
+                    self.shared
+                        .with_window(source, 0, sink, |window, host| window.expire(before, host))
                 }
                 // Nothing is as old as the timeout yet while the clock is younger than that.
                 (Some(_), None) => Some(now),
@@ -381,7 +389,7 @@ where
             };
             match rest {
                 Some(since) => oldest = Some(oldest.map_or(since, |oldest| oldest.min(since))),
-                None => self.rings.forget_holder(at),
+                None => self.shared.rings.forget_holder(at),
             }
         }
         let age = now.saturating_sub(oldest?);
@@ -391,7 +399,7 @@ where
     /// Delivers all that is held. The sources are kept.
     pub fn flush(&mut self, sink: &mut impl Sink<T>) {
         self.changed = true;
-        for at in 0..self.rings.len() {
+        for at in 0..self.shared.rings.len() {
             self.release(at, sink);
         }
     }
@@ -399,13 +407,13 @@ where
     /// Takes the ring of one of the sources that hold something, in turn.
     #[cold]
     fn reclaim(&mut self, sink: &mut impl Sink<T>) {
-        let places = self.rings.len();
+        let places = self.shared.rings.len();
         for _ in 0..places {
             let at = self.reclaim_at;
             let next = at.wrapping_add(1);
             self.reclaim_at = if next < places { next } else { 0 };
             if self.release(at, sink) {
-                self.events.reclaimed = self.events.reclaimed.wrapping_add(1);
+                self.shared.events.reclaimed = self.shared.events.reclaimed.wrapping_add(1);
                 return;
             }
         }
@@ -413,18 +421,13 @@ where
 
     /// Delivers what the source on the list at `at` holds, and takes it off. False: there is none.
     fn release(&mut self, at: usize, sink: &mut impl Sink<T>) -> bool {
-        let Some(from) = self.rings.holder(at) else {
+        let Some(from) = self.shared.rings.holder(at) else {
             return false;
         };
-        self.rings.forget_holder(at);
+        self.shared.rings.forget_holder(at);
         if let Some(source) = self.table.get_mut(&from) {
-            let mut host = Surroundings {
-                sink,
-                rings: &mut self.rings,
-                events: &mut self.events,
-                reserve: 0,
-            };
-            counted(&mut self.counts, source, |window| window.flush(&mut host));
+            self.shared
+                .with_window(source, 0, sink, |window, host| window.flush(host));
         }
         true
     }
@@ -457,7 +460,7 @@ where
                 Some((from, source)) if source.idle_for(now) >= IDLE_MS => *from,
                 _ => continue,
             };
-            self.events.expired = self.events.expired.wrapping_add(1);
+            self.shared.events.expired = self.shared.events.expired.wrapping_add(1);
             self.remove(&idle, sink);
         }
     }
@@ -544,10 +547,14 @@ mod tests {
         MsgId::new(raw).unwrap_or(MsgId::FIRST)
     }
 
+    fn frame(from: &HwAddr, id: MsgId, item: u32) -> Numbered<'_, u32> {
+        Numbered { from, id, item }
+    }
+
     /// Makes a source established, up to number [`ESTABLISHED`].
     fn establish(sources: &mut TestSources<'_>, from: &HwAddr, now: u64, log: &mut Log) {
         for raw in 1..=ESTABLISHED as u16 {
-            sources.receive(from, id(raw), 0, 32, now, log);
+            sources.receive(frame(from, id(raw), 0), 32, now, log);
         }
         let _ = log.take();
     }
@@ -559,10 +566,10 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert!(!sources.receive(&b, id(500), 500, 32, 0, &mut log));
-        assert!(!sources.receive(&b, id(501), 501, 32, 0, &mut log));
-        assert!(!sources.receive(&a, id(65), 65, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&b, id(500), 500), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&b, id(501), 501), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&a, id(65), 65), 32, 0, &mut log));
         assert_eq!(log.take(), [500, 501, 65, 66]);
         assert_eq!(sources.len(), 2);
         assert_eq!(changes(&mut sources).0.filled, 1);
@@ -581,7 +588,7 @@ mod tests {
         for (turn, (first, second)) in [(a, b), (b, a)].into_iter().enumerate() {
             let next = id(66 + 2 * turn as u16);
             log.now = 5_000 * (1 + turn as u64);
-            assert!(sources.receive(&first, next, 1, 32, 5, &mut log));
+            assert!(sources.receive(frame(&first, next, 1), 32, 5, &mut log));
             if turn == 0 {
                 log.now += 1_000;
                 assert_eq!(sources.expire(1_000, &mut log), None);
@@ -589,7 +596,7 @@ mod tests {
                 sources.flush(&mut log);
             }
             assert_eq!(log.take(), [1]);
-            assert!(sources.receive(&second, next, 2, 32, 5, &mut log));
+            assert!(sources.receive(frame(&second, next, 2), 32, 5, &mut log));
             assert_eq!(sources.expire(1_000, &mut log), Some(1_000));
             log.now += 1_000;
             assert_eq!(sources.expire(1_000, &mut log), None);
@@ -606,7 +613,7 @@ mod tests {
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         log.now = 5_000;
-        assert!(sources.receive(&a, id(66), 66, 32, 5, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 5, &mut log));
         log.now = 5_400;
         assert_eq!(sources.expire(1_000, &mut log), Some(600));
         assert_eq!(log.take(), []);
@@ -614,7 +621,7 @@ mod tests {
         assert_eq!(sources.expire(1_000, &mut log), None);
         assert_eq!(log.take(), [66]);
         // The ring is free again.
-        assert!(sources.receive(&a, id(68), 68, 32, 6, &mut log));
+        assert!(sources.receive(frame(&a, id(68), 68), 32, 6, &mut log));
         log.now = 6_999;
         assert_eq!(sources.expire(1_000, &mut log), Some(125));
         assert_eq!(changes(&mut sources).1.no_ring, 0);
@@ -627,8 +634,8 @@ mod tests {
         let mut places = [Place::new(&mut ring[..])];
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
-        sources.receive(&a, id(1), 1, 32, 0, &mut log);
-        assert!(!sources.receive(&a, id(3), 3, 32, 0, &mut log));
+        sources.receive(frame(&a, id(1), 1), 32, 0, &mut log);
+        assert!(!sources.receive(frame(&a, id(3), 3), 32, 0, &mut log));
         assert_eq!(log.take(), [1, 3]);
         assert_eq!(changes(&mut sources).1.no_ring, 1);
     }
@@ -645,25 +652,25 @@ mod tests {
             establish(&mut sources, from, 0, &mut log);
         }
         let [a, b, c] = all;
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert!(sources.receive(&b, id(67), 67, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert!(sources.receive(frame(&b, id(67), 67), 32, 0, &mut log));
         // Neither a late frame takes anything from anybody, nor the first one after a pause.
-        assert!(!sources.receive(&c, id(64), 64, 32, 0, &mut log));
-        assert!(!sources.receive(&c, id(70), 70, 32, PAUSE_MS, &mut log));
+        assert!(!sources.receive(frame(&c, id(64), 64), 32, 0, &mut log));
+        assert!(!sources.receive(frame(&c, id(70), 70), 32, PAUSE_MS, &mut log));
         assert_eq!(log.take(), [64, 70]);
         assert_eq!(changes(&mut sources).1.reclaimed, 0);
-        assert!(sources.receive(&c, id(74), 74, 32, PAUSE_MS, &mut log));
+        assert!(sources.receive(frame(&c, id(74), 74), 32, PAUSE_MS, &mut log));
         let evicted = log.take();
         assert!(evicted == [66] || evicted == [67]);
         let loser = if evicted == [66] { a } else { b };
         // In turn: now it is the other one of the two that goes.
-        assert!(sources.receive(&loser, id(80), 80, 32, 0, &mut log));
+        assert!(sources.receive(frame(&loser, id(80), 80), 32, 0, &mut log));
         let evicted = log.take();
         assert!(evicted == [66] || evicted == [67]);
         let (_, events) = changes(&mut sources);
         assert_eq!((events.reclaimed, events.no_ring), (2, 0));
         for raw in 71..=73 {
-            sources.receive(&c, id(raw), raw.into(), 32, PAUSE_MS, &mut log);
+            sources.receive(frame(&c, id(raw), raw.into()), 32, PAUSE_MS, &mut log);
         }
         assert_eq!(log.take(), [71, 72, 73, 74]);
     }
@@ -677,13 +684,13 @@ mod tests {
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
         for qpn in 0x1000..0x2000 {
-            sources.receive(&peer(qpn), id(9), 0, 32, 1, &mut log);
+            sources.receive(frame(&peer(qpn), id(9), 0), 32, 1, &mut log);
             let _ = log.take();
         }
         assert_eq!(sources.len(), SLOTS);
         assert!(changes(&mut sources).1.evicted >= 0xff8);
-        assert!(sources.receive(&a, id(66), 66, 32, 2, &mut log));
-        assert!(!sources.receive(&a, id(65), 65, 32, 2, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 2, &mut log));
+        assert!(!sources.receive(frame(&a, id(65), 65), 32, 2, &mut log));
         assert_eq!(log.take(), [65, 66]);
     }
 
@@ -697,12 +704,12 @@ mod tests {
         }
         assert_eq!(sources.len(), SLOTS);
         let late = peer(0x999);
-        sources.receive(&late, id(5), 5, 32, 1, &mut log);
-        sources.receive(&late, id(4), 4, 32, 1, &mut log);
+        sources.receive(frame(&late, id(5), 5), 32, 1, &mut log);
+        sources.receive(frame(&late, id(4), 4), 32, 1, &mut log);
         assert_eq!(log.take(), [5, 4]);
         assert_eq!(changes(&mut sources).1.refused, 2);
         // One of the others is idle at last.
-        sources.receive(&late, id(6), 6, 32, IDLE_MS, &mut log);
+        sources.receive(frame(&late, id(6), 6), 32, IDLE_MS, &mut log);
         let events = changes(&mut sources).1;
         assert_eq!((events.refused, events.evicted), (0, 1));
         // And none of what they did is forgotten.
@@ -716,9 +723,9 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
         for qpn in 0x1000..0x1020 {
-            sources.receive(&peer(qpn), id(9), 0, 32, IDLE_MS, &mut log);
+            sources.receive(frame(&peer(qpn), id(9), 0), 32, IDLE_MS, &mut log);
         }
         assert!(log.take().contains(&66));
     }
@@ -731,7 +738,7 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        assert!(!sources.receive(&a, id(80), 80, 32, PAUSE_MS, &mut log));
+        assert!(!sources.receive(frame(&a, id(80), 80), 32, PAUSE_MS, &mut log));
         assert_eq!(log.take(), [80]);
         assert_eq!(changes(&mut sources).0.resyncs, 0);
     }
@@ -741,8 +748,8 @@ mod tests {
         let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
         let mut places = [Place::new(&mut ring[..])];
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
-        sources.receive(&peer(0x11), id(1), 1, 32, 0, &mut log);
-        sources.receive(&peer(0x12), id(1), 1, 32, 1_000, &mut log);
+        sources.receive(frame(&peer(0x11), id(1), 1), 32, 0, &mut log);
+        sources.receive(frame(&peer(0x12), id(1), 1), 32, 1_000, &mut log);
         sources.sweep(IDLE_MS, &mut log);
         assert_eq!(sources.len(), 1);
         sources.sweep(IDLE_MS + SWEEP_MS / 2, &mut log);
@@ -759,8 +766,8 @@ mod tests {
         let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
         let a = peer(0x11);
         establish(&mut sources, &a, 0, &mut log);
-        sources.receive(&a, id(68), 68, 32, 0, &mut log);
-        sources.receive(&a, id(66), 66, 32, 0, &mut log);
+        sources.receive(frame(&a, id(68), 68), 32, 0, &mut log);
+        sources.receive(frame(&a, id(66), 66), 32, 0, &mut log);
         sources.clear(&mut log);
         assert_eq!(log.take(), [66, 68]);
         assert!(sources.is_empty());
@@ -777,9 +784,9 @@ mod tests {
         establish(&mut sources, &a, 0, &mut log);
         assert!(!sources.is_empty() && sources.take_changes().is_some());
         assert_eq!(sources.take_in_order(), ESTABLISHED);
-        sources.receive(&a, id(65), 65, 32, PAUSE_MS - 1, &mut log);
+        sources.receive(frame(&a, id(65), 65), 32, PAUSE_MS - 1, &mut log);
         assert!(sources.take_changes().is_none() && sources.take_in_order() == 1);
-        sources.receive(&a, id(66), 66, 32, 2 * PAUSE_MS - 1, &mut log);
+        sources.receive(frame(&a, id(66), 66), 32, 2 * PAUSE_MS - 1, &mut log);
         assert!(sources.take_changes().is_some() && sources.take_in_order() == 1);
         assert_eq!(log.take(), [65, 66]);
     }
@@ -793,17 +800,37 @@ mod tests {
         let (a, b) = (peer(0x11), peer(0x12));
         establish(&mut sources, &a, 0, &mut log);
         establish(&mut sources, &b, IDLE_MS, &mut log);
-        assert!(sources.receive(&a, id(66), 66, 32, 0, &mut log));
-        assert_eq!(sources.rings.holder(0), Some(a));
+        assert!(sources.receive(frame(&a, id(66), 66), 32, 0, &mut log));
+        assert_eq!(sources.shared.rings.holder(0), Some(a));
         sources.sweep(IDLE_MS, &mut log);
-        assert_eq!((log.take(), sources.rings.holder(0)), (&[66][..], None));
+        assert_eq!(
+            (log.take(), sources.shared.rings.holder(0)),
+            (&[66][..], None)
+        );
         // One that holds nothing leaves the list as it is.
-        assert!(sources.receive(&b, id(66), 1, 32, IDLE_MS, &mut log));
-        sources.receive(&a, id(1), 2, 32, IDLE_MS, &mut log);
+        assert!(sources.receive(frame(&b, id(66), 1), 32, IDLE_MS, &mut log));
+        sources.receive(frame(&a, id(1), 2), 32, IDLE_MS, &mut log);
         sources.remove(&a, &mut log);
-        assert_eq!(sources.rings.holder(0), Some(b));
+        assert_eq!(sources.shared.rings.holder(0), Some(b));
         // A gap that fills ends that, too.
-        sources.receive(&b, id(65), 3, 32, IDLE_MS, &mut log);
-        assert_eq!(sources.rings.holder(0), None);
+        sources.receive(frame(&b, id(65), 3), 32, IDLE_MS, &mut log);
+        assert_eq!(sources.shared.rings.holder(0), None);
+    }
+
+    /// One ring for all: it goes back and forth.
+    #[test]
+    fn a_single_ring_is_taken_again() {
+        let (mut ring, mut slots) = (EMPTY, [const { Slot::EMPTY }; SLOTS]);
+        let mut places = [Place::new(&mut ring[..])];
+        let (mut sources, mut log) = (sources(&mut slots, &mut places), Log::new());
+        let (a, b) = (peer(0x11), peer(0x12));
+        establish(&mut sources, &a, 0, &mut log);
+        establish(&mut sources, &b, 0, &mut log);
+        for raw in [66, 68, 70] {
+            assert!(sources.receive(frame(&a, id(raw), 1), 32, 0, &mut log));
+            assert!(sources.receive(frame(&b, id(raw), 2), 32, 0, &mut log));
+        }
+        assert_eq!(log.take(), [1, 2, 1, 2, 1]);
+        assert_eq!(changes(&mut sources).1.reclaimed, 5);
     }
 }

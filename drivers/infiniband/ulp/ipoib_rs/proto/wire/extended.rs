@@ -45,8 +45,6 @@ const MIN_IPV4_LEN: usize = 20;
 /// Where TCP and UDP store their checksums.
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
-/// More segments than a packet of 64 KiB with the smallest sensible payload has.
-const MAX_SEGMENTS: usize = 65_535 / MIN_GSO_SIZE;
 /// As many datagrams as Linux makes one packet of.
 const MAX_DATAGRAMS: usize = 128;
 /// The least payload of a segment: the least MTU of IPv4 leaves as much for TCP without options. Smaller
@@ -292,12 +290,7 @@ fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u
         return Err(ExtendedError::Segments);
     }
     let segments = payload.div_ceil(full);
-    let most = if gso.kind == GsoKind::Udp {
-        MAX_DATAGRAMS
-    } else {
-        MAX_SEGMENTS
-    };
-    if segments > most {
+    if gso.kind == GsoKind::Udp && segments > MAX_DATAGRAMS {
         return Err(ExtendedError::Segments);
     }
     u16::try_from(segments).map_err(|_| ExtendedError::Segments)
