@@ -4,7 +4,7 @@
 //! becomes of connections, as far as frames are concerned.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::skb::{Keep, TxSkb};
 use ipoib_proto::cm::{PrivateData, Refusal, MAX_CHANNELS};
 use ipoib_proto::connection::End;
@@ -22,6 +22,7 @@ use kernel::sync::atomic::{Full, Relaxed, Release};
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
+use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::ctl::cm::Caller;
 use crate::ctl::netdev::{Interface, CONNECT};
 use crate::data::tx::{addressed, Line, Tx};

@@ -7,7 +7,7 @@
 //! the send ring's producing half belong to the lock too.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::skb::TxSkb;
@@ -25,6 +25,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
+use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::ctl::lifecycle::Endpoint;
 use crate::ctl::netdev::{Interface, PUMP, WATCH};
 use crate::data::completions::TxPoll;

@@ -2,7 +2,7 @@
 
 //! Putting frames on a connection: in which form, and what waits when there is no room.
 
-use ipoib_netdev::device::{Device, ADDR_LEN};
+use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::{self, GsoKind, TxSkb};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
@@ -17,6 +17,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::{Connected, Counters};
+use crate::base::ADDR_LEN;
 use crate::ctl::netdev::{Interface, CONNECT};
 use crate::data::tx::{refusal, Line};
 use crate::rc::conn::{Rc, Terms};
