@@ -16,6 +16,12 @@ use std::process::Command;
 /// This checkout's modules: the driver, and the simulated fabric.
 pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
+/// The sample drivers, which are built and installed beside them.
+const SAMPLES: [&str; 1] = ["rust_loopback"];
+
+/// Has a build of the modules include the samples.
+pub const WITH_SAMPLES: &str = "CONFIG_SAMPLE_RUST_LOOPBACK=m";
+
 /// Where a kernel's objects of the module called `name` go.
 pub(crate) fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
     layout.own.join("objects").join(format!(
@@ -128,8 +134,14 @@ fn release(stage: &Stage) -> Result<String> {
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
     iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
-    let objects = build(layout, built, &layout.checkout, MODULES[0], &[])?;
-    for name in MODULES {
+    let objects = build(
+        layout,
+        built,
+        &layout.checkout,
+        MODULES[0],
+        &[WITH_SAMPLES],
+    )?;
+    for name in MODULES.into_iter().chain(SAMPLES) {
         install(&stage, &objects, name)?;
     }
     Ok(stage)

@@ -162,7 +162,7 @@ fn clippy_objects(layout: &Layout) -> Result<PathBuf> {
         &built,
         &layout.checkout,
         "clippy",
-        &["CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+        &[module::WITH_SAMPLES, "CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
     )
 }
 
