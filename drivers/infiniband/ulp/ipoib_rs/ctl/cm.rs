@@ -179,7 +179,7 @@ impl Answerer {
         if incoming.mtu().is_none_or(|mtu| mtu > reliable.ib_mtu) {
             return Err(Refusal::Data);
         }
-        let data = PrivateData::parse(incoming.private_data()).map_err(|_| Refusal::Data)?;
+        let data = PrivateData::parse(incoming.private_data())?;
         let peer = HwAddr::new(Flags::NONE, data.qpn, Gid(incoming.remote_gid()));
         let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
         if !peer.is_unicast() || peer == own {

@@ -141,7 +141,7 @@ impl Interface {
             counters,
             settings,
             groups <- new_mutex!(Groups::new(*broadcast)),
-            watch <- new_mutex!(Watch::new()),
+            watch <- new_mutex!(Watch::NEW),
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
             multicast_limit: Atomic::new(u32::MAX),
@@ -149,7 +149,7 @@ impl Interface {
             stuck: Atomic::new(false),
             broken: Atomic::new(false),
             moved: Atomic::new(false),
-            pace: RtnlCell::new(Pace::new()),
+            pace: RtnlCell::new(Pace::NEW),
             pausing: Atomic::new(false),
             parent,
             rx <- new_mutex!(None),

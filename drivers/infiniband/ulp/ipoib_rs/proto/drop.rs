@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why a frame was dropped: one closed list, for counters, drop reasons and tests alike.
+//! Reasons to drop a frame: one closed list, for counters, drop reasons and tests alike.
 
 /// Defines [`DropReason`] together with everything that has to stay in step with it.
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame was dropped.
+        /// Reason to drop a frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -93,8 +93,6 @@ impl DropReason {
         self as usize
     }
 }
-
-impl_display!(DropReason, |this, f| f.write_str(this.name()));
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_drop))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]

@@ -70,12 +70,6 @@ impl<V> Slot<V> {
     }
 }
 
-impl<V> Default for Slot<V> {
-    fn default() -> Self {
-        Slot::EMPTY
-    }
-}
-
 /// Why an entry could not be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertError {

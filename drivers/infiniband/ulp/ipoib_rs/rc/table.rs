@@ -9,7 +9,7 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
-use ipoib_proto::connection::{self, End};
+use ipoib_proto::connection::End;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -244,11 +244,7 @@ impl Connections {
             return Some(at);
         }
         let at = self.entries.iter().position(Option::is_none)?;
-        let config = connection::Config {
-            idle_ms: self.idle_ms,
-            ..connection::Config::DEFAULT
-        };
-        let entry = Entry::new(&self.own, address, number, &config, now);
+        let entry = Entry::new(&self.own, address, number, self.idle_ms, now);
         let entry = KBox::new(entry, GFP_ATOMIC).ok()?;
         *self.entries.get_mut(at)? = Some(entry);
         Some(at)

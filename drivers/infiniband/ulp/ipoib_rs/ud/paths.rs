@@ -99,7 +99,7 @@ impl Peer {
         let [start] = random();
         let sequence = Sequence::new(start as u16);
         peer.write_init(try_init!(Self {
-            path: Path::new(address, &path::Config::DEFAULT, sequence, now),
+            path: Path::new(address, sequence, now),
             lanes: Lanes::NONE,
         }))
     }
@@ -119,7 +119,6 @@ impl Destinations {
         let groups = GroupTable::new(
             Storage::new(GROUP_SLOTS, || Ok(Slot::EMPTY))?,
             Seed(random()),
-            multicast::Config::DEFAULT,
             SEND_ONLY,
             broadcast,
         );

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often an interface is restarted. All times are in milliseconds.
+//! Pace of an interface's restarts. All times are in milliseconds.
 //!
 //! A restart costs connections and neighbours. One that does not help is followed by others at longer and
 //! longer intervals; one that was followed by a calm counts as the first again.
 
 use crate::flow::backoff::Backoff;
 
-/// From one restart to the next at least: at first, and at most.
+/// The least time from one restart to the next: at first, and at most.
 const MIN_MS: u64 = 50;
 const MAX_MS: u64 = 5_000;
 
-/// When an interface may be restarted.
+/// Pacer of the restarts of an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pace {
     backoff: Backoff,
@@ -20,15 +20,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of an interface that was never restarted.
-    pub const fn new() -> Pace {
-        Pace {
-            backoff: Backoff::new(MIN_MS, MAX_MS),
-            earliest: 0,
-        }
-    }
+    /// Paces an interface that was never restarted.
+    pub const NEW: Pace = Pace {
+        backoff: Backoff::new(MIN_MS, MAX_MS),
+        earliest: 0,
+    };
 
-    /// A restart is asked for at `now`. Returns 0 if it may be, and else for how long it has to wait.
+    /// Asks for a restart at `now`. Returns how long it has to wait; 0 if it is due.
     pub fn ask(&mut self, now: u64) -> u64 {
         let early = self.earliest.saturating_sub(now);
         if early > 0 {
@@ -39,12 +37,6 @@ impl Pace {
         }
         self.earliest = self.backoff.fail(now);
         0
-    }
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -68,13 +60,15 @@ mod tests {
 
     #[test]
     fn the_first_one_need_not_wait() {
-        assert_eq!(Pace::new().ask(0), 0);
-        assert_eq!(Pace::new().ask(7_000_000), 0);
+        for now in [0, 7_000_000] {
+            let mut pace = Pace::NEW;
+            assert_eq!(pace.ask(now), 0);
+        }
     }
 
     #[test]
     fn what_does_not_help_is_done_less_and_less_often() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::NEW;
         // At 0, 50, 150, 350, 750, 1550, 3150 and 6350 ms.
         assert_eq!(restarts(&mut pace, 0, 6_351), 8);
         assert_eq!(restarts(&mut pace, 6_351, 50_000), 10);
@@ -82,7 +76,7 @@ mod tests {
 
     #[test]
     fn after_a_calm_it_is_the_first_again() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::NEW;
         restarts(&mut pace, 0, 60_000);
         assert_eq!(pace.ask(70_000), 0);
         assert_eq!(pace.ask(70_000), MIN_MS);

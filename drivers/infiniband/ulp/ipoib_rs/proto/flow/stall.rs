@@ -70,14 +70,12 @@ pub struct Watch {
 
 impl Watch {
     /// Watches a ring that was never restarted.
-    pub const fn new() -> Watch {
-        Watch {
-            stall: StallDetector::NEW,
-            looks: 0,
-            limit: MIN_LOOKS,
-            backoff: Backoff::new(MIN_LOOKS * 2, MAX_LOOKS),
-        }
-    }
+    pub const NEW: Watch = Watch {
+        stall: StallDetector::NEW,
+        looks: 0,
+        limit: MIN_LOOKS,
+        backoff: Backoff::new(MIN_LOOKS * 2, MAX_LOOKS),
+    };
 
     /// The ring begins anew.
     pub fn begin(&mut self) {
@@ -98,12 +96,6 @@ impl Watch {
             self.limit = self.backoff.fail(0);
         }
         is_stalled
-    }
-}
-
-impl Default for Watch {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -153,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_sends_is_left_alone() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::NEW;
         // There is always something in flight, and one more is done.
         for done in (0..1000).map(|n| u32::MAX - 500 + n % 500) {
             assert!(!watch.look(done, true));
@@ -166,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_not_sent_is_noticed() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::NEW;
         // The first look finds it, and ten find it still there.
         assert!(looks(&mut watch, 5) == 11);
-        let mut watch = Watch::new();
+        let mut watch = Watch::NEW;
         for _ in 0..10 {
             assert!(!watch.look(5, true));
         }
@@ -180,7 +172,7 @@ mod tests {
 
     #[test]
     fn restarts_that_do_not_help_become_rarer() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::NEW;
         for limit in [10, 20, 40, 80, 160, 320, 320] {
             // The new ring counts from anywhere.
             watch.begin();
@@ -199,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_new_ring_has_the_whole_time() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::NEW;
         for _ in 0..10 {
             assert!(!watch.look(5, true));
         }

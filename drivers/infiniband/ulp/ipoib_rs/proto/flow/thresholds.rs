@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a send ring is so full that the stack has to wait.
+//! Thresholds at which a send ring stops the stack's queue.
 
 /// When to stop the stack's queue and when to wake it: two thresholds, so that a full ring does
 /// not stop and wake for each frame.

@@ -18,7 +18,7 @@ pub struct Shares {
 }
 
 impl Turn {
-    /// The first source had the smaller half last.
+    /// The first source has the larger half next.
     pub const fn new() -> Turn {
         Turn {
             first_larger: false,

@@ -20,27 +20,10 @@ use crate::flow::backoff::Backoff;
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::wire::hwaddr::HwAddr;
 
-/// The limits of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// How long a request, or an accepted one, may take until it is established.
-    pub connect_ms: u64,
-    /// After how long without a frame it is given up.
-    pub idle_ms: u64,
-    /// After how long to try again.
-    pub backoff: Backoff,
-}
-
-impl Config {
-    /// 5 s to connect, which leaves the CM some retries; 60 s without a frame; 1 s to 64 s until
-    /// another attempt.
-    pub const DEFAULT: Config = Config {
-        connect_ms: 5_000,
-        idle_ms: 60_000,
-        backoff: Backoff::new(1_000, 64_000),
-    };
-}
-
+/// Time until a request, or an offer, has to be established, which leaves the CM some retries.
+pub const CONNECT_MS: u64 = 5_000;
+/// Delay of the next attempt after a failure.
+const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 /// The longest that a request is on its way: after our own was accepted, one of the peer's may have been sent
 /// before it knew; and after a rejection that announced the peer's own, we wait for that.
 const CROSSING_MS: u64 = 1_000;
@@ -51,12 +34,12 @@ const MAX_FAILURES: u8 = 2;
 /// Time after a peer was given up for which no frame waits for a connection to it.
 const HOLD_OFF_MS: u64 = 60_000;
 
-/// Why a connection, or the attempt at one, came to its end.
+/// Reason for the end of a connection, or of the attempt at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Our request was rejected since the peer's own is on its way.
     Yielded,
-    /// Nothing was ever sent by it. If it was up, that says nothing about the next one.
+    /// Nothing was ever sent by it. If it was up, it says nothing about the next one.
     Unused,
     /// It could not be made, was rejected, ended by the peer or by an error.
     Failed,
@@ -64,7 +47,7 @@ pub enum End {
 
 #[derive(Debug)]
 enum State<C> {
-    /// There is none, and there may be one.
+    /// There is no connection, and a request may be made.
     Down,
     /// A request is being made.
     Starting { ticket: Ticket },
@@ -78,10 +61,10 @@ enum State<C> {
     Up {
         ticket: Ticket,
         connection: C,
-        /// Until when a request of the peer's may have crossed the one that this comes of.
+        /// Time until which a request of the peer's may have crossed our own, which this comes of.
         crossing: u64,
     },
-    /// No request before this time; those of the peer are accepted.
+    /// No request of our own before this time; those of the peer are accepted.
     Waiting { until: u64 },
 }
 
@@ -96,13 +79,11 @@ struct Offer<C> {
 /// Effect of a confirmation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Confirmed<C> {
-    /// Nothing: it is not about anything that is waited for.
+    /// None: it is not about the offer.
     Nothing,
-    /// Frames can be sent by what was confirmed, and no more by what was there before, which is to be
-    /// destroyed.
+    /// The offer is the connection now. The one before it, if any, is to be destroyed.
     Up(Option<C>),
-    /// Frames are sent by what we asked for, and the peer's request had crossed ours: what was confirmed
-    /// is to be destroyed.
+    /// The peer's request had crossed ours, whose connection stays: the offer is to be destroyed.
     Crossed(C),
 }
 
@@ -111,13 +92,14 @@ pub enum Confirmed<C> {
 pub struct Connection<C> {
     state: State<C>,
     offer: Option<Offer<C>>,
-    /// Nobody has confirmed the last offer.
+    /// The last offer was not confirmed.
     doubted: bool,
     /// Our address is a smaller number than the peer's.
     smaller: bool,
     last_used: u64,
     tickets: Tickets,
-    config: Config,
+    /// Time without a frame after which it ends.
+    idle_ms: u64,
     backoff: Backoff,
     /// Attempts that failed since there was a connection that worked.
     failures: u8,
@@ -126,8 +108,8 @@ pub struct Connection<C> {
 }
 
 impl<C> Connection<C> {
-    /// None yet, between two addresses.
-    pub fn new(own: &HwAddr, peer: &HwAddr, config: &Config, now: u64) -> Self {
+    /// Makes the state machine for two addresses, without a connection.
+    pub fn new(own: &HwAddr, peer: &HwAddr, idle_ms: u64, now: u64) -> Self {
         Connection {
             state: State::Down,
             offer: None,
@@ -136,14 +118,14 @@ impl<C> Connection<C> {
             smaller: own.as_bytes().get(1..) < peer.as_bytes().get(1..),
             last_used: now,
             tickets: Tickets::new(),
-            config: *config,
-            backoff: config.backoff,
+            idle_ms,
+            backoff: BACKOFF,
             failures: 0,
             held_off_until: 0,
         }
     }
 
-    /// The connection, if frames can be sent: the hot path.
+    /// Returns the connection if frames can be sent: the hot path.
     #[inline]
     pub fn transmit(&mut self, now: u64) -> Option<&mut C> {
         match &mut self.state {
@@ -155,7 +137,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, or what was asked for to become one.
+    /// Returns the connection, or the one that was requested.
     #[inline]
     pub fn present(&self) -> Option<&C> {
         match &self.state {
@@ -164,7 +146,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The connection, and the one that is to take its place, with their tickets.
+    /// Returns the present connection and the offer, with their tickets.
     pub fn all(&self) -> impl Iterator<Item = (Ticket, &C)> + '_ {
         let present = self.ticket().zip(self.present());
         present.into_iter().chain(self.offer())
@@ -175,7 +157,7 @@ impl<C> Connection<C> {
         matches!(self.state, State::Up { .. })
     }
 
-    /// The offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
+    /// Returns the offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
     pub fn offer(&self) -> Option<(Ticket, &C)> {
         let offer = self.offer.as_ref()?;
         Some((offer.ticket, &offer.connection))
@@ -194,19 +176,18 @@ impl<C> Connection<C> {
         self.held_off_until = now.saturating_add(HOLD_OFF_MS);
     }
 
-    /// Whether that was of late.
+    /// Whether the peer was given up so recently that no frame waits for it.
     #[inline]
     pub const fn is_held_off(&self, now: u64) -> bool {
         now < self.held_off_until
     }
 
-    /// When that ends: [`Connection::is_blank`] may change then.
+    /// End of that time, when [`Connection::is_blank`] may change.
     pub const fn held_off_until(&self) -> u64 {
         self.held_off_until
     }
 
-    /// When the next attempt may be made, if none is under way nor needed: [`Connection::want`] has an effect
-    /// from then on.
+    /// Time from which on [`Connection::want`] makes an attempt; None if there is a connection or an attempt.
     pub fn may_ask_at(&self) -> Option<u64> {
         let from = match self.state {
             State::Down => 0,
@@ -216,30 +197,29 @@ impl<C> Connection<C> {
         Some(from.max(self.offer_awaited_until()))
     }
 
-    /// Whether that time has come.
+    /// Whether [`Connection::want`] makes an attempt now.
     pub fn may_ask(&self, now: u64) -> bool {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
 
-    /// Whether nothing would be lost if this were forgotten: there is no connection, and an attempt may
-    /// be made at any time, for which frames may wait.
+    /// Whether it may be forgotten: it is as a new one, without a connection, a back-off or a hold-off.
     pub fn is_blank(&self, now: u64) -> bool {
         self.may_ask(now) && self.offer.is_none() && !self.is_held_off(now)
     }
 
-    /// Until when the peer's request makes one of our own needless.
+    /// Time until which the offer makes a request of our own needless.
     fn offer_awaited_until(&self) -> u64 {
         let offer = self.offer.as_ref().filter(|_| !self.doubted);
         offer.map_or(0, |offer| offer.since.saturating_add(OFFER_MS))
     }
 
-    /// Event: a frame came, so that the connection is in use.
+    /// Event: a frame was received, so that the connection is in use.
     pub fn used(&mut self, now: u64) {
         self.last_used = now;
     }
 
-    /// Event: a frame has passed through the connection that there is, in either direction. To be accepted is
-    /// not enough: a peer whose CM answers and whose queue pairs do not would be asked again and again.
+    /// Event: a frame has passed through the connection, in either direction, which ends the back-off. To be
+    /// accepted is not enough: the CM of a peer may answer when its queue pairs do not.
     pub fn works(&mut self) {
         if self.is_up() {
             self.failures = 0;
@@ -247,13 +227,13 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Changes after how long without a frame the connection is given up.
+    /// Changes the time without a frame after which the connection ends.
     pub fn set_idle(&mut self, idle_ms: u64) {
-        self.config.idle_ms = idle_ms;
+        self.idle_ms = idle_ms;
     }
 
-    /// When a frame was sent or came last: the least recently used one is the first to go where there are too
-    /// many.
+    /// Time of the last frame in either direction: where there are too many connections, the least recently used
+    /// one goes.
     pub const fn last_used(&self) -> u64 {
         self.last_used
     }
@@ -269,8 +249,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: a frame for the peer, which goes by UD. A ticket: make a queue pair and send a request;
-    /// answer with [`Connection::requested`] or [`Connection::failed`].
+    /// Event: a frame for the peer went by UD. Returns a ticket if a connection is to be made: make a queue
+    /// pair and send a request; answer with [`Connection::requested`] or [`Connection::failed`].
     pub fn want(&mut self, now: u64) -> Option<Ticket> {
         if !self.may_ask(now) {
             return None;
@@ -281,8 +261,8 @@ impl<C> Connection<C> {
         Some(ticket)
     }
 
-    /// Event: a request is to be sent. The connection comes back, and there is to be none, if nobody wants
-    /// it any more or the peer has asked meanwhile.
+    /// Event: a request is about to be sent. Returns the connection, and it is not to be sent, if it was
+    /// overtaken or the peer has asked meanwhile.
     pub fn requested(&mut self, about: Ticket, connection: C, now: u64) -> Option<C> {
         match self.state {
             State::Starting { ticket } if ticket == about => {
@@ -293,7 +273,7 @@ impl<C> Connection<C> {
                 self.state = State::Requested {
                     ticket,
                     connection,
-                    deadline: now.saturating_add(self.config.connect_ms),
+                    deadline: now.saturating_add(CONNECT_MS),
                 };
                 None
             }
@@ -301,8 +281,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: the peer has accepted our request. True: confirm it, frames can be sent. False: nobody
-    /// has asked for this, refuse it.
+    /// Event: the peer has accepted our request. True: confirm it, frames can be sent. False: it was
+    /// overtaken, reject it.
     pub fn accepted(&mut self, about: Ticket, now: u64) -> bool {
         match self.take() {
             State::Requested {
@@ -331,12 +311,12 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: the peer's request was accepted. A ticket for it, and what was offered before, which is to be
-    /// destroyed.
+    /// Event: the peer's request was accepted. Returns a ticket for the offer, and the offer before it, which is
+    /// to be destroyed.
     ///
     /// # Errors
     ///
-    /// The connection, which comes too late.
+    /// Returns the connection if the request must not be accepted any more.
     pub fn accept(&mut self, connection: C, now: u64) -> Result<(Ticket, Option<C>), C> {
         if !self.may_accept(now) {
             return Err(connection);
@@ -354,8 +334,7 @@ impl<C> Connection<C> {
         Ok((ticket, before.map(|offer| offer.connection)))
     }
 
-    /// Event: the peer has confirmed that we accepted its request, or a frame came by it, which is as
-    /// good.
+    /// Event: the peer has confirmed the offer, or sent a frame by it, which is as good.
     pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
         let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) else {
             return Confirmed::Nothing;
@@ -371,7 +350,7 @@ impl<C> Connection<C> {
         Confirmed::Up(before)
     }
 
-    /// Event: it has come to its end. What is to be destroyed.
+    /// Event: a connection or an attempt has ended. Returns the connection, to be destroyed.
     pub fn ended(&mut self, about: Ticket, end: End, now: u64) -> Option<C> {
         if let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) {
             // It was not our attempt, and perhaps not the peer's.
@@ -382,10 +361,10 @@ impl<C> Connection<C> {
             return None;
         }
         let until = match end {
-            // If the peer's does not come, ours is the next.
+            // If the peer's request does not come, ours is the next.
             End::Yielded => now.saturating_add(CROSSING_MS),
             End::Unused if self.is_up() => {
-                let mut first = self.config.backoff;
+                let mut first = BACKOFF;
                 first.fail(now)
             }
             End::Unused | End::Failed => {
@@ -396,13 +375,13 @@ impl<C> Connection<C> {
         self.end(until)
     }
 
-    /// Event: it has failed. What is to be destroyed.
+    /// Event: a connection or an attempt has failed. Returns the connection, to be destroyed.
     pub fn failed(&mut self, about: Ticket, now: u64) -> Option<C> {
         self.ended(about, End::Failed, now)
     }
 
-    /// Event: the time is `now`. What is to be destroyed: it took too long, or has been idle. There may be
-    /// more, until there is none.
+    /// Event: the time is `now`. Returns a connection that took too long or has been idle, to be destroyed; to
+    /// be called until it returns None.
     pub fn poll(&mut self, now: u64) -> Option<C> {
         if self
             .offer_deadline()
@@ -422,16 +401,16 @@ impl<C> Connection<C> {
 
     fn offer_deadline(&self) -> Option<u64> {
         let offer = self.offer.as_ref()?;
-        Some(offer.since.saturating_add(self.config.connect_ms))
+        Some(offer.since.saturating_add(CONNECT_MS))
     }
 
-    /// When it will have been idle for too long, unless somebody wants it.
+    /// Time at which it will have been idle for too long. An offer shows that the peer wants it.
     fn idle_at(&self) -> Option<u64> {
         let idle = self.is_up() && self.offer.is_none();
-        idle.then(|| self.last_used.saturating_add(self.config.idle_ms))
+        idle.then(|| self.last_used.saturating_add(self.idle_ms))
     }
 
-    /// When [`Connection::poll`] has something to do, if nothing happens before.
+    /// Time at which [`Connection::poll`] has something to do, if no event comes before.
     pub fn deadline(&self) -> Option<u64> {
         let own = match &self.state {
             State::Requested { deadline, .. } => Some(*deadline),
@@ -443,8 +422,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Event: room is needed, or nobody uses it. What is to be destroyed; the next frame may ask for
-    /// another one. There may be more, until there is none.
+    /// Event: room is needed. Returns a connection to be destroyed; to be called until it returns None. The next
+    /// frame may ask for another one.
     pub fn evict(&mut self) -> Option<C> {
         if let Some(offer) = self.offer.take() {
             return Some(offer.connection);
@@ -452,7 +431,7 @@ impl<C> Connection<C> {
         self.take().into_connection()
     }
 
-    /// Names the present connection, or the attempt at one.
+    /// Ticket of the present connection, or of the attempt at one.
     pub const fn ticket(&self) -> Option<Ticket> {
         match &self.state {
             State::Down | State::Waiting { .. } => None,
@@ -462,7 +441,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Whether our own request was accepted so late that one of the peer's may have crossed it.
+    /// Whether our own request was accepted so recently that one of the peer's may have crossed it.
     fn is_crossed(&self, now: u64) -> bool {
         matches!(self.state, State::Up { crossing, .. } if now < crossing)
     }
@@ -477,7 +456,7 @@ impl<C> Connection<C> {
         };
     }
 
-    /// No more, and no request before `until`.
+    /// Ends it, with no request before `until`.
     fn end(&mut self, until: u64) -> Option<C> {
         let ended = self.take().into_connection();
         self.state = State::Waiting { until };
@@ -514,11 +493,11 @@ mod tests {
     }
 
     fn smaller() -> Connection<u32> {
-        Connection::new(&address(1), &address(2), &Config::DEFAULT, 0)
+        Connection::new(&address(1), &address(2), 60_000, 0)
     }
 
     fn larger() -> Connection<u32> {
-        Connection::new(&address(2), &address(1), &Config::DEFAULT, 0)
+        Connection::new(&address(2), &address(1), 60_000, 0)
     }
 
     fn start(connection: &mut Connection<u32>, handle: u32, now: u64) -> Ticket {
@@ -646,7 +625,7 @@ mod tests {
         let own = start(&mut connection, 1, 0);
         let (forged, _) = accept(&mut connection, 2, 1);
         assert!(connection.accepted(own, 2) && connection.transmit(2) == Some(&mut 1));
-        let limit = 1 + Config::DEFAULT.connect_ms;
+        let limit = 1 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit) == Some(2));
         assert!(connection.confirmed(forged, limit) == Confirmed::Nothing);
         assert!(connection.transmit(limit) == Some(&mut 1));
@@ -655,7 +634,7 @@ mod tests {
     /// Somebody asks in the peer's name before we do, again and again.
     #[test]
     fn forged_requests_keep_us_from_asking_once() {
-        let limit = Config::DEFAULT.connect_ms;
+        let limit = CONNECT_MS;
         for ends in [Connection::poll, |c: &mut Connection<u32>, now| {
             // Or another one comes before its time is over.
             accept(c, 2, now).1
@@ -785,7 +764,7 @@ mod tests {
     /// A lost REP, from either side.
     #[test]
     fn what_takes_too_long_is_given_up() {
-        let limit = Config::DEFAULT.connect_ms;
+        let limit = CONNECT_MS;
         let mut connection = smaller();
         start(&mut connection, 1, 0);
         assert!(connection.deadline() == Some(limit));
@@ -838,7 +817,7 @@ mod tests {
         assert!(accept(&mut connection, 2, 2).1.is_none());
         let (last, before) = accept(&mut connection, 3, 3);
         assert!(before == Some(2));
-        let limit = 3 + Config::DEFAULT.connect_ms;
+        let limit = 3 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit - 1).is_none());
         assert!(connection.poll(limit) == Some(3));
         assert!(connection.confirmed(last, limit) == Confirmed::Nothing);

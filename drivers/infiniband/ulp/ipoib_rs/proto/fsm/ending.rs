@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a connection that was ended is over, so that its queue pair can be destroyed and its receive
-//! buffers are free.
+//! End of a connection: when its queue pair can be destroyed, and its receive buffers are free.
 //!
-//! A queue pair in error gives back what it has, and the device says when it takes no more from a shared
-//! receive queue. Only what lies in the completion queue by then is left of the connection. Destroying the
-//! queue pair earlier would lose it: some devices remove its completions.
+//! A queue pair in error flushes its work requests, and the device reports when it takes no more from a shared
+//! receive queue. Then completions may be left in the completion queue. Destroying the queue pair earlier
+//! would lose received frames: some devices remove its completions.
 
-/// For how long a device may keep what it has, in milliseconds.
+/// Time that a device has to flush work requests, in milliseconds.
 const FLUSH_MS: u64 = 2_000;
-/// For how long its completions may be taken after that, while others keep coming, in milliseconds.
+/// Time after that to find its completions among others that keep coming, in milliseconds.
 const EMPTY_MS: u64 = 2_000;
-/// The longest time between two looks at it, in milliseconds.
+/// The longest time between two steps, in milliseconds.
 const LOOK_MS: u64 = 50;
 
 /// A connection that was ended: its queue pair is in error.
@@ -25,7 +24,7 @@ pub struct Ending {
 /// Next step of an [`Ending`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Looking at it again in so many milliseconds.
+    /// Taking the next step in so many milliseconds.
     Wait(u64),
     /// Asking the receive poll, for [`Ending::looked`].
     Ask,
@@ -69,7 +68,7 @@ impl Ending {
     }
 }
 
-/// How long to wait after that long a time.
+/// Time until the next step of a connection that ended `age` ago.
 fn pause(age: u64) -> u64 {
     (age >> 2).clamp(1, LOOK_MS)
 }

@@ -27,25 +27,10 @@ pub enum Membership {
     SendOnly,
 }
 
-/// The limits of a group.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// After how long without a transmission a send-only membership ends.
-    pub idle_ms: u64,
-    /// After how long to try again to join.
-    pub backoff: Backoff,
-    /// How many bytes may wait for the join.
-    pub max_waiting: u32,
-}
-
-impl Config {
-    /// Send-only memberships end after a minute; joins are tried again after 1 s to 16 s.
-    pub const DEFAULT: Config = Config {
-        idle_ms: 60_000,
-        backoff: Backoff::DEFAULT,
-        max_waiting: 65_536,
-    };
-}
+/// Time without a transmission after which a send-only membership ends.
+const IDLE_MS: u64 = 60_000;
+/// The most bytes that wait for the join.
+const MAX_WAITING: u32 = 65_536;
 
 /// Action that the driver has to carry out for a group.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,7 +74,7 @@ pub struct Group<A, T, const Q: usize> {
     wanted: bool,
     /// Mark of the table's [`sync`](crate::fsm::multicast::GroupTable::sync): it is on the list.
     pub(crate) listed: bool,
-    /// Somebody sent to it, at `last_sent`.
+    /// Frames were sent to it, the last one at `last_sent`.
     sending: bool,
     last_sent: u64,
     /// No join before this time.
@@ -98,25 +83,23 @@ pub struct Group<A, T, const Q: usize> {
     failed: bool,
     backoff: Backoff,
     tickets: Tickets,
-    idle_ms: u64,
 }
 
 impl<A, T, const Q: usize> Group<A, T, Q> {
     /// Makes a group that nobody wants yet.
-    pub const fn new(mgid: Mgid, config: &Config) -> Self {
+    pub const fn new(mgid: Mgid) -> Self {
         Group {
             mgid,
             state: State::Absent,
-            waiting: Queue::new(config.max_waiting),
+            waiting: Queue::new(MAX_WAITING),
             wanted: false,
             listed: false,
             sending: false,
             last_sent: 0,
             retry_at: 0,
             failed: false,
-            backoff: config.backoff,
+            backoff: Backoff::DEFAULT,
             tickets: Tickets::new(),
-            idle_ms: config.idle_ms,
         }
     }
 
@@ -284,7 +267,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         self.backoff.reset();
     }
 
-    /// Event: somebody else needs the place. A group that only sending keeps is given up.
+    /// Event: the place is needed. A group that only sending keeps is given up.
     pub fn stop_sending(&mut self) {
         self.sending = false;
     }
@@ -295,9 +278,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
     /// `open` says whether groups may be joined now; while it is not set, the group is left and
     /// what waits is dropped.
     pub fn poll(&mut self, open: bool, now: u64) -> Option<Action<A, T>> {
-        if self.sending
-            && self.waiting.is_empty()
-            && now.saturating_sub(self.last_sent) >= self.idle_ms
+        if self.sending && self.waiting.is_empty() && now.saturating_sub(self.last_sent) >= IDLE_MS
         {
             self.sending = false;
         }
@@ -393,7 +374,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
             State::Attached {
                 membership: Membership::SendOnly,
                 ..
-            } if !self.wanted => Some(self.last_sent.saturating_add(self.idle_ms)),
+            } if !self.wanted => Some(self.last_sent.saturating_add(IDLE_MS)),
             State::Attached { .. } => None,
         }
     }
@@ -410,7 +391,7 @@ mod tests {
 
     fn group() -> TestGroup {
         let mgid = mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL);
-        Group::new(mgid, &Config::DEFAULT)
+        Group::new(mgid)
     }
 
     /// Polls for a join of the expected kind.

@@ -16,7 +16,7 @@ use crate::fsm::ticket::Ticket;
 use crate::table::{InsertError, Seed, Slot, Table};
 use crate::wire::mgid::Mgid;
 
-pub use crate::fsm::group::{Action, Config, Group, Membership};
+pub use crate::fsm::group::{Action, Group, Membership};
 
 /// The groups of an interface. `S` is the storage: see [`Table`].
 ///
@@ -24,7 +24,6 @@ pub use crate::fsm::group::{Action, Config, Group, Membership};
 /// one group.
 pub struct GroupTable<A, T, const Q: usize, S> {
     groups: Table<Group<A, T, Q>, S>,
-    config: Config,
     max_send_only: usize,
     broadcast: Mgid,
     /// The port is active.
@@ -43,16 +42,9 @@ where
     ///
     /// `max_send_only` bounds the groups that only sending keeps. `None` unless the number of
     /// slots is a power of two.
-    pub fn new(
-        storage: S,
-        seed: Seed,
-        config: Config,
-        max_send_only: usize,
-        broadcast: Mgid,
-    ) -> Option<Self> {
+    pub fn new(storage: S, seed: Seed, max_send_only: usize, broadcast: Mgid) -> Option<Self> {
         let mut table = GroupTable {
             groups: Table::new(storage, seed)?,
-            config,
             max_send_only,
             broadcast,
             up: false,
@@ -133,7 +125,7 @@ where
             group.listed = true;
             return true;
         }
-        let mut group = Group::new(mgid, &self.config);
+        let mut group = Group::new(mgid);
         group.want(true);
         group.listed = true;
         match self.groups.insert(addr, group) {
@@ -187,7 +179,7 @@ where
             return group.send(frame, bytes, now);
         }
         let victim = if self.send_only() < self.max_send_only {
-            match self.groups.insert(addr, Group::new(*mgid, &self.config)) {
+            match self.groups.insert(addr, Group::new(*mgid)) {
                 Ok(group) => return group.send(frame, bytes, now),
                 Err(_) => self.groups.victim(&addr, |group| group.idle_for(now)),
             }
@@ -296,7 +288,7 @@ mod tests {
     /// A table whose port is up.
     fn opened() -> Result<TestTable, ()> {
         let storage = [const { Slot::EMPTY }; SLOTS];
-        let table = TestTable::new(storage, SEED, Config::DEFAULT, 2, broadcast());
+        let table = TestTable::new(storage, SEED, 2, broadcast());
         let mut table = table.ok_or(())?;
         table.port_up();
         Ok(table)

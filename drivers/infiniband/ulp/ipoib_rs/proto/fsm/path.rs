@@ -19,29 +19,12 @@ use crate::wire::hwaddr::HwAddr;
 
 pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 
-/// The limits of a path.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// For how long a path is kept that nothing uses.
-    pub gc_ms: u64,
-    /// For how long to wait for the answer to a [`Action::Resolve`].
-    pub resolve_ms: u64,
-    /// After how long to try again what failed.
-    pub backoff: Backoff,
-    /// How many bytes may wait.
-    pub max_waiting: u32,
-}
-
-impl Config {
-    /// An idle path is kept as long as a stale neighbour entry (60 s), and as much may wait for it as
-    /// by default for a neighbour entry (`unres_qlen_bytes`).
-    pub const DEFAULT: Config = Config {
-        gc_ms: 60_000,
-        resolve_ms: 4_000,
-        backoff: Backoff::DEFAULT,
-        max_waiting: 212_992,
-    };
-}
+/// Time for which an unused path is kept: as long as a stale neighbour entry.
+pub const IDLE_MS: u64 = 60_000;
+/// Time to wait for the answer to an [`Action::Resolve`].
+const RESOLVE_MS: u64 = 4_000;
+/// The most bytes that wait: as many as by default for a neighbour entry (`unres_qlen_bytes`).
+const MAX_WAITING: u32 = 212_992;
 
 /// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,8 +71,6 @@ pub struct Path<A, T, const Q: usize> {
     sequence: Sequence,
     backoff: Backoff,
     tickets: Tickets,
-    gc_ms: u64,
-    resolve_ms: u64,
 }
 
 impl<A, T, const Q: usize> Path<A, T, Q> {
@@ -97,19 +78,17 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// on.
     // Made where it is wanted, and not copied there: it is large for a stack.
     #[inline(always)]
-    pub const fn new(addr: HwAddr, config: &Config, sequence: Sequence, now: u64) -> Self {
+    pub const fn new(addr: HwAddr, sequence: Sequence, now: u64) -> Self {
         Path {
             addr,
             state: State::Idle,
-            waiting: Queue::new(config.max_waiting),
+            waiting: Queue::new(MAX_WAITING),
             flush: None,
             wanted: false,
             last_used: now,
             sequence,
-            backoff: config.backoff,
+            backoff: Backoff::DEFAULT,
             tickets: Tickets::new(),
-            gc_ms: config.gc_ms,
-            resolve_ms: config.resolve_ms,
         }
     }
 
@@ -202,7 +181,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
     }
 
-    /// Event: somebody needs the address handle, though no frame waits for it. Poll.
+    /// Event: the address handle is needed, though no frame waits for it. Poll.
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
         if let State::Failed { until } = self.state {
@@ -247,7 +226,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         self.flush_with(DropReason::NoPath);
     }
 
-    /// Lets everything that waits be dropped.
+    /// Has all waiting frames dropped.
     fn flush_with(&mut self, reason: DropReason) {
         if !self.waiting.is_empty() {
             self.flush = Some(reason);
@@ -296,7 +275,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
                 let ticket = self.tickets.issue();
                 self.state = State::Resolving {
                     ticket,
-                    deadline: now.saturating_add(self.resolve_ms),
+                    deadline: now.saturating_add(RESOLVE_MS),
                 };
                 Some(Action::Resolve(ticket))
             }
@@ -305,7 +284,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
     }
 
-    /// Lets the states that time ends end.
+    /// Ends the states whose time is over.
     fn expire(&mut self, now: u64) {
         match self.state {
             State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
@@ -316,12 +295,12 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     }
 
     fn is_unused(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_used) >= self.gc_ms
+        now.saturating_sub(self.last_used) >= IDLE_MS
     }
 
     /// Returns when time alone gives [`Path::poll`] something to do, if no event comes before.
     pub fn deadline(&self) -> u64 {
-        let unused = self.last_used.saturating_add(self.gc_ms);
+        let unused = self.last_used.saturating_add(IDLE_MS);
         match self.state {
             State::Resolving { deadline, .. } => deadline,
             State::Failed { until } => until.max(unused),
@@ -342,7 +321,7 @@ mod tests {
     ]);
 
     fn path() -> TestPath {
-        Path::new(PEER, &Config::DEFAULT, Sequence::new(1), 0)
+        Path::new(PEER, Sequence::new(1), 0)
     }
 
     /// Sends a frame into a path that has to be resolved for it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames that wait: for a path to be resolved, for a group to be joined.
+//! Queue of frames that wait for a path to be resolved or a group to be joined.
 
 use crate::drop::DropReason;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which answer belongs to which request.
+//! Tickets, which match answers with requests.
 
 /// Names one request of a state machine, so that an answer that comes too late is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

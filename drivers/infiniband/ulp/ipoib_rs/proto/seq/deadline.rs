@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to look for frames that were held for too long. All times are in microseconds.
+//! Deadline of held frames. All times are in microseconds.
 
-/// For how long beyond its time a frame is held at least while there is more to poll.
+/// The least time of grace while there is more to poll.
 const MIN_GRACE: u64 = 1_000;
 
-/// The time to look, if anything is held.
+/// The time at which held frames expire, if any are held.
 ///
-/// As long as there is more to poll, what is waited for may have come already, so that nothing is given
-/// up then. But under a flood there is always more, and after a time of grace as long as the timeout that
-/// is no reason any more.
+/// As long as there is more to poll, the missing frame may have arrived already, so that no gap is given
+/// up. But under a flood there is always more: that buys a time of grace as long as the timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadline(Option<u64>);
 
@@ -17,13 +16,13 @@ impl Deadline {
     /// Nothing is held.
     pub const NONE: Deadline = Deadline(None);
 
-    /// Whether there is something to look for.
+    /// Whether frames are held.
     #[inline]
     pub const fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Something is held since `now`. True: nothing was before, and a timer is to be started.
+    /// A frame is held since `now`. True: it is the first one, and a timer is to be started.
     pub fn start(&mut self, now: u64, timeout: u64) -> bool {
         let first = self.0.is_none();
         if first {
@@ -32,12 +31,12 @@ impl Deadline {
         first
     }
 
-    /// After a look: in how long to look again, if anything is left.
+    /// Frames have expired, and those that are left do so in `rest`.
     pub fn again(&mut self, now: u64, rest: Option<u64>) {
         self.0 = rest.map(|rest| now.saturating_add(rest));
     }
 
-    /// Whether to look now, at the end of a poll; `over`: there is no more to poll.
+    /// Whether frames are to expire now, at the end of a poll; `over`: there is no more to poll.
     pub fn is_due(&self, now: u64, timeout: u64, over: bool) -> bool {
         let grace = if over { 0 } else { timeout.max(MIN_GRACE) };
         self.0

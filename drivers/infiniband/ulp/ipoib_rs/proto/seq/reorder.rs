@@ -11,7 +11,7 @@
 //! | less than 0 | delivered: it is too late to do better, or a duplicate |
 //! | 1 to W | held, if holding is worth while; a duplicate of a held frame is delivered |
 //! | W + 1 to W + 128 | the window moves until it holds the frame; what it passes is delivered |
-//! | more | not reordering but another beginning: what is held is delivered, and this |
+//! | more | the sender has begun anew: all that is held is delivered, and then the frame |
 //!
 //! Nothing is ever dropped, held for longer than the timeout that the caller keeps with
 //! [`Window::expire`], or delivered twice. The ring turns with the next expected number: indexing it
@@ -40,7 +40,7 @@ const RING: usize = MAX_WIDTH as usize;
 
 /// Points that a filled gap adds to the score.
 const GAIN: u8 = 4;
-/// The highest score, and the first: as many losses as it takes until nothing is held.
+/// The first and highest score: so many losses end the holding of frames.
 const MAX_SCORE: u8 = 16;
 /// After so many frames in a row from behind the window that were not missing, the source is taken
 /// to have begun anew.
@@ -90,38 +90,20 @@ pub struct Window<T, B> {
     item: PhantomData<T>,
 }
 
-impl<T, B> Default for Window<T, B> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T, B> Window<T, B> {
     /// A window that takes any number for the first.
-    pub const fn new() -> Self {
-        Window {
-            next: None,
-            ring: None,
-            held: 0,
-            highest: 0,
-            base: 0,
-            score: MAX_SCORE,
-            late_run: 0,
-            missing: 0,
-            counts: Counts {
-                in_order: 0,
-                reordered: 0,
-                late: 0,
-                held: 0,
-                filled: 0,
-                moved: 0,
-                timed_out: 0,
-                duplicates: 0,
-                resyncs: 0,
-            },
-            item: PhantomData,
-        }
-    }
+    pub const NEW: Self = Window {
+        next: None,
+        ring: None,
+        held: 0,
+        highest: 0,
+        base: 0,
+        score: MAX_SCORE,
+        late_run: 0,
+        missing: 0,
+        counts: Counts::ZERO,
+        item: PhantomData,
+    };
 
     /// How many frames are held.
     #[inline]
@@ -135,7 +117,7 @@ impl<T, B> Window<T, B> {
         &self.counts
     }
 
-    /// Whether a frame will be held by a window of `width`, and nothing is held yet.
+    /// Whether a frame would be the first that is held, by a window of `width`.
     pub fn wants_ring(&self, id: MsgId, width: u8) -> bool {
         let width = i32::from(width.min(MAX_WIDTH));
         let Some(next) = self.next else {
@@ -160,9 +142,9 @@ enum Release {
 }
 
 impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
-    /// Takes note of a frame that is the expected one while nothing is held: the caller is to
-    /// deliver it. False: it is not, and has to go through [`Window::receive`].
-    // For every frame, and short; left to itself, the compiler calls it.
+    /// Notes a frame if it is the expected one and nothing is held: the caller delivers it then. False: it has
+    /// to go through [`Window::receive`].
+    // Short, and for every frame: not worth a call.
     #[inline(always)]
     pub fn receive_in_order(&mut self, id: MsgId) -> bool {
         if self.next != Some(id) || self.held > 0 {
@@ -304,8 +286,8 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
         self.settle(host);
     }
 
-    /// Releases what has waited since `before` or longer, in microseconds, and what is in front of
-    /// it. Returns since when the longest of the rest has waited, if there is a rest.
+    /// Releases the frames that have waited since `before` or longer, in microseconds, and those in front of
+    /// them. Returns since when the oldest of the rest has waited.
     pub fn expire(&mut self, before: u64, host: &mut impl Host<T, B>) -> Option<u64> {
         let expired = (1..=self.highest)
             .rev()
@@ -490,7 +472,7 @@ mod tests {
     #[test]
     fn a_filled_gap_releases_the_run() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[7, 9, 10, 12]);
         assert_eq!(log.take(), [7]);
         assert_eq!(window.held(), 3);
@@ -508,7 +490,7 @@ mod tests {
     #[test]
     fn a_late_frame_is_delivered() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 0, &[7, 9, 8, 10]);
         assert_eq!(log.take(), [7, 9, 8, 10]);
         assert_eq!(window.counts().late, 1);
@@ -519,7 +501,7 @@ mod tests {
     #[test]
     fn defect_1_the_slot_at_the_full_width() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, MAX_WIDTH, &[1]);
         for id in 3..=130 {
             feed(&mut window, &mut log, MAX_WIDTH, &[id]);
@@ -538,7 +520,7 @@ mod tests {
     #[test]
     fn defects_2_and_3_a_move_classifies_again() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         // 2 is lost; 7 is beyond a window of 4, and the run 3, 4, 5 goes up to 6.
         feed(&mut window, &mut log, 4, &[1, 3, 4, 5, 7]);
         assert_eq!(log.take(), [1, 3, 4, 5]);
@@ -556,7 +538,7 @@ mod tests {
     #[test]
     fn defect_4_a_far_jump_is_another_beginning() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 3, 4, 1000, 1001]);
         assert_eq!(log.take(), [1, 3, 4, 1000, 1001]);
         assert_eq!(window.counts().resyncs, 1);
@@ -571,7 +553,7 @@ mod tests {
     #[test]
     fn defect_5_the_wrap() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[65533, 1, 65535, 2, 65534, 3]);
         assert_eq!(log.take(), [65533, 65534, 65535, 1, 2, 3]);
         assert_eq!(window.counts().late, 0);
@@ -583,7 +565,7 @@ mod tests {
     #[test]
     fn defect_6_nothing_waits_for_ever() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         log.now = 100;
         feed(&mut window, &mut log, 32, &[1, 3]);
         log.now = 200;
@@ -605,7 +587,7 @@ mod tests {
     #[test]
     fn defect_7_duplicates() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 1, 3, 3, 2, 2, 4]);
         assert_eq!(log.take(), [1, 1, 3, 2, 3, 2, 4]);
         assert_eq!(window.counts().duplicates, 3);
@@ -617,7 +599,7 @@ mod tests {
     #[test]
     fn defect_7_a_restart() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[30000, 30002]);
         for id in 1..=u16::from(LATE_RUN) {
             feed(&mut window, &mut log, 32, &[id]);
@@ -632,7 +614,7 @@ mod tests {
     #[test]
     fn without_a_ring_nothing_waits() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         log.ring = None;
         feed(&mut window, &mut log, 32, &[1, 3, 2, 4]);
         assert_eq!(log.take(), [1, 3, 2, 4]);
@@ -642,7 +624,7 @@ mod tests {
     #[test]
     fn a_narrower_window_moves() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 10, 20]);
         assert_eq!(log.take(), [1]);
         feed(&mut window, &mut log, 4, &[21]);
@@ -660,7 +642,7 @@ mod tests {
     #[test]
     fn a_flush_keeps_the_order() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 9, 5, 3]);
         window.restart(&mut log);
         assert_eq!(log.take(), [1, 3, 5, 9]);
@@ -674,7 +656,7 @@ mod tests {
     #[test]
     fn adaptive_hold() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         let mut id = 1;
         feed(&mut window, &mut log, 32, &[id]);
         for _ in 0..MAX_SCORE {
@@ -700,7 +682,7 @@ mod tests {
     #[test]
     fn giving_up_holds_nothing_back() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 4, &[1]);
         let mut id = 1;
         for _ in 1..MAX_SCORE {
@@ -715,11 +697,11 @@ mod tests {
         assert_eq!(log.take(), [id + 2, id + 4, id + 6]);
     }
 
-    /// What is late is told from what is there twice, however many frames came between.
+    /// A late frame is told from a duplicate, however many frames came between.
     #[test]
     fn missing_numbers_are_remembered() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 0, &[1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
         assert_eq!(log.take(), [1, 3, 4, 5, 7, 8, 2, 2, 6, 6, 1]);
         let counts = window.counts();
@@ -733,13 +715,13 @@ mod tests {
     #[test]
     fn the_width_itself_is_within() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 4, &[1, 6]);
         assert_eq!((window.held(), window.score), (1, MAX_SCORE));
         feed(&mut window, &mut log, 4, &[7]);
         assert_eq!((window.held(), window.score), (2, MAX_SCORE - 1));
         // Nothing waited for this one, which is not reordered.
-        let mut window = TestWindow::new();
+        let mut window = TestWindow::NEW;
         feed(&mut window, &mut log, 0, &[1, 3]);
         assert_eq!(
             (window.counts().reordered, window.score),
@@ -751,7 +733,7 @@ mod tests {
     #[test]
     fn wanting_a_ring() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         let wants = |window: &TestWindow<'_>, raw, width| {
             MsgId::new(raw).is_some_and(|id| window.wants_ring(id, width))
         };
@@ -777,7 +759,7 @@ mod tests {
     #[test]
     fn overtaken_by_one_that_is_held() {
         let mut ring = EMPTY;
-        let (mut window, mut log) = (TestWindow::new(), Log::new(&mut ring));
+        let (mut window, mut log) = (TestWindow::NEW, Log::new(&mut ring));
         feed(&mut window, &mut log, 32, &[1, 6, 4, 8, 5]);
         assert_eq!((window.held(), window.counts().reordered), (4, 2));
     }

@@ -3,11 +3,11 @@
 //! The sources that send numbered frames to us, each with its reorder window.
 //!
 //! A source is a queue pair of a port: the GID and the QPN that a frame came from. Both can be
-//! forged, so that what a source costs is bounded, and what a flood of forged ones can take from
-//! the real ones, too:
+//! forged, so that the cost of a source is bounded, and so is what a flood of forged ones can take from
+//! the real ones:
 //!
-//! * The table's memory is what it is made with. A source that finds no place there is not put in
-//!   order, but received.
+//! * The table does not grow. Frames of a source that finds no place in it are received, but not put in
+//!   order.
 //! * A source is established after [`ESTABLISHED`] frames. It keeps its place for as long as it
 //!   sends something every [`IDLE_MS`]; what is not established may lose its place to any new one.
 //! * Frames are held in one of a few rings, which a source has only for as long as it holds
@@ -31,7 +31,7 @@ pub const ESTABLISHED: u64 = 64;
 /// A source that has sent nothing for so long, in milliseconds, is forgotten.
 ///
 /// Shorter than the time that a sender keeps a path without using it
-/// ([`crate::fsm::path::Config::gc_ms`]), behind which it begins anew.
+/// ([`crate::fsm::path::IDLE_MS`]), behind which it begins anew.
 pub const IDLE_MS: u64 = 30_000;
 /// A source that has sent nothing for so long, in milliseconds, may go on with any number: no frame
 /// is on its way for that long.
@@ -65,7 +65,7 @@ impl<T, B> Source<T, B> {
         self.frames >= ESTABLISHED
     }
 
-    /// How readily it gives its place away, if at all.
+    /// Score for the choice of a source that loses its place; `None` if it keeps it.
     fn score(&self, now: u64) -> Option<u64> {
         let idle = self.idle_for(now);
         if idle >= IDLE_MS {
@@ -108,12 +108,12 @@ pub trait Sink<T> {
     fn deliver(&mut self, item: T);
 }
 
-/// A window's surroundings.
+/// Resources that a window uses.
 struct Surroundings<'a, B, S, P> {
     sink: &'a mut S,
     rings: &'a mut Rings<B, P>,
     events: &'a mut Events,
-    /// How many rings have to remain when it takes one.
+    /// Rings that have to remain when it takes one.
     reserve: usize,
 }
 
@@ -139,7 +139,7 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
     }
 }
 
-/// Lets a source's window do something, and adds what it counts meanwhile to `sum`.
+/// Calls `f` with a source's window, and adds to `sum` what that counts meanwhile.
 fn counted<T, B, R>(
     sum: &mut Counts,
     source: &mut Source<T, B>,
@@ -227,7 +227,7 @@ where
 
     /// Takes a numbered frame in; `now` is in milliseconds. True: something is held now that was not
     /// before, and [`Sources::expire`] is to be called when the timeout is over.
-    // For every frame, and short; left to itself, the compiler calls it.
+    // Short, and for every frame: not worth a call.
     #[inline(always)]
     pub fn receive(
         &mut self,
@@ -239,7 +239,7 @@ where
         sink: &mut impl Sink<T>,
     ) -> bool {
         if let Some(source) = self.table.get_mut(from) {
-            // A clock that went back is left to the other one.
+            // A clock that went back is dealt with below.
             let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
             if !paused && source.window.receive_in_order(id) {
                 source.frames = source.frames.wrapping_add(1);
@@ -314,7 +314,7 @@ where
     fn admit(&mut self, from: &HwAddr, now: u64, sink: &mut impl Sink<T>) -> bool {
         for _ in 0..2 {
             let source = Source {
-                window: Window::new(),
+                window: Window::NEW,
                 frames: 0,
                 last: now,
             };

@@ -6,7 +6,7 @@
 //! Whatever happens, each connection that was made is destroyed once or is in use; and when the network
 //! is good again and both ends have something to send, both have a connection, and it is the same one.
 
-use ipoib_proto::connection::{self, Config, Confirmed, Connection};
+use ipoib_proto::connection::{self, Confirmed, Connection, CONNECT_MS};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::ticket::Ticket;
@@ -81,7 +81,7 @@ fn address(end: usize) -> HwAddr {
 }
 
 fn machine(end: usize, now: u64) -> Connection<Id> {
-    Connection::new(&address(end), &address(1 - end), &Config::DEFAULT, now)
+    Connection::new(&address(end), &address(1 - end), 60_000, now)
 }
 
 impl World {
@@ -321,7 +321,7 @@ proptest! {
         }
         world.calm_down();
         // What was offered, and is not in use, goes after a while.
-        world.tick(Config::DEFAULT.connect_ms);
+        world.tick(CONNECT_MS);
         world.calm_down();
         // What is not in use was destroyed.
         prop_assert_eq!(world.alive.len(), 2);
@@ -411,7 +411,7 @@ proptest! {
             }
         }
         world.calm_down();
-        world.tick(Config::DEFAULT.connect_ms);
+        world.tick(CONNECT_MS);
         world.calm_down();
         prop_assert_eq!(world.alive.len(), 2);
     }

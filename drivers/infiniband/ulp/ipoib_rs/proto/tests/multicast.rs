@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ipoib_proto::mgid::{self, Mgid, Scope};
-use ipoib_proto::multicast::{Action, Config, Group, GroupTable, Membership};
+use ipoib_proto::multicast::{Action, Group, GroupTable, Membership};
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::queue::Verdict;
 use ipoib_proto::table::{Seed, Slot};
@@ -150,8 +150,7 @@ proptest! {
     #[test]
     fn joins_and_leaves_pair_up(seed: [u64; 6], ops in prop::collection::vec(op(), 1..200)) {
         let storage = (0..16).map(|_| Slot::EMPTY).collect();
-        let config = Config::DEFAULT;
-        let table = GroupTable::new(storage, Seed(seed), config, MAX_SEND_ONLY, broadcast());
+        let table = GroupTable::new(storage, Seed(seed), MAX_SEND_ONLY, broadcast());
         let mut fabric = Fabric {
             table: table.unwrap(),
             now: 0,

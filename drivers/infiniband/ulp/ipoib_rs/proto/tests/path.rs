@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::path::{Action, Config, Path};
+use ipoib_proto::path::{self, Action, Path};
 use ipoib_proto::queue::Verdict;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
@@ -160,7 +160,7 @@ proptest! {
     #[test]
     fn nothing_is_lost(ops in prop::collection::vec(op(), 1..200)) {
         let mut driver = Driver {
-            path: Path::new(PEER, &Config::DEFAULT, Sequence::new(1), 0),
+            path: Path::new(PEER, Sequence::new(1), 0),
             now: 0,
             next_frame: 0,
             next_handle: 0,
@@ -180,7 +180,7 @@ proptest! {
         }
         // A port that stays down leaves nothing.
         driver.path.port_down();
-        driver.now += Config::DEFAULT.gc_ms;
+        driver.now += path::IDLE_MS;
         driver.asked = None;
         driver.poll();
         prop_assert!(driver.removed);

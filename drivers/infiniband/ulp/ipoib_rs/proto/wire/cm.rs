@@ -23,7 +23,7 @@
 use crate::wire::header::Header;
 use crate::wire::hwaddr::{Flags, Qpn};
 
-/// Tells our private data from what else may stand there: "iprs".
+/// Magic number of our private data: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
 const VERSION: u8 = 1;
 
@@ -78,35 +78,22 @@ pub struct PrivateData {
     pub extension: Option<Extension>,
 }
 
-/// Why private data are of no use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrivateDataError {
-    /// Fewer than [`BASE_LEN`] bytes.
-    Short,
-    /// The QPN is none that an interface can have.
-    Qpn,
-    /// The sender would receive nothing.
-    Mtu,
-    /// Our magic number, and nothing sensible behind it.
-    Extension,
-}
-
 impl PrivateData {
     /// Reads them. What is behind is ignored: the messages' fields are longer, and filled with
     /// anything.
     ///
     /// # Errors
     ///
-    /// Why the message is to be rejected.
-    pub fn parse(bytes: &[u8]) -> Result<Self, PrivateDataError> {
+    /// [`Refusal::Data`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let Some((base, rest)) = bytes.split_first_chunk::<BASE_LEN>() else {
-            return Err(PrivateDataError::Short);
+            return Err(Refusal::Data);
         };
         let [_, q0, q1, q2, mtu @ ..] = *base;
-        let qpn = Qpn::unicast(u32::from_be_bytes([0, q0, q1, q2])).ok_or(PrivateDataError::Qpn)?;
+        let qpn = Qpn::unicast(u32::from_be_bytes([0, q0, q1, q2])).ok_or(Refusal::Data)?;
         let receive_mtu = u32::from_be_bytes(mtu);
         if receive_mtu < MIN_MESSAGE {
-            return Err(PrivateDataError::Mtu);
+            return Err(Refusal::Data);
         }
         Ok(PrivateData {
             qpn,
@@ -138,7 +125,7 @@ impl PrivateData {
 }
 
 /// Reads the fields behind RFC 4755's private data, if they are ours and of a version that we know.
-fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, PrivateDataError> {
+fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusal> {
     let Some((magic, rest)) = bytes.split_first_chunk::<4>() else {
         return Ok(None);
     };
@@ -146,7 +133,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
         return Ok(None);
     }
     let [version, flags, c0, c1, x0, x1, x2, x3, channel, ..] = *rest else {
-        return Err(PrivateDataError::Extension);
+        return Err(Refusal::Data);
     };
     if version != VERSION {
         // A later version, which falls back to RFC 4755.
@@ -154,7 +141,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
     }
     let max_message = u32::from_be_bytes([x0, x1, x2, x3]);
     if max_message < receive_mtu || usize::from(channel) >= MAX_CHANNELS {
-        return Err(PrivateDataError::Extension);
+        return Err(Refusal::Data);
     }
     Ok(Some(Extension {
         flags: Flags(flags & Flags::SEQ.union(Flags::ICRC).0),
@@ -164,7 +151,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Privat
     }))
 }
 
-/// Why one of ours rejects a request.
+/// Reason for which one of ours rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
@@ -291,19 +278,19 @@ mod tests {
     #[test]
     fn what_is_of_no_use() {
         for len in 0..BASE_LEN {
-            assert!(PrivateData::parse(&OURS[..len]) == Err(PrivateDataError::Short));
+            assert!(PrivateData::parse(&OURS[..len]) == Err(Refusal::Data));
         }
         for len in BASE_LEN + 4..BASE_LEN + 13 {
-            assert!(PrivateData::parse(&OURS[..len]) == Err(PrivateDataError::Extension));
+            assert!(PrivateData::parse(&OURS[..len]) == Err(Refusal::Data));
         }
         for (at, value, error) in [
-            (4, [0, 0, 0, 71], PrivateDataError::Mtu),
-            (0, [0, 0, 0, 0], PrivateDataError::Qpn),
-            (0, [0, 0, 0, 1], PrivateDataError::Qpn),
-            (0, [0, 0xff, 0xff, 0xff], PrivateDataError::Qpn),
-            (16, [0, 0, 0xff, 0xf3], PrivateDataError::Extension),
-            (20, [8, 0, 0, 0], PrivateDataError::Extension),
-            (20, [0xff, 0, 0, 0], PrivateDataError::Extension),
+            (4, [0, 0, 0, 71], Refusal::Data),
+            (0, [0, 0, 0, 0], Refusal::Data),
+            (0, [0, 0, 0, 1], Refusal::Data),
+            (0, [0, 0xff, 0xff, 0xff], Refusal::Data),
+            (16, [0, 0, 0xff, 0xf3], Refusal::Data),
+            (20, [8, 0, 0, 0], Refusal::Data),
+            (20, [0xff, 0, 0, 0], Refusal::Data),
         ] {
             let mut bytes = OURS;
             bytes[at..at + 4].copy_from_slice(&value);

@@ -17,12 +17,11 @@
 //! | 8, 9 | EtherType of the packet |
 //! | 10, 11 | the sender's credit limit ([`crate::flow::credit`]) |
 //!
-//! If all of it is 0 but the credit limit, and nothing follows, that is all there is.
+//! A frame in which all else is 0, with nothing behind it, carries nothing but the credit limit.
 //!
-//! The fields mean what those of a `virtio_net_hdr` mean. A stack believes them when it segments a
-//! packet or computes its checksum, so that nothing of them is believed here: they have to agree with
-//! the packet's own headers, which has to be TCP or UDP directly behind IPv4 or IPv6, unfragmented and
-//! of the length that the frame has.
+//! The fields are those of a `virtio_net_hdr`. A stack trusts them when it segments a packet or computes its
+//! checksum, so that nothing is trusted here: they have to agree with the packet's own headers. The packet
+//! has to be TCP or UDP directly behind IPv4 or IPv6, unfragmented and of the length that the frame has.
 
 use crate::wire::header::EtherType;
 
@@ -30,14 +29,14 @@ mod header;
 
 pub use header::ExtendedHeader;
 
-/// The flag that says that the checksum is to be computed by whoever sends the packet on.
+/// Flag: the checksum is still to be computed, by whoever sends the packet on.
 pub const NEEDS_CSUM: u8 = 1;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const MIN_TCP_LEN: usize = 20;
-/// Where the upper half of an byte is the length of TCP's header in words.
+/// Where the upper half of a byte is the length of TCP's header in words.
 const TCP_DOFF: usize = 12;
 /// Of IPv4's flags and offset: more fragments, or not the first one.
 const FRAGMENT: u16 = 0x3fff;
@@ -50,8 +49,8 @@ const UDP_CHECK: u16 = 6;
 const MAX_SEGMENTS: usize = 65_535 / MIN_GSO_SIZE;
 /// As many datagrams as Linux makes one packet of.
 const MAX_DATAGRAMS: usize = 128;
-/// A stack that segments into less has lost its way, and would be kept busy by it: the least MTU of
-/// IPv4 leaves no less for TCP without options.
+/// The least payload of a segment: the least MTU of IPv4 leaves as much for TCP without options. Smaller
+/// segments would only keep a stack busy.
 const MIN_GSO_SIZE: usize = 28;
 
 /// Kind of segments that a packet is to be split into.
@@ -72,13 +71,13 @@ const ECN: u8 = 0x80;
 /// How to segment a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    /// Into what.
+    /// Kind of its segments.
     pub kind: GsoKind,
     /// Whether only the first segment has the flag CWR.
     pub ecn: bool,
     /// Bytes of payload in a segment, but for the last; at least one segment is full.
     pub size: u16,
-    /// Into how many.
+    /// Number of segments.
     pub segments: u16,
 }
 
@@ -113,7 +112,7 @@ pub struct Extended {
 pub enum ExtendedError {
     /// It ends within its headers, or they are not all in the part that was shown.
     Short,
-    /// Flags, kinds or reserved bytes that nobody has defined, or that contradict each other.
+    /// Flags, kinds or reserved bytes that are undefined, or that contradict each other.
     Undefined,
     /// The packet is neither TCP nor UDP directly behind IPv4 or IPv6, or a fragment.
     Protocol,
@@ -125,7 +124,7 @@ pub enum ExtendedError {
     Segments,
 }
 
-/// A packet's headers, as far as they matter here.
+/// Layout of a packet's headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Layout {
     protocol: u8,
@@ -178,8 +177,8 @@ impl Extended {
 }
 
 impl ExtendedHeader {
-    /// That of a packet of TCP over IPv4 without options, which is what nearly all are: its checksum is to
-    /// be computed, and it is not to be segmented.
+    /// The header of most packets: TCP over IPv4 without options, with a checksum to be computed, and not to
+    /// be segmented.
     const TCP_V4: Self = Self {
         front: ((NEEDS_CSUM as u64) << 56)
             | ((TCP_V4_CHECKSUM.start as u64) << 16)
@@ -187,21 +186,21 @@ impl ExtendedHeader {
         back: (EtherType::IPV4.0 as u32) << 16,
     };
 
-    /// The header for such a packet of `len` bytes, whose headers are in `head`, with a credit limit of 0. None:
-    /// it is another; see [`Extended::encode`], which makes the same of one that is.
+    /// Makes the header for a packet of `len` bytes, whose headers are in `head`, if it is such a one, as
+    /// [`Extended::encode`] would, with a credit limit of 0.
     #[inline(always)]
     pub fn for_tcp_v4(head: &[u8], len: usize) -> Option<Self> {
         is_tcp_v4(head, len).then_some(Self::TCP_V4)
     }
 
-    /// Whether it is that of such a packet, and that is one. False: see [`Extended::parse`].
+    /// Whether it says so of a packet that is such a one; if not, [`Extended::parse`] has to check it.
     #[inline(always)]
     pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
         self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
     }
 }
 
-/// Whether a packet is TCP over IPv4 without options, and as [`check`] wants it.
+/// Whether a packet is TCP over IPv4 without options, and would pass [`check`].
 #[inline(always)]
 fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
@@ -221,7 +220,7 @@ fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     MIN_IPV4_LEN + MIN_TCP_LEN <= payload && payload <= head.len() && payload <= len
 }
 
-/// Whether a packet is what it says, and its checksum where it has to be.
+/// Checks that a packet is of the type that it is said to be, and that its checksum is in its place.
 #[inline(never)]
 fn check(
     ether_type: EtherType,
@@ -254,7 +253,7 @@ fn check(
     })
 }
 
-/// How to segment a packet, as its header says.
+/// Reads how to segment a packet.
 #[inline(never)]
 fn read_gso(
     kind: u8,
@@ -279,7 +278,7 @@ fn read_gso(
     Ok(Gso { segments, ..gso })
 }
 
-/// Into how many segments a packet goes, if that can be done.
+/// Number of segments of a packet, if it can be segmented so.
 fn segments(gso: &Gso, is_partial: bool, layout: Layout, len: usize) -> Result<u16, ExtendedError> {
     let fits = match gso.kind {
         GsoKind::TcpV4 => layout.protocol == TCP && layout.is_ipv4,

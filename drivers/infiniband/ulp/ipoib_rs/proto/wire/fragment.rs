@@ -24,7 +24,7 @@ const OPTION_NOP: u8 = 1;
 /// The option is in all fragments, not only in the first.
 const OPTION_COPIED: u8 = 0x80;
 
-/// Why a packet is not fragmented.
+/// Reason for which a packet cannot be fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentError {
     /// Not IPv4, or a header that contradicts itself or its checksum.
@@ -37,15 +37,8 @@ pub enum FragmentError {
     TooSmall,
 }
 
-impl_display!(FragmentError, |this, f| f.write_str(match this {
-    FragmentError::Malformed => "malformed header",
-    FragmentError::Truncated => "truncated",
-    FragmentError::Forbidden => "not to be fragmented",
-    FragmentError::TooSmall => "no room in a fragment",
-}));
-
-/// Whether a packet, of which at least the header is given, is IPv4 that may be fragmented: its
-/// sender does not forbid it (DF), or `ignore_df`, since it is this host, which may take that back.
+/// Whether a packet, of which at least the header is given, is IPv4 that may be fragmented: DF is not set, or
+/// `ignore_df`, since this host is the sender.
 #[inline]
 pub fn is_allowed(ether_type: EtherType, packet: &[u8], ignore_df: bool) -> bool {
     match *packet {
@@ -71,7 +64,7 @@ impl Ipv4Header {
         self.bytes.get(..self.len()).unwrap_or(&[])
     }
 
-    /// How many they are.
+    /// Their number.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -403,7 +396,7 @@ mod tests {
             let result = split(&head[..len], 124, 100, false);
             assert_eq!(result.err(), Some(FragmentError::Malformed));
         }
-        // Nobody looks behind the end of the list.
+        // Bytes behind the end of the list are not read.
         let (head, len) = header(&[0, 0x94, 0, 0], 124, 0);
         assert!(split(&head[..len], 124, 100, false).is_ok());
     }

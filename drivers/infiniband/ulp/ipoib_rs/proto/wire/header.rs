@@ -34,8 +34,6 @@ impl EtherType {
     }
 }
 
-impl_display!(EtherType, |this, f| core::write!(f, "{:#06x}", this.0));
-
 /// A parsed encapsulation header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

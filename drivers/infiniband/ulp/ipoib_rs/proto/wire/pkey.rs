@@ -40,8 +40,6 @@ impl PKey {
     }
 }
 
-impl_display!(PKey, |this, f| core::write!(f, "{:#06x}", this.0));
-
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_pkey))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {

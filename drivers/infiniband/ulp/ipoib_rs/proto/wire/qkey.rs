@@ -27,8 +27,6 @@ impl QKey {
     }
 }
 
-impl_display!(QKey, |this, f| core::write!(f, "{:#010x}", this.0));
-
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_qkey))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {

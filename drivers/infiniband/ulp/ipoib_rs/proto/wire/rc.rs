@@ -3,7 +3,7 @@
 //! Messages from reliable connections, checked once, here, before anything else reads them.
 //!
 //! A message begins with the encapsulation header (RFC 4391, section 6; RFC 4755 has the same). Between
-//! two of ours an extended header may follow. Who sent it is known from the connection.
+//! two of ours an extended header may follow. The connection tells the sender.
 
 use crate::drop::DropReason;
 use crate::wire::extended::{Extended, ExtendedHeader};
@@ -65,7 +65,7 @@ pub struct ExtendedMessage<'a> {
 }
 
 impl<'a> ExtendedMessage<'a> {
-    /// Of a message of `len` bytes, which begins with `head`.
+    /// Takes a message of `len` bytes, which begins with `head`.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl<'a> ExtendedMessage<'a> {
             .then(|| self.credit_limit())
     }
 
-    /// Its packet, whose type is one that the link carries, and what is known of that beyond its bytes.
+    /// Checks its packet, and returns that with its metadata.
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ impl<'a> ExtendedMessage<'a> {
     }
 }
 
-/// A message with an extended header that passed the checks: what nearly all are, a packet of TCP over IPv4
-/// without options, which is not to be segmented, and whose checksum is to be computed.
+/// A message of the most frequent kind, which passed the checks: a packet of TCP over IPv4 without options behind
+/// an extended header, not to be segmented, with a checksum to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpV4 {
     /// Its packet.
@@ -130,8 +130,8 @@ pub struct TcpV4 {
     pub credit_limit: u16,
 }
 
-/// Checks a message of `len` bytes, which begins with `head`, if it is such a one. None: it is another, or
-/// something is wrong with it; see [`ExtendedMessage`], which finds the same in one that is.
+/// Checks a message of `len` bytes, which begins with `head`. None: it is of another kind, or malformed;
+/// [`ExtendedMessage`] finds out.
 #[inline(always)]
 pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
     let (headers, head) = head.split_first_chunk::<EXTENDED_HEADERS>()?;

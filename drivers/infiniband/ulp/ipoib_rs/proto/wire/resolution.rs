@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which packets resolve addresses: they go by UD, whatever else a peer takes (RFC 4755, sections 2.1
-//! and 7).
+//! Address resolution, whose packets go by UD, whatever else a peer accepts (RFC 4755, sections 2.1 and 7).
 
 use crate::wire::header::EtherType;
 

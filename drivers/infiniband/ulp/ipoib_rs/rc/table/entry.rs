@@ -4,7 +4,7 @@
 
 use ipoib_netdev::skb::SkbQueue;
 use ipoib_proto::backlog::{Backlog, QueueStop};
-use ipoib_proto::connection::{self, Connection};
+use ipoib_proto::connection::Connection;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::stall::StallDetector;
@@ -51,17 +51,11 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Of the peer with `address`, whose connection of that number it is; we have the address `own`.
-    pub(super) fn new(
-        own: &HwAddr,
-        address: HwAddr,
-        number: u8,
-        config: &connection::Config,
-        now: u64,
-    ) -> Self {
+    pub(super) fn new(own: &HwAddr, address: HwAddr, number: u8, idle_ms: u64, now: u64) -> Self {
         Self {
             address,
             number,
-            machine: Connection::new(own, &address, config, now),
+            machine: Connection::new(own, &address, idle_ms, now),
             terms: Terms::NONE,
             offered: Terms::NONE,
             seen: 0,

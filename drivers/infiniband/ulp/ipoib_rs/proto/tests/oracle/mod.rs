@@ -225,7 +225,7 @@ pub(crate) struct Play {
 impl Play {
     pub(crate) fn new(width: u8) -> Self {
         Play {
-            window: Window::new(),
+            window: Window::NEW,
             world: World {
                 rings: true,
                 ..World::default()
