@@ -13,7 +13,7 @@ fn counter(name: &str) -> String {
 scenario! {
     /// A device of rust_loopback receives what it sends, comes and goes, and goes with the module.
     fn a_loopback_device(bed) {
-        let bed = bed.up()?;
+        let bed = bed.hosts(1).up()?;
         let host = &bed.hosts[0];
         host.ok("modprobe rust_loopback && ip link add loop0 type rust_loopback")?;
         host.ok("ip addr add 10.99.0.1/24 dev loop0 && ip link set loop0 up")?;

@@ -134,13 +134,7 @@ fn release(stage: &Stage) -> Result<String> {
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
     iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
-    let objects = build(
-        layout,
-        built,
-        &layout.checkout,
-        MODULES[0],
-        &[WITH_SAMPLES],
-    )?;
+    let objects = build(layout, built, &layout.checkout, MODULES[0], &[WITH_SAMPLES])?;
     for name in MODULES.into_iter().chain(SAMPLES) {
         install(&stage, &objects, name)?;
     }
