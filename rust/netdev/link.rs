@@ -265,8 +265,16 @@ impl<T: Link> Registration<T> {
                     unsafe {
                         slot.write(bindings::ipoib_rs_kind {
                             ops,
-                            mode: Some(modes::mode::<T>),
-                            set_mode: Some(modes::set_mode::<T>),
+                            mode: if T::HAS_MODE {
+                                Some(modes::mode::<T>)
+                            } else {
+                                None
+                            },
+                            set_mode: if T::HAS_SET_MODE {
+                                Some(modes::set_mode::<T>)
+                            } else {
+                                None
+                            },
                         });
                     }
                 }),
