@@ -25,7 +25,7 @@ use crate::address::AddressList;
 use crate::header::Outgoing;
 use crate::named::Named;
 use crate::queue::Polled;
-use crate::rtnl::Rtnl;
+use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
 
@@ -83,6 +83,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
 
     /// State that the transmit lock protects.
     type Tx: Send;
+
+    /// State of the device's configuration, which RTNL protects.
+    type Control: Send;
 
     /// A link-layer address.
     type Address: Bytes;
@@ -344,6 +347,7 @@ pub(crate) struct Private<T: Driver> {
     pub(crate) tx: UnsafeCell<Option<T::Tx>>,
     /// Protected by RTNL.
     named: UnsafeCell<Option<Named>>,
+    control: RtnlCell<Option<T::Control>>,
     /// Instances that the queues refer to, protected by RTNL.
     pub(crate) polled: UnsafeCell<Polled>,
     tasks: [Task; MAX_TASKS],
@@ -402,6 +406,12 @@ impl<T: Driver> Device<T> {
         unsafe { Pin::new_unchecked((*self.private().data.get()).assume_init_ref()) }
     }
 
+    /// State that RTNL protects: none until [`Driver::init`] puts it there, and none after [`Driver::uninit`] has
+    /// to take it away.
+    pub fn control<'a>(&'a self, rtnl: &'a mut Rtnl) -> &'a mut Option<T::Control> {
+        self.private().control.get(rtnl)
+    }
+
     /// Drops the driver's data, if it is there, when nobody refers to the device any more. The core waits for
     /// that only if it had registered the device; if registration fails, it frees the device at once.
     ///
@@ -423,6 +433,7 @@ impl<T: Driver> Device<T> {
             bindings::ipoib_rs_netdev_wait_unused(dev);
             *(*private).filled.get() = false;
             (*(*private).tx.get()).take();
+            core::ptr::drop_in_place(&raw mut (*private).control);
             *(*private).polled.get() = Polled::default();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
         }
@@ -540,6 +551,7 @@ impl<T: Tasks> Device<T> {
             (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
             (&raw mut (*private).named).write(UnsafeCell::new(None));
+            (&raw mut (*private).control).write(RtnlCell::new(None));
             (&raw mut (*private).polled).write(UnsafeCell::default());
             pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
             for id in 0..T::TASKS {

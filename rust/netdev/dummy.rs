@@ -122,6 +122,7 @@ impl Driver for Dummy {
     type Tx = ();
     type Address = [u8; ADDR_LEN];
     type Header = [u8; HEADER_LEN - ADDR_LEN];
+    type Control = ();
 
     fn header(proto: u16) -> Self::Header {
         let [high, low] = proto.to_be_bytes();

@@ -335,6 +335,11 @@ impl<P: Poll> Clone for Handle<P> {
 }
 
 impl<P: Poll> Handle<P> {
+    /// A handle that does not say what is polled.
+    pub fn waker(&self) -> Waker {
+        Waker(self.inner.clone())
+    }
+
     /// Schedules the poll; without effect while NAPI is disabled.
     ///
     /// # Context
@@ -373,6 +378,22 @@ impl<P: Poll> Handle<P> {
         asked.answered.wait_for_completion();
         drop(enabled);
         Ok(question)
+    }
+}
+
+/// Schedules a poll, for code that need not know what is polled.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Instance>);
+
+impl Waker {
+    /// Schedules the poll, as [`Handle::schedule`] does.
+    ///
+    /// # Context
+    ///
+    /// Any, hard interrupt included.
+    pub fn wake(&self) {
+        // SAFETY: The instance was registered, and lives as long as we do.
+        unsafe { schedule(self.0.as_raw()) };
     }
 }
 

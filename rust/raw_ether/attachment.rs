@@ -6,12 +6,12 @@ use core::ptr::NonNull;
 use core::slice;
 
 use ipoib_sys::bindings;
-use kernel::error::to_result;
-use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
+use crate::notifier::{Follow, Notifier, Rtnl};
 use crate::{Address, Interface};
 
 /// A user of an interface.
@@ -32,19 +32,19 @@ pub trait Listen: Send + Sync + 'static {
 }
 
 /// A connection of an interface with a device. Dropping this ends it.
-pub struct Attachment<L: Listen>(Pin<KBox<Inner<L>>>);
+pub struct Attachment<L: Listen> {
+    _inner: Notifier<Inner<L>>,
+}
 
 /// # Invariants
 ///
 /// * `packets` is registered with the network core if, and only if, `interface` has a device, which it names, or it is
 ///   being registered or removed under RTNL.
 /// * Whoever takes the interface's device gives back the reference to it.
-#[pin_data]
+#[pin_data(PinnedDrop)]
 struct Inner<L: Listen> {
     #[pin]
     packets: Opaque<bindings::packet_type>,
-    #[pin]
-    events: Opaque<bindings::notifier_block>,
     interface: Arc<Interface>,
     listener: Arc<L>,
 }
@@ -53,24 +53,6 @@ struct Inner<L: Listen> {
 unsafe impl<L: Listen> Send for Inner<L> {}
 // SAFETY: As above.
 unsafe impl<L: Listen> Sync for Inner<L> {}
-
-/// RTNL, until it is dropped.
-struct Rtnl;
-
-impl Rtnl {
-    fn lock() -> Self {
-        // SAFETY: The callers are in process context without RTNL.
-        unsafe { bindings::rtnl_lock() };
-        Self
-    }
-}
-
-impl Drop for Rtnl {
-    fn drop(&mut self) {
-        // SAFETY: It was taken when this was made.
-        unsafe { bindings::rtnl_unlock() };
-    }
-}
 
 impl<L: Listen> Attachment<L> {
     /// Connects an interface with the Ethernet device of this name in the network namespace of the current task.
@@ -85,41 +67,28 @@ impl<L: Listen> Attachment<L> {
     /// Process context without RTNL.
     pub fn new(name: &CStr, interface: &Arc<Interface>, listener: &Arc<L>) -> Result<Self> {
         let (interface, listener) = (interface.clone(), listener.clone());
-        let inner = KBox::pin_init(
-            try_pin_init!(Inner {
-                packets <- Opaque::ffi_init(|slot: *mut bindings::packet_type| {
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe {
-                        slot.write(bindings::packet_type {
-                            func: Some(receive::<L>),
-                            ..pin_init::zeroed()
-                        });
-                    }
-                }),
-                events <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe {
-                        slot.write(bindings::notifier_block {
-                            notifier_call: Some(notified::<L>),
-                            ..pin_init::zeroed()
-                        });
-                    }
-                }),
-                interface,
-                listener,
-            }? Error),
-            GFP_KERNEL,
-        )?;
         // From here on, nothing that happens to the device is missed.
-        // SAFETY: The block is pinned until `Drop` has unregistered it.
-        to_result(unsafe { bindings::register_netdevice_notifier(inner.events.get()) })?;
-        let attachment = Self(inner);
-        attachment.attach(name)?;
-        Ok(attachment)
+        let inner = Notifier::new(pin_init!(Inner {
+            packets <- Opaque::ffi_init(|slot: *mut bindings::packet_type| {
+                // SAFETY: `slot` is valid for writes.
+                unsafe {
+                    slot.write(bindings::packet_type {
+                        func: Some(receive::<L>),
+                        ..pin_init::zeroed()
+                    });
+                }
+            }),
+            interface,
+            listener,
+        }))?;
+        inner.attach(name)?;
+        Ok(Self { _inner: inner })
     }
+}
 
+impl<L: Listen> Inner<L> {
     fn attach(&self, name: &CStr) -> Result {
-        let (packets, ether_type) = (self.0.packets.get(), self.0.interface.ether_type());
+        let (packets, ether_type) = (self.packets.get(), self.interface.ether_type());
         let _rtnl = Rtnl::lock();
         // SAFETY: The name is a string; the current task has namespaces, as it is not exiting.
         let dev = unsafe { bindings::raw_ether_find(name.as_char_ptr()) };
@@ -131,7 +100,7 @@ impl<L: Listen> Attachment<L> {
         let result = if !unsafe { bindings::raw_ether_is_ethernet(dev.as_ptr()) } {
             Err(EINVAL)
         // SAFETY: The reference is given back by who takes the device from the interface, a grace period later.
-        } else if taken || !unsafe { self.0.interface.set(dev) } {
+        } else if taken || !unsafe { self.interface.set(dev) } {
             Err(EBUSY)
         } else {
             Ok(())
@@ -149,9 +118,7 @@ impl<L: Listen> Attachment<L> {
         }
         Ok(())
     }
-}
 
-impl<L: Listen> Inner<L> {
     /// Lets go of the device, if there is one. Afterwards, nothing is received.
     ///
     /// # Context
@@ -170,12 +137,22 @@ impl<L: Listen> Inner<L> {
     }
 }
 
-impl<L: Listen> Drop for Attachment<L> {
-    fn drop(&mut self) {
-        // SAFETY: It was registered when this was made. The device, like all others, is reported as unregistered to the
-        // block.
-        unsafe { bindings::unregister_netdevice_notifier(self.0.events.get()) };
-        self.0.detach();
+#[pinned_drop]
+impl<L: Listen> PinnedDrop for Inner<L> {
+    fn drop(self: Pin<&mut Self>) {
+        self.detach();
+    }
+}
+
+impl<L: Listen> Follow for Inner<L> {
+    fn follow(&self, event: bindings::netdev_cmd, dev: *mut bindings::net_device) {
+        if dev.is_null() || !self.interface.is(dev) {
+            return;
+        }
+        if event == bindings::netdev_cmd_NETDEV_UNREGISTER {
+            self.detach();
+        }
+        self.listener.changed();
     }
 }
 
@@ -207,27 +184,4 @@ unsafe extern "C" fn receive<L: Listen>(
     // SAFETY: The buffer is this function's, and `bytes` is not used any more.
     unsafe { bindings::raw_ether_consume(skb) };
     0
-}
-
-/// # Safety
-///
-/// Called by the netdevice notifier chain under RTNL for the block of an [`Inner<L>`], with a valid
-/// `netdev_notifier_info`.
-unsafe extern "C" fn notified<L: Listen>(
-    block: *mut bindings::notifier_block,
-    event: c_ulong,
-    info: *mut c_void,
-) -> c_int {
-    let field = block.cast::<Opaque<bindings::notifier_block>>();
-    // SAFETY: By this function's requirements; who unregisters the block waits for this.
-    let inner = unsafe { &*kernel::container_of!(field, Inner<L>, events) };
-    // SAFETY: By this function's requirements.
-    let dev = unsafe { bindings::raw_ether_notified(info) };
-    if !dev.is_null() && inner.interface.is(dev) {
-        if event as bindings::netdev_cmd == bindings::netdev_cmd_NETDEV_UNREGISTER {
-            inner.detach();
-        }
-        inner.listener.changed();
-    }
-    bindings::NOTIFY_DONE as c_int
 }

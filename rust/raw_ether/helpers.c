@@ -116,8 +116,3 @@ void raw_ether_packet_type(struct packet_type *pt, struct net_device *dev, u16 t
 	pt->type = htons(type);
 	pt->dev = dev;
 }
-
-struct net_device *raw_ether_notified(void *info)
-{
-	return netdev_notifier_info_to_dev(info);
-}

@@ -22,6 +22,5 @@ struct sk_buff *raw_ether_take(struct sk_buff *skb);
 const u8 *raw_ether_source(const struct sk_buff *skb);
 const u8 *raw_ether_broadcast(const struct net_device *dev);
 void raw_ether_packet_type(struct packet_type *pt, struct net_device *dev, u16 type);
-struct net_device *raw_ether_notified(void *info);
 
 #endif

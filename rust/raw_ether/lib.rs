@@ -12,6 +12,7 @@
 mod attachment;
 mod frame;
 mod interface;
+pub mod notifier;
 
 pub use attachment::{Attachment, Listen};
 pub use frame::Frame;

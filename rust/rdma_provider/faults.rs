@@ -4,12 +4,12 @@
 
 use core::fmt::Write;
 
-use ib_fabric::fault::{Errno, Order, Quirk, Setting, Table, Verb, Way};
+use ib_fabric::fault::{Direction, Errno, Order, Quirk, Setting, Table, Verb};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 
-use crate::later::Bell;
+use crate::bh_work::Trigger;
 use crate::state::State;
 use crate::work::Status;
 
@@ -32,8 +32,8 @@ struct Rules {
     leaving: bool,
     /// The last event that it was to report.
     order: Option<Order>,
-    /// Asks for the job that acts on the deadlines of queue pairs.
-    bell: Option<Arc<Bell>>,
+    /// Schedules the job that acts on the deadlines of queue pairs.
+    trigger: Option<Arc<Trigger>>,
     /// A queue pair has an event to report later, which that job does not know of.
     late: bool,
 }
@@ -89,7 +89,7 @@ impl Faults {
             fatal: false,
             leaving: false,
             order: None,
-            bell: None,
+            trigger: None,
             late: false,
         };
         Arc::pin_init(
@@ -126,15 +126,15 @@ impl Faults {
         Ok(self.rules.lock().table.print(out)?)
     }
 
-    /// The device is there anew: it has not failed, and has not reported an event. Its job, which this bell asks for,
+    /// The device is there anew: it has not failed, and has not reported an event. Its job, which this trigger schedules,
     /// has to look at [`Faults::take_late`].
-    pub fn begin(&self, bell: &Arc<Bell>) {
+    pub fn begin(&self, trigger: &Arc<Trigger>) {
         self.update(|rules| {
             rules.fatal = false;
             rules.leaving = false;
             rules.order = None;
             rules.late = false;
-            rules.bell.replace(bell.clone())
+            rules.trigger.replace(trigger.clone())
         });
     }
 
@@ -209,17 +209,17 @@ impl Faults {
 
     /// Counts a request that completes; its status if it is to fail.
     #[inline]
-    pub(crate) fn complete(&self, way: Way) -> Option<Status> {
+    pub(crate) fn complete(&self, direction: Direction) -> Option<Status> {
         if !self.has_rules(COMPLETIONS) {
             return None;
         }
-        self.failure(way)
+        self.failure(direction)
     }
 
     #[cold]
     #[inline(never)]
-    fn failure(&self, way: Way) -> Option<Status> {
-        let failure = self.rules.lock().table.complete(way);
+    fn failure(&self, direction: Direction) -> Option<Status> {
+        let failure = self.rules.lock().table.complete(direction);
         failure.map(Status::of_rule)
     }
 
@@ -240,12 +240,12 @@ impl Faults {
 
     /// A queue pair has an event to report later.
     pub(crate) fn note_late(&self) {
-        let bell = self.update(|rules| {
+        let trigger = self.update(|rules| {
             rules.late = true;
-            rules.bell.clone()
+            rules.trigger.clone()
         });
-        if let Some(bell) = bell {
-            bell.ask();
+        if let Some(trigger) = trigger {
+            trigger.schedule();
         }
     }
 

@@ -139,8 +139,3 @@ bool rdma_provider_is_netdev(struct ib_device *device, u32 port, const struct ne
 	dev_put(own);
 	return own && own == dev;
 }
-
-struct net_device *rdma_provider_notified(void *info)
-{
-	return netdev_notifier_info_to_dev(info);
-}

@@ -32,6 +32,5 @@ void rdma_provider_netdev_put(struct net_device *dev);
 int rdma_provider_netdev_check(struct net_device *dev);
 u32 rdma_provider_netdev_mtu(const struct net_device *dev);
 bool rdma_provider_is_netdev(struct ib_device *device, u32 port, const struct net_device *dev);
-struct net_device *rdma_provider_notified(void *info);
 
 #endif

@@ -6,10 +6,9 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::to_result;
-use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::types::Opaque;
+use raw_ether::notifier::{Follow, Notifier, Rtnl};
 
 use crate::adapter::Adapter;
 
@@ -38,24 +37,6 @@ pub struct NetdevName {
     pub netns: Netns,
 }
 
-/// RTNL, until it is dropped.
-struct Rtnl;
-
-impl Rtnl {
-    fn lock() -> Self {
-        // SAFETY: The callers are in process context without RTNL.
-        unsafe { bindings::rtnl_lock() };
-        Self
-    }
-}
-
-impl Drop for Rtnl {
-    fn drop(&mut self) {
-        // SAFETY: It was taken when this was made.
-        unsafe { bindings::rtnl_unlock() };
-    }
-}
-
 /// A reference to a network device, until it is dropped.
 struct Netdev(NonNull<bindings::net_device>);
 
@@ -80,15 +61,14 @@ impl Drop for Netdev {
 
 /// The network devices of an adapter's ports, which has been told of them and hears of their changes. Dropping this ends
 /// that; RDMA core lets go of the devices by itself.
-pub(crate) struct Netdevs<A: Adapter>(Pin<KBox<Inner<A>>>);
+pub(crate) struct Netdevs<A: Adapter> {
+    _inner: Notifier<Inner<A>>,
+}
 
 /// # Invariants
 ///
 /// `device` is there as long as this is, and `adapter` is its adapter.
-#[pin_data]
 struct Inner<A: Adapter> {
-    #[pin]
-    events: Opaque<bindings::notifier_block>,
     device: *mut bindings::ib_device,
     adapter: Arc<A>,
 }
@@ -115,36 +95,11 @@ impl<A: Adapter> Netdevs<A> {
     /// Process context without RTNL.
     pub(crate) unsafe fn new(device: *mut bindings::ib_device, adapter: &Arc<A>) -> Result<Self> {
         let adapter = adapter.clone();
-        // INVARIANT: By the safety requirement.
-        let inner = KBox::pin_init(
-            try_pin_init!(Inner {
-                events <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
-                    // SAFETY: `slot` is valid for writes.
-                    unsafe {
-                        slot.write(bindings::notifier_block {
-                            notifier_call: Some(notified::<A>),
-                            ..pin_init::zeroed()
-                        });
-                    }
-                }),
-                device,
-                adapter,
-            }? Error),
-            GFP_KERNEL,
-        )?;
         // From here on, nothing that happens to the network devices is missed.
-        // SAFETY: The block is pinned until `Drop` has unregistered it.
-        to_result(unsafe { bindings::register_netdevice_notifier(inner.events.get()) })?;
-        let netdevs = Self(inner);
-        netdevs.0.attach()?;
-        Ok(netdevs)
-    }
-}
-
-impl<A: Adapter> Drop for Netdevs<A> {
-    fn drop(&mut self) {
-        // SAFETY: It was registered when this was made.
-        unsafe { bindings::unregister_netdevice_notifier(self.0.events.get()) };
+        // INVARIANT: By the safety requirement.
+        let inner = Notifier::new(Inner { device, adapter })?;
+        inner.attach()?;
+        Ok(Self { _inner: inner })
     }
 }
 
@@ -169,8 +124,9 @@ impl<A: Adapter> Inner<A> {
         let mtu = unsafe { bindings::rdma_provider_netdev_mtu(dev) };
         self.adapter.netdev_changed(port, (mtu > 0).then_some(mtu));
     }
+}
 
-    /// Follows an event of a network device, which may be that of a port.
+impl<A: Adapter> Follow for Inner<A> {
     fn follow(&self, event: bindings::netdev_cmd, dev: *mut bindings::net_device) {
         for port in 1..=self.adapter.ports() {
             // SAFETY: By the type invariant; the pointers are compared only.
@@ -189,22 +145,4 @@ impl<A: Adapter> Inner<A> {
             }
         }
     }
-}
-
-/// # Safety
-///
-/// Called by the netdevice notifier chain under RTNL for the block of an [`Inner<A>`], with a valid
-/// `netdev_notifier_info`.
-unsafe extern "C" fn notified<A: Adapter>(
-    block: *mut bindings::notifier_block,
-    event: c_ulong,
-    info: *mut c_void,
-) -> c_int {
-    let field = block.cast::<Opaque<bindings::notifier_block>>();
-    // SAFETY: By this function's requirements; who unregisters the block waits for this.
-    let inner = unsafe { &*kernel::container_of!(field, Inner<A>, events) };
-    // SAFETY: By this function's requirements.
-    let dev = unsafe { bindings::rdma_provider_notified(info) };
-    inner.follow(event as bindings::netdev_cmd, dev);
-    bindings::NOTIFY_DONE as c_int
 }

@@ -62,7 +62,7 @@ pub(crate) struct Sizes {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
     /// It does not hear what it sends to a multicast group.
-    pub(crate) deaf: bool,
+    pub(crate) block_loopback: bool,
     /// Checksums of IP datagrams are computed and checked.
     pub(crate) checksum: bool,
     /// Bytes of payload that one request can have segmented; 0 if none can.
@@ -266,8 +266,8 @@ impl Qp {
     }
 
     /// Whether it is kept from hearing its own messages to a multicast group.
-    pub fn is_deaf(&self) -> bool {
-        self.abilities.deaf
+    pub fn blocks_loopback(&self) -> bool {
+        self.abilities.block_loopback
     }
 
     pub(crate) fn sizes(&self) -> Sizes {

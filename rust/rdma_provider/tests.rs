@@ -89,7 +89,7 @@ impl OwnQp {
             kind,
             port: 1,
             abilities: Abilities {
-                deaf: false,
+                block_loopback: false,
                 checksum: false,
                 lso: 0,
             },

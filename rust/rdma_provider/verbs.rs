@@ -32,6 +32,7 @@ use crate::mad::{Mad, MadSource, Verdict};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use count::Counts;
+use faulty::Faulty;
 use object::Object;
 
 pub(crate) use ah::address;
@@ -65,7 +66,6 @@ impl<A: Adapter> Operations<A> {
         limits: &Limits,
     ) -> bindings::ib_device_ops {
         let mut table = Self::all(module);
-        faulty::cover::<A>(&mut table);
         if link_layer == LinkLayer::Ethernet {
             Self::cover_ethernet(&mut table);
         }
@@ -88,47 +88,47 @@ impl<A: Adapter> Operations<A> {
             owner: module.as_ptr().cast(),
             driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
             enable_driver: Some(Self::enable_driver),
-            query_device: Some(Self::query_device),
+            query_device: Some(Faulty::<A>::query_device),
             modify_device: Some(Self::modify_device),
             get_dev_fw_str: Some(Self::get_dev_fw_str),
-            query_port: Some(Self::query_port),
+            query_port: Some(Faulty::<A>::query_port),
             modify_port: Some(Self::modify_port),
             get_link_layer: Some(Self::get_link_layer),
             get_port_immutable: Some(Self::get_port_immutable),
-            query_gid: Some(Self::query_gid),
-            query_pkey: Some(Self::query_pkey),
+            query_gid: Some(Faulty::<A>::query_gid),
+            query_pkey: Some(Faulty::<A>::query_pkey),
             process_mad: Some(Self::process_mad),
             // Without it, the device cannot be given to another network namespace.
             disassociate_ucontext: Some(disassociate_ucontext),
-            alloc_pd: Some(pd::alloc_pd),
-            dealloc_pd: Some(pd::dealloc_pd),
-            get_dma_mr: Some(mr::get_dma_mr),
+            alloc_pd: Some(faulty::alloc_pd),
+            dealloc_pd: Some(faulty::dealloc_pd),
+            get_dma_mr: Some(faulty::get_dma_mr),
             // RDMA core wants it of a device for the kernel's ULPs.
             reg_user_mr: Some(mr::reg_user_mr),
-            alloc_mr: Some(mr::alloc_mr),
-            map_mr_sg: Some(mr::map_mr_sg),
-            dereg_mr: Some(mr::dereg_mr),
-            create_ah: Some(ah::create_ah),
+            alloc_mr: Some(faulty::alloc_mr),
+            map_mr_sg: Some(faulty::map_mr_sg),
+            dereg_mr: Some(faulty::dereg_mr),
+            create_ah: Some(faulty::create_ah),
             modify_ah: Some(ah::modify_ah),
             query_ah: Some(ah::query_ah),
-            destroy_ah: Some(ah::destroy_ah),
-            create_cq: Some(Self::create_cq),
-            destroy_cq: Some(cq::destroy_cq),
-            poll_cq: Some(cq::poll_cq),
-            req_notify_cq: Some(cq::req_notify_cq),
-            create_srq: Some(Self::create_srq),
-            modify_srq: Some(srq::modify_srq),
+            destroy_ah: Some(faulty::destroy_ah),
+            create_cq: Some(Faulty::<A>::create_cq),
+            destroy_cq: Some(faulty::destroy_cq),
+            poll_cq: Some(faulty::poll_cq),
+            req_notify_cq: Some(faulty::req_notify_cq),
+            create_srq: Some(Faulty::<A>::create_srq),
+            modify_srq: Some(faulty::modify_srq),
             query_srq: Some(srq::query_srq),
-            destroy_srq: Some(srq::destroy_srq),
-            post_srq_recv: Some(Self::post_srq_recv),
-            create_qp: Some(Self::create_qp),
-            modify_qp: Some(Self::modify_qp),
-            query_qp: Some(qp::query_qp),
-            destroy_qp: Some(Self::destroy_qp),
-            post_send: Some(Self::post_send),
-            post_recv: Some(Self::post_recv),
-            attach_mcast: Some(Self::attach_mcast),
-            detach_mcast: Some(Self::detach_mcast),
+            destroy_srq: Some(faulty::destroy_srq),
+            post_srq_recv: Some(Faulty::<A>::post_srq_recv),
+            create_qp: Some(Faulty::<A>::create_qp),
+            modify_qp: Some(Faulty::<A>::modify_qp),
+            query_qp: Some(faulty::query_qp),
+            destroy_qp: Some(Faulty::<A>::destroy_qp),
+            post_send: Some(Faulty::<A>::post_send),
+            post_recv: Some(Faulty::<A>::post_recv),
+            attach_mcast: Some(Faulty::<A>::attach_mcast),
+            detach_mcast: Some(Faulty::<A>::detach_mcast),
             size_ib_ah: size_of::<Object<bindings::ib_ah, AddressVector>>(),
             size_ib_cq: size_of::<Object<bindings::ib_cq, Arc<Cq>>>(),
             size_ib_pd: size_of::<Object<bindings::ib_pd, Arc<Domain>>>(),

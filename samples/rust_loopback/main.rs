@@ -16,7 +16,6 @@ use kernel::prelude::*;
 module! {
     type: Sample,
     name: "rust_loopback",
-    authors: ["ipoib_rs maintainers"],
     description: "Sample network device in Rust",
     license: "GPL",
 }
@@ -45,6 +44,7 @@ impl Driver for Loopback {
         watchdog_ms: 5_000,
     };
     type Tx = ();
+    type Control = ();
     type Address = [u8; 0];
     type Header = [u8; 0];
 

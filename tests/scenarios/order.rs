@@ -6,7 +6,6 @@ use crate::capture::{Capture, Datagram};
 use crate::wire::hardware_address;
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::Kernel;
 use lab::{forge, scenario};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -191,7 +190,7 @@ scenario! {
         }
         let [without, with] = inverted;
         // On a debug kernel that shares its processors, what is waited for may be polled too late.
-        let share = if bed.builder().kernel() == Kernel::Debug { 3 } else { 20 };
+        let share = if bed.builder().kernel().is_checked() { 3 } else { 20 };
         ensure!(without > 100 && with * share <= without, "{without} without the window, {with} with it");
         ensure!(counter(b, "rx_seq_filled")? > 100 && counter(b, "rx_seq_reordered")? > 100);
         ensure!(counter(b, "rx_seq_held")?

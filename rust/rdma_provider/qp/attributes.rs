@@ -161,7 +161,6 @@ impl Attributes {
             resources: self.max_dest_reads,
             access: self.rights(),
             // Each packet says so.
-            holds: false,
         });
         Ok(KBox::new(responder, GFP_ATOMIC)?)
     }
@@ -197,7 +196,6 @@ impl Qp {
         mask: u32,
         wakeups: &mut Wakeups,
     ) -> Result<bool> {
-        let has = |flag: bindings::ib_qp_attr_mask| mask & flag != 0;
         let mut side = self.sends.lock();
         let side = &mut *side;
         let mut other = self.receives.lock();
@@ -208,22 +206,7 @@ impl Qp {
         } else {
             side.attributes.state
         };
-        if has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE) {
-            let assumed = State::from_raw(attr.cur_qp_state).ok_or(EINVAL)?;
-            if assumed != old {
-                return Err(EINVAL);
-            }
-        }
-        let state = if has(bindings::ib_qp_attr_mask_IB_QP_STATE) {
-            State::from_raw(attr.qp_state).ok_or(EINVAL)?
-        } else {
-            old
-        };
-        let kind = self.kind.as_raw();
-        // SAFETY: It only looks into a table.
-        if !unsafe { bindings::ib_modify_qp_is_ok(old.as_raw(), state.as_raw(), kind, mask) } {
-            return Err(EINVAL);
-        }
+        let state = self.next_state(old, attr, mask)?;
         let mut new = side.attributes.changed(attr, mask)?;
         new.state = state;
         let connected = self.kind == Kind::Rc;
@@ -240,6 +223,50 @@ impl Qp {
         if let Some(responder) = &mut other.responder {
             responder.change(new.rights(), new.rnr_timer);
         }
+        if state == State::ReadyToSend && connected && old == State::ReadyToReceive {
+            side.end_requester();
+            side.requester = Some(new.requester());
+            other.silent = false;
+        }
+        if state == State::SendQueueDrained && old != state {
+            let notify = mask & bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY != 0;
+            side.tell_drained = notify && attr.en_sqd_async_notify != 0;
+        }
+        self.enter(state, side, other, wakeups);
+        self.note_requester(side);
+        self.note_responder(other);
+        Ok(state == State::ReadyToSend && !side.queue.is_empty())
+    }
+
+    /// State after a change from `old`.
+    fn next_state(&self, old: State, attr: &bindings::ib_qp_attr, mask: u32) -> Result<State> {
+        let has = |flag: bindings::ib_qp_attr_mask| mask & flag != 0;
+        if has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE) {
+            let assumed = State::from_raw(attr.cur_qp_state).ok_or(EINVAL)?;
+            if assumed != old {
+                return Err(EINVAL);
+            }
+        }
+        let state = if has(bindings::ib_qp_attr_mask_IB_QP_STATE) {
+            State::from_raw(attr.qp_state).ok_or(EINVAL)?
+        } else {
+            old
+        };
+        let kind = self.kind.as_raw();
+        // SAFETY: It only looks into a table.
+        let valid =
+            unsafe { bindings::ib_modify_qp_is_ok(old.as_raw(), state.as_raw(), kind, mask) };
+        valid.then_some(state).ok_or(EINVAL)
+    }
+
+    /// Does what a state means for both halves.
+    fn enter(
+        self: &Arc<Self>,
+        state: State,
+        side: &mut SendSide,
+        other: &mut ReceiveSide,
+        wakeups: &mut Wakeups,
+    ) {
         match state {
             State::Reset => {
                 side.queue.clear();
@@ -259,27 +286,12 @@ impl Qp {
                 self.break_sends(side, None, wakeups);
                 self.break_receives(other, None, wakeups);
             }
-            State::ReadyToSend => {
-                if connected && old == State::ReadyToReceive {
-                    side.end_requester();
-                    side.requester = Some(new.requester());
-                    other.silent = false;
-                }
-                other.state = state;
-            }
             State::SendQueueDrained => {
-                let notify = bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY;
-                if old != state {
-                    side.tell_drained = has(notify) && attr.en_sqd_async_notify != 0;
-                }
                 other.state = state;
                 self.check_drained(side, wakeups);
             }
             _ => other.state = state,
         }
-        self.note_requester(side);
-        self.note_responder(other);
-        Ok(state == State::ReadyToSend && !side.queue.is_empty())
     }
 
     /// Tells the ULP that the send queue has drained, if that is news to it.

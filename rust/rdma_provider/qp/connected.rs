@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::queue::What;
-use super::{Payload, Qp, Refused, SendSide};
+use super::{Arrival, Payload, Qp, Refused, SendSide};
 use crate::domain::Domain;
 use crate::memory::{self, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
@@ -204,8 +204,7 @@ impl Qp {
     pub fn answer<E>(
         self: &Arc<Self>,
         wakeups: &mut Wakeups,
-        now: u64,
-        port: u8,
+        arrival: Arrival,
         response: &Response,
         responder: &Qp,
         check: impl FnOnce(&Path) -> Result<(), E>,
@@ -217,7 +216,7 @@ impl Qp {
                 Source::Region(Piece::remote(key, address, bth.bytes), &responder.domain)
             }
         };
-        self.take_answer(wakeups, now, port, bth, &source, check)
+        self.take_answer(wakeups, arrival, bth, &source, check)
     }
 
     /// Takes an answer that came to a port, with a copy of its payload. As for [`Qp::answer`].
@@ -228,20 +227,18 @@ impl Qp {
     pub fn answer_copy<E>(
         self: &Arc<Self>,
         wakeups: &mut Wakeups,
-        now: u64,
-        port: u8,
+        arrival: Arrival,
         bth: &Bth,
         payload: &Payload<'_>,
         check: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<Answered, Refused<E>> {
-        self.take_answer(wakeups, now, port, *bth, &Source::Payload(payload), check)
+        self.take_answer(wakeups, arrival, *bth, &Source::Payload(payload), check)
     }
 
     fn take_answer<E>(
         self: &Arc<Self>,
         wakeups: &mut Wakeups,
-        now: u64,
-        port: u8,
+        Arrival { now, port, .. }: Arrival,
         mut bth: Bth,
         from: &Source<'_>,
         check: impl FnOnce(&Path) -> Result<(), E>,

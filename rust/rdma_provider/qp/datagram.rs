@@ -42,6 +42,31 @@ pub struct Meta {
     pub network: Option<Network>,
 }
 
+impl Meta {
+    /// Fills in the fields of a completion.
+    fn fill(&self, wc: &mut bindings::ib_wc) {
+        wc.src_qp = self.src_qp;
+        wc.slid = self.slid.into();
+        wc.sl = self.sl;
+        wc.dlid_path_bits = self.path_bits;
+        wc.pkey_index = self.pkey_index;
+        if self.route.is_some() {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_GRH as i32;
+        }
+        if let Some(network) = self.network {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE as i32;
+            wc.network_hdr_type = match network {
+                Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
+                Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
+            };
+        }
+        if let Some(immediate) = self.immediate {
+            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
+            wc.ex.imm_data = u32::from_ne_bytes(immediate);
+        }
+    }
+}
+
 impl Qp {
     /// Sends the oldest request of the send queue: `deliver` gets it, with its payload, and says how it
     /// ended. One that is to be segmented is given in parts, each like a request of its own, and may take several
@@ -180,26 +205,8 @@ impl Qp {
         wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
         wc.byte_len = len as u32;
         wc.qp = self.raw;
-        wc.src_qp = meta.src_qp;
-        wc.slid = meta.slid.into();
-        wc.sl = meta.sl;
-        wc.dlid_path_bits = meta.path_bits;
-        wc.pkey_index = meta.pkey_index;
-        if meta.route.is_some() {
-            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_GRH as i32;
-        }
-        if let Some(network) = meta.network {
-            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE as i32;
-            wc.network_hdr_type = match network {
-                Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
-                Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
-            };
-        }
+        meta.fill(&mut wc);
         self.distort(&mut wc);
-        if let Some(immediate) = meta.immediate {
-            wc.wc_flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM as i32;
-            wc.ex.imm_data = u32::from_ne_bytes(immediate);
-        }
         let wake = self.receive_cq.push(wc, meta.solicited || !allowed);
         wakeups.add(&self.receive_cq, wake);
         if allowed {

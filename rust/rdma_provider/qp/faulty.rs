@@ -2,7 +2,7 @@
 
 //! Queue pairs of a device that has faults.
 
-use ib_fabric::fault::{EventName, Quirk, Setting, Way};
+use ib_fabric::fault::{Direction, EventName, Quirk, Setting};
 use ipoib_sys::bindings;
 use kernel::sync::atomic::{Acquire, Relaxed};
 use kernel::sync::Arc;
@@ -17,24 +17,24 @@ impl Qp {
     /// Counts a request that ends with success; its status if a rule has another one. The special queue pairs are
     /// spared, since their traffic is nobody's to foresee.
     #[inline]
-    fn end(&self, way: Way) -> Status {
+    fn end(&self, direction: Direction) -> Status {
         match self.kind {
             Kind::Smi | Kind::Gsi => Status::Success,
-            Kind::Ud | Kind::Rc => self.faults.complete(way).unwrap_or(Status::Success),
+            Kind::Ud | Kind::Rc => self.faults.complete(direction).unwrap_or(Status::Success),
         }
     }
 
     /// Status of a receive request that has got its message.
     #[inline]
     pub(super) fn receive_status(&self) -> Status {
-        self.end(Way::Receive)
+        self.end(Direction::Receive)
     }
 
     /// Status of a send request that has ended so.
     #[inline]
     pub(super) fn send_status(&self, status: Status) -> Status {
         if status == Status::Success {
-            self.end(Way::Send)
+            self.end(Direction::Send)
         } else {
             status
         }
@@ -49,7 +49,7 @@ impl Qp {
         wakeups: &mut Wakeups,
     ) -> Option<Status> {
         for _ in 0..n {
-            let status = self.end(Way::Send);
+            let status = self.end(Direction::Send);
             if status != Status::Success {
                 return Some(status);
             }

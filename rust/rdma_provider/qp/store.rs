@@ -125,7 +125,7 @@ mod tests {
             inline_data: 8,
         };
         let abilities = Abilities {
-            deaf: false,
+            block_loopback: false,
             checksum: false,
             lso: 1000,
         };
@@ -213,7 +213,7 @@ mod tests {
             inline_data: 0,
         };
         let abilities = Abilities {
-            deaf: false,
+            block_loopback: false,
             checksum: false,
             lso: 1,
         };

@@ -7,8 +7,6 @@
 //! completion queue of `ib_alloc_cq()` and a memory region of a protection domain's own; what this crate has for
 //! them is lost then, as it is for all that is still there when the device goes.
 
-mod plain;
-
 use core::marker::PhantomData;
 
 use ib_fabric::fault::{Quirk, Setting, Verb};
@@ -21,9 +19,11 @@ use kernel::sync::Arc;
 use super::object::own;
 use super::{ah, cq, mr, pd, qp, srq, Holder, Operations};
 use crate::adapter::Adapter;
+use crate::cq::Cq;
 use crate::faults::Faults;
 use crate::qp::{Kind, Qp};
 use crate::readers::wait_for_readers;
+use crate::srq::Srq;
 use crate::state::State;
 
 /// The faults of a device.
@@ -38,23 +38,25 @@ unsafe fn faults<'a>(device: *const bindings::ib_device) -> &'a Faults {
 }
 
 /// The operations of a device with the adapter `A`, as [`Operations`] are, which may fail.
-struct Faulty<A>(PhantomData<A>);
+pub(super) struct Faulty<A>(PhantomData<A>);
 
-/// Defines operations that fail if the rules say so, and else are those of the table.
+/// Defines operations that fail if the rules say so, after what `else` says, and else are those of the table.
 macro_rules! faulty {
     ($(
         $verb:ident: fn $name:ident($($argument:ident: $type:ty),* $(,)?) on $device:expr
-            => $operation:expr;
+            => $operation:expr $(, else $undo:expr)?;
     )*) => {$(
         /// As the operation of this name.
         ///
         /// # Safety
         ///
         /// As [`Operations`] says.
-        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: RDMA core or a ULP calls with its object.
             let struck = unsafe { faults($device) }.strike(Verb::$verb);
             if let Err(e) = struck {
+                // SAFETY: By this function's requirements.
+                $(unsafe { $undo };)?
                 return e.to_errno();
             }
             // SAFETY: By this function's requirements.
@@ -93,12 +95,57 @@ faulty! {
         mask: bindings::ib_srq_attr_mask,
         udata: *mut bindings::ib_udata,
     ) on (*srq).device => srq::modify_srq;
+    DeregMr: fn dereg_mr(mr: *mut bindings::ib_mr, udata: *mut bindings::ib_udata)
+        on (*mr).device => mr::dereg_mr, else mr::close(mr);
+    DestroyCq: fn destroy_cq(cq: *mut bindings::ib_cq, udata: *mut bindings::ib_udata)
+        on (*cq).device => cq::destroy_cq, else if let Some(own) = own::<_, Arc<Cq>>(cq) {
+            own.close();
+        };
+    DestroySrq: fn destroy_srq(srq: *mut bindings::ib_srq, udata: *mut bindings::ib_udata)
+        on (*srq).device => srq::destroy_srq, else if let Some(own) = own::<_, Arc<Srq>>(srq) {
+            own.close();
+        };
     QueryQp: fn query_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
         init: *mut bindings::ib_qp_init_attr,
     ) on (*qp).device => qp::query_qp;
+}
+
+/// Makes a memory region of all memory.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn get_dma_mr(
+    pd: *mut bindings::ib_pd,
+    flags: c_int,
+) -> *mut bindings::ib_mr {
+    // SAFETY: RDMA core calls with its protection domain.
+    match unsafe { faults((*pd).device) }.strike(Verb::GetDmaMr) {
+        Err(e) => e.to_ptr(),
+        // SAFETY: By this function's requirements.
+        Ok(()) => unsafe { mr::get_dma_mr(pd, flags) },
+    }
+}
+
+/// Makes a memory region that send requests open and close.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn alloc_mr(
+    pd: *mut bindings::ib_pd,
+    kind: bindings::ib_mr_type,
+    most: u32,
+) -> *mut bindings::ib_mr {
+    // SAFETY: RDMA core calls with its protection domain.
+    match unsafe { faults((*pd).device) }.strike(Verb::AllocMr) {
+        Err(e) => e.to_ptr(),
+        // SAFETY: By this function's requirements.
+        Ok(()) => unsafe { mr::alloc_mr(pd, kind, most) },
+    }
 }
 
 impl<A: Adapter> Faulty<A> {
@@ -143,7 +190,7 @@ impl<A: Adapter> Faulty<A> {
     /// # Safety
     ///
     /// As [`Operations`] says.
-    unsafe extern "C" fn create_qp(
+    pub(super) unsafe extern "C" fn create_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
@@ -174,7 +221,7 @@ impl<A: Adapter> Faulty<A> {
     /// # Safety
     ///
     /// As [`Operations`] says.
-    unsafe extern "C" fn modify_qp(
+    pub(super) unsafe extern "C" fn modify_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
@@ -207,35 +254,12 @@ impl<A: Adapter> Faulty<A> {
         })
     }
 
-    /// Ends a queue pair.
-    ///
-    /// # Safety
-    ///
-    /// As [`Operations`] says.
-    unsafe extern "C" fn destroy_qp(
-        qp: *mut bindings::ib_qp,
-        udata: *mut bindings::ib_udata,
-    ) -> c_int {
-        // SAFETY: RDMA core calls with its queue pair, which nobody uses any more.
-        let (faults, own) = unsafe { (faults((*qp).device), own::<_, Arc<Qp>>(qp)) };
-        if let Err(e) = faults.strike(Verb::DestroyQp) {
-            if let Some(own) = own {
-                own.close();
-                // As after its destruction.
-                wait_for_readers();
-            }
-            return e.to_errno();
-        }
-        // SAFETY: By this function's requirements.
-        unsafe { Operations::<A>::destroy_qp(qp, udata) }
-    }
-
     /// Posts send requests. Each counts as a call.
     ///
     /// # Safety
     ///
     /// As [`Operations`] says.
-    unsafe extern "C" fn post_send(
+    pub(super) unsafe extern "C" fn post_send(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
@@ -244,50 +268,27 @@ impl<A: Adapter> Faulty<A> {
         let faults = unsafe { faults((*qp).device) };
         let check = || faults.strike(Verb::PostSend);
         // SAFETY: By this function's requirements.
-        unsafe { Operations::<A>::post_checked(qp, wr, bad, check) }
-    }
-
-    /// Posts receive requests.
-    ///
-    /// # Safety
-    ///
-    /// As [`Operations`] says.
-    unsafe extern "C" fn post_recv(
-        qp: *mut bindings::ib_qp,
-        wr: *const bindings::ib_recv_wr,
-        bad: *mut *const bindings::ib_recv_wr,
-    ) -> c_int {
-        // SAFETY: A ULP calls with its queue pair.
-        if let Err(e) = unsafe { faults((*qp).device) }.strike(Verb::PostRecv) {
-            // SAFETY: The ULP has room for it.
-            unsafe { *bad = wr };
-            return e.to_errno();
-        }
-        // SAFETY: By this function's requirements.
-        unsafe { Operations::<A>::post_recv(qp, wr, bad) }
-    }
-
-    /// Posts receive requests to a shared receive queue.
-    ///
-    /// # Safety
-    ///
-    /// As [`Operations`] says.
-    unsafe extern "C" fn post_srq_recv(
-        srq: *mut bindings::ib_srq,
-        wr: *const bindings::ib_recv_wr,
-        bad: *mut *const bindings::ib_recv_wr,
-    ) -> c_int {
-        // SAFETY: A ULP calls with its queue.
-        if let Err(e) = unsafe { faults((*srq).device) }.strike(Verb::PostSrqRecv) {
-            // SAFETY: The ULP has room for it.
-            unsafe { *bad = wr };
-            return e.to_errno();
-        }
-        // SAFETY: By this function's requirements.
-        unsafe { Operations::<A>::post_srq_recv(srq, wr, bad) }
+        unsafe { Operations::<A>::post_send(qp, wr, bad, check) }
     }
 
     faulty! {
+        DestroyQp: fn destroy_qp(qp: *mut bindings::ib_qp, udata: *mut bindings::ib_udata)
+            on (*qp).device => Operations::<A>::destroy_qp,
+            else if let Some(own) = own::<_, Arc<Qp>>(qp) {
+                own.close();
+                // As after its destruction.
+                wait_for_readers();
+            };
+        PostRecv: fn post_recv(
+            qp: *mut bindings::ib_qp,
+            wr: *const bindings::ib_recv_wr,
+            bad: *mut *const bindings::ib_recv_wr,
+        ) on (*qp).device => Operations::<A>::post_recv, else *bad = wr;
+        PostSrqRecv: fn post_srq_recv(
+            srq: *mut bindings::ib_srq,
+            wr: *const bindings::ib_recv_wr,
+            bad: *mut *const bindings::ib_recv_wr,
+        ) on (*srq).device => Operations::<A>::post_srq_recv, else *bad = wr;
         AttachMcast: fn attach_mcast(
             qp: *mut bindings::ib_qp,
             gid: *mut bindings::ib_gid,
@@ -299,36 +300,4 @@ impl<A: Adapter> Faulty<A> {
             lid: u16,
         ) on (*qp).device => Operations::<A>::detach_mcast;
     }
-}
-
-/// Puts these operations in the place of those that cannot fail.
-pub(crate) fn cover<A: Adapter>(table: &mut bindings::ib_device_ops) {
-    table.query_device = Some(Faulty::<A>::query_device);
-    table.query_port = Some(Faulty::<A>::query_port);
-    table.query_gid = Some(Faulty::<A>::query_gid);
-    table.query_pkey = Some(Faulty::<A>::query_pkey);
-    table.alloc_pd = Some(alloc_pd);
-    table.dealloc_pd = Some(dealloc_pd);
-    table.get_dma_mr = Some(plain::get_dma_mr);
-    table.alloc_mr = Some(plain::alloc_mr);
-    table.map_mr_sg = Some(map_mr_sg);
-    table.dereg_mr = Some(plain::dereg_mr);
-    table.create_ah = Some(create_ah);
-    table.destroy_ah = Some(destroy_ah);
-    table.create_cq = Some(Faulty::<A>::create_cq);
-    table.destroy_cq = Some(plain::destroy_cq);
-    table.poll_cq = Some(poll_cq);
-    table.req_notify_cq = Some(req_notify_cq);
-    table.create_srq = Some(Faulty::<A>::create_srq);
-    table.modify_srq = Some(modify_srq);
-    table.destroy_srq = Some(plain::destroy_srq);
-    table.post_srq_recv = Some(Faulty::<A>::post_srq_recv);
-    table.create_qp = Some(Faulty::<A>::create_qp);
-    table.modify_qp = Some(Faulty::<A>::modify_qp);
-    table.query_qp = Some(query_qp);
-    table.destroy_qp = Some(Faulty::<A>::destroy_qp);
-    table.post_send = Some(Faulty::<A>::post_send);
-    table.post_recv = Some(Faulty::<A>::post_recv);
-    table.attach_mcast = Some(Faulty::<A>::attach_mcast);
-    table.detach_mcast = Some(Faulty::<A>::detach_mcast);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of RDMA core's objects.
+//! Memory of RDMA core's objects, and answers to who uses them.
+
+use kernel::ffi::c_int;
+use kernel::prelude::*;
 
 /// Memory of an object of RDMA core's, which allocates it zeroed.
 ///
@@ -42,4 +45,21 @@ pub(super) unsafe fn own<'a, C, T>(object: *const C) -> Option<&'a T> {
 pub(super) unsafe fn take<C, T>(object: *mut C) -> Option<T> {
     // SAFETY: By the safety requirement and the type invariant.
     unsafe { (*object.cast::<Object<C, T>>()).own.take() }
+}
+
+/// Tells a ULP which of the requests that it has posted was refused, if one was.
+///
+/// # Safety
+///
+/// `bad` has to be the place that the ULP has for it.
+pub(super) unsafe fn posted<R>(
+    result: Result<(), (Error, *const R)>,
+    bad: *mut *const R,
+) -> Result<c_int> {
+    result.map_err(|(e, at)| {
+        // SAFETY: By the safety requirement.
+        unsafe { *bad = at };
+        e
+    })?;
+    Ok(0)
 }

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::count::limited;
-use super::object::{fill, own, take};
+use super::object::{fill, own, posted, take};
 use super::{pd, Operations};
 use crate::adapter::Adapter;
 use crate::cq::Cq;
@@ -36,34 +36,15 @@ impl<A: Adapter> Operations<A> {
             let kind = Kind::from_raw(attr.qp_type)?;
             let limits = adapter.capabilities().limits;
             let abilities = abilities(&limits, kind, attr.create_flags)?;
-            if !attr.srq.is_null() && kind != Kind::Rc {
-                return Err(EOPNOTSUPP);
-            }
-            if !attr.srq.is_null() {
-                attr.cap.max_recv_wr = 0;
-                attr.cap.max_recv_sge = 0;
-            }
+            // SAFETY: RDMA core calls with the queue pair that it makes, and with a ULP's queues.
+            let srq = unsafe { shared_queue(qp, attr, kind)? };
             let sizes = sizes(&limits, &attr.cap)?;
-            // SAFETY: It is null, or a queue of the ULP's, which RDMA core keeps longer than the queue pair.
-            let srq = unsafe { attr.srq.as_ref().and_then(|srq| own::<_, Arc<Srq>>(srq)) };
-            // SAFETY: As above, and RDMA core has set the domains of both.
-            let same_pd = unsafe { attr.srq.is_null() || (*attr.srq).pd == (*qp).pd };
-            if !same_pd {
-                // Its requests' keys would be looked up in the wrong one.
-                return Err(EINVAL);
-            }
             // SAFETY: RDMA core has set the domain of the queue pair.
             let domain = unsafe { pd::domain((*qp).pd)? };
             // SAFETY: A ULP's queues, which RDMA core keeps longer than the queue pair.
-            let (send_cq, receive_cq) = unsafe {
-                (
-                    own::<_, Arc<Cq>>(attr.send_cq),
-                    own::<_, Arc<Cq>>(attr.recv_cq),
-                )
-            };
-            let (Some(send_cq), Some(receive_cq)) = (send_cq, receive_cq) else {
-                return Err(EINVAL);
-            };
+            let (send_cq, receive_cq) = unsafe { (own(attr.send_cq), own(attr.recv_cq)) };
+            let send_cq: &Arc<Cq> = send_cq.ok_or(EINVAL)?;
+            let receive_cq: &Arc<Cq> = receive_cq.ok_or(EINVAL)?;
             let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
             let special = kind.is_special();
             if special && (port == 0 || port > adapter.ports()) {
@@ -87,7 +68,7 @@ impl<A: Adapter> Operations<A> {
                 sizes,
                 send_cq: send_cq.clone(),
                 receive_cq: receive_cq.clone(),
-                srq: srq.cloned(),
+                srq,
                 domain,
                 faults: adapter.faults().clone(),
             };
@@ -107,6 +88,17 @@ impl<A: Adapter> Operations<A> {
         })
     }
 
+    /// The adapter of a queue pair, and what this crate keeps of that.
+    ///
+    /// # Safety
+    ///
+    /// `qp` has to be a queue pair of this table's, for `'a`.
+    unsafe fn both<'a>(qp: *const bindings::ib_qp) -> Result<(&'a A, &'a Arc<Qp>)> {
+        // SAFETY: By the safety requirement.
+        let (adapter, own) = unsafe { (Self::adapter((*qp).device), own(qp)) };
+        Ok((adapter, own.ok_or(EINVAL)?))
+    }
+
     /// Changes a queue pair's attributes and state.
     ///
     /// # Safety
@@ -120,13 +112,7 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: RDMA core calls with its queue pair and the new attributes.
-            let (adapter, own, attr) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                    &*attr,
-                )
-            };
+            let ((adapter, own), attr) = unsafe { (Self::both(qp)?, &*attr) };
             let mask = mask as u32;
             if mask & bindings::ib_qp_attr_mask_IB_QP_PORT != 0
                 && (attr.port_num == 0 || attr.port_num > adapter.ports().into())
@@ -182,26 +168,12 @@ impl<A: Adapter> Operations<A> {
         0
     }
 
-    /// Posts send requests.
-    ///
-    /// # Safety
-    ///
-    /// As [`Operations`] says.
-    pub(super) unsafe extern "C" fn post_send(
-        qp: *mut bindings::ib_qp,
-        wr: *const bindings::ib_send_wr,
-        bad: *mut *const bindings::ib_send_wr,
-    ) -> c_int {
-        // SAFETY: By this function's requirements.
-        unsafe { Self::post_checked(qp, wr, bad, || Ok(())) }
-    }
-
     /// Posts send requests, up to the first one for which `check` fails.
     ///
     /// # Safety
     ///
     /// As [`Operations`] says.
-    pub(super) unsafe fn post_checked(
+    pub(super) unsafe fn post_send(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
@@ -209,24 +181,15 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
-            let (adapter, own) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                )
-            };
+            let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
             let (ready, result) = unsafe { own.post_send(wr, &mut wakeups, check) };
             if ready {
                 adapter.ready(own);
             }
-            result.map_err(|(e, at)| {
-                // SAFETY: The ULP has room for it.
-                unsafe { *bad = at };
-                e
-            })?;
-            Ok(0)
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(result, bad) }
         })
     }
 
@@ -242,24 +205,15 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: A ULP calls with its queue pair.
-            let (adapter, own) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                )
-            };
+            let (adapter, own) = unsafe { Self::both(qp)? };
             let mut wakeups = Wakeups::new();
             // SAFETY: A ULP calls with requests for this queue pair.
             let (waited, result) = unsafe { own.post_receive(wr, &mut wakeups) };
             if waited {
                 adapter.ready(own);
             }
-            result.map_err(|(e, at)| {
-                // SAFETY: The ULP has room for it.
-                unsafe { *bad = at };
-                e
-            })?;
-            Ok(0)
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(result, bad) }
         })
     }
 
@@ -304,17 +258,36 @@ impl<A: Adapter> Operations<A> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: By the safety requirement.
-            let (adapter, own, gid) = unsafe {
-                (
-                    Self::adapter((*qp).device),
-                    own::<_, Arc<Qp>>(qp).ok_or(EINVAL)?,
-                    (*gid).raw,
-                )
-            };
+            let ((adapter, own), gid) = unsafe { (Self::both(qp)?, (*gid).raw) };
             change(adapter, own, gid, lid)?;
             Ok(0)
         })
     }
+}
+
+/// The shared receive queue that a queue pair is made with, which then has no receive queue of its own.
+///
+/// # Safety
+///
+/// `qp` has to be a queue pair that is being made with these attributes.
+unsafe fn shared_queue(
+    qp: *const bindings::ib_qp,
+    attr: &mut bindings::ib_qp_init_attr,
+    kind: Kind,
+) -> Result<Option<Arc<Srq>>> {
+    if attr.srq.is_null() {
+        return Ok(None);
+    }
+    if kind != Kind::Rc {
+        return Err(EOPNOTSUPP);
+    }
+    attr.cap.max_recv_wr = 0;
+    attr.cap.max_recv_sge = 0;
+    // SAFETY: It is a queue of the ULP's, which RDMA core keeps longer than the queue pair. RDMA core has set the
+    // domains of both.
+    let (srq, same_domain) = unsafe { (own::<_, Arc<Srq>>(attr.srq), (*attr.srq).pd == (*qp).pd) };
+    // Its requests' keys would be looked up in the wrong domain.
+    same_domain.then_some(srq.cloned()).ok_or(EINVAL)
 }
 
 /// Abilities of a queue pair that is made with these flags.
@@ -323,12 +296,12 @@ impl<A: Adapter> Operations<A> {
 ///
 /// `EOPNOTSUPP` if the adapter has one of them not, or not for such queue pairs.
 fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
-    let deaf = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
+    let block_loopback = bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32;
     let segments = bindings::ib_qp_create_flags_IB_QP_CREATE_IPOIB_UD_LSO as u32;
     let datagrams = kind == Kind::Ud;
     let mut known = 0;
     if limits.has(Limit::BlockLoopback) {
-        known |= deaf;
+        known |= block_loopback;
     }
     if datagrams && limits.has(Limit::Lso) {
         known |= segments;
@@ -338,7 +311,7 @@ fn abilities(limits: &Limits, kind: Kind, flags: u32) -> Result<Abilities> {
     }
     let lso = flags & segments != 0;
     Ok(Abilities {
-        deaf: flags & deaf != 0,
+        block_loopback: flags & block_loopback != 0,
         checksum: datagrams && limits.has(Limit::Checksum),
         lso: if lso { limits.get(Limit::Lso) } else { 0 },
     })

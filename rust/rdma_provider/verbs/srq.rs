@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::count::limited;
-use super::object::{fill, own, take};
+use super::object::{fill, own, posted, take};
 use super::Operations;
 use crate::adapter::Adapter;
 use crate::srq::Srq;
@@ -76,12 +76,8 @@ impl<A: Adapter> Operations<A> {
             };
             // SAFETY: A ULP calls with requests for this queue.
             let result = unsafe { own.post(wr, wake) };
-            result.map_err(|(e, at)| {
-                // SAFETY: The ULP has room for it.
-                unsafe { *bad = at };
-                e
-            })?;
-            Ok(0)
+            // SAFETY: The ULP has room for it.
+            unsafe { posted(result, bad) }
         })
     }
 }

@@ -7,7 +7,7 @@ use super::{LARGE, connect, connected, story};
 use crate::order::{counter, set};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
-use lab::machine::{Kernel, Lane};
+use lab::machine::Lane;
 use lab::scenario;
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
 /// Whether a receiver that is to be slow is slower than one may be: emulated, with all that a debug kernel checks.
 fn crawls(bed: &Bed) -> bool {
     let builder = bed.builder();
-    builder.lane() == Lane::Qemu && builder.kernel() == Kernel::Debug
+    builder.lane() == Lane::Qemu && builder.kernel().is_checked()
 }
 
 scenario! {
@@ -171,7 +171,7 @@ scenario! {
             for name in ["rc_failed", "rc_stuck"] {
                 let count = counter(host, name)?;
                 // Where all is slow, an acknowledgement may come too late for soft-RoCE.
-                let excused = name == "rc_failed" && bed.builder().kernel() == Kernel::Debug;
+                let excused = name == "rc_failed" && bed.builder().kernel().is_checked();
                 ensure!(count == 0 || excused, "{name} {count} at {}: {}", host.ip4(), host.ok("ethtool -S ib0; rdma statistic")?);
             }
         }

@@ -124,7 +124,7 @@ scenario! {
         // costs the transport a repetition.
         let mib = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 128,
-            (Lane::Qemu, Kernel::Debug) => 1,
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 1,
             _ => 4,
         };
         let bed = bed.lifetime(Duration::from_secs(1500)).up()?;

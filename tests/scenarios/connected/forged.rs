@@ -136,7 +136,7 @@ scenario! {
     /// gets its connection afterwards.
     fn forged_requests_end_nothing(bed) {
         // An emulated CM with everything checked takes a quarter of the requests in the time.
-        let least = if bed.kernel() == Kernel::Debug { 10 } else { 100 };
+        let least = if bed.kernel().is_checked() { 10 } else { 100 };
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
         let [a, b, c] = bed.hosts.as_slice() else {
@@ -183,7 +183,7 @@ scenario! {
         // Who is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
         // the forger.
         let forging = match (bed.lane(), bed.kernel()) {
-            (Lane::Qemu, Kernel::Debug) => "rc_accepted",
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => "rc_accepted",
             _ => "rc_refused_full",
         };
         let bed = bed.hosts(3).up()?;

@@ -450,8 +450,8 @@ scenario! {
         let rounds: u32 = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 1000,
             (_, Kernel::Base | Kernel::Stock) => 200,
-            (Lane::Uml, Kernel::Debug) => 100,
-            (Lane::Qemu, Kernel::Debug) => 20,
+            (Lane::Uml, _) => 100,
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 20,
         };
         let (rounds, more) = bed.rounds(rounds)?;
         let bed = bed.lifetime(Duration::from_secs(900) * more).up()?;

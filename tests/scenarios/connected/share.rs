@@ -7,7 +7,7 @@ use crate::inspect::{directory, table};
 use crate::transfer::Transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::{Kernel, Task};
+use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ scenario! {
     /// theirs.
     fn interfaces_share_a_device(bed) {
         // Both ends agree on an interface by chance, which takes too long where all is slow.
-        let slow = bed.kernel() == Kernel::Debug;
+        let slow = bed.kernel().is_checked();
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
         let (a, b) = connected(&bed)?;
         let both: &[_] = if slow { &[] } else { &[a, b] };

@@ -7,7 +7,6 @@ use super::fabric::{CONFIGFS, Fabric};
 use super::manager::Manager;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
-use lab::machine::Kernel;
 use lab::scenario;
 use std::time::Duration;
 
@@ -281,7 +280,7 @@ print(done)
 scenario! {
     /// Random bytes in random attributes, live and not, do no harm: the fabric can be removed, and another works.
     fn random_texts_do_no_harm(bed) {
-        let rounds = if bed.kernel() == Kernel::Debug { 2000 } else { 10_000 };
+        let rounds = if bed.kernel().is_checked() { 2000 } else { 10_000 };
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         host.ok(BEGIN)?;

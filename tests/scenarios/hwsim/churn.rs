@@ -4,7 +4,6 @@
 
 use super::fabric::{CONFIGFS, Fabric};
 use anyhow::{Context, ensure};
-use lab::machine::Kernel;
 use lab::scenario;
 use std::fmt::Write;
 use std::time::Duration;
@@ -73,7 +72,7 @@ scenario! {
     /// Two hundred faults in a fat tree, half as many on debug kernels (a thousand with ROUNDS=10): cables are pulled and plugged, HCAs lose their
     /// power, and the SM is killed and started again, also with other LIDs and other partitions.
     fn random_faults_heal(bed) {
-        let rounds = if bed.kernel() == Kernel::Debug { 1 } else { 2 };
+        let rounds = if bed.kernel().is_checked() { 1 } else { 2 };
         let (rounds, factor) = bed.rounds(rounds)?;
         let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240) * factor).up()?;
         let host = bed.hosts[0].outside();

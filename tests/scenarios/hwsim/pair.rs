@@ -6,7 +6,6 @@ use super::fields::Fields;
 use super::manager::Manager;
 use super::{Port, active, counts, make};
 use anyhow::{Result, ensure};
-use lab::machine::Kernel;
 use lab::scenario;
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -111,7 +110,7 @@ fn discovers(text: &str, port: &Port, peer: &Port) -> Result<()> {
 scenario! {
     /// modprobe and rmmod again and again, with `ib_ipoib` there and without; then the fabric works.
     fn the_module_comes_and_goes(bed) {
-        let rounds = if bed.kernel() == Kernel::Debug { 5 } else { 20 };
+        let rounds = if bed.kernel().is_checked() { 5 } else { 20 };
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         for ipoib in ["true", "modprobe ib_ipoib"] {

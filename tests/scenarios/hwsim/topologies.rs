@@ -9,7 +9,6 @@ use super::{Port, counts};
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::layout::Layout;
-use lab::machine::Kernel;
 use lab::scenario;
 use std::time::{Duration, Instant};
 
@@ -102,7 +101,7 @@ scenario! {
 scenario! {
     /// A fat tree: opensm knows it as one, and routes on the shortest ways.
     fn opensm_routes_a_fat_tree(bed) {
-        let (hosts, radix) = if bed.kernel() == Kernel::Debug { (18, 6) } else { (72, 12) };
+        let (hosts, radix) = if bed.kernel().is_checked() { (18, 6) } else { (72, 12) };
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         let fabric = Fabric::make(&host, &format!("fat-tree {hosts} {radix}"))?;

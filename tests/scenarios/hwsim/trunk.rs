@@ -380,6 +380,7 @@ scenario! {
         connect(&bed)?;
         for (from, to) in [(a, b), (b, a)] {
             from.wait_until(&format!("ping -q -c 2 -i 0.05 -W 5 -s 60000 {}", to.ip4()), LIMIT)?;
+            transfer(from, to, &to.ip4(), 8)?;
         }
         manager.end()?;
         bed.finish()

@@ -179,9 +179,18 @@ impl Builder {
         match (self.lane, self.kernel) {
             (Lane::Uml, Kernel::Base) => 1,
             (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
-            // There is none.
-            (Lane::Uml, Kernel::Stock) => 1,
-            (Lane::Qemu, Kernel::Debug) => 8,
+            // There are none.
+            (Lane::Uml, Kernel::Kcsan | Kernel::Stock) => 1,
+            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 8,
+        }
+    }
+
+    /// CPUs of a machine: two hosts in one have one each, and one CPU has few data races.
+    fn default_cpus(&self) -> u32 {
+        if self.one_machine || self.kernel == Kernel::Kcsan {
+            2
+        } else {
+            1
         }
     }
 
@@ -231,7 +240,7 @@ impl Builder {
                 ib_hwsim: Some(layout.ib_hwsim()),
                 root: "/".into(),
                 memory: self.memory,
-                cpus: self.cpus.unwrap_or(if self.one_machine { 2 } else { 1 }),
+                cpus: self.cpus.unwrap_or_else(|| self.default_cpus()),
                 port,
                 number: n + 1,
                 icount: self.icount,

@@ -36,6 +36,7 @@ const RULES: &[(&str, Kind)] = &[
     (r"^Kernel panic - not syncing", kind("panic", true)),
     (r"^(BUG: )?KASAN: |^BUG: KASAN: ", kind("KASAN", false)),
     (r"^BUG: KFENCE: ", kind("KFENCE", false)),
+    (r"^BUG: KCSAN: ", kind("KCSAN", false)),
     (
         r"^BUG: unable to handle|^BUG: kernel NULL pointer|^Oops(:| )|^general protection fault",
         kind("oops", true),
@@ -104,6 +105,12 @@ const RULES: &[(&str, Kind)] = &[
 static PREFIX: LazyLock<Regex> =
     LazyLock::new(|| rule(r"^(?:<\d+>)?(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?)?"));
 
+/// Data races are reported as the kernel's own code has them, too: those of this tree's modules, and of C
+/// helpers that Rust calls, have them in the first line.
+static RACE: LazyLock<Regex> = LazyLock::new(|| rule(r"^BUG: KCSAN: "));
+static OWN_RACE: LazyLock<Regex> =
+    LazyLock::new(|| rule(r"\[(ipoib_rs|ib_hwsim)\]|\brust_helper_"));
+
 static COMPILED: LazyLock<Vec<(Regex, Kind)>> =
     LazyLock::new(|| RULES.iter().map(|(p, k)| (rule(p), *k)).collect());
 
@@ -126,6 +133,9 @@ pub fn message(line: &str) -> &str {
 #[must_use]
 pub fn classify(line: &str) -> Option<Report> {
     let message = message(line);
+    if RACE.is_match(message) && !OWN_RACE.is_match(message) {
+        return None;
+    }
     COMPILED
         .iter()
         .find(|(r, _)| r.is_match(message))
@@ -157,6 +167,14 @@ mod tests {
             (
                 "[   10.1] BUG: KASAN: slab-use-after-free in ipoib_start_xmit+0x1f/0x30",
                 "KASAN",
+            ),
+            (
+                "[   10.1] BUG: KCSAN: data-race in _RNvC5ring4take [ipoib_rs] / tcp_poll",
+                "KCSAN",
+            ),
+            (
+                "[   10.1] BUG: KCSAN: data-race in rust_helper_atomic_read / ib_send_cm_req",
+                "KCSAN",
             ),
             (
                 "[    9.9][  T12] BUG: kernel NULL pointer dereference, address: 0000000000000008",
@@ -290,6 +308,7 @@ mod tests {
             "[    3.1]     ok 3 header_warns_of_panic",
             "[    3.1] FAULT_INJECTION: forcing a failure.",
             "[    4.0] rdma_rxe: loaded",
+            "[    4.0] BUG: KCSAN: data-race in tcp_poll / rxe_cq_post [rdma_rxe]",
             "[    4.0] ib0: the name BUG: is quoted here",
             "<6>[    4.0] IPv6: ADDRCONF(NETDEV_CHANGE): ib0: link becomes ready",
         ] {

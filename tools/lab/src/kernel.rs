@@ -43,26 +43,87 @@ pub fn arch(lane: Lane) -> &'static str {
 /// The configuration fragments of a kernel, in the order in which they are merged.
 fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
     let mut names = vec!["common", arch(lane)];
-    if kernel == Kernel::Debug {
-        names.push("debug");
-        names.push(match lane {
-            Lane::Uml => "debug-um",
-            Lane::Qemu => "debug-x86",
-        });
+    match kernel {
+        Kernel::Debug => {
+            names.push("debug");
+            names.push(match lane {
+                Lane::Uml => "debug-um",
+                Lane::Qemu => "debug-x86",
+            });
+        }
+        Kernel::Kcsan => names.push("kcsan"),
+        Kernel::Base | Kernel::Stock => {}
     }
     names
 }
 
-/// make for a kernel's build directory or a module against it.
-pub(crate) fn make(lane: Lane) -> Command {
-    let jobs = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let mut command = Command::new("make");
-    command.args([
-        format!("-j{jobs}"),
-        "LLVM=1".into(),
-        format!("ARCH={}", arch(lane)),
-    ]);
-    command
+/// Flags with which rustc instruments what it compiles for KCSAN, as Kbuild has clang instrument C: without
+/// blanks and quotes, which not all scripts of Kbuild's take.
+const INSTRUMENTED: &str = concat!(
+    "KRUSTFLAGS=-Cpasses=tsan",
+    " -Cllvm-args=-force-attribute=sanitize_thread",
+    " -Cllvm-args=-tsan-distinguish-volatile=1",
+    " -Cllvm-args=-tsan-compound-read-before-write=1",
+    " -Cllvm-args=-tsan-instrument-func-entry-exit=0",
+);
+
+/// What a kernel is compiled for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    arch: &'static str,
+    instrumented: bool,
+}
+
+impl Target {
+    /// Kbuild's `ARCH`.
+    pub(crate) const fn of(arch: &'static str) -> Target {
+        Target {
+            arch,
+            instrumented: false,
+        }
+    }
+
+    /// With Rust code instrumented for KCSAN.
+    pub(crate) const fn instrumented(self) -> Target {
+        Target {
+            instrumented: true,
+            ..self
+        }
+    }
+
+    /// make for a kernel's build directory or a module against it.
+    pub(crate) fn make(self) -> Command {
+        let jobs = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let mut command = Command::new("make");
+        command.args([
+            format!("-j{jobs}"),
+            "LLVM=1".into(),
+            format!("ARCH={}", self.arch),
+        ]);
+        if self.instrumented {
+            command.arg(INSTRUMENTED);
+        }
+        command
+    }
+}
+
+/// What the lab's kernel of a kind is compiled for.
+fn target(lane: Lane, kernel: Kernel) -> Target {
+    let target = Target::of(arch(lane));
+    match kernel {
+        Kernel::Kcsan => target.instrumented(),
+        _ => target,
+    }
+}
+
+/// make for one of the lab's kernels or a module against it.
+pub(crate) fn make(lane: Lane, kernel: Kernel) -> Command {
+    target(lane, kernel).make()
+}
+
+/// The file of a configuration's fragment.
+pub(crate) fn fragment(layout: &Layout, name: &str) -> PathBuf {
+    layout.tools().join("kernel").join(format!("{name}.config"))
 }
 
 /// Builds one of the lab's own kernels unless it is there.
@@ -71,25 +132,30 @@ pub fn ensure(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Built> {
     let source = source::ensure(layout)?;
     let files: Vec<PathBuf> = fragments(lane, kernel)
         .into_iter()
-        .map(|n| layout.tools().join("kernel").join(format!("{n}.config")))
+        .map(|name| fragment(layout, name))
         .collect();
     let mut parts = vec![source.id.clone().into_bytes(), root_name().into_bytes()];
     for file in &files {
         parts.push(read(file)?);
     }
+    if kernel == Kernel::Kcsan {
+        parts.push(INSTRUMENTED.into());
+    }
     let id = digest(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let name = format!("{}-{kernel}", arch(lane));
+    let target = target(lane, kernel);
     let dir = layout.cache.join("kernels").join(format!("{name}-{id}"));
     // Kbuild writes what a target depends on after the target: an interrupted build goes on safely.
     directory_with(&dir, Interrupted::Resume, &[image(lane)], |dir| {
-        configure(layout, &name, lane, &source.dir, dir, &files)?;
+        configure(layout, &name, target, &source.dir, dir, &files)?;
         let what = format!("compile the {name} kernel, Linux {}", source.version);
         let targets: &[&str] = match lane {
             Lane::Uml => &["linux", "modules"],
             Lane::Qemu => &["bzImage", "modules"],
         };
         Job::new(layout, &format!("kernel-{name}"), &what, HINT)?.run(
-            make(lane)
+            target
+                .make()
                 .arg("-C")
                 .arg(&source.dir)
                 .arg(format!("O={}", dir.display()))
@@ -118,10 +184,11 @@ fn root_name() -> String {
         .unwrap_or_default()
 }
 
-fn configure(
+/// Configures a kernel from fragments, all of whose lines have to be taken.
+pub(crate) fn configure(
     layout: &Layout,
     name: &str,
-    lane: Lane,
+    target: Target,
     source: &Path,
     dir: &Path,
     fragments: &[PathBuf],
@@ -134,7 +201,14 @@ fn configure(
         HINT,
     )?;
     let o = format!("O={}", dir.display());
-    job.run(make(lane).arg("-C").arg(source).arg(&o).arg("allnoconfig"))?;
+    job.run(
+        target
+            .make()
+            .arg("-C")
+            .arg(source)
+            .arg(&o)
+            .arg("allnoconfig"),
+    )?;
     job.run(
         Command::new(source.join("scripts/kconfig/merge_config.sh"))
             .args(["-m", "-O"])
@@ -144,7 +218,14 @@ fn configure(
             .env("KCONFIG_CONFIG", &config)
             .current_dir(source),
     )?;
-    job.run(make(lane).arg("-C").arg(source).arg(&o).arg("olddefconfig"))?;
+    job.run(
+        target
+            .make()
+            .arg("-C")
+            .arg(source)
+            .arg(&o)
+            .arg("olddefconfig"),
+    )?;
     let got = fs::read_to_string(&config).context(".config")?;
     let mut wanted = String::new();
     for fragment in fragments {

@@ -9,18 +9,8 @@ use crate::machine::Kernel;
 pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
     match kernel {
         Kernel::Base => &[FAULTS, DEBIAN, TRACING],
-        Kernel::Debug => &[
-            (
-                "interop::",
-                "the debug kernels are for this driver, not the C one",
-            ),
-            (
-                "hwsim::topologies::a_large_fat_tree_in_a_minute",
-                "it is a measurement, which checkers make a long one",
-            ),
-            DEBIAN,
-            TRACING,
-        ],
+        Kernel::Debug => &[C_DRIVER, FAT_TREE, DEBIAN, TRACING],
+        Kernel::Kcsan => &[FAULTS, C_DRIVER, FAT_TREE, DEBIAN, TRACING],
         Kernel::Stock => &[
             FAULTS,
             (
@@ -46,6 +36,14 @@ pub const fn on(kernel: Kernel) -> &'static [(&'static str, &'static str)] {
 const FAULTS: (&str, &str) = (
     "faults::",
     "only the debug kernels can make allocations fail",
+);
+const C_DRIVER: (&str, &str) = (
+    "interop::",
+    "kernels with checkers are for this driver, not the C one",
+);
+const FAT_TREE: (&str, &str) = (
+    "hwsim::topologies::a_large_fat_tree_in_a_minute",
+    "it is a measurement, which checkers make a long one",
 );
 const TRACING: (&str, &str) = (
     "hwsim::observe::tracepoints_show_a_ping",

@@ -22,6 +22,7 @@ pub mod initramfs;
 mod iproute;
 pub mod kernel;
 pub mod kunit;
+pub mod layers;
 pub mod layout;
 pub mod left_out;
 pub mod machine;

@@ -36,8 +36,18 @@ pub enum Kernel {
     Base,
     /// With every checker that the lane can carry.
     Debug,
+    /// With KCSAN, the detector of data races, which excludes KASAN; QEMU only.
+    Kcsan,
     /// A distribution's own, as its packages bring it; QEMU only.
     Stock,
+}
+
+impl Kernel {
+    /// Whether it has checkers, which make everything slower.
+    #[must_use]
+    pub fn is_checked(self) -> bool {
+        matches!(self, Kernel::Debug | Kernel::Kcsan)
+    }
 }
 
 impl fmt::Display for Lane {
@@ -54,6 +64,7 @@ impl fmt::Display for Kernel {
         f.write_str(match self {
             Kernel::Base => "base",
             Kernel::Debug => "debug",
+            Kernel::Kcsan => "kcsan",
             Kernel::Stock => "stock",
         })
     }
@@ -66,8 +77,9 @@ impl FromStr for Kernel {
         match s {
             "base" => Ok(Kernel::Base),
             "debug" => Ok(Kernel::Debug),
+            "kcsan" => Ok(Kernel::Kcsan),
             "stock" => Ok(Kernel::Stock),
-            _ => bail!("no such kernel: {s} (base, debug, stock)"),
+            _ => bail!("no such kernel: {s} (base, debug, kcsan, stock)"),
         }
     }
 }

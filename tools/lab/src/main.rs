@@ -69,6 +69,12 @@ enum Verb {
         #[arg(long, env = "LAB_ARG_SHARD")]
         shard: Option<cmd::mutants::Shard>,
     },
+    /// Whether the modules compile with other configurations and for another architecture.
+    Configs {
+        /// Only configurations whose name contains this.
+        #[arg(long, env = "LAB_ARG_FILTER")]
+        filter: Option<String>,
+    },
     /// Remove what was built from this checkout.
     Clean,
     /// Link the driver into a kernel tree.
@@ -145,6 +151,7 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
                 ExitCode::FAILURE
             });
         }
+        Verb::Configs { filter } => cmd::configs::run(layout, filter.as_deref())?,
         Verb::Clean => cmd::clean::run(layout)?,
         Verb::Overlay { kdir } => cmd::overlay::run(layout, &kdir)?,
         Verb::Help => cmd::help::print(),

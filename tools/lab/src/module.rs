@@ -53,7 +53,7 @@ pub fn build(
         "The compiler's messages are above.",
     )?
     .run(
-        make(built.lane)
+        make(built.lane, built.kernel)
             .arg("-C")
             .arg(&built.dir)
             .arg(format!("M={}", dir.display()))
@@ -79,7 +79,7 @@ pub fn stage(layout: &Layout, built: &Built) -> Result<Stage> {
             built.lane, built.kernel
         );
         Job::new(layout, "modules-install", &what, "")?.run(
-            make(built.lane)
+            make(built.lane, built.kernel)
                 .arg("-C")
                 .arg(&built.dir)
                 .arg(format!("INSTALL_MOD_PATH={}", stage.modules().display()))

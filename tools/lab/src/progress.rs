@@ -26,6 +26,7 @@ const TABLE: &[(&str, u64, usize)] = &[
     ("kernel uml debug", 800, 0),
     ("kernel qemu base", 420, 0),
     ("kernel qemu debug", 500, 0),
+    ("kernel qemu kcsan", 600, 0),
     ("kernel qemu stock", 330, 0),
     ("kunit uml base", 3, 293),
     ("kunit uml debug", 6, 293),

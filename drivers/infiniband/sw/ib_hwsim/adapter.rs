@@ -7,7 +7,7 @@ use ib_fabric::{Arrival, Config, Gid, Lid, Limits, LinkLayer, Verdict as Ruling}
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{
-    Adapter, Capabilities, Faults, Handle, Kind, Later, Mad, MadSource, NetdevName, Netns,
+    Adapter, BhWork, Capabilities, Faults, Handle, Kind, Mad, MadSource, NetdevName, Netns,
     PortAttributes, Qp, Verdict,
 };
 
@@ -22,13 +22,13 @@ pub(crate) struct Hca {
     /// Network namespace of those.
     netns: Netns,
     /// Sends what queue pairs have to send.
-    sender: Later<Host>,
+    sender: BhWork<Host>,
 }
 
 impl Hca {
     /// An adapter, as RDMA core sees it, for one of the fabric.
     pub(crate) fn new(plan: &NodePlan, netns: Netns, host: &Arc<Host>) -> Result<Arc<Self>> {
-        let sender = Later::new(host.bell().clone(), host.clone())?;
+        let sender = BhWork::new(host.trigger().clone(), host.clone())?;
         let hca = Self {
             config: plan.adapter(),
             limits: *plan.limits(),

@@ -2,15 +2,15 @@
 
 //! Cables.
 
+use ib_fabric::impair::Impairments;
 use ib_fabric::topology::{CablePlan, Name};
-use ib_fabric::weather::Weather;
 use ib_fabric::{Events, LinkOffer};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use rdma_provider::{Bell, Later};
+use rdma_provider::{BhWork, Trigger};
 
+use crate::impaired::Pipes;
 use crate::node::{Link, Node};
-use crate::weather::Sky;
 
 /// A cable between two ports.
 #[pin_data]
@@ -21,7 +21,7 @@ pub(crate) struct Wire {
     #[pin]
     plugged: SpinLockIrq<bool>,
     #[pin]
-    sky: Sky,
+    pipes: Pipes,
 }
 
 impl Wire {
@@ -31,8 +31,8 @@ impl Wire {
     }
 
     /// The faults.
-    pub(crate) fn sky(&self) -> &Sky {
-        &self.sky
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
     }
 
     /// Lets the link go down, and come up if neither end is disabled.
@@ -86,12 +86,12 @@ impl Wire {
 pub(crate) struct Cable {
     name: Name,
     wire: Arc<Wire>,
-    /// Takes packets on that are late.
-    _carrier: Later<Wire>,
+    /// Delivers packets that were delayed.
+    _carrier: BhWork<Wire>,
 }
 
 impl Cable {
-    /// Connects two ports, and trains the link. What goes wrong on the cable is that of a seed.
+    /// Connects two ports, and trains the link. Faults of the cable are drawn from the seed.
     ///
     /// # Errors
     ///
@@ -106,19 +106,19 @@ impl Cable {
             return Err(EINVAL);
         }
         let (limits, held) = (plan.limits(), [(a.clone(), a_port), (b.clone(), b_port)]);
-        let bell = Bell::new()?;
+        let trigger = Trigger::new()?;
         let name = plan.name();
-        let sky = Sky::new(plan.weather(), seed, name, bell.clone())?;
+        let pipes = Pipes::new(plan.impairments(), seed, name, trigger.clone())?;
         let wire = Arc::pin_init(
             pin_init!(Wire {
                 ends: held,
                 limits,
                 plugged <- new_spinlock_irq!(true, "ib_hwsim::cable"),
-                sky <- sky,
+                pipes <- pipes,
             }),
             GFP_KERNEL,
         )?;
-        let carrier = Later::new(bell, wire.clone())?;
+        let carrier = BhWork::new(trigger, wire.clone())?;
         let link = |peer: &Node, port, side| Link {
             peer: peer.clone(),
             port,
@@ -147,13 +147,13 @@ impl Cable {
     /// # Context
     ///
     /// Process context; may sleep. One at a time.
-    pub(crate) fn change(&self, weather: &Weather) -> Result {
-        self.wire.sky.change(weather)
+    pub(crate) fn change(&self, impairments: &Impairments) -> Result {
+        self.wire.pipes.change(impairments)
     }
 
-    /// Begins what goes wrong on it anew, from a seed.
+    /// Restarts the sequence of faults from a seed.
     pub(crate) fn begin(&self, seed: u64) {
-        self.wire.sky.begin(seed, self.name);
+        self.wire.pipes.begin(seed, self.name);
     }
 }
 
@@ -168,7 +168,7 @@ impl Drop for Cable {
         for (node, port) in &self.wire.ends {
             node.disconnect(*port);
         }
-        for ((node, port), lost) in self.wire.ends.iter().zip(self.wire.sky.clear()) {
+        for ((node, port), lost) in self.wire.ends.iter().zip(self.wire.pipes.clear()) {
             node.lost(*port, lost);
         }
         self.wire.tell(events);

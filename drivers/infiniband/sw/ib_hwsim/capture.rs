@@ -12,8 +12,8 @@ use rdma_provider::{wall_clock, Payload};
 /// The most bytes that a capture may have.
 pub(crate) const MOST: usize = 64 << 20;
 
-/// The packets that pass an adapter's ports by cable, while that is wanted: those that it sends, and those that its
-/// ports accept. When there is no room for more, the later ones are counted, and gone.
+/// A capture of the packets that an adapter sends by cable, and of those that its ports accept from there. Once the buffer
+/// is full, packets are counted as dropped.
 ///
 /// Its lock is the innermost one: no other is taken under it.
 #[pin_data]
@@ -26,14 +26,14 @@ pub(crate) struct Capture {
 
 /// Records of a capture file, without its header.
 struct Records {
-    /// All the room that there is.
+    /// The buffer.
     bytes: KVVec<u8>,
     /// Bytes of it that are in use.
     len: usize,
 }
 
 impl Records {
-    /// Whether there is room for so many bytes.
+    /// Whether there is room for `len` bytes.
     fn has_room(&self, len: usize) -> bool {
         self.bytes.len() - self.len >= len
     }
@@ -51,7 +51,7 @@ impl Records {
 }
 
 impl Capture {
-    /// One that is off.
+    /// A capture that is off.
     pub(crate) fn new() -> impl PinInit<Self> {
         let records = Records {
             bytes: KVVec::new(),
@@ -64,7 +64,7 @@ impl Capture {
         })
     }
 
-    /// Begins anew, with room for so many bytes of records; 0 for none at all.
+    /// Begins a new capture with room for `size` bytes of records; 0 switches it off.
     ///
     /// # Errors
     ///
@@ -95,12 +95,12 @@ impl Capture {
         self.records.lock().bytes.len()
     }
 
-    /// Packets that there was no room for.
+    /// Packets for which there was no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Takes a packet, or a run of packets, if that is wanted.
+    /// Records a packet, or a run of packets, if the capture is on.
     ///
     /// # Context
     ///
@@ -112,7 +112,7 @@ impl Capture {
         }
     }
 
-    /// Whether packets are wanted.
+    /// Whether the capture is on.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Relaxed)
@@ -153,7 +153,7 @@ impl Capture {
     pub(crate) fn copy(&self, len: usize) -> Result<KVVec<u8>> {
         let mut copy = KVVec::with_capacity(len, GFP_KERNEL)?;
         copy.extend_with(len, 0, GFP_KERNEL)?;
-        // Bit by bit, as interrupts are disabled meanwhile.
+        // In chunks, as interrupts are disabled meanwhile.
         let mut at = 0;
         for part in copy.chunks_mut(1 << 16) {
             let records = self.records.lock();

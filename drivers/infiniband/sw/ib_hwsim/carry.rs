@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way of a packet, from cable to cable.
+//! Forwarding of packets, from cable to cable.
 
 use ib_fabric::{Mad, Packet, PortMask, Transport};
 use kernel::prelude::*;
@@ -8,30 +8,30 @@ use kernel::sync::Arc;
 use rdma_provider::{Payload, Wakeups};
 
 use crate::deliver::{arrive, Origin};
-use crate::node::{Node, Way};
+use crate::node::{NextHop, Node};
 use crate::rc;
 use crate::switch::{Step, Switch};
 
-/// Switches that a packet passes before it is taken for one that goes round in circles. A directed route has
+/// Switches that a packet may pass before it is dropped as one that loops. A directed route has
 /// at most 63 hops, and as many back; a multicast packet passes each switch of its tree.
-pub(crate) const MOST_VISITS: usize = 1024;
+pub(crate) const MAX_HOPS: usize = 1024;
 
-/// Switches on the way of a multicast packet from which it has still to go to others.
-const MOST_BRANCHES: usize = 16;
+/// Switches at which copies of a multicast packet may be pending.
+const MAX_BRANCHES: usize = 16;
 
 /// End of a cable where a packet comes in: a node and its port.
 pub(crate) type End = (Node, u8);
 
-/// Ways that a multicast packet has still to take.
+/// Pending copies of a multicast packet.
 struct Branches {
-    switches: [Option<(Arc<Switch>, PortMask)>; MOST_BRANCHES],
+    switches: [Option<(Arc<Switch>, PortMask)>; MAX_BRANCHES],
     len: usize,
 }
 
 impl Branches {
     const fn new() -> Self {
         Self {
-            switches: [const { None }; MOST_BRANCHES],
+            switches: [const { None }; MAX_BRANCHES],
             len: 0,
         }
     }
@@ -48,14 +48,14 @@ impl Branches {
         }
     }
 
-    /// Takes a way. A switch whose last one it is makes room.
-    fn next(&mut self) -> Option<Way> {
+    /// Takes the next copy. The last one of a switch frees its slot.
+    fn next(&mut self) -> Option<NextHop> {
         while let Some((switch, ports)) = self
             .len
             .checked_sub(1)
             .and_then(|n| self.switches[n].as_mut())
         {
-            let way = ports.next().and_then(|port| switch.ahead(port));
+            let way = ports.next().and_then(|port| switch.next_hop(port));
             if ports.is_empty() {
                 self.len -= 1;
                 self.switches[self.len] = None;
@@ -68,20 +68,20 @@ impl Branches {
     }
 }
 
-/// Sends a packet by a cable, and takes it to all adapters that it is for.
+/// Sends a packet by a cable, and forwards it to all adapters that it is for.
 ///
 /// # Context
 ///
 /// That of [`carry`].
-pub(crate) fn depart(way: Way, packet: &Packet, payload: &Payload<'_>, wakeups: &mut Wakeups) {
+pub(crate) fn depart(way: NextHop, packet: &Packet, payload: &Payload<'_>, wakeups: &mut Wakeups) {
     match way {
-        Way::Clear(end) => carry(end, 0, packet, payload, wakeups),
-        Way::Foul(foul) => foul.send(0, packet, payload),
+        NextHop::End(end) => carry(end, 0, packet, payload, wakeups),
+        NextHop::Impaired(impaired) => impaired.send(0, packet, payload),
     }
 }
 
-/// Takes a packet, which comes in at `end`, to all adapters that it is for. It has passed so many cables with faults
-/// before.
+/// Forwards a packet, which comes in at `end`, to all adapters that it is for. It has passed `passed` cables with
+/// faults before.
 ///
 /// # Context
 ///
@@ -95,13 +95,13 @@ pub(crate) fn carry(
     wakeups: &mut Wakeups,
 ) {
     let mut branches = Branches::new();
-    let mut next = Some(Way::Clear(end));
+    let mut next = Some(NextHop::End(end));
     let mut visits = 0;
     while let Some(way) = next.take().or_else(|| branches.next()) {
         let (node, port) = match way {
-            Way::Clear(end) => end,
-            Way::Foul(foul) => {
-                foul.send(passed, packet, payload);
+            NextHop::End(end) => end,
+            NextHop::Impaired(impaired) => {
+                impaired.send(passed, packet, payload);
                 continue;
             }
         };
@@ -117,7 +117,7 @@ pub(crate) fn carry(
             Node::Switch(switch) => switch,
         };
         visits += 1;
-        if visits > MOST_VISITS {
+        if visits > MAX_HOPS {
             switch.give_up(port, packet);
             continue;
         }
@@ -126,15 +126,15 @@ pub(crate) fn carry(
             Step::Flood(ports) => {
                 let mut further = 0;
                 for port in ports {
-                    match switch.ahead(port) {
-                        Some(Way::Clear((Node::Host(host), at))) => {
+                    match switch.next_hop(port) {
+                        Some(NextHop::End((Node::Host(host), at))) => {
                             arrive(&host, at, Origin::Wire, packet, payload, wakeups);
                         }
-                        Some(Way::Clear((Node::Trunk(trunk), _))) => trunk.send(packet, payload),
-                        Some(Way::Clear((Node::Switch(_), _))) => {
+                        Some(NextHop::End((Node::Trunk(trunk), _))) => trunk.send(packet, payload),
+                        Some(NextHop::End((Node::Switch(_), _))) => {
                             further |= PortMask::of(port).bits();
                         }
-                        Some(Way::Foul(foul)) => foul.send(passed, packet, payload),
+                        Some(NextHop::Impaired(impaired)) => impaired.send(passed, packet, payload),
                         None => {}
                     }
                 }
@@ -146,8 +146,8 @@ pub(crate) fn carry(
     }
 }
 
-/// Takes a packet whose sender has gone on, or is in another kernel, and which now comes in at `end`, to whom it is
-/// for. It has passed so many cables with faults before.
+/// Forwards a packet whose sender has gone on, or is in another kernel, and which now comes in at `end`. It has passed
+/// `passed` cables with faults before.
 ///
 /// # Context
 ///
@@ -161,12 +161,11 @@ pub(crate) fn enter(
 ) {
     match &packet.transport {
         Transport::Ud { .. } => carry(end, passed, packet, payload, wakeups),
-        Transport::Rc(bth) => rc::enter(end, passed, packet, bth, payload, wakeups),
+        Transport::Rc(_) => rc::enter(end, passed, packet, payload, wakeups),
     }
 }
 
-/// Takes a management datagram on from a switch that has something to do with it, to the adapter that the datagram
-/// or its answer is for.
+/// Hands a management datagram to the agents of a switch, and forwards it, or its answer, from there.
 #[inline(never)]
 fn manage(
     (mut switch, mut port): (Arc<Switch>, u8),
@@ -180,23 +179,23 @@ fn manage(
     let mut packet = *packet;
     let mut retrain = None;
     let mut next = None;
-    for _ in 0..MOST_VISITS {
+    for _ in 0..MAX_HOPS {
         let step = match next.take() {
-            Some(Way::Clear((Node::Host(host), at))) => {
+            Some(NextHop::End((Node::Host(host), at))) => {
                 Payload::with(&mad, |payload| {
                     arrive(&host, at, Origin::Wire, &packet, payload, wakeups);
                 });
                 break;
             }
-            Some(Way::Clear((Node::Trunk(trunk), _))) => {
+            Some(NextHop::End((Node::Trunk(trunk), _))) => {
                 Payload::with(&mad, |payload| trunk.send(&packet, payload));
                 break;
             }
-            Some(Way::Foul(foul)) => {
-                Payload::with(&mad, |payload| foul.send(passed, &packet, payload));
+            Some(NextHop::Impaired(impaired)) => {
+                Payload::with(&mad, |payload| impaired.send(passed, &packet, payload));
                 break;
             }
-            Some(Way::Clear((Node::Switch(other), at))) => {
+            Some(NextHop::End((Node::Switch(other), at))) => {
                 (switch, port) = (other, at);
                 switch.forward(port, &packet)
             }
@@ -217,7 +216,7 @@ fn manage(
             break;
         }
     }
-    if let Some(Way::Clear((Node::Switch(switch), port))) = next {
+    if let Some(NextHop::End((Node::Switch(switch), port))) = next {
         switch.give_up(port, &packet);
     }
     // The answer has left by then.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way of a datagram, from a send request to the receive requests it is for.
+//! Delivery of datagrams, from a send request to the receive requests that take them.
 
 use ib_fabric::roce::{self, Network, Ways};
-use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
-use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, PortState, Transport};
+use ib_fabric::ud::{find_pkey, qp_accepts};
+use ib_fabric::{Counted, Discard, Gid, Grh, Hca, Lid, Packet, Port, PortState, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use rdma_provider::{Event, Kind, Meta, Payload, Qp, Refused, Send, Status, Wakeups};
+use rdma_provider::{Event, GlobalRoute, Kind, Meta, Payload, Qp, Refused, Send, Status, Wakeups};
 
 use crate::carry::depart;
 use crate::host::Host;
 
-/// P_Key of packets between subnet management interfaces, which nobody looks at (IB specification, 9.2.4).
+/// P_Key of packets between subnet management interfaces, which is not checked (IB specification, 9.2.4).
 const DEFAULT_PKEY: u16 = 0xffff;
 
 /// Sends one message, and returns how its request ends: with success, too, if the message is lost on the way.
@@ -26,28 +26,28 @@ pub(crate) fn send(
     let port = request.to.port;
     let (packet, local, ahead) = {
         let managed = &mut *host.managed.lock();
-        let (hca, watch) = (&mut managed.hca, &mut managed.watch);
+        let (hca, stats) = (&mut managed.hca, &mut managed.stats);
         let (packet, mut way) = match outgoing(hca, qp.kind(), qp.number(), request) {
             Ok(ready) => ready,
             Err(status) => return status,
         };
-        // The answer that a port is going down leaves by it.
+        // The answer to what takes a port down still leaves by it.
         let last = managed.retrains.contains(port) && packet.management && is_answer(payload);
         way.wire |= last && !way.local;
         if way.wire {
             hca.count(port, packet.sent());
-            watch.sent(port, &packet, None);
+            stats.sent(port, &packet, None);
         } else if !way.local {
             hca.count(port, Counted::Discarded);
-            watch.unsent(port, packet.packets());
+            stats.unsent(port, packet.packets());
         }
         let ahead = if way.wire {
-            managed.links.ahead(port)
+            managed.links.next_hop(port)
         } else {
             None
         };
         if way.wire && ahead.is_none() {
-            watch.lost(port, packet.packets());
+            stats.lost(port, packet.packets());
         }
         (packet, way.local, ahead)
     };
@@ -71,24 +71,8 @@ fn is_answer(payload: &Payload<'_>) -> bool {
     head[3] & 0x80 != 0
 }
 
-/// Where a packet goes.
-struct Way {
-    /// To queue pairs of this adapter.
-    local: bool,
-    /// Out of the port.
-    wire: bool,
-}
-
-impl Way {
-    /// The port has no lane for it.
-    const NOWHERE: Way = Way {
-        local: false,
-        wire: false,
-    };
-}
-
-/// Makes the headers of a message, and finds its way.
-fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packet, Way), Status> {
+/// Makes the headers of a message, and looks up where it goes.
+fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packet, Ways), Status> {
     let port = hca.port(request.to.port).ok_or(Status::LocalOperation)?;
     let management = kind == Kind::Smi;
     if request.len > port.active_mtu().bytes() as usize {
@@ -107,27 +91,19 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
     let grh = match &request.to.route {
         None if ethernet => return Err(Status::LocalOperation),
         None => None,
-        Some(route) => Some(Grh {
-            traffic_class: route.traffic_class,
-            flow_label: route.flow_label,
-            hop_limit: route.hop_limit,
-            sgid: port.gid(route.sgid_index).ok_or(Status::LocalOperation)?,
-            dgid: Gid::from_bytes(route.dgid),
-        }),
+        Some(route) => Some(grh(port, route).ok_or(Status::LocalOperation)?),
     };
     let dlid = if ethernet {
         Lid::NONE
     } else {
         Lid::new(request.to.dlid)
     };
-    let mask = (1u16 << port.lmc()) - 1;
-    let lid = port.lid();
     let packet = Packet {
         // A directed route begins and ends at the permissive LID, and so does all before there is one.
         slid: if ethernet {
             Lid::NONE
-        } else if lid.is_unicast() && dlid != Lid::PERMISSIVE {
-            Lid::new(lid.get() | u16::from(request.to.path_bits) & mask)
+        } else if port.lid().is_unicast() && dlid != Lid::PERMISSIVE {
+            port.lid_with(request.to.path_bits)
         } else {
             Lid::PERMISSIVE
         },
@@ -146,18 +122,28 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
         },
     };
     if let (true, Some(grh)) = (ethernet, &packet.grh) {
-        let Ways { local, wire } = roce::ways(port, grh);
-        return Ok((packet, Way { local, wire }));
+        return Ok((packet, roce::ways(port, grh)));
     }
     if !management && port.virtual_lane(request.to.sl).is_none() {
-        return Ok((packet, Way::NOWHERE));
+        return Ok((packet, Ways::NOWHERE));
     }
-    let ours = dlid.is_unicast() && lid.is_unicast() && dlid.get() & !mask == lid.get();
-    let way = Way {
+    let ours = port.has_lid(dlid);
+    let ways = Ways {
         local: ours || dlid.is_multicast(),
         wire: !ours && carries(port, management),
     };
-    Ok((packet, way))
+    Ok((packet, ways))
+}
+
+/// Makes the global route header of packets by a port; `None` if that has not the source GID.
+pub(crate) fn grh(port: &Port, route: &GlobalRoute) -> Option<Grh> {
+    Some(Grh {
+        traffic_class: route.traffic_class,
+        flow_label: route.flow_label,
+        hop_limit: route.hop_limit,
+        sgid: port.gid(route.sgid_index)?,
+        dgid: Gid::from_bytes(route.dgid),
+    })
 }
 
 /// Whether the link carries such packets: management ones as soon as it is up, data when it is Active.
@@ -187,24 +173,11 @@ pub(crate) fn arrive(
     payload: &Payload<'_>,
     wakeups: &mut Wakeups,
 ) {
-    let events = {
-        let managed = &mut *host.managed.lock();
-        match origin {
-            Origin::Wire => managed.watch.received(port, packet),
-            Origin::Own(_) => managed.watch.own(port, packet),
-        }
-        if let Err(reason) = port_accepts(&managed.hca, port, packet) {
-            return managed.discard(port, reason, packet);
-        }
-        match origin {
-            Origin::Wire => from_wire(&mut managed.hca, port, packet),
-            Origin::Own(_) => Events::NONE,
-        }
-    };
-    if !events.is_empty() {
-        host.tell(port, events);
+    let by_wire = matches!(origin, Origin::Wire);
+    if !host.admit(port, by_wire, packet) {
+        return;
     }
-    if let Origin::Wire = origin {
+    if by_wire {
         host.capture.take(packet, payload);
     }
     if packet.is_multicast() {
@@ -218,7 +191,9 @@ pub(crate) fn arrive(
         let mut receivers = 0;
         for member in members.iter().flatten() {
             let echo = match origin {
-                Origin::Own(Some(sender)) => sender.is_deaf() && sender.number() == member.number(),
+                Origin::Own(Some(sender)) => {
+                    sender.blocks_loopback() && sender.number() == member.number()
+                }
                 _ => false,
             };
             if !echo {
@@ -227,7 +202,7 @@ pub(crate) fn arrive(
             }
         }
         if receivers != 1 {
-            host.managed.lock().watch.copied(port, packet, receivers);
+            host.managed.lock().stats.copied(port, packet, receivers);
         }
     } else {
         let qp = host.qps.lock().find(packet.dest_qp, port);
@@ -235,16 +210,6 @@ pub(crate) fn arrive(
             Some(qp) => hand_over(host, port, &qp, packet, payload, wakeups),
             None => host.discard(port, Discard::NoQp, packet),
         }
-    }
-}
-
-/// Counts a packet that came by the wire; the events that it brings about.
-pub(crate) fn from_wire(hca: &mut Hca, port: u8, packet: &Packet) -> Events {
-    hca.count(port, packet.received());
-    if packet.management {
-        Events::NONE
-    } else {
-        hca.data_arrived(port)
     }
 }
 
@@ -277,18 +242,18 @@ fn hand_over(
             Kind::Gsi => find_pkey(port, packet.pkey).unwrap_or(0),
             Kind::Smi | Kind::Ud | Kind::Rc => pkey_index,
         };
-        let mask = if packet.dlid.is_unicast() {
-            (1u16 << port.lmc()) - 1
+        let path_bits = if packet.dlid.is_unicast() {
+            port.path_bits(packet.dlid)
         } else {
             0
         };
-        managed.watch.delivered(number, packet);
+        managed.stats.delivered(number, packet);
         let (network, route) = header(packet);
         Ok(Meta {
             src_qp,
             slid: packet.slid.get(),
             sl: packet.sl,
-            path_bits: (packet.dlid.get() & mask) as u8,
+            path_bits,
             pkey_index: index,
             immediate: immediate.map(u32::to_be_bytes),
             solicited,
@@ -307,7 +272,7 @@ fn hand_over(
             host.mark(qp);
             Discard::Protection
         }
-        // It did not come to its end on the wire.
+        // It was cut off on the wire.
         Err(Refused::Payload) => Discard::Protection,
     };
     // The queue pair had accepted it.
@@ -329,7 +294,7 @@ fn header(packet: &Packet) -> (Option<Network>, Option<[u8; Grh::LEN]>) {
     }
 }
 
-/// Name of the fabric's event in RDMA core.
+/// Maps an event of the fabric to RDMA core's.
 pub(crate) fn event(event: ib_fabric::Event) -> Event {
     use ib_fabric::Event as Fabric;
     match event {

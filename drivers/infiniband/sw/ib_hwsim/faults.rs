@@ -12,11 +12,11 @@ use rdma_provider::{now, Again, Event, Qp, Wakeups, MILLISECOND};
 use crate::host::Host;
 use crate::qps::ROOM;
 
-/// The time for which completions are late, in turns.
+/// Turns by which late completions are released.
 pub(crate) struct Turns {
-    /// Number of the present one.
+    /// Number of the present turn.
     turn: Atomic<u32>,
-    /// End of it, in ns.
+    /// The time at which it ends, in ns.
     end: Atomic<u64>,
 }
 
@@ -44,13 +44,13 @@ impl Host {
     pub(crate) fn faults_changed(&self) {
         if self.faults.is_gated() {
             // Completions may be late from now on.
-            self.bell().ask();
+            self.trigger().schedule();
         } else {
             self.show_all();
         }
     }
 
-    /// Shows the completions that are held back.
+    /// Releases the completions that are held back.
     fn show_all(&self) {
         let mut wakeups = Wakeups::new();
         self.each_qp(|qp| {
@@ -59,7 +59,7 @@ impl Host {
         });
     }
 
-    /// Is about to go: no completion is held back any more, as ULPs wait for them.
+    /// Releases completions that are held back before the adapter goes: ULPs wait for them.
     pub(crate) fn leave(&self) {
         self.faults.end();
         self.show_all();
@@ -71,7 +71,7 @@ impl Host {
     #[cold]
     pub(crate) fn pass_turn(&self, wakeups: &mut Wakeups) -> Again {
         let Some(delay) = self.faults.delay() else {
-            return Again::Asked;
+            return Again::Idle;
         };
         let delay = u64::from(delay) * MILLISECOND;
         let (end, now) = (self.turns.end.load(Relaxed), now());
@@ -123,7 +123,7 @@ impl Host {
         Ok(())
     }
 
-    /// Fails for good: verbs do, and the requests of all queue pairs are flushed.
+    /// Fails for good: verbs fail from now on, and the requests of all queue pairs are flushed.
     fn fail(&self) {
         self.faults.fail();
         let mut wakeups = Wakeups::new();

@@ -4,20 +4,21 @@
 
 use core::fmt::Write;
 
-use configfs_tree::{BinaryFile, Bytes, File, Read, Show, Store, Text};
-use ib_fabric::topology::{flag, CableSetting, NodeSetting};
+use configfs_tree::{BinaryFile, Bytes, Directory, File, Read, Show, Store, Text};
+use ib_fabric::impair::{Impairment, RoutingSetting};
+use ib_fabric::text::{decimal, flag};
+use ib_fabric::topology::{CableSetting, NodeSetting};
 use ib_fabric::wire::pcap;
 use ib_fabric::{Limit, LinkLayer};
 use kernel::module::this_module;
 use kernel::prelude::*;
 
 use crate::tree::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
-use crate::weather_files as weather;
 use crate::LocalModule;
 
 /// The files of a fabric.
 pub(crate) const FABRIC: &[File<FabricDirectory>] =
-    &[File::writable::<Live>(), File::writable::<weather::Seed>()];
+    &[File::writable::<Live>(), File::writable::<Seed>()];
 
 /// The files of an adapter.
 pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
@@ -65,8 +66,8 @@ pub(crate) const SWITCH: &[File<NodeDirectory<Switches>>] = &[
     File::writable::<Mtu>(),
     File::writable::<PKeys>(),
     File::writable::<Power>(),
-    File::writable::<weather::Adaptive>(),
-    File::writable::<weather::FlowletGap>(),
+    File::writable::<Adaptive>(),
+    File::writable::<FlowletGap>(),
 ];
 
 /// The files of a cable.
@@ -76,13 +77,13 @@ pub(crate) const CABLE: &[File<CableDirectory>] = &[
     File::writable::<Speed>(),
     File::writable::<Plugged>(),
     File::read_only::<Statistics>(),
-    File::writable::<weather::Loss>(),
-    File::writable::<weather::Duplicate>(),
-    File::writable::<weather::Corrupt>(),
-    File::writable::<weather::Delay>(),
-    File::writable::<weather::Jitter>(),
-    File::writable::<weather::Rate>(),
-    File::writable::<weather::Queue>(),
+    File::writable::<Loss>(),
+    File::writable::<Duplicate>(),
+    File::writable::<Corrupt>(),
+    File::writable::<Delay>(),
+    File::writable::<Jitter>(),
+    File::writable::<Rate>(),
+    File::writable::<Queue>(),
 ];
 
 fn print_flag(out: &mut Text<'_>, flag: bool) -> Result {
@@ -94,7 +95,7 @@ fn parse_flag(text: &str) -> Result<bool> {
 }
 
 /// Whether a fabric is live.
-pub(crate) struct Live;
+struct Live;
 
 impl Show<FabricDirectory> for Live {
     const NAME: &'static CStr = c"live";
@@ -116,8 +117,26 @@ impl Store<FabricDirectory> for Live {
     }
 }
 
+/// The seed of a fabric.
+struct Seed;
+
+impl Show<FabricDirectory> for Seed {
+    const NAME: &'static CStr = c"seed";
+
+    fn show(directory: &FabricDirectory, out: &mut Text<'_>) -> Result {
+        Ok(write!(out, "{}", directory.0.topology.lock().seed())?)
+    }
+}
+
+impl Store<FabricDirectory> for Seed {
+    fn store(directory: &FabricDirectory, text: &str) -> Result {
+        let seed = decimal(text).ok_or(EINVAL)?;
+        directory.0.topology.lock().set_seed(seed)
+    }
+}
+
 /// Whether a node is switched on.
-pub(crate) struct Power;
+struct Power;
 
 impl<K: Kind> Show<NodeDirectory<K>> for Power {
     const NAME: &'static CStr = c"power";
@@ -137,7 +156,7 @@ impl<K: Kind> Store<NodeDirectory<K>> for Power {
 }
 
 /// The name of an adapter's RDMA device; nothing if it is switched off.
-pub(crate) struct Device;
+struct Device;
 
 impl Show<NodeDirectory<Hcas>> for Device {
     const NAME: &'static CStr = c"device";
@@ -152,18 +171,15 @@ impl Show<NodeDirectory<Hcas>> for Device {
 }
 
 /// The bytes that a capture at an adapter has room for, 0 if there is none. Each write begins a new one.
-pub(crate) struct CaptureSize;
+struct CaptureSize;
 
 impl Show<NodeDirectory<Hcas>> for CaptureSize {
     const NAME: &'static CStr = c"capture";
 
     fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
         let host = directory.fabric.topology.lock().host(directory.name);
-        Ok(write!(
-            out,
-            "{}",
-            host.map_or(0, |host| host.capture.size())
-        )?)
+        let size = host.map_or(0, |host| host.capture.size());
+        Ok(write!(out, "{size}")?)
     }
 }
 
@@ -180,23 +196,20 @@ impl Store<NodeDirectory<Hcas>> for CaptureSize {
 }
 
 /// The packets that the capture at an adapter has had no room for.
-pub(crate) struct CaptureDropped;
+struct CaptureDropped;
 
 impl Show<NodeDirectory<Hcas>> for CaptureDropped {
     const NAME: &'static CStr = c"capture_dropped";
 
     fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
         let host = directory.fabric.topology.lock().host(directory.name);
-        Ok(write!(
-            out,
-            "{}",
-            host.map_or(0, |host| host.capture.dropped())
-        )?)
+        let dropped = host.map_or(0, |host| host.capture.dropped());
+        Ok(write!(out, "{dropped}")?)
     }
 }
 
 /// The capture at an adapter, as a file. One that is off has no packets.
-pub(crate) struct CaptureFile;
+struct CaptureFile;
 
 impl Read<NodeDirectory<Hcas>> for CaptureFile {
     const NAME: &'static CStr = c"capture.pcap";
@@ -217,7 +230,7 @@ impl Read<NodeDirectory<Hcas>> for CaptureFile {
 }
 
 /// The rules for an adapter's faults.
-pub(crate) struct FaultRules;
+struct FaultRules;
 
 impl Show<NodeDirectory<Hcas>> for FaultRules {
     const NAME: &'static CStr = c"faults";
@@ -236,7 +249,7 @@ impl Store<NodeDirectory<Hcas>> for FaultRules {
 }
 
 /// The last event that an adapter was to report; nothing if there was none since it was switched on.
-pub(crate) struct LastEvent;
+struct LastEvent;
 
 impl Show<NodeDirectory<Hcas>> for LastEvent {
     const NAME: &'static CStr = c"event";
@@ -258,7 +271,7 @@ impl Store<NodeDirectory<Hcas>> for LastEvent {
 }
 
 /// Whether a cable is plugged.
-pub(crate) struct Plugged;
+struct Plugged;
 
 impl Show<CableDirectory> for Plugged {
     const NAME: &'static CStr = c"plugged";
@@ -278,7 +291,7 @@ impl Store<CableDirectory> for Plugged {
 }
 
 /// Counters of a cable through a network device, a name and a number in each line; nothing for others.
-pub(crate) struct Statistics;
+struct Statistics;
 
 impl Show<CableDirectory> for Statistics {
     const NAME: &'static CStr = c"statistics";
@@ -290,94 +303,123 @@ impl Show<CableDirectory> for Statistics {
     }
 }
 
-macro_rules! node_settings {
-    ($($(#[$doc:meta])* $file:ident = $name:literal;)*) => {$(
-        $(#[$doc])*
-        pub(crate) struct $file;
+/// A directory whose node or cable has settings.
+trait Settings: Directory {
+    /// A setting.
+    type Setting;
 
-        impl<K: Kind> Show<NodeDirectory<K>> for $file {
+    fn print(&self, setting: Self::Setting, out: &mut Text<'_>) -> Result;
+
+    fn set(&self, setting: Self::Setting, text: &str) -> Result;
+}
+
+impl<K: Kind> Settings for NodeDirectory<K> {
+    type Setting = NodeSetting;
+
+    fn print(&self, setting: NodeSetting, out: &mut Text<'_>) -> Result {
+        let topology = self.fabric.topology.lock();
+        Ok(topology.node_plan(self.name)?.print(setting, out)?)
+    }
+
+    fn set(&self, setting: NodeSetting, text: &str) -> Result {
+        let mut topology = self.fabric.topology.lock();
+        topology.set_node(self.name, setting, text)
+    }
+}
+
+impl Settings for CableDirectory {
+    type Setting = CableSetting;
+
+    fn print(&self, setting: CableSetting, out: &mut Text<'_>) -> Result {
+        let topology = self.fabric.topology.lock();
+        Ok(topology.cable_plan(self.name)?.print(setting, out)?)
+    }
+
+    fn set(&self, setting: CableSetting, text: &str) -> Result {
+        let mut topology = self.fabric.topology.lock();
+        topology.set_cable(self.name, setting, text)
+    }
+}
+
+/// Defines the files of settings.
+macro_rules! settings {
+    ($kind:ty: $($(#[$doc:meta])* $file:ident = $name:expr, $setting:expr;)*) => {$(
+        $(#[$doc])*
+        struct $file;
+
+        impl<D: Settings<Setting = $kind>> Show<D> for $file {
             const NAME: &'static CStr = $name;
 
-            fn show(directory: &NodeDirectory<K>, out: &mut Text<'_>) -> Result {
-                let topology = directory.fabric.topology.lock();
-                let plan = topology.node_plan(directory.name)?;
-                Ok(plan.print(NodeSetting::$file, out)?)
+            fn show(directory: &D, out: &mut Text<'_>) -> Result {
+                directory.print($setting, out)
             }
         }
 
-        impl<K: Kind> Store<NodeDirectory<K>> for $file {
-            fn store(directory: &NodeDirectory<K>, text: &str) -> Result {
-                let mut topology = directory.fabric.topology.lock();
-                topology.set_node(directory.name, NodeSetting::$file, text)
+        impl<D: Settings<Setting = $kind>> Store<D> for $file {
+            fn store(directory: &D, text: &str) -> Result {
+                directory.set($setting, text)
             }
         }
     )*};
 }
 
-node_settings! {
+settings! {
+    NodeSetting:
     /// The number of a node's ports.
-    Ports = c"ports";
+    Ports = c"ports", NodeSetting::Ports;
     /// The node GUID.
-    NodeGuid = c"node_guid";
+    NodeGuid = c"node_guid", NodeSetting::NodeGuid;
     /// The largest MTU in bytes.
-    Mtu = c"mtu";
+    Mtu = c"mtu", NodeSetting::Mtu;
     /// The entries in the P_Key table of a port.
-    PKeys = c"pkeys";
+    PKeys = c"pkeys", NodeSetting::PKeys;
     /// The entries in the GID table of an adapter's port.
-    Gids = c"gids";
+    Gids = c"gids", NodeSetting::Gids;
     /// The network devices of an adapter's ports.
-    Netdev = c"netdev";
+    Netdev = c"netdev", NodeSetting::Netdev;
+    /// The mode of adaptive routing.
+    Adaptive = c"adaptive", NodeSetting::Routing(RoutingSetting::Adaptive);
+    /// The gap between two flowlets in microseconds.
+    FlowletGap = c"flowlet_gap", NodeSetting::Routing(RoutingSetting::FlowletGap);
+}
+
+settings! {
+    CableSetting:
+    /// The ends of a cable.
+    Ends = c"ends", CableSetting::Ends;
+    /// The lanes of a cable.
+    Width = c"width", CableSetting::Width;
+    /// The speed of a cable's lane.
+    Speed = c"speed", CableSetting::Speed;
+    /// The packets of a million that are lost.
+    Loss = c"loss", CableSetting::Impairments(Impairment::Loss);
+    /// Those that arrive twice.
+    Duplicate = c"duplicate", CableSetting::Impairments(Impairment::Duplicate);
+    /// Those that arrive with a wrong CRC.
+    Corrupt = c"corrupt", CableSetting::Impairments(Impairment::Corrupt);
+    /// The delay in microseconds.
+    Delay = c"delay", CableSetting::Impairments(Impairment::Delay);
+    /// The most microseconds by which a packet is later than others.
+    Jitter = c"jitter", CableSetting::Impairments(Impairment::Jitter);
+    /// The rate in Mbit/s.
+    Rate = c"rate", CableSetting::Impairments(Impairment::Rate);
+    /// The data in KiB that may wait for the rate.
+    Queue = c"queue", CableSetting::Impairments(Impairment::Queue);
 }
 
 /// A limit or an ability of an adapter: the one with this number.
-pub(crate) struct Limited<const N: usize>;
+struct Limited<const N: usize>;
 
-impl<const N: usize> Show<NodeDirectory<Hcas>> for Limited<N> {
+impl<D: Settings<Setting = NodeSetting>, const N: usize> Show<D> for Limited<N> {
     const NAME: &'static CStr = Limit::ALL[N].name();
 
-    fn show(directory: &NodeDirectory<Hcas>, out: &mut Text<'_>) -> Result {
-        let topology = directory.fabric.topology.lock();
-        let plan = topology.node_plan(directory.name)?;
-        Ok(plan.print(NodeSetting::Limit(Limit::ALL[N]), out)?)
+    fn show(directory: &D, out: &mut Text<'_>) -> Result {
+        directory.print(NodeSetting::Limit(Limit::ALL[N]), out)
     }
 }
 
-impl<const N: usize> Store<NodeDirectory<Hcas>> for Limited<N> {
-    fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
-        let mut topology = directory.fabric.topology.lock();
-        topology.set_node(directory.name, NodeSetting::Limit(Limit::ALL[N]), text)
+impl<D: Settings<Setting = NodeSetting>, const N: usize> Store<D> for Limited<N> {
+    fn store(directory: &D, text: &str) -> Result {
+        directory.set(NodeSetting::Limit(Limit::ALL[N]), text)
     }
-}
-
-macro_rules! cable_settings {
-    ($($(#[$doc:meta])* $file:ident = $name:literal;)*) => {$(
-        $(#[$doc])*
-        pub(crate) struct $file;
-
-        impl Show<CableDirectory> for $file {
-            const NAME: &'static CStr = $name;
-
-            fn show(directory: &CableDirectory, out: &mut Text<'_>) -> Result {
-                let topology = directory.fabric.topology.lock();
-                let plan = topology.cable_plan(directory.name)?;
-                Ok(plan.print(CableSetting::$file, out)?)
-            }
-        }
-
-        impl Store<CableDirectory> for $file {
-            fn store(directory: &CableDirectory, text: &str) -> Result {
-                let mut topology = directory.fabric.topology.lock();
-                topology.set_cable(directory.name, CableSetting::$file, text)
-            }
-        }
-    )*};
-}
-
-cable_settings! {
-    /// The ends of a cable.
-    Ends = c"ends";
-    /// The lanes of a cable.
-    Width = c"width";
-    /// The speed of a cable's lane.
-    Speed = c"speed";
 }

@@ -25,14 +25,14 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// None, with room for all there may be.
+    /// An empty table, with room for [`GROUPS`] groups.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             groups: KVVec::with_capacity(GROUPS, GFP_KERNEL)?,
         })
     }
 
-    /// Makes a queue pair a member. That it is one already does no harm.
+    /// Adds a member. Adding one twice does no harm.
     pub(crate) fn attach(&mut self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Result {
         let same = |group: &&mut Group| group.mgid == mgid && group.mlid == mlid;
         if let Some(group) = self.groups.iter_mut().find(same) {
@@ -54,7 +54,7 @@ impl Groups {
             .map_err(|_| ENOMEM)
     }
 
-    /// Ends a membership; the reference, to be dropped without a lock.
+    /// Removes a member, and returns the reference: drop it without a lock.
     pub(crate) fn detach(&mut self, qp: &Arc<Qp>, mgid: [u8; 16], mlid: u16) -> Option<Arc<Qp>> {
         let same = |group: &Group| group.mgid == mgid && group.mlid == mlid;
         let at = self.groups.iter().position(same)?;

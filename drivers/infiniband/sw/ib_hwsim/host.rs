@@ -3,35 +3,37 @@
 //! A channel adapter, as the fabric sees it.
 
 use ib_fabric::mad::{class, DirectedRoute, Header};
+use ib_fabric::ud::port_accepts;
 use ib_fabric::{Arrival, Config, Counted, Discard, Events, Hca, LinkOffer, Mad, Packet};
 use ib_fabric::{Port, Retrains, TrapDue};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{Again, Bell, Faults, Handle, Job, Kind, Payload, Qp, Wakeups};
+use rdma_provider::{Again, Faults, Handle, Job, Kind, Payload, Qp, Trigger, Wakeups};
 
 use crate::capture::Capture;
 use crate::carry::depart;
 use crate::deliver::{self, arrive, Origin};
 use crate::faults::Turns;
 use crate::groups::Groups;
-use crate::node::{Link, Links};
-use crate::qps::{Qps, ROOM};
+use crate::node::Links;
+use crate::places::Places;
+use crate::qps::Qps;
 use crate::rc;
-use crate::watch::{View, Watch};
+use crate::stats::Stats;
 
-/// Messages of one queue pair in a row.
+/// Messages that a queue pair sends in a row.
 const BUDGET: usize = 64;
 
-/// Queue pairs in a row, before other work of the CPU's has its turn.
+/// Queue pairs that are served in a row, before the job yields the CPU.
 const VISITS: usize = 16;
 
 /// Part of an adapter that subnet management sees, and its cables.
 pub(crate) struct Managed {
     pub(crate) hca: KBox<Hca>,
     pub(crate) links: Links,
-    pub(crate) watch: Watch,
+    pub(crate) stats: Stats,
     /// Links that wait for the answer to the subnet manager.
     pub(crate) retrains: Retrains,
 }
@@ -40,7 +42,7 @@ impl Managed {
     /// Counts a packet that a port has dropped.
     pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
         self.hca.discard(port, reason, packet);
-        self.watch.dropped(port, reason, packet);
+        self.stats.dropped(port, reason, packet);
     }
 }
 
@@ -56,16 +58,16 @@ pub(crate) struct Host {
     pub(crate) qps: SpinLockIrq<Qps>,
     #[pin]
     pub(crate) groups: SpinLockIrq<Groups>,
-    /// Places of the queue pairs that have something to send, a bit each.
-    ready: [Atomic<u64>; ROOM / 64],
-    /// Place at which to go on.
+    /// Those of the queue pairs that have something to send.
+    ready: Places,
+    /// Place to continue from.
     next: Atomic<usize>,
     /// Whether a trap may have to be sent.
     traps: Atomic<bool>,
     /// Whether a link waits for an answer.
     waits: Atomic<bool>,
-    /// Asks for [`Job::run`].
-    bell: Arc<Bell>,
+    /// Schedules [`Job::run`].
+    trigger: Arc<Trigger>,
     /// Deadlines of the queue pairs.
     pub(crate) deadlines: rc::Deadlines,
     pub(crate) handle: Handle,
@@ -75,7 +77,7 @@ pub(crate) struct Host {
     /// Of completions that are late.
     pub(crate) turns: Turns,
     made: Instant<Monotonic>,
-    /// Seconds since then that leases of management keys have been told of.
+    /// Seconds since then for which leases of management keys have run.
     #[pin]
     told: SpinLockIrq<i64>,
 }
@@ -86,14 +88,14 @@ impl Host {
     /// # Errors
     ///
     /// `EINVAL` if there cannot be such an adapter; `ENOMEM`.
-    pub(crate) fn new(config: &Config, faults: Arc<Faults>, watch: Watch) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &Config, faults: Arc<Faults>, stats: Stats) -> Result<Arc<Self>> {
         let qps = Qps::new()?;
         let groups = Groups::new()?;
-        let bell = Bell::new()?;
+        let trigger = Trigger::new()?;
         let managed = Managed {
             hca: hca(config)?,
             links: Links::new(config.ports)?,
-            watch,
+            stats,
             retrains: Retrains::default(),
         };
         Arc::pin_init(
@@ -101,11 +103,11 @@ impl Host {
                 managed <- new_spinlock_irq!(managed, "ib_hwsim::hca"),
                 qps <- new_spinlock_irq!(qps, "ib_hwsim::qps"),
                 groups <- new_spinlock_irq!(groups, "ib_hwsim::groups"),
-                ready: [const { Atomic::new(0) }; ROOM / 64],
+                ready: Places::new(),
                 next: Atomic::new(0),
                 traps: Atomic::new(false),
                 waits: Atomic::new(false),
-                bell,
+                trigger,
                 deadlines: rc::Deadlines::new(),
                 handle: Handle::new(),
                 capture <- Capture::new(),
@@ -116,16 +118,6 @@ impl Host {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// See [`Links::put`].
-    pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        self.managed.lock().links.put(port, link)
-    }
-
-    /// See [`Links::take`].
-    pub(crate) fn disconnect(&self, port: u8) -> Option<Link> {
-        self.managed.lock().links.take(port)
     }
 
     /// Offer of a port that waits for training.
@@ -145,7 +137,7 @@ impl Host {
         let mut managed = self.managed.lock();
         managed.retrains.remove(port);
         let before = managed.hca.port(port).map(Port::state);
-        managed.watch.link_down(port, before);
+        managed.stats.link_down(port, before);
         managed.hca.link_down(port)
     }
 
@@ -183,7 +175,7 @@ impl Host {
             managed.retrains.add(port, self.millis());
             self.waits.store(true, Relaxed);
         }
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Retrains the links that wait for an answer, which has left.
@@ -204,7 +196,7 @@ impl Host {
             (ports, deadline)
         };
         ports.for_each(|port| self.retrain(port));
-        deadline.map_or(Again::Asked, |then| {
+        deadline.map_or(Again::Idle, |then| {
             let left = i64::try_from(then.saturating_sub(now)).unwrap_or(i64::MAX);
             Again::In(Delta::from_millis(left))
         })
@@ -215,26 +207,43 @@ impl Host {
         self.made.elapsed().as_millis().unsigned_abs()
     }
 
+    /// Takes a packet, or a run of packets, that came to a port from this very node or by the cable. False if the port
+    /// does not accept it.
+    pub(crate) fn admit(&self, port: u8, by_wire: bool, packet: &Packet) -> bool {
+        let events = {
+            let managed = &mut *self.managed.lock();
+            if by_wire {
+                managed.stats.received(port, packet);
+            } else {
+                managed.stats.own(port, packet);
+            }
+            if let Err(reason) = port_accepts(&managed.hca, port, packet) {
+                managed.discard(port, reason, packet);
+                return false;
+            }
+            if !by_wire {
+                return true;
+            }
+            managed.hca.count(port, packet.received());
+            if packet.management {
+                return true;
+            }
+            managed.hca.data_arrived(port)
+        };
+        self.tell(port, events);
+        true
+    }
+
     /// Counts something at a port.
     pub(crate) fn count(&self, port: u8, what: Counted) {
         self.managed.lock().hca.count(port, what);
-    }
-
-    /// Counts packets that have left by a port, and come to no other.
-    pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.managed.lock().watch.lost(port, n);
-    }
-
-    /// Counts a packet that has left by a port, and comes to the other end twice.
-    pub(crate) fn doubled(&self, port: u8) {
-        self.managed.lock().watch.doubled(port);
     }
 
     /// Drops a packet that came in by a port with a wrong CRC.
     pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
         let managed = &mut *self.managed.lock();
         let state = managed.hca.port(port).map(Port::state);
-        managed.watch.received(port, packet);
+        managed.stats.received(port, packet);
         managed.discard(port, Discard::corrupt(state), packet);
     }
 
@@ -246,23 +255,17 @@ impl Host {
         }
     }
 
-    /// Counts a packet that a queue pair could not take in the end.
+    /// Counts a packet that a queue pair had accepted, and could not complete.
     pub(crate) fn take_back(&self, port: u8, reason: Discard, packet: &Packet) {
         let managed = &mut *self.managed.lock();
-        managed.watch.not_delivered(port, packet);
+        managed.stats.not_delivered(port, packet);
         managed.discard(port, reason, packet);
     }
 
-    /// A port and its tallies; `None` if there is no such port.
-    pub(crate) fn view(&self, port: u8) -> Option<View> {
-        let managed = self.managed.lock();
-        managed.watch.view(managed.hca.port(port), port)
-    }
-
-    /// Has the subnet manager told of what has happened, if that is worth a trap.
+    /// Has the job look for traps that are due.
     pub(crate) fn check_traps(&self) {
         self.traps.store(true, Relaxed);
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Sends the traps that are due. Returns when to call it again.
@@ -280,17 +283,17 @@ impl Host {
                 }
                 match managed.hca.trap(port, now.unsigned_abs(), &mut mad) {
                     TrapDue::Send { out, packet } => {
-                        managed.watch.trap(out);
+                        managed.stats.trap(out);
                         let sender = managed.hca.port(out);
                         if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
                             (packet, None)
                         } else {
                             managed.hca.count(out, packet.sent());
-                            managed.watch.sent(out, &packet, None);
-                            match managed.links.ahead(out) {
+                            managed.stats.sent(out, &packet, None);
+                            match managed.links.next_hop(out) {
                                 Some(way) => (packet, Some(way)),
                                 None => {
-                                    managed.watch.lost(out, packet.packets());
+                                    managed.stats.lost(out, packet.packets());
                                     continue;
                                 }
                             }
@@ -315,13 +318,13 @@ impl Host {
             });
             wakeups.flush_if_many();
         }
-        next.map_or(Again::Asked, |then| {
+        next.map_or(Again::Idle, |then| {
             self.traps.store(true, Relaxed);
             Again::In(Delta::from_millis(then.saturating_sub(now)))
         })
     }
 
-    /// Seconds since this was last asked.
+    /// Seconds since the last call.
     pub(crate) fn seconds_since(&self) -> u16 {
         let mut told = self.told.lock();
         let now = self.made.elapsed().as_millis() / 1000;
@@ -330,65 +333,33 @@ impl Host {
         u16::try_from(passed).unwrap_or(u16::MAX)
     }
 
-    /// Has a queue pair sent from that has something to send.
+    /// Marks a queue pair as one that has something to send.
     pub(crate) fn mark(&self, qp: &Qp) {
-        self.mark_place(Qps::place_of(qp));
-        self.bell.ask();
+        self.ready.add(Qps::place_of(qp));
+        self.trigger.schedule();
     }
 
-    /// Means to ask for [`Job::run`].
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    /// Schedules [`Job::run`].
+    pub(crate) fn trigger(&self) -> &Arc<Trigger> {
+        &self.trigger
     }
 
-    fn mark_place(&self, place: usize) {
-        let word = &self.ready[place / 64];
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.cmpxchg(old, old | 1 << (place % 64), Full) {
-            old = now;
-        }
-    }
-
-    /// Takes a queue pair's place that has something to send: the next one from a place on, round the table.
-    fn take_ready(&self, from: usize) -> Option<usize> {
-        let words = self.ready.len();
-        // The word of the first place comes last once more, for the places before that one.
-        for i in 0..=words {
-            let at = (from / 64 + i) % words;
-            let mask = if i == 0 {
-                u64::MAX << (from % 64)
-            } else {
-                u64::MAX
-            };
-            let word = &self.ready[at];
-            let mut old = word.load(Relaxed);
-            while old & mask != 0 {
-                let bit = (old & mask).trailing_zeros();
-                match word.cmpxchg(old, old & !(1 << bit), Full) {
-                    Ok(_) => return Some(at * 64 + bit as usize),
-                    Err(now) => old = now,
-                }
-            }
-        }
-        None
-    }
-
-    /// Sends what the queue pairs have, within the budget. True if there may be more.
+    /// Serves the queue pairs that have something to send, within the budget. True if there may be more.
     fn drain_all(&self, wakeups: &mut Wakeups) -> bool {
         for _ in 0..VISITS {
-            let Some(place) = self.take_ready(self.next.load(Relaxed)) else {
+            let Some(place) = self.ready.take_from(self.next.load(Relaxed)) else {
                 return false;
             };
             self.next.store(place + 1, Relaxed);
             let qp = self.qps.lock().at(place);
             if qp.is_some_and(|qp| self.drain(&qp, wakeups)) {
-                self.mark_place(place);
+                self.ready.add(place);
             }
         }
         true
     }
 
-    /// Sends what a queue pair has, within the budget. True if there is more.
+    /// Sends the messages of a queue pair, within the budget. True if there are more.
     fn drain(&self, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
         if qp.kind() == Kind::Rc {
             return rc::drain(self, qp, wakeups);
@@ -421,7 +392,7 @@ fn hca(config: &Config) -> Result<KBox<Hca>> {
 impl Job for Host {
     fn run(&self) -> Again {
         let mut wakeups = Wakeups::new();
-        let mut again = Again::Asked;
+        let mut again = Again::Idle;
         rc::expire(self, &mut wakeups);
         if self.traps.load(Relaxed) && self.traps.xchg(false, Full) {
             again = self.send_traps(&mut wakeups);

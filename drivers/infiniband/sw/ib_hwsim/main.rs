@@ -7,13 +7,13 @@
 //! [`switch::Switch`] is in the fabric only. Their ports are as a subnet manager finds and sets them (crate
 //! `ib_fabric`), and cables connect them ([`cable::Cable`]). In a softirq, a packet is carried ([`carry::carry`]) from
 //! cable to cable, and its payload copied straight from the sender's buffers into those of whoever it is for. On the
-//! way, it is lost where the InfiniBand specification says so, and where a cable has faults ([`weather`]): there it is
+//! way, it is lost where the InfiniBand specification says so, and where a cable has faults ([`impaired`]): there it is
 //! copied, and goes on later.
 //!
 //! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
 //! core as long as the fabric is live ([`topology`]). When it is loaded, the module has none. It cannot be
 //! unloaded as long as there is one, since each directory has references to it. Users see what goes on in it in
-//! debugfs, and by tracepoints ([`watch`]).
+//! debugfs, and by tracepoints ([`stats`]).
 //!
 //! A cable may lead through a network device, to a port in another kernel or another fabric ([`trunk::Trunk`]).
 //!
@@ -31,20 +31,20 @@ mod carry;
 mod deliver;
 mod faults;
 mod files;
-mod flying;
 mod groups;
 mod host;
+mod impaired;
+mod in_flight;
 mod node;
+mod places;
 mod power;
 mod qps;
 mod rc;
+mod stats;
 mod switch;
 mod topology;
 mod tree;
 mod trunk;
-mod watch;
-mod weather;
-mod weather_files;
 
 use configfs_tree::Subsystem;
 use kernel::prelude::*;

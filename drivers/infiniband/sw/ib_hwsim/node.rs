@@ -9,9 +9,10 @@ use kernel::sync::Arc;
 use crate::cable::Wire;
 use crate::carry::End;
 use crate::host::Host;
+use crate::impaired::Impaired;
+use crate::stats::{Stats, View};
 use crate::switch::Switch;
 use crate::trunk::Trunk;
-use crate::weather::Foul;
 
 /// A node of a fabric.
 #[derive(Clone)]
@@ -38,11 +39,11 @@ pub(crate) struct Link {
 }
 
 /// The way of a packet that leaves by a port.
-pub(crate) enum Way {
+pub(crate) enum NextHop {
     /// To the other end of the cable, at once.
-    Clear(End),
+    End(End),
     /// By a cable that has faults.
-    Foul(Foul),
+    Impaired(Impaired),
 }
 
 /// Cables of a node, by the number of the port.
@@ -73,17 +74,17 @@ impl Links {
         self.ports.get(usize::from(port).checked_sub(1)?)?.as_ref()
     }
 
-    /// Way of packets that leave by a port.
+    /// Next hop of packets that leave by a port.
     #[inline]
-    pub(crate) fn ahead(&self, port: u8) -> Option<Way> {
+    pub(crate) fn next_hop(&self, port: u8) -> Option<NextHop> {
         let link = self.get(port)?;
-        if link.wire.sky().is_foul(link.side) {
-            return Some(Way::Foul(Foul {
+        if link.wire.pipes().is_impaired(link.side) {
+            return Some(NextHop::Impaired(Impaired {
                 wire: link.wire.clone(),
                 side: link.side,
             }));
         }
-        Some(Way::Clear((link.peer.clone(), link.port)))
+        Some(NextHop::End((link.peer.clone(), link.port)))
     }
 
     /// Ports whose cables lead to the switch that the cable of this one leads to, and this one. None if it leads to
@@ -125,8 +126,8 @@ impl Links {
     }
 }
 
-/// Calls a method that adapters and switches have.
-macro_rules! either {
+/// Calls a method that all kinds of nodes have.
+macro_rules! each {
     ($node:expr, $inner:ident => $call:expr) => {
         match $node {
             Node::Host($inner) => $call,
@@ -149,27 +150,29 @@ impl Node {
 
     /// Connects a port. See [`Links::put`].
     pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        either!(self, node => node.connect(port, link))
+        each!(self, node => node.managed.lock().links.put(port, link))
     }
 
     /// Takes a port's cable away.
     pub(crate) fn disconnect(&self, port: u8) {
-        drop(either!(self, node => node.disconnect(port)));
+        let link = each!(self, node => node.managed.lock().links.take(port));
+        // Without the lock.
+        drop(link);
     }
 
     /// Offer of a port that waits for training; `None` if it is up or disabled.
     pub(crate) fn offer(&self, port: u8) -> Option<LinkOffer> {
-        either!(self, node => node.offer(port))
+        each!(self, node => node.offer(port))
     }
 
     /// Trains a port's link. Tell the node of the events when no lock is held.
     pub(crate) fn link_up(&self, port: u8, peer: &LinkOffer) -> Events {
-        either!(self, node => node.link_up(port, peer))
+        each!(self, node => node.link_up(port, peer))
     }
 
     /// Takes a port's link down.
     pub(crate) fn link_down(&self, port: u8) -> Events {
-        either!(self, node => node.link_down(port))
+        each!(self, node => node.link_down(port))
     }
 
     /// Counts something at a port.
@@ -184,18 +187,34 @@ impl Node {
 
     /// Counts packets that have left by a port, and come to no other.
     pub(crate) fn lost(&self, port: u8, n: u32) {
-        match self {
-            Node::Host(host) => host.lost(port, n),
-            Node::Switch(switch) => switch.lost(port, n),
-            Node::Trunk(_) => {}
-        }
+        self.stats(|stats| stats.lost(port, n));
     }
 
     /// Counts a packet that has left by a port, and comes to the other end twice.
     pub(crate) fn doubled(&self, port: u8) {
+        self.stats(|stats| stats.doubled(port));
+    }
+
+    /// A port and its tallies; `None` if there is no such port.
+    pub(crate) fn view(&self, port: u8) -> Option<View> {
         match self {
-            Node::Host(host) => host.doubled(port),
-            Node::Switch(switch) => switch.doubled(port),
+            Node::Host(host) => {
+                let managed = host.managed.lock();
+                managed.stats.view(managed.hca.port(port), port)
+            }
+            Node::Switch(switch) => {
+                let managed = switch.managed.lock();
+                managed.stats.view(managed.switch.port(port), port)
+            }
+            Node::Trunk(_) => None,
+        }
+    }
+
+    /// Calls a function with the tallies, if there are any.
+    fn stats(&self, count: impl FnOnce(&mut Stats)) {
+        match self {
+            Node::Host(host) => count(&mut host.managed.lock().stats),
+            Node::Switch(switch) => count(&mut switch.managed.lock().stats),
             Node::Trunk(_) => {}
         }
     }

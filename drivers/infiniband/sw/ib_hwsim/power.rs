@@ -11,18 +11,18 @@ use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use rdma_provider::{Faults, Later, Netns, Registration};
+use rdma_provider::{BhWork, Faults, Netns, Registration};
 
 use crate::adapter::Hca;
 use crate::host::Host;
 use crate::node::Node;
+use crate::stats::{NodeFiles, Stats};
 use crate::switch::Switch;
-use crate::watch::{NodeFiles, Watch};
 
 /// Number of the next adapter's parent device.
 static NEXT: Atomic<u32> = Atomic::new(0);
 
-/// Where a node is.
+/// Names of a node, and its directory in debugfs.
 pub(crate) struct Site<'a> {
     /// Name of the fabric.
     pub(crate) fabric: Name,
@@ -33,10 +33,10 @@ pub(crate) struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn watch(&self, ports: u8) -> Result<Watch> {
+    fn stats(&self, ports: u8) -> Result<Stats> {
         let (fabric, node) = (self.fabric.as_str(), self.node.as_str());
         let name = CString::try_from_fmt(fmt!("{fabric}/{node}"))?;
-        Watch::new(name, ports)
+        Stats::new(name, ports)
     }
 
     fn files(&self, node: &Node, ports: u8) -> Result<NodeFiles> {
@@ -83,8 +83,8 @@ impl HcaNode {
         module: &'static ThisModule,
     ) -> Result<Self> {
         let config = &plan.adapter();
-        let host = Host::new(config, faults.clone(), site.watch(config.ports)?)?;
-        faults.begin(host.bell());
+        let host = Host::new(config, faults.clone(), site.stats(config.ports)?)?;
+        faults.begin(host.trigger());
         let text = description(site.node.as_str());
         host.managed.lock().hca.set_description(&text);
         let node = Node::Host(host.clone());
@@ -130,7 +130,7 @@ impl Drop for HcaNode {
 pub(crate) struct SwitchNode {
     _files: NodeFiles,
     node: Node,
-    _traps: Later<Switch>,
+    _traps: BhWork<Switch>,
 }
 
 impl SwitchNode {
@@ -143,8 +143,8 @@ impl SwitchNode {
     #[inline(never)]
     pub(crate) fn new(site: &Site<'_>, config: &SwitchConfig) -> Result<Self> {
         let text = description(site.node.as_str());
-        let switch = Switch::new(config, &text, site.watch(config.ports)?)?;
-        let traps = Later::new(switch.bell().clone(), switch.clone())?;
+        let switch = Switch::new(config, &text, site.stats(config.ports)?)?;
+        let traps = BhWork::new(switch.trigger().clone(), switch.clone())?;
         let node = Node::Switch(switch);
         Ok(Self {
             _files: site.files(&node, config.ports)?,

@@ -76,7 +76,7 @@ impl Qps {
         (generation | place as u32) & NUMBER
     }
 
-    /// Takes a number. `port` is that of a special queue pair.
+    /// Reserves a number. `port` is that of a special queue pair.
     pub(crate) fn reserve(&mut self, kind: Kind, port: u8) -> Result<u32> {
         let place = match kind {
             Kind::Smi => Self::place(0, port),
@@ -101,12 +101,12 @@ impl Qps {
         Ok(self.number(place))
     }
 
-    /// Puts a queue pair where its number is.
+    /// Adds a queue pair with a number that was reserved.
     pub(crate) fn add(&mut self, qp: &Arc<Qp>) {
         self.places[Self::place_of(qp)].qp = Some(qp.clone());
     }
 
-    /// Gives a number back; the queue pair that had it, to be dropped without a lock.
+    /// Releases a number, and returns the queue pair that had it: drop it without a lock.
     pub(crate) fn release(&mut self, number: u32, port: u8) -> Option<Arc<Qp>> {
         let slot = &mut self.places[Self::place(number, port)];
         slot.taken = false;

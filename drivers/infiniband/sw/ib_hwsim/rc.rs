@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way of a connection's packets, and of the answers to them.
+//! Delivery of a connection's requests, and of the answers to them.
 
 use ib_fabric::rc::{self, Bth, Response};
 use ib_fabric::roce::{self, Ways};
-use ib_fabric::ud::port_accepts;
-use ib_fabric::{Counted, Discard, Events, Gid, Grh, Hca, Lid, Packet, Port, Transport};
+use ib_fabric::{Counted, Discard, Gid, Hca, Lid, Packet, Port, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
@@ -14,24 +13,25 @@ use rdma_provider::MILLISECOND;
 use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
 use crate::capture::Capture;
-use crate::carry::{End, MOST_VISITS};
-use crate::deliver::{carries, from_wire};
+use crate::carry::{End, MAX_HOPS};
+use crate::deliver::{carries, grh};
 use crate::host::Host;
-use crate::node::{Node, Way};
-use crate::qps::{Qps, ROOM};
+use crate::impaired::Impaired;
+use crate::node::{NextHop, Node};
+use crate::places::Places;
+use crate::qps::Qps;
 use crate::switch::Step;
 use crate::trunk::Trunk;
-use crate::weather::Foul;
 
-/// Times that a queue pair sends, or answers, in a row.
+/// Runs that a queue pair sends, or answers, in a row.
 const BUDGET: usize = 16;
 
 /// Deadlines of the queue pairs of an adapter.
 pub(crate) struct Deadlines {
     /// The earliest one, in ns; `u64::MAX` if there is none.
     due: Atomic<u64>,
-    /// Places of the queue pairs that have one, a bit each.
-    places: [Atomic<u64>; ROOM / 64],
+    /// Those of the queue pairs that have one.
+    places: Places,
 }
 
 impl Deadlines {
@@ -39,7 +39,7 @@ impl Deadlines {
     pub(crate) const fn new() -> Self {
         Self {
             due: Atomic::new(u64::MAX),
-            places: [const { Atomic::new(0) }; ROOM / 64],
+            places: Places::new(),
         }
     }
 
@@ -48,15 +48,9 @@ impl Deadlines {
         let Some(due) = qp.due() else {
             return false;
         };
-        let place = Qps::place_of(qp);
-        let word = &self.places[place / 64];
-        let bit = 1u64 << (place % 64);
         // Both are written even if they do not change: either `expire` takes the bit after this, and sees the queue
         // pair's deadline, or this comes after it has reset the earliest one.
-        let mut old = word.load(Relaxed);
-        while let Err(now) = word.cmpxchg(old, old | bit, Full) {
-            old = now;
-        }
+        self.places.add(Qps::place_of(qp));
         let mut old = self.due.load(Relaxed);
         while let Err(now) = self.due.cmpxchg(old, old.min(due), Full) {
             old = now;
@@ -68,7 +62,7 @@ impl Deadlines {
     pub(crate) fn again(&self) -> Again {
         let due = self.due.load(Relaxed);
         if due == u64::MAX {
-            return Again::Asked;
+            return Again::Idle;
         }
         // Rounded up, since it would be in vain otherwise.
         let millis = due.saturating_sub(now()) / MILLISECOND + 1;
@@ -93,24 +87,19 @@ pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
     if now < due {
         return;
     }
-    // Whoever notes one has set the place's bit before, or will lower this again.
+    // A deadline that is noted meanwhile has set its bit before, or lowers this again.
     host.deadlines.due.store(u64::MAX, Relaxed);
-    for (word, places) in host.deadlines.places.iter().enumerate() {
-        let mut bits = places.xchg(0, Full);
-        while bits != 0 {
-            let place = word * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            let qp = host.qps.lock().at(place);
-            let Some(qp) = qp else {
-                continue;
-            };
-            if qp.expire(wakeups, now) {
-                host.mark(&qp);
-            }
-            host.deadlines.note(&qp);
-            wakeups.flush_if_many();
+    host.deadlines.places.drain(|place| {
+        let qp = host.qps.lock().at(place);
+        let Some(qp) = qp else {
+            return;
+        };
+        if qp.expire(wakeups, now) {
+            host.mark(&qp);
         }
-    }
+        host.deadlines.note(&qp);
+        wakeups.flush_if_many();
+    });
 }
 
 /// Sends what a connection has to send, answers first, within the budget. True if there is more.
@@ -121,7 +110,8 @@ pub(crate) fn drain(host: &Host, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
         let response = qp.respond(wakeups);
         more = response.is_some();
         if let Some((path, response)) = response {
-            answer(host, qp, &path, &response, now, wakeups);
+            let path = &path;
+            answer(Sender { host, qp, path }, &response, now, wakeups);
         }
         wakeups.flush_if_many();
         if !more {
@@ -131,29 +121,41 @@ pub(crate) fn drain(host: &Host, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
     let mut rest = true;
     for _ in 0..BUDGET {
         rest = qp.request(wakeups, now, |wakeups, path, bth, payload| {
-            Ok(request(host, qp, path, bth, payload, now, wakeups))
+            Ok(request(
+                Sender { host, qp, path },
+                bth,
+                payload,
+                now,
+                wakeups,
+            ))
         });
         wakeups.flush_if_many();
         if !rest {
             break;
         }
     }
-    watch(host, qp);
+    note_deadline(host, qp);
     more || rest
 }
 
-/// Has an adapter's job run when the deadline of a queue pair comes.
-fn watch(host: &Host, qp: &Qp) {
+/// Notes the deadline of a queue pair, and has the job of its adapter run then.
+fn note_deadline(host: &Host, qp: &Qp) {
     if host.deadlines.note(qp) {
-        host.bell().ask();
+        host.trigger().schedule();
     }
+}
+
+/// The end of a connection that sends.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
+    host: &'a Host,
+    qp: &'a Arc<Qp>,
+    path: &'a Path,
 }
 
 /// Carries a request to the other end of a connection.
 fn request(
-    host: &Host,
-    from: &Qp,
-    path: &Path,
+    from: Sender<'_>,
     bth: &Bth,
     payload: &Payload<'_>,
     now: u64,
@@ -162,8 +164,7 @@ fn request(
     let mut held = false;
     let leave = |exit: &Exit, packet: &Packet| exit.send(0, packet, payload);
     let see = |capture: &Capture, packet: &Packet| capture.take(packet, payload);
-    let way = (from, path);
-    carry(host, way, bth, see, leave, |there, port, packet, qp| {
+    carry(from, bth, see, leave, |there, port, packet, qp| {
         let check = |path: &Path| check(there, port, path, packet);
         let holds = true;
         let arrival = Arrival { now, port, holds };
@@ -172,7 +173,7 @@ fn request(
             there.mark(qp);
         }
         held = accepted.held;
-        watch(there, qp);
+        note_deadline(there, qp);
         Ok(())
     });
     if held {
@@ -183,42 +184,43 @@ fn request(
 }
 
 /// Carries an answer to the other end of a connection.
-fn answer(
-    host: &Host,
-    from: &Arc<Qp>,
-    path: &Path,
-    response: &Response,
-    now: u64,
-    wakeups: &mut Wakeups,
-) {
+fn answer(from: Sender<'_>, response: &Response, now: u64, wakeups: &mut Wakeups) {
+    let own = from.qp;
     let mut unreadable = false;
     let leave = |exit: &Exit, packet: &Packet| {
-        let sent = from.with_payload(response, |payload| exit.send(0, packet, payload));
+        let sent = own.with_payload(response, |payload| exit.send(0, packet, payload));
         unreadable = sent.is_none();
         if unreadable {
             exit.lose(packet);
         }
     };
     let see = |capture: &Capture, packet: &Packet| {
-        from.with_payload(response, |payload| capture.take(packet, payload));
+        own.with_payload(response, |payload| capture.take(packet, payload));
     };
-    let (way, bth) = ((&**from, path), &response.bth);
-    carry(host, way, bth, see, leave, |there, port, packet, qp| {
-        let check = |path: &Path| check(there, port, path, packet);
-        let answered = qp.answer(wakeups, now, port, response, from, check)?;
-        if answered.ready {
-            there.mark(qp);
-        }
-        if answered.denied {
-            from.deny(wakeups, response);
-        }
-        watch(there, qp);
-        Ok(())
-    });
+    carry(
+        from,
+        &response.bth,
+        see,
+        leave,
+        |there, port, packet, qp| {
+            let check = |path: &Path| check(there, port, path, packet);
+            let holds = false;
+            let arrival = Arrival { now, port, holds };
+            let answered = qp.answer(wakeups, arrival, response, own, check)?;
+            if answered.ready {
+                there.mark(qp);
+            }
+            if answered.denied {
+                own.deny(wakeups, response);
+            }
+            note_deadline(there, qp);
+            Ok(())
+        },
+    );
     if unreadable {
-        from.deny(wakeups, response);
+        own.deny(wakeups, response);
         // The other end gets a NAK.
-        host.mark(from);
+        from.host.mark(own);
     }
 }
 
@@ -232,11 +234,13 @@ pub(crate) fn enter(
     end: End,
     passed: usize,
     packet: &Packet,
-    bth: &Bth,
     payload: &Payload<'_>,
     wakeups: &mut Wakeups,
 ) {
-    let (there, port) = match pass_switches(Way::Clear(end), packet) {
+    let Transport::Rc(bth) = &packet.transport else {
+        return;
+    };
+    let (there, port) = match pass_switches(NextHop::End(end), packet) {
         Some(Far::Host(there, port)) => (there, port),
         Some(Far::Exit(exit)) => return exit.send(passed, packet, payload),
         None => return,
@@ -245,20 +249,18 @@ pub(crate) fn enter(
     let see = |capture: &Capture, packet: &Packet| capture.take(packet, payload);
     let arrive = |there: &Host, port, packet: &Packet, qp: &Arc<Qp>| {
         let check = |path: &Path| check(there, port, path, packet);
+        // The sender of a request cannot be told to wait.
+        let holds = false;
+        let arrival = Arrival { now, port, holds };
         let ready = if bth.is_request() {
-            // Its sender cannot be told to wait.
-            let holds = false;
-            let arrival = Arrival { now, port, holds };
-            let accepted = qp.accept(wakeups, arrival, bth, payload, check)?;
-            accepted.owes
+            qp.accept(wakeups, arrival, bth, payload, check)?.owes
         } else {
-            let answered = qp.answer_copy(wakeups, now, port, bth, payload, check)?;
-            answered.ready
+            qp.answer_copy(wakeups, arrival, bth, payload, check)?.ready
         };
         if ready {
             there.mark(qp);
         }
-        watch(there, qp);
+        note_deadline(there, qp);
         Ok(())
     };
     deliver(&there, port, Some(&see), packet, arrive);
@@ -267,30 +269,30 @@ pub(crate) fn enter(
 /// Carries a run of packets to the queue pair that it is for, or to the cable that takes copies of them. It is counted
 /// and checked at each port, and lost if one does not take it.
 fn carry(
-    host: &Host,
-    (from, path): (&Qp, &Path),
+    from: Sender<'_>,
     bth: &Bth,
     see: impl Fn(&Capture, &Packet),
     leave: impl FnOnce(&Exit, &Packet),
     arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
 ) {
+    let Sender { host, qp, path } = from;
     let port = path.to.port;
     let (packet, ahead) = {
         let managed = &mut *host.managed.lock();
-        let (hca, watch) = (&mut managed.hca, &mut managed.watch);
+        let (hca, stats) = (&mut managed.hca, &mut managed.stats);
         let Some((packet, ours)) = outgoing(hca, path, bth) else {
             hca.count(port, Counted::Discarded);
-            watch.unsent(port, bth.packets);
+            stats.unsent(port, bth.packets);
             return;
         };
         if ours {
             (packet, None)
         } else {
             hca.count(port, packet.sent());
-            watch.sent(port, &packet, Some(from.number()));
-            match managed.links.ahead(port) {
+            stats.sent(port, &packet, Some(qp.number()));
+            match managed.links.next_hop(port) {
                 Some(way) => (packet, Some(way)),
-                None => return watch.lost(port, packet.packets()),
+                None => return stats.lost(port, packet.packets()),
             }
         }
     };
@@ -319,24 +321,8 @@ fn deliver(
     packet: &Packet,
     arrive: impl FnOnce(&Host, u8, &Packet, &Arc<Qp>) -> Result<(), Refused<Discard>>,
 ) {
-    let events = {
-        let managed = &mut *there.managed.lock();
-        if wire.is_some() {
-            managed.watch.received(port, packet);
-        } else {
-            managed.watch.own(port, packet);
-        }
-        if let Err(reason) = port_accepts(&managed.hca, port, packet) {
-            return managed.discard(port, reason, packet);
-        }
-        if wire.is_some() {
-            from_wire(&mut managed.hca, port, packet)
-        } else {
-            Events::NONE
-        }
-    };
-    if !events.is_empty() {
-        there.tell(port, events);
+    if !there.admit(port, wire.is_some(), packet) {
+        return;
     }
     if let (true, Some(see)) = (there.capture.is_on(), wire) {
         see(&there.capture, packet);
@@ -349,7 +335,7 @@ fn deliver(
     match taken {
         Ok(()) => {}
         Err(Refused::Driver(reason)) => there.discard(port, reason, packet),
-        // It did not come to its end on the wire, and the queue pair had accepted it.
+        // It was cut off on the wire, after the queue pair had accepted it.
         Err(Refused::Payload) => there.take_back(port, Discard::Protection, packet),
         Err(_) => there.discard(port, Discard::NoQp, packet),
     }
@@ -358,7 +344,7 @@ fn deliver(
 /// A cable that takes copies of packets, which go on later, or elsewhere.
 enum Exit {
     /// It has faults.
-    Foul(Foul),
+    Impaired(Impaired),
     /// It leads to another kernel.
     Trunk(Arc<Trunk>),
 }
@@ -367,7 +353,7 @@ impl Exit {
     /// Sends a run of packets, which has passed so many cables with faults before.
     fn send(&self, passed: usize, packet: &Packet, payload: &Payload<'_>) {
         match self {
-            Exit::Foul(foul) => foul.send(passed, packet, payload),
+            Exit::Impaired(impaired) => impaired.send(passed, packet, payload),
             Exit::Trunk(trunk) => trunk.send(packet, payload),
         }
     }
@@ -375,13 +361,13 @@ impl Exit {
     /// Counts a run of packets whose payload cannot be read, and that is lost here.
     fn lose(&self, packet: &Packet) {
         match self {
-            Exit::Foul(foul) => foul.lose(packet.packets()),
+            Exit::Impaired(impaired) => impaired.lose(packet.packets()),
             Exit::Trunk(trunk) => trunk.discard(packet),
         }
     }
 }
 
-/// End of the way of a run of packets.
+/// Destination of a run of packets.
 enum Far {
     /// An adapter, and the port where they come in.
     Host(Arc<Host>, u8),
@@ -389,21 +375,21 @@ enum Far {
     Exit(Exit),
 }
 
-/// Takes a run of packets on to the end of its way, unless it is lost before.
-fn pass_switches(mut way: Way, packet: &Packet) -> Option<Far> {
-    for _ in 0..MOST_VISITS {
+/// Forwards a run of packets through the switches. `None` if it is lost there.
+fn pass_switches(mut way: NextHop, packet: &Packet) -> Option<Far> {
+    for _ in 0..MAX_HOPS {
         let (switch, port) = match way {
-            Way::Clear((Node::Host(host), port)) => return Some(Far::Host(host, port)),
-            Way::Clear((Node::Trunk(trunk), _)) => return Some(Far::Exit(Exit::Trunk(trunk))),
-            Way::Clear((Node::Switch(switch), port)) => (switch, port),
-            Way::Foul(foul) => return Some(Far::Exit(Exit::Foul(foul))),
+            NextHop::End((Node::Host(host), port)) => return Some(Far::Host(host, port)),
+            NextHop::End((Node::Trunk(trunk), _)) => return Some(Far::Exit(Exit::Trunk(trunk))),
+            NextHop::End((Node::Switch(switch), port)) => (switch, port),
+            NextHop::Impaired(impaired) => return Some(Far::Exit(Exit::Impaired(impaired))),
         };
         match switch.forward(port, packet) {
             Step::Out(next) => way = next,
             Step::Flood(_) | Step::Manage | Step::Drop => return None,
         }
     }
-    if let Way::Clear((Node::Switch(switch), port)) = way {
+    if let NextHop::End((Node::Switch(switch), port)) = way {
         switch.give_up(port, packet);
     }
     None
@@ -417,13 +403,7 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
         .filter(|pkey| pkey & 0x7fff != 0)?;
     let grh = match &path.to.route {
         None => None,
-        Some(route) => Some(Grh {
-            traffic_class: route.traffic_class,
-            flow_label: route.flow_label,
-            hop_limit: route.hop_limit,
-            sgid: port.gid(route.sgid_index)?,
-            dgid: Gid::from_bytes(route.dgid),
-        }),
+        Some(route) => Some(grh(port, route)?),
     };
     let (slid, dlid, ours) = if port.is_ethernet() {
         let Ways { local, wire } = roce::ways(port, grh.as_ref()?);
@@ -454,13 +434,12 @@ fn outgoing(hca: &Hca, path: &Path, bth: &Bth) -> Option<(Packet, bool)> {
 
 /// LIDs of a packet, and whether it is for this very port. `None` if that cannot send it.
 fn by_lid(port: &Port, path: &Path) -> Option<(Lid, Lid, bool)> {
-    let (lid, dlid) = (port.lid(), Lid::new(path.to.dlid));
-    if !dlid.is_unicast() || !lid.is_unicast() {
+    let dlid = Lid::new(path.to.dlid);
+    if !dlid.is_unicast() || !port.lid().is_unicast() {
         return None;
     }
-    let mask = (1u16 << port.lmc()) - 1;
-    let ours = dlid.get() & !mask == lid.get();
-    let slid = Lid::new(lid.get() | u16::from(path.to.path_bits) & mask);
+    let ours = port.has_lid(dlid);
+    let slid = port.lid_with(path.to.path_bits);
     (ours || carries(port, false)).then_some((slid, dlid, ours))
 }
 
@@ -477,6 +456,6 @@ fn check(host: &Host, port: u8, path: &Path, packet: &Packet) -> Result<(), Disc
         route: route.map(|route| (route.sgid_index, Gid::from_bytes(route.dgid))),
     };
     rc::peer::accepts(port, &peer, packet)?;
-    managed.watch.delivered(number, packet);
+    managed.stats.delivered(number, packet);
     Ok(())
 }

@@ -2,18 +2,18 @@
 
 //! A switch, as the fabric sees it.
 
+use ib_fabric::impair::{Adaptive, Balancer, Routing};
 use ib_fabric::topology::Name;
-use ib_fabric::weather::{Adaptive, Routing, Spread};
 use ib_fabric::{Counted, Discard, Events, Forward, LinkOffer, Mad, Memory, Packet, Port};
 use ib_fabric::{PortMask, SwitchConfig, TrapDue};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{now, Again, Bell, Job, Payload, Wakeups};
+use rdma_provider::{now, Again, Job, Payload, Trigger, Wakeups};
 
 use crate::carry::depart;
-use crate::node::{Link, Links, Way};
-use crate::watch::{View, Watch};
+use crate::node::{Links, NextHop};
+use crate::stats::Stats;
 
 /// Unicast LIDs that a switch has a route for: all there are.
 const ROUTES: usize = ib_fabric::switch::MAX_ROUTES;
@@ -35,30 +35,30 @@ impl Memory for Tables {
 }
 
 /// Part of a switch that subnet management sees, and its cables.
-struct Managed {
-    switch: ib_fabric::Switch<Tables>,
-    links: Links,
-    watch: Watch,
+pub(crate) struct Managed {
+    pub(crate) switch: ib_fabric::Switch<Tables>,
+    pub(crate) links: Links,
+    pub(crate) stats: Stats,
     /// Choices among parallel cables; none if the forwarding table alone decides.
-    spread: Option<KBox<Spread>>,
+    balancer: Option<KBox<Balancer>>,
     /// Seconds that the switch has been told of.
     told: i64,
 }
 
 impl Managed {
-    /// Way of a packet that leaves by a port. Without a cable, it is lost.
-    fn leave(&mut self, port: u8, packet: &Packet) -> Option<Way> {
-        let way = self.links.ahead(port);
+    /// Next hop of a packet that leaves by a port. Without a cable, it is lost.
+    fn leave(&mut self, port: u8, packet: &Packet) -> Option<NextHop> {
+        let way = self.links.next_hop(port);
         if way.is_none() {
-            self.watch.lost(port, packet.packets());
+            self.stats.lost(port, packet.packets());
         }
         way
     }
 
-    /// Does that with a packet of an agent's.
-    fn send(&mut self, port: u8, packet: &Packet) -> Option<Way> {
-        self.watch.own(port, packet);
-        self.watch.sent(port, packet, None);
+    /// Sends a packet of an agent's by a port.
+    fn send(&mut self, port: u8, packet: &Packet) -> Option<NextHop> {
+        self.stats.own(port, packet);
+        self.stats.sent(port, packet, None);
         self.leave(port, packet)
     }
 }
@@ -67,16 +67,16 @@ impl Managed {
 #[pin_data]
 pub(crate) struct Switch {
     #[pin]
-    managed: SpinLockIrq<Managed>,
-    /// Asks for [`Job::run`], which sends traps.
-    bell: Arc<Bell>,
+    pub(crate) managed: SpinLockIrq<Managed>,
+    /// Schedules [`Job::run`], which sends traps.
+    trigger: Arc<Trigger>,
     made: Instant<Monotonic>,
 }
 
 /// Next step of a packet.
 pub(crate) enum Step {
     /// By a cable.
-    Out(Way),
+    Out(NextHop),
     /// Out of several ports.
     Flood(PortMask),
     /// To the agents of the switch, see [`Switch::manage`].
@@ -87,8 +87,8 @@ pub(crate) enum Step {
 
 /// Next step of a management datagram.
 pub(crate) struct Managing {
-    /// Way by which it leaves, if it does.
-    pub(crate) next: Option<Way>,
+    /// Next hop, if it leaves, if it does.
+    pub(crate) next: Option<NextHop>,
     /// Port to be trained anew once it has left.
     pub(crate) retrain: Option<u8>,
 }
@@ -109,7 +109,7 @@ impl Switch {
     pub(crate) fn new(
         config: &SwitchConfig,
         description: &[u8; 64],
-        watch: Watch,
+        stats: Stats,
     ) -> Result<Arc<Self>> {
         config.check().map_err(|_| EINVAL)?;
         let mut ports = KVVec::with_capacity(config.port_count(), GFP_KERNEL)?;
@@ -125,29 +125,19 @@ impl Switch {
         let managed = Managed {
             switch,
             links: Links::new(config.ports)?,
-            watch,
-            spread: None,
+            stats,
+            balancer: None,
             told: 0,
         };
-        let bell = Bell::new()?;
+        let trigger = Trigger::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 managed <- new_spinlock_irq!(managed, "ib_hwsim::switch"),
-                bell,
+                trigger,
                 made: Instant::now(),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// See [`Links::put`].
-    pub(crate) fn connect(&self, port: u8, link: Link) -> Result {
-        self.managed.lock().links.put(port, link)
-    }
-
-    /// See [`Links::take`].
-    pub(crate) fn disconnect(&self, port: u8) -> Option<Link> {
-        self.managed.lock().links.take(port)
     }
 
     /// Offer of a port that waits for training.
@@ -167,19 +157,19 @@ impl Switch {
     pub(crate) fn link_down(&self, port: u8) -> Events {
         let managed = &mut *self.managed.lock();
         let before = managed.switch.port(port).map(Port::state);
-        managed.watch.link_down(port, before);
+        managed.stats.link_down(port, before);
         managed.switch.link_down(port);
         Events::NONE
     }
 
-    /// Has the subnet manager told of a link that has changed.
+    /// Has the job look for a trap: a link has changed.
     pub(crate) fn tell(&self) {
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
-    /// Means to ask for [`Job::run`].
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    /// Schedules [`Job::run`].
+    pub(crate) fn trigger(&self) -> &Arc<Trigger> {
+        &self.trigger
     }
 
     /// Retrains a port's link.
@@ -190,64 +180,55 @@ impl Switch {
         }
     }
 
-    /// Sends a packet on that came in by a port.
+    /// Forwards a packet that came in by a port.
     pub(crate) fn forward(&self, port: u8, packet: &Packet) -> Step {
         let step = {
             let managed = &mut *self.managed.lock();
             let (forward, drops) = managed.forward(port, packet);
             match forward {
                 Forward::Out(out) => {
-                    managed.watch.sent(out, packet, None);
+                    managed.stats.sent(out, packet, None);
                     return managed.leave(out, packet).map_or(Step::Drop, Step::Out);
                 }
                 Forward::Manage => {
-                    managed.watch.delivered(port, packet);
+                    managed.stats.delivered(port, packet);
                     return Step::Manage;
                 }
                 Forward::Flood(ports) => {
                     let mut ways = drops;
                     for out in ports {
                         ways += 1;
-                        managed.watch.sent(out, packet, None);
+                        managed.stats.sent(out, packet, None);
                     }
-                    managed.watch.copied(port, packet, ways);
+                    managed.stats.copied(port, packet, ways);
                     Step::Flood(ports)
                 }
                 Forward::Drop => {
-                    managed.watch.copied(port, packet, drops);
+                    managed.stats.copied(port, packet, drops);
                     Step::Drop
                 }
             }
         };
         // A port may have refused its P_Key, which is worth a trap.
-        self.bell.ask();
+        self.trigger.schedule();
         step
     }
 
-    /// Way of a single packet that leaves by a port. Without a cable, it is lost.
-    pub(crate) fn ahead(&self, port: u8) -> Option<Way> {
+    /// Next hop of a single packet that leaves by a port. Without a cable, it is lost.
+    pub(crate) fn next_hop(&self, port: u8) -> Option<NextHop> {
         let managed = &mut *self.managed.lock();
-        let way = managed.links.ahead(port);
+        let way = managed.links.next_hop(port);
         if way.is_none() {
-            managed.watch.lost(port, 1);
+            managed.stats.lost(port, 1);
         }
         way
     }
 
     /// Counts a packet that could not leave by a port.
     pub(crate) fn discard(&self, port: u8) {
-        self.count(port, Counted::Discarded);
-        self.lost(port, 1);
-    }
-
-    /// Counts packets that have left by a port, and come to no other.
-    pub(crate) fn lost(&self, port: u8, n: u32) {
-        self.managed.lock().watch.lost(port, n);
-    }
-
-    /// Counts a packet that has left by a port, and comes to the other end twice.
-    pub(crate) fn doubled(&self, port: u8) {
-        self.managed.lock().watch.doubled(port);
+        let managed = &mut *self.managed.lock();
+        managed.switch.count(port, Counted::Discarded);
+        managed.stats.lost(port, 1);
     }
 
     /// Counts something at a port.
@@ -260,28 +241,22 @@ impl Switch {
         let managed = &mut *self.managed.lock();
         let state = managed.switch.port(port).map(Port::state);
         let reason = Discard::corrupt(state);
-        managed.watch.received(port, packet);
-        managed.watch.dropped(port, reason, packet);
+        managed.stats.received(port, packet);
+        managed.stats.dropped(port, reason, packet);
         if let Some(what) = reason.counted(packet) {
             managed.switch.count(port, what);
         }
     }
 
-    /// Drops a packet that came in by a port, and that has gone round in circles.
+    /// Drops a packet that came in by a port, and that loops.
     pub(crate) fn give_up(&self, port: u8, packet: &Packet) {
         let managed = &mut *self.managed.lock();
         managed.switch.count(port, Counted::Discarded);
-        managed.watch.received(port, packet);
-        managed.watch.dropped(port, Discard::NoRoute, packet);
+        managed.stats.received(port, packet);
+        managed.stats.dropped(port, Discard::NoRoute, packet);
     }
 
-    /// A port and its tallies; `None` if there is no such port.
-    pub(crate) fn view(&self, port: u8) -> Option<View> {
-        let managed = self.managed.lock();
-        managed.watch.view(managed.switch.port(port), port)
-    }
-
-    /// Chooses among parallel cables from now on as the user wants it. The name is that of the switch.
+    /// Sets adaptive routing. `name` is that of the switch.
     ///
     /// # Errors
     ///
@@ -291,12 +266,12 @@ impl Switch {
     ///
     /// Process context; may sleep.
     pub(crate) fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
-        let mut spread = match routing.mode() {
+        let mut balancer = match routing.mode() {
             Adaptive::Off => None,
-            Adaptive::Packet | Adaptive::Flowlet => Some(self::spread(routing, seed, name)?),
+            Adaptive::Packet | Adaptive::Flowlet => Some(self::balancer(routing, seed, name)?),
         };
         // The former one is dropped without the lock.
-        core::mem::swap(&mut self.managed.lock().spread, &mut spread);
+        core::mem::swap(&mut self.managed.lock().balancer, &mut balancer);
         Ok(())
     }
 
@@ -307,7 +282,7 @@ impl Switch {
         self.pass_time(managed);
         let done = managed.switch.manage(port, packet, mad);
         // A violation of a key may be worth a trap, and a trap may have been repressed.
-        self.bell.ask();
+        self.trigger.schedule();
         Managing {
             next: done.out.and_then(|port| managed.send(port, packet)),
             retrain: done.retrain,
@@ -327,19 +302,19 @@ impl Managed {
     /// Decides on a packet that came in by a port; and the number of ports that drop it.
     #[inline]
     fn forward(&mut self, ingress: u8, packet: &Packet) -> (Forward, u32) {
-        let (watch, links, spread) = (&mut self.watch, &self.links, &mut self.spread);
-        watch.received(ingress, packet);
+        let (stats, links, balancer) = (&mut self.stats, &self.links, &mut self.balancer);
+        stats.received(ingress, packet);
         let mut drops = 0;
-        let choose = |switch: &ib_fabric::Switch<Tables>, out| match spread {
+        let choose = |switch: &ib_fabric::Switch<Tables>, out| match balancer {
             None => out,
-            Some(spread) => {
+            Some(balancer) => {
                 let ways = switch.active(links.parallel(out).without(ingress));
-                spread.choose(now(), packet, out, ways)
+                balancer.choose(now(), packet, out, ways)
             }
         };
         let dropped = |port, reason| {
             drops += 1;
-            watch.dropped(port, reason, packet);
+            stats.dropped(port, reason, packet);
         };
         let forward = self.switch.forward_by(ingress, packet, choose, dropped);
         (forward, drops)
@@ -348,9 +323,9 @@ impl Managed {
 
 /// Makes the choices of a switch. They are on this function's stack before they are in their place.
 #[inline(never)]
-fn spread(routing: &Routing, seed: u64, name: Name) -> Result<KBox<Spread>> {
+fn balancer(routing: &Routing, seed: u64, name: Name) -> Result<KBox<Balancer>> {
     Ok(KBox::new(
-        Spread::new(routing, seed, name.as_str()),
+        Balancer::new(routing, seed, name.as_str()),
         GFP_KERNEL,
     )?)
 }
@@ -372,13 +347,13 @@ impl Job for Switch {
         let (packet, way) = {
             let managed = &mut *self.managed.lock();
             match managed.switch.trap(now.unsigned_abs(), &mut mad) {
-                TrapDue::Never => return Again::Asked,
+                TrapDue::Never => return Again::Idle,
                 TrapDue::At(then) => {
                     let millis = i64::try_from(then).unwrap_or(i64::MAX).saturating_sub(now);
                     return Again::In(Delta::from_millis(millis));
                 }
                 TrapDue::Send { out, packet } => {
-                    managed.watch.trap(out);
+                    managed.stats.trap(out);
                     (packet, managed.send(out, &packet))
                 }
             }

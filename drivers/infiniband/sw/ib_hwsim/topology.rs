@@ -2,12 +2,13 @@
 
 //! The topology of a fabric: its nodes and cables, of which some are in use while it is live.
 
+mod items;
+
 use debugfs_files::Dir;
 use ib_fabric::fault::Order;
 use ib_fabric::topology::{check_cable, check_fabric, check_node, Fault};
 use ib_fabric::topology::{CablePlan, CableSetting, Ends, FarEnd, Name};
 use ib_fabric::topology::{NodeKind, NodePlan, NodeSetting};
-use ib_fabric::weather::Routing;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::Arc;
@@ -15,71 +16,9 @@ use rdma_provider::{Faults, Netns};
 
 use crate::cable::Cable;
 use crate::host::Host;
-use crate::node::Node;
 use crate::power::{HcaNode, Site, SwitchNode};
 use crate::trunk::{Trunk, TrunkCable};
-
-/// A node that is switched on. Dropping it switches it off; its cables have to be unplugged then.
-enum Power {
-    Hca(HcaNode),
-    Switch(SwitchNode),
-}
-
-impl Power {
-    fn node(&self) -> &Node {
-        match self {
-            Power::Hca(hca) => hca.node(),
-            Power::Switch(switch) => switch.node(),
-        }
-    }
-
-    /// Changes the adaptive routing of a switch.
-    fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
-        match self.node() {
-            Node::Host(_) | Node::Trunk(_) => Ok(()),
-            Node::Switch(switch) => switch.route(routing, seed, name),
-        }
-    }
-}
-
-/// A node that the user has made.
-struct NodeItem {
-    plan: NodePlan,
-    /// Network namespace of whoever has named the network devices.
-    netns: Netns,
-    /// Of an adapter.
-    faults: Option<Arc<Faults>>,
-    power: Option<Power>,
-}
-
-/// A cable that is plugged in. Dropping it pulls it.
-enum Plug {
-    Ports(Cable),
-    Device(TrunkCable),
-}
-
-impl Plug {
-    /// The cable, without the device.
-    fn cable(&self) -> Option<&Cable> {
-        match self {
-            Plug::Ports(cable) => Some(cable),
-            Plug::Device(through) => through.cable(),
-        }
-    }
-}
-
-/// A cable that the user has made.
-struct CableItem {
-    plan: CablePlan,
-    plugged: Option<Plug>,
-}
-
-impl CableItem {
-    fn ends_at(&self, node: Name) -> bool {
-        let ends = self.plan.ends();
-        ends.is_some_and(|ends| ends.ports().any(|end| end.node == node))
-    }
-}
+use items::{CableItem, Items, NodeItem, Plug, Power};
 
 /// The nodes and cables of a fabric, in the order in which they were made.
 ///
@@ -90,8 +29,8 @@ impl CableItem {
 pub(crate) struct Topology {
     fabric: Name,
     // Fields are dropped in this order.
-    cables: KVVec<CableItem>,
-    nodes: KVVec<NodeItem>,
+    cables: Items<CableItem>,
+    nodes: Items<NodeItem>,
     /// Directory of a live fabric in debugfs.
     files: Option<Arc<Dir>>,
     /// Directory of all fabrics there.
@@ -106,8 +45,8 @@ impl Topology {
     pub(crate) fn new(fabric: Name, root: Arc<Dir>) -> Self {
         Self {
             fabric,
-            cables: KVVec::new(),
-            nodes: KVVec::new(),
+            cables: Items(KVVec::new()),
+            nodes: Items(KVVec::new()),
             files: None,
             root,
             live: false,
@@ -121,13 +60,6 @@ impl Topology {
     ///
     /// `EEXIST` if there is a node of that name, of whatever kind; `ENOMEM`.
     pub(crate) fn add_node(&mut self, plan: NodePlan) -> Result {
-        if self
-            .nodes
-            .iter()
-            .any(|item| item.plan.name() == plan.name())
-        {
-            return Err(EEXIST);
-        }
         let faults = match plan.kind() {
             NodeKind::Hca => Some(Faults::new()?),
             NodeKind::Switch => None,
@@ -138,13 +70,13 @@ impl Topology {
             faults,
             power: None,
         };
-        Ok(self.nodes.push(item, GFP_KERNEL)?)
+        self.nodes.add(item)
     }
 
     /// Removes a node: it is switched off, and its cables are unplugged.
     pub(crate) fn remove_node(&mut self, name: Name) {
         self.switch_off(name);
-        self.nodes.retain(|item| item.plan.name() != name);
+        self.nodes.remove(name);
     }
 
     /// Adds a cable that is not plugged.
@@ -153,53 +85,26 @@ impl Topology {
     ///
     /// `EEXIST` if there is a cable of that name; `ENOMEM`.
     pub(crate) fn add_cable(&mut self, plan: CablePlan) -> Result {
-        if self
-            .cables
-            .iter()
-            .any(|item| item.plan.name() == plan.name())
-        {
-            return Err(EEXIST);
-        }
         let item = CableItem {
             plan,
             plugged: None,
         };
-        Ok(self.cables.push(item, GFP_KERNEL)?)
+        self.cables.add(item)
     }
 
     /// Removes a cable, which is unplugged.
     pub(crate) fn remove_cable(&mut self, name: Name) {
-        self.cables.retain(|item| item.plan.name() != name);
-    }
-
-    fn node(&self, name: Name) -> Result<&NodeItem> {
-        let mut items = self.nodes.iter();
-        items.find(|item| item.plan.name() == name).ok_or(ENOENT)
-    }
-
-    fn node_mut(&mut self, name: Name) -> Result<&mut NodeItem> {
-        let mut items = self.nodes.iter_mut();
-        items.find(|item| item.plan.name() == name).ok_or(ENOENT)
-    }
-
-    fn cable(&self, name: Name) -> Result<&CableItem> {
-        let mut items = self.cables.iter();
-        items.find(|item| item.plan.name() == name).ok_or(ENOENT)
-    }
-
-    fn cable_mut(&mut self, name: Name) -> Result<&mut CableItem> {
-        let mut items = self.cables.iter_mut();
-        items.find(|item| item.plan.name() == name).ok_or(ENOENT)
+        self.cables.remove(name);
     }
 
     /// The constants of a node.
     pub(crate) fn node_plan(&self, name: Name) -> Result<&NodePlan> {
-        Ok(&self.node(name)?.plan)
+        Ok(&self.nodes.get(name)?.plan)
     }
 
     /// The constants of a cable.
     pub(crate) fn cable_plan(&self, name: Name) -> Result<&CablePlan> {
-        Ok(&self.cable(name)?.plan)
+        Ok(&self.cables.get(name)?.plan)
     }
 
     /// Sets a constant of a node.
@@ -209,7 +114,7 @@ impl Topology {
     /// `EBUSY` if it is switched on, unless it can change then; `EINVAL` if that cannot be its value; `ENOMEM`.
     pub(crate) fn set_node(&mut self, name: Name, setting: NodeSetting, text: &str) -> Result {
         let seed = self.seed;
-        let item = self.node_mut(name)?;
+        let item = self.nodes.get_mut(name)?;
         if item.power.is_some() && !setting.is_live() {
             return Err(EBUSY);
         }
@@ -231,14 +136,14 @@ impl Topology {
     ///
     /// `EBUSY` if it is plugged, unless it can change then; `EINVAL` if that cannot be its value; `ENOMEM`.
     pub(crate) fn set_cable(&mut self, name: Name, setting: CableSetting, text: &str) -> Result {
-        let item = self.cable_mut(name)?;
+        let item = self.cables.get_mut(name)?;
         if item.plugged.is_some() && !setting.is_live() {
             return Err(EBUSY);
         }
         let mut plan = item.plan;
         plan.set(setting, text).ok_or(EINVAL)?;
         if let Some(cable) = item.plugged.as_ref().and_then(Plug::cable) {
-            cable.change(plan.weather())?;
+            cable.change(plan.impairments())?;
         }
         item.plan = plan;
         Ok(())
@@ -256,11 +161,15 @@ impl Topology {
     /// `ENOMEM`, when some have not.
     pub(crate) fn set_seed(&mut self, seed: u64) -> Result {
         self.seed = seed;
-        let plugs = self.cables.iter().filter_map(|item| item.plugged.as_ref());
+        let plugs = self
+            .cables
+            .0
+            .iter()
+            .filter_map(|item| item.plugged.as_ref());
         for cable in plugs.filter_map(Plug::cable) {
             cable.begin(seed);
         }
-        for item in self.nodes.iter() {
+        for item in self.nodes.0.iter() {
             if let Some(power) = &item.power {
                 power.route(item.plan.routing(), seed, item.plan.name())?;
             }
@@ -275,18 +184,18 @@ impl Topology {
 
     /// Whether a node is switched on.
     pub(crate) fn powered(&self, name: Name) -> Result<bool> {
-        Ok(self.node(name)?.power.is_some())
+        Ok(self.nodes.get(name)?.power.is_some())
     }
 
     /// Whether a cable is plugged.
     pub(crate) fn plugged(&self, name: Name) -> Result<bool> {
-        Ok(self.cable(name)?.plugged.is_some())
+        Ok(self.cables.get(name)?.plugged.is_some())
     }
 
     /// Calls `f` with the end of a cable that is a network device; `None` if there is no such end, or the cable is not
     /// plugged.
     pub(crate) fn trunk<R>(&self, name: Name, f: impl FnOnce(&Trunk) -> R) -> Result<Option<R>> {
-        match &self.cable(name)?.plugged {
+        match &self.cables.get(name)?.plugged {
             Some(Plug::Device(cable)) => Ok(Some(f(cable.trunk()))),
             Some(Plug::Ports(_)) | None => Ok(None),
         }
@@ -294,7 +203,7 @@ impl Topology {
 
     /// The name of an adapter's RDMA device; `None` if it is switched off.
     pub(crate) fn device(&self, name: Name) -> Result<Option<CString>> {
-        match &self.node(name)?.power {
+        match &self.nodes.get(name)?.power {
             Some(Power::Hca(hca)) => Ok(Some(hca.device_name()?)),
             _ => Ok(None),
         }
@@ -306,7 +215,7 @@ impl Topology {
     ///
     /// `ENOENT` if there is no such adapter.
     pub(crate) fn faults(&self, name: Name) -> Result<&Arc<Faults>> {
-        self.node(name)?.faults.as_ref().ok_or(ENOENT)
+        self.nodes.get(name)?.faults.as_ref().ok_or(ENOENT)
     }
 
     /// An adapter that is switched on.
@@ -315,7 +224,7 @@ impl Topology {
     ///
     /// `ENODEV` if it is off, or none.
     pub(crate) fn host(&self, name: Name) -> Result<Arc<Host>> {
-        match &self.node(name)?.power {
+        match &self.nodes.get(name)?.power {
             Some(Power::Hca(hca)) => Ok(hca.host().clone()),
             _ => Err(ENODEV),
         }
@@ -355,8 +264,8 @@ impl Topology {
         if self.live() {
             return Ok(());
         }
-        let nodes = self.nodes.iter().map(|item| &item.plan);
-        let cables = self.cables.iter().map(|item| &item.plan);
+        let nodes = self.nodes.0.iter().map(|item| &item.plan);
+        let cables = self.cables.0.iter().map(|item| &item.plan);
         check_fabric(nodes, cables).map_err(|fault| self.refuse(fault))?;
         self.live = true;
         let done = self.raise(module);
@@ -369,19 +278,19 @@ impl Topology {
     fn raise(&mut self, module: &'static ThisModule) -> Result {
         let name = CString::try_from_fmt(fmt!("{}", self.fabric.as_str()))?;
         self.files = Some(Dir::new(&name, Some(&self.root))?);
-        for at in 0..self.nodes.len() {
-            self.switch_on(self.nodes[at].plan, module)?;
+        for at in 0..self.nodes.0.len() {
+            self.switch_on(self.nodes.0[at].plan, module)?;
         }
-        for at in 0..self.cables.len() {
-            self.connect(self.cables[at].plan)?;
+        for at in 0..self.cables.0.len() {
+            self.connect(self.cables.0[at].plan)?;
         }
         Ok(())
     }
 
     /// Ends the fabric: switches all nodes off, those that came last first.
     pub(crate) fn go_down(&mut self) {
-        for at in (0..self.nodes.len()).rev() {
-            self.switch_off(self.nodes[at].plan.name());
+        for at in (0..self.nodes.0.len()).rev() {
+            self.switch_off(self.nodes.0[at].plan.name());
         }
         self.files = None;
         self.live = false;
@@ -407,7 +316,7 @@ impl Topology {
         }
         self.must_be_live(name)?;
         let plan = *self.node_plan(name)?;
-        let on = self.nodes.iter().filter(|item| item.power.is_some());
+        let on = self.nodes.0.iter().filter(|item| item.power.is_some());
         check_node(&plan, on.map(|item| &item.plan)).map_err(|fault| self.refuse(fault))?;
         self.switch_on(plan, module)
     }
@@ -422,14 +331,14 @@ impl Topology {
             return Ok(());
         }
         if !plugged {
-            self.cable_mut(name)?.plugged = None;
+            self.cables.get_mut(name)?.plugged = None;
             return Ok(());
         }
         self.must_be_live(name)?;
         let plan = *self.cable_plan(name)?;
-        let nodes = self.nodes.iter();
+        let nodes = self.nodes.0.iter();
         let nodes = nodes.map(|item| (&item.plan, item.power.is_some()));
-        let others = self.cables.iter().filter(|item| item.plugged.is_some());
+        let others = self.cables.0.iter().filter(|item| item.plugged.is_some());
         check_cable(&plan, nodes, others.map(|item| &item.plan))
             .map_err(|fault| self.refuse(fault))?;
         self.connect(plan)
@@ -453,7 +362,7 @@ impl Topology {
         };
         let power = match plan.kind() {
             NodeKind::Hca => {
-                let item = self.node(name)?;
+                let item = self.nodes.get(name)?;
                 let faults = item.faults.as_ref().ok_or(ENOENT)?;
                 HcaNode::new(&site, &plan, item.netns, faults, module).map(Power::Hca)
             }
@@ -463,7 +372,7 @@ impl Topology {
             self.report(name, format_args!("cannot be switched on: {e:?}"));
         })?;
         power.route(plan.routing(), self.seed, name)?;
-        self.node_mut(name)?.power = Some(power);
+        self.nodes.get_mut(name)?.power = Some(power);
         Ok(())
     }
 
@@ -472,10 +381,10 @@ impl Topology {
     /// That comes second, since ULPs leave their multicast groups as RDMA core lets go of a device, and wait for
     /// an answer.
     fn switch_off(&mut self, name: Name) {
-        if let Ok(item) = self.node_mut(name) {
+        if let Ok(item) = self.nodes.get_mut(name) {
             item.power = None;
         }
-        for item in self.cables.iter_mut().filter(|item| item.ends_at(name)) {
+        for item in self.cables.0.iter_mut().filter(|item| item.ends_at(name)) {
             item.plugged = None;
         }
     }
@@ -484,7 +393,7 @@ impl Topology {
     fn connect(&mut self, plan: CablePlan) -> Result {
         let name = plan.name();
         let Ends(one, other) = plan.ends().ok_or(EINVAL)?;
-        let at = |node| Ok::<_, Error>(self.node(node)?.power.as_ref().ok_or(EINVAL)?.node());
+        let at = |node| Ok::<_, Error>(self.nodes.get(node)?.power.as_ref().ok_or(EINVAL)?.node());
         let near = (at(one.node)?, one.port);
         let cable = match other {
             FarEnd::Port(other) => {
@@ -499,7 +408,7 @@ impl Topology {
         let cable = cable.inspect_err(|e| {
             self.report(name, format_args!("cannot be plugged: {e:?}"));
         })?;
-        self.cable_mut(name)?.plugged = Some(cable);
+        self.cables.get_mut(name)?.plugged = Some(cable);
         Ok(())
     }
 

@@ -16,11 +16,11 @@ use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::Delta;
 use raw_ether::{Attachment, Frame, Interface, Listen};
-use rdma_provider::{now, Again, Bell, Job, Later, Payload, Wakeups};
+use rdma_provider::{now, Again, BhWork, Job, Payload, Trigger, Wakeups};
 
 use crate::cable::Cable;
 use crate::carry::enter;
-use crate::node::{Link, Node};
+use crate::node::{Link, Links, Node};
 use counters::{Counted, Counters};
 use queue::Queue;
 
@@ -33,17 +33,17 @@ const BUDGET: usize = 64;
 #[pin_data]
 pub(crate) struct Trunk {
     #[pin]
-    state: SpinLockIrq<State>,
+    pub(crate) managed: SpinLockIrq<State>,
     interface: Arc<Interface>,
-    /// Asks for [`Job::run`].
-    bell: Arc<Bell>,
+    /// Schedules [`Job::run`].
+    trigger: Arc<Trigger>,
     counters: Counters,
 }
 
-struct State {
+pub(crate) struct State {
     end: ib_fabric::trunk::Trunk,
     /// The cable, and the port at its other end.
-    link: Option<Link>,
+    pub(crate) links: Links,
     /// The offer of that port at the last training.
     offered: Option<LinkOffer>,
     /// Packets that are to be sent.
@@ -52,39 +52,24 @@ struct State {
 
 impl Trunk {
     fn new() -> Result<Arc<Self>> {
-        let state = State {
+        let managed = State {
             // Another one than before, if there was one.
             end: ib_fabric::trunk::Trunk::new(now() as u32),
-            link: None,
+            links: Links::new(1)?,
             offered: None,
             queue: Queue::new()?,
         };
         // Frames of one CPU stay in order.
-        let (interface, bell) = (Interface::new(ETHER_TYPE)?, Bell::on_this_cpu()?);
+        let (interface, trigger) = (Interface::new(ETHER_TYPE)?, Trigger::on_this_cpu()?);
         Arc::pin_init(
             pin_init!(Self {
-                state <- new_spinlock_irq!(state, "ib_hwsim::trunk"),
+                managed <- new_spinlock_irq!(managed, "ib_hwsim::trunk"),
                 interface,
-                bell,
+                trigger,
                 counters: Counters::new(),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Connects the port that it leads to.
-    pub(crate) fn connect(&self, _port: u8, link: Link) -> Result {
-        let mut state = self.state.lock();
-        if state.link.is_some() {
-            return Err(EBUSY);
-        }
-        state.link = Some(link);
-        Ok(())
-    }
-
-    /// Takes the cable away.
-    pub(crate) fn disconnect(&self, _port: u8) -> Option<Link> {
-        self.state.lock().link.take()
     }
 
     /// Whether the device carries all packets that a port with this offer may send. The subnet manager sets a link's MTU
@@ -99,7 +84,7 @@ impl Trunk {
     ///
     /// Any. Hold no lock of a node's.
     fn waiting(&self) -> Option<LinkOffer> {
-        let link = self.state.lock().link.clone()?;
+        let link = self.managed.lock().links.get(1).cloned()?;
         let offer = link.peer.offer(link.port)?;
         self.carries(&offer)
             .then(|| offer.limited(link.wire.limits()))
@@ -108,12 +93,12 @@ impl Trunk {
     /// Offer of the port in the other kernel, if both ports wait for training.
     pub(crate) fn offer(&self, _port: u8) -> Option<LinkOffer> {
         self.waiting()?;
-        self.state.lock().end.offer()
+        self.managed.lock().end.offer()
     }
 
     /// Tells the other kernel of the offer of this one's port, which is up.
     pub(crate) fn link_up(&self, _port: u8, offer: &LinkOffer) -> Events {
-        let mut state = self.state.lock();
+        let mut state = self.managed.lock();
         state.end.link_up();
         state.offered = Some(*offer);
         Events::NONE
@@ -121,14 +106,14 @@ impl Trunk {
 
     /// Tells the other kernel that the link is down.
     pub(crate) fn link_down(&self, _port: u8) -> Events {
-        self.state.lock().end.link_down();
+        self.managed.lock().end.link_down();
         Events::NONE
     }
 
     /// Tells the other kernel of what has changed, if anything has.
     pub(crate) fn tell(&self) {
-        if self.state.lock().end.has_news() {
-            self.bell.ask();
+        if self.managed.lock().end.has_news() {
+            self.trigger.schedule();
         }
     }
 
@@ -140,7 +125,7 @@ impl Trunk {
     /// As for [`crate::carry::carry`].
     pub(crate) fn send(&self, packet: &Packet, payload: &Payload<'_>) {
         let header = {
-            let state = self.state.lock();
+            let state = self.managed.lock();
             state.end.is_up().then(|| state.end.header())
         };
         let Some(header) = header else {
@@ -149,12 +134,12 @@ impl Trunk {
         for n in 0..packet.packets() {
             let frame = Head::new(packet, n).and_then(|head| make(&header, &head, payload));
             let sent =
-                frame.is_some_and(|frame| self.state.lock().queue.push((header.session, frame)));
+                frame.is_some_and(|frame| self.managed.lock().queue.push((header.session, frame)));
             if !sent {
                 self.counters.add(Counted::Dropped, 1);
             }
         }
-        self.bell.ask();
+        self.trigger.schedule();
     }
 
     /// Counts a packet, or a run of packets, that is lost here: its payload cannot be read, or has a wrong CRC.
@@ -166,7 +151,7 @@ impl Trunk {
     fn transmit(&self) -> bool {
         for _ in 0..BUDGET {
             let next = {
-                let State { end, queue, .. } = &mut *self.state.lock();
+                let State { end, queue, .. } = &mut *self.managed.lock();
                 end.next_frame(|| queue.pop())
             };
             let sent = match next {
@@ -192,7 +177,7 @@ impl Trunk {
     fn greet(&self, to: Greeting) {
         let waiting = self.waiting();
         let bytes = {
-            let state = &mut *self.state.lock();
+            let state = &mut *self.managed.lock();
             let offer = if state.end.is_up() {
                 state.offered
             } else {
@@ -212,7 +197,7 @@ impl Trunk {
 
     fn take_hello(&self, from: Address, header: &Header, hello: &Hello) {
         let news = {
-            let state = &mut *self.state.lock();
+            let state = &mut *self.managed.lock();
             match state.end.hello(now(), from, header, hello) {
                 Heard::News => true,
                 // There may be room for more packets.
@@ -224,7 +209,7 @@ impl Trunk {
             }
         };
         if news {
-            self.bell.ask();
+            self.trigger.schedule();
         }
     }
 
@@ -241,16 +226,16 @@ impl Trunk {
             Err(reason) => return self.counters.malformed(*reason),
         };
         let (link, ask) = {
-            let state = &mut *self.state.lock();
+            let state = &mut *self.managed.lock();
             if state.end.packet(from, header).is_err() {
                 return self.counters.add(Counted::Stranger, 1);
             }
             let ask = state.end.owes() || !state.queue.is_empty();
-            (state.link.clone(), ask)
+            (state.links.get(1).cloned(), ask)
         };
         self.counters.add(Counted::Received, 1);
         if ask {
-            self.bell.ask();
+            self.trigger.schedule();
         }
         if let Some(Link { peer, port, .. }) = link {
             let mut wakeups = Wakeups::new();
@@ -263,7 +248,7 @@ impl Trunk {
     /// Prints the counters, one in a line.
     pub(crate) fn print(&self, out: &mut dyn Write) -> Result {
         let (up, lost) = {
-            let state = self.state.lock();
+            let state = self.managed.lock();
             (state.end.is_up(), state.end.lost())
         };
         write!(out, "up {}\nlost {lost}", u8::from(up))?;
@@ -292,7 +277,7 @@ impl Listen for Trunk {
     }
 
     fn changed(&self) {
-        self.bell.ask();
+        self.trigger.schedule();
     }
 }
 
@@ -300,28 +285,28 @@ impl Job for Trunk {
     fn run(&self) -> Again {
         let ready = self.interface.is_ready();
         let (step, link) = {
-            let state = &mut *self.state.lock();
+            let state = &mut *self.managed.lock();
             let mut step = state.end.step(now(), ready);
             // The device's MTU was reduced.
             let carries = state.offered.is_none_or(|offer| self.carries(&offer));
             if step == Step::Stay && state.end.is_up() && !carries {
                 step = Step::Lose;
             }
-            (step, state.link.clone())
+            (step, state.links.get(1).cloned())
         };
         if let (Step::Lose | Step::Train, Some(link)) = (step, link) {
             link.wire.retrain();
         }
         // What was sent before the link went down comes before the hello that tells so.
         let more = self.transmit();
-        let due = self.state.lock().end.greeting(now());
+        let due = self.managed.lock().end.greeting(now());
         if let Some(to) = due {
             self.greet(to);
         }
         if more {
             return Again::Now;
         }
-        let left = self.state.lock().end.hello_at().saturating_sub(now());
+        let left = self.managed.lock().end.hello_at().saturating_sub(now());
         let millis = i64::try_from(left / 1_000_000).unwrap_or(0);
         Again::In(Delta::from_millis(millis + 1))
     }
@@ -332,7 +317,7 @@ pub(crate) struct TrunkCable {
     // Fields are dropped in this order.
     cable: Option<Cable>,
     _attachment: Attachment<Trunk>,
-    job: Later<Trunk>,
+    job: BhWork<Trunk>,
 }
 
 impl TrunkCable {
@@ -355,7 +340,7 @@ impl TrunkCable {
         seed: u64,
     ) -> Result<Self> {
         let trunk = Trunk::new()?;
-        let job = Later::new(trunk.bell.clone(), trunk.clone())?;
+        let job = BhWork::new(trunk.trigger.clone(), trunk.clone())?;
         let attachment = Attachment::new(device, &trunk.interface, &trunk)?;
         let offer = near.0.offer(near.1);
         if offer.is_some_and(|offer| !trunk.carries(&offer)) {
@@ -363,7 +348,7 @@ impl TrunkCable {
         }
         let far = Node::Trunk(trunk.clone());
         let cable = Cable::plug([near, (&far, 1)], plan, seed)?;
-        trunk.bell.ask();
+        trunk.trigger.schedule();
         Ok(Self {
             cable: Some(cable),
             _attachment: attachment,

@@ -7,6 +7,7 @@ use ipoib_proto::hwaddr::HwAddr;
 
 pub(crate) mod counters;
 pub(crate) mod groups;
+pub(crate) mod interface;
 pub(crate) mod order;
 pub(crate) mod params;
 pub(crate) mod port;

@@ -4,10 +4,18 @@
 //!
 //! Process context, most of it under RTNL.
 
+pub(crate) mod changes;
 pub(crate) mod cm;
 pub(crate) mod connect;
+pub(crate) mod connected;
 pub(crate) mod debugfs;
+pub(crate) mod events;
+pub(crate) mod evict;
+pub(crate) mod health;
 pub(crate) mod lifecycle;
 pub(crate) mod netdev;
 pub(crate) mod netlink;
+pub(crate) mod ports;
+pub(crate) mod resolve;
 mod sysctl;
+pub(crate) mod verbs;

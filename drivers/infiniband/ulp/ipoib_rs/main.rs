@@ -2,7 +2,7 @@
 
 //! IP over InfiniBand, also over RoCE.
 //!
-//! A driver for the rtnl link kind `ipoib_rs`: an [`Interface`](ctl::netdev::Interface) is a `net_device` that
+//! A driver for the rtnl link kind `ipoib_rs`: an [`Interface`](base::interface::Interface) is a `net_device` that
 //! puts a 4-byte header in front of IP frames and sends them as UD messages from a queue pair of
 //! its own (RFC 4391). It stands on a [`Port`](base::port::Port) of an RDMA device.
 //!
@@ -26,9 +26,9 @@ mod ud;
 
 use kernel::prelude::*;
 
-use crate::base::{params, port};
-use crate::ctl::netdev::Interface;
-use crate::ctl::netlink;
+use crate::base::interface::Interface;
+use crate::base::params;
+use crate::ctl::{netlink, ports};
 
 module! {
     type: Module,
@@ -70,7 +70,7 @@ struct Module {
     _links: ipoib_netdev::named::Registration<Interface>,
     _mtu: ipoib_netdev::notifier::Registration,
     #[pin]
-    _ports: ipoib_rdma::Registration<port::Ports>,
+    _ports: ipoib_rdma::Registration<ports::Ports>,
 }
 
 impl kernel::InPlaceModule for Module {
@@ -78,7 +78,7 @@ impl kernel::InPlaceModule for Module {
         try_pin_init!(Self {
             _: { params::check()? },
             _ports <- ipoib_rdma::Registration::new(),
-            _mtu: ipoib_netdev::notifier::Registration::new::<port::LowerMtu>()?,
+            _mtu: ipoib_netdev::notifier::Registration::new::<ports::LowerMtu>()?,
             _links: ipoib_netdev::named::Registration::new(netlink::register()?)?,
         })
     }

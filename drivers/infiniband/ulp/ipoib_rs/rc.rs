@@ -2,7 +2,15 @@
 
 //! Connected mode (RFC 4755): reliable connections and the frames on them.
 
+pub(crate) mod admission;
 pub(crate) mod conn;
+pub(crate) mod context;
+pub(crate) mod entry;
+pub(crate) mod flow;
+pub(crate) mod form;
+pub(crate) mod inbound;
 pub(crate) mod ring;
 pub(crate) mod rx;
+pub(crate) mod shared;
 pub(crate) mod table;
+pub(crate) mod tx;

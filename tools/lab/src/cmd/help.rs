@@ -19,6 +19,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make lint      formatting, lints, licences
   make mutants   change the protocol rules in each small way there is, and count the changes that the tests
                  notice; takes a day  (SHARD=0/14: every 14th change, from the first on)
+  make configs   compile the modules, out of tree and in a kernel tree, with HZ=300, for arm64 and with KCSAN
+                 (T=name: one of them: hz300, arm64, kcsan)
   make overlay   link the driver into a kernel tree  (KDIR=dir)
   make clean     remove what was built from this checkout
 
@@ -26,7 +28,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
                  and no unit tests and no lint
   LANE=uml|qemu|all   with make test: the lane (default: uml); all takes hours on two cores
   LANE=uml|qemu  with make bench and kernel: one lane only
-  KERNEL=base|debug|stock   with make test and kernel: one kernel only; stock is Debian's own (qemu)
+  KERNEL=base|debug|kcsan|stock   with make test and kernel: one kernel only; kcsan finds data races
+                 and is built only if asked for, stock is Debian's own (both qemu)
   PAGE=ud|disorder|rc|fabric, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)

@@ -4,6 +4,7 @@
 
 use crate::frames;
 use crate::kernel;
+use crate::layers;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::module::{self, MODULES};
@@ -23,6 +24,7 @@ const CHECKS: &[Check] = &[
     ("clippy (host)", host_clippy),
     ("rustfmt (kernel)", kernel_format),
     ("SPDX", licences),
+    ("layers", layers),
     ("shellcheck", shellcheck),
     ("checkpatch", checkpatch),
     // Those that want a kernel come last: it may be being built.
@@ -108,6 +110,10 @@ fn with_extension(files: &[PathBuf], wanted: &[&str]) -> Vec<PathBuf> {
         })
         .cloned()
         .collect()
+}
+
+fn layers(layout: &Layout) -> Result<()> {
+    layers::check(&layout.checkout)
 }
 
 fn host_format(layout: &Layout) -> Result<()> {

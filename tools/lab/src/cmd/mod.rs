@@ -4,6 +4,7 @@
 
 pub mod build;
 pub mod clean;
+pub mod configs;
 pub mod demo;
 pub mod help;
 pub mod lint;

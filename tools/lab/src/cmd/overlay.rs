@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 /// Where the checkout appears in a kernel tree.
-const PLACE: &str = "drivers/infiniband/ulp/ipoib_rs";
+pub(crate) const PLACE: &str = "drivers/infiniband/ulp/ipoib_rs";
 /// File, the line that it needs, and the line before which that goes; none is the end.
 const LINES: &[(&str, &str, Option<&str>)] = &[
     (
@@ -30,8 +30,25 @@ const LINES: &[(&str, &str, Option<&str>)] = &[
     ),
 ];
 
-/// Links the checkout into the kernel tree `kdir`; doing it twice changes nothing.
+/// The files of a kernel tree that [`link`] changes.
+pub(crate) fn changed() -> impl Iterator<Item = &'static str> {
+    let mut files: Vec<&str> = LINES.iter().map(|(file, _, _)| *file).collect();
+    files.dedup();
+    files.into_iter()
+}
+
+/// `make overlay`.
 pub fn run(layout: &Layout, kdir: &Path) -> Result<()> {
+    link(layout, kdir)?;
+    say(&format!(
+        "linked into {}; try there:\n   tools/testing/kunit/kunit.py run --kunitconfig={PLACE} --arch=um",
+        kdir.display()
+    ));
+    Ok(())
+}
+
+/// Links the checkout into the kernel tree `kdir`; doing it twice changes nothing.
+pub(crate) fn link(layout: &Layout, kdir: &Path) -> Result<()> {
     ensure!(
         kdir.join("drivers/infiniband/ulp/Makefile").exists(),
         "{} is no kernel source tree that the lab can see; it must lie below the checkout or the cache",
@@ -55,10 +72,6 @@ pub fn run(layout: &Layout, kdir: &Path) -> Result<()> {
             fs::write(&path, text).with_context(|| path.display().to_string())?;
         }
     }
-    say(&format!(
-        "linked into {}; try there:\n   tools/testing/kunit/kunit.py run --kunitconfig={PLACE} --arch=um",
-        kdir.display()
-    ));
     Ok(())
 }
 

@@ -26,6 +26,15 @@ use std::time::{Duration, Instant};
 /// in which most locks are taken, since lockdep is what that kernel has and UML's has not.
 const LOCKDEP: [&str; 3] = ["hwsim::", "lifecycle::", "removal::"];
 
+/// Scenarios on the KCSAN kernel, which is as slow: those with most traffic.
+const RACES: [&str; 5] = [
+    "connected::",
+    "hwsim::pair",
+    "hwsim::rc",
+    "hwsim::roce",
+    "ping::",
+];
+
 /// The lanes that a run of tests may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Lanes {
@@ -116,6 +125,7 @@ pub fn run(
         }
         let chosen = match (lane, kernel) {
             (Lane::Qemu, Kernel::Debug) if everything => &LOCKDEP[..],
+            (_, Kernel::Kcsan) if everything => &RACES[..],
             _ => filter.as_slice(),
         };
         // Each run's list of how long its scenarios took.
@@ -407,6 +417,9 @@ mod tests {
         assert!(all.len() >= 4 && all.starts_with(&both[..1]), "{all:?}");
         let one = chosen(Some(Lanes::Qemu), Some(Kernel::Debug)).expect("a choice");
         assert_eq!(names(&one), "qemu debug");
+        assert!(!all.contains(&(Lane::Qemu, Kernel::Kcsan)), "{all:?}");
+        let asked = chosen(None, Some(Kernel::Kcsan)).expect("a choice");
+        assert_eq!(names(&asked), "qemu kcsan");
     }
 
     #[test]

@@ -7,43 +7,43 @@
 
 use crate::bits::Field;
 
+/// Packets that pass a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Their number.
+    pub packets: u32,
+    /// The length of all of them from the first header to the ICRC, in bytes.
+    pub bytes: u32,
+    /// Whether they are for a multicast group.
+    pub multicast: bool,
+}
+
+impl Traffic {
+    /// One unicast packet of so many bytes.
+    pub const fn unicast(bytes: u32) -> Traffic {
+        Traffic {
+            packets: 1,
+            bytes,
+            multicast: false,
+        }
+    }
+
+    /// One multicast packet of so many bytes.
+    pub const fn multicast(bytes: u32) -> Traffic {
+        Traffic {
+            multicast: true,
+            ..Traffic::unicast(bytes)
+        }
+    }
+}
+
 /// A thing that a port counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// A unicast packet that left.
-    Sent {
-        /// Its length from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
-    /// A multicast packet that left.
-    SentMulticast {
-        /// Its length from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
-    /// A unicast packet that came.
-    Received {
-        /// Its length from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
-    /// A multicast packet that came.
-    ReceivedMulticast {
-        /// Its length from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
-    /// Unicast packets that left, one after the other.
-    SentRun {
-        /// Their number.
-        packets: u32,
-        /// The length of all of them from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
-    /// Unicast packets that came, one after the other.
-    ReceivedRun {
-        /// Their number.
-        packets: u32,
-        /// The length of all of them from the first header to the ICRC, in bytes.
-        bytes: u32,
-    },
+    /// Packets that left, one after the other.
+    Sent(Traffic),
+    /// Packets that came, one after the other.
+    Received(Traffic),
     /// A packet that came with an error, such as more payload than the MTU.
     ReceiveError,
     /// A packet that came with a wrong CRC.
@@ -141,12 +141,8 @@ impl Counters {
     /// Counts a packet or an error. Violations of keys are PortInfo's, not counted here.
     pub(crate) fn count(&mut self, what: Counted) {
         match what {
-            Counted::Sent { bytes } => self.sent(1, bytes, false),
-            Counted::SentMulticast { bytes } => self.sent(1, bytes, true),
-            Counted::Received { bytes } => self.received(1, bytes, false),
-            Counted::ReceivedMulticast { bytes } => self.received(1, bytes, true),
-            Counted::SentRun { packets, bytes } => self.sent(packets, bytes, false),
-            Counted::ReceivedRun { packets, bytes } => self.received(packets, bytes, false),
+            Counted::Sent(traffic) => self.sent(&traffic),
+            Counted::Received(traffic) => self.received(&traffic),
             Counted::ReceiveError => self.add(index::RECEIVE_ERRORS, 1),
             Counted::Corrupt => {
                 self.add(index::SYMBOL_ERRORS, 1);
@@ -162,22 +158,18 @@ impl Counters {
         }
     }
 
-    fn sent(&mut self, n: u32, bytes: u32, multicast: bool) {
-        let words = words(bytes);
-        self.add(index::SENT_DATA, words);
-        self.add(index::SENT_PACKETS, n);
+    fn sent(&mut self, traffic: &Traffic) {
+        self.add(index::SENT_DATA, traffic.words());
+        self.add(index::SENT_PACKETS, traffic.packets);
         let [data, _, packets, _, unicasts, _, multicasts, _] = &mut self.extended;
-        let kind = if multicast { multicasts } else { unicasts };
-        count_packets(data, packets, kind, n, words);
+        traffic.add_to(data, packets, [unicasts, multicasts]);
     }
 
-    fn received(&mut self, n: u32, bytes: u32, multicast: bool) {
-        let words = words(bytes);
-        self.add(index::RECEIVED_DATA, words);
-        self.add(index::RECEIVED_PACKETS, n);
+    fn received(&mut self, traffic: &Traffic) {
+        self.add(index::RECEIVED_DATA, traffic.words());
+        self.add(index::RECEIVED_PACKETS, traffic.packets);
         let [_, data, _, packets, _, unicasts, _, multicasts] = &mut self.extended;
-        let kind = if multicast { multicasts } else { unicasts };
-        count_packets(data, packets, kind, n, words);
+        traffic.add_to(data, packets, [unicasts, multicasts]);
     }
 
     fn add(&mut self, index: usize, n: u32) {
@@ -234,15 +226,23 @@ impl Counters {
     }
 }
 
-/// Data is counted in units of four bytes; packets are padded to whole ones.
-fn words(bytes: u32) -> u32 {
-    bytes.div_ceil(4)
-}
+impl Traffic {
+    /// Data is counted in units of four bytes; packets are padded to whole ones.
+    const fn words(&self) -> u32 {
+        self.bytes.div_ceil(4)
+    }
 
-fn count_packets(data: &mut u64, packets: &mut u64, kind: &mut u64, n: u32, words: u32) {
-    *data = data.saturating_add(u64::from(words));
-    *packets = packets.saturating_add(u64::from(n));
-    *kind = kind.saturating_add(u64::from(n));
+    fn add_to(&self, data: &mut u64, packets: &mut u64, kinds: [&mut u64; 2]) {
+        let [unicasts, multicasts] = kinds;
+        let kind = if self.multicast { multicasts } else { unicasts };
+        for (counter, n) in [
+            (data, self.words()),
+            (packets, self.packets),
+            (kind, self.packets),
+        ] {
+            *counter = counter.saturating_add(u64::from(n));
+        }
+    }
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_counters))]
@@ -255,15 +255,15 @@ mod tests {
         let mut counters = [Counters::default(), Counters::default()];
         let [single, run] = &mut counters;
         for _ in 0..3 {
-            single.count(Counted::Sent { bytes: 280 });
-            single.count(Counted::Received { bytes: 24 });
+            single.count(Counted::Sent(Traffic::unicast(280)));
+            single.count(Counted::Received(Traffic::unicast(24)));
         }
-        let packets = 3;
-        run.count(Counted::SentRun {
-            packets,
-            bytes: 840,
-        });
-        run.count(Counted::ReceivedRun { packets, bytes: 72 });
+        let three = |bytes| Traffic {
+            packets: 3,
+            ..Traffic::unicast(bytes)
+        };
+        run.count(Counted::Sent(three(840)));
+        run.count(Counted::Received(three(72)));
         assert_eq!(single.short, run.short);
         assert_eq!(single.extended, run.extended);
     }
@@ -271,11 +271,11 @@ mod tests {
     #[test]
     fn packets_and_words() {
         let mut counters = Counters::default();
-        counters.count(Counted::Sent { bytes: 280 });
-        counters.count(Counted::SentMulticast { bytes: 21 });
-        counters.count(Counted::Received { bytes: 4 });
-        counters.count(Counted::ReceivedMulticast { bytes: 8 });
-        counters.count(Counted::ReceivedMulticast { bytes: 0 });
+        counters.count(Counted::Sent(Traffic::unicast(280)));
+        counters.count(Counted::Sent(Traffic::multicast(21)));
+        counters.count(Counted::Received(Traffic::unicast(4)));
+        counters.count(Counted::Received(Traffic::multicast(8)));
+        counters.count(Counted::Received(Traffic::multicast(0)));
 
         let mut data = [0; 192];
         counters.read(&mut data);
@@ -344,8 +344,8 @@ mod tests {
         counters.write_extended(0xffff, &[0xff; 192]);
         let full = counters.clone();
         counters.link_downed();
-        counters.count(Counted::Sent { bytes: 100 });
-        counters.count(Counted::ReceivedMulticast { bytes: 100 });
+        counters.count(Counted::Sent(Traffic::unicast(100)));
+        counters.count(Counted::Received(Traffic::multicast(100)));
         counters.count(Counted::VL15Dropped);
         assert_eq!(counters.short, full.short);
         assert_eq!(counters.extended, full.extended);
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn the_two_sets_are_apart() {
         let mut counters = Counters::default();
-        counters.count(Counted::Sent { bytes: 4 });
+        counters.count(Counted::Sent(Traffic::unicast(4)));
         counters.write(0xffff, &[0; 192]);
         assert_eq!(counters.short, [0; 16]);
         assert_eq!(counters.extended[0], 1);

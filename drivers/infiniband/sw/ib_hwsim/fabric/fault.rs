@@ -18,6 +18,6 @@ pub use cause::{Errno, Failure};
 pub use count::{Count, When, MAX_CALL};
 pub use gate::Gate;
 pub use order::{EventName, Order, Target};
-pub use rule::{Change, Item, Quirk, Setting, Way};
+pub use rule::{Change, Direction, Item, Quirk, Setting};
 pub use table::{Active, Table};
 pub use word::Verb;

@@ -6,7 +6,6 @@ use crate::counters::Counted;
 use crate::event::Events;
 use crate::link::LinkOffer;
 use crate::mad::{class, Header, Mad, Status};
-use crate::mtu::Mtu;
 use crate::nodeinfo::NodeType;
 use crate::packet::Packet;
 use crate::port::Port;
@@ -174,13 +173,7 @@ impl Hca {
 
     /// Returns what a port offers at training: nothing, if there is no such port.
     pub fn offer(&self, port: u8) -> LinkOffer {
-        let nothing = LinkOffer {
-            widths: 0,
-            speeds: 0,
-            mtu: Mtu::B256,
-            vl_cap: 0,
-        };
-        self.port(port).map_or(nothing, Port::offer)
+        self.port(port).map_or(LinkOffer::NONE, Port::offer)
     }
 
     /// Sets a GID of an Ethernet port, [`Gid::NONE`] for none. `None` if there is no such entry.
@@ -326,11 +319,6 @@ impl Hca {
         for port in &mut self.ports {
             port.m_key.elapse(seconds);
         }
-    }
-
-    /// Whether the lease of a management key runs, so that [`Hca::elapse`] is needed.
-    pub fn lease_runs(&self) -> bool {
-        self.ports.iter().any(|port| port.m_key.lease_runs())
     }
 }
 

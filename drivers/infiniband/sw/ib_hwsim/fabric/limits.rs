@@ -7,7 +7,7 @@
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
-use crate::topology::{flag, large_number};
+use crate::text::{flag, number};
 
 /// The most queue pairs of ULPs that an adapter has, beside the special ones of its ports.
 pub const MAX_QPS: u32 = 1019;
@@ -118,9 +118,7 @@ impl Limit {
     /// Parses a value; `None` if it cannot have that one.
     fn parse(self, text: &str) -> Option<u32> {
         match self.rule().values {
-            Values::Between(least, most) => {
-                large_number(text).filter(|number| (least..=most).contains(number))
-            }
+            Values::Between(least, most) => number(text, least..=most),
             Values::Flag => flag(text).map(u32::from),
         }
     }

@@ -98,6 +98,14 @@ pub(crate) struct Trained {
 }
 
 impl LinkOffer {
+    /// The offer of a port that does not exist.
+    pub(crate) const NONE: LinkOffer = LinkOffer {
+        widths: 0,
+        speeds: 0,
+        mtu: Mtu::B256,
+        vl_cap: 0,
+    };
+
     /// Returns what of an offer comes through a cable with limits of its own.
     pub fn limited(&self, cable: &LinkOffer) -> LinkOffer {
         LinkOffer {

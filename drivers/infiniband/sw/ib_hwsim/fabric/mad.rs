@@ -164,6 +164,15 @@ impl Header {
         (self.base_version, self.class_version) == (BASE_VERSION, CLASS_VERSION)
     }
 
+    /// Returns whether it is a Set; `None` if it is no Get either.
+    pub fn is_set(&self) -> Option<bool> {
+        match self.method {
+            method::GET => Some(false),
+            method::SET => Some(true),
+            _ => None,
+        }
+    }
+
     /// Returns the header of the response. A directed route gets the direction bit, and its hop
     /// pointer stays where the request has it: the sender moves it.
     pub fn response(&self, status: Option<Status>) -> Header {

@@ -58,11 +58,6 @@ impl MKey {
             self.protection = 0;
         }
     }
-
-    /// Whether the timer of the lease runs.
-    pub(crate) fn lease_runs(&self) -> bool {
-        self.lease_left.is_some()
-    }
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_mkey))]
@@ -123,9 +118,9 @@ mod tests {
         key.admits(8, true);
         key.elapse(6);
         key.admits(8, true);
-        assert!(key.lease_runs());
+        assert!(key.lease_left.is_some());
         key.elapse(4);
-        assert!(!key.lease_runs());
+        assert!(key.lease_left.is_none());
         assert_eq!((key.protection, key.key), (0, 7));
     }
 
@@ -143,6 +138,6 @@ mod tests {
         let mut key = key(2);
         key.lease_period = 0;
         key.admits(8, true);
-        assert!(!key.lease_runs());
+        assert!(key.lease_left.is_none());
     }
 }

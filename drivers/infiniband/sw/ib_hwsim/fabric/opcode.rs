@@ -1,63 +1,127 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operation codes of packets (section 9.2.1, table 38).
+//! Opcodes of the base transport header (section 9.2.1, table 38).
 
 use crate::packet::{Packet, Transport};
 use crate::rc::{AtomicOp, Op, Part, Tail};
 
-/// SEND Only of an unreliable datagram; with immediate data, the next code.
-const DATAGRAM: u8 = 0x64;
+/// An end of a message, without its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Plain,
+    Immediate,
+    Invalidate,
+}
 
-impl Packet {
-    /// Returns the OpCode of its base transport header; in a run, that of the first packet. `None`
-    /// of [`Op::Resume`], which is no packet.
-    pub fn opcode(&self) -> Option<u8> {
-        let bth = match &self.transport {
-            Transport::Ud { immediate, .. } => {
-                return Some(DATAGRAM.wrapping_add(u8::from(immediate.is_some())));
-            }
-            Transport::Rc(bth) => bth,
-        };
-        let single = bth.packets == 1;
-        // Only the last packet has the end of a message.
-        let ends = |part: Part| part.last && single;
-        Some(match bth.op {
-            Op::Send { part, tail } => match (part.first, ends(part), tail) {
-                (true, false, _) => 0x00,
-                (false, false, _) => 0x01,
-                (false, true, Tail::Plain) => 0x02,
-                (false, true, Tail::Immediate(_)) => 0x03,
-                (false, true, Tail::Invalidate(_)) => 0x16,
-                (true, true, Tail::Plain) => 0x04,
-                (true, true, Tail::Immediate(_)) => 0x05,
-                (true, true, Tail::Invalidate(_)) => 0x17,
-            },
-            Op::Write { part, tail, .. } => {
-                let immediate = matches!(tail, Tail::Immediate(_));
-                match (part.first, ends(part), immediate) {
-                    (true, false, _) => 0x06,
-                    (false, false, _) => 0x07,
-                    (false, true, false) => 0x08,
-                    (false, true, true) => 0x09,
-                    (true, true, false) => 0x0a,
-                    (true, true, true) => 0x0b,
-                }
-            }
-            Op::Read(_) => 0x0c,
-            Op::ReadResponse { part } => match (part.first, ends(part)) {
-                (true, false) => 0x0d,
-                (false, false) => 0x0e,
-                (false, true) => 0x0f,
-                (true, true) => 0x10,
-            },
-            Op::Acknowledge(_) => 0x11,
-            Op::AtomicResponse(_) => 0x12,
+impl End {
+    pub(crate) const fn of(tail: &Tail) -> End {
+        match tail {
+            Tail::Plain => End::Plain,
+            Tail::Immediate(_) => End::Immediate,
+            Tail::Invalidate(_) => End::Invalidate,
+        }
+    }
+}
+
+/// The meaning of an opcode: which extended headers a packet has, and where in a message it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Send(Part, End),
+    Write(Part, End),
+    Read,
+    ReadResponse(Part),
+    Acknowledge,
+    AtomicResponse,
+    CompareSwap,
+    FetchAdd,
+    Datagram(End),
+}
+
+const FIRST: Part = Part {
+    first: true,
+    last: false,
+};
+const MIDDLE: Part = Part {
+    first: false,
+    last: false,
+};
+const LAST: Part = Part {
+    first: false,
+    last: true,
+};
+
+/// The opcodes of reliable connections and of unreliable datagrams.
+const OPCODES: [(u8, Form); 25] = [
+    (0x00, Form::Send(FIRST, End::Plain)),
+    (0x01, Form::Send(MIDDLE, End::Plain)),
+    (0x02, Form::Send(LAST, End::Plain)),
+    (0x03, Form::Send(LAST, End::Immediate)),
+    (0x04, Form::Send(Part::ONLY, End::Plain)),
+    (0x05, Form::Send(Part::ONLY, End::Immediate)),
+    (0x06, Form::Write(FIRST, End::Plain)),
+    (0x07, Form::Write(MIDDLE, End::Plain)),
+    (0x08, Form::Write(LAST, End::Plain)),
+    (0x09, Form::Write(LAST, End::Immediate)),
+    (0x0a, Form::Write(Part::ONLY, End::Plain)),
+    (0x0b, Form::Write(Part::ONLY, End::Immediate)),
+    (0x0c, Form::Read),
+    (0x0d, Form::ReadResponse(FIRST)),
+    (0x0e, Form::ReadResponse(MIDDLE)),
+    (0x0f, Form::ReadResponse(LAST)),
+    (0x10, Form::ReadResponse(Part::ONLY)),
+    (0x11, Form::Acknowledge),
+    (0x12, Form::AtomicResponse),
+    (0x13, Form::CompareSwap),
+    (0x14, Form::FetchAdd),
+    (0x16, Form::Send(LAST, End::Invalidate)),
+    (0x17, Form::Send(Part::ONLY, End::Invalidate)),
+    (0x64, Form::Datagram(End::Plain)),
+    (0x65, Form::Datagram(End::Immediate)),
+];
+
+impl Form {
+    /// Returns the form of a single packet of a connection; `None` of [`Op::Resume`], which is no packet.
+    pub(crate) const fn of(op: &Op) -> Option<Form> {
+        Some(match op {
+            Op::Send { part, tail } => Form::Send(*part, End::of(tail)),
+            Op::Write { part, tail, .. } => Form::Write(*part, End::of(tail)),
+            Op::Read(_) => Form::Read,
             Op::Atomic { op, .. } => match op {
-                AtomicOp::CompareSwap { .. } => 0x13,
-                AtomicOp::FetchAdd(_) => 0x14,
+                AtomicOp::CompareSwap { .. } => Form::CompareSwap,
+                AtomicOp::FetchAdd(_) => Form::FetchAdd,
             },
+            Op::ReadResponse { part } => Form::ReadResponse(*part),
+            Op::AtomicResponse(_) => Form::AtomicResponse,
+            Op::Acknowledge(_) => Form::Acknowledge,
             Op::Resume => return None,
         })
+    }
+
+    /// Returns the meaning of an opcode; `None` if it is reserved, or of another service.
+    pub(crate) fn of_opcode(opcode: u8) -> Option<Form> {
+        let found = OPCODES.iter().find(|(code, _)| *code == opcode);
+        found.map(|&(_, form)| form)
+    }
+
+    /// Returns the opcode; `None` if there is none, as for immediate data within a message.
+    pub(crate) fn opcode(self) -> Option<u8> {
+        let found = OPCODES.iter().find(|(_, form)| *form == self);
+        found.map(|&(code, _)| code)
+    }
+}
+
+impl Packet {
+    /// Returns the opcode of the base transport header; in a run, that of the first packet. `None` of
+    /// [`Op::Resume`], which is no packet.
+    pub fn opcode(&self) -> Option<u8> {
+        let form = match &self.transport {
+            Transport::Ud {
+                immediate: None, ..
+            } => Form::Datagram(End::Plain),
+            Transport::Ud { .. } => Form::Datagram(End::Immediate),
+            Transport::Rc(run) => Form::of(&run.op.part(true, run.packets == 1)?)?,
+        };
+        form.opcode()
     }
 }
 
@@ -69,17 +133,7 @@ mod tests {
     use crate::rc::{Aeth, Bth, Psn, Reth, Syndrome};
 
     fn opcode(transport: Transport) -> Option<u8> {
-        let packet = Packet {
-            slid: Lid::new(1),
-            dlid: Lid::new(2),
-            sl: 0,
-            pkey: 0xffff,
-            dest_qp: 0x48,
-            grh: None,
-            len: 0,
-            management: false,
-            transport,
-        };
+        let packet = Packet::new(Lid::new(1), Lid::new(2), 0x48, transport);
         packet.opcode()
     }
 

@@ -3,8 +3,9 @@
 //! Packets (section 5.2): the headers that route them, and those of their transport.
 
 use crate::addr::Lid;
-use crate::counters::Counted;
+use crate::counters::{Counted, Traffic};
 use crate::grh::Grh;
+use crate::keys::PKey;
 use crate::rc::Bth;
 use crate::roce;
 
@@ -80,6 +81,21 @@ impl Transport {
 }
 
 impl Packet {
+    /// Makes the headers of a packet without GRH and payload, on service level 0 in the default partition.
+    pub const fn new(slid: Lid, dlid: Lid, dest_qp: u32, transport: Transport) -> Packet {
+        Packet {
+            slid,
+            dlid,
+            sl: 0,
+            pkey: PKey::DEFAULT.get(),
+            dest_qp,
+            grh: None,
+            len: 0,
+            management: false,
+            transport,
+        }
+    }
+
     /// Returns the queue pair of the sender, which only datagrams name; 0 for others.
     pub fn source_qp(&self) -> u32 {
         match self.transport {
@@ -98,27 +114,19 @@ impl Packet {
 
     /// Returns what a port counts that sends it.
     pub fn sent(&self) -> Counted {
-        let bytes = self.wire_bytes();
-        match &self.transport {
-            Transport::Rc(bth) => Counted::SentRun {
-                packets: bth.packets,
-                bytes,
-            },
-            Transport::Ud { .. } if self.is_multicast() => Counted::SentMulticast { bytes },
-            Transport::Ud { .. } => Counted::Sent { bytes },
-        }
+        Counted::Sent(self.traffic())
     }
 
     /// Returns what a port counts that it comes to.
     pub fn received(&self) -> Counted {
-        let bytes = self.wire_bytes();
-        match &self.transport {
-            Transport::Rc(bth) => Counted::ReceivedRun {
-                packets: bth.packets,
-                bytes,
-            },
-            Transport::Ud { .. } if self.is_multicast() => Counted::ReceivedMulticast { bytes },
-            Transport::Ud { .. } => Counted::Received { bytes },
+        Counted::Received(self.traffic())
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            packets: self.packets(),
+            bytes: self.wire_bytes(),
+            multicast: self.is_multicast(),
         }
     }
 
@@ -170,20 +178,8 @@ mod tests {
     use crate::rc::{Op, Part, Psn, Tail};
 
     const DATAGRAM: Packet = Packet {
-        slid: Lid::new(1),
-        dlid: Lid::new(2),
-        sl: 0,
-        pkey: 0xffff,
-        dest_qp: 0x48,
-        grh: None,
         len: 5,
-        management: false,
-        transport: Transport::Ud {
-            qkey: 0,
-            src_qp: 0x49,
-            immediate: None,
-            solicited: false,
-        },
+        ..Packet::new(Lid::new(1), Lid::new(2), 0x48, Transport::datagram(0x49, 0))
     };
 
     #[test]

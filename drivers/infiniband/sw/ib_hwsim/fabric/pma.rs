@@ -6,7 +6,7 @@ use crate::bits::{copy, Field};
 use crate::counters::Counters;
 use crate::event::Events;
 use crate::hca::{Hca, Outcome};
-use crate::mad::{attribute, method, pm_data, pm_data_mut, Header, Mad, Status};
+use crate::mad::{attribute, pm_data, pm_data_mut, Header, Mad, Status};
 use crate::mad::{BASE_VERSION, CLASS_VERSION};
 use crate::port::Port;
 use crate::portinfo::RESPONSE_TIME;
@@ -45,10 +45,8 @@ pub(crate) fn process(
     request: &Mad,
     reply: &mut Mad,
 ) -> Outcome {
-    let is_set = match header.method {
-        method::GET => false,
-        method::SET => true,
-        _ => return Outcome::pass(ingress),
+    let Some(is_set) = header.is_set() else {
+        return Outcome::pass(ingress);
     };
     let mut data = [0; 192];
     match answer(hca.ports_mut(), header, is_set, pm_data(request), &mut data) {

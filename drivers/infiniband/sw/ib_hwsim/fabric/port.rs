@@ -296,6 +296,22 @@ impl Port {
         self.lanes.of(sl)
     }
 
+    /// Returns the LID that packets with these path bits have.
+    #[inline]
+    pub fn lid_with(&self, path_bits: u8) -> Lid {
+        Lid::new(self.lid.get() | u16::from(path_bits) & self.path_mask())
+    }
+
+    /// Returns the path bits of one of its LIDs.
+    #[inline]
+    pub fn path_bits(&self, lid: Lid) -> u8 {
+        (lid.get() & self.path_mask()) as u8
+    }
+
+    fn path_mask(&self) -> u16 {
+        !u16::MAX.wrapping_shl(u32::from(self.lmc))
+    }
+
     /// Whether a LID is one of this port's 2^LMC.
     #[inline]
     pub fn has_lid(&self, lid: Lid) -> bool {

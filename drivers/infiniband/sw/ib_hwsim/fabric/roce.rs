@@ -164,6 +164,14 @@ pub struct Ways {
     pub wire: bool,
 }
 
+impl Ways {
+    /// The port does not send it.
+    pub const NOWHERE: Ways = Ways {
+        local: false,
+        wire: false,
+    };
+}
+
 /// Returns where a packet goes that an Ethernet port sends. Nowhere if the port is not Active, or the GID that it is
 /// from is gone.
 pub fn ways(port: &Port, grh: &Grh) -> Ways {

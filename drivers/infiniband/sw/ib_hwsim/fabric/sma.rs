@@ -42,13 +42,13 @@ pub(crate) fn process(
     request: &Mad,
     reply: &mut Mad,
 ) -> Outcome {
-    let is_set = match header.method {
-        method::GET => false,
-        method::SET => true,
-        method::TRAP_REPRESS if hca.repress(ingress, header, request) => {
-            return Outcome::consume(ingress);
-        }
-        _ => return Outcome::pass(ingress),
+    let Some(is_set) = header.is_set() else {
+        let ours = header.method == method::TRAP_REPRESS && hca.repress(ingress, header, request);
+        return if ours {
+            Outcome::consume(ingress)
+        } else {
+            Outcome::pass(ingress)
+        };
     };
     let route = DirectedRoute::parse(request);
     let directed = header.class == class::SUBNET_DIRECTED;

@@ -73,8 +73,8 @@ impl Tally {
         self.received.add(packet);
     }
 
-    /// The node itself is where a packet comes from: a queue pair that sends to this port, or to a
-    /// group with members here; or an agent of a switch that sends by this port.
+    /// The node itself has sent a packet: a queue pair to this port, or to a group with members
+    /// here; or an agent of a switch by this port.
     #[inline]
     pub fn own(&mut self, packet: &Packet) {
         add(&mut self.own, packet.packets());
@@ -188,15 +188,8 @@ mod tests {
     use crate::rc::{Bth, Op, Part, Psn, Tail};
 
     const DATAGRAM: Packet = Packet {
-        slid: Lid::new(1),
-        dlid: Lid::new(2),
-        sl: 0,
-        pkey: 0xffff,
-        dest_qp: 0x48,
-        grh: None,
         len: 5,
-        management: false,
-        transport: Transport::datagram(0x49, 0),
+        ..Packet::new(Lid::new(1), Lid::new(2), 0x48, Transport::datagram(0x49, 0))
     };
 
     /// Three packets of 256, 256 and 2 bytes.

@@ -12,5 +12,4 @@ mod text;
 
 pub use check::{check_cable, check_fabric, check_node, Fault};
 pub use plan::{CablePlan, CableSetting, Netdevs, NodeKind, NodePlan, NodeSetting};
-pub use text::{flag, guid, large_number, mtu, number, Device, End, Ends, FarEnd};
-pub use text::{Name, Speed, Width, MAX_NAME};
+pub use text::{guid, mtu, Device, End, Ends, FarEnd, Name, Speed, Width, MAX_NAME};

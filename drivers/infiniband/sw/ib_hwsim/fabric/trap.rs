@@ -13,7 +13,7 @@
 
 use crate::addr::Lid;
 use crate::bits::copy;
-use crate::keys::{PKey, Qpn};
+use crate::keys::Qpn;
 use crate::link::PortState;
 use crate::mad::{attribute, class, method, smp_data, smp_data_mut, Header, Mad};
 use crate::mad::{BASE_VERSION, CLASS_VERSION};
@@ -274,16 +274,12 @@ impl Traps {
 
 /// Returns the headers of a packet to the subnet manager.
 fn packet(port: &Port) -> Packet {
+    let transport = Transport::datagram(Qpn::SMI.get(), 0);
     Packet {
-        slid: port.lid,
-        dlid: port.sm_lid,
         sl: port.sm_sl,
-        pkey: PKey::DEFAULT.get(),
-        dest_qp: 0,
-        grh: None,
         len: size_of::<Mad>() as u32,
         management: true,
-        transport: Transport::datagram(Qpn::SMI.get(), 0),
+        ..Packet::new(port.lid, port.sm_lid, Qpn::SMI.get(), transport)
     }
 }
 

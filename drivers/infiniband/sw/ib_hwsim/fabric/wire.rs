@@ -20,7 +20,6 @@
 mod extended;
 mod fields;
 mod malformed;
-mod opcode;
 mod parse;
 pub mod pcap;
 mod write;

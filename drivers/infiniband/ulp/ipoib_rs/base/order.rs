@@ -10,7 +10,7 @@ use ipoib_netdev::random::random;
 use ipoib_netdev::skb::RxSkb;
 use ipoib_proto::deadline::Deadline;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::reorder::{Held, MAX_WIDTH};
+use ipoib_proto::reorder::{Counts, Held, MAX_WIDTH};
 use ipoib_proto::seq::MsgId;
 use ipoib_proto::source::{self, Place, Sink, Sources};
 use ipoib_proto::table::{Seed, Slot};
@@ -27,8 +27,7 @@ const SOURCE_SLOTS: usize = 2048;
 const RINGS: usize = 64;
 
 type Ring = Storage<Option<Held<RxSkb>>>;
-/// A source.
-pub(crate) type Source = source::Source<RxSkb, Ring>;
+type Source = source::Source<RxSkb, Ring>;
 
 /// What puts frames in order.
 pub(crate) struct Order {
@@ -39,6 +38,52 @@ pub(crate) struct Order {
     width: u8,
     /// The time of this poll in milliseconds.
     now: u64,
+}
+
+/// A copy of what is known about a source.
+pub(crate) struct CopiedSource {
+    pub(crate) address: HwAddr,
+    pub(crate) counts: Counts,
+    /// Frames that it holds.
+    pub(crate) holding: usize,
+    pub(crate) established: bool,
+    pub(crate) idle_ms: u64,
+}
+
+/// Copies of what is known about all sources.
+pub(crate) struct Copied(KVVec<CopiedSource>);
+
+impl Copied {
+    /// With room for `room` sources.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(room: usize) -> Result<Self> {
+        Ok(Self(KVVec::with_capacity(room, GFP_KERNEL)?))
+    }
+
+    /// Copies as many as there is room for.
+    pub(crate) fn note(&mut self, order: &Order) {
+        let now = clock::now_ms();
+        for (address, source) in order.sources.iter() {
+            let row = CopiedSource {
+                address: *address,
+                counts: *source.window().counts(),
+                holding: source.window().held(),
+                established: source.is_established(),
+                idle_ms: source.idle_for(now),
+            };
+            if self.0.push_within_capacity(row).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// The copies.
+    pub(crate) fn rows(&self) -> &[CopiedSource] {
+        &self.0
+    }
 }
 
 /// Passes frames up from the poll.
@@ -87,11 +132,6 @@ impl Order {
             width: 0,
             now: 0,
         })
-    }
-
-    /// Walks over the sources.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (&HwAddr, &Source)> + '_ {
-        self.sources.iter()
     }
 
     /// A poll begins.

@@ -4,21 +4,16 @@
 //!
 //! Each has a [`Permit`], which belongs to its queue pair and is given back when the device has destroyed
 //! that. To take one is an atomic operation, under the transmit lock of the interface that wants it. If
-//! there is none, a work item makes room: it looks at one interface after the other, never with two
-//! transmit locks held, and has the one end a connection whose is the least recently used (`proto/flow/share.rs`
-//! says which).
+//! there is none, a work item makes room (`ctl/evict.rs`).
 
-use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, OwnedDevice};
-use ipoib_netdev::task::{Queue, Run, Task};
+use ipoib_netdev::task::Task;
 use ipoib_proto::share::{self, Need};
-use kernel::new_mutex;
+use ipoib_rdma::Device as RdmaDevice;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::Arc;
 
 use crate::base::params;
-use crate::ctl::netdev::Interface;
 
 /// For how long those who find none left are waited for, in milliseconds, so that many of them do not have
 /// all interfaces looked at again and again.
@@ -74,12 +69,12 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// None taken.
+    /// Creates the count of `device`, with none taken.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new(device: &RdmaDevice) -> Result<Arc<Self>> {
         let usage = Arc::new(
             Usage {
                 taken: Atomic::new(0),
@@ -91,7 +86,7 @@ impl Quota {
         )?;
         let task = Task::new(MakeRoom {
             usage: usage.clone(),
-            members: Arc::pin_init(new_mutex!(KVec::new()), GFP_KERNEL)?,
+            device: device.clone(),
         })?;
         Ok(Arc::new(Self { usage, task }, GFP_KERNEL)?)
     }
@@ -158,59 +153,25 @@ impl Quota {
         self.task.queue(COLLECT_MS);
     }
 
-    /// Looks at an interface, too, when room is to be made.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn join(&self, dev: &Device<Interface>) -> Result {
-        let mut members = self.task.members.lock();
-        Ok(members.push(dev.get_typed(), GFP_KERNEL)?)
-    }
-
-    /// Does not any more.
-    pub(crate) fn leave(&self, dev: &Device<Interface>) {
-        self.task.members.lock().retain(|other| !other.is(dev));
-    }
-
     /// Waits for the work item and keeps it from running again.
     pub(crate) fn end(&self) {
         self.task.end();
     }
 }
 
-/// What makes room.
-struct MakeRoom {
+/// What the work item runs on; `ctl` has the work itself, which looks at the interfaces.
+pub(crate) struct MakeRoom {
     usage: Arc<Usage>,
-    /// All interfaces on the device. Locked before a transmit lock, and never under one.
-    members: Arc<Mutex<KVec<OwnedDevice<Interface>>>>,
+    pub(crate) device: RdmaDevice,
 }
 
-impl Run for MakeRoom {
-    fn run(&self, _task: &Queue<'_>) {
-        let now = now_ms();
+impl MakeRoom {
+    /// The need of the interface that is next, unless there is or will be room for it.
+    pub(crate) fn need(&self, now: u64) -> Option<Need> {
         let usage = &self.usage;
-        let Some(need) = usage.need(now) else {
-            return;
-        };
         // One after the other: the one that asks does so again until there is one for it.
-        if usage.ending.load(Relaxed) > 0
-            || usage.taken.load(Relaxed) < params::rc_max_device_connections()
-        {
-            return;
-        }
-        let members = self.members.lock();
-        let best = members
-            .iter()
-            .filter_map(|dev| {
-                let reason = dev.lock_tx().as_mut()?.can_give(&need, now)?;
-                Some((reason, dev))
-            })
-            .max_by_key(|(reason, _)| *reason);
-        if let Some((_, dev)) = best {
-            if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.give(dev, &need, now);
-            }
-        }
+        let is_full = usage.ending.load(Relaxed) == 0
+            && usage.taken.load(Relaxed) >= params::rc_max_device_connections();
+        usage.need(now).filter(|_| is_full)
     }
 }

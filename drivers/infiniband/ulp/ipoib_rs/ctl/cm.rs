@@ -3,6 +3,7 @@
 //! What the CM says, of connections that there are and of those that are asked for.
 
 use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::End;
@@ -14,20 +15,35 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Connected;
-use crate::ctl::netdev::CONNECT;
-use crate::data::rx::Question;
-use crate::rc::conn::{Owner, Rc, Reliable, Role, Room, Terms};
+use crate::base::interface::{Interface, Work};
+use crate::data::rx::{self, Question};
+use crate::rc::conn::{Caller, Rc, Role, Room};
+use crate::rc::context::{Reliable, Terms};
 use crate::rc::table::{Found, Place};
 
-/// Hears what the CM says of one connection.
-pub(crate) struct Caller {
-    pub(crate) dev: Owner,
-    pub(crate) reliable: Arc<Reliable>,
-    /// The peer's address, without flags.
-    pub(crate) peer: HwAddr,
-    /// Which of several connections to that peer.
-    pub(crate) number: u8,
-    pub(crate) role: Role,
+/// Ends a connection that could not even be asked for.
+pub(super) fn give_up(caller: &Caller) {
+    caller.counters().failed.add_shared(1);
+    if let Some(found) = caller.find() {
+        caller.ended(&found, found.end());
+    }
+}
+
+/// Brings the queue pair up, once the CM knows the other end's, and lets frames be received.
+///
+/// # Errors
+///
+/// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many, or they have all buffers.
+///
+/// # Context
+///
+/// Process context; sleeps.
+fn bring_up(rc: &Arc<Rc>, terms: &Terms) -> Result {
+    rc.flow.begin(terms.credits, rc.width);
+    rc.cm.ready(rc.qp())?;
+    // Before the other end is told, and sends: what came now would find nobody.
+    let question = Question::learn(rc.clone(), terms.extended);
+    rx::ask(&rc.caller.dev, question)?.into_result()
 }
 
 impl Caller {
@@ -38,15 +54,7 @@ impl Caller {
     /// The connection that this is about, if nobody has given it up.
     fn find(&self) -> Option<Found> {
         let guard = self.dev.lock_tx();
-        guard.as_ref()?.connections.as_ref()?.find(self)
-    }
-
-    /// It could not even be asked for.
-    pub(crate) fn give_up(&self) {
-        self.counters().failed.add_shared(1);
-        if let Some(found) = self.find() {
-            self.ended(&found, found.end());
-        }
+        guard.as_ref()?.rc.as_ref()?.connections.find(self)
     }
 
     /// It came to an end.
@@ -56,7 +64,7 @@ impl Caller {
             tx.connection_ended(&self.dev, found, end, now_ms());
         }
         drop(guard);
-        self.dev.queue_task(CONNECT, 0);
+        Interface::queue(&self.dev, Work::Connections, 0);
     }
 
     /// Our request was accepted.
@@ -71,7 +79,7 @@ impl Caller {
             return Err(EPROTO);
         }
         let terms = self.reliable.terms(&data);
-        rc.bring_up(&self.reliable, &terms)?;
+        bring_up(rc, &terms)?;
         // If the peer's own request has come up meanwhile, it must not take this one instead.
         if self.find().is_none() {
             return Err(ECANCELED);
@@ -106,7 +114,7 @@ impl CmHandler for Caller {
                 if let Err(error) = self.accepted(&found, private_data) {
                     // It may have ended before the poll was told of it.
                     let key = found.rc.qp().key();
-                    let _ = self.reliable.rx.ask(Question::forget(key));
+                    let _ = rx::ask(&self.dev, Question::forget(key));
                     // The peer's own request has come up meanwhile.
                     if self.find().is_none() {
                         return;
@@ -159,7 +167,7 @@ impl CmHandler for Caller {
 
 /// Answers those who ask for a connection.
 pub(crate) struct Answerer {
-    pub(crate) dev: Owner,
+    pub(crate) dev: OwnedDevice<Interface>,
     pub(crate) reliable: Arc<Reliable>,
     pub(crate) port: u32,
 }
@@ -255,7 +263,7 @@ impl Answerer {
 
     /// Puts it into the table.
     fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result<(), Refusal> {
-        rc.bring_up(&self.reliable, &terms).map_err(|error| {
+        bring_up(rc, &terms).map_err(|error| {
             self.log(&rc.caller.peer, error);
             Refusal::Full
         })?;

@@ -6,18 +6,23 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{linux_service_id, rfc_service_id};
-use ipoib_proto::ending::Ending;
+use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::ctl::cm::Caller;
-use crate::ctl::netdev::{Interface, CONNECT};
-use crate::rc::conn::{Rc, Reliable, Role, Room};
-use crate::rc::table::{Ended, Job};
+use crate::base::interface::{Interface, Work};
+use crate::ctl::cm;
+use crate::data::rx::{self, Question};
+use crate::rc::conn::{Caller, Rc, Role, Room};
+use crate::rc::context::Reliable;
+use crate::rc::table::{Ended, Job, Wanted};
+
+/// How often the receive poll is asked in a row whether it has found nothing more: three times will do
+/// unless it is busy.
+const ASKS: u32 = 4;
 
 /// The work item.
 ///
@@ -39,36 +44,31 @@ pub(crate) fn run(dev: &Device<Interface>) {
             let Some(job) = tx.next_job(dev, now) else {
                 return;
             };
-            let Some(connections) = &tx.connections else {
+            let Some(rc) = &tx.rc else {
                 return;
             };
-            (job, connections.reliable().clone())
+            (job, rc.connections.reliable().clone())
         };
         match job {
-            Job::Ask {
-                address,
-                number,
-                ticket,
-                room,
-            } => ask(dev, &reliable, address, (number, ticket, room)),
-            Job::End(ended) => end(dev, &reliable, ended),
+            Job::Ask(wanted, room) => ask(dev, &reliable, &wanted, room),
+            Job::End(ended) => end(dev, ended),
             Job::Wait(None) => return,
             Job::Wait(Some(wait)) => {
                 let wait = u32::try_from(wait).unwrap_or(u32::MAX);
-                return dev.queue_task(CONNECT, wait.max(1));
+                return Interface::queue(dev, Work::Connections, wait.max(1));
             }
         }
     }
 }
 
 /// Goes on to end a connection.
-fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
+fn end(dev: &Device<Interface>, mut ended: Ended) {
     if ended.ending.is_none() {
-        ended.rc.begin_to_end(dev);
+        begin_to_end(dev, &ended.rc);
     }
     let now = now_ms();
     let ending = ended.ending.get_or_insert(Ending::new(now));
-    let wait = ended.rc.go_on_to_end(ending, &reliable.rx, now);
+    let wait = go_on_to_end(dev, &ended.rc, ending, now);
     // The device does not give its frames back. If it does not forget them either, the ring holds the queue
     // pair until it is made anew.
     let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
@@ -84,29 +84,66 @@ fn end(dev: &Device<Interface>, reliable: &Reliable, mut ended: Ended) {
     }
 }
 
+/// Begins to end it: the peer is told, what was sent comes back, what was received is passed up.
+///
+/// # Context
+///
+/// Process context; sleeps. Nobody sends by it any more.
+fn begin_to_end(dev: &Device<Interface>, rc: &Rc) {
+    // One that was not established, or that the peer has ended, needs no more.
+    let _ = rc.cm.disconnect();
+    if let Err(error) = rc.qp().to_error() {
+        netdev_log!(dev, Warn, "connection does not end: {error:?}\n");
+    }
+}
+
+/// Goes on to end it, and says when there is more to do for that. None: it is over.
+///
+/// # Context
+///
+/// Process context; sleeps while the receive poll is asked.
+fn go_on_to_end(dev: &Device<Interface>, rc: &Rc, ending: &mut Ending, now: u64) -> Option<u64> {
+    let qp = rc.qp();
+    let is_busy = rc.lane.in_flight() > 0 || qp.may_receive();
+    let mut step = ending.step(now, is_busy);
+    for _ in 0..ASKS {
+        if step != Step::Ask {
+            break;
+        }
+        let Ok(Some(left)) = rx::ask(dev, Question::left(qp.key())).map(Question::into_left) else {
+            step = Step::Over;
+            break;
+        };
+        step = ending.looked(now, left.times_empty, left.held);
+    }
+    match step {
+        Step::Wait(ms) => return Some(ms),
+        // Others keep the poll busy.
+        Step::Ask => return Some(1),
+        Step::Over => {}
+    }
+    let _ = rx::ask(dev, Question::forget(qp.key()));
+    None
+}
+
 /// Asks a peer for a connection.
-fn ask(
-    dev: &Device<Interface>,
-    reliable: &Arc<Reliable>,
-    address: HwAddr,
-    (number, ticket, room): (u8, Ticket, Room),
-) {
-    let width = room.width;
+fn ask(dev: &Device<Interface>, reliable: &Arc<Reliable>, wanted: &Wanted, room: Room) {
+    let (width, address) = (room.width, &wanted.address);
     let connected = &dev.data().get_ref().counters.connected;
     let path = dev
         .lock_tx()
         .as_ref()
-        .and_then(|tx| tx.destinations.handle(&address));
+        .and_then(|tx| tx.ud.destinations.handle(address));
     let made = path
         .ok_or(EHOSTUNREACH)
-        .and_then(|path| Ok((make(dev, reliable, address, number, room)?, path)));
+        .and_then(|path| Ok((make(dev, reliable, wanted, room)?, path)));
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
-            log(dev, &address, error);
+            log(dev, address, error);
             connected.failed.add_shared(1);
             if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.not_asked(dev, &address, number, ticket, width, now_ms());
+                tx.not_asked(dev, wanted, width, now_ms());
             }
             return;
         }
@@ -117,16 +154,16 @@ fn ask(
         let Some(tx) = guard.as_mut() else {
             return;
         };
-        if !tx.asked(dev, &rc, ticket, now_ms()) {
+        if !tx.asked(dev, &rc, wanted.ticket, now_ms()) {
             return;
         }
     }
-    let sent = request(reliable, &rc, &path, address);
+    let sent = request(reliable, &rc, &path, *address);
     match sent {
         Ok(()) => connected.requests_sent.add_shared(1),
         Err(error) => {
-            log(dev, &address, error);
-            rc.caller.give_up();
+            log(dev, address, error);
+            cm::give_up(&rc.caller);
         }
     }
 }
@@ -145,16 +182,15 @@ fn log(dev: &Device<Interface>, address: &HwAddr, error: Error) {
 fn make(
     dev: &Device<Interface>,
     reliable: &Arc<Reliable>,
-    address: HwAddr,
-    number: u8,
+    wanted: &Wanted,
     room: Room,
 ) -> Result<Arc<Rc>> {
     let caller = Arc::new(
         Caller {
             dev: dev.get_typed(),
             reliable: reliable.clone(),
-            peer: address.with_flags(Flags::NONE),
-            number,
+            peer: wanted.address.with_flags(Flags::NONE),
+            number: wanted.number,
             role: Role::Peer,
         },
         GFP_KERNEL,

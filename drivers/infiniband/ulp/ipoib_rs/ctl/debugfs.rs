@@ -10,15 +10,15 @@ use ipoib_netdev::debugfs::Inspect;
 use ipoib_netdev::device::Device;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
-use ipoib_proto::reorder::Counts;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
-use crate::base::order;
+use crate::base::interface::Interface;
+use crate::base::order::{Copied, CopiedSource};
 use crate::base::settings::MAX_CONNECTIONS;
-use crate::ctl::netdev::Interface;
+use crate::data::rx::{self, Question};
 use crate::rc::conn::Rc;
 use crate::ud::paths::Destinations;
 
@@ -31,62 +31,19 @@ const GROUPS: usize = 2;
 const CONNECTIONS: usize = 3;
 const DEVICE: usize = 4;
 
-/// A source of numbered frames.
-struct Source {
-    address: HwAddr,
-    counts: Counts,
-    holding: usize,
-    established: bool,
-    idle_ms: u64,
-}
-
-/// A copy of what is known about sources.
-pub(crate) struct Sources(KVVec<Source>);
-
-impl Sources {
-    /// With room for a few more than `known`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(known: usize) -> Result<Self> {
-        Ok(Self(with_room(known)?))
-    }
-
-    /// Copies as many as there is room for.
-    pub(crate) fn note<'a>(
-        &mut self,
-        sources: impl Iterator<Item = (&'a HwAddr, &'a order::Source)>,
-    ) {
-        let now = now_ms();
-        for (address, source) in sources {
-            let row = Source {
-                address: *address,
-                counts: *source.window().counts(),
-                holding: source.window().held(),
-                established: source.is_established(),
-                idle_ms: source.idle_for(now),
-            };
-            if self.0.push_within_capacity(row).is_err() {
-                break;
-            }
+fn show_sources(sources: &[CopiedSource], out: &SeqFile) {
+    seq_print!(
+        out,
+        "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
+         holding established idle_ms\n"
+    );
+    for row in sources {
+        seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
+        for value in row.counts.values() {
+            seq_print!(out, " {value}");
         }
-    }
-
-    fn show(&self, out: &SeqFile) {
-        seq_print!(
-            out,
-            "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
-             holding established idle_ms\n"
-        );
-        for row in &self.0 {
-            seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
-            for value in row.counts.values() {
-                seq_print!(out, " {value}");
-            }
-            let (holding, established) = (row.holding, u8::from(row.established));
-            seq_print!(out, " {holding} {established} {}\n", row.idle_ms);
-        }
+        let (holding, established) = (row.holding, u8::from(row.established));
+        seq_print!(out, " {holding} {established} {}\n", row.idle_ms);
     }
 }
 
@@ -120,10 +77,13 @@ fn copy<T>(
     len: impl Fn(&Destinations) -> usize,
     each: impl Fn(&Destinations, &mut dyn FnMut(T) -> bool),
 ) -> Result<KVVec<T>> {
-    let known = dev.lock_tx().as_ref().map_or(0, |tx| len(&tx.destinations));
+    let known = dev
+        .lock_tx()
+        .as_ref()
+        .map_or(0, |tx| len(&tx.ud.destinations));
     let mut rows = with_room(known)?;
     if let Some(tx) = dev.lock_tx().as_ref() {
-        each(&tx.destinations, &mut |row| {
+        each(&tx.ud.destinations, &mut |row| {
             rows.push_within_capacity(row).is_ok()
         });
     }
@@ -221,7 +181,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()
-        .and_then(|tx| tx.connections.as_ref())
+        .and_then(|tx| Some(&tx.rc.as_ref()?.connections))
     {
         for entry in connections.iter() {
             let (machine, rc) = (&entry.machine, entry.machine.present());
@@ -274,11 +234,16 @@ impl Inspect for Interface {
     fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
         match id {
             SOURCES => {
-                let sources = match dev.data().sources() {
-                    Err(error) if error == ENETDOWN => Sources(KVVec::new()),
-                    other => other?,
-                };
-                sources.show(out);
+                let known = dev.data().counters.sequence.sources.get();
+                let room = usize::try_from(known)?.saturating_add(SPARE);
+                let question = Question::Sources(Copied::new(room)?);
+                match rx::ask(dev, question) {
+                    Err(error) if error == ENETDOWN => show_sources(&[], out),
+                    answer => {
+                        let sources = answer?.into_sources().ok_or(EINVAL)?;
+                        show_sources(sources.rows(), out);
+                    }
+                }
                 Ok(())
             }
             PATHS => show_paths(dev, out),

@@ -13,11 +13,9 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
 
+use crate::base::interface::{Interface, Options};
 use crate::base::params;
-use crate::base::port;
-use crate::ctl::netdev::Interface;
-use crate::data::tx;
-use crate::rc::conn;
+use crate::ctl::{changes, ports};
 
 // As in <linux/if_link.h>.
 const PKEY: u16 = 1;
@@ -99,7 +97,7 @@ impl Link for Interface {
                 EINVAL,
             ));
         };
-        let Some((port, parent)) = port::find(lower, rtnl) else {
+        let Some((port, parent)) = ports::find(lower, rtnl) else {
             return Err(extack.refuse(
                 c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
                 ENODEV,
@@ -128,7 +126,7 @@ impl Link for Interface {
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
             let checked = mtu::check(mtu, port.attributes(rtnl).ib_mtu);
-            if connected && mtu > conn::MAX_MTU {
+            if connected && mtu > mtu::MAX_CONNECTED {
                 return Err(extack.refuse(c"MTU is above 65520", EINVAL));
             }
             match checked {
@@ -140,7 +138,17 @@ impl Link for Interface {
         }
         let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
         let parent = parent.as_deref();
-        Interface::new(port, parent, pkey, index, request.mtu, umcast, connected)
+        Interface::new(
+            port,
+            &Options {
+                parent,
+                pkey,
+                pkey_index: index,
+                mtu: request.mtu,
+                umcast,
+                connected,
+            },
+        )
     }
 
     fn change(
@@ -167,15 +175,14 @@ impl Link for Interface {
         }
         if let Some(umcast) = attributes.get(UMCAST) {
             if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {
-                tx::rejoin(dev);
+                changes::rejoin(dev);
             }
         }
         Ok(())
     }
 
     fn dependents(dev: &Device<Self>, rtnl: &mut Rtnl, f: &mut dyn FnMut(&Device<Self>)) {
-        let port = dev.data().port.clone();
-        port.for_each(rtnl, |other| {
+        ports::for_each_beside(dev, rtnl, &mut |other| {
             if other.data().is_child_of(dev) {
                 f(other);
             }

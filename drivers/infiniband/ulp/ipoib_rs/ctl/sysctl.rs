@@ -10,8 +10,8 @@ use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::str::CStr;
 
+use crate::base::interface::Interface;
 use crate::base::settings::{Effect, Settings};
-use crate::ctl::netdev::Interface;
 
 impl Tunable for Interface {
     const DIRECTORY: &'static CStr = c"ipoib";

@@ -14,9 +14,9 @@ use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
-use crate::ctl::lifecycle::Events;
-use crate::ctl::netdev::{Interface, RECOVER};
-use crate::rc::table::Shared;
+use crate::base::interface::{Interface, Work};
+use crate::data::events::Events;
+use crate::rc::shared::Shared;
 
 /// The state of the completion NAPI.
 pub(crate) struct TxPoll {
@@ -72,9 +72,9 @@ impl RcDone {
     #[cold]
     fn sweep(&mut self, dev: &Device<Interface>) -> RcReaped {
         let mut guard = dev.lock_tx();
-        let connections = guard.as_mut().and_then(|tx| tx.connections.as_mut());
-        connections.map_or_else(RcReaped::default, |connections| {
-            self.completions.sweep(&mut connections.line.sender)
+        let rc = guard.as_mut().and_then(|tx| tx.rc.as_mut());
+        rc.map_or_else(RcReaped::default, |rc| {
+            self.completions.sweep(&mut rc.ring.sender)
         })
     }
 }
@@ -136,12 +136,12 @@ impl TxPoll {
                 reaped.errors,
                 reaped.status
             );
-            self.dev.queue_task(RECOVER, 0);
+            Interface::queue(&self.dev, Work::Recover, 0);
         }
         if reaped.flushed > 0 {
             self.counters
                 .dropped(DropReason::Flushed, u64::from(reaped.flushed));
-            self.dev.queue_task(RECOVER, 0);
+            Interface::queue(&self.dev, Work::Recover, 0);
         }
         Released {
             frames: reaped.released_frames,

@@ -2,7 +2,8 @@
 
 //! Receiving: the NAPI that takes frames off the receive ring.
 
-use ipoib_netdev::device::{OwnedDevice, RawDevice};
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Binding, Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
@@ -10,23 +11,36 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_proto::turn::Turn;
-use ipoib_rdma::{NetworkHeader, QpKey, Received, RecvRing};
+use ipoib_rdma::{Lane, NetworkHeader, QpKey, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
-use crate::base::order::Order;
+use crate::base::interface::{Interface, Work};
+use crate::base::order::{Copied, Order};
 use crate::base::settings::Settings;
-use crate::ctl::debugfs::Sources;
-use crate::ctl::lifecycle::Events;
-use crate::ctl::netdev::{Interface, RECOVER};
+use crate::data::events::Events;
 use crate::rc::conn::Rc;
-use crate::rc::rx::{Ask, Left, RcRx};
+use crate::rc::rx::{Ask, Left, Owner, RcRx};
 
-/// What others ask the receive poll.
+/// Asks the receive poll of an interface, and waits for the answer.
+///
+/// # Errors
+///
+/// `ENETDOWN` while the interface is down.
+///
+/// # Context
+///
+/// Process context, without the transmit lock; sleeps.
+pub(crate) fn ask(dev: &Device<Interface>, question: Question) -> Result<Question> {
+    let rx = dev.lock_tx().as_ref().map(|tx| tx.rx.clone());
+    rx.ok_or(ENETDOWN)?.ask(question)
+}
+
+/// A question to the receive poll.
 pub(crate) enum Question {
     /// Who sends numbered frames.
-    Sources(Sources),
+    Sources(Copied),
     /// About connections.
     Connections(Ask),
 }
@@ -68,7 +82,7 @@ impl Question {
     }
 
     /// The answer to [`Self::Sources`].
-    pub(crate) fn into_sources(self) -> Option<Sources> {
+    pub(crate) fn into_sources(self) -> Option<Copied> {
         match self {
             Question::Sources(sources) => Some(sources),
             Question::Connections(_) => None,
@@ -84,6 +98,17 @@ pub(crate) struct RxPoll {
     sink: Sink,
     order: Order,
     dev: OwnedDevice<Interface>,
+}
+
+/// The interface as the owner of its connections.
+struct Owned<'a>(&'a Device<Interface>);
+
+impl Owner for Owned<'_> {
+    fn lane_failed(&self, lane: &Lane) {
+        if let Some(tx) = self.0.lock_tx().as_mut() {
+            tx.lane_failed(self.0, lane, now_ms());
+        }
+    }
 }
 
 /// What one poll received.
@@ -153,8 +178,19 @@ impl RxPoll {
     #[inline]
     fn poll_connections(&mut self, context: &Context<'_>, budget: usize) -> usize {
         match &mut self.rc {
-            Some(rc) => rc.poll(context, budget, &mut self.order, &self.dev),
+            Some(rc) => rc.poll(context, budget, &mut self.order, &Owned(&self.dev)),
             None => 0,
+        }
+    }
+
+    /// Lets the transmit side go on.
+    #[cold]
+    fn serve(&mut self) {
+        if let Some(tx) = self.dev.lock_tx().as_mut() {
+            tx.service(&self.dev);
+        }
+        if self.rc.as_ref().is_some_and(|rc| rc.is_short()) {
+            Interface::restart_soon(&self.dev);
         }
     }
 
@@ -185,7 +221,7 @@ impl RxPoll {
             sink.counters.not_received(&report);
             if report.flushed > 0 {
                 // The QP is in error, and receives nothing until it is brought up again.
-                dev.queue_task(RECOVER, 0);
+                Interface::queue(dev, Work::Recover, 0);
             }
         }
         done
@@ -266,7 +302,7 @@ impl Poll for RxPoll {
 
     fn answer(&mut self, question: &mut Question) {
         match question {
-            Question::Sources(sources) => sources.note(self.order.sources()),
+            Question::Sources(sources) => sources.note(&self.order),
             Question::Connections(ask) => {
                 if let Some(rc) = &mut self.rc {
                     rc.answer(ask);
@@ -287,8 +323,8 @@ impl Poll for RxPoll {
             second = self.poll_connections(context, shares.second(first));
         }
         let done = shares.used(first, second);
-        if let Some(rc) = &mut self.rc {
-            rc.end(&self.dev);
+        if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
+            self.serve();
         }
         let counters = &self.sink.counters;
         self.order.end(context, done < budget, &counters.sequence);

@@ -4,15 +4,13 @@
 
 use core::cell::Cell;
 
-use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::Device;
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
-use ipoib_rdma::{IntakeRing, QpKey, RcReceived};
+use ipoib_rdma::{IntakeRing, Lane, QpKey, RcReceived};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -20,15 +18,24 @@ use kernel::sync::Arc;
 
 use crate::base::counters::{Connected, Counters};
 use crate::base::order::Order;
-use crate::ctl::netdev::Interface;
 use crate::rc::conn::Rc;
-use crate::rc::table::Shared;
+use crate::rc::shared::Shared;
 
 /// The most connections that there can be at a time, those that are ending included.
 const PEERS: usize = 512;
 
 /// Buffers that are posted again together.
 const POSTED_AT_ONCE: usize = 16;
+
+/// The owner of the connections, who is told of those that fail.
+pub(crate) trait Owner {
+    /// The queue pair of a lane is in error.
+    ///
+    /// # Context
+    ///
+    /// Softirq.
+    fn lane_failed(&self, lane: &Lane);
+}
 
 /// A connection that frames come by.
 struct Peer {
@@ -76,11 +83,11 @@ impl Peers {
         }
     }
 
-    /// A connection's queue pair is in error.
+    /// Reports that a connection's queue pair is in error.
     #[cold]
-    fn failed(&self, key: QpKey, dev: &Device<Interface>) {
-        if let (Some(peer), Some(tx)) = (self.find(key), dev.lock_tx().as_mut()) {
-            tx.lane_failed(dev, &peer.rc.lane, now_ms());
+    fn failed(&self, key: QpKey, owner: &impl Owner) {
+        if let Some(peer) = self.find(key) {
+            owner.lane_failed(&peer.rc.lane);
         }
     }
 
@@ -194,12 +201,12 @@ impl RcRx {
         context: &Context<'_>,
         budget: usize,
         order: &mut Order,
-        dev: &Device<Interface>,
+        owner: &impl Owner,
     ) -> usize {
         let most = budget.min(IntakeRing::BATCH);
         let n = self.ring.fetch(most);
         for i in 0..n {
-            if let Err(reason) = self.receive(i, context, order, dev) {
+            if let Err(reason) = self.receive(i, context, order, owner) {
                 self.counters.dropped(reason, 1);
             }
             // The room may have been advertised to the peers already.
@@ -212,7 +219,7 @@ impl RcRx {
             self.counters.not_received(&report);
         }
         if let Some(qp) = self.ring.take_refused() {
-            self.peers.failed(qp, dev);
+            self.peers.failed(qp, owner);
         }
         if n == most {
             // There may be more, whatever the budget is.
@@ -236,7 +243,7 @@ impl RcRx {
         i: usize,
         context: &Context<'_>,
         order: &mut Order,
-        dev: &Device<Interface>,
+        owner: &impl Owner,
     ) -> Result<(), DropReason> {
         let Self {
             ring,
@@ -245,7 +252,7 @@ impl RcRx {
             news,
             ..
         } = self;
-        let Some(received) = ring.message(i, |qp| peers.failed(qp, dev)) else {
+        let Some(received) = ring.message(i, |qp| peers.failed(qp, owner)) else {
             return Ok(());
         };
         let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
@@ -270,30 +277,22 @@ impl RcRx {
         )
     }
 
-    /// The poll ends: does what needs the transmit lock, if anything does.
+    /// Ends a poll. True: the transmit side is to be served, since a peer lets us send more, or since it is due to
+    /// learn what it may send.
     #[inline]
-    pub(crate) fn end(&mut self, dev: &Device<Interface>) {
-        let News { credit, mut due } = core::mem::take(&mut self.news);
+    pub(crate) fn take_news(&mut self) -> bool {
+        let News { credit, due } = core::mem::take(&mut self.news);
         if credit {
             // Pairs with the barrier where a frame begins to wait: either that sees the credit, or we see
             // that it waits.
             smp_mb(Full);
-            due |= self.shared.is_stalled();
         }
-        if due {
-            self.wake_tx(dev);
-        }
+        due || (credit && self.shared.is_stalled())
     }
 
-    #[cold]
-    fn wake_tx(&mut self, dev: &Device<Interface>) {
-        if let Some(tx) = dev.lock_tx().as_mut() {
-            tx.service(dev);
-        }
-        if self.ring.overtaken() > self.ring.size() as usize / 4 {
-            // Queue pairs have taken too many buffers with them.
-            Interface::restart_soon(dev);
-        }
+    /// Whether queue pairs have taken too many buffers with them.
+    pub(crate) fn is_short(&self) -> bool {
+        self.ring.overtaken() > self.ring.size() as usize / 4
     }
 }
 

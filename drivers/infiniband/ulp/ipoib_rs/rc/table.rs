@@ -3,73 +3,55 @@
 //! The reliable connections of an interface, under the transmit lock.
 //!
 //! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
-//! This file keeps the table of peers, and says what is to be done by the work item [`crate::ctl::connect`],
+//! This file keeps the table of peers, and says what is to be done by the work item `ctl/connect.rs`,
 //! which may sleep.
 
 use ipoib_netdev::device::Device;
-use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection::End;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
-use ipoib_rdma::{Lane, RcSender};
+use ipoib_rdma::Lane;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
+use crate::base::interface::{Interface, Work};
 use crate::base::settings::MAX_CONNECTIONS;
-use crate::ctl::cm::Caller;
-use crate::ctl::netdev::{Interface, CONNECT};
-use crate::rc::conn::{Rc, Reliable, Room};
-use crate::rc::ring::RcLine;
-
-mod admission;
-mod entry;
-
-use admission::Sender;
-pub(crate) use entry::Entry;
+use crate::rc::conn::{Caller, Rc, Room};
+use crate::rc::context::Reliable;
+use crate::rc::entry::Entry;
+use crate::rc::inbound::Sender;
 
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
 /// The most of both, those that have ended and are not over included. A peer may have asked for another
 /// connection while its first one is there.
-const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+pub(super) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
-
-/// What the two NAPIs look at without the lock.
-pub(crate) struct Shared {
-    /// Frames wait for room or for credit.
-    pub(crate) stalled: Atomic<bool>,
-    /// So many that the queue was stopped.
-    pub(crate) blocked: Atomic<bool>,
-    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
-    pub(crate) sweep: Atomic<bool>,
-}
 
 /// The table.
 pub(crate) struct Connections {
     pub(crate) entries: KVec<Option<KBox<Entry>>>,
     /// Those that others send by.
-    senders: KVec<Sender>,
+    pub(super) senders: KVec<Sender>,
     /// Those that have come to an end and are not over yet, but for one that the work item has in hand.
     ended: KVec<Ended>,
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Rc>>,
-    pool: Pool,
-    pub(crate) line: RcLine,
-    reliable: Arc<Reliable>,
+    pub(super) pool: Pool,
+    pub(super) reliable: Arc<Reliable>,
     pub(crate) counters: Arc<Counters>,
     own: HwAddr,
     /// How many have come to an end and are not over yet.
-    ending: u32,
+    pub(super) ending: u32,
     /// The most connections there may be.
-    cap: usize,
+    pub(super) cap: usize,
     /// Our number among the interfaces on the RDMA device.
-    number: u16,
+    pub(super) number: u16,
     pub(crate) lanes: u8,
     idle_ms: u64,
 }
@@ -109,15 +91,18 @@ pub(crate) struct Ended {
     due: u64,
 }
 
-/// What the work item is to do.
+/// A connection to be asked for.
+pub(crate) struct Wanted {
+    pub(crate) address: HwAddr,
+    /// The number among the connections to that peer.
+    pub(crate) number: u8,
+    pub(crate) ticket: Ticket,
+}
+
+/// A job for the work item.
 pub(crate) enum Job {
     /// Ask for a connection.
-    Ask {
-        address: HwAddr,
-        number: u8,
-        ticket: Ticket,
-        room: Room,
-    },
+    Ask(Wanted, Room),
     /// Go on to end one.
     End(Ended),
     /// Nothing, for so many milliseconds.
@@ -132,7 +117,6 @@ impl Connections {
     /// `ENOMEM`.
     pub(crate) fn new(
         reliable: Arc<Reliable>,
-        sender: RcSender,
         counters: Arc<Counters>,
         buffers: u32,
         number: u16,
@@ -154,7 +138,6 @@ impl Connections {
             ended: KVec::with_capacity(MOST, GFP_KERNEL)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
             pool: Pool::new(buffers),
-            line: RcLine::new(sender, counters.clone())?,
             reliable,
             counters,
             own,
@@ -182,17 +165,11 @@ impl Connections {
         &self.reliable
     }
 
-    /// The entry at a place that a path remembers, if it is still that peer's of that number, and what it
-    /// sends by.
+    /// The entry at a place that a path remembers, if it is still that peer's of that number.
     #[inline]
-    pub(crate) fn route(
-        &mut self,
-        at: u16,
-        peer: &HwAddr,
-        number: u8,
-    ) -> Option<(&mut Entry, &mut RcLine)> {
+    pub(crate) fn entry_for(&mut self, at: u16, peer: &HwAddr, number: u8) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        (entry.address.is(peer) && entry.number == number).then_some((&mut **entry, &mut self.line))
+        (entry.address.is(peer) && entry.number == number).then_some(&mut **entry)
     }
 
     /// Which of several connections to a peer a frame goes by.
@@ -215,7 +192,7 @@ impl Connections {
     }
 
     /// Takes note of who has sent something since the last time.
-    fn look(&mut self, now: u64) {
+    pub(super) fn look(&mut self, now: u64) {
         for entry in self.entries.iter_mut().flatten() {
             entry.look(now);
         }
@@ -225,12 +202,12 @@ impl Connections {
     }
 
     /// How many connections there are, or are being made.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         let own = self.iter().map(|entry| entry.machine.all().count());
         own.sum::<usize>() + self.senders.len()
     }
 
-    fn find_entry(&self, peer: &HwAddr, number: u8) -> Option<usize> {
+    pub(super) fn find_entry(&self, peer: &HwAddr, number: u8) -> Option<usize> {
         self.entries.iter().position(|entry| {
             entry
                 .as_ref()
@@ -239,7 +216,7 @@ impl Connections {
     }
 
     /// The entry of a peer, a new one if need be.
-    fn entry_or_new(&mut self, address: HwAddr, number: u8, now: u64) -> Option<usize> {
+    pub(super) fn entry_or_new(&mut self, address: HwAddr, number: u8, now: u64) -> Option<usize> {
         if let Some(at) = self.find_entry(&address, number) {
             return Some(at);
         }
@@ -267,7 +244,7 @@ impl Connections {
             return;
         };
         if entry.machine.ticket().is_none() && entry.want(now) {
-            dev.queue_task(CONNECT, 0);
+            Interface::queue(dev, Work::Connections, 0);
         }
     }
 
@@ -278,7 +255,7 @@ impl Connections {
                 if entry.machine.ticket().is_none() {
                     entry.want(now);
                 }
-                dev.queue_task(CONNECT, 0);
+                Interface::queue(dev, Work::Connections, 0);
             }
         }
     }
@@ -287,7 +264,6 @@ impl Connections {
     pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
         let width = rc.width;
         rc.mark_ending();
-        self.line.sender.forget(&rc.lane);
         let ended = Ended {
             rc,
             ending: None,
@@ -298,7 +274,7 @@ impl Connections {
             // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
             Err(_) => self.pool.give_back(width),
         }
-        dev.queue_task(CONNECT, 0);
+        Interface::queue(dev, Work::Connections, 0);
     }
 
     /// There is more to do for one that has ended, from `due` on.
@@ -327,7 +303,6 @@ impl Connections {
 
     /// One of those that ended is over.
     pub(crate) fn over(&mut self, rc: &Rc) {
-        self.line.sender.forget(&rc.lane);
         self.ending = self.ending.saturating_sub(1);
         self.pool.give_back(rc.width);
     }
@@ -345,12 +320,6 @@ impl Connections {
     /// The entry at a place.
     pub(crate) fn entry_at(&mut self, at: u16) -> Option<&mut Entry> {
         Some(&mut **self.entries.get_mut(usize::from(at))?.as_mut()?)
-    }
-
-    /// The same, and what it sends by.
-    pub(crate) fn route_at(&mut self, at: u16) -> Option<(&mut Entry, &mut RcLine)> {
-        let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        Some((&mut **entry, &mut self.line))
     }
 
     /// The entry that a caller's connection is for.
@@ -461,12 +430,12 @@ impl Connections {
                 });
                 match asked {
                     Some(ticket) => {
-                        return Job::Ask {
+                        let wanted = Wanted {
                             address,
                             number,
                             ticket,
-                            room,
-                        }
+                        };
+                        return Job::Ask(wanted, room);
                     }
                     None => self.give_back(room.width),
                 }
@@ -492,6 +461,16 @@ impl Connections {
         Job::Wait(next.map(|next| next.saturating_sub(now)))
     }
 
+    /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
+    pub(crate) fn update_stops(&mut self, now: u64) -> bool {
+        // Each of them is to look.
+        let entries = self.entries.iter_mut().flatten();
+        entries
+            .filter_map(|entry| entry.update_stop(now).then_some(()))
+            .count()
+            > 0
+    }
+
     /// All of them, to be ended: the interface goes down.
     pub(crate) fn into_all(self) -> KVec<Arc<Rc>> {
         let mut all = self.all;
@@ -512,33 +491,4 @@ impl Connections {
 
 fn is(rc: &Arc<Rc>, caller: &Caller) -> bool {
     core::ptr::eq(&*rc.caller, caller)
-}
-
-impl Shared {
-    pub(crate) const fn new() -> Self {
-        Self {
-            stalled: Atomic::new(false),
-            blocked: Atomic::new(false),
-            sweep: Atomic::new(false),
-        }
-    }
-
-    /// Whether somebody has to look at what waits.
-    #[inline]
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled.get()
-    }
-
-    /// Whether the ring is to be swept. It need not be once more, then.
-    #[inline]
-    pub(crate) fn take_sweep(&self) -> bool {
-        // As a rule there is nothing to write.
-        self.sweep.get() && self.sweep.xchg(false, Acquire)
-    }
-
-    /// Whether the queue is to stay stopped, since so much waits.
-    #[inline]
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.get()
-    }
 }

@@ -4,7 +4,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::rule::decimal;
+use crate::text;
 
 /// The highest number of a call that a rule can name.
 pub const MAX_CALL: u32 = 1_000_000_000;
@@ -21,7 +21,7 @@ pub enum When {
 impl When {
     /// Parses the two words.
     pub(super) fn parse(word: &str, number: &str) -> Option<When> {
-        let number = decimal(number, MAX_CALL)?;
+        let number = text::number(number, 1..=MAX_CALL)?;
         match word {
             "at" => Some(When::At(number)),
             "from" => Some(When::From(number)),

@@ -4,8 +4,8 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::rule::decimal;
 use super::word::words;
+use crate::text;
 
 words! {
     /// An event.
@@ -110,7 +110,7 @@ impl Order {
             (Scope::Device, Some(_)) | (Scope::Qp, None) => return None,
             (Scope::Port, None) => Target::Port(1),
             (Scope::Port, Some(port)) => {
-                Target::Port(u8::try_from(decimal(port, u8::MAX.into())?).ok()?)
+                Target::Port(u8::try_from(text::number(port, 1..=u8::MAX.into())?).ok()?)
             }
             (Scope::Qp, Some("all")) => Target::AllQps,
             (Scope::Qp, Some(number)) => Target::Qp(qp_number(number)?),

@@ -5,6 +5,7 @@
 use super::cause::{Errno, Failure};
 use super::count::When;
 use super::word::{words, Verb};
+use crate::text::number;
 
 /// The longest delay, in milliseconds.
 const MAX_DELAY: u32 = 60_000;
@@ -14,7 +15,7 @@ const MAX_ELEMENTS: u32 = 1 << 20;
 
 words! {
     /// A direction of messages, whose requests complete.
-    pub enum Way {
+    pub enum Direction {
         /// Requests to send.
         Send = "send",
         /// Requests to receive.
@@ -66,7 +67,7 @@ pub enum Item {
     /// A verb, which fails.
     Verb(Verb),
     /// Requests, which complete in error.
-    Way(Way),
+    Direction(Direction),
     /// A quirk.
     Quirk(Quirk),
     /// A quirk that has a number.
@@ -77,7 +78,7 @@ impl Item {
     /// Parses a word.
     pub fn parse(word: &str) -> Option<Item> {
         let verb = Verb::parse(word).map(Item::Verb);
-        verb.or_else(|| Way::parse(word).map(Item::Way))
+        verb.or_else(|| Direction::parse(word).map(Item::Direction))
             .or_else(|| Quirk::parse(word).map(Item::Quirk))
             .or_else(|| Setting::parse(word).map(Item::Setting))
     }
@@ -89,7 +90,7 @@ pub enum Change {
     /// A verb fails: `VERB ERRNO at N` or `VERB ERRNO from N`.
     Fail(Verb, Errno, When),
     /// Requests complete in error: `send STATUS at N`, `receive STATUS from N`.
-    Complete(Way, Failure, When),
+    Complete(Direction, Failure, When),
     /// The adapter has a quirk: its word.
     Have(Quirk),
     /// The adapter has a quirk with a number: its word, and the number.
@@ -115,13 +116,17 @@ impl Change {
                     let errno = Errno::parse(words.next()?)?;
                     Change::Fail(verb, errno, When::parse(words.next()?, words.next()?)?)
                 }
-                Item::Way(way) => {
+                Item::Direction(direction) => {
                     let failure = Failure::parse(words.next()?)?;
-                    Change::Complete(way, failure, When::parse(words.next()?, words.next()?)?)
+                    Change::Complete(
+                        direction,
+                        failure,
+                        When::parse(words.next()?, words.next()?)?,
+                    )
                 }
                 Item::Quirk(quirk) => Change::Have(quirk),
                 Item::Setting(setting) => {
-                    Change::Set(setting, decimal(words.next()?, setting.most())?)
+                    Change::Set(setting, number(words.next()?, 1..=setting.most())?)
                 }
             }
         };
@@ -134,14 +139,4 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .map(|line| line.split_once('#').map_or(line, |(rule, _)| rule))
         .filter(|line| !line.trim_ascii().is_empty())
-}
-
-/// Parses a decimal number from 1 to `most`.
-pub(super) fn decimal(text: &str, most: u32) -> Option<u32> {
-    // `parse` takes a sign.
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let number = text.parse().ok()?;
-    (1..=most).contains(&number).then_some(number)
 }

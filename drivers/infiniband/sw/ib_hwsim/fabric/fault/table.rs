@@ -6,7 +6,7 @@ use core::fmt::{self, Write};
 
 use super::cause::{Errno, Failure};
 use super::count::{Count, When};
-use super::rule::{lines, Change, Item, Quirk, Setting, Way};
+use super::rule::{lines, Change, Direction, Item, Quirk, Setting};
 use super::word::Verb;
 
 /// A rule that counts.
@@ -47,7 +47,7 @@ pub struct Active {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     verbs: [Option<Rule<Errno>>; Verb::COUNT],
-    ways: [Option<Rule<Failure>>; 2],
+    directions: [Option<Rule<Failure>>; 2],
     quirks: [bool; Quirk::ALL.len()],
     settings: [Option<u32>; Setting::ALL.len()],
 }
@@ -57,7 +57,7 @@ impl Table {
     pub const fn new() -> Table {
         Table {
             verbs: [None; Verb::COUNT],
-            ways: [None; 2],
+            directions: [None; 2],
             quirks: [false; Quirk::ALL.len()],
             settings: [None; Setting::ALL.len()],
         }
@@ -83,8 +83,12 @@ impl Table {
             Change::Fail(verb, errno, when) => {
                 put(&mut self.verbs, verb as usize, Some(Rule::new(errno, when)));
             }
-            Change::Complete(way, failure, when) => {
-                put(&mut self.ways, way as usize, Some(Rule::new(failure, when)));
+            Change::Complete(direction, failure, when) => {
+                put(
+                    &mut self.directions,
+                    direction as usize,
+                    Some(Rule::new(failure, when)),
+                );
             }
             Change::Have(quirk) => put(&mut self.quirks, quirk as usize, true),
             Change::Set(setting, number) => {
@@ -92,7 +96,9 @@ impl Table {
             }
             Change::Clear(None) => *self = Table::new(),
             Change::Clear(Some(Item::Verb(verb))) => put(&mut self.verbs, verb as usize, None),
-            Change::Clear(Some(Item::Way(way))) => put(&mut self.ways, way as usize, None),
+            Change::Clear(Some(Item::Direction(direction))) => {
+                put(&mut self.directions, direction as usize, None)
+            }
             Change::Clear(Some(Item::Quirk(quirk))) => {
                 put(&mut self.quirks, quirk as usize, false);
             }
@@ -114,9 +120,11 @@ impl Table {
             write!(out, "{end}{verb} {} {}", rule.cause, rule.count)?;
             end = "\n";
         }
-        let ways = Way::ALL.iter().zip(&self.ways);
-        for (way, rule) in ways.filter_map(|(way, rule)| Some((way, rule.as_ref()?))) {
-            write!(out, "{end}{way} {} {}", rule.cause, rule.count)?;
+        let directions = Direction::ALL.iter().zip(&self.directions);
+        for (direction, rule) in
+            directions.filter_map(|(direction, rule)| Some((direction, rule.as_ref()?)))
+        {
+            write!(out, "{end}{direction} {} {}", rule.cause, rule.count)?;
             end = "\n";
         }
         for (quirk, _) in Quirk::ALL.iter().zip(&self.quirks).filter(|(_, has)| **has) {
@@ -137,7 +145,7 @@ impl Table {
         let gate = self.has(Quirk::Hold) || self.number(Setting::Delay).is_some();
         Active {
             verbs: self.verbs.iter().any(Option::is_some),
-            completions: self.ways.iter().any(Option::is_some),
+            completions: self.directions.iter().any(Option::is_some),
             quirks: self.quirks.contains(&true) || self.settings.iter().any(Option::is_some),
             gate,
         }
@@ -149,8 +157,11 @@ impl Table {
     }
 
     /// Counts a request that completes. Returns its status, if it is to fail.
-    pub fn complete(&mut self, way: Way) -> Option<Failure> {
-        self.ways.get_mut(way as usize)?.as_mut()?.call()
+    pub fn complete(&mut self, direction: Direction) -> Option<Failure> {
+        self.directions
+            .get_mut(direction as usize)?
+            .as_mut()?
+            .call()
     }
 
     /// Returns whether the adapter has a quirk.

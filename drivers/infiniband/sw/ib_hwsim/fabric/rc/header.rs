@@ -227,126 +227,62 @@ impl Bth {
     /// Takes a packet out of a run: number `n`, counted from 0. `None` if there is no such packet, or
     /// if its payload is not what a run of packets of `mtu` bytes leaves for it.
     pub fn nth(&self, n: u32, mtu: u32) -> Option<Bth> {
-        let left = self.packets.checked_sub(n).filter(|&left| left > 0)?;
-        let (first, last) = (n == 0, left == 1);
-        let rest = self.bytes.checked_sub(mtu.checked_mul(n)?)?;
-        let bytes = if last { rest } else { mtu };
-        if bytes > mtu || bytes > rest {
-            return None;
-        }
-        Some(Bth {
-            psn: self.psn.plus(n),
-            packets: 1,
-            bytes,
-            ack_request: self.ack_request && last,
-            solicited: self.solicited && last,
-            op: if self.packets == 1 {
-                self.op
-            } else {
-                self.op.nth(first, last)?
-            },
-        })
+        self.slice(n, 1, mtu)
     }
 
     /// Takes a run apart: its first `n` packets, and the rest. Neither is empty; `None` if that
     /// cannot be.
     pub fn split(&self, n: u32, mtu: u32) -> Option<(Bth, Bth)> {
-        let rest = self.packets.checked_sub(n).filter(|&rest| rest > 0)?;
-        let bytes = mtu.checked_mul(n).filter(|&bytes| bytes > 0)?;
-        let rest_bytes = self.bytes.checked_sub(bytes)?;
-        let (front, back) = self.op.split()?;
-        Some((
-            Bth {
-                packets: n,
-                bytes,
-                ack_request: false,
-                op: front,
-                ..*self
-            },
-            Bth {
-                psn: self.psn.plus(n),
-                packets: rest,
-                bytes: rest_bytes,
-                op: back,
-                ..*self
-            },
-        ))
+        let rest = self.packets.checked_sub(n)?;
+        Some((self.slice(0, n, mtu)?, self.slice(n, rest, mtu)?))
+    }
+
+    /// Takes `n` packets out of a run, from number `from` on.
+    fn slice(&self, from: u32, n: u32, mtu: u32) -> Option<Bth> {
+        let after = self.packets.checked_sub(from.checked_add(n)?)?;
+        let (first, last) = (from == 0, after == 0);
+        let (rest, full) = (
+            self.bytes.checked_sub(mtu.checked_mul(from)?)?,
+            mtu.checked_mul(n)?,
+        );
+        let bytes = if last { rest } else { full };
+        if n == 0 || bytes > full || bytes > rest {
+            return None;
+        }
+        Some(Bth {
+            psn: self.psn.plus(from),
+            packets: n,
+            bytes,
+            ack_request: self.ack_request && last,
+            solicited: self.solicited && last,
+            op: self.op.part(first, last)?,
+        })
     }
 }
 
 impl Op {
-    /// Takes the operation of one packet out of a run's.
-    fn nth(self, first: bool, last: bool) -> Option<Op> {
-        let of_packet = |part: Part| Part {
+    /// Returns the operation of a part of a run: `first` and `last` say which ends of the run it has. `None` if it has
+    /// not both and the operation is one of single packets.
+    pub(crate) fn part(self, first: bool, last: bool) -> Option<Op> {
+        let of_part = |part: Part| Part {
             first: part.first && first,
             last: part.last && last,
         };
         let of_last = |tail| if last { tail } else { Tail::Plain };
         match self {
+            _ if first && last => Some(self),
             Op::Send { part, tail } => Some(Op::Send {
-                part: of_packet(part),
+                part: of_part(part),
                 tail: of_last(tail),
             }),
             Op::Write { part, to, tail } => Some(Op::Write {
-                part: of_packet(part),
+                part: of_part(part),
                 to: to.filter(|_| first),
                 tail: of_last(tail),
             }),
             Op::ReadResponse { part } => Some(Op::ReadResponse {
-                part: of_packet(part),
+                part: of_part(part),
             }),
-            _ => None,
-        }
-    }
-
-    /// Takes a run's operation apart.
-    fn split(self) -> Option<(Op, Op)> {
-        let parts = |part: Part| {
-            let front = Part {
-                last: false,
-                ..part
-            };
-            let back = Part {
-                first: false,
-                ..part
-            };
-            (front, back)
-        };
-        match self {
-            Op::Send { part, tail } => {
-                let (front, back) = parts(part);
-                let plain = Tail::Plain;
-                Some((
-                    Op::Send {
-                        part: front,
-                        tail: plain,
-                    },
-                    Op::Send { part: back, tail },
-                ))
-            }
-            Op::Write { part, to, tail } => {
-                let (front, back) = parts(part);
-                let plain = Tail::Plain;
-                Some((
-                    Op::Write {
-                        part: front,
-                        to,
-                        tail: plain,
-                    },
-                    Op::Write {
-                        part: back,
-                        to: None,
-                        tail,
-                    },
-                ))
-            }
-            Op::ReadResponse { part } => {
-                let (front, back) = parts(part);
-                Some((
-                    Op::ReadResponse { part: front },
-                    Op::ReadResponse { part: back },
-                ))
-            }
             _ => None,
         }
     }

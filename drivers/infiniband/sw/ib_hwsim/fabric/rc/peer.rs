@@ -31,8 +31,7 @@ pub fn accepts(port: &Port, peer: &Peer, packet: &Packet) -> Result<(), Discard>
     if !matches!(packet.transport, Transport::Rc(_)) {
         return Err(Discard::NoQp);
     }
-    let mask = (1u16 << port.lmc().min(7)).wrapping_sub(1);
-    let own = Lid::new(port.lid().get() | u16::from(peer.path_bits) & mask);
+    let own = port.lid_with(peer.path_bits);
     if packet.slid != peer.lid || packet.dlid != own || !accepts_route(port, peer, packet) {
         return Err(Discard::NotForUs);
     }

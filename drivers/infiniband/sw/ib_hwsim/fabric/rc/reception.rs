@@ -19,10 +19,6 @@ pub struct ResponderSetup {
     pub resources: u8,
     /// Access rights of the requester.
     pub access: Access,
-    /// Whether a packet without a receive request may wait in the link for as long as the RNR timer,
-    /// before an RNR NAK is sent. The sender has to learn of that at once, by
-    /// [`Taken::Held`], and gets an [`Op::Resume`] then.
-    pub holds: bool,
 }
 
 /// Use of memory.

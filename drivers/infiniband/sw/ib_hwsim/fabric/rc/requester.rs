@@ -191,32 +191,13 @@ impl Requester {
             first: packet == 0,
             last,
         };
-        let of_end = |tail| if last { tail } else { Tail::Plain };
-        let (op, packets, bytes) = match request.work {
-            Work::Send(tail) => {
-                let tail = of_end(tail);
-                (Op::Send { part, tail }, n, bytes)
-            }
-            Work::Write { address, key, tail } => {
-                let to = Reth {
-                    address,
-                    key,
-                    len: request.len,
-                };
-                let to = part.first.then_some(to);
-                let tail = of_end(tail);
-                (Op::Write { part, to, tail }, n, bytes)
-            }
-            Work::Read { address, key } => {
-                let from = Reth {
-                    address: address.wrapping_add(offset.into()),
-                    key,
-                    len: rest,
-                };
-                (Op::Read(from), 1, 0)
-            }
-            Work::Atomic { address, key, op } => (Op::Atomic { address, key, op }, 1, 0),
-            Work::Local { .. } => return Next::Idle,
+        let Some(op) = operation(request, part, offset) else {
+            return Next::Idle;
+        };
+        let (packets, bytes) = if request.work.is_read() {
+            (1, 0)
+        } else {
+            (n, bytes)
         };
         self.psn = psn.plus(n);
         if last {
@@ -254,4 +235,31 @@ impl Requester {
         let timeout = self.timeout.filter(|_| self.is_waiting());
         self.deadline = timeout.map(|timeout| now.saturating_add(timeout));
     }
+}
+
+/// Returns the operation of a part of a request whose payload begins at `offset`; `None` of a local one.
+fn operation(request: &Request, part: Part, offset: u32) -> Option<Op> {
+    let of_end = |tail| if part.last { tail } else { Tail::Plain };
+    Some(match request.work {
+        Work::Send(tail) => Op::Send {
+            part,
+            tail: of_end(tail),
+        },
+        Work::Write { address, key, tail } => {
+            let len = request.len;
+            let to = Reth { address, key, len };
+            Op::Write {
+                part,
+                to: part.first.then_some(to),
+                tail: of_end(tail),
+            }
+        }
+        Work::Read { address, key } => Op::Read(Reth {
+            address: address.wrapping_add(offset.into()),
+            key,
+            len: request.len.saturating_sub(offset),
+        }),
+        Work::Atomic { address, key, op } => Op::Atomic { address, key, op },
+        Work::Local { .. } => return None,
+    })
 }

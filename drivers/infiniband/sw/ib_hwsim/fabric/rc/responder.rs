@@ -2,7 +2,7 @@
 
 //! The responder: the receiving half of a reliable connection (sections 9.7.4 and 9.7.5).
 
-use super::header::{Access, Aeth, Bth, Nak, Op, Part, Reth, Syndrome, Tail};
+use super::header::{Access, Aeth, AtomicOp, Bth, Nak, Op, Part, Reth, Syndrome, Tail};
 use super::reception::{Fault, Purpose, Put, Received, Receiver, ResponderSetup, Response, Taken};
 use super::requester::RUN;
 use super::saved::{Answer, Saved};
@@ -15,6 +15,30 @@ enum Message {
     None,
     Send { done: u32 },
     Write { to: Reth, done: u32 },
+}
+
+/// The packets of a run that have not come before.
+struct Run {
+    now: u64,
+    psn: Psn,
+    packets: u32,
+    /// Where in the payload of the run they begin.
+    from: u32,
+    /// Bytes of their payload.
+    bytes: u32,
+    solicited: bool,
+}
+
+impl Run {
+    /// The message that has come to its end with them.
+    fn received(&self, bytes: u32, tail: Tail, is_write: bool) -> Received {
+        Received {
+            bytes,
+            tail,
+            is_write,
+            solicited: self.solicited,
+        }
+    }
 }
 
 /// The responder of a queue pair.
@@ -52,7 +76,7 @@ impl Responder {
             mtu: setup.mtu.bytes(),
             rnr_timer: setup.rnr_timer,
             access: setup.access,
-            holds: setup.holds,
+            holds: false,
             expected: setup.psn,
             msn: 0,
             message: Message::None,
@@ -84,7 +108,9 @@ impl Responder {
         self.rnr_timer = rnr_timer;
     }
 
-    /// Sets whether the wire by which the next request comes holds packets, see [`ResponderSetup::holds`].
+    /// Sets whether a packet of the next request that finds no receive request may wait in the link for as long as the
+    /// RNR timer, before an RNR NAK is sent. The sender has to learn of that at once, by [`Taken::Held`], and gets an
+    /// [`Op::Resume`] later.
     pub fn set_holds(&mut self, holds: bool) {
         self.holds = holds;
     }
@@ -138,113 +164,148 @@ impl Responder {
         skip: u32,
         receiver: &mut impl Receiver,
     ) -> Result<Taken, Fault> {
-        let n = bth.packets.saturating_sub(skip);
         let from = skip.saturating_mul(self.mtu);
-        let bytes = bth.bytes.checked_sub(from).ok_or(Fault::Invalid)?;
-        let first = |part: Part| Part {
+        let run = Run {
+            now,
+            psn: bth.psn,
+            packets: bth.packets.saturating_sub(skip),
+            from,
+            bytes: bth.bytes.checked_sub(from).ok_or(Fault::Invalid)?,
+            solicited: bth.solicited,
+        };
+        let rest = |part: Part| Part {
             first: part.first && skip == 0,
             ..part
         };
-        match bth.op {
-            Op::Send { part, tail } => {
-                let part = first(part);
-                self.check_shape(part, n, bytes)?;
-                let done = match (part.first, self.message) {
-                    (true, Message::None) => 0,
-                    (false, Message::Send { done }) => done,
-                    _ => return Err(Fault::Invalid),
-                };
-                if part.first && !receiver.claim() {
-                    return Ok(self.not_ready(now));
-                }
-                if receiver.put(done, from, bytes)? == Put::CutOff {
-                    return Ok(Taken::CutOff);
-                }
-                let done = done.checked_add(bytes).ok_or(Fault::Length)?;
-                if part.last {
-                    if let Tail::Invalidate(key) = tail {
-                        receiver.invalidate(key)?;
-                    }
-                    receiver.complete(&Received {
-                        bytes: done,
-                        tail,
-                        is_write: false,
-                        solicited: bth.solicited,
-                    });
-                }
-                self.arrived(n, part.last, Message::Send { done });
-            }
-            Op::Write { part, to, tail } => {
-                let part = first(part);
-                self.check_shape(part, n, bytes)?;
-                let (to, done) = match (part.first, self.message, to) {
-                    (true, Message::None, Some(to)) => (to, 0),
-                    (false, Message::Write { to, done }, _) => (to, done),
-                    _ => return Err(Fault::Invalid),
-                };
-                self.check_write(&to, part, done, bytes, receiver)?;
-                let uses_receive = matches!(tail, Tail::Immediate(_));
-                if uses_receive && !part.last || matches!(tail, Tail::Invalidate(_)) {
-                    return Err(Fault::Invalid);
-                }
-                if uses_receive && !receiver.claim() {
-                    return Ok(self.not_ready(now));
-                }
-                if bytes > 0 {
-                    let address = to.address.wrapping_add(done.into());
-                    if receiver.write(to.key, address, from, bytes)? == Put::CutOff {
-                        return Ok(Taken::CutOff);
-                    }
-                }
-                let done = done.saturating_add(bytes);
-                if uses_receive {
-                    receiver.complete(&Received {
-                        bytes: done,
-                        tail,
-                        is_write: true,
-                        solicited: bth.solicited,
-                    });
-                }
-                self.arrived(n, part.last, Message::Write { to, done });
-            }
-            Op::Read(from) => {
-                let begins = self.message == Message::None && n == 1;
-                let fits = from.len <= MAX_MESSAGE && self.saved.has_room();
-                if !self.access.read || !begins || !fits {
-                    return Err(Fault::Invalid);
-                }
-                let empty = from.len == 0;
-                if !empty && !receiver.allows(from.key, from.address, from.len, Purpose::Read) {
-                    return Err(Fault::Access);
-                }
-                let n = packets(from.len, self.mtu);
-                let answer = Answer::Read(from);
-                self.arrived(n, true, Message::None);
-                self.save(bth.psn, n, answer)?;
-            }
+        let taken = match bth.op {
+            Op::Send { part, tail } => self.send(&run, rest(part), tail, receiver)?,
+            Op::Write { part, to, tail } => self.write(&run, rest(part), to, tail, receiver)?,
+            Op::Read(from) => return self.read(&run, from, receiver),
             Op::Atomic { address, key, op } => {
-                let begins = self.message == Message::None && n == 1;
-                let aligned = address & 7 == 0;
-                if !self.access.atomic || !begins || !aligned || !self.saved.has_room() {
-                    return Err(Fault::Invalid);
-                }
-                if !receiver.allows(key, address, 8, Purpose::Atomic) {
-                    return Err(Fault::Access);
-                }
-                let answer = Answer::Atomic(receiver.atomic(key, address, op)?);
-                self.arrived(1, true, Message::None);
-                self.save(bth.psn, 1, answer)?;
+                return self.atomic(&run, (address, key), op, receiver);
             }
             _ => return Ok(Taken::Done),
-        }
-        if bth.ack_request && !matches!(bth.op, Op::Read(_) | Op::Atomic { .. }) {
+        };
+        // A NAK of it is an answer, too.
+        if taken == Taken::Done && bth.ack_request && self.nak.is_none() {
             self.ack = true;
         }
+        Ok(taken)
+    }
+
+    /// Takes a part of a SEND.
+    fn send(
+        &mut self,
+        run: &Run,
+        part: Part,
+        tail: Tail,
+        receiver: &mut impl Receiver,
+    ) -> Result<Taken, Fault> {
+        self.check_shape(run, part)?;
+        let done = match (part.first, self.message) {
+            (true, Message::None) => 0,
+            (false, Message::Send { done }) => done,
+            _ => return Err(Fault::Invalid),
+        };
+        if part.first && !receiver.claim() {
+            return Ok(self.not_ready(run.now));
+        }
+        if receiver.put(done, run.from, run.bytes)? == Put::CutOff {
+            return Ok(Taken::CutOff);
+        }
+        let done = done.checked_add(run.bytes).ok_or(Fault::Length)?;
+        if part.last {
+            if let Tail::Invalidate(key) = tail {
+                receiver.invalidate(key)?;
+            }
+            receiver.complete(&run.received(done, tail, false));
+        }
+        self.arrived(run.packets, part.last, Message::Send { done });
         Ok(Taken::Done)
     }
 
+    /// Takes a part of an RDMA WRITE.
+    fn write(
+        &mut self,
+        run: &Run,
+        part: Part,
+        to: Option<Reth>,
+        tail: Tail,
+        receiver: &mut impl Receiver,
+    ) -> Result<Taken, Fault> {
+        self.check_shape(run, part)?;
+        let (to, done) = match (part.first, self.message, to) {
+            (true, Message::None, Some(to)) => (to, 0),
+            (false, Message::Write { to, done }, _) => (to, done),
+            _ => return Err(Fault::Invalid),
+        };
+        self.check_write(&to, part, done, run.bytes, receiver)?;
+        let uses_receive = matches!(tail, Tail::Immediate(_));
+        if uses_receive && !part.last || matches!(tail, Tail::Invalidate(_)) {
+            return Err(Fault::Invalid);
+        }
+        if uses_receive && !receiver.claim() {
+            return Ok(self.not_ready(run.now));
+        }
+        if run.bytes > 0 {
+            let address = to.address.wrapping_add(done.into());
+            if receiver.write(to.key, address, run.from, run.bytes)? == Put::CutOff {
+                return Ok(Taken::CutOff);
+            }
+        }
+        let done = done.saturating_add(run.bytes);
+        if uses_receive {
+            receiver.complete(&run.received(done, tail, true));
+        }
+        self.arrived(run.packets, part.last, Message::Write { to, done });
+        Ok(Taken::Done)
+    }
+
+    /// Takes an RDMA READ request.
+    fn read(
+        &mut self,
+        run: &Run,
+        from: Reth,
+        receiver: &mut impl Receiver,
+    ) -> Result<Taken, Fault> {
+        let begins = self.message == Message::None && run.packets == 1;
+        let fits = from.len <= MAX_MESSAGE && self.saved.has_room();
+        if !self.access.read || !begins || !fits {
+            return Err(Fault::Invalid);
+        }
+        let empty = from.len == 0;
+        if !empty && !receiver.allows(from.key, from.address, from.len, Purpose::Read) {
+            return Err(Fault::Access);
+        }
+        let n = packets(from.len, self.mtu);
+        self.arrived(n, true, Message::None);
+        self.save(run.psn, n, Answer::Read(from))
+    }
+
+    /// Carries out an atomic operation on the memory at an address with a key.
+    fn atomic(
+        &mut self,
+        run: &Run,
+        (address, key): (u64, u32),
+        op: AtomicOp,
+        receiver: &mut impl Receiver,
+    ) -> Result<Taken, Fault> {
+        let begins = self.message == Message::None && run.packets == 1;
+        let aligned = address & 7 == 0;
+        if !self.access.atomic || !begins || !aligned || !self.saved.has_room() {
+            return Err(Fault::Invalid);
+        }
+        if !receiver.allows(key, address, 8, Purpose::Atomic) {
+            return Err(Fault::Access);
+        }
+        let answer = Answer::Atomic(receiver.atomic(key, address, op)?);
+        self.arrived(1, true, Message::None);
+        self.save(run.psn, 1, answer)
+    }
+
     /// Checks that the parts of a message are as long as they have to be (section 9.7.4.1.6).
-    fn check_shape(&self, part: Part, n: u32, bytes: u32) -> Result<(), Fault> {
+    fn check_shape(&self, run: &Run, part: Part) -> Result<(), Fault> {
+        let (n, bytes) = (run.packets, run.bytes);
         let full = n.checked_mul(self.mtu).ok_or(Fault::Invalid)?;
         let one_less = full.saturating_sub(self.mtu);
         let only = part == Part::ONLY && n == 1;
@@ -298,9 +359,9 @@ impl Responder {
         }
     }
 
-    fn save(&mut self, psn: Psn, n: u32, answer: Answer) -> Result<(), Fault> {
+    fn save(&mut self, psn: Psn, n: u32, answer: Answer) -> Result<Taken, Fault> {
         let fits = self.saved.add(psn, n, answer);
-        fits.then_some(()).ok_or(Fault::Invalid)
+        fits.then_some(Taken::Done).ok_or(Fault::Invalid)
     }
 
     /// There is no receive request for the packet that has come.

@@ -7,7 +7,7 @@ use super::{Managed, Memory, Switch};
 use crate::bits::copy;
 use crate::counters::Counted;
 use crate::keys::{PKey, QKey, Qpn};
-use crate::mad::{class, method, pm_data, pm_data_mut, Header, Mad};
+use crate::mad::{class, pm_data, pm_data_mut, Header, Mad};
 use crate::packet::{Packet, Transport};
 use crate::pma;
 
@@ -22,10 +22,8 @@ impl<M: Memory> Switch<M> {
         if packet.dest_qp != Qpn::GSI.get() || header.class != class::PERFORMANCE {
             return Managed::DROP;
         }
-        let is_set = match header.method {
-            method::GET => false,
-            method::SET => true,
-            _ => return Managed::DROP,
+        let Some(is_set) = header.is_set() else {
+            return Managed::DROP;
         };
         let mut data = [0; 192];
         let done = pma::answer(&mut self.ports, &header, is_set, pm_data(mad), &mut data);

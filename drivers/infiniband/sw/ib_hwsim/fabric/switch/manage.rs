@@ -159,8 +159,7 @@ impl<M: Memory> Switch<M> {
         let retrain = answer.retrain;
         let out = out.and_then(|out| {
             if retrain == Some(out) {
-                let bytes = packet.wire_bytes();
-                self.count(out, Counted::Sent { bytes });
+                self.count(out, packet.sent());
                 Some(out)
             } else {
                 self.leave_by(out, packet)

@@ -30,7 +30,6 @@ use crate::config::ConfigError;
 use crate::counters::Counted;
 use crate::link::LinkOffer;
 use crate::mad::Mad;
-use crate::mtu::Mtu;
 use crate::nodeinfo::NodeType;
 use crate::notice;
 use crate::port::{Port, Role};
@@ -128,14 +127,8 @@ impl<M: Memory> Switch<M> {
 
     /// Returns what an external port offers at training: nothing, if there is no such port.
     pub fn offer(&self, port: u8) -> LinkOffer {
-        let nothing = LinkOffer {
-            widths: 0,
-            speeds: 0,
-            mtu: Mtu::B256,
-            vl_cap: 0,
-        };
         let external = self.port(port).filter(|port| port.role == Role::External);
-        external.map_or(nothing, Port::offer)
+        external.map_or(LinkOffer::NONE, Port::offer)
     }
 
     /// Returns a port: 0 is the management port.
@@ -195,11 +188,6 @@ impl<M: Memory> Switch<M> {
         if let Some(own) = self.ports.first_mut() {
             own.m_key.elapse(seconds);
         }
-    }
-
-    /// Whether the lease of the management key runs, so that [`Switch::elapse`] is needed.
-    pub fn lease_runs(&self) -> bool {
-        self.ports.first().is_some_and(|own| own.m_key.lease_runs())
     }
 
     /// Writes the trap that is to leave now, if there is one.

@@ -22,15 +22,11 @@ impl<M: Memory> Switch<M> {
     /// `slid`. `None` if there is no answer.
     pub(super) fn answer_smp(&mut self, ingress: u8, slid: Lid, mad: &mut Mad) -> Option<Answer> {
         let header = Header::parse(mad);
-        let is_set = match header.method {
-            method::GET => false,
-            method::SET => true,
-            method::TRAP_REPRESS => {
-                let own = self.ports.first()?;
-                self.traps.repress(own, &header, mad);
-                return None;
+        let Some(is_set) = header.is_set() else {
+            if header.method == method::TRAP_REPRESS {
+                self.traps.repress(self.ports.first()?, &header, mad);
             }
-            _ => return None,
+            return None;
         };
         let mut data = [0; 64];
         let done = if header.version_matches() {

@@ -45,10 +45,16 @@ fn a_new_rule_begins_to_count() {
 #[test]
 fn requests_complete_in_error() {
     let mut table = table("send RETRY_EXC_ERR at 2\nreceive LOC_PROT_ERR from 1");
-    assert_eq!(table.complete(Way::Send), None);
-    assert_eq!(table.complete(Way::Receive), Some(Failure::LocalProtection));
-    assert_eq!(table.complete(Way::Send), Some(Failure::RetryExceeded));
-    assert_eq!(table.complete(Way::Send), None);
+    assert_eq!(table.complete(Direction::Send), None);
+    assert_eq!(
+        table.complete(Direction::Receive),
+        Some(Failure::LocalProtection)
+    );
+    assert_eq!(
+        table.complete(Direction::Send),
+        Some(Failure::RetryExceeded)
+    );
+    assert_eq!(table.complete(Direction::Send), None);
 }
 
 #[test]
@@ -108,7 +114,7 @@ fn what_is_no_rule() {
 #[test]
 fn all_words_are_different() {
     let mut words: Vec<&str> = Verb::ALL.iter().map(|word| word.as_str()).collect();
-    words.extend(Way::ALL.iter().map(|word| word.as_str()));
+    words.extend(Direction::ALL.iter().map(|word| word.as_str()));
     words.extend(Quirk::ALL.iter().map(|word| word.as_str()));
     words.extend(Setting::ALL.iter().map(|word| word.as_str()));
     words.push("clear");
@@ -124,8 +130,8 @@ fn all_rules_at_once_fit_into_a_file() {
     for verb in Verb::ALL {
         text += &format!("{verb} EOPNOTSUPP from {MAX_CALL}\n");
     }
-    for way in Way::ALL {
-        text += &format!("{way} RNR_RETRY_EXC_ERR from {MAX_CALL}\n");
+    for direction in Direction::ALL {
+        text += &format!("{direction} RNR_RETRY_EXC_ERR from {MAX_CALL}\n");
     }
     for quirk in Quirk::ALL {
         text += &format!("{quirk}\n");
@@ -203,7 +209,7 @@ fn word() -> impl Strategy<Value = String> {
     let mut words: Vec<&str> = Verb::ALL.iter().map(|word| word.as_str()).collect();
     words.extend(Errno::ALL.iter().map(|word| word.as_str()));
     words.extend(Failure::ALL.iter().map(|word| word.as_str()));
-    words.extend(Way::ALL.iter().map(|word| word.as_str()));
+    words.extend(Direction::ALL.iter().map(|word| word.as_str()));
     words.extend(Quirk::ALL.iter().map(|word| word.as_str()));
     words.extend(Setting::ALL.iter().map(|word| word.as_str()));
     words.extend(EventName::ALL.iter().map(|word| word.as_str()));
@@ -233,8 +239,8 @@ fn rule() -> impl Strategy<Value = String> {
         any::<bool>(),
         1u32..5,
     );
-    let way = (
-        prop::sample::select(Way::ALL),
+    let direction = (
+        prop::sample::select(Direction::ALL),
         prop::sample::select(Failure::ALL),
         any::<bool>(),
         1u32..5,
@@ -242,7 +248,10 @@ fn rule() -> impl Strategy<Value = String> {
     let when = |from| if from { "from" } else { "at" };
     prop_oneof![
         verb.prop_map(move |(verb, errno, from, n)| format!("{verb} {errno} {} {n}", when(from))),
-        way.prop_map(move |(way, failure, from, n)| format!("{way} {failure} {} {n}", when(from))),
+        direction.prop_map(move |(direction, failure, from, n)| format!(
+            "{direction} {failure} {} {n}",
+            when(from)
+        )),
         prop::sample::select(Quirk::ALL).prop_map(|quirk| quirk.to_string()),
         (prop::sample::select(Setting::ALL), 1u32..100).prop_map(|(s, n)| format!("{s} {n}")),
     ]
@@ -272,8 +281,8 @@ proptest! {
             prop_assert!(active.verbs || struck.is_none());
             prop_assert_eq!(struck, copy.call(verb));
         }
-        for way in Way::ALL {
-            prop_assert!(active.completions || table.complete(*way).is_none());
+        for direction in Direction::ALL {
+            prop_assert!(active.completions || table.complete(*direction).is_none());
         }
     }
 

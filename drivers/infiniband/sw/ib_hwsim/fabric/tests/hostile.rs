@@ -5,7 +5,9 @@
 mod manager;
 
 use ib_fabric::ud::{find_pkey, port_accepts, qp_accepts};
-use ib_fabric::{Arrival, Config, Counted, Gid, Grh, Guid, Hca, Lid, LinkOffer, Mad, Mtu, Packet};
+use ib_fabric::{
+    Arrival, Config, Counted, Gid, Grh, Guid, Hca, Lid, LinkOffer, Mad, Mtu, Packet, Traffic,
+};
 use ib_fabric::{Event, PKey, PhysState, PortState, Transport, Verdict};
 use manager::{GET, SET};
 use proptest::prelude::*;
@@ -217,7 +219,7 @@ fn feed(hca: &mut Hca, input: &Input) -> Result<(), TestCaseError> {
         Input::Capabilities(port, set, clear) => {
             prop_assert!(hca.set_cap_mask(*port, *set, *clear).is_empty());
         }
-        Input::Count(port, bytes) => hca.count(*port, Counted::Sent { bytes: *bytes }),
+        Input::Count(port, bytes) => hca.count(*port, Counted::Sent(Traffic::unicast(*bytes))),
         Input::Elapse(seconds) => hca.elapse(*seconds),
     }
     Ok(())

@@ -7,15 +7,9 @@ use ib_fabric::{Discard, Lid, Packet, Tally, Transport};
 #[test]
 fn a_line_for_each_tally() {
     let packet = Packet {
-        slid: Lid::new(1),
-        dlid: Lid::new(2),
-        sl: 0,
-        pkey: 0xffff,
-        dest_qp: 0x48,
-        grh: None,
         len: 4,
         management: true,
-        transport: Transport::datagram(0x49, 0),
+        ..Packet::new(Lid::new(1), Lid::new(2), 0x48, Transport::datagram(0x49, 0))
     };
     let mut tally = Tally::default();
     tally.sent(&packet);

@@ -4,6 +4,7 @@
 
 mod plans;
 
+use ib_fabric::text::{flag, number};
 use ib_fabric::topology::*;
 use ib_fabric::{Guid, Limit, LinkLayer, Mtu};
 use plans::{cable, end, name, node, shown, shown_cable};
@@ -39,7 +40,7 @@ fn numbers() {
         ("0x1", None),
         ("1 2", None),
     ] {
-        assert_eq!(number(text), value, "{text:?}");
+        assert_eq!(number(text, 0..=65535), value, "{text:?}");
     }
 }
 

@@ -50,15 +50,13 @@ fn examples_by_hand() {
 }
 
 const SHORT: Packet = Packet {
-    slid: Lid::new(1),
-    dlid: Lid::new(2),
-    sl: 0,
-    pkey: 0xffff,
-    dest_qp: 0x48,
-    grh: None,
     len: 4,
-    management: false,
-    transport: Transport::datagram(0x49, 0x8001_0000),
+    ..Packet::new(
+        Lid::new(1),
+        Lid::new(2),
+        0x48,
+        Transport::datagram(0x49, 0x8001_0000),
+    )
 };
 
 fn with_route(packet: Packet) -> Packet {

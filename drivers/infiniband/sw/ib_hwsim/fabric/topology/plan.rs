@@ -5,14 +5,15 @@
 use core::fmt::{self, Write};
 use core::ops::RangeInclusive;
 
-use super::text::{guid, mtu, number, Device, Ends, Name, Speed, Width};
+use super::text::{guid, mtu, Device, Ends, Name, Speed, Width};
 use crate::addr::Guid;
 use crate::config::{Config, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+use crate::impair::{Impairment, Impairments, Routing, RoutingSetting};
 use crate::limits::{Limit, Limits};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
 use crate::switch::{SwitchConfig, MAX_SWITCH_PORTS};
-use crate::weather::{Routing, RoutingSetting, Weather, WeatherSetting};
+use crate::text::number;
 
 /// No vendor's company identifier.
 const VENDOR: u32 = 0;
@@ -300,7 +301,7 @@ impl NodePlan {
 
 /// Parses a number from 1 to `most`.
 fn count(text: &str, most: usize) -> Option<u16> {
-    number(text).filter(|&number| (1..=most).contains(&usize::from(number)))
+    u16::try_from(number(text, 1..=u32::try_from(most).ok()?)?).ok()
 }
 
 /// A constant of a cable, which has a text.
@@ -313,13 +314,13 @@ pub enum CableSetting {
     /// The speed of a lane.
     Speed,
     /// A fault. It may change while the cable is plugged.
-    Weather(WeatherSetting),
+    Impairments(Impairment),
 }
 
 impl CableSetting {
     /// Whether it may change while the cable is plugged.
     pub const fn is_live(self) -> bool {
-        matches!(self, CableSetting::Weather(_))
+        matches!(self, CableSetting::Impairments(_))
     }
 }
 
@@ -330,7 +331,7 @@ pub struct CablePlan {
     ends: Option<Ends>,
     width: Width,
     speed: Speed,
-    weather: Weather,
+    impairments: Impairments,
 }
 
 impl CablePlan {
@@ -341,7 +342,7 @@ impl CablePlan {
             ends: None,
             width: Width::X4,
             speed: Speed::Qdr,
-            weather: Weather::FAIR,
+            impairments: Impairments::NONE,
         }
     }
 
@@ -356,8 +357,8 @@ impl CablePlan {
     }
 
     /// Returns the faults.
-    pub const fn weather(&self) -> &Weather {
-        &self.weather
+    pub const fn impairments(&self) -> &Impairments {
+        &self.impairments
     }
 
     /// Returns the most that both ends of a link by this cable can agree on.
@@ -380,7 +381,7 @@ impl CablePlan {
             CableSetting::Ends => self.ends.map_or(Ok(()), |ends| write!(out, "{ends}")),
             CableSetting::Width => out.write_str(self.width.as_str()),
             CableSetting::Speed => out.write_str(self.speed.as_str()),
-            CableSetting::Weather(setting) => self.weather.print(setting, out),
+            CableSetting::Impairments(setting) => self.impairments.print(setting, out),
         }
     }
 
@@ -391,7 +392,7 @@ impl CablePlan {
             CableSetting::Ends => self.ends = Some(Ends::parse(text)?),
             CableSetting::Width => self.width = Width::parse(text)?,
             CableSetting::Speed => self.speed = Speed::parse(text)?,
-            CableSetting::Weather(setting) => self.weather.set(setting, text)?,
+            CableSetting::Impairments(setting) => self.impairments.set(setting, text)?,
         }
         Some(())
     }

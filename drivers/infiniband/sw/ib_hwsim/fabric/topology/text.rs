@@ -7,33 +7,10 @@ use core::fmt::{self, Display, Formatter};
 
 use crate::addr::Guid;
 use crate::mtu::Mtu;
+use crate::text::decimal;
 
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 32;
-
-/// Parses a switch: `0`, `n` or `off`; `1`, `y` or `on`.
-pub fn flag(text: &str) -> Option<bool> {
-    match text.trim_ascii() {
-        "0" | "n" | "off" => Some(false),
-        "1" | "y" | "on" => Some(true),
-        _ => None,
-    }
-}
-
-/// Parses a decimal number of up to 16 bits.
-pub fn number(text: &str) -> Option<u16> {
-    u16::try_from(large_number(text)?).ok()
-}
-
-/// Parses a decimal number of up to 32 bits.
-pub fn large_number(text: &str) -> Option<u32> {
-    let digits = text.trim_ascii();
-    // `parse` takes a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
-}
 
 /// Parses a GUID: `0x` and up to 16 hexadecimal digits. Zero is none.
 pub fn guid(text: &str) -> Option<Guid> {
@@ -47,10 +24,10 @@ pub fn guid(text: &str) -> Option<Guid> {
 
 /// Parses an MTU in bytes.
 pub fn mtu(text: &str) -> Option<Mtu> {
-    let bytes = u32::from(number(text)?);
+    let bytes = decimal(text)?;
     (1..=5)
         .filter_map(Mtu::from_code)
-        .find(|mtu| mtu.bytes() == bytes)
+        .find(|mtu| u64::from(mtu.bytes()) == bytes)
 }
 
 /// A name of a fabric, a node or a cable.
@@ -115,7 +92,7 @@ impl End {
     /// Parses an end. Without a slash, port 1 is meant.
     pub fn parse(text: &str) -> Option<End> {
         let (node, port) = match text.split_once('/') {
-            Some((node, port)) => (node, u8::try_from(number(port)?).ok()?),
+            Some((node, port)) => (node, u8::try_from(decimal(port)?).ok()?),
             None => (text, 1),
         };
         let node = Name::new(node)?;

@@ -5,10 +5,10 @@
 use core::ops::Range;
 
 use super::fields::{bth, lrh};
-use super::opcode::{End, Form};
 use super::{extended, Malformed, CRCS, ICRC, LRH, MANAGEMENT_LANE, MAX_PAYLOAD};
 use crate::addr::Lid;
 use crate::grh::{Grh, Received};
+use crate::opcode::{End, Form};
 use crate::packet::{Packet, Transport};
 use crate::rc::{AtomicOp, Bth, Op, Psn, Syndrome, Tail};
 

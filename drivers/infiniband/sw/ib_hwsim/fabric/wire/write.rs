@@ -3,8 +3,8 @@
 //! From the headers of a run to the bytes of one of its packets.
 
 use super::fields::{bth, lrh};
-use super::opcode::{End, Form};
 use super::{extended, CRCS, ICRC, LRH, MANAGEMENT_LANE, MAX_HEAD, MAX_PAYLOAD};
+use crate::opcode::{End, Form};
 use crate::packet::{Packet, Transport};
 use crate::rc::{Aeth, Bth, Op, Syndrome, Tail};
 use crate::Grh;
@@ -65,7 +65,7 @@ impl Head {
                 let single = run.nth(n, packet.len)?;
                 head.from = usize::try_from(n.checked_mul(packet.len)?).ok()?;
                 let base = Base {
-                    form: form(&single.op)?,
+                    form: Form::of(&single.op)?,
                     solicited: single.solicited,
                     ack_request: single.ack_request,
                     psn: single.psn.get(),
@@ -164,6 +164,7 @@ impl Head {
     fn extend(&mut self, single: &Bth) -> Option<()> {
         match &single.op {
             Op::Send { tail, .. } => self.add_tail(tail),
+            Op::Write { part, to, .. } if part.first != to.is_some() => None,
             Op::Write { to, tail, .. } => {
                 if let Some(to) = to {
                     self.add(&extended::reth(to))?;
@@ -218,27 +219,4 @@ struct Base {
     solicited: bool,
     ack_request: bool,
     psn: u32,
-}
-
-/// Returns the form of a single packet; `None` if there is no such packet.
-fn form(op: &Op) -> Option<Form> {
-    use crate::rc::AtomicOp;
-    Some(match op {
-        Op::Send { part, tail } => Form::Send(*part, End::of(tail)),
-        Op::Write { part, to, tail } => {
-            if to.is_some() != part.first {
-                return None;
-            }
-            Form::Write(*part, End::of(tail))
-        }
-        Op::Read(_) => Form::Read,
-        Op::Atomic { op, .. } => match op {
-            AtomicOp::CompareSwap { .. } => Form::CompareSwap,
-            AtomicOp::FetchAdd(_) => Form::FetchAdd,
-        },
-        Op::ReadResponse { part } => Form::ReadResponse(*part),
-        Op::AtomicResponse(_) => Form::AtomicResponse,
-        Op::Acknowledge(_) => Form::Acknowledge,
-        Op::Resume => return None,
-    })
 }

@@ -6,6 +6,9 @@ use core::ffi::CStr;
 
 use crate::wire::header::Header;
 
+/// The largest IP packet that a connection carries (RFC 4755): the limit of Linux, too.
+pub const MAX_CONNECTED: u32 = 65_520;
+
 /// The smallest MTU of an IPv4 link (RFC 791).
 pub const MIN_IPV4: u32 = 68;
 

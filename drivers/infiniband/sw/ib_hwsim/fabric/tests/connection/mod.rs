@@ -2,12 +2,12 @@
 
 //! Two queue pairs with a reliable connection, and a wire between them that has faults from a seed.
 
+use ib_fabric::impair::{Fate, Pipe, Singles};
 use ib_fabric::rc::{
     Access, AtomicOp, Bth, Failure, Fault, Next, Outcome, Purpose, Put, Received, Receiver,
     Request, Requester, RequesterSetup, Requests, Responder, ResponderSetup, Taken, Work,
 };
 use ib_fabric::rc::{Op, Psn};
-use ib_fabric::weather::{Fate, Lane, Singles};
 use ib_fabric::{Lid, Mtu, Packet, Transport};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +19,10 @@ pub(crate) const BASE: u64 = 0x1_0000;
 pub(crate) struct Dice(pub u64);
 
 impl Dice {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.roll(256) as u8).collect()
+    }
+
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -200,7 +204,7 @@ pub(crate) struct Bed {
     serial: u64,
     faults: Faults,
     /// Cables that take the place of the faults: the one to each side.
-    cables: Option<[Lane; 2]>,
+    cables: Option<[Pipe; 2]>,
     pub(crate) dice: Dice,
     /// Packets that were sent, lost ones included.
     pub(crate) packets: u64,
@@ -208,6 +212,14 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new(plan: &Plan, faults: Faults, seed: u64) -> Bed {
+        let mut responder = Responder::new(&ResponderSetup {
+            psn: Psn::new(plan.psn),
+            mtu: plan.mtu,
+            rnr_timer: plan.rnr_timer,
+            resources: plan.resources,
+            access: plan.access,
+        });
+        responder.set_holds(plan.holds);
         let side = || Side {
             requester: Requester::new(&RequesterSetup {
                 psn: Psn::new(plan.psn),
@@ -220,14 +232,7 @@ impl Bed {
             queue: Queue::default(),
             done: Vec::new(),
             failure: None,
-            responder: Responder::new(&ResponderSetup {
-                psn: Psn::new(plan.psn),
-                mtu: plan.mtu,
-                rnr_timer: plan.rnr_timer,
-                resources: plan.resources,
-                access: plan.access,
-                holds: plan.holds,
-            }),
+            responder: responder.clone(),
             inbox: Inbox {
                 posted: VecDeque::new(),
                 current: None,
@@ -279,8 +284,8 @@ impl Bed {
         self.sides[side].queue.0.len()
     }
 
-    /// Connects the sides by a cable with faults: its lane to each of them.
-    pub(crate) fn connect(&mut self, cables: [Lane; 2]) {
+    /// Connects the sides by a cable with faults: its pipe to each of them.
+    pub(crate) fn connect(&mut self, cables: [Pipe; 2]) {
         self.cables = Some(cables);
     }
 

@@ -47,7 +47,7 @@ pub fn take<T: Ord>(heap: &mut [T]) {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::weather::Dice;
+    use crate::impair::Dice;
 
     #[test]
     fn the_least_comes_first() {

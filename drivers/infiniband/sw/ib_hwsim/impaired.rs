@@ -3,66 +3,66 @@
 //! Packets on cables that have faults.
 //!
 //! Such a packet is copied, and its sender goes on. The cable's job takes it to the other end when the rules
-//! of [`ib_fabric::weather`] say that it arrives.
+//! of [`ib_fabric::impair`] say that it arrives.
 
+use ib_fabric::impair::{Arrival, Fate, Impairments, Singles};
 use ib_fabric::topology::Name;
-use ib_fabric::weather::{Arrival, Fate, Singles, Weather};
 use ib_fabric::{Counted, Packet};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::Delta;
-use rdma_provider::{now, Again, Bell, Job, Payload, Wakeups};
+use rdma_provider::{now, Again, Job, Payload, Trigger, Wakeups};
 
 use crate::cable::Wire;
-use crate::carry::{enter, MOST_VISITS};
-use crate::flying::{room, Cargo, Direction, Flying};
+use crate::carry::{enter, MAX_HOPS};
+use crate::in_flight::{room, Direction, InFlight, PacketCopy};
 
-/// Packets in a row, before other work of the CPU's has its turn.
+/// Packets that are delivered in a row, before the job yields the CPU.
 const BUDGET: usize = 64;
 
 /// The faults of a cable, and the packets that are on it.
 #[pin_data]
-pub(crate) struct Sky {
-    /// Whether packets of each direction have to go by [`Foul::send`].
-    foul: [Atomic<bool>; 2],
+pub(crate) struct Pipes {
+    /// Whether packets of each direction have to go by [`Impaired::send`].
+    impaired: [Atomic<bool>; 2],
     /// No other lock is taken under its lock.
     #[pin]
     directions: SpinLockIrq<[Direction; 2]>,
-    /// Asks for the cable's job.
-    bell: Arc<Bell>,
+    /// Schedules the cable's job.
+    trigger: Arc<Trigger>,
 }
 
 /// A direction of a cable that has faults.
 #[derive(Clone)]
-pub(crate) struct Foul {
+pub(crate) struct Impaired {
     pub(crate) wire: Arc<Wire>,
     /// The end at which packets enter the cable.
     pub(crate) side: usize,
 }
 
-impl Sky {
-    /// The weather on a cable.
+impl Pipes {
+    /// The two directions of a cable.
     pub(crate) fn new(
-        weather: &Weather,
+        impairments: &Impairments,
         seed: u64,
         cable: Name,
-        bell: Arc<Bell>,
+        trigger: Arc<Trigger>,
     ) -> Result<impl PinInit<Self>> {
-        let direction = |number| Direction::new(weather, seed, cable, number);
+        let direction = |number| Direction::new(impairments, seed, cable, number);
         let directions = [direction(0)?, direction(1)?];
-        let foul = !weather.is_fair();
+        let impaired = !impairments.is_none();
         Ok(pin_init!(Self {
-            foul: [Atomic::new(foul), Atomic::new(foul)],
-            directions <- new_spinlock_irq!(directions, "ib_hwsim::weather"),
-            bell,
+            impaired: [Atomic::new(impaired), Atomic::new(impaired)],
+            directions <- new_spinlock_irq!(directions, "ib_hwsim::impairments"),
+            trigger,
         }))
     }
 
-    /// Whether packets that enter at an end have to go by [`Foul::send`].
+    /// Whether packets that enter at an end have to go by [`Impaired::send`].
     #[inline]
-    pub(crate) fn is_foul(&self, side: usize) -> bool {
-        self.foul[side & 1].load(Relaxed)
+    pub(crate) fn is_impaired(&self, side: usize) -> bool {
+        self.impaired[side & 1].load(Relaxed)
     }
 
     /// Changes the faults.
@@ -74,23 +74,23 @@ impl Sky {
     /// # Context
     ///
     /// Process context; may sleep. One at a time.
-    pub(crate) fn change(&self, weather: &Weather) -> Result {
-        let mut rooms = [room(weather)?, room(weather)?];
-        let mut spares = [room(weather)?, room(weather)?];
+    pub(crate) fn change(&self, impairments: &Impairments) -> Result {
+        let mut rooms = [room(impairments)?, room(impairments)?];
+        let mut spares = [room(impairments)?, room(impairments)?];
         let mut directions = self.directions.lock();
         for (i, direction) in directions.iter_mut().enumerate() {
-            direction.lane.change(weather);
-            if direction.flying.capacity() == 0 {
-                core::mem::swap(&mut direction.flying, &mut rooms[i]);
+            direction.pipe.change(impairments);
+            if direction.in_flight.capacity() == 0 {
+                core::mem::swap(&mut direction.in_flight, &mut rooms[i]);
                 core::mem::swap(&mut direction.spare, &mut spares[i]);
             }
-            if !weather.is_fair() {
-                self.foul[i].store(true, Relaxed);
+            if !impairments.is_none() {
+                self.impaired[i].store(true, Relaxed);
             }
         }
         drop(directions);
-        // For fair weather, if nothing is under way.
-        self.bell.ask();
+        // It stops being impaired once nothing is under way.
+        self.trigger.schedule();
         Ok(())
     }
 
@@ -98,33 +98,35 @@ impl Sky {
     pub(crate) fn begin(&self, seed: u64, cable: Name) {
         let mut directions = self.directions.lock();
         for (number, direction) in (0u8..).zip(directions.iter_mut()) {
-            direction.lane.begin(seed, cable.as_str(), number);
+            direction.pipe.begin(seed, cable.as_str(), number);
         }
     }
 
     /// Drops what is on the cable. Returns the numbers of packets from each end.
     pub(crate) fn clear(&self) -> [u32; 2] {
         [0, 1].map(|i| {
-            let mut flying = KVVec::new();
+            let mut in_flight = KVVec::new();
             let mut spare = KVVec::new();
             let mut directions = self.directions.lock();
-            core::mem::swap(&mut directions[i].flying, &mut flying);
+            core::mem::swap(&mut directions[i].in_flight, &mut in_flight);
             core::mem::swap(&mut directions[i].spare, &mut spare);
             // They are freed without the lock.
             drop(directions);
-            let packets = flying.iter().map(|flying| flying.cargo.packet.packets());
+            let packets = in_flight
+                .iter()
+                .map(|in_flight| in_flight.copy.packet.packets());
             packets.sum()
         })
     }
 
-    /// Seals the fate of a packet, and gets cargoes for its copies, as far as there are any.
-    fn seal(&self, side: usize, packet: &Packet) -> (Sealed, u32) {
+    /// Decides on the fate of a packet, and gets buffers for its copies, as far as there are any.
+    fn decide(&self, side: usize, packet: &Packet) -> (Decision, u32) {
         let directions = &mut self.directions.lock();
         let direction = &mut directions[side];
-        let passage = direction.lane.send(now(), packet);
-        let sealed = match passage.fate {
-            Fate::Lost => Sealed::Lost,
-            Fate::Discarded => Sealed::Discarded,
+        let passage = direction.pipe.send(now(), packet);
+        let decision = match passage.fate {
+            Fate::Lost => Decision::Lost,
+            Fate::Discarded => Decision::Discarded,
             Fate::Arrives {
                 first,
                 again,
@@ -132,32 +134,32 @@ impl Sky {
             } => {
                 let copies = 1 + usize::from(again.is_some());
                 if direction.has_room(copies, packet.management) {
-                    // Who comes behind it must not overtake it.
-                    self.foul[side].store(true, Relaxed);
+                    // Packets behind it must not overtake it.
+                    self.impaired[side].store(true, Relaxed);
                     direction.copied += copies;
                     let copies = [Some(first), again];
-                    Sealed::Arrives(
+                    Decision::Arrives(
                         copies.map(|copy| copy.map(|arrival| (arrival, direction.spare.pop()))),
                         intact,
                     )
                 } else {
-                    Sealed::Discarded
+                    Decision::Discarded
                 }
             }
         };
-        (sealed, passage.waited)
+        (decision, passage.waited)
     }
 }
 
-/// Fate of a packet that was sent.
-enum Sealed {
+/// Decision on a packet that was sent.
+enum Decision {
     Lost,
     Discarded,
     /// Its copies, and whether its CRC is right.
-    Arrives([Option<(Arrival, Option<KBox<Cargo>>)>; 2], bool),
+    Arrives([Option<(Arrival, Option<KBox<PacketCopy>>)>; 2], bool),
 }
 
-impl Foul {
+impl Impaired {
     /// Sends a packet, or a run of packets, of which the payload is copied. Each packet may be lost. All are if they have
     /// passed so many cables with faults that they must be going round in circles. If the payload cannot be read,
     /// nothing leaves, and `Payload::is_cut_off` says so.
@@ -166,7 +168,7 @@ impl Foul {
     ///
     /// Any. Takes the lock of the sending port's node; hold none of a node's.
     pub(crate) fn send(&self, passed: usize, packet: &Packet, payload: &Payload<'_>) {
-        if passed > MOST_VISITS {
+        if passed > MAX_HOPS {
             return self.discard(packet.packets());
         }
         for (single, from) in Singles::new(packet) {
@@ -175,15 +177,15 @@ impl Foul {
     }
 
     fn send_one(&self, passed: usize, packet: &Packet, payload: &Payload<'_>, from: u32) {
-        let sky = self.wire.sky();
-        let (sealed, waited) = sky.seal(self.side, packet);
+        let pipes = self.wire.pipes();
+        let (decision, waited) = pipes.decide(self.side, packet);
         if waited > 0 {
             self.count(Counted::Waited { ticks: waited });
         }
-        let (copies, intact) = match sealed {
-            Sealed::Lost => return self.lose(packet.packets()),
-            Sealed::Discarded => return self.discard(packet.packets()),
-            Sealed::Arrives(copies, intact) => (copies, intact),
+        let (copies, intact) = match decision {
+            Decision::Lost => return self.lose(packet.packets()),
+            Decision::Discarded => return self.discard(packet.packets()),
+            Decision::Arrives(copies, intact) => (copies, intact),
         };
         if copies[1].is_some() {
             let (node, port) = self.wire.end(self.side);
@@ -191,13 +193,13 @@ impl Foul {
         }
         let mut soon = false;
         for (arrival, spare) in copies.into_iter().flatten() {
-            let cargo = match Cargo::of(spare, packet, intact, passed) {
-                Some(mut cargo) => cargo
+            let copy = match PacketCopy::of(spare, packet, intact, passed) {
+                Some(mut copy) => copy
                     .bytes
                     .get_mut(..packet.len as usize)
                     // The receiver has no use for that of a corrupt one.
                     .is_some_and(|out| !intact || payload.copy_part(from as usize, out))
-                    .then_some(cargo),
+                    .then_some(copy),
                 None => {
                     for _ in 0..packet.packets() {
                         self.count(Counted::Discarded);
@@ -205,15 +207,15 @@ impl Foul {
                     None
                 }
             };
-            let flying = cargo.map(|cargo| Flying { arrival, cargo });
+            let in_flight = copy.map(|copy| InFlight { arrival, copy });
             let added = {
-                let mut directions = sky.directions.lock();
+                let mut directions = pipes.directions.lock();
                 let direction = &mut directions[self.side];
                 direction.copied -= 1;
                 // There is no room any more if the cable was pulled meanwhile.
-                flying
+                in_flight
                     .ok_or(None)
-                    .and_then(|flying| direction.add(flying).map_err(Some))
+                    .and_then(|in_flight| direction.add(in_flight).map_err(Some))
             };
             match added {
                 Ok(is_next) => soon |= is_next,
@@ -221,7 +223,7 @@ impl Foul {
             }
         }
         if soon {
-            sky.bell.ask();
+            pipes.trigger.schedule();
         }
     }
 
@@ -249,24 +251,24 @@ impl Foul {
 /// Next thing that a cable has to do.
 enum Due {
     /// Take a packet to the other end, that entered at this one.
-    Now(usize, KBox<Cargo>),
+    Now(usize, KBox<PacketCopy>),
     /// Something, in so many ns.
     In(u64),
     /// Nothing.
     Never,
 }
 
-impl Sky {
+impl Pipes {
     /// Takes the next packet whose time has come.
     fn due(&self) -> Due {
         let now = now();
         let mut directions = self.directions.lock();
         for (i, direction) in directions.iter().enumerate() {
             if direction.is_idle() {
-                self.foul[i].store(false, Relaxed);
+                self.impaired[i].store(false, Relaxed);
             }
         }
-        let first = |direction: &Direction| direction.flying.first().map(|first| first.arrival);
+        let first = |direction: &Direction| direction.in_flight.first().map(|first| first.arrival);
         let [one, other] = &*directions;
         let (side, arrival) = match (first(one), first(other)) {
             (None, None) => return Due::Never,
@@ -275,53 +277,53 @@ impl Sky {
             (None, Some(other)) => (1, other),
         };
         match directions[side].take(now) {
-            Some(cargo) => Due::Now(side, cargo),
+            Some(copy) => Due::Now(side, copy),
             None => Due::In(arrival.at.saturating_sub(now)),
         }
     }
 
-    /// Keeps a cargo for the next packet.
-    fn keep(&self, side: usize, cargo: KBox<Cargo>) {
+    /// Keeps a buffer for the next packet.
+    fn keep(&self, side: usize, copy: KBox<PacketCopy>) {
         // Dropped, if there is no room, without the lock.
         let _over = self.directions.lock()[side]
             .spare
-            .push_within_capacity(cargo);
+            .push_within_capacity(copy);
     }
 }
 
-/// Takes a packet to the end of a cable where it leaves.
-fn arrive(wire: &Wire, side: usize, cargo: &Cargo, wakeups: &mut Wakeups) {
+/// Delivers a packet to the other end of its cable.
+fn arrive(wire: &Wire, side: usize, copy: &PacketCopy, wakeups: &mut Wakeups) {
     let (node, port) = wire.end(1 - side);
-    if !cargo.intact {
-        return node.refuse(*port, &cargo.packet);
+    if !copy.intact {
+        return node.refuse(*port, &copy.packet);
     }
-    let packet = &cargo.packet;
-    let Some(bytes) = cargo.bytes.get(..packet.len as usize) else {
+    let packet = &copy.packet;
+    let Some(bytes) = copy.bytes.get(..packet.len as usize) else {
         return;
     };
     let end = (node.clone(), *port);
-    let passed = cargo.passed + 1;
+    let passed = copy.passed + 1;
     Payload::with(bytes, |payload| {
         enter(end, passed, packet, payload, wakeups);
     });
 }
 
 impl Job for Wire {
-    /// Takes packets to their ends, those that have waited for long enough.
+    /// Delivers the packets whose time has come.
     fn run(&self) -> Again {
-        let sky = self.sky();
+        let pipes = self.pipes();
         let mut wakeups = Wakeups::new();
         for _ in 0..BUDGET {
-            match sky.due() {
-                Due::Never => return Again::Asked,
+            match pipes.due() {
+                Due::Never => return Again::Idle,
                 Due::In(nanos) => {
                     let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);
-                    return Again::Sharply(Delta::from_nanos(nanos));
+                    return Again::Precisely(Delta::from_nanos(nanos));
                 }
-                Due::Now(side, cargo) => {
-                    arrive(self, side, &cargo, &mut wakeups);
+                Due::Now(side, copy) => {
+                    arrive(self, side, &copy, &mut wakeups);
                     wakeups.flush_if_many();
-                    sky.keep(side, cargo);
+                    pipes.keep(side, copy);
                 }
             }
         }

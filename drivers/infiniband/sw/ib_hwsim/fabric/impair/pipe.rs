@@ -2,7 +2,7 @@
 
 //! One direction of a cable: the fate of each packet.
 
-use super::{Dice, Weather};
+use super::{Dice, Impairments};
 use crate::packet::{Packet, Transport};
 
 /// The time at which a packet arrives; among those of one time, the order in which they do.
@@ -62,8 +62,8 @@ struct Luck {
 
 /// One direction of a cable.
 #[derive(Clone, Debug)]
-pub struct Lane {
-    weather: Weather,
+pub struct Pipe {
+    impairments: Impairments,
     data: Dice,
     management: Dice,
     /// The time at which all that was sent has left, if a rate is kept.
@@ -76,11 +76,11 @@ pub struct Lane {
     serial: u64,
 }
 
-impl Lane {
+impl Pipe {
     /// Makes a direction of a cable of this name: 0 or 1.
-    pub fn new(weather: &Weather, seed: u64, cable: &str, direction: u8) -> Lane {
-        let mut lane = Lane {
-            weather: *weather,
+    pub fn new(impairments: &Impairments, seed: u64, cable: &str, direction: u8) -> Pipe {
+        let mut pipe = Pipe {
+            impairments: *impairments,
             data: Dice::new(0),
             management: Dice::new(0),
             free: 0,
@@ -89,8 +89,8 @@ impl Lane {
             last: [0; 3],
             serial: 0,
         };
-        lane.begin(seed, cable, direction);
-        lane
+        pipe.begin(seed, cable, direction);
+        pipe
     }
 
     /// Begins the sequence of fates of a seed.
@@ -101,14 +101,14 @@ impl Lane {
     }
 
     /// Returns the faults.
-    pub fn weather(&self) -> &Weather {
-        &self.weather
+    pub fn impairments(&self) -> &Impairments {
+        &self.impairments
     }
 
     /// Changes the faults. What has been sent keeps its fate.
-    pub fn change(&mut self, weather: &Weather) {
-        self.weather = *weather;
-        if weather.time_of(0).is_none() {
+    pub fn change(&mut self, impairments: &Impairments) {
+        self.impairments = *impairments;
+        if impairments.time_of(0).is_none() {
             self.free = 0;
         }
     }
@@ -129,11 +129,11 @@ impl Lane {
         let luck = is_packet.then(|| self.roll(kind));
         let mut waited = 0;
         let mut leaves = now;
-        let rate = self.weather.time_of(packet.wire_bytes());
+        let rate = self.impairments.time_of(packet.wire_bytes());
         if let Some(time) = rate.filter(|_| is_packet && kind != Kind::Management) {
             let begins = self.free.max(now);
             let ends = begins.saturating_add(time);
-            let longest = self.weather.longest_wait().unwrap_or(0);
+            let longest = self.impairments.longest_wait().unwrap_or(0);
             if begins > now && ends.saturating_sub(now) > longest {
                 let fate = Fate::Discarded;
                 return Passage { fate, waited };
@@ -142,7 +142,7 @@ impl Lane {
             self.free = ends;
             leaves = ends;
         }
-        let reached = leaves.saturating_add(self.weather.delay_ns());
+        let reached = leaves.saturating_add(self.impairments.delay_ns());
         let fate = match luck {
             Some(Luck { lost: true, .. }) => Fate::Lost,
             Some(luck) => {
@@ -170,11 +170,11 @@ impl Lane {
             Kind::Management => &mut self.management,
             Kind::Connected | Kind::Datagram => &mut self.data,
         };
-        let sides = self.weather.jitter().saturating_add(1);
+        let sides = self.impairments.jitter().saturating_add(1);
         Luck {
-            lost: dice.happens(self.weather.loss()),
-            corrupt: dice.happens(self.weather.corrupt()),
-            twice: dice.happens(self.weather.duplicate()),
+            lost: dice.happens(self.impairments.loss()),
+            corrupt: dice.happens(self.impairments.corrupt()),
+            twice: dice.happens(self.impairments.duplicate()),
             late: core::array::from_fn(|_| u64::from(dice.below(sides)).saturating_mul(1000)),
         }
     }
@@ -193,8 +193,8 @@ impl Lane {
         let [connected, datagram, management] = &mut self.last;
         let (last, ordered) = match kind {
             Kind::Connected => (connected, true),
-            Kind::Datagram => (datagram, self.weather.jitter() == 0),
-            Kind::Management => (management, self.weather.jitter() == 0),
+            Kind::Datagram => (datagram, self.impairments.jitter() == 0),
+            Kind::Management => (management, self.impairments.jitter() == 0),
         };
         let at = if ordered { at.max(*last) } else { at };
         *last = at.max(*last);

@@ -7,10 +7,10 @@
 
 use core::fmt::{self, Write};
 
-use super::settings::decimal;
 use super::Dice;
 use crate::packet::{Packet, Transport};
 use crate::switch::PortMask;
+use crate::text::number;
 
 /// Flows that are told apart; others share a place.
 const FLOWS: usize = 64;
@@ -93,8 +93,7 @@ impl Routing {
                 self.mode = all.find(|(_, text)| *text == word)?.0;
             }
             RoutingSetting::FlowletGap => {
-                let gap = decimal(text).and_then(|number| u32::try_from(number).ok());
-                self.gap = gap.filter(|gap| (1..=LONGEST).contains(gap))?;
+                self.gap = number(text, 1..=LONGEST)?;
             }
         }
         Some(())
@@ -112,17 +111,17 @@ struct Flow {
 
 /// The choices of a switch among parallel cables.
 #[derive(Clone, Debug)]
-pub struct Spread {
+pub struct Balancer {
     routing: Routing,
     dice: Dice,
     flows: [Flow; FLOWS],
 }
 
-impl Spread {
+impl Balancer {
     /// Makes the choices of a switch of this name.
-    pub fn new(routing: &Routing, seed: u64, switch: &str) -> Spread {
+    pub fn new(routing: &Routing, seed: u64, switch: &str) -> Balancer {
         // The directions of a cable have the numbers below 4.
-        Spread {
+        Balancer {
             routing: *routing,
             dice: Dice::of(seed, switch, 4),
             flows: [Flow::default(); FLOWS],
@@ -180,31 +179,29 @@ mod tests {
 
     fn datagram(src_qp: u32) -> Packet {
         Packet {
-            slid: Lid::new(1),
-            dlid: Lid::new(2),
-            sl: 0,
-            pkey: 0xffff,
-            dest_qp: 0x48,
-            grh: None,
             len: 5,
-            management: false,
-            transport: Transport::datagram(src_qp, 0),
+            ..Packet::new(
+                Lid::new(1),
+                Lid::new(2),
+                0x48,
+                Transport::datagram(src_qp, 0),
+            )
         }
     }
 
-    fn spread(mode: &str) -> Spread {
+    fn balancer(mode: &str) -> Balancer {
         let mut routing = Routing::PLAIN;
         assert!(routing.set(RoutingSetting::Adaptive, mode).is_some());
         assert!(routing.set(RoutingSetting::FlowletGap, "100").is_some());
-        Spread::new(&routing, 5, "s1")
+        Balancer::new(&routing, 5, "s1")
     }
 
     #[test]
     fn datagrams_take_all_ways() {
-        let mut spread = spread("packet");
+        let mut balancer = balancer("packet");
         let mut seen = 0;
         for now in 0..100 {
-            let way = spread.choose(now, &datagram(1), 2, WAYS);
+            let way = balancer.choose(now, &datagram(1), 2, WAYS);
             assert!(WAYS.contains(way));
             seen |= PortMask::of(way).bits();
         }
@@ -213,15 +210,15 @@ mod tests {
 
     #[test]
     fn flowlets_stay_together() {
-        let mut spread = spread("flowlet");
+        let mut balancer = balancer("flowlet");
         let mut seen = 0;
         let mut now = 0;
         for _ in 0..50 {
             now += 100_001;
-            let way = spread.choose(now, &datagram(1), 2, WAYS);
+            let way = balancer.choose(now, &datagram(1), 2, WAYS);
             for _ in 0..20 {
                 now += 100_000;
-                assert_eq!(spread.choose(now, &datagram(1), 2, WAYS), way);
+                assert_eq!(balancer.choose(now, &datagram(1), 2, WAYS), way);
             }
             seen |= PortMask::of(way).bits();
         }
@@ -230,7 +227,7 @@ mod tests {
         for way in WAYS {
             let rest = WAYS.without(way);
             now += 1;
-            assert!(rest.contains(spread.choose(now, &datagram(1), 2, rest)));
+            assert!(rest.contains(balancer.choose(now, &datagram(1), 2, rest)));
         }
     }
 
@@ -246,12 +243,12 @@ mod tests {
         };
         for now in 0..100 {
             for mode in ["packet", "flowlet"] {
-                let mut spread = spread(mode);
-                assert_eq!(spread.choose(now, &connected, 2, WAYS), 2);
-                assert_eq!(spread.choose(now, &management, 2, WAYS), 2);
-                assert_eq!(spread.choose(now, &datagram(1), 2, PortMask::of(2)), 2);
+                let mut balancer = balancer(mode);
+                assert_eq!(balancer.choose(now, &connected, 2, WAYS), 2);
+                assert_eq!(balancer.choose(now, &management, 2, WAYS), 2);
+                assert_eq!(balancer.choose(now, &datagram(1), 2, PortMask::of(2)), 2);
             }
-            assert_eq!(spread("off").choose(now, &datagram(1), 2, WAYS), 2);
+            assert_eq!(balancer("off").choose(now, &datagram(1), 2, WAYS), 2);
         }
     }
 

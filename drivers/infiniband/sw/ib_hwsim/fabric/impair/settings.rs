@@ -4,6 +4,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::text::number;
+
 /// Parts of which a probability counts the packets.
 const MILLION: u32 = 1_000_000;
 
@@ -20,9 +22,9 @@ const MOST: u32 = 64 << 10;
 ///
 /// # Invariants
 ///
-/// Each is within the limits of its [`WeatherSetting`].
+/// Each is within the limits of its [`Impairment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weather {
+pub struct Impairments {
     loss: u32,
     duplicate: u32,
     corrupt: u32,
@@ -34,7 +36,7 @@ pub struct Weather {
 
 /// A fault of a cable, which has a decimal number for a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WeatherSetting {
+pub enum Impairment {
     /// The packets of a million that are lost.
     Loss,
     /// The packets of a million that arrive twice.
@@ -51,9 +53,9 @@ pub enum WeatherSetting {
     Queue,
 }
 
-impl Weather {
+impl Impairments {
     /// No fault.
-    pub const FAIR: Weather = Weather {
+    pub const NONE: Impairments = Impairments {
         loss: 0,
         duplicate: 0,
         corrupt: 0,
@@ -64,12 +66,12 @@ impl Weather {
     };
 
     /// Whether there is no fault.
-    pub fn is_fair(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         let queue = self.queue;
         *self
-            == Weather {
+            == Impairments {
                 queue,
-                ..Weather::FAIR
+                ..Impairments::NONE
             }
     }
 
@@ -109,15 +111,15 @@ impl Weather {
         self.time_of(self.queue.saturating_mul(1024))
     }
 
-    fn place(&mut self, setting: WeatherSetting) -> &mut u32 {
+    fn place(&mut self, setting: Impairment) -> &mut u32 {
         match setting {
-            WeatherSetting::Loss => &mut self.loss,
-            WeatherSetting::Duplicate => &mut self.duplicate,
-            WeatherSetting::Corrupt => &mut self.corrupt,
-            WeatherSetting::Delay => &mut self.delay,
-            WeatherSetting::Jitter => &mut self.jitter,
-            WeatherSetting::Rate => &mut self.rate,
-            WeatherSetting::Queue => &mut self.queue,
+            Impairment::Loss => &mut self.loss,
+            Impairment::Duplicate => &mut self.duplicate,
+            Impairment::Corrupt => &mut self.corrupt,
+            Impairment::Delay => &mut self.delay,
+            Impairment::Jitter => &mut self.jitter,
+            Impairment::Rate => &mut self.rate,
+            Impairment::Queue => &mut self.queue,
         }
     }
 
@@ -126,49 +128,31 @@ impl Weather {
     /// # Errors
     ///
     /// Those of the writer.
-    pub fn print(mut self, setting: WeatherSetting, out: &mut dyn Write) -> fmt::Result {
+    pub fn print(mut self, setting: Impairment, out: &mut dyn Write) -> fmt::Result {
         write!(out, "{}", self.place(setting))
     }
 
     /// Parses and sets a fault; `None`, and no change, if it cannot have that value.
-    pub fn set(&mut self, setting: WeatherSetting, text: &str) -> Option<()> {
+    pub fn set(&mut self, setting: Impairment, text: &str) -> Option<()> {
         let limits = match setting {
-            WeatherSetting::Loss | WeatherSetting::Duplicate | WeatherSetting::Corrupt => {
-                0..=MILLION
-            }
-            WeatherSetting::Delay | WeatherSetting::Jitter => 0..=LONGEST,
-            WeatherSetting::Rate => 0..=FASTEST,
-            WeatherSetting::Queue => 1..=MOST,
+            Impairment::Loss | Impairment::Duplicate | Impairment::Corrupt => 0..=MILLION,
+            Impairment::Delay | Impairment::Jitter => 0..=LONGEST,
+            Impairment::Rate => 0..=FASTEST,
+            Impairment::Queue => 1..=MOST,
         };
-        let number = decimal(text).and_then(|number| u32::try_from(number).ok());
-        *self.place(setting) = number.filter(|number| limits.contains(number))?;
+        *self.place(setting) = number(text, limits)?;
         Some(())
     }
 }
 
-/// Parses a seed: a decimal number.
-pub fn seed(text: &str) -> Option<u64> {
-    decimal(text)
-}
-
-/// Parses a decimal number, with white space around it.
-pub(crate) fn decimal(text: &str) -> Option<u64> {
-    let digits = text.trim_ascii();
-    // `parse` takes a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
-}
-
-#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_weather))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_impair))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
 
     #[test]
     fn limits() {
-        use WeatherSetting::*;
+        use Impairment::*;
         for (setting, least, most) in [
             (Loss, 0, 1_000_000),
             (Duplicate, 0, 1_000_000),
@@ -179,25 +163,25 @@ mod tests {
             (Queue, 1, 65_536),
         ] {
             for number in [least, most, most + 1] {
-                let mut weather = Weather::FAIR;
+                let mut impairments = Impairments::NONE;
                 let mut text = [0; 10];
-                let done = weather.set(setting, decimal_text(number, &mut text));
+                let done = impairments.set(setting, decimal_text(number, &mut text));
                 assert_eq!(done.is_some(), number <= most);
                 if done.is_some() {
-                    assert_eq!(*weather.place(setting), number);
+                    assert_eq!(*impairments.place(setting), number);
                     let fair = number == 0 || setting == Queue;
-                    assert_eq!(weather.is_fair(), fair);
+                    assert_eq!(impairments.is_none(), fair);
                 } else {
-                    assert_eq!(weather, Weather::FAIR);
+                    assert_eq!(impairments, Impairments::NONE);
                 }
             }
             for text in ["", "-1", "+1", "1.5", "4294967296", "0x1", "1 2"] {
-                let mut weather = Weather::FAIR;
-                assert_eq!(weather.set(setting, text), None);
+                let mut impairments = Impairments::NONE;
+                assert_eq!(impairments.set(setting, text), None);
             }
         }
-        let mut weather = Weather::FAIR;
-        assert_eq!(weather.set(Queue, "0"), None);
+        let mut impairments = Impairments::NONE;
+        assert_eq!(impairments.set(Queue, "0"), None);
     }
 
     fn decimal_text(mut number: u32, text: &mut [u8; 10]) -> &str {
@@ -210,11 +194,11 @@ mod tests {
 
     #[test]
     fn times() {
-        let mut weather = Weather::FAIR;
-        assert_eq!(weather.time_of(1000), None);
-        assert!(weather.set(WeatherSetting::Rate, "8").is_some());
-        assert_eq!(weather.time_of(1000), Some(1_000_000));
-        assert_eq!(weather.longest_wait(), Some(1_048_576_000));
-        assert!(weather.time_of(u32::MAX).is_some());
+        let mut impairments = Impairments::NONE;
+        assert_eq!(impairments.time_of(1000), None);
+        assert!(impairments.set(Impairment::Rate, "8").is_some());
+        assert_eq!(impairments.time_of(1000), Some(1_000_000));
+        assert_eq!(impairments.longest_wait(), Some(1_048_576_000));
+        assert!(impairments.time_of(u32::MAX).is_some());
     }
 }

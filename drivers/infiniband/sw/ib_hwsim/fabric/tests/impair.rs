@@ -2,35 +2,28 @@
 
 //! Cables that misbehave: one seed, one history; how often what happens; and what keeps its order.
 
+use ib_fabric::impair::{Arrival, Fate, Impairment, Impairments, Passage, Pipe, Singles};
 use ib_fabric::rc::{Bth, Op, Part, Psn, Reth, Tail};
-use ib_fabric::weather::{Arrival, Fate, Lane, Passage, Singles, Weather, WeatherSetting};
 use ib_fabric::{Lid, Packet, Transport};
 use proptest::prelude::*;
-use WeatherSetting::*;
+use Impairment::*;
 
-fn weather(settings: &[(WeatherSetting, u32)]) -> Weather {
-    let mut weather = Weather::FAIR;
+fn impairments(settings: &[(Impairment, u32)]) -> Impairments {
+    let mut impairments = Impairments::NONE;
     for (setting, value) in settings {
-        weather.set(*setting, &value.to_string()).unwrap();
+        impairments.set(*setting, &value.to_string()).unwrap();
     }
-    weather
+    impairments
 }
 
-fn lane(settings: &[(WeatherSetting, u32)]) -> Lane {
-    Lane::new(&weather(settings), 1, "c1", 0)
+fn pipe(settings: &[(Impairment, u32)]) -> Pipe {
+    Pipe::new(&impairments(settings), 1, "c1", 0)
 }
 
 fn datagram(len: u32) -> Packet {
     Packet {
-        slid: Lid::new(1),
-        dlid: Lid::new(2),
-        sl: 0,
-        pkey: 0xffff,
-        dest_qp: 0x48,
-        grh: None,
         len,
-        management: false,
-        transport: Transport::datagram(1, 0),
+        ..Packet::new(Lid::new(1), Lid::new(2), 0x48, Transport::datagram(1, 0))
     }
 }
 
@@ -69,7 +62,7 @@ fn is_lost(passage: &Passage) -> bool {
     passage.fate == Fate::Lost
 }
 
-const FOUL: &[(WeatherSetting, u32)] = &[
+const FOUL: &[(Impairment, u32)] = &[
     (Loss, 100_000),
     (Duplicate, 100_000),
     (Corrupt, 100_000),
@@ -78,9 +71,9 @@ const FOUL: &[(WeatherSetting, u32)] = &[
 ];
 
 fn history(seed: u64, cable: &str, direction: u8, n: u64) -> Vec<Passage> {
-    let mut lane = Lane::new(&weather(FOUL), seed, cable, direction);
+    let mut pipe = Pipe::new(&impairments(FOUL), seed, cable, direction);
     (0..n)
-        .map(|i| lane.send(i * 1000, &datagram(100)))
+        .map(|i| pipe.send(i * 1000, &datagram(100)))
         .collect()
 }
 
@@ -94,13 +87,13 @@ fn one_seed_is_one_history() {
         assert_ne!(losses(&first), losses(&other), "{seed} {cable} {direction}");
     }
     // It can begin anew.
-    let mut lane = Lane::new(&weather(FOUL), 9, "c1", 0);
+    let mut pipe = Pipe::new(&impairments(FOUL), 9, "c1", 0);
     for _ in 0..77 {
-        lane.send(0, &datagram(1));
+        pipe.send(0, &datagram(1));
     }
-    lane.begin(7, "c1", 0);
+    pipe.begin(7, "c1", 0);
     for passage in &first {
-        assert_eq!(is_lost(&lane.send(0, &datagram(1))), is_lost(passage));
+        assert_eq!(is_lost(&pipe.send(0, &datagram(1))), is_lost(passage));
     }
 }
 
@@ -110,13 +103,13 @@ fn a_history_depends_on_nothing_else() {
     let first = history(7, "c1", 0, 500);
     let mut narrow = [FOUL, &[(Rate, 100), (Queue, 1)]].concat();
     narrow.retain(|(setting, _)| *setting != Jitter);
-    let mut lane = Lane::new(&weather(&narrow), 7, "c1", 0);
+    let mut pipe = Pipe::new(&impairments(&narrow), 7, "c1", 0);
     let mut discarded = 0;
     for (i, passage) in (0u64..).zip(&first) {
         for _ in 0..i % 3 {
-            lane.send(i * 4000, &management());
+            pipe.send(i * 4000, &management());
         }
-        let other = lane.send(i * 4000, &datagram(100));
+        let other = pipe.send(i * 4000, &datagram(100));
         if other.fate == Fate::Discarded {
             discarded += 1;
         } else {
@@ -133,10 +126,10 @@ fn frequencies() {
     for ppm in [0, 100, 10_000, 300_000, 1_000_000] {
         for setting in [Loss, Duplicate, Corrupt] {
             for packet in [datagram(10), management(), single()] {
-                let mut lane = lane(&[(setting, ppm)]);
+                let mut pipe = pipe(&[(setting, ppm)]);
                 let mut n = 0;
                 for _ in 0..N {
-                    n += u32::from(match (setting, lane.send(0, &packet).fate) {
+                    n += u32::from(match (setting, pipe.send(0, &packet).fate) {
                         (Loss, fate) => fate == Fate::Lost,
                         (Duplicate, Fate::Arrives { again, .. }) => again.is_some(),
                         (Corrupt, Fate::Arrives { intact, .. }) => !intact,
@@ -155,9 +148,9 @@ fn frequencies() {
 
 #[test]
 fn a_fair_lane_changes_nothing() {
-    let mut lane = lane(&[]);
+    let mut pipe = pipe(&[]);
     for now in 0..100 {
-        let passage = lane.send(now, &datagram(1000));
+        let passage = pipe.send(now, &datagram(1000));
         let Fate::Arrives {
             first,
             again: None,
@@ -172,27 +165,27 @@ fn a_fair_lane_changes_nothing() {
 
 #[test]
 fn a_delay_is_kept() {
-    let mut lane = lane(&[(Delay, 1500)]);
+    let mut pipe = pipe(&[(Delay, 1500)]);
     for packet in [datagram(10), management(), single()] {
-        let arrived = arrivals(&lane.send(1_000_000, &packet));
+        let arrived = arrivals(&pipe.send(1_000_000, &packet));
         assert_eq!(arrived[0].at, 2_500_000);
     }
     // Packets that were sent before a shorter delay do not get overtaken.
-    lane.change(&weather(&[(Delay, 1)]));
+    pipe.change(&impairments(&[(Delay, 1)]));
     for packet in [datagram(10), management(), single()] {
-        assert_eq!(arrivals(&lane.send(1_000_001, &packet))[0].at, 2_500_000);
-        assert_eq!(arrivals(&lane.send(3_000_000, &packet))[0].at, 3_001_000);
+        assert_eq!(arrivals(&pipe.send(1_000_001, &packet))[0].at, 2_500_000);
+        assert_eq!(arrivals(&pipe.send(3_000_000, &packet))[0].at, 3_001_000);
     }
 }
 
 #[test]
 fn jitter_lets_datagrams_overtake_and_connections_not() {
     for duplicate in [0, 500_000] {
-        let mut lane = lane(&[(Delay, 10), (Jitter, 1000), (Duplicate, duplicate)]);
+        let mut pipe = pipe(&[(Delay, 10), (Jitter, 1000), (Duplicate, duplicate)]);
         let mut late = [Vec::new(), Vec::new(), Vec::new()];
         for now in (0..1_000_000).step_by(1000) {
             for (list, packet) in late.iter_mut().zip([single(), datagram(1), management()]) {
-                for arrival in arrivals(&lane.send(now, &packet)) {
+                for arrival in arrivals(&pipe.send(now, &packet)) {
                     assert!(arrival.at >= now + 10_000);
                     list.push(arrival);
                 }
@@ -211,20 +204,20 @@ fn a_rate_is_kept() {
     // A packet of 1000 bytes, with its headers, takes 8.288 µs at 1 Gbit/s.
     let packet = datagram(1000);
     let bytes = u64::from(packet.wire_bytes());
-    let mut lane = lane(&[(Rate, 1000), (Queue, 100)]);
+    let mut pipe = pipe(&[(Rate, 1000), (Queue, 100)]);
     let mut delivered = Vec::new();
     let mut waited = 0;
     let mut discarded = 0;
     // Twice as fast as it can take them.
     for i in 0..1000 {
-        let passage = lane.send(i * bytes * 4, &packet);
+        let passage = pipe.send(i * bytes * 4, &packet);
         waited += u64::from(passage.waited);
         match arrivals(&passage)[..] {
             [arrival] => delivered.push(arrival),
             _ => discarded += 1,
         }
         // Subnet management goes past.
-        let smp = lane.send(i * bytes * 4, &management());
+        let smp = pipe.send(i * bytes * 4, &management());
         assert_eq!(arrivals(&smp)[0].at, i * bytes * 4);
         assert_eq!(smp.waited, 0);
     }
@@ -245,21 +238,21 @@ fn a_rate_is_kept() {
     // A queue that has drained is empty.
     let later = 1 << 40;
     assert_eq!(
-        arrivals(&lane.send(later, &packet))[0].at,
+        arrivals(&pipe.send(later, &packet))[0].at,
         later + bytes * 8
     );
     // Without a rate, nothing waits.
-    lane.change(&Weather::FAIR);
-    lane.send(later, &packet);
+    pipe.change(&Impairments::NONE);
+    pipe.send(later, &packet);
     assert_eq!(
-        arrivals(&lane.send(later + 9000, &packet))[0].at,
+        arrivals(&pipe.send(later + 9000, &packet))[0].at,
         later + 9000
     );
 }
 
 #[test]
 fn what_is_no_packet_is_never_lost() {
-    let mut lane = lane(&[(Loss, 1_000_000), (Duplicate, 1_000_000), (Delay, 5)]);
+    let mut pipe = pipe(&[(Loss, 1_000_000), (Duplicate, 1_000_000), (Delay, 5)]);
     let resume = connected(
         Bth {
             packets: 0,
@@ -267,7 +260,7 @@ fn what_is_no_packet_is_never_lost() {
         },
         256,
     );
-    let passage = lane.send(0, &resume);
+    let passage = pipe.send(0, &resume);
     let Fate::Arrives {
         first,
         again,
@@ -359,12 +352,12 @@ proptest! {
     /// The packets of a run that arrive are those that are not lost: the gaps have the lost PSNs.
     #[test]
     fn runs_are_cut_where_packets_are_lost(seed: u64, loss in 0u32..=1_000_000, packets in 1u32..=64) {
-        let weather = weather(&[(Loss, loss)]);
+        let impairments = impairments(&[(Loss, loss)]);
         let run = run(0, packets, 256, 1, Part::ONLY);
-        let mut lane = Lane::new(&weather, seed, "c", 0);
-        let mut alone = lane.clone();
+        let mut pipe = Pipe::new(&impairments, seed, "c", 0);
+        let mut alone = pipe.clone();
         let arrived: Vec<Psn> = Singles::new(&run)
-            .filter(|(single, _)| !arrivals(&lane.send(0, single)).is_empty())
+            .filter(|(single, _)| !arrivals(&pipe.send(0, single)).is_empty())
             .map(|(single, _)| bth_of(&single).psn)
             .collect();
         // As many packets, each sent by itself, have the same fates.
@@ -385,16 +378,16 @@ proptest! {
         let all = [Loss, Duplicate, Corrupt, Delay, Jitter, Rate];
         let mut list: Vec<_> = all.into_iter().zip(settings).collect();
         list.push((Queue, 65_536));
-        let mut lane = lane(&list);
+        let mut pipe = pipe(&list);
         for now in times {
             for packet in [datagram(len), single(), management()] {
-                for arrival in arrivals(&lane.send(now, &packet)) {
+                for arrival in arrivals(&pipe.send(now, &packet)) {
                     prop_assert!(arrival.at >= now);
                 }
             }
         }
         for packet in [datagram(len), single(), management()] {
-            lane.send(u64::MAX, &packet);
+            pipe.send(u64::MAX, &packet);
         }
     }
 }

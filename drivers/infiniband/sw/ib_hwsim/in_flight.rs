@@ -4,22 +4,22 @@
 
 use core::cmp::Ordering;
 
+use ib_fabric::impair::{heap, Arrival, Impairments, Pipe};
 use ib_fabric::topology::Name;
-use ib_fabric::weather::{heap, Arrival, Lane, Weather};
 use ib_fabric::{Mtu, Packet};
 use kernel::prelude::*;
 
 /// Packets that a direction of a cable holds.
 const ROOM: usize = 2048;
 
-/// Room beside that for those of subnet management, which data does not take away.
+/// Room beside that for packets of subnet management, which data cannot use up.
 const MANAGEMENT_ROOM: usize = 128;
 
 /// Bytes of the longest payload.
 const LONGEST: usize = Mtu::B4096.bytes() as usize;
 
 /// A packet that was copied.
-pub(crate) struct Cargo {
+pub(crate) struct PacketCopy {
     pub(crate) packet: Packet,
     pub(crate) intact: bool,
     /// Cables with faults that it has passed before this one.
@@ -29,26 +29,26 @@ pub(crate) struct Cargo {
 }
 
 /// A packet that is under way.
-pub(crate) struct Flying {
+pub(crate) struct InFlight {
     pub(crate) arrival: Arrival,
-    pub(crate) cargo: KBox<Cargo>,
+    pub(crate) copy: KBox<PacketCopy>,
 }
 
-impl PartialEq for Flying {
+impl PartialEq for InFlight {
     fn eq(&self, other: &Self) -> bool {
         self.arrival == other.arrival
     }
 }
 
-impl Eq for Flying {}
+impl Eq for InFlight {}
 
-impl PartialOrd for Flying {
+impl PartialOrd for InFlight {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Flying {
+impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         self.arrival.cmp(&other.arrival)
     }
@@ -56,27 +56,32 @@ impl Ord for Flying {
 
 /// One direction of a cable.
 pub(crate) struct Direction {
-    pub(crate) lane: Lane,
+    pub(crate) pipe: Pipe,
     /// A heap, in memory that is there from the first fault on.
-    pub(crate) flying: KVVec<Flying>,
-    /// Packets whose fate is sealed and whose payload is being copied.
+    pub(crate) in_flight: KVVec<InFlight>,
+    /// Packets whose payload is being copied, before they are in flight.
     pub(crate) copied: usize,
-    /// Cargoes for the next packets. There are as many as were ever under way.
-    pub(crate) spare: KVVec<KBox<Cargo>>,
+    /// Buffers for the next packets. There are as many as were ever under way.
+    pub(crate) spare: KVVec<KBox<PacketCopy>>,
 }
 
 impl Direction {
-    /// A direction without packets. What goes wrong on it is that of a seed.
+    /// A direction without packets. Its faults are drawn from the seed.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(weather: &Weather, seed: u64, cable: Name, number: u8) -> Result<Self> {
+    pub(crate) fn new(
+        impairments: &Impairments,
+        seed: u64,
+        cable: Name,
+        number: u8,
+    ) -> Result<Self> {
         Ok(Self {
-            lane: Lane::new(weather, seed, cable.as_str(), number),
-            flying: room(weather)?,
+            pipe: Pipe::new(impairments, seed, cable.as_str(), number),
+            in_flight: room(impairments)?,
             copied: 0,
-            spare: room(weather)?,
+            spare: room(impairments)?,
         })
     }
 
@@ -87,12 +92,12 @@ impl Direction {
         } else {
             ROOM
         };
-        self.flying.len() + self.copied + packets <= most.min(self.flying.capacity())
+        self.in_flight.len() + self.copied + packets <= most.min(self.in_flight.capacity())
     }
 
-    /// Whether packets may pass it without a look.
+    /// Whether packets need not pass by it: it has no faults, and nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.lane.weather().is_fair() && self.flying.is_empty() && self.copied == 0
+        self.pipe.impairments().is_none() && self.in_flight.is_empty() && self.copied == 0
     }
 
     /// Adds a packet. Returns whether it is the next one to arrive.
@@ -100,60 +105,60 @@ impl Direction {
     /// # Errors
     ///
     /// The packet, if there is no room.
-    pub(crate) fn add(&mut self, flying: Flying) -> Result<bool, Flying> {
-        let arrival = flying.arrival;
-        self.flying
-            .push_within_capacity(flying)
+    pub(crate) fn add(&mut self, in_flight: InFlight) -> Result<bool, InFlight> {
+        let arrival = in_flight.arrival;
+        self.in_flight
+            .push_within_capacity(in_flight)
             .map_err(|error| error.0)?;
-        heap::added(&mut self.flying);
-        let first = self.flying.first();
+        heap::added(&mut self.in_flight);
+        let first = self.in_flight.first();
         Ok(first.is_some_and(|first| first.arrival == arrival))
     }
 
     /// Takes the packet that arrives first, if its time has come.
-    pub(crate) fn take(&mut self, now: u64) -> Option<KBox<Cargo>> {
-        self.flying
+    pub(crate) fn take(&mut self, now: u64) -> Option<KBox<PacketCopy>> {
+        self.in_flight
             .first()
             .filter(|first| first.arrival.at <= now)?;
-        heap::take(&mut self.flying);
-        self.flying.pop().map(|flying| flying.cargo)
+        heap::take(&mut self.in_flight);
+        self.in_flight.pop().map(|in_flight| in_flight.copy)
     }
 }
 
 /// Memory for all packets of a direction; none yet where there are no faults.
-pub(crate) fn room<T>(weather: &Weather) -> Result<KVVec<T>> {
-    if weather.is_fair() {
+pub(crate) fn room<T>(impairments: &Impairments) -> Result<KVVec<T>> {
+    if impairments.is_none() {
         return Ok(KVVec::new());
     }
     Ok(KVVec::with_capacity(ROOM + MANAGEMENT_ROOM, GFP_KERNEL)?)
 }
 
-impl Cargo {
-    /// A cargo that is new; `None` without memory.
-    fn empty(packet: &Packet) -> Option<KBox<Cargo>> {
+impl PacketCopy {
+    /// A buffer for a packet; `None` without memory.
+    fn empty(packet: &Packet) -> Option<KBox<PacketCopy>> {
         // The packet is discarded and counted then: no reason to warn.
         let flags = GFP_ATOMIC | __GFP_NOWARN;
-        let cargo = Cargo {
+        let copy = PacketCopy {
             packet: *packet,
             intact: true,
             passed: 0,
             bytes: KVec::zeroed(LONGEST, flags).ok()?,
         };
-        KBox::new(cargo, flags).ok()
+        KBox::new(copy, flags).ok()
     }
 
-    /// A cargo of a packet, whose payload is still to be copied; `None` without memory.
+    /// A copy of a packet, whose payload is not there yet; `None` without memory.
     pub(crate) fn of(
-        spare: Option<KBox<Cargo>>,
+        spare: Option<KBox<PacketCopy>>,
         packet: &Packet,
         intact: bool,
         passed: usize,
-    ) -> Option<KBox<Cargo>> {
-        let mut cargo = match spare {
-            Some(cargo) => cargo,
-            None => Cargo::empty(packet)?,
+    ) -> Option<KBox<PacketCopy>> {
+        let mut copy = match spare {
+            Some(copy) => copy,
+            None => PacketCopy::empty(packet)?,
         };
-        (cargo.packet, cargo.intact, cargo.passed) = (*packet, intact, passed);
-        Some(cargo)
+        (copy.packet, copy.intact, copy.passed) = (*packet, intact, passed);
+        Some(copy)
     }
 }

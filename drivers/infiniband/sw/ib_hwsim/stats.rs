@@ -18,14 +18,14 @@ use crate::qps::ROOM;
 use crate::LocalModule;
 
 /// Tallies of a node's ports. They are counted under a lock that is held there anyway.
-pub(crate) struct Watch {
+pub(crate) struct Stats {
     /// Name in traces: that of the fabric, a slash, and that of the node.
     name: CString,
     /// By the number of the port, from 0.
     ports: KVec<Tally>,
 }
 
-impl Watch {
+impl Stats {
     /// Tallies of a node with ports up to a number.
     ///
     /// # Errors
@@ -145,12 +145,7 @@ impl Show for PortFile {
     type Module = LocalModule;
 
     fn show(&self, out: &mut Text<'_>) -> fmt::Result {
-        let view = match &self.node {
-            Node::Host(host) => host.view(self.port),
-            Node::Switch(switch) => switch.view(self.port),
-            Node::Trunk(_) => None,
-        };
-        let Some(view) = view else {
+        let Some(view) = self.node.view(self.port) else {
             return Ok(());
         };
         writeln!(out, "state: {:?}", view.state)?;

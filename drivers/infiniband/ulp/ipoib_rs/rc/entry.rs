@@ -10,7 +10,8 @@ use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
-use crate::rc::conn::{Rc, Terms};
+use crate::rc::conn::Rc;
+use crate::rc::context::Terms;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;

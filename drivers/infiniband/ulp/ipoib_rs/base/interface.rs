@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An interface's data, whatever state it is in.
+
+use ipoib_netdev::device::{Device, RawDevice};
+use ipoib_netdev::header::Outgoing;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::fragment;
+use ipoib_proto::header::EtherType;
+use ipoib_proto::hwaddr::Flags;
+use ipoib_proto::mgid::{self, Mgid, Scope};
+use ipoib_proto::mtu;
+use ipoib_proto::pkey::PKey;
+use ipoib_proto::stall::Watch;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, Mutex};
+
+use crate::base::counters::Counters;
+use crate::base::groups::Groups;
+use crate::base::port::{Attributes, Port};
+use crate::base::settings::Settings;
+
+/// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
+pub(crate) const RESTART_MS: u32 = 50;
+
+/// Work items of an interface.
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// Resolves paths, joins and leaves groups, removes idle ones.
+    Paths,
+    /// Brings the QP back after a failed send.
+    Recover,
+    /// Makes and ends connections.
+    Connections,
+    /// Checks that the device completes the datagrams that it was given.
+    Watch,
+}
+
+impl Work {
+    /// All of them, each at the place that is its number.
+    pub(crate) const ALL: [Work; 4] = [Work::Paths, Work::Recover, Work::Connections, Work::Watch];
+}
+
+/// The data of an interface.
+#[pin_data]
+pub(crate) struct Interface {
+    /// The port that it uses.
+    pub(crate) port: Arc<Port>,
+    /// Its partition, with the full-member bit (RFC 4391, section 4.1).
+    pub(crate) pkey: PKey,
+    /// The index of `pkey` in the port's table.
+    pub(crate) pkey_index: u16,
+    /// Its broadcast group.
+    pub(crate) broadcast: Mgid,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) settings: Arc<Settings>,
+    /// The multicast groups that it is a member of or wants to join.
+    #[pin]
+    pub(crate) groups: Mutex<Groups>,
+    /// Whether datagrams are sent.
+    #[pin]
+    pub(crate) watch: Mutex<Watch>,
+    /// Leaves groups alone that another user of the port has joined (the `umcast` flag).
+    pub(crate) umcast: Atomic<bool>,
+    /// The longest IP packet that a multicast group takes; longer ones are fragmented or refused.
+    multicast_limit: Atomic<u32>,
+    /// In connected mode (RFC 4755).
+    pub(crate) connected: Atomic<bool>,
+    /// A restart is pending, which needs RTNL.
+    pub(crate) stuck: Atomic<bool>,
+    /// The device has reported that a queue of the interface is broken.
+    pub(crate) broken: Atomic<bool>,
+    /// Our address has changed, and the neighbours have yet to be told.
+    pub(crate) moved: Atomic<bool>,
+    /// Work items leave their work to a later run.
+    pub(crate) pausing: Atomic<bool>,
+    /// The interface that this is a P_Key child of: a child is deleted with its parent.
+    parent: Option<Parent>,
+    /// The MTU that `ip link add` asked for.
+    pub(crate) initial_mtu: Option<u32>,
+}
+
+/// The parent of a P_Key child.
+struct Parent {
+    /// [`RawDevice::id`].
+    id: usize,
+    /// Its index when the child was made.
+    ifindex: i32,
+}
+
+/// Options of a new interface.
+pub(crate) struct Options<'a> {
+    /// The interface that it is to be a P_Key child of.
+    pub(crate) parent: Option<&'a Device<Interface>>,
+    pub(crate) pkey: PKey,
+    /// The index of `pkey` in the port's table.
+    pub(crate) pkey_index: u16,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) umcast: bool,
+    pub(crate) connected: bool,
+}
+
+impl Interface {
+    /// Creates the data of an interface on `port`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(port: Arc<Port>, options: &Options<'_>) -> Result<impl PinInit<Self, Error>> {
+        let parent = options.parent.map(|dev| Parent {
+            id: dev.id(),
+            ifindex: dev.ifindex(),
+        });
+        let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
+        let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
+        let &Options {
+            pkey,
+            pkey_index,
+            mtu,
+            umcast,
+            connected,
+            ..
+        } = options;
+        let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
+        Ok(try_pin_init!(Self {
+            port,
+            pkey,
+            pkey_index,
+            broadcast,
+            counters,
+            settings,
+            groups <- new_mutex!(Groups::new(*broadcast)),
+            watch <- new_mutex!(Watch::NEW),
+            umcast: Atomic::new(umcast),
+            // The MTU is the limit.
+            multicast_limit: Atomic::new(u32::MAX),
+            connected: Atomic::new(connected),
+            stuck: Atomic::new(false),
+            broken: Atomic::new(false),
+            moved: Atomic::new(false),
+            pausing: Atomic::new(false),
+            parent,
+            initial_mtu: mtu,
+        }))
+    }
+
+    /// Queues a work item to run in `delay_ms`; one that is queued already keeps its time if that is earlier.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn queue(dev: &Device<Self>, work: Work, delay_ms: u32) {
+        dev.queue_task(work as usize, delay_ms);
+    }
+
+    /// Waits for a work item and takes it off the queue; it can be queued again.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn cancel(dev: &Device<Self>, work: Work) {
+        dev.cancel_task(work as usize);
+    }
+
+    /// Restarts the interface as soon as RTNL can be had.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn restart_soon(dev: &Device<Self>) {
+        let this = dev.data();
+        this.stuck.store(true, Relaxed);
+        this.port.refresh(RESTART_MS);
+    }
+
+    /// Restarts the interface, since the device has not sent for long what it was given.
+    pub(crate) fn does_not_send(dev: &Device<Self>) {
+        let this = dev.data();
+        this.counters.slow.timeouts.add_shared(1);
+        netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
+        Self::restart_soon(dev);
+    }
+
+    /// Replaces the queues, of which the device reports that `queue` is broken.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn queue_failed(dev: &Device<Self>, queue: &str) {
+        dev.data().broken.store(true, Relaxed);
+        netdev_log!(dev, Warn, limited, "{queue} is broken, restarting\n");
+        Self::restart_soon(dev);
+    }
+
+    /// Whether a multicast packet can be sent, whole or in fragments. Out of the way of the others.
+    #[inline(never)]
+    pub(crate) fn takes_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
+        let takes = packet.fits(self.multicast_limit.load(Relaxed))
+            || fragment::is_allowed(ether_type, packet.linear(), packet.ignores_df());
+        if !takes {
+            self.counters.slow.multicast_too_big.add_shared(1);
+        }
+        takes
+    }
+
+    /// Whether this is a P_Key child.
+    pub(crate) fn is_child(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Whether this is a P_Key child of `dev`.
+    pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
+        self.parent
+            .as_ref()
+            .is_some_and(|parent| parent.id == dev.id())
+    }
+
+    /// The interface index of the parent or, without one, of the port's netdev.
+    pub(crate) fn lower_ifindex(&self) -> i32 {
+        match &self.parent {
+            Some(parent) => parent.ifindex,
+            None => self.port.lower_ifindex(),
+        }
+    }
+
+    /// The flags of our address.
+    pub(crate) fn flags(&self) -> Flags {
+        let mut flags = Flags::NONE;
+        if self.is_connected() {
+            flags = flags.union(Flags::RC);
+        }
+        if self.settings.extensions() {
+            flags = flags.union(Flags::SEQ);
+            if self.is_connected() && self.settings.icrc() {
+                flags = flags.union(Flags::ICRC);
+            }
+        }
+        flags
+    }
+
+    /// Whether it is in connected mode.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Relaxed)
+    }
+
+    /// The largest MTU that it can have.
+    pub(crate) fn mtu_limit(&self, attributes: &Attributes) -> u32 {
+        if self.is_connected() {
+            mtu::MAX_CONNECTED
+        } else {
+            attributes.ip_mtu()
+        }
+    }
+
+    /// Limits multicast packets, which always go by UD, to the port's MTU.
+    pub(crate) fn set_multicast_limit(&self, attributes: &Attributes) {
+        let limit = if self.is_connected() {
+            attributes.ip_mtu()
+        } else {
+            u32::MAX
+        };
+        self.multicast_limit.store(limit, Relaxed);
+    }
+}

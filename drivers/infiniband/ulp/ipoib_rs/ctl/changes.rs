@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Changes of an interface while it runs: those of its port, its mode, its rings and its extensions.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_netdev::features::Offloads;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::pace::Pace;
+use ipoib_proto::sizes::Sizes;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+
+use crate::base::interface::{Interface, Work, RESTART_MS};
+use crate::ctl::verbs::{Running, Verbs};
+
+/// State of an interface's configuration, which RTNL protects, from registration to unregistration.
+pub(crate) struct Control {
+    pub(crate) verbs: Verbs,
+    /// The MTU that a user has set, if it is not the largest that the port allows.
+    pub(crate) admin_mtu: Option<u32>,
+    /// Limits how often the interface is restarted.
+    pub(crate) pace: Pace,
+}
+
+impl Interface {
+    /// The port's attributes have changed, or may have.
+    pub(crate) fn port_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+
+        let limit = this.mtu_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
+        this.set_multicast_limit(&attributes);
+        let Some(control) = dev.control(rtnl) else {
+            return;
+        };
+        let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
+        let wanted = match admin_mtu {
+            Some(mtu) => mtu.min(limit),
+            None => attributes.ip_mtu(),
+        };
+        if wanted != dev.mtu() {
+            if let Err(error) = dev.set_mtu(wanted, rtnl) {
+                netdev_log!(
+                    dev,
+                    Warn,
+                    "cannot follow the port to MTU {wanted}: {error:?}\n"
+                );
+            }
+            // `change_mtu` took it for the user's wish.
+            if let Some(control) = dev.control(rtnl) {
+                control.admin_mtu = admin_mtu;
+            }
+        }
+
+        let Some(running) = running else {
+            Self::set_address(dev, attributes.gid, rtnl);
+            if dev.is_running() {
+                // The last restart failed.
+                Self::restart_in_time(dev, rtnl);
+            }
+            return;
+        };
+        let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
+        // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
+        let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
+        let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
+        if moved || resized {
+            Self::restart(dev, rtnl);
+            return;
+        }
+        if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
+            return;
+        }
+        if is_ready(dev) && this.moved.xchg(false, Relaxed) {
+            dev.notify_peers(rtnl);
+        }
+        set_port_active(dev, attributes.active);
+        if !attributes.active {
+            dev.set_carrier(false);
+        } else if !this.groups.lock().is_in(this.broadcast) {
+            // The netdev has lost its IPv6 meanwhile, and with it our membership.
+            rejoin(dev);
+        }
+        Self::queue(dev, Work::Paths, 0);
+    }
+
+    /// Takes the interface down and up, unless it was of late: later then. True: it was.
+    fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
+        let Some(control) = dev.control(rtnl) else {
+            return false;
+        };
+        let wait = control.pace.ask(now_ms());
+        if wait > 0 {
+            dev.data()
+                .port
+                .refresh(u32::try_from(wait).unwrap_or(u32::MAX));
+            return false;
+        }
+        Self::restart(dev, rtnl);
+        true
+    }
+
+    /// Takes the interface down and up; if it does not come up, it is tried again.
+    fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        this.counters.slow.restarts.add_shared(1);
+        if let Err(error) = dev.restart(rtnl) {
+            netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
+            this.port.refresh(RESTART_MS);
+        }
+    }
+
+    /// The receive poll is to do as much at a time as it says now.
+    pub(crate) fn budget_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        if let Some(control) = dev.control(rtnl) {
+            control.verbs.set_budget(dev.data().settings.napi_budget());
+        }
+    }
+
+    /// Gives the rings other sizes. A running interface goes on with new ones: it loses what is on
+    /// the wire at the time, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a size that a ring cannot have, and those of making rings; the sizes are as
+    /// before then.
+    pub(crate) fn resize(dev: &Device<Self>, sizes: Sizes, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        if !this.settings.queue_limits().allow(sizes) {
+            return Err(EINVAL);
+        }
+        let before = this.settings.queue_sizes();
+        if before == sizes {
+            return Ok(());
+        }
+        this.settings.set_queue_sizes(sizes);
+        let control = dev.control(rtnl).as_mut();
+        let Some(control) = control.filter(|control| control.verbs.running().is_some()) else {
+            return Ok(());
+        };
+        dev.disable_queue();
+        // What does not go on by itself begins anew.
+        let result = control.verbs.resize(dev).or_else(|_| dev.restart(rtnl));
+        if result.is_err() {
+            // The queues may have become smaller meanwhile.
+            let limits = this.settings.queue_limits();
+            this.settings.set_queue_sizes(before.min(limits));
+            // All is down: what there was before is made again.
+            dev.set_carrier(false);
+            Self::restart_soon(dev);
+        }
+        dev.start_queue();
+        result
+    }
+
+    /// State of the rings while the interface is up.
+    fn running(dev: &Device<Self>, rtnl: &mut Rtnl) -> Option<Running> {
+        dev.control(rtnl).as_ref()?.verbs.running()
+    }
+
+    /// Sets the device's address: our QPN and `gid` (RFC 4391, section 9.1.1).
+    pub(super) fn set_address(dev: &Device<Self>, gid: Gid, rtnl: &mut Rtnl) {
+        if gid == Gid::ZERO {
+            return;
+        }
+        let Some(qpn) = dev
+            .control(rtnl)
+            .as_ref()
+            .map(|control| control.verbs.qpn())
+        else {
+            return;
+        };
+        let address = HwAddr::new(dev.data().flags(), qpn, gid);
+        dev.change_address(address.as_bytes(), rtnl);
+    }
+
+    /// What is done in the stack's place.
+    pub(super) fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let connected = dev.data().is_connected();
+        dev.set_offloads(
+            Offloads {
+                checksum: connected,
+                gso: connected,
+                rx_checksum: dev.data().port.device().checks_checksums(),
+            },
+            rtnl,
+        );
+        if connected {
+            // To tell senders the MTU of their path.
+            dev.keep_routes(rtnl);
+        }
+    }
+
+    /// Changes the mode. A running interface goes down and up; its MTU stays as it is if it can.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device, if it has not what connections need, and of coming up again. The interface is
+    /// as it was then, and a line in the log says why.
+    pub(crate) fn set_connected(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
+        if dev.data().is_connected() == connected {
+            return Ok(());
+        }
+        if connected {
+            let control = dev.control(rtnl).as_ref().ok_or(ENODEV)?;
+            Self::check_connected(dev, &control.verbs)?;
+        }
+        let mtu = dev.mtu();
+        Self::change_mode(dev, connected, rtnl)?;
+        let this = dev.data();
+        if Self::running(dev, rtnl).is_none() {
+            let gid = this.port.attributes(rtnl).gid;
+            Self::set_address(dev, gid, rtnl);
+        } else {
+            this.counters.slow.restarts.add_shared(1);
+            if let Err(error) = dev.restart(rtnl) {
+                netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
+                Self::change_mode(dev, !connected, rtnl)?;
+                if dev.mtu() != mtu {
+                    dev.set_mtu(mtu, rtnl)?;
+                }
+                Self::restart(dev, rtnl);
+                return Err(error);
+            }
+        }
+        dev.notify_peers(rtnl);
+        Ok(())
+    }
+
+    /// Packets are of another class from now on. A running interface goes down and up, since address handles and
+    /// connections were made for the class before.
+    pub(crate) fn class_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        if Self::running(dev, rtnl).is_some() {
+            Self::restart(dev, rtnl);
+        }
+    }
+
+    /// Checks that there can be connections.
+    pub(super) fn check_connected(dev: &Device<Self>, verbs: &Verbs) -> Result {
+        verbs.try_connected(dev).inspect_err(|error| {
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "the RDMA device has not what connected mode needs: {error:?}\n"
+            );
+        })
+    }
+
+    /// Is in the other mode from now on, with what that allows. A running interface has to be restarted.
+    ///
+    /// # Errors
+    ///
+    /// Those of changing the MTU, which may be too large for it; all is as before then.
+    fn change_mode(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
+        let this = dev.data();
+        let attributes = this.port.attributes(rtnl);
+        this.connected.store(connected, Relaxed);
+        let limit = this.mtu_limit(&attributes);
+        if dev.mtu() > limit {
+            dev.set_mtu(limit, rtnl)
+                .inspect_err(|_| this.connected.store(!connected, Relaxed))?;
+        }
+        Self::set_offloads(dev, rtnl);
+        this.set_multicast_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
+        Ok(())
+    }
+
+    /// What connections may do was changed: those that there are end, and new ones are made.
+    pub(crate) fn connections_changed(dev: &Device<Self>) {
+        if let Some(tx) = dev.lock_tx().as_mut() {
+            tx.end_connections(dev);
+        }
+    }
+
+    /// The extensions were switched on or off: our address says so, and our neighbours are told.
+    pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        set_extensions(dev, this.settings.extensions());
+        Self::connections_changed(dev);
+        let running = Self::running(dev, rtnl);
+        let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
+        Self::set_address(dev, gid, rtnl);
+        dev.notify_peers(rtnl);
+    }
+}
+
+/// The port went up or down.
+fn set_port_active(dev: &Device<Interface>, active: bool) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.destinations.set_up(active);
+    }
+}
+
+/// Whether frames can be sent.
+fn is_ready(dev: &Device<Interface>) -> bool {
+    let guard = dev.lock_tx();
+    guard
+        .as_ref()
+        .is_some_and(|tx| tx.ud.destinations.is_ready())
+}
+
+/// The stack wants other multicast groups. True: not all had a place.
+pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
+    let this = dev.data();
+    let groups = this.groups.lock();
+    let mut guard = dev.lock_tx();
+    match guard.as_mut() {
+        Some(tx) => tx.ud.destinations.want(groups.wanted()),
+        None => false,
+    }
+}
+
+/// All groups are to be joined anew.
+pub(crate) fn rejoin(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.destinations.rejoin();
+    }
+    Interface::queue(dev, Work::Paths, 0);
+}
+
+/// The MTU was changed; `limit` is that of a datagram.
+pub(crate) fn set_mtu(dev: &Device<Interface>, mtu: u32, limit: u32) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.ring.set_mtu(mtu.min(limit));
+    }
+}
+
+/// The extensions were switched on or off.
+fn set_extensions(dev: &Device<Interface>, on: bool) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.ring.set_extensions(on);
+    }
+}

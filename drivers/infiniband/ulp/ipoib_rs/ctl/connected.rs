@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queues of connected mode: the intake of messages, the send ring and the CQs that all connections share.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::credit;
+use ipoib_proto::vectors::Vectors;
+use ipoib_rdma::{rc_ring, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcQp};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::base::interface::Interface;
+use crate::base::params;
+use crate::ctl::cm::Answerer;
+use crate::ctl::connect;
+use crate::ctl::events::Wake;
+use crate::ctl::verbs::{Running, Verbs};
+use crate::data::completions::RcDone;
+use crate::rc::conn;
+use crate::rc::context::{Reliable, MAX_MESSAGE};
+use crate::rc::ring::RcRing;
+use crate::rc::rx::RcRx;
+use crate::rc::table::Connections;
+use crate::rc::tx::RcTx;
+
+/// Frames that connections have on their way together; a power of two.
+const RC_SENDS: u32 = 1024;
+
+/// Queues of an interface in connected mode, until each is where it belongs.
+pub(super) struct Parts {
+    pub(super) reliable: Arc<Reliable>,
+    pub(super) tx: Option<RcTx>,
+    pub(super) rx: Option<KBox<RcRx>>,
+    pub(super) done: Option<RcDone>,
+}
+
+impl Verbs {
+    /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
+    /// buffers for it.
+    fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
+        let device = self.pd.device();
+        let message = MAX_MESSAGE as usize;
+        let wanted = params::rc_recv_queue_size();
+        let shared = || -> Result<_> {
+            if device.max_srq() == 0 {
+                return Err(EOPNOTSUPP);
+            }
+            let buffers = wanted.min(device.max_srq_wr());
+            let sges = device.max_srq_sge() as usize;
+            let pool = MessagePool::new(device, message, sges, buffers as usize)?;
+            let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32)?;
+            Ok((intake, pool))
+        };
+        let error = match shared() {
+            Ok(made) => return Ok(made),
+            Err(error) => error,
+        };
+        netdev_log!(
+            dev,
+            Info,
+            limited,
+            "no shared receive queue ({error:?}): each connection has buffers of its own\n"
+        );
+        let sges = device.max_recv_sge() as usize;
+        let pool = MessagePool::new(device, message, sges, wanted as usize)?;
+        let intake = Intake::separate(&self.pd, wanted, pool.parts() as u32)?;
+        Ok((intake, pool))
+    }
+
+    /// Checks that there can be connections, by making what they need.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    #[inline(never)]
+    pub(super) fn try_connected(&self, dev: &Device<Interface>) -> Result {
+        let device = self.pd.device();
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
+        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
+        let caps = QpCaps {
+            send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
+            recv_wr: credit::cost(1),
+            send_sge: self.max_sge,
+            recv_sge: pool.parts() as u32,
+        };
+        let permit = Arc::new((), GFP_KERNEL)?;
+        RcQp::new(&self.pd, &send_cq, &recv_cq, &intake, caps, permit)?;
+        drop(intake);
+        // There may be none left but these.
+        self.reaper.flush();
+        Ok(())
+    }
+
+    /// Makes what connections need.
+    #[inline(never)]
+    pub(super) fn connected(
+        &self,
+        dev: &Device<Interface>,
+        running: &Running,
+    ) -> Result<KBox<Parts>> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let (intake, pool) = self.intake(dev)?;
+        let buffers = intake.max_wr();
+        let Vectors { receive, send } = self.vectors;
+        let recv_cq = Cq::new(device, buffers, receive, Wake::new(self.rx.handle(), dev))?;
+        let send_cq = Cq::new(device, RC_SENDS, send, Wake::new(self.tx.handle(), dev))?;
+        let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
+        ring.fill()?;
+        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
+        let reliable = Arc::new(
+            Reliable {
+                pd: self.pd.clone(),
+                intake,
+                send_cq,
+                recv_cq,
+                max_sge: self.max_sge,
+                settings: this.settings.clone(),
+                gid: running.gid,
+                qpn: self.qpn,
+                pkey: this.pkey,
+                ib_mtu: running.ib_mtu,
+            },
+            GFP_KERNEL,
+        )?;
+        let counters = &this.counters;
+        let number = this.port.quota().number();
+        let connections = Connections::new(reliable.clone(), counters.clone(), buffers, number)?;
+        let send = RcRing::new(sender, counters.clone())?;
+        let shared = send.shared().clone();
+        let parts = Parts {
+            reliable,
+            rx: Some(RcRx::new(ring, shared.clone(), counters.clone())?),
+            done: Some(RcDone {
+                completions,
+                shared,
+            }),
+            tx: Some(RcTx {
+                connections,
+                ring: send,
+            }),
+        };
+        Ok(KBox::new(parts, GFP_KERNEL)?)
+    }
+
+    /// Answers requests for connections from now on.
+    pub(super) fn listen(&mut self, dev: &Device<Interface>, reliable: &Arc<Reliable>) -> Result {
+        for service in connect::services(reliable) {
+            let answerer = Arc::new(
+                Answerer {
+                    dev: dev.get_typed(),
+                    reliable: reliable.clone(),
+                    port: dev.data().port.number(),
+                },
+                GFP_KERNEL,
+            )?;
+            let listener = Listener::new(&self.pd, service, answerer)?;
+            self.listeners.push(listener, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Objects of the RDMA device that an interface owns: one PD, two CQs and one UD QP from registration to
+//! unregistration. The QP and its CQs are replaced when they are broken, and the QP's number is another one
+//! then, and with it our address.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::ethtool::Moderation;
+use ipoib_netdev::napi::Napi;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::sizes::Sizes;
+use ipoib_proto::vectors::Vectors;
+use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, Reaper, UdQp};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use crate::base::interface::Interface;
+use crate::base::params;
+use crate::ctl::cm::Answerer;
+use crate::ctl::events::{Alarm, Wake};
+use crate::data::completions::TxPoll;
+use crate::data::rx::RxPoll;
+
+/// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
+const MAX_SGE: u32 = 18;
+
+/// The elements of a send.
+fn max_sge(device: &RdmaDevice) -> u32 {
+    device.max_sge().min(MAX_SGE)
+}
+
+/// What an up interface's rings were made for.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// Our GID.
+    pub(crate) gid: Gid,
+    /// The largest message that a receive buffer holds.
+    pub(crate) ib_mtu: u32,
+}
+
+/// An interface's verbs objects. Fields are dropped in order: users first.
+pub(crate) struct Verbs {
+    /// Who answers requests for connections.
+    pub(super) listeners: KVec<Listener<Answerer>>,
+    pub(super) rx: Napi<RxPoll>,
+    pub(super) tx: Napi<TxPoll>,
+    pub(super) running: Option<Running>,
+    /// None from when one did not reset until the next start.
+    pub(super) qp: Option<Arc<UdQp>>,
+    pub(super) pd: Arc<Pd>,
+    /// Waits for the address handles, and so comes last.
+    pub(super) reaper: Reaper,
+    pub(super) qpn: Qpn,
+    pub(super) max_sge: u32,
+    pub(super) vectors: Vectors,
+}
+
+impl Verbs {
+    /// Makes all objects; the QP stays in RESET.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps.
+    pub(crate) fn new(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result<Self> {
+        let port = &dev.data().get_ref().port;
+        let device = port.device();
+        let rx = Napi::<RxPoll>::new(dev)?;
+        let tx = Napi::<TxPoll>::new(dev)?;
+        dev.set_queue_napi(&rx, rtnl);
+        dev.set_queue_napi(&tx, rtnl);
+        let reaper = Reaper::new()?;
+        let pd = Pd::new(device, &reaper)?;
+        let vectors = port.shared().next_vectors(device);
+        let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx, vectors)?;
+        Ok(Self {
+            listeners: KVec::with_capacity(2, GFP_KERNEL)?,
+            rx,
+            tx,
+            running: None,
+            qp: Some(qp),
+            pd,
+            reaper,
+            qpn,
+            max_sge: max_sge(device),
+            vectors,
+        })
+    }
+
+    /// Makes a QP with CQs of its own, of as much as the device has room for, and says its number.
+    fn make_qp(
+        dev: &Device<Interface>,
+        pd: &Arc<Pd>,
+        rx: &Napi<RxPoll>,
+        tx: &Napi<TxPoll>,
+        vectors: Vectors,
+    ) -> Result<(Arc<UdQp>, Qpn)> {
+        let this = dev.data().get_ref();
+        let device = this.port.device();
+        let send_sge = max_sge(device);
+        let mut limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
+        let (qp, recv_cq) = loop {
+            let Sizes { receive, send } = limits;
+            let recv_cq = Cq::new(
+                device,
+                receive,
+                vectors.receive,
+                Wake::new(rx.handle(), dev),
+            )?;
+            let send_cq = Cq::new(device, send, vectors.send, Wake::new(tx.handle(), dev))?;
+            let caps = QpCaps {
+                send_wr: send,
+                recv_wr: receive,
+                send_sge,
+                recv_sge: 1,
+            };
+            let alarm = Alarm(dev.get_typed());
+            match UdQp::new(pd, &send_cq, &recv_cq, caps, this.port.number(), alarm) {
+                // With so many elements, it has room for fewer requests than it says.
+                Err(error) if error == ENOMEM || error == EINVAL => {
+                    limits = limits.smaller(send_sge).ok_or(error)?;
+                }
+                other => break (other?, recv_cq),
+            }
+        };
+        let moderation = this.settings.moderation();
+        if moderation.frames != 0 || moderation.usecs != 0 {
+            recv_cq.moderate(moderation.frames, moderation.usecs)?;
+        }
+        if this.settings.set_queue_limits(limits) {
+            netdev_log!(
+                dev,
+                Info,
+                "the RDMA device has room for rings of {} and {} frames, not of recv_queue_size and send_queue_size\n",
+                limits.receive,
+                limits.send
+            );
+        }
+        let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
+        Ok((qp, qpn))
+    }
+
+    /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
+    /// does not, there is a new one.
+    pub(super) fn initialise(&mut self, dev: &Device<Interface>) -> Result<Arc<UdQp>> {
+        let this = dev.data().get_ref();
+        let (pkey_index, qkey) = (this.pkey_index, params::qkey().0);
+        let broken = this.broken.xchg(false, Relaxed);
+        if let Some(qp) = self.qp.take().filter(|_| !broken) {
+            if qp.to_init(pkey_index, qkey).is_ok() {
+                self.qp = Some(qp.clone());
+                return Ok(qp);
+            }
+        }
+        let (qp, qpn) = Self::make_qp(dev, &self.pd, &self.rx, &self.tx, self.vectors)?;
+        self.qpn = qpn;
+        self.qp = Some(qp.clone());
+        this.moved.store(true, Relaxed);
+        qp.to_init(pkey_index, qkey)?;
+        Ok(qp)
+    }
+
+    /// Sets how many frames a receive poll takes at a time.
+    pub(crate) fn set_budget(&self, budget: u32) {
+        self.rx.set_budget(budget);
+    }
+
+    /// Changes how the completions of received frames are reported.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
+        self.qp.as_ref().map_or(Ok(()), |qp| {
+            qp.recv_cq().moderate(moderation.frames, moderation.usecs)
+        })
+    }
+
+    /// Our QPN.
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The most elements of a send.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// What the rings were made for, while the interface is up.
+    pub(crate) fn running(&self) -> Option<Running> {
+        self.running
+    }
+}

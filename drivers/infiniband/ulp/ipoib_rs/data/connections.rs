@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of connections, as far as frames are concerned: what waits for them, and what goes by UD when they
+//! come to an end.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_proto::cm::{PrivateData, Refusal};
+use ipoib_proto::connection::End;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::share::{Need, Reason};
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::Lane;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Full, Relaxed, Release};
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
+
+use crate::base::interface::{Interface, Work};
+use crate::data::tx::Tx;
+use crate::rc::conn::{Caller, Rc, Role, Room};
+use crate::rc::context::Terms;
+use crate::rc::table::{Connections, Ended, Found, Job, Place, Wanted};
+use crate::rc::tx::{RcTx, Route};
+use crate::ud::tx::UdTx;
+
+impl Tx {
+    /// The connections of a peer and others', in connected mode.
+    fn connections(&mut self) -> Option<&mut Connections> {
+        self.rc.as_mut().map(|rc| &mut rc.connections)
+    }
+
+    /// Sends what waits and can go, and advertises credit limits that are due.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context.
+    pub(crate) fn service(&mut self, dev: &Device<Interface>) {
+        let now = now_ms();
+        let Some(rc) = &mut self.rc else {
+            return;
+        };
+        rc.ring.shared().stalled.store(false, Relaxed);
+        // Pairs with the barrier where the NAPIs look at it.
+        smp_mb(Full);
+        let count = rc.connections.entries.len();
+        self.ud.ring.hold = true;
+        for at in 0..count as u16 {
+            if let Some(connections) = self.connections() {
+                connections.confirm_by_frame(dev, at, now);
+            }
+            self.resume(dev, at, now);
+            if let Some(RcTx { connections, ring }) = &mut self.rc {
+                if let Some(entry) = connections.entry_at(at) {
+                    ring.advertise(dev, entry);
+                }
+            }
+        }
+        self.ud.ring.hold = false;
+        self.flush(dev);
+        if let Some(RcTx { connections, ring }) = &mut self.rc {
+            let blocked = ring.shared().is_blocked();
+            if blocked && !connections.update_stops(now) {
+                ring.shared().blocked.store(false, Relaxed);
+                // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
+                // stopped, or we see the room.
+                smp_mb(Full);
+                self.ud.ring.wake(dev);
+            }
+        }
+    }
+
+    /// Sends what waits for the connection of an entry, as far as that goes.
+    fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        loop {
+            let UdTx {
+                destinations,
+                ring: ud,
+            } = &mut self.ud;
+            let Some(RcTx { connections, ring }) = &mut self.rc else {
+                return;
+            };
+            let Some(entry) = connections.entry_at(at) else {
+                return;
+            };
+            if entry.backlog.is_empty() || !entry.machine.is_up() {
+                return;
+            }
+            if !ring.has_room(entry) {
+                ring.shared().stalled.store(true, Relaxed);
+                // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see
+                // what they have brought.
+                smp_mb(Full);
+                if !ring.has_room(entry) {
+                    return;
+                }
+            }
+            let address = *entry.address();
+            let Some(mut skb) = entry.backlog.pop() else {
+                return;
+            };
+            entry.note_sent();
+            if skb.push(address.as_bytes()).is_err() {
+                ud.drop(dev, skb, DropReason::NoMemory);
+                continue;
+            }
+            let peer = destinations.peer(&address, now);
+            let mut route = Route {
+                entry,
+                ring,
+                ud,
+                sequence: peer.map(|peer| peer.sequence),
+            };
+            let fate = route.send_now(dev, skb);
+            self.settle(dev, address, fate, now);
+        }
+    }
+
+    /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
+    /// can carry stays as long as one may come.
+    fn give_up(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let entry = self.connections().and_then(|c| c.entry_at(at));
+        let waiting = entry.map_or(0, |entry| entry.backlog.len());
+        for _ in 0..waiting {
+            let Some(entry) = self.connections().and_then(|c| c.entry_at(at)) else {
+                break;
+            };
+            let address = *entry.address();
+            let Some(mut skb) = entry.backlog.pop() else {
+                break;
+            };
+            match skb.push(address.as_bytes()) {
+                Ok(()) => self.send_meanwhile(dev, address, at, skb, now),
+                Err(_) => self.ud.ring.drop(dev, skb, DropReason::NoMemory),
+            }
+        }
+        if let Some(connections) = self.connections() {
+            connections.want_for_backlog(dev, at, now);
+        }
+        self.service(dev);
+    }
+
+    /// Gives connections up whose peers let nothing through for too long, or whose queue pairs take
+    /// nothing.
+    pub(crate) fn give_up_stuck(&mut self, dev: &Device<Interface>, now: u64) {
+        while let Some(lane) = self
+            .rc
+            .as_mut()
+            .and_then(|rc| rc.ring.sender.take_refusing())
+        {
+            self.lane_failed(dev, &lane, now);
+        }
+        let count = self.connections().map_or(0, |c| c.entries.len());
+        let mut slow = false;
+        for at in 0..count as u16 {
+            let Some(connections) = self.connections() else {
+                return;
+            };
+            let Some(entry) = connections.entry_at(at) else {
+                continue;
+            };
+            if !entry.check_stuck(now) {
+                slow |= entry.make_slow(now);
+                continue;
+            }
+            entry.machine.hold_off(now);
+            let ended = entry
+                .machine
+                .ticket()
+                .and_then(|ticket| entry.machine.failed(ticket, now));
+            if let Some(rc) = ended {
+                connections.counters.connected.stuck.add_shared(1);
+                connections.end(dev, rc);
+            }
+            self.give_up(dev, at, now);
+        }
+        // Others are not to wait for those that are slow.
+        if let Some(rc) = self.rc.as_ref().filter(|_| slow) {
+            rc.ring.shared().sweep.store(true, Release);
+            self.ud.ring.wake_completions();
+            self.service(dev);
+        }
+    }
+
+    /// Ends all connections, since what they may do was changed; frames make new ones.
+    pub(crate) fn end_connections(&mut self, dev: &Device<Interface>) {
+        let now = now_ms();
+        let count = self.connections().map_or(0, |c| c.entries.len());
+        if let Some(connections) = self.connections() {
+            connections.settings_changed();
+        }
+        for at in 0..count as u16 {
+            let Some(connections) = self.connections() else {
+                return;
+            };
+            while let Some(rc) = connections
+                .entry_at(at)
+                .and_then(|entry| entry.machine.evict())
+            {
+                connections.end(dev, rc);
+            }
+            self.give_up(dev, at, now);
+        }
+        Interface::queue(dev, Work::Connections, 0);
+    }
+
+    /// Whether there is a connection that may go for another interface on the device, or for this one.
+    pub(crate) fn can_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
+        let (holder, _) = self.connections()?.holder(now)?;
+        holder.gives(need, now)
+    }
+
+    /// Ends that connection, if it still is as it was found; what waits for it may go otherwise.
+    pub(crate) fn give(&mut self, dev: &Device<Interface>, need: &Need, now: u64) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        let found = connections.holder(now);
+        let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
+            return;
+        };
+        if let Some(at) = connections.evict(dev, least) {
+            self.give_up(dev, at, now);
+        }
+    }
+
+    /// A connection has come to an end, by an error or since the peer says so.
+    pub(crate) fn connection_ended(
+        &mut self,
+        dev: &Device<Interface>,
+        found: &Found,
+        end: End,
+        now: u64,
+    ) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        let Place::Entry(ticket) = found.place else {
+            return connections.remove_sender(dev, &found.rc);
+        };
+        // Not of another one that has come in its place.
+        let Some(entry) = connections.of(&found.rc.caller) else {
+            return;
+        };
+        entry.look(now);
+        let ended = entry.machine.ended(ticket, end, now);
+        // What was only offered leaves the one that there is.
+        let is_up = entry.machine.is_up();
+        if let Some(rc) = ended {
+            let at = connections.place_of(&rc.caller);
+            connections.end(dev, rc);
+            match at {
+                Some(at) if end == End::Yielded => connections.want_for_backlog(dev, at, now),
+                Some(at) if !is_up => self.give_up(dev, at, now),
+                _ => {}
+            }
+        }
+    }
+
+    /// A lane lost a frame: its connection is of no use any more.
+    #[cold]
+    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane, now: u64) {
+        let found = self.connections().and_then(|connections| {
+            let rc = connections.of_lane(lane)?;
+            connections.find(&rc.caller)
+        });
+        if let Some(found) = found {
+            self.ud.ring.counters().connected.failed.add_shared(1);
+            self.connection_ended(dev, &found, found.end(), now);
+        }
+    }
+
+    /// A connection is up: as we asked for, on these terms; or as the peer did.
+    ///
+    /// # Errors
+    ///
+    /// Nobody wants it any more.
+    pub(crate) fn connection_up(
+        &mut self,
+        dev: &Device<Interface>,
+        caller: &Caller,
+        ticket: Ticket,
+        terms: Option<Terms>,
+        now: u64,
+    ) -> Result {
+        let connections = self.connections().ok_or(ENETDOWN)?;
+        let entry = connections.of(caller).ok_or(ECANCELED)?;
+        match terms {
+            Some(terms) if entry.machine.accepted(ticket, now) => {
+                entry.begin(terms);
+                connections.counters.connected.connected.add_shared(1);
+            }
+            Some(_) => return Err(ECANCELED),
+            None => {
+                let at = connections.place_of(caller).ok_or(ECANCELED)?;
+                connections.confirm(dev, at, ticket, now);
+            }
+        }
+        self.service(dev);
+        // It looks when the connection will have been idle for too long.
+        Interface::queue(dev, Work::Connections, 0);
+        Ok(())
+    }
+
+    /// The peer's request was accepted.
+    ///
+    /// # Errors
+    ///
+    /// Why it is to be refused after all.
+    pub(crate) fn connection_accepted(
+        &mut self,
+        dev: &Device<Interface>,
+        rc: Arc<Rc>,
+        terms: Terms,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let connections = self.connections().ok_or(Refusal::Closed)?;
+        Interface::queue(dev, Work::Connections, 0);
+        connections.accepted(dev, rc, terms, now)
+    }
+
+    /// A connection that somebody else sends by is confirmed.
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+        if let Some(connections) = self.connections() {
+            connections.sender_confirmed(dev, rc);
+            // It counts them.
+            Interface::queue(dev, Work::Connections, 0);
+        }
+    }
+
+    /// A connection that did not get into the table.
+    pub(crate) fn connection_unused(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
+        if let Some(connections) = self.connections() {
+            connections.end(dev, rc);
+        }
+    }
+
+    /// Whether there is room for a connection that a peer asks for.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(crate) fn admit(
+        &mut self,
+        dev: &Device<Interface>,
+        peer: &HwAddr,
+        data: &PrivateData,
+        now: u64,
+    ) -> Result<(Role, Room), Refusal> {
+        let connections = self.connections().ok_or(Refusal::Closed)?;
+        connections.admit(dev, peer, data, now)
+    }
+
+    /// A connection that was asked for has its queue pair. True: ask for it.
+    pub(crate) fn asked(
+        &mut self,
+        dev: &Device<Interface>,
+        rc: &Arc<Rc>,
+        ticket: Ticket,
+        now: u64,
+    ) -> bool {
+        let Some(connections) = self.connections() else {
+            return false;
+        };
+        let entry = connections.entry_of(&rc.caller);
+        let refused = match entry {
+            Some(entry) => entry.machine.requested(ticket, rc.clone(), now),
+            None => Some(rc.clone()),
+        };
+        match refused {
+            Some(rc) => {
+                let at = connections.place_of(&rc.caller);
+                connections.end(dev, rc);
+                // If what came in its place does not come up, it is still to be asked.
+                if let Some(at) = at {
+                    connections.want_for_backlog(dev, at, now);
+                }
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// A connection that was to be asked for could not be made.
+    pub(crate) fn not_asked(
+        &mut self,
+        dev: &Device<Interface>,
+        wanted: &Wanted,
+        width: u16,
+        now: u64,
+    ) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        connections.give_back(width);
+        if let Some(at) = connections.position(&wanted.address, wanted.number) {
+            if let Some(entry) = connections.entry_at(at) {
+                let _ = entry.machine.failed(wanted.ticket, now);
+            }
+            self.give_up(dev, at, now);
+        }
+    }
+
+    /// One that has ended is not over before `due`.
+    pub(crate) fn connection_ends(&mut self, ended: Ended, due: u64) {
+        if let Some(connections) = self.connections() {
+            connections.keep_ending(ended, due);
+        }
+    }
+
+    /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
+    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Rc) {
+        let Some(RcTx { connections, ring }) = &mut self.rc else {
+            return;
+        };
+        ring.sender.forget(&rc.lane);
+        connections.over(rc);
+        if rc.lane.in_flight() > 0 {
+            ring.shared().sweep.store(true, Release);
+            self.ud.ring.wake_completions();
+        }
+        Interface::queue(dev, Work::Connections, 0);
+    }
+
+    /// The next job for the work item.
+    pub(crate) fn next_job(&mut self, dev: &Device<Interface>, now: u64) -> Option<Job> {
+        let RcTx { connections, ring } = self.rc.as_mut()?;
+        let destinations = &self.ud.destinations;
+        let job = connections.next_job(dev, now, |address| destinations.handle(address).is_some());
+        if let Job::End(ended) = &job {
+            ring.sender.forget(&ended.rc.lane);
+        }
+        Some(job)
+    }
+
+    /// Nothing came of what was admitted.
+    pub(crate) fn not_accepted(&mut self, width: u16) {
+        if let Some(connections) = self.connections() {
+            connections.give_back(width);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion events of the two queue pairs' kinds.
+
+use ipoib_netdev::napi::Source;
+use ipoib_rdma::Cq;
+use kernel::sync::Arc;
+
+/// The events of a CQ, for the NAPI that polls its ring, and of that for connections.
+pub(crate) struct Events(pub(crate) Arc<Cq>, pub(crate) Option<Arc<Cq>>);
+
+impl Source for Events {
+    fn arm(&self) -> bool {
+        self.0.arm() | self.1.as_ref().is_some_and(|cq| cq.arm())
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the connections of an interface have in common while it is up, and what both ends of one agree on.
+
+use ipoib_proto::cm::{self, Extension, PrivateData};
+use ipoib_proto::credit;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::header::Header;
+use ipoib_proto::hwaddr::{Flags, Qpn};
+use ipoib_proto::mtu;
+use ipoib_proto::pkey::PKey;
+use ipoib_proto::rc::EXTENDED_HEADERS;
+use ipoib_rdma::{Cq, Intake, Pd};
+use kernel::sync::Arc;
+
+use crate::base::settings::Settings;
+
+/// The longest message that we receive: the largest IP packet behind an extended header.
+pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
+
+/// What the connections of an interface have in common while it is up.
+pub(crate) struct Reliable {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) intake: Arc<Intake>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) max_sge: u32,
+    pub(crate) settings: Arc<Settings>,
+    /// Our GID and UD queue pair.
+    pub(crate) gid: Gid,
+    pub(crate) qpn: Qpn,
+    pub(crate) pkey: PKey,
+    /// The port's IB MTU in octets.
+    pub(crate) ib_mtu: u32,
+}
+
+impl Reliable {
+    /// What we tell a peer about a connection on which it may send `width` messages.
+    pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
+        let settings = &self.settings;
+        let flags = if settings.icrc() {
+            Flags::SEQ.union(Flags::ICRC)
+        } else {
+            Flags::SEQ
+        };
+        PrivateData {
+            qpn: self.qpn,
+            receive_mtu: mtu::MAX_CONNECTED + Header::LEN as u32,
+            extension: settings.extensions().then_some(Extension {
+                flags,
+                credits: width,
+                max_message: MAX_MESSAGE,
+                channel: number,
+            }),
+        }
+    }
+
+    /// What both ends can do.
+    pub(crate) fn terms(&self, peer: &PrivateData) -> Terms {
+        let mtu = cm::connection_mtu(mtu::MAX_CONNECTED + Header::LEN as u32, peer.receive_mtu);
+        let settings = &self.settings;
+        let extension = peer
+            .extension
+            .filter(|extension| settings.extensions() && extension.flags.contains(Flags::SEQ));
+        let Some(extension) = extension else {
+            return Terms { mtu, ..Terms::NONE };
+        };
+        let icrc = settings.icrc() && extension.flags.contains(Flags::ICRC);
+        let header = EXTENDED_HEADERS as u32;
+        Terms {
+            mtu,
+            extended: true,
+            icrc,
+            // Each segment gets a checksum of its own, so that one goes with the other.
+            max_large: if icrc && settings.large_frames() {
+                extension.max_message.min(MAX_MESSAGE) - header
+            } else {
+                0
+            },
+            max_pieces: self.max_sge,
+            credits: extension.credits.min(credit::MAX_WIDTH),
+        }
+    }
+}
+
+/// What the ends of a connection have agreed on.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// The largest IP packet.
+    pub(crate) mtu: u32,
+    /// The other end takes extended frames, and both limit what the other one may send.
+    pub(crate) extended: bool,
+    /// The other end takes packets whose checksum was not computed.
+    pub(crate) icrc: bool,
+    /// The largest IP packet that the other end may have to segment; 0 for none.
+    pub(crate) max_large: u32,
+    /// The most pieces of memory that such a one is sent from.
+    pub(crate) max_pieces: u32,
+    /// Messages that may be sent at first.
+    pub(crate) credits: u16,
+}
+
+impl Terms {
+    /// Before anything is agreed on.
+    pub(crate) const NONE: Terms = Terms {
+        mtu: 0,
+        extended: false,
+        icrc: false,
+        max_large: 0,
+        max_pieces: 0,
+        credits: 0,
+    };
+}

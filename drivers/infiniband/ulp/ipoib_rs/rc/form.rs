@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The form in which a frame goes by a connection: as RFC 4391 has it, or with an extended header.
+
+use ipoib_netdev::skb::{self, GsoKind, TxSkb};
+use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
+use ipoib_proto::header::{EtherType, Header};
+
+use crate::base::ADDR_LEN;
+use crate::rc::context::Terms;
+
+/// Why a frame goes without an extended header.
+pub(super) enum Unfit {
+    /// It goes as RFC 4391 has it, with its checksum.
+    Plain,
+    /// The peer wants it segmented.
+    Segment,
+    /// The peer takes no packet of its length.
+    TooBig,
+}
+
+/// The extended header of a frame like nearly all: TCP over IPv4 without options, which is not to be
+/// segmented, and has its checksum computed by nobody. None: see [`extended_header`], which finds the same
+/// for one that is.
+#[inline(always)]
+pub(crate) fn tcp_v4_header(terms: &Terms, skb: &TxSkb) -> Option<ExtendedHeader> {
+    const FRONT: usize = ADDR_LEN + Header::LEN;
+    let packet = skb.len().checked_sub(FRONT)?;
+    let start = FRONT + extended::TCP_V4_CHECKSUM.start as usize;
+    if skb.is_gso()
+        || packet > terms.mtu as usize
+        || !terms.icrc
+        || !skb.has_partial_checksum(start, extended::TCP_V4_CHECKSUM.offset)
+    {
+        return None;
+    }
+    let (front, head) = skb.linear().split_first_chunk::<FRONT>()?;
+    let [.., t0, t1, _, _] = *front;
+    if EtherType(u16::from_be_bytes([t0, t1])) != EtherType::IPV4 {
+        return None;
+    }
+    ExtendedHeader::for_tcp_v4(head, packet)
+}
+
+/// The extended header with which a frame goes to a peer.
+///
+/// # Errors
+///
+/// Why it goes without one.
+pub(super) fn extended_header(terms: &Terms, skb: &TxSkb) -> Result<ExtendedHeader, Unfit> {
+    let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
+    if let Some(gso) = skb.gso() {
+        return large_header(terms, skb, packet, gso);
+    }
+    if packet > terms.mtu as usize {
+        return Err(Unfit::TooBig);
+    }
+    if !terms.icrc {
+        return Err(Unfit::Plain);
+    }
+    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Plain)?;
+    let extended = Extended {
+        ether_type,
+        checksum: Some(checksum),
+        gso: None,
+    };
+    extended.encode(head, packet).map_err(|_| Unfit::Plain)
+}
+
+/// The same for a frame of several segments.
+fn large_header(
+    terms: &Terms,
+    skb: &TxSkb,
+    packet: usize,
+    gso: skb::GsoInfo,
+) -> Result<ExtendedHeader, Unfit> {
+    // Pieces that are too many for one request would be joined, in one block of 64 KiB.
+    if !terms.icrc || packet > terms.max_large as usize || gso.pieces > terms.max_pieces {
+        return Err(Unfit::Segment);
+    }
+    let kind = match gso.kind {
+        GsoKind::TcpV4 => extended::GsoKind::TcpV4,
+        GsoKind::TcpV6 => extended::GsoKind::TcpV6,
+        GsoKind::UdpL4 => extended::GsoKind::Udp,
+        GsoKind::Other => return Err(Unfit::Segment),
+    };
+    let gso = Gso {
+        kind,
+        ecn: gso.ecn,
+        size: gso.size,
+        segments: gso.segments,
+    };
+    let (ether_type, checksum, head) = describe(skb).ok_or(Unfit::Segment)?;
+    let extended = Extended {
+        ether_type,
+        checksum: Some(checksum),
+        gso: Some(gso),
+    };
+    extended.encode(head, packet).map_err(|_| Unfit::Segment)
+}
+
+/// What an extended header is made of: the packet's type, its checksum, which is to be computed, and its
+/// part in the head.
+fn describe(skb: &TxSkb) -> Option<(EtherType, PartialChecksum, &[u8])> {
+    let partial = skb.partial_checksum(ADDR_LEN + Header::LEN)?;
+    let head = skb.linear().get(ADDR_LEN..)?;
+    let (wire, head) = head.split_first_chunk::<{ Header::LEN }>()?;
+    let ether_type = EtherType(u16::from_be_bytes([wire[0], wire[1]]));
+    let checksum = PartialChecksum {
+        start: partial.start,
+        offset: partial.offset,
+    };
+    Some((ether_type, checksum, head))
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Notes to the two NAPIs, which read them without the transmit lock.
+
+use ipoib_netdev::relaxed::Relax;
+use kernel::sync::atomic::{Acquire, Atomic};
+
+/// What the two NAPIs look at without the lock.
+pub(crate) struct Shared {
+    /// Frames wait for room or for credit.
+    pub(crate) stalled: Atomic<bool>,
+    /// So many that the queue was stopped.
+    pub(crate) blocked: Atomic<bool>,
+    /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
+    pub(crate) sweep: Atomic<bool>,
+}
+
+impl Shared {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stalled: Atomic::new(false),
+            blocked: Atomic::new(false),
+            sweep: Atomic::new(false),
+        }
+    }
+
+    /// Whether somebody has to look at what waits.
+    #[inline]
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.get()
+    }
+
+    /// Whether the ring is to be swept. It need not be once more, then.
+    #[inline]
+    pub(crate) fn take_sweep(&self) -> bool {
+        // As a rule there is nothing to write.
+        self.sweep.get() && self.sweep.xchg(false, Acquire)
+    }
+
+    /// Whether the queue is to stay stopped, since so much waits.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.get()
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending by a connection: the table of peers, the ring, and the way from one to the other.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::skb::TxSkb;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::extended::ExtendedHeader;
+use ipoib_proto::header::Header;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::rc::{self, EXTENDED_HEADERS};
+use ipoib_proto::seq::Sequence;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::barrier::smp_mb;
+
+use crate::base::interface::{Interface, Work};
+use crate::base::ADDR_LEN;
+use crate::rc::entry::Entry;
+use crate::rc::form::{extended_header, Unfit};
+use crate::rc::ring::RcRing;
+use crate::rc::table::Connections;
+use crate::ud::ring::UdRing;
+
+/// What became of a frame that was to go by a connection.
+pub(crate) enum Fate {
+    /// It is in the backlog, or was dropped and counted.
+    Queued,
+    /// It is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
+    /// over no other at once.
+    Sent(bool),
+    /// The peer wants it segmented. It begins as the stack gave it.
+    Segment(TxSkb),
+    /// The peer takes no packet of more than so many octets.
+    TooBig(TxSkb, u32),
+}
+
+/// The connected half of a transmit queue, which the transmit lock protects.
+pub(crate) struct RcTx {
+    pub(crate) connections: Connections,
+    pub(crate) ring: RcRing,
+}
+
+/// The way of a frame by the connection of an entry. The ring of datagrams is there for what is dropped, since
+/// one burst may go by both.
+pub(crate) struct Route<'a> {
+    pub(crate) entry: &'a mut Entry,
+    pub(crate) ring: &'a mut RcRing,
+    pub(crate) ud: &'a mut UdRing,
+    pub(crate) sequence: Option<&'a mut Sequence>,
+}
+
+impl Route<'_> {
+    /// Whether a frame can go at once.
+    #[inline(always)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.ring.is_free(self.entry)
+    }
+
+    /// Sends a frame, or lets it wait. What is on the ring is to be flushed afterwards.
+    pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, now: u64) -> Fate {
+        if !self.is_free() {
+            // What cannot go whole does not wait whole: its segments would come out behind it.
+            if skb.is_gso() && extended_header(&self.entry.terms, &skb).is_err() {
+                return Fate::Segment(skb);
+            }
+            return self.wait(dev, skb, now);
+        }
+        self.send_now(dev, skb)
+    }
+
+    /// Lets a frame wait until there is room.
+    #[cold]
+    fn wait(&mut self, dev: &Device<Interface>, mut skb: TxSkb, now: u64) -> Fate {
+        let Self {
+            entry, ring, ud, ..
+        } = self;
+        ring.counters().credit_stalls.add(1);
+        if skb.pull(ADDR_LEN).is_err() {
+            ud.drop(dev, skb, DropReason::Runt);
+            return Fate::Queued;
+        }
+        if entry.backlog.is_empty() {
+            // It looks when that has lasted too long.
+            Interface::queue(dev, Work::Connections, 0);
+        }
+        if let Err(skb) = entry.backlog.push(skb) {
+            ud.drop(dev, skb, DropReason::QueueFull);
+        }
+        if entry.begin_stop(now) && !ring.shared.blocked.load(Relaxed) {
+            ring.shared.blocked.store(true, Relaxed);
+            dev.stop_queue();
+            ud.counters().tx.stops.add(1);
+        }
+        ring.shared.stalled.store(true, Relaxed);
+        // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
+        // have brought.
+        smp_mb(Full);
+        if ring.has_room(entry) {
+            // The work item will look after it; this is as rare as it gets.
+            Interface::queue(dev, Work::Connections, 0);
+        }
+        Fate::Queued
+    }
+
+    /// Sends a frame, as the stack gave it, while there is room. What is on the ring is to be flushed
+    /// afterwards.
+    #[inline(never)]
+    pub(crate) fn send_now(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Fate {
+        match extended_header(&self.entry.terms, &skb) {
+            Ok(header) => Fate::Sent(self.send_extended(dev, skb, header)),
+            Err(Unfit::Segment) => Fate::Segment(skb),
+            Err(Unfit::TooBig) => {
+                let _ = skb.pull(ADDR_LEN);
+                Fate::TooBig(skb, self.entry.terms.mtu)
+            }
+            Err(Unfit::Plain) => Fate::Sent(self.send_plain(dev, skb)),
+        }
+    }
+
+    /// Sends a frame, as the stack gave it, with an extended header while there is room. True: the stack hands
+    /// over no other at once, so that the ring is to be flushed.
+    // For every frame; left to itself, the compiler calls it.
+    #[inline(always)]
+    pub(crate) fn send_extended(
+        &mut self,
+        dev: &Device<Interface>,
+        mut skb: TxSkb,
+        header: ExtendedHeader,
+    ) -> bool {
+        let Some(rc) = self.entry.machine.present() else {
+            return self.unsent(dev, skb, DropReason::Flushed);
+        };
+        let connected = self.ring.counters();
+        connected.tx.partial.add(1);
+        if skb.is_gso() {
+            connected.tx.large.add(1);
+        }
+        let header = header.with_credit_limit(rc.flow.advertise(rc.width));
+        let sequence = self.sequence.as_deref_mut();
+        let headers = rc::extended_headers(number(self.ud, &self.entry.address, sequence), header);
+        let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
+        if skb.overwrite(front, &headers).is_err() {
+            rc.flow.readvertise();
+            return self.unsent(dev, skb, DropReason::NoMemory);
+        }
+        let posted = self.ring.post(dev, rc, skb);
+        self.posted(dev, posted)
+    }
+
+    /// Sends a frame without an extended header, as RFC 4391 has it.
+    fn send_plain(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> bool {
+        let Some(rc) = self.entry.machine.present() else {
+            return self.unsent(dev, skb, DropReason::Flushed);
+        };
+        let sequence = self.sequence.as_deref_mut();
+        // Only what can be sent gets a number.
+        let framed = skb
+            .checksum_help()
+            .and_then(|()| skb.pull(ADDR_LEN))
+            .and_then(|()| {
+                let number = number(self.ud, &self.entry.address, sequence);
+                self.ud.set_number(&mut skb, number)
+            });
+        if framed.is_err() {
+            return self.unsent(dev, skb, DropReason::NoMemory);
+        }
+        let posted = self.ring.post(dev, rc, skb);
+        self.posted(dev, posted)
+    }
+
+    /// Counts a frame that is on the ring, or drops it. True as in [`Self::send_extended`].
+    #[inline(always)]
+    fn posted(
+        &mut self,
+        dev: &Device<Interface>,
+        posted: Result<bool, (TxSkb, DropReason)>,
+    ) -> bool {
+        let is_last = match posted {
+            Ok(is_last) => is_last,
+            Err((skb, reason)) => return self.unsent(dev, skb, reason),
+        };
+        self.entry.sent = self.entry.sent.wrapping_add(1);
+        if self.ring.sender.chain_full() {
+            self.ring.flush(dev, self.ud);
+        }
+        is_last
+    }
+
+    /// Drops a frame that did not get on the ring, and says that nothing is to be flushed: what is on the
+    /// rings goes out now, since the stack may have said that more follows.
+    #[cold]
+    fn unsent(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> bool {
+        self.ring.flush(dev, self.ud);
+        self.ud.drop(dev, skb, reason);
+        false
+    }
+}
+
+/// The number that a frame for a peer gets; 0 if it gets none.
+#[inline(always)]
+fn number(ud: &UdRing, peer: &HwAddr, sequence: Option<&mut Sequence>) -> u16 {
+    match sequence {
+        Some(sequence) if ud.numbers(peer) => sequence.take().get(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send ring of datagrams, and its accounting.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::napi::Waker;
+use ipoib_netdev::netdev_log;
+use ipoib_netdev::skb::{self, TxSkb};
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::header::Header;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::seq::Sequence;
+use ipoib_proto::stall::LOOK_MS;
+use ipoib_proto::thresholds::Thresholds;
+use ipoib_rdma::{Ah, Sender};
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
+
+use crate::base::counters::Counters;
+use crate::base::interface::{Interface, Work};
+
+/// The producing half of the send ring, with its accounting.
+pub(crate) struct UdRing {
+    sender: Sender,
+    thresholds: Thresholds,
+    /// The longest frame, our header included.
+    max_len: usize,
+    /// More frames follow, whatever the stack says.
+    pub(crate) hold: bool,
+    /// Whether frames may be numbered.
+    extensions: bool,
+    /// Whether the work item looks after what was handed to the device.
+    watched: bool,
+    completions: Waker,
+    counters: Arc<Counters>,
+}
+
+impl UdRing {
+    /// Puts it together, for frames of up to `mtu` octets, which may be numbered if `extensions`.
+    pub(crate) fn new(
+        sender: Sender,
+        thresholds: Thresholds,
+        mtu: u32,
+        extensions: bool,
+        completions: Waker,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            sender,
+            thresholds,
+            max_len: max_len(mtu),
+            hold: false,
+            extensions,
+            watched: false,
+            completions,
+            counters,
+        }
+    }
+
+    /// Numbers a frame, which begins with our header, for a peer that wants that.
+    #[inline]
+    pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
+        if self.extensions && peer.flags().contains(Flags::SEQ) {
+            // One without memory for a header of its own goes without a number.
+            if let Some(header) = skb
+                .linear_mut()
+                .ok()
+                .and_then(|head| head.first_chunk_mut())
+            {
+                Header::set_reserved(header, sequence.take().get());
+            }
+        }
+    }
+
+    /// Whether frames for a peer are numbered.
+    #[inline]
+    pub(crate) fn numbers(&self, peer: &HwAddr) -> bool {
+        self.extensions && peer.flags().contains(Flags::SEQ)
+    }
+
+    /// Writes a number into a frame that begins with our header.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if its header is somebody else's too.
+    #[inline]
+    pub(crate) fn set_number(&self, skb: &mut TxSkb, number: u16) -> Result {
+        if number != 0 {
+            let head = skb.linear_mut()?.first_chunk_mut().ok_or(EINVAL)?;
+            Header::set_reserved(head, number);
+        }
+        Ok(())
+    }
+
+    /// The longest frame that goes by UD, our header included.
+    #[inline]
+    pub(crate) fn max_datagram(&self) -> usize {
+        self.max_len
+    }
+
+    /// Lets the stack transmit again, if there is room on this ring.
+    pub(crate) fn wake(&mut self, dev: &Device<Interface>) {
+        if self.thresholds.may_wake(self.sender.free()) {
+            dev.start_queue();
+        }
+    }
+
+    /// Has the completion side look at what was dropped.
+    pub(crate) fn wake_completions(&self) {
+        self.completions.wake();
+    }
+
+    /// Puts a frame on the ring and rings the doorbell unless more follow.
+    #[inline(never)]
+    pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
+        self.send_inline(dev, skb, ah, qpn);
+    }
+
+    /// [`Self::send`] for the one caller that is hot.
+    #[inline(always)]
+    pub(crate) fn send_inline(
+        &mut self,
+        dev: &Device<Interface>,
+        skb: TxSkb,
+        ah: &Arc<Ah>,
+        qpn: u32,
+    ) {
+        // A frame is never longer than `max_len`.
+        let len = skb.len() as u32;
+        if let Err((skb, error)) = self.sender.post(skb, ah, qpn, false) {
+            return self.drop(dev, skb, refusal(error));
+        }
+        // What the completions have freed is looked at only when it matters: it lies in a cache line
+        // that they write.
+        let full = self.thresholds.must_stop(self.sender.free_at_least())
+            && self.thresholds.must_stop(self.sender.free());
+        if full {
+            return self.sent_last(dev, len);
+        }
+        if (dev.sent(len) && !self.hold) || self.sender.chain_full() {
+            self.flush(dev);
+        }
+    }
+
+    /// Ends the sending of a frame that takes the last room in the ring.
+    #[cold]
+    fn sent_last(&mut self, dev: &Device<Interface>, len: u32) {
+        dev.stop_queue();
+        self.counters.tx.stops.add(1);
+        dev.sent(len);
+        self.flush(dev);
+        // Pairs with the barrier in `TxPoll::poll`: either it sees the queue stopped, or we see
+        // what it has freed.
+        smp_mb(Full);
+        if self.thresholds.may_wake(self.sender.free()) {
+            dev.start_queue();
+        }
+    }
+
+    /// Hands what is on the ring to the device.
+    #[inline]
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
+        if self.sender.is_pending() {
+            self.ring_doorbell(dev);
+        }
+    }
+
+    fn ring_doorbell(&mut self, dev: &Device<Interface>) {
+        let posted = self.sender.flush();
+        if posted.frames > 0 {
+            self.counters.tx.doorbells.add(1);
+            if !self.watched {
+                self.watched = true;
+                Interface::queue(dev, Work::Watch, LOOK_MS);
+            }
+        }
+        if posted.dropped > 0 {
+            self.counters
+                .dropped(DropReason::PostFailed, u64::from(posted.dropped));
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "device refused {} frames: {:?}\n",
+                posted.dropped,
+                posted.error
+            );
+            // The byte limit is told of them by the completion side, which alone may do that.
+            self.completions.wake();
+            if posted.unsignalled {
+                // Of what the device did take, it will not tell.
+                Interface::restart_soon(dev);
+            }
+        }
+    }
+
+    /// How many frames the device is done with, and whether it has more, which is looked after then.
+    pub(crate) fn look(&mut self) -> (u32, bool) {
+        self.watched = self.sender.free() < self.sender.size();
+        (self.sender.completed(), self.watched)
+    }
+
+    /// Drops a frame. What was put on the ring before it goes out now, since the stack may have
+    /// said that more follows.
+    #[cold]
+    pub(crate) fn drop(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) {
+        self.counters.dropped(reason, 1);
+        skb.drop_reason(kernel_reason(reason));
+        self.flush(dev);
+    }
+
+    /// Sets the longest frame from an MTU.
+    pub(crate) fn set_mtu(&mut self, mtu: u32) {
+        self.max_len = max_len(mtu);
+    }
+
+    /// Switches the numbering of frames on or off.
+    pub(crate) fn set_extensions(&mut self, on: bool) {
+        self.extensions = on;
+    }
+
+    /// The counters.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The producing half, to be drained.
+    pub(crate) fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+}
+
+/// Why a frame is dropped that a ring did not take.
+#[cold]
+pub(crate) fn refusal(error: Error) -> DropReason {
+    if error == EBUSY {
+        DropReason::Ring
+    } else if error == ENOMEM {
+        DropReason::NoMemory
+    } else {
+        DropReason::MapFailed
+    }
+}
+
+/// The longest frame, our header included, at an MTU.
+fn max_len(mtu: u32) -> usize {
+    mtu as usize + Header::LEN
+}
+
+/// The kernel's name for one of our reasons.
+fn kernel_reason(reason: DropReason) -> skb::DropReason {
+    match reason {
+        DropReason::TooBig => skb::DropReason::TooBig,
+        DropReason::NoPath | DropReason::NoGroup => skb::DropReason::NeighbourFailed,
+        DropReason::QueueFull | DropReason::TableFull => skb::DropReason::NeighbourQueueFull,
+        DropReason::NoMemory => skb::DropReason::NoMemory,
+        DropReason::TxEtherType => skb::DropReason::UnhandledProtocol,
+        DropReason::Ring => skb::DropReason::RingFull,
+        DropReason::BadAddress => skb::DropReason::DevHeader,
+        DropReason::Runt => skb::DropReason::HeaderTruncated,
+        DropReason::LinkDown => skb::DropReason::DevReady,
+        DropReason::Flushed => skb::DropReason::QueuePurge,
+        _ => skb::DropReason::Other,
+    }
+}

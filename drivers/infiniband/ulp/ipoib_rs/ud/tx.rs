@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending datagrams: the destinations, and the ring that leads to them.
+
+use ipoib_netdev::device::Device;
+use ipoib_netdev::skb::TxSkb;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::hwaddr::{HwAddr, MULTICAST_QPN};
+use ipoib_proto::mgid::Mgid;
+use ipoib_proto::multicast;
+use ipoib_proto::path;
+use ipoib_proto::queue::Verdict;
+
+use crate::base::interface::{Interface, Work};
+use crate::ud::paths::{Destinations, Job, Jobs, Path};
+use crate::ud::ring::UdRing;
+
+/// The datagram half of a transmit queue, which the transmit lock protects.
+pub(crate) struct UdTx {
+    pub(crate) destinations: Destinations,
+    pub(crate) ring: UdRing,
+}
+
+impl UdTx {
+    /// Sends a frame, which begins with the wire's header and is not too long.
+    #[inline(always)]
+    pub(crate) fn datagram_inline(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        mut skb: TxSkb,
+        now: u64,
+    ) {
+        let Self { destinations, ring } = self;
+        if !address.is_multicast() {
+            match destinations.peer(&address, now) {
+                Some(peer) => {
+                    ring.number(&mut skb, &address, peer.sequence);
+                    ring.send_inline(dev, skb, peer.ah, address.qpn().get());
+                }
+                None => self.send_to_peer(dev, address, skb, now),
+            }
+        } else if let Some(mgid) = destinations.group_of(&address) {
+            match destinations.group(&mgid, now) {
+                Some(ah) => ring.send(dev, skb, ah, MULTICAST_QPN),
+                None => self.send_to_group(dev, &mgid, skb, now),
+            }
+        } else {
+            ring.drop(dev, skb, DropReason::BadAddress);
+        }
+    }
+
+    /// [`Self::datagram_inline`] for those that are not as hot.
+    #[inline(never)]
+    pub(crate) fn datagram(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        skb: TxSkb,
+        now: u64,
+    ) {
+        self.datagram_inline(dev, address, skb, now);
+    }
+
+    /// Sends to a peer that there is no usable path to yet.
+    #[cold]
+    fn send_to_peer(&mut self, dev: &Device<Interface>, address: HwAddr, mut skb: TxSkb, now: u64) {
+        let Self { destinations, ring } = self;
+        let path = match destinations.path(address, now) {
+            Ok(path) => path,
+            Err(reason) => return ring.drop(dev, skb, reason),
+        };
+        let len = skb.len() as u32;
+        let first = path.idle_for(now).is_some();
+        ring.number(&mut skb, &address, path.sequence());
+        match path.send(skb, len, now) {
+            Verdict::Transmit(skb) => transmit(dev, ring, path, &address, skb),
+            Verdict::Queued => self.queued(dev, first),
+            Verdict::Drop(skb, reason) => ring.drop(dev, skb, reason),
+        }
+    }
+
+    /// Sends to a group that is not joined yet.
+    #[cold]
+    fn send_to_group(&mut self, dev: &Device<Interface>, mgid: &Mgid, skb: TxSkb, now: u64) {
+        let len = skb.len() as u32;
+        match self.destinations.groups.send(mgid, skb, len, now) {
+            Verdict::Transmit(skb) => self.multicast(dev, mgid, skb),
+            Verdict::Queued => self.queued(dev, true),
+            Verdict::Drop(skb, reason) => {
+                self.ring.drop(dev, skb, reason);
+                if reason == DropReason::TableFull {
+                    // An idle group was asked to make room.
+                    Interface::queue(dev, Work::Paths, 0);
+                }
+            }
+        }
+    }
+
+    /// Sends to a group that is joined.
+    fn multicast(&mut self, dev: &Device<Interface>, mgid: &Mgid, skb: TxSkb) {
+        match self.destinations.groups.handle(mgid) {
+            Some(ah) => self.ring.send(dev, skb, ah, MULTICAST_QPN),
+            None => self.ring.drop(dev, skb, DropReason::NoGroup),
+        }
+    }
+
+    /// Counts a frame that waits. The work item is woken for the first one, and what was put on the ring before
+    /// goes out, since the stack may have said that more follows.
+    fn queued(&mut self, dev: &Device<Interface>, first: bool) {
+        self.ring.counters().tx.queued.add(1);
+        self.ring.flush(dev);
+        if first {
+            Interface::queue(dev, Work::Paths, 0);
+        }
+    }
+
+    /// Does what needs no sleep and collects what does, until `jobs` is full. Returns when time alone brings
+    /// more to do.
+    pub(crate) fn advance(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
+        // Groups first: a path may take a second, and without the broadcast group there is no link.
+        let groups = self.advance_groups(dev, now, jobs);
+        let paths = self.advance_paths(dev, now, jobs);
+        self.ring.flush(dev);
+        groups.min(paths)
+    }
+
+    fn advance_groups(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
+        while jobs.has_room() {
+            let Some((mgid, action)) = self.destinations.groups.poll(now) else {
+                break;
+            };
+            match action {
+                multicast::Action::Attach(kind, ticket) => {
+                    jobs.push(Job::Attach(mgid, kind, ticket));
+                }
+                multicast::Action::Detach(kind, ah) => {
+                    drop(ah);
+                    jobs.push(Job::Detach(mgid, kind));
+                }
+                multicast::Action::Transmit(skb) => self.multicast(dev, &mgid, skb),
+                multicast::Action::Drop(skb, reason) => self.ring.drop(dev, skb, reason),
+            }
+        }
+        self.destinations.groups.deadline().unwrap_or(u64::MAX)
+    }
+
+    fn advance_paths(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
+        let Self { destinations, ring } = self;
+        let paths = &mut destinations.paths;
+        let mut next = u64::MAX;
+        let mut rest = 0..paths.capacity();
+        while let Some(at) = paths.first_in(rest.clone()) {
+            rest.start = at + 1;
+            let Some((key, peer)) = paths.slot_mut(at) else {
+                break;
+            };
+            let (key, path) = (*key, &mut peer.path);
+            let mut over = false;
+            while jobs.has_room() && !over {
+                match path.poll(now) {
+                    None => break,
+                    Some(path::Action::Resolve(ticket)) => jobs.push(Job::Resolve(key, ticket)),
+                    Some(path::Action::Transmit(skb)) => transmit(dev, ring, path, &key, skb),
+                    Some(path::Action::Drop(skb, reason)) => ring.drop(dev, skb, reason),
+                    Some(path::Action::Release(ah)) => drop(ah),
+                    Some(path::Action::Remove) => over = true,
+                }
+            }
+            if over {
+                paths.remove(&key);
+                ring.counters().slow.paths_expired.add(1);
+            } else {
+                next = next.min(path.deadline());
+            }
+        }
+        next
+    }
+}
+
+/// Sends by a path that is resolved.
+fn transmit(dev: &Device<Interface>, ring: &mut UdRing, path: &Path, address: &HwAddr, skb: TxSkb) {
+    match path.handle() {
+        Some(ah) => ring.send(dev, skb, ah, address.qpn().get()),
+        None => ring.drop(dev, skb, DropReason::NoPath),
+    }
+}
