@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What passes on the Ethernet below: RoCEv2 frames taken by tcpdump and taken apart.
+//! A capture of the Ethernet below: RoCEv2 frames taken by tcpdump and taken apart.
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
@@ -25,7 +25,7 @@ pub(crate) struct Datagram {
     pub(crate) qkey: u32,
     /// Source QP number.
     pub(crate) source_qpn: u32,
-    /// From IPoIB's 4-octet header on, without padding and ICRC.
+    /// From IPoIB's 4-byte header on, without padding and ICRC.
     pub(crate) payload: Vec<u8>,
 }
 
@@ -68,10 +68,10 @@ impl Datagram {
         be16(&self.payload[2..])
     }
 
-    /// What an Ethernet frame carries; none if it is no UD Send.
+    /// The UD Send in an Ethernet frame, if it is one.
     fn parse(frame: &[u8]) -> Option<Datagram> {
         let (source, destination, packet) = transport(frame)?;
-        // BTH is 12 octets, DETH 8, the ICRC 4.
+        // BTH is 12 bytes, DETH 8, the ICRC 4.
         let (bth, rest) = packet.split_at_checked(12)?;
         let (deth, rest) = rest.split_at_checked(8)?;
         if bth[0] != UD_SEND_ONLY {
@@ -97,7 +97,7 @@ impl Datagram {
 }
 
 impl RcSend {
-    /// What an Ethernet frame carries; none if it is no RC Send.
+    /// The RC Send in an Ethernet frame, if it is one.
     fn parse(frame: &[u8]) -> Option<RcSend> {
         let (_, destination, packet) = transport(frame)?;
         let bth = packet.get(..12)?;
@@ -194,7 +194,7 @@ impl Capture {
         Ok(self.stop_with_sends()?.0)
     }
 
-    /// The same, and what went through connections.
+    /// The datagrams, and the messages that went through connections.
     pub(crate) fn stop_with_sends(self) -> Result<(Vec<Datagram>, Vec<RcSend>)> {
         // The last frames are on their way from the wire to the file.
         std::thread::sleep(self.host.scaled(Duration::from_millis(300)));

@@ -47,6 +47,7 @@ fn expect_ours(host: &Host, interface: &str, kind: &str) -> Result<()> {
 
 scenario! {
     /// Both orders of loading, both of unloading: who stays keeps what it has.
+    #[on(both)]
     fn loading_one_leaves_the_other(bed) {
         let bed = bed.up()?;
         bed.rxe()?;

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// The largest MTU in connected mode.
 const LARGE: u32 = 65520;
-/// What the address of one who takes connections begins with (RFC 4755, section 3.1).
+/// First byte of the address of a host that takes connections (RFC 4755, section 3.1).
 const RC: u8 = 0x80;
 /// IPoIB's type of IPv4.
 const IPV4: u16 = 0x0800;
@@ -56,7 +56,7 @@ pub(crate) fn connected(bed: &Bed) -> Result<(&Host, &Host)> {
     Ok((a, b))
 }
 
-/// What a host knows of its connections, for messages.
+/// Counters and connections of a host, for messages.
 pub(crate) fn story(host: &Host) -> String {
     let script = "ethtool -S ib0 | grep -v ': 0$'; cat /run/debug/ipoib_rs/ib0*/connections";
     let connections = host.run(script).map(|output| output.describe());
@@ -102,6 +102,7 @@ scenario! {
     /// The mode is set by netlink and by sysfs, while down and while up, and told by both. Connected mode
     /// keeps the MTU and allows a larger one; datagram mode ends that. The address says who takes
     /// connections.
+    #[on(races)]
     fn the_mode_is_set_and_told(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -143,35 +144,11 @@ scenario! {
     }
 }
 
-/// Asks for a mode by its number; prints the error number and the kernel's words.
-const MODE_BY_NUMBER: &str = r#"
-import socket, struct, sys
-s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
-# NETLINK_CAP_ACK and NETLINK_EXT_ACK of SOL_NETLINK.
-s.setsockopt(270, 10, 1)
-s.setsockopt(270, 11, 1)
-
-def attribute(kind, data):
-    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
-
-mode = attribute(2, struct.pack("=H", int(sys.argv[1])))
-info = attribute(18, attribute(1, b"ipoib_rs") + attribute(2, mode))
-body = struct.pack("=BxHiII", 0, 0, socket.if_nametoindex("ib0"), 0, 0) + info
-s.send(struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body)
-answer = s.recv(65536)
-error, = struct.unpack_from("=i", answer, 16)
-words = ""
-at = 36
-while at + 4 <= len(answer):
-    length, kind = struct.unpack_from("=HH", answer, at)
-    if kind == 1:
-        words = answer[at + 4:at + length].rstrip(b"\0").decode()
-    at += (length + 3) & ~3
-print(-error, words)
-"#;
+const MODE_BY_NUMBER: &str = include_str!("../guest/connected/mode_by_number.py");
 
 scenario! {
-    /// What is no mode is refused, by netlink in words, and changes nothing.
+    /// An unknown mode is refused, by netlink in words, and changes nothing.
+    #[on(races)]
     fn what_is_no_mode_is_refused(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -206,6 +183,7 @@ const SIZES: [u32; 10] = [0, 56, 4063, 4064, 4065, 16384, 65472, 65491, 65492, 6
 scenario! {
     /// IPv4 and IPv6 pass in both directions at every size, nothing lost; a frame as large as the MTU
     /// passes whole.
+    #[on(both, races)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -232,6 +210,7 @@ scenario! {
 scenario! {
     /// The first frame does not wait for a connection. Then unicast goes through that, and ARP and
     /// multicast by UD still (RFC 4755, section 2.1).
+    #[on(races)]
     fn unicast_goes_by_connection_and_arp_by_datagram(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -271,6 +250,7 @@ scenario! {
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
     /// arrives is what was sent, and all by the same connection.
+    #[on(both, races)]
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
         let bed = bed.up()?;
@@ -283,7 +263,7 @@ scenario! {
                 let before = counter(from, "rc_tx_bytes")?;
                 transfer(from, to, &target, mib)?;
                 let through = counter(from, "rc_tx_bytes")? - before;
-                ensure!(through > u64::from(mib) << 20, "{through} octets to {target}");
+                ensure!(through > u64::from(mib) << 20, "{through} bytes to {target}");
             }
         }
         for options in ["", "-R", "--bidir", "-P 4", "-u -b 4M -l 30000"] {
@@ -300,6 +280,7 @@ scenario! {
 
 scenario! {
     /// The tables tell of the connection: who, in what state, what it has carried.
+    #[on(races)]
     fn connections_are_told(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

@@ -15,7 +15,8 @@ use lab::scenario;
 scenario! {
     /// systemd comes up with nothing failed, in two guests that reach each other; a boot writes nothing
     /// to the root, and what was written to that before is there.
-    qemu: fn a_guest_boots_with_systemd(bed) {
+    #[on(stock)]
+    fn a_guest_boots_with_systemd(bed) {
         let root = Root::new(&[])?;
         root.write("/etc/lab-was-here", "before\n")?;
         let native = root.run("dpkg --print-architecture && exit 3")?;

@@ -16,7 +16,7 @@ scenario! {
         ensure!(output.code == Some(7) && output.stdout == "out\n" && output.stderr == "err\n");
         ensure!(host.python("print(6 * 7)", &[])?.ok()? == "42\n");
         let large = host.ok("seq 200000")?;
-        ensure!(large.len() == 1_288_895 && large.ends_with("\n200000\n"), "{} octets", large.len());
+        ensure!(large.len() == 1_288_895 && large.ends_with("\n200000\n"), "{} bytes", large.len());
 
         // Many times what a tty holds.
         let program = format!("# {}\nprint('end')", "x".repeat(50_000));
@@ -44,6 +44,7 @@ scenario! {
 
 scenario! {
     /// A panic ends the scenario at once, with the kernel's words.
+    #[on(both)]
     fn a_panic_is_reported(bed) {
         let bed = bed.hosts(1).up()?;
         // User Mode Linux has no sysrq: there, the words alone must do.
@@ -59,6 +60,7 @@ scenario! {
 
 scenario! {
     /// A WARNING fails the scenario at its end, unless it was expected.
+    #[on(both)]
     fn a_warning_is_reported(bed) {
         let warn = |bed: Bed| -> Result<()> {
             bed.hosts[0].ok("echo '<4>WARNING: made up by a scenario' >/dev/kmsg")?;

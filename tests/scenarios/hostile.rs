@@ -10,41 +10,9 @@ use lab::bed::{Bed, Host};
 use lab::{forge, scenario};
 use std::time::Duration;
 
-/// A frame that is honest, to prove that the forger's frames get through at all.
-const HONEST: &str = r#"
-arp = struct.pack("!HHHHBBH", 0x0806, 0, 32, 0x0800, 20, 4, 1)
-address = struct.pack("!I", own_qpn) + own_gid
-send(arp + address + socket.inet_aton("10.1.0.99") + bytes(20) + socket.inet_aton("10.1.0.2"), to=group)
-"#;
+const HONEST: &str = include_str!("../guest/hostile/honest.py");
 
-const HOSTILE: &str = r#"
-random.seed(4391)
-types = [0x0800, 0x0806, 0x86dd, 0x8035, 0x88ca, 0x0101, 0, 0xffff, 0x8100]
-for to in (gid, group):
-    # Nothing, less than a header, a header and nothing behind it.
-    for n in range(0, 5):
-        send(bytes(n), to=to)
-    for t in types:
-        for n in (0, 1, 3, 7, 19, 20, 27, 28, 39, 40, 47, 55, 56, 1000, 4092):
-            send(struct.pack("!HH", t, 0) + bytes(n), to=to)
-            send(struct.pack("!HH", t, random.getrandbits(16)) + os.urandom(n), to=to)
-    # The largest that the wire carries, and from QPs that nobody has.
-    for qp in (0, 1, 0xfffffe, 0xffffff):
-        send(struct.pack("!HH", 0x0800, 0) + os.urandom(100), to=to, source_qpn=qp)
-    for key in (0, 0x0b1b, 0xffffffff):
-        send(struct.pack("!HH", 0x0800, 0) + os.urandom(100), to=to, key=key)
-    # IPv4 and IPv6 headers that lie about their length.
-    for length in (0, 19, 20, 21, 60, 65535):
-        ip4 = struct.pack("!BBHHHBBH", 0x45, 0, length, 1, 0, 64, 1, 0) + socket.inet_aton("10.1.0.1") + socket.inet_aton("10.1.0.2")
-        send(struct.pack("!HH", 0x0800, 0) + ip4 + bytes(8), to=to)
-        ip6 = struct.pack("!IHBB", 6 << 28, length, 58, 64) + bytes(32)
-        send(struct.pack("!HH", 0x86dd, 0) + ip6 + bytes(8), to=to)
-    # Our own multicast, as it seems: the receiver's own GID and QPN.
-    send(struct.pack("!HH", 0x0806, 0) + bytes(56), to=to, source=gid, source_qpn=qpn)
-for _ in range(2000):
-    send(os.urandom(random.randrange(0, 4097)), to=random.choice((gid, group)), source_qpn=random.getrandbits(24))
-print("sent", psn)
-"#;
+const HOSTILE: &str = include_str!("../guest/hostile/hostile.py");
 
 fn forge(bed: &Bed, program: &str) -> Result<String> {
     let (a, b) = bed.pair()?;
@@ -82,19 +50,12 @@ scenario! {
     }
 }
 
-/// Datagrams of 0 to 63 octets to soft-RoCE's port. One argument: to which GID.
-const SHORT: &str = r#"
-import os, socket, sys
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-to = (sys.argv[1], 4791, 0, socket.if_nametoindex("eth0"))
-for n in range(64):
-    s.sendto(bytes(n), to)
-    s.sendto(os.urandom(n), to)
-"#;
+const SHORT: &str = include_str!("../guest/hostile/short.py");
 
 scenario! {
     /// Datagrams that are shorter than the headers that soft-RoCE looks for are dropped below us, and do
     /// the host no harm.
+    #[on(patched)]
     fn datagrams_without_headers_do_no_harm(bed) {
         let bed = bed.up()?;
         bed.ib()?;

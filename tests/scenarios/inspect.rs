@@ -38,7 +38,7 @@ pub(crate) fn table(host: &Host, file: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// What the tables show of a host's address.
+/// Rows of the tables with a host's address.
 pub(crate) fn identity(host: &Host) -> Result<(String, String)> {
     let address = hardware_address(host)?;
     let gid: [u8; 16] = address[4..].try_into()?;
@@ -52,7 +52,7 @@ fn of<'a>(rows: &'a [Row], (gid, qpn): &(String, String)) -> Result<&'a Row> {
         .with_context(|| format!("no {gid} {qpn} in {rows:?}"))
 }
 
-/// What is counted of each source and of all.
+/// Counters of each source, and of all.
 const COUNTED: [&str; 9] = [
     "in_order",
     "reordered",

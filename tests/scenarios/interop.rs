@@ -66,6 +66,7 @@ pub(crate) fn neighbour(host: &Host, target: &str, device: &str) -> Result<Strin
 scenario! {
     /// ARP, neighbour discovery and ping at all sizes, either side first; each side knows the other's
     /// address, and every datagram of either has a clear reserved field (RFC 4391 §6).
+    #[on(base)]
     fn ping_passes_both_ways(bed) {
         let bed = bed.up()?;
         let (a, b) = mixed(&bed)?;
@@ -94,6 +95,7 @@ scenario! {
 
 scenario! {
     /// TCP in both directions, and UDP.
+    #[on(base)]
     fn iperf3_passes_both_ways(bed) {
         let bed = bed.up()?;
         let (a, b) = mixed(&bed)?;
@@ -115,6 +117,7 @@ scenario! {
 
 scenario! {
     /// The C driver's interface goes and comes back with another QPN: found again by its new address.
+    #[on(base)]
     fn a_peer_that_comes_back_is_found(bed) {
         let bed = bed.up()?;
         let (a, b) = mixed(&bed)?;

@@ -29,6 +29,7 @@ fn info(host: &Host) -> Result<Value> {
 
 scenario! {
     /// Each option at creation is shown, in words and as JSON.
+    #[on(both)]
     fn options_are_taken_and_shown(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;

@@ -16,6 +16,7 @@ fn rounds(kernel: Kernel) -> u32 {
 
 scenario! {
     /// modprobe and rmmod, a hundred times, every fifth with a port and an ib0 that is up.
+    #[on(lockdep)]
     fn the_module_comes_and_goes(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.hosts(1).up()?;
@@ -45,6 +46,7 @@ scenario! {
 
 scenario! {
     /// `ip link add` and `ip link del`, a hundred times, up in between; then it still works.
+    #[on(lockdep)]
     fn links_come_and_go(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.up()?;
@@ -75,6 +77,7 @@ scenario! {
 
 scenario! {
     /// Down and up under traffic, a hundred times: nothing hangs, and it carries on.
+    #[on(lockdep, both)]
     fn down_and_up_under_traffic(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.up()?;
@@ -94,6 +97,7 @@ scenario! {
 
 scenario! {
     /// ib0 moves to another network namespace and works there; when that goes, so does ib0.
+    #[on(lockdep)]
     fn a_link_moves_to_another_namespace(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -122,6 +126,7 @@ scenario! {
 
 scenario! {
     /// Two links on one port: each has its own QP, and both talk.
+    #[on(lockdep, both)]
     fn a_second_link_works_beside_the_first(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use lab::scenario;
 
 scenario! {
-    /// `ip -d link` tells kind, P_Key, mode and umcast; the address has 20 octets.
+    /// `ip -d link` tells kind, P_Key, mode and umcast; the address has 20 bytes.
     fn ip_link_tells_the_details(bed) {
         let bed = bed.hosts(1).up()?;
         bed.ib()?;
@@ -89,7 +89,7 @@ scenario! {
 }
 
 scenario! {
-    /// Over a 1500-octet Ethernet the IB MTU is 1024 and ib0's is 1020: IPv4 passes.
+    /// Over a 1500-byte Ethernet the IB MTU is 1024 and ib0's is 1020: IPv4 passes.
     fn a_small_wire_makes_a_small_mtu(bed) {
         let bed = bed.mtu(1500).up()?;
         bed.rxe()?;
@@ -106,7 +106,7 @@ scenario! {
 }
 
 scenario! {
-    /// What cannot work is refused with a reason, and leaves nothing behind.
+    /// Options that cannot work are refused with a reason, and leave nothing behind.
     fn nonsense_is_refused_in_words(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -200,6 +200,7 @@ scenario! {
 
 scenario! {
     /// ethtool: driver, link, counters that count.
+    #[on(both)]
     fn ethtool_tells_driver_and_counters(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -2,7 +2,7 @@
 
 //! Scenarios: the driver as its users meet it, on real kernels, in both lanes.
 //!
-//! `make test` runs them all; `make test T=ping` those with `ping` in their name.
+//! `make test` runs each of them once; `make test T=ping` those with `ping` in their name.
 
 mod capture;
 mod coexist;

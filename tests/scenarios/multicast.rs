@@ -9,47 +9,9 @@ use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
 
-/// Joins the group in argument 1 on ib0, says so, prints how many datagrams came.
-const RECEIVER: &str = r#"
-import socket, struct, sys
-group, wanted = sys.argv[1], int(sys.argv[2])
-index = socket.if_nametoindex("ib0")
-if ":" in group:
-    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    s.bind(("::", 4000))
-    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", index))
-else:
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.bind(("", 4000))
-    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton(group), b"\0" * 4, index))
-print("joined")
-s.settimeout(60)
-seen = set()
-try:
-    while len(seen) < wanted:
-        seen.add(s.recvfrom(9000)[0][:4])
-except TimeoutError:
-    pass
-print("received", len(seen))
-"#;
+const RECEIVER: &str = include_str!("../guest/multicast/receiver.py");
 
-/// Sends numbered datagrams to the group; the first few may precede the path.
-const SENDER: &str = r#"
-import socket, struct, sys, time
-group, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-index = socket.if_nametoindex("ib0")
-if ":" in group:
-    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
-    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 4)
-else:
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", b"\0" * 4, b"\0" * 4, index))
-    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
-for n in range(count):
-    s.sendto(struct.pack("!I", n) + b"x" * (size - 4), (group, 4000))
-    time.sleep(0.005)
-"#;
+const SENDER: &str = include_str!("../guest/multicast/sender.py");
 
 pub(crate) const COUNT: &str = "100";
 
@@ -130,15 +92,7 @@ scenario! {
     }
 }
 
-/// Joins a group on the Ethernet, as somebody who uses the port from user space would.
-const ETHERNET_MEMBER: &str = r#"
-import socket, struct, time
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-group = socket.inet_pton(socket.AF_INET6, "ff12:401b:ffff::f01:203")
-s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + struct.pack("@I", socket.if_nametoindex("eth0")))
-print("joined", flush=True)
-time.sleep(1000)
-"#;
+const ETHERNET_MEMBER: &str = include_str!("../guest/multicast/ethernet_member.py");
 
 scenario! {
     /// With `umcast`, a group that somebody else has joined on the port is left to him; without, ib0

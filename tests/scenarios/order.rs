@@ -11,50 +11,16 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What the address of one who wants numbers begins with.
+/// First byte of the address of a host that wants numbers.
 const SEQ: u8 = 0x20;
 /// Of multicast datagrams.
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// Sends numbered datagrams whose content follows from the number, at a steady pace.
-const SENDER: &str = r#"
-import hashlib, socket, sys, time
-target, count, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-start = time.monotonic()
-for n in range(count):
-    body = n.to_bytes(8, 'big') + hashlib.sha256(n.to_bytes(8, 'big')).digest() * 20
-    s.sendto(body, (target, 5001))
-    wait = start + (n + 1) * pause - time.monotonic()
-    if wait > 0:
-        time.sleep(wait)
-"#;
+const SENDER: &str = include_str!("../guest/order/sender.py");
 
-/// Receives them, until none comes for two seconds, and says what it saw.
-const RECEIVER: &str = r#"
-import hashlib, json, socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-s.bind(('', 5001))
-print('ready', flush=True)
-s.settimeout(30)
-seen, highest, inverted, twice, bad = set(), -1, 0, 0, 0
-try:
-    while True:
-        body = s.recv(65536)
-        s.settimeout(2)
-        n = int.from_bytes(body[:8], 'big')
-        bad += body[8:] != hashlib.sha256(body[:8]).digest() * 20
-        twice += n in seen
-        inverted += n < highest and n not in seen
-        seen.add(n)
-        highest = max(highest, n)
-except socket.timeout:
-    pass
-print(json.dumps({'received': len(seen), 'inverted': inverted, 'twice': twice, 'bad': bad}))
-"#;
+const RECEIVER: &str = include_str!("../guest/order/receiver.py");
 
-/// What arrived.
+/// A summary of what arrived.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) received: u64,
@@ -117,7 +83,7 @@ fn nothing_is_numbered(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// Unicast frames between two of ours are numbered one after the other, from 1 to 65535; multicast
-    /// never is. With the extensions off, every octet is RFC 4391's again, the address's included.
+    /// never is. With the extensions off, every byte is RFC 4391's again, the address's included.
     fn numbers_are_for_those_who_ask_for_them(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -171,8 +137,9 @@ scenario! {
 }
 
 scenario! {
-    /// What the wire brings out of order the window puts in order, and passes all of it up once;
+    /// The window puts frames that the wire reorders back in order, and passes each up once;
     /// without the window the stack sees the disorder. Table 2 of the paper has 95 to 100 in 100.
+    #[on(both)]
     fn reordering_is_undone(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -223,57 +190,17 @@ scenario! {
     }
 }
 
-/// A hundred datagrams from one source, and one behind a gap that never fills; all of that from
-/// several sources, since a flood makes losses, too. Each says who it is and when it was sent.
-/// Arguments: from and to which address.
-const BEHIND_A_GAP: &str = r#"
-import time
-source, to = (socket.inet_aton(a) for a in sys.argv[1:3])
+const BEHIND_A_GAP: &str = include_str!("../guest/order/behind_a_gap.py");
 
-def numbered(peer, n):
-    body = struct.pack("!HHHHId", 5003, 5003, 20, 0, n, time.monotonic())
-    ip = bytearray(struct.pack("!BBHHHBBH", 0x45, 0, 40, 1, 0, 64, 17, 0) + source + to)
-    total = sum(struct.unpack("!10H", ip))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    ip[10:12] = struct.pack("!H", ~total & 0xffff)
-    send(struct.pack("!HH", 0x0800, n) + ip + body, source_qpn=peer)
-
-for peer in range(0x4711, 0x4711 + 5):
-    for n in range(1, 101):
-        numbered(peer, n)
-        if n % 5 == 0:
-            time.sleep(0.001)
-    time.sleep(0.3)
-    numbered(peer, 102)
-    time.sleep(0.5)
-"#;
-
-/// Prints how long each of those behind a gap took, in seconds, until none has come for two.
-const ARRIVALS: &str = r#"
-import socket, struct, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-s.bind(("", 5003))
-print("ready", flush=True)
-s.settimeout(20)
-waits = []
-try:
-    while True:
-        n, sent = struct.unpack("!Id", s.recv(100))
-        s.settimeout(2)
-        if n == 102:
-            waits.append(time.monotonic() - sent)
-except socket.timeout:
-    print(*waits)
-"#;
+const ARRIVALS: &str = include_str!("../guest/order/arrivals.py");
 
 scenario! {
     /// A frame behind a gap waits for the timeout, and not for much longer though hardly a poll of a
     /// flood takes all that there is.
     ///
     /// The hosts need one clock.
-    uml: fn a_flood_makes_nothing_wait_for_ever(bed) {
+    #[on(uml)]
+    fn a_flood_makes_nothing_wait_for_ever(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;

@@ -11,6 +11,7 @@ const SIZES: &[u32] = &[0, 1, 56, 1400, 4043, 4044, 4063, 4064, 4065, 8192, 6550
 
 scenario! {
     /// IPv4 and IPv6 pass in both directions, at every size, nothing lost.
+    #[on(both, races)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -29,7 +30,8 @@ scenario! {
 }
 
 scenario! {
-    /// A frame as large as the MTU passes unfragmented; one octet more is refused by the sender.
+    /// A frame as large as the MTU passes unfragmented; one byte more is refused by the sender.
+    #[on(races)]
     fn the_mtu_is_what_it_says(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -43,6 +45,7 @@ scenario! {
 
 scenario! {
     /// A flood loses nothing on a clean wire.
+    #[on(both, races)]
     fn a_flood_loses_nothing(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -120,7 +120,8 @@ fn dhcp_up(bed: &Bed) -> Result<Task> {
 
 scenario! {
     /// systemd-networkd gives `ib0` its address, whoever made it.
-    uml: fn networkd_configures_ib0(bed) {
+    #[on(uml)]
+    fn networkd_configures_ib0(bed) {
         let bed = bed.up()?;
         let a = server_up(&bed)?;
         let (_, b) = bed.pair()?;
@@ -138,7 +139,8 @@ scenario! {
 scenario! {
     /// systemd-networkd makes `ib0` itself, where the driver is in ib_ipoib's place, and a child of it, for
     /// which it makes up an address.
-    uml: fn networkd_makes_ib0(bed) {
+    #[on(uml, both)]
+    fn networkd_makes_ib0(bed) {
         let bed = bed.up()?;
         let (a, b) = bed.pair()?;
         put(b, "/etc/modprobe.d/ipoib_rs.conf", &replacing()?)?;
@@ -165,7 +167,8 @@ scenario! {
 
 scenario! {
     /// systemd-networkd's DHCP client gets an address from dnsmasq; the messages are as RFC 4390 has them.
-    uml: fn networkd_asks_for_an_address(bed) {
+    #[on(uml)]
+    fn networkd_asks_for_an_address(bed) {
         let bed = bed.up()?;
         let server = dhcp_up(&bed)?;
         let (a, b) = bed.pair()?;
@@ -188,7 +191,8 @@ scenario! {
 
 scenario! {
     /// NetworkManager takes `ib0` for an InfiniBand interface and gets addresses from dnsmasq for it.
-    uml: fn networkmanager_asks_for_addresses(bed) {
+    #[on(uml)]
+    fn networkmanager_asks_for_addresses(bed) {
         let bed = bed.up()?;
         let _server = dhcp_up(&bed)?;
         let (a, b) = bed.pair()?;
@@ -210,7 +214,8 @@ scenario! {
 
 scenario! {
     /// ifupdown makes `ib0` with its address, takes it away, and makes it again.
-    uml: fn ifupdown_makes_ib0(bed) {
+    #[on(uml)]
+    fn ifupdown_makes_ib0(bed) {
         let bed = bed.up()?;
         let a = server_up(&bed)?;
         let (_, b) = bed.pair()?;
@@ -229,7 +234,8 @@ scenario! {
 
 scenario! {
     /// ifupdown has dhcpcd get an IPv6 address from dnsmasq.
-    uml: fn ifupdown_asks_for_an_address(bed) {
+    #[on(uml)]
+    fn ifupdown_asks_for_an_address(bed) {
         let bed = bed.up()?;
         let _server = dhcp_up(&bed)?;
         let (a, b) = bed.pair()?;

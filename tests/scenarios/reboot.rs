@@ -9,7 +9,8 @@ use std::time::Duration;
 
 scenario! {
     /// The peer is reset under traffic; it comes back with another QPN, and traffic finds it.
-    qemu: fn a_peer_is_reset(bed) {
+    #[on(qemu)]
+    fn a_peer_is_reset(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
@@ -31,9 +32,10 @@ scenario! {
 }
 
 scenario! {
-    /// The same in connected mode: what we sent through the connection to its former life is given up,
+    /// A peer is reset in connected mode: what we sent through the connection to its former life is given up,
     /// and there is a new one.
-    qemu: fn a_peer_with_a_connection_is_reset(bed) {
+    #[on(qemu)]
+    fn a_peer_with_a_connection_is_reset(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
@@ -56,7 +58,8 @@ scenario! {
 scenario! {
     /// The peer is reset and comes back as who it was, with the same address: what it gets through the
     /// old connection it does not know.
-    qemu: fn a_peer_is_reset_and_has_its_old_address(bed) {
+    #[on(qemu)]
+    fn a_peer_is_reset_and_has_its_old_address(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;

@@ -49,6 +49,7 @@ fn again(bed: &Bed) -> Result<()> {
 
 scenario! {
     /// `ip link del ib0`.
+    #[on(lockdep)]
     fn of_the_link(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -64,6 +65,7 @@ scenario! {
 
 scenario! {
     /// `rdma link del`: the RDMA device.
+    #[on(lockdep)]
     fn of_the_rdma_device(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -80,6 +82,7 @@ scenario! {
 
 scenario! {
     /// `modprobe -r ipoib_rs`: the module.
+    #[on(lockdep)]
     fn of_the_module(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -100,6 +103,7 @@ scenario! {
 
 scenario! {
     /// `ip link del ib0`, connected.
+    #[on(lockdep)]
     fn of_the_link_with_connections(bed) {
         let bed = bed.up()?;
         let (a, _) = connected(&bed)?;
@@ -114,6 +118,7 @@ scenario! {
 
 scenario! {
     /// The RDMA device, connected.
+    #[on(lockdep, both)]
     fn of_the_rdma_device_with_connections(bed) {
         let bed = bed.up()?;
         let (a, _) = connected(&bed)?;
@@ -129,6 +134,7 @@ scenario! {
 
 scenario! {
     /// The module, connected; then the peer's module.
+    #[on(lockdep, both)]
     fn of_the_module_with_connections(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -148,6 +154,7 @@ scenario! {
 
 scenario! {
     /// The Ethernet netdev: unplugged in the qemu lane, deleted with its peer in the uml lane.
+    #[on(lockdep)]
     fn of_the_ethernet(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -170,7 +177,8 @@ scenario! {
 
 scenario! {
     /// The network namespace that everything lives in.
-    uml: fn of_the_namespace(bed) {
+    #[on(uml)]
+    fn of_the_namespace(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;

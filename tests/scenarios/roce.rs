@@ -26,16 +26,7 @@ fn memberships(host: &Host, end: &str) -> Result<u32> {
     Ok(count)
 }
 
-/// Takes the IPv6 side of `eth0` away and gives it a new one, before any other process of a host with one CPU runs.
-const NEW_IPV6: &str = r#"
-import fcntl, os, socket, struct, sys
-SIOCSIFMTU = 0x8922
-mtu = int(open("/sys/class/net/eth0/mtu").read())
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-    for value in (1200, mtu):
-        fcntl.ioctl(sock, SIOCSIFMTU, struct.pack("16si20x", b"eth0", value))
-"#;
+const NEW_IPV6: &str = include_str!("../guest/roce/new_ipv6.py");
 
 scenario! {
     /// Each interface on a port is a member of its groups on its own, also if the port's network device gets another

@@ -42,6 +42,7 @@ fn socket_full(host: &Host) -> Result<f64> {
 
 scenario! {
     /// TCP over IPv4 and IPv6, one stream and four, forwards and backwards.
+    #[on(both)]
     fn tcp(bed) {
         // Emulated and with everything checked, two streams at a time get some 2 Mbit/s each.
         let slow = bed.lane() == Lane::Qemu && bed.kernel().is_checked();
@@ -77,7 +78,7 @@ scenario! {
             // On a busy machine the receiver may not come to read its socket in time.
             let full = socket_full(b)? - before;
             let lost = number(&end, "/sum/lost_packets")? - full;
-            ensure!(lost < packets * 0.02, "{size} octets: {lost} lost, and {full} at the socket: {end}");
+            ensure!(lost < packets * 0.02, "{size} bytes: {lost} lost, and {full} at the socket: {end}");
         }
         bed.finish()
     }

@@ -87,6 +87,7 @@ scenario! {
 scenario! {
     /// The kernel's own, which our patch adds: per network namespace, with bounds, and with effect on
     /// connections that exist.
+    #[on(patched)]
     fn delayed_acks_are_tuned(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -121,11 +122,12 @@ scenario! {
     }
 }
 
-/// What we recommend.
+/// The settings that we recommend.
 const SAMPLE: &str = include_str!("../../samples/sysctl/90-ipoib_rs.conf");
 
 scenario! {
     /// Every line of the sample is accepted and takes effect.
+    #[on(patched)]
     fn the_sample_is_accepted(bed) {
         let bed = bed.up()?;
         let (a, _) = bed.pair()?;

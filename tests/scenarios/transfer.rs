@@ -7,38 +7,9 @@ use lab::bed::Host;
 use lab::machine::Task;
 use std::time::Duration;
 
-/// Takes one stream, IPv4 or IPv6; prints its length and digest.
-pub(crate) const RECEIVER: &str = r#"
-import hashlib, socket
-s = socket.create_server(("::", 5010), family=socket.AF_INET6, dualstack_ipv6=True)
-print("listening", flush=True)
-c, _ = s.accept()
-length, digest = 0, hashlib.sha256()
-while data := c.recv(1 << 18):
-    length += len(data)
-    digest.update(data)
-print(length, digest.hexdigest())
-"#;
+pub(crate) const RECEIVER: &str = include_str!("../guest/transfer/receiver.py");
 
-/// Sends a stream to the first argument, so many MiB and for so many seconds at least; prints its
-/// length and digest when all of it was taken.
-const SENDER: &str = r#"
-import hashlib, os, socket, sys, time
-target, mib, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-s = socket.create_connection((target, 5010))
-print("connected", flush=True)
-# No two pieces are the same.
-rest = os.urandom((1 << 16) - 8)
-length, digest, start = 0, hashlib.sha256(), time.monotonic()
-while length < mib << 20 or time.monotonic() < start + seconds:
-    data = length.to_bytes(8, "big") + rest
-    s.sendall(data)
-    digest.update(data)
-    length += len(data)
-s.shutdown(socket.SHUT_WR)
-s.recv(1)
-print(length, digest.hexdigest())
-"#;
+const SENDER: &str = include_str!("../guest/transfer/sender.py");
 
 /// A stream on its way.
 pub(crate) struct Transfer {
@@ -60,7 +31,7 @@ impl Transfer {
         Transfer::begin(from, receiver, target, mib, seconds)
     }
 
-    /// The same, to a receiver that was started already.
+    /// Begins one to a receiver that runs already.
     pub(crate) fn begin(
         from: &Host,
         receiver: Task,
@@ -81,7 +52,7 @@ impl Transfer {
         })
     }
 
-    /// Waits for its end; fails unless both ends have seen the same. Its length in octets.
+    /// Waits for its end; fails unless both ends have seen the same. Its length in bytes.
     pub(crate) fn finish(self) -> Result<u64> {
         let sent = self.sender.wait(self.limit)?.ok()?;
         let received = self.receiver.wait(self.limit)?.ok()?;

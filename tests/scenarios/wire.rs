@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver says on the wire, checked against RFC 4391 word for word.
+//! Frames of the driver on the wire, checked against RFC 4391 word for word.
 
 use crate::capture::{Capture, Datagram};
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ const PKEY: u16 = 0xffff;
 /// Of multicast datagrams.
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// The octets of a host's `ib0` address.
+/// The bytes of a host's `ib0` address.
 pub(crate) fn hardware_address(host: &Host) -> Result<Vec<u8>> {
     host.ok("cat /sys/class/net/ib0/address")?
         .trim()
@@ -45,7 +45,7 @@ fn to(datagrams: &[Datagram], group: &str, ether_type: u16) -> Result<Vec<Datagr
 
 scenario! {
     /// RFC 4391 §4, §6, §9.1, §9.2: the ARP request goes to the broadcast group, with hardware type
-    /// 32 and 20-octet addresses.
+    /// 32 and 20-byte addresses.
     fn arp_goes_to_the_broadcast_group(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -72,7 +72,7 @@ scenario! {
 
 scenario! {
     /// RFC 4391 §4, §9.3: the solicitation goes to the solicited-node group; the link-layer address
-    /// option is three units long, with two octets of padding before the address.
+    /// option is three units long, with two bytes of padding before the address.
     fn neighbour_discovery_goes_to_the_solicited_node_group(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -97,6 +97,7 @@ scenario! {
 scenario! {
     /// RFC 4391 §6, §9.1.2: unicast datagrams carry the broadcast group's Q_Key and go to the QPN in
     /// the neighbour's address; the reserved field has our number (`order.rs`), or is clear.
+    #[on(both)]
     fn unicast_goes_to_the_neighbours_qp(bed) {
         let bed = bed.up()?;
         bed.ib()?;

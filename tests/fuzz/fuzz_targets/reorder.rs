@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../../drivers/infiniband/ulp/ipoib_rs/proto/tests/oracle/mod.rs"]
 mod oracle;
 
-/// What happens; numbers are told from the one before, since those that are far from it are all
+/// An event; numbers are told from the one before, since those that are far from it are all
 /// alike.
 #[derive(Arbitrary, Debug)]
 enum Step {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the wire and the device say of a datagram: any bytes, any completion.
+//! Datagrams with any bytes, and any completion of them.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fuzz_target!(|input: (&[u8], u32, u8, u8, u8)| {
         assert!(frame.ether_type.is_supported());
         assert!(frame.source.is_none_or(|source| source.qpn().is_unicast()));
     }
-    // What went before changes no verdict, be it the same packet or one that differs in an byte.
+    // What went before changes no verdict, be it the same packet or one that differs in one byte.
     let mut other = bytes.to_vec();
     if let Some(byte) = other.get_mut(usize::from(at)) {
         *byte ^= change;

@@ -11,32 +11,9 @@ use lab::machine::Lane;
 use lab::scenario;
 use std::time::Duration;
 
-/// Sends datagrams from several sockets as fast as they take them, each for some seconds. Arguments: to whom, how
-/// many sockets, seconds, octets of each. Prints how many.
-const FLOOD: &str = r#"
-import os, socket, sys, time
-target, sockets, seconds, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-read, write = os.pipe()
-for n in range(sockets):
-    if os.fork() == 0:
-        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        s.connect((target, 4100 + n))
-        end, count = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
-            try:
-                s.send(b"x" * size)
-                count += 1
-            except OSError:
-                pass
-        os.write(write, b"%d\n" % count)
-        os._exit(0)
-for n in range(sockets):
-    os.wait()
-os.close(write)
-print(sum(int(line) for line in os.read(read, 65536).split()))
-"#;
+const FLOOD: &str = include_str!("../../guest/connected/credit/flood.py");
 
-/// What soft-RoCE has counted of receivers without a buffer, on either side.
+/// Messages that soft-RoCE has counted as lacking a receive buffer, on either side.
 fn not_ready(host: &Host) -> Result<u64> {
     let text = host.ok(&format!("rdma statistic show link {}/1", host.rxe()))?;
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -48,44 +25,14 @@ fn not_ready(host: &Host) -> Result<u64> {
     counts.with_context(|| text.clone())
 }
 
-/// Has a socket take what it can of the datagrams of so many octets each that are sent to it while nobody
-/// reads, and prints how many those were. Two arguments: the octets, and how large its buffer is.
-const HOARD: &str = r#"
-import socket, sys
-size, room = int(sys.argv[1]), int(sys.argv[2])
-s, end = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-# The kernel doubles it.
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room // 2)
-s.bind(("", 4200))
-end.bind(("", 4201))
-print("ready", flush=True)
-end.recv(1)
-s.setblocking(False)
-count = 0
-try:
-    while True:
-        assert s.recv(65536) == (bytes(range(255)) * 257)[:size]
-        count += 1
-except BlockingIOError:
-    print(count)
-"#;
+const HOARD: &str = include_str!("../../guest/connected/credit/hoard.py");
 
-/// Sends datagrams, not too fast. Arguments: to whom, octets of each, how many.
-const TRICKLE: &str = r#"
-import socket, sys, time
-target, size, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for n in range(count):
-    s.sendto((bytes(range(255)) * 257)[:size], (target, 4200))
-    if n % 8 == 7:
-        time.sleep(0.005)
-time.sleep(0.2)
-s.sendto(b".", (target, 4201))
-"#;
+const TRICKLE: &str = include_str!("../../guest/connected/credit/trickle.py");
 
 scenario! {
     /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:
-    /// whatever the size of the datagrams, at least a quarter of it are their octets.
+    /// whatever the size of the datagrams, at least a quarter of it are their bytes.
+    #[on(races)]
     fn frames_cost_what_they_are_worth(bed) {
         const BUFFER: u32 = 200_000;
         let bed = bed.up()?;
@@ -98,7 +45,7 @@ scenario! {
             let text = hoard.wait(b.scaled(Duration::from_secs(20)))?.ok()?;
             let kept: u32 = text.lines().last().context("no count")?.parse()?;
             ensure!(kept < count, "{size}: the buffer has no limit");
-            ensure!(kept * size >= BUFFER / 4, "{kept} of {count} datagrams of {size} octets fit {BUFFER}");
+            ensure!(kept * size >= BUFFER / 4, "{kept} of {count} datagrams of {size} bytes fit {BUFFER}");
         }
         bed.finish()
     }
@@ -129,7 +76,8 @@ fn crawls(bed: &Bed) -> bool {
 }
 
 scenario! {
-    /// Large frames wait: the queue is stopped before there are too many octets of them, and none is lost.
+    /// Large frames wait: the queue is stopped before there are too many bytes of them, and none is lost.
+    #[on(races)]
     fn large_frames_that_wait_are_not_lost(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
@@ -150,11 +98,12 @@ scenario! {
     /// Buffers for 64 messages in all, so that a window has room for one, and a receive poll that takes one
     /// at a time: the sender waits for grants. No message finds the receiver without a buffer, and none is
     /// lost on the way; nor is the connection taken for stuck, though it is busy for longer than one may be.
+    #[on(races)]
     fn a_slow_receiver_is_not_overrun(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
         let before = [counter(a, "rc_tx_frames")?, counter(b, "rc_rx_frames")?];
-        // What eight of them have waiting may be too much for a receiver that is not to be given up.
+        // The queues of eight of them may be too much for a receiver that is not to be given up.
         let sockets = if crawls(&bed) { "2" } else { "8" };
         let sent: u64 = a.python(FLOOD, &[&b.ip4(), sockets, "7", "1000"])?.ok()?.trim().parse()?;
         b.wait_until("ping -q -c 1 -W 1 10.1.0.1", Duration::from_secs(10))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connections between two of ours carry beside packets as they are: segments that are to be made
+//! Extended frames between two of ours, beside packets as they are: segments that are to be made
 //! yet, and checksums that are left out.
 
 use super::{LARGE, RC, amount, connect, connected, set_mode, story, up};
@@ -17,6 +17,7 @@ use std::time::Duration;
 scenario! {
     /// Without the extensions on either side, or on one, connections are those of RFC 4755: no large
     /// frame, and every checksum there.
+    #[on(races)]
     fn connections_without_extensions(bed) {
         let mib = amount(&bed, 4);
         let bed = bed.up()?;
@@ -55,6 +56,7 @@ scenario! {
 scenario! {
     /// Large frames that are forwarded out of an Ethernet leave as segments of its size with right
     /// checksums, whether that Ethernet cuts them up itself or not.
+    #[on(races)]
     fn large_frames_are_forwarded_as_segments(bed) {
         let mib = amount(&bed, 16);
         let bed = bed.up()?;
@@ -117,8 +119,9 @@ scenario! {
 }
 
 scenario! {
-    /// Checksums that are left to the fabric: bits flip on the wire, and no wrong octet gets through. With
+    /// Checksums that are left to the fabric: bits flip on the wire, and no wrong byte gets through. With
     /// `icrc=0` they are made again.
+    #[on(races)]
     fn flipped_bits_do_not_get_through(bed) {
         // Some 130 flips where it does not take for ever. How many bits flip counts, not how many do not: each
         // costs the transport a repetition.

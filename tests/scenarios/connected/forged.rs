@@ -14,77 +14,13 @@ use lab::{forge, scenario};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Makes requests (IBA volume 1, section 12.6.5; the first field of an octet is its upper bits) in the name of one who is somewhere else. Two arguments:
-/// whose GID and QPN.
-pub(super) const REQUEST: &str = r#"
-victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
-victim_qpn = int(sys.argv[2], 0)
+pub(super) const REQUEST: &str = include_str!("../../guest/connected/forged/request.py");
 
-def private(qpn=victim_qpn, mtu=65524, extension=True, version=1, credits=64, most=65551, lane=0):
-    base = struct.pack("!II", qpn, mtu)
-    ours = struct.pack("!4sBBHIB3x", b"iprs", version, 0x30, credits, most, lane)
-    return base + (ours if extension else b"")
+const NONSENSE: &str = include_str!("../../guest/connected/forged/nonsense.py");
 
-count = random.getrandbits(24)
+const FLOOD: &str = include_str!("../../guest/connected/forged/flood.py");
 
-def request(data, sender=victim, to=None, pkey=0xffff, transport=0, mtu=5, service=None):
-    global count
-    count += 1
-    head = struct.pack("!BBBBHHQHHI", 1, 7, 2, 3, 0, 0, count, 0x10, 0, 0)
-    body = bytearray(232)
-    service = 1 << 60 | qpn if service is None else service
-    struct.pack_into("!I4xQQ4xI", body, 0, count, service, count << 20, 0)
-    struct.pack_into("!IIII", body, 32, (count & 0xffffff) << 8 | 1, 1, 16 << 3 | transport << 1, count << 8 & 0xffffff00 | 16 << 3 | 6)
-    struct.pack_into("!HBBHH", body, 48, pkey, mtu << 4 | 7, 1 << 4, 0, 0)
-    body[56:72] = sender
-    body[72:88] = to or gid
-    struct.pack_into("!IBBBB", body, 88, 3, 0, 64, 1 << 3, 14 << 3)
-    body[140:140 + len(data)] = data
-    send(head + bytes(body), source=sender, to=to, source_qpn=1, to_qpn=1, key=0x80010000)
-"#;
-
-/// Those that make no sense, a few of each kind; prints nothing.
-const NONSENSE: &str = r#"
-for n in range(3):
-    for data in (private(qpn=0), private(qpn=0xffffff), private(mtu=0), private(mtu=70000), private(lane=8), private(most=1000)):
-        request(data)
-    # The same ports, by names that the interfaces do not have.
-    names = [socket.inet_pton(socket.AF_INET6, name) for name in ("fd77::1", "fd77::2")]
-    request(private(), sender=names[0], to=names[1])
-    request(private(), transport=1)
-    request(private(), mtu=0)
-    # Of these, the CM itself is to be rid.
-    request(private(), pkey=0x1234)
-    request(private(), service=12345)
-    request(os.urandom(92), service=os.getpid())
-    send(os.urandom(256), source=victim, source_qpn=1, to_qpn=1, key=0x80010000)
-"#;
-
-/// All of them good, in the name of the victim and of the forger itself, of one interface and of many, as
-/// one of ours and as another driver.
-const FLOOD: &str = r#"
-import time
-for n in range(200):
-    request(private(lane=n % 8))
-    request(private(extension=False))
-    request(private(qpn=1000 + n, extension=n % 2 == 0))
-    request(private(qpn=1000 + n, extension=n % 2 == 0), sender=own_gid)
-    time.sleep(0.005)
-"#;
-
-/// The same again and again, as the victim would ask, and as others at its address would, more than there
-/// is room for. The third argument: how many seconds to wait after every four.
-const STREAM: &str = r#"
-import time
-print("ready", flush=True)
-while True:
-    for lane in range(8):
-        request(private())
-        request(private(lane=lane))
-        request(private(qpn=1000 + lane))
-        request(private(qpn=1000 + lane, extension=False))
-        time.sleep(float(sys.argv[3]))
-"#;
+const STREAM: &str = include_str!("../../guest/connected/forged/stream.py");
 
 fn wait_for_more(host: &Host, name: &str, than: u64) -> Result<()> {
     let script = format!("[ $(ethtool -S ib0 | sed -n 's/^ *{name}: //p') -gt {than} ]");
@@ -102,6 +38,7 @@ fn forge(forger: &Host, victim: &Host, target: &Host, what: &str) -> Result<()> 
 scenario! {
     /// Requests with private data that make no sense, for somebody else, in another partition: refused and
     /// counted, or not even passed on by the CM.
+    #[on(races)]
     fn requests_that_make_no_sense_are_refused(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -134,6 +71,7 @@ scenario! {
     /// Anybody can ask in a peer's name. Requests that nobody confirms do not end the connection that
     /// there is, whose flows go on; they take a few queue pairs, for some seconds; and an honest peer
     /// gets its connection afterwards.
+    #[on(races)]
     fn forged_requests_end_nothing(bed) {
         // An emulated CM with everything checked takes a quarter of the requests in the time.
         let least = if bed.kernel().is_checked() { 10 } else { 100 };
@@ -154,7 +92,7 @@ scenario! {
         ];
         forge(c, a, b, FLOOD)?;
         let most = queue_pairs(b)?;
-        // What there is, what may take its place, and those of which nobody knows whose they are.
+        // The connections, what may take their place, and those of which nobody knows whose they are.
         ensure!(most <= 2 + 16 + 16, "{most} queue pairs: {}", story(b));
         for flow in flows {
             flow.finish()?;
@@ -179,8 +117,9 @@ scenario! {
     /// Requests in each other's name to two that have no connection yet, on both sides: they are accepted,
     /// as far as there is room, since they may be the peer's own, and nobody confirms that. What either
     /// asks for itself comes all the same, and soon.
+    #[on(races)]
     fn forged_requests_keep_no_peers_apart(bed) {
-        // Who is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
+        // A host that is asked in a peer's name rejects what it is answered, and where all is slow that is faster than
         // the forger.
         let forging = match (bed.lane(), bed.kernel()) {
             (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => "rc_accepted",
@@ -252,8 +191,9 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
 }
 
 scenario! {
-    /// Who wants to put a packet into a connection has to know its number (ReDMArk): each begins with
+    /// A packet forged into a connection needs the right number (ReDMArk): each begins with
     /// another one in either direction, drawn from all that there are.
+    #[on(races)]
     fn packet_numbers_are_not_to_be_guessed(bed) {
         let bed = bed.up()?;
         up(&bed)?;

@@ -32,7 +32,8 @@ fn common(host: &Host) -> Result<Vec<String>> {
 
 scenario! {
     /// From connected to datagram and back under traffic, again and again, either side first: no flow
-    /// dies, and no octet is lost.
+    /// dies, and no byte is lost.
+    #[on(races)]
     fn modes_change_under_traffic(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -63,6 +64,7 @@ scenario! {
 
 scenario! {
     /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
+    #[on(races)]
     fn a_peer_goes_down_and_comes_up(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -88,10 +90,11 @@ scenario! {
 scenario! {
     /// The peer's link is deleted and made again under traffic, and its address is another one: both
     /// find each other, and connect.
+    #[on(races)]
     fn a_peer_is_made_anew(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        // What the neighbour table knows already it believes for as long as it was told to.
+        // The neighbour table believes what it knows already for as long as it was told to.
         a.ok("sysctl -qw net.ipv4.neigh.ib0.base_reachable_time_ms=5000 && ip neigh flush dev ib0")?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
         let flood = a.spawn(&format!("ping -q -i 0.01 -s 20000 {}", b.ip4()))?;
@@ -107,28 +110,12 @@ scenario! {
     }
 }
 
-/// Sends datagrams to a host, its first argument, of as many octets as the second says, from many sockets, as
-/// fast as they are taken, for ever.
-const FLOOD: &str = r#"
-import select, socket, sys
-sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(32)]
-for s in sockets:
-    s.connect((sys.argv[1], 4000))
-    s.setblocking(False)
-print("ready", flush=True)
-data = bytes(int(sys.argv[2]))
-while True:
-    for s in select.select([], sockets, [])[1]:
-        try:
-            s.send(data)
-        except OSError:
-            # Nobody listens there.
-            pass
-"#;
+const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
 
 scenario! {
     /// A peer that is sent much to falls silent: those that are sent to as well do not wait until that
     /// connection is given up.
+    #[on(races)]
     fn a_silent_peer_holds_up_nobody_else(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -192,6 +179,7 @@ fn pause(a: &Host, b: &Host, millis: u64) -> Result<(Duration, bool)> {
 scenario! {
     /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
     /// connection. If it stays silent, there is one again when it is back.
+    #[on(races)]
     fn a_peer_that_pauses_is_forgiven(bed) {
         let bed = bed.lifetime(Duration::from_secs(240)).up()?;
         let (a, b) = connected(&bed)?;
@@ -223,6 +211,7 @@ scenario! {
 scenario! {
     /// Peers that announce connections and cannot be reached take up places in the table for a few seconds
     /// only.
+    #[on(races)]
     fn who_cannot_be_reached_is_forgotten(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -252,8 +241,9 @@ for n in range(16, 80):
 
 scenario! {
     /// A wire that loses and reorders: the transport puts it right, or the frames go by UD; every
-    /// octet arrives.
-    fn a_bad_wire_loses_no_octet(bed) {
+    /// byte arrives.
+    #[on(races)]
+    fn a_bad_wire_loses_no_byte(bed) {
         let mib = amount(&bed, 32);
         let bed = bed.lifetime(Duration::from_secs(480)).up()?;
         let (a, b) = connected(&bed)?;
@@ -279,6 +269,7 @@ scenario! {
 
 scenario! {
     /// A connection that carries nothing goes after `rc_idle_s`, and comes back with the next frame.
+    #[on(races)]
     fn idle_connections_go(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -309,6 +300,7 @@ scenario! {
 scenario! {
     /// A peer that is set to datagram mode takes no connection, though our neighbour table says that
     /// it does: frames go by UD, at its MTU.
+    #[on(races)]
     fn a_peer_in_datagram_mode_refuses(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -349,51 +341,14 @@ scenario! {
     }
 }
 
-/// Answers datagrams.
-const ECHO: &str = r#"
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 5011))
-print("ready", flush=True)
-while True:
-    s.sendto(*s.recvfrom(2048))
-"#;
+const ECHO: &str = include_str!("../../guest/connected/life/echo.py");
 
-/// Arguments: an address, how often, and a list of connections. Has one to the address, an answer through
-/// it, and none any more.
-const CYCLES: &str = r#"
-import socket, sys, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect((sys.argv[1], 5011))
-s.settimeout(1)
-
-def mode(name):
-    with open("/sys/class/net/ib0/mode", "w") as file:
-        file.write(name)
-
-def is_up():
-    with open(sys.argv[3]) as file:
-        return any(line.split()[3] == "up" for line in file)
-
-def answered():
-    try:
-        s.send(b"?")
-        return s.recv(2048) == b"?"
-    except OSError:
-        return False
-
-for _ in range(int(sys.argv[2])):
-    mode("connected")
-    if not any(answered() and is_up() or time.sleep(0.01) for _ in range(500)):
-        sys.exit("no connection")
-    if not any(answered() for _ in range(5)):
-        sys.exit("no answer")
-    mode("datagram")
-"#;
+const CYCLES: &str = include_str!("../../guest/connected/life/cycles.py");
 
 scenario! {
     /// Both ask at the same time, again and again: one connection comes of it, at once, and no queue pair is
     /// left of the other.
+    #[on(races)]
     fn requests_that_cross_make_one_connection(bed) {
         let (rounds, more) = bed.rounds(amount(&bed, 64))?;
         let bed = bed.lifetime(Duration::from_secs(480) * more).up()?;
@@ -409,7 +364,7 @@ scenario! {
             ))?;
         }
         for round in 0..rounds {
-            // Who begins to listen first may be asked before it has something to send.
+            // The host that listens first may be asked before it has something to send.
             let order = if round % 2 == 0 { [a, b] } else { [b, a] };
             for mode in ["datagram", "connected"] {
                 for host in order {
@@ -446,6 +401,7 @@ scenario! {
 scenario! {
     /// A thousand connections, one after the other: what the RDMA device has in the end is what it had
     /// in the beginning.
+    #[on(races)]
     fn connections_come_and_go(bed) {
         let rounds: u32 = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 1000,
@@ -479,7 +435,7 @@ scenario! {
             host.wait_until(none, Duration::from_secs(10))?;
         }
         ensure!(counter(a, "rc_connected")? > u64::from(rounds), "{}", story(a));
-        // What is destroyed by a work item takes its moment.
+        // A work item takes a moment to destroy the rest.
         let mut after = (resources(a)?, resources(b)?);
         for _ in 0..50 {
             if after == before {
@@ -496,6 +452,7 @@ scenario! {
 scenario! {
     /// 64 flows to one peer: there are no more queue pairs than `rc_max_qps` allows, and every flow gets
     /// on. All queue pairs share their buffers.
+    #[on(races)]
     fn many_flows_share_few_connections(bed) {
         // Where all is slow, 64 do not even all begin before the time is over.
         let flows = match (bed.lane(), bed.kernel()) {
@@ -530,26 +487,11 @@ scenario! {
     }
 }
 
-/// Sends datagrams to a host, its first argument, from sixteen sockets: one second from one of them, which is the
-/// second argument, then two seconds from all.
-const FLOWS: &str = r#"
-import socket, sys, time
-sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(16)]
-for n, s in enumerate(sockets):
-    s.bind(("", 4100 + n))
-def send(sockets, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for s in sockets:
-            s.sendto(b"x", (sys.argv[1], 4000))
-        time.sleep(0.02)
-first = int(sys.argv[2])
-send(sockets[first:first + 1], 1)
-send(sockets, 2)
-"#;
+const FLOWS: &str = include_str!("../../guest/connected/life/flows.py");
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
+    #[on(timed, races)]
     fn lanes_stay_apart(bed) {
         let bed = bed.lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = connected(&bed)?;
@@ -576,6 +518,7 @@ scenario! {
 scenario! {
     /// Two peers and room for one connection: the one that was used least recently goes, and nothing is
     /// lost by it.
+    #[on(races)]
     fn the_least_recently_used_connection_goes(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -596,7 +539,7 @@ scenario! {
                 Duration::from_secs(30),
             )?;
             ensure!(counter(a, "rc_current")? <= 1, "{}", story(a));
-            // What was taken away is destroyed in a moment.
+            // Work items take a moment to destroy the rest.
             a.wait_until(
                 &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", a.rxe()),
                 Duration::from_secs(10),

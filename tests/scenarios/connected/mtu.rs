@@ -11,43 +11,9 @@ use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
 
-/// Sends numbered datagrams. Arguments: to whom, how many, of how many octets, and IP_MTU_DISCOVER.
-/// Prints the error numbers that sending ended with.
-const UDP_SENDER: &str = r#"
-import socket, struct, sys, time
-target, count, size, discover = sys.argv[1], *(int(a) for a in sys.argv[2:5])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-index = socket.if_nametoindex("ib0")
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", bytes(4), bytes(4), index))
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
-# IP_MTU_DISCOVER
-s.setsockopt(socket.IPPROTO_IP, 10, discover)
-errors = []
-for n in range(count):
-    try:
-        s.sendto(struct.pack("!I", n) + b"x" * (size - 4), (target, 4000))
-    except OSError as error:
-        errors.append(error.errno)
-    time.sleep(0.02)
-print(*errors)
-"#;
+const UDP_SENDER: &str = include_str!("../../guest/connected/mtu/udp_sender.py");
 
-/// Prints how many datagrams came until none has for three seconds.
-const UDP_RECEIVER: &str = r#"
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-s.bind(("", 4000))
-print("ready", flush=True)
-s.settimeout(20)
-seen = set()
-try:
-    while True:
-        seen.add(s.recv(65536)[:4])
-        s.settimeout(3)
-except TimeoutError:
-    print("received", len(seen))
-"#;
+const UDP_RECEIVER: &str = include_str!("../../guest/connected/mtu/udp_receiver.py");
 
 /// `IP_MTU_DISCOVER`: no DF; DF as long as the path's MTU allows, which is the default; always DF.
 const DONT: &str = "0";
@@ -68,6 +34,7 @@ pub(crate) fn large_datagrams(from: &Host, to: &Host) -> Result<u32> {
 scenario! {
     /// One side connected with a large MTU, the other in datagram mode: the path's MTU is found, for TCP
     /// and for UDP, and for pings of every size.
+    #[on(races)]
     fn the_path_to_a_datagram_peer_has_its_mtu(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -94,6 +61,7 @@ scenario! {
 scenario! {
     /// The wire's MTU shrinks and grows under connections: there are new ones, with packets that pass, and
     /// they stay. So do large datagrams.
+    #[on(races)]
     fn the_wire_changes_its_mtu(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -127,6 +95,7 @@ scenario! {
 scenario! {
     /// Multicast goes by UD and is no larger than that: what may be cut up arrives in pieces, and what may
     /// not is refused to the sender.
+    #[on(races)]
     fn large_multicast_is_cut_up_or_refused(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

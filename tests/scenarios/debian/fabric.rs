@@ -17,7 +17,8 @@ scenario! {
     /// A Debian with its kernel gets both packages for DKMS: the metadata of the kernel's Rust code is made once.
     /// It boots, and the manual's ten lines lead to a ping; how long they took is in `build/logs/fabric-to-ping`.
     /// The packages go one after the other, and leave nothing.
-    qemu: fn the_fabric_from_apt_to_a_ping_and_away(bed) {
+    #[on(stock)]
+    fn the_fabric_from_apt_to_a_ping_and_away(bed) {
         let root = Root::new(&["initramfs-tools", "infiniband-diags", "opensm"])?;
         let release = root.release()?;
         let before = files(&root)?;
@@ -47,7 +48,7 @@ scenario! {
         manual::end(host)?;
         bed.finish()?;
 
-        // What serves both packages stays as long as one of them.
+        // Files that serve both packages stay as long as one of them.
         root.run("apt-get purge -y ib-hwsim-dkms && ls -d /var/cache/ipoib-rs/metadata/*/")?.ok()?;
         root.run("apt-get purge -y ipoib-rs-dkms && rm /root/*.deb")?.ok()?;
         let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();

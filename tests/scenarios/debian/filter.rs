@@ -26,7 +26,8 @@ fn rules() -> Result<String> {
 scenario! {
     /// Short datagrams to soft-RoCE's port over IPv6 are dropped by the filter, and the host lives; what
     /// is long enough passes it. Without the filter the kernel stops, which is why there is one.
-    qemu: fn short_datagrams_stop_at_the_filter(bed) {
+    #[on(stock)]
+    fn short_datagrams_stop_at_the_filter(bed) {
         let root = Root::new(&["nftables"])?;
         let rules = rules()?;
         let bed = bed.debian(&[&root, &root]).up()?;

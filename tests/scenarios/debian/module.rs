@@ -23,7 +23,8 @@ const READ_ONLY: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro 
 scenario! {
     /// Headers that bring metadata need nothing made: the script builds from a checkout that cannot be
     /// written, and Kbuild alone builds in place. Neither compiler nor objtool warns.
-    qemu: fn headers_with_metadata_are_enough(bed) {
+    #[on(stock)]
+    fn headers_with_metadata_are_enough(bed) {
         let _ = bed;
         let debian = Debian::new("with-metadata")?;
         let objects = debian.cache.join("module").join(&debian.stock.release);
@@ -56,7 +57,8 @@ scenario! {
 
 scenario! {
     /// Metadata whose symbols the kernel does not export is refused before the module is compiled.
-    qemu: fn metadata_of_another_build_is_refused(bed) {
+    #[on(stock)]
+    fn metadata_of_another_build_is_refused(bed) {
         let _ = bed;
         let debian = Debian::new("another-build")?;
         let kdir = debian.dir.join("headers");
@@ -97,7 +99,8 @@ scenario! {
 
 scenario! {
     /// A source with one header that is not Debian's is refused, and the header is named.
-    qemu: fn another_source_is_refused(bed) {
+    #[on(stock)]
+    fn another_source_is_refused(bed) {
         let _ = bed;
         let debian = Debian::new("another-source")?;
         let source = debian.dir.join("linux");
@@ -138,7 +141,8 @@ const THREE_ENDS: &str = "
 scenario! {
     /// Metadata that could not be made, since the disk was too small, since it filled up, and since the
     /// script was killed, is made by the next run. Those before say why they failed.
-    qemu: fn a_full_disk_and_a_kill_are_got_over(bed) {
+    #[on(stock)]
+    fn a_full_disk_and_a_kill_are_got_over(bed) {
         let _ = bed;
         let debian = Debian::new("full-disk")?;
         let options = [

@@ -36,7 +36,8 @@ scenario! {
     /// and builds it again for another flavour of the kernel and for the packages' next version. Both
     /// kernels boot, load it and ping. The new version leaves nothing of the old one; the purge of the
     /// packages leaves nothing at all.
-    qemu: fn from_apt_to_a_ping_and_away(bed) {
+    #[on(stock)]
+    fn from_apt_to_a_ping_and_away(bed) {
         let root = Root::new(&["initramfs-tools"])?;
         let release = root.release()?;
         let before = files(&root)?;
@@ -67,7 +68,8 @@ scenario! {
 scenario! {
     /// A kernel that the module cannot be built for is passed over by DKMS, in a sentence, and the
     /// package installs.
-    qemu: fn a_kernel_that_is_too_old_is_passed_over(bed) {
+    #[on(stock)]
+    fn a_kernel_that_is_too_old_is_passed_over(bed) {
         let _ = bed;
         let root = Root::new(&["initramfs-tools"])?;
         let packages = packages(None)?;

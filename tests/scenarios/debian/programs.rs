@@ -94,7 +94,8 @@ fn address(host: &Host, condition: &str) -> Result<String> {
 
 scenario! {
     /// systemd-networkd, with a static address on one host, which also serves DHCP, and that on the other.
-    qemu: fn networkd_at_boot(bed) {
+    #[on(stock)]
+    fn networkd_at_boot(bed) {
         let fixed = root()?;
         networkd(&fixed)?;
         unit(&fixed)?;
@@ -125,7 +126,8 @@ scenario! {
 scenario! {
     /// ifupdown on one host; on the other the driver is in ib_ipoib's place, and systemd-networkd makes
     /// `ib0` itself.
-    qemu: fn ifupdown_and_networkd_make_ib0_at_boot(bed) {
+    #[on(stock)]
+    fn ifupdown_and_networkd_make_ib0_at_boot(bed) {
         let ifupdown = root()?;
         ifupdown.write("/etc/network/interfaces", "auto eth0\niface eth0 inet6 auto\nsource /etc/network/interfaces.d/*\n")?;
         ifupdown.write("/etc/network/interfaces.d/ib0", IFUPDOWN)?;

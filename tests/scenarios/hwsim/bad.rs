@@ -10,28 +10,7 @@ use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
 
-/// Does what each argument says, in the first one as directory: `write PATH TEXT`, `mkdir PATH`, `rmdir PATH`.
-/// Prints the error of each, or "ok".
-const DO: &str = r#"
-import errno, os, sys
-os.chdir(sys.argv[1])
-for action in sys.argv[2:]:
-    verb, path, *text = action.split(" ", 2)
-    try:
-        if verb == "mkdir":
-            os.mkdir(path)
-        elif verb == "rmdir":
-            os.rmdir(path)
-        else:
-            fd = os.open(path, os.O_WRONLY)
-            try:
-                os.write(fd, (text[0] if text else "").encode())
-            finally:
-                os.close(fd)
-        print("ok")
-    except OSError as e:
-        print(errno.errorcode[e.errno])
-"#;
+const DO: &str = include_str!("../../guest/hwsim/bad/do.py");
 
 /// Does these in the directory of a fabric, each with the error that it is to have.
 fn all_fail(host: &Host, fabric: &str, actions: &[(&str, &str)]) -> Result<()> {
@@ -58,6 +37,7 @@ const BEGIN: &str = "ib-hwsim down
 
 scenario! {
     /// Values out of range, texts that are none, names that cannot be, and directories that are not one's to make.
+    #[on(lockdep)]
     fn texts_are_checked(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -171,6 +151,7 @@ const FAULTS: [(&str, &str); 9] = [
 scenario! {
     /// A fabric that cannot be does not go live, the log says why, and nothing of it is left; made good, it
     /// works.
+    #[on(lockdep)]
     fn a_fabric_that_cannot_be_stays_off(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -194,6 +175,7 @@ scenario! {
 scenario! {
     /// Attributes of a node or a cable cannot be changed while it is in use; what is added to a live
     /// fabric is checked as the whole was.
+    #[on(lockdep)]
     fn a_live_fabric_is_guarded(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -240,45 +222,11 @@ scenario! {
     }
 }
 
-/// Writes random bytes to random attributes, and makes and removes random items, so often.
-const RANDOM: &str = r#"
-import os, random, sys
-random.seed(1415)
-os.chdir(sys.argv[1])
-NAMES = ["a", "b", "s", "c", "h1", "x" * 32, "x" * 33, "%s", "a/1", "."]
-ITEMS = [(group, name) for group in ("hcas", "switches", "cables") for name in NAMES]
-ATTRIBUTES = ["ports", "node_guid", "mtu", "pkeys", "gids", "max_qp", "max_cq", "max_cqe", "multicast", "lso", "power", "ends", "plugged", "width", "speed"]
-TEXTS = ["0", "1", "2", "36", "64", "128", "4096", "0x1", "a/1 b/1", "a/1 s/1", "b/1 s/2", "s/3 s/4", "4x", "qdr", ""]
-done = 0
-for _ in range(int(sys.argv[2])):
-    group, name = random.choice(ITEMS)
-    try:
-        kind = random.randrange(12)
-        if kind == 0:
-            os.mkdir(group + "/" + name)
-        elif kind == 1 and random.randrange(4) == 0:
-            os.rmdir(group + "/" + name)
-        else:
-            path = "live" if kind == 2 else group + "/" + name + "/" + random.choice(ATTRIBUTES)
-            text = random.choice(TEXTS).encode()
-            if kind < 6:
-                text = random.randbytes(random.choice((0, 1, 5, 100, 4095, 5000)))
-            elif kind < 8 and text:
-                text = bytearray(text)
-                text[random.randrange(len(text))] ^= 1 << random.randrange(8)
-            fd = os.open(path, os.O_WRONLY)
-            try:
-                os.write(fd, text)
-            finally:
-                os.close(fd)
-        done += 1
-    except (OSError, ValueError):
-        pass
-print(done)
-"#;
+const RANDOM: &str = include_str!("../../guest/hwsim/bad/random.py");
 
 scenario! {
     /// Random bytes in random attributes, live and not, do no harm: the fabric can be removed, and another works.
+    #[on(lockdep)]
     fn random_texts_do_no_harm(bed) {
         let rounds = if bed.kernel().is_checked() { 2000 } else { 10_000 };
         let bed = bed.one_machine().hosts(1).up()?;

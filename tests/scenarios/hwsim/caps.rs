@@ -87,57 +87,9 @@ fn sent(host: &Host) -> Result<[u64; 2]> {
     Ok([interface.trim().parse()?, counters.number("PortXmitPkts")?])
 }
 
-/// Prints of each UDP datagram that comes to port 4001 whether the device has found its checksum right, and of each
-/// that the socket gets its text.
-const WATCH: &str = r#"
-import select, socket, struct
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
-raw.bind(("ib0", 0x0800))
-raw.setsockopt(263, 8, 1)
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-udp.bind(("", 4001))
-print("watching")
-while True:
-    for s in select.select([raw, udp], [], [])[0]:
-        if s is udp:
-            text = udp.recv(4096).decode()
-            print("got", text)
-            continue
-        packet, aux, _, address = raw.recvmsg(4096, 1024)
-        if packet[9] != 17 or packet[22:24] != (4001).to_bytes(2, "big") or address[2] == 4:
-            continue
-        status = struct.unpack("I", aux[0][2][:4])[0]
-        text = packet[28:].decode()
-        print("checked" if status & 0x80 else "unchecked", text, flush=True)
-"#;
+const WATCH: &str = include_str!("../../guest/hwsim/caps/watch.py");
 
-/// Sends datagrams to the host that argument 2 is and whose hardware address argument 3 is, from argument 1: their
-/// checksum is right, wrong and none.
-const CRAFT: &str = r#"
-import ctypes, socket, struct, sys
-source, target = (socket.inet_aton(a) for a in sys.argv[1:3])
-# Python takes no addresses of more than 8 bytes.
-sendto = ctypes.CDLL(None, use_errno=True).sendto
-address = struct.pack("=HHiHBB", 17, 8, socket.if_nametoindex("ib0"), 0, 0, 20) + bytes.fromhex(sys.argv[3].replace(":", ""))
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
-def checksum(data):
-    data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
-    while total > 0xffff:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
-for text in ("right", "wrong", "none", "header", "last"):
-    data = text.encode()
-    head = struct.pack("!HHHH", 4000, 4001, 8 + len(data), 0)
-    value = checksum(source + target + struct.pack("!HH", 17, len(head + data)) + head + data)
-    value = {"wrong": value ^ 0x0100, "none": 0}.get(text, value)
-    udp = head[:6] + struct.pack("!H", value) + data
-    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 7, 0, 64, 17, 0) + source + target
-    value = checksum(ip) ^ (0x0100 if text == "header" else 0)
-    ip = ip[:10] + struct.pack("!H", value) + ip[12:]
-    if sendto(raw.fileno(), ip + udp, len(ip + udp), 0, address, len(address)) < 0:
-        raise OSError(ctypes.get_errno())
-"#;
+const CRAFT: &str = include_str!("../../guest/hwsim/caps/craft.py");
 
 /// Sends datagrams whose checksum is right, wrong or none. Returns what the receiver has seen of each, in the order
 /// of the alphabet.
@@ -167,6 +119,7 @@ fn crafted(from: &Host, to: &Host) -> Result<Vec<String>> {
 scenario! {
     /// With checksums and LSO, `ib_ipoib` leaves both to the HCA: what TCP sends arrives whole and is right, in more
     /// packets than it was handed over in, and what is wrong is not said to be right.
+    #[on(lockdep)]
     fn checksums_and_segments_are_made(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair_up(&bed, &[("checksum", "1"), ("lso", "65536")])?;
@@ -201,6 +154,7 @@ scenario! {
 scenario! {
     /// Checksums alone, LSO alone, of which `ib_ipoib` makes nothing, and neither: then nothing is said to have been
     /// checked.
+    #[on(lockdep)]
     fn hcas_without_offloads(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
@@ -238,6 +192,7 @@ scenario! {
 
 scenario! {
     /// Connected mode on an HCA without shared receive queues.
+    #[on(lockdep)]
     fn connected_mode_without_srq(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair_up(&bed, &[("max_srq", "0")])?;
@@ -261,6 +216,7 @@ scenario! {
 scenario! {
     /// On an HCA without multicast, `ib_ipoib` says so and has no carrier; its ports are Active, since management needs
     /// no multicast.
+    #[on(lockdep)]
     fn an_hca_without_multicast(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = pair(&bed, &[("multicast", "0")])?;
@@ -281,6 +237,7 @@ scenario! {
 
 scenario! {
     /// An HCA that can just do what RDMA core and `ib_ipoib` ask for, and nothing that they could do without.
+    #[on(lockdep)]
     fn a_small_hca_is_enough(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let attributes = [
@@ -308,6 +265,7 @@ scenario! {
 
 scenario! {
     /// An HCA with too few resources is refused, and `ib_ipoib` says which it lacks.
+    #[on(lockdep)]
     fn too_small_an_hca_is_refused(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

@@ -71,6 +71,7 @@ fn round(random: &mut Random, fabric: &Fabric, guid: u64) -> String {
 scenario! {
     /// Two hundred faults in a fat tree, half as many on debug kernels (a thousand with ROUNDS=10): cables are pulled and plugged, HCAs lose their
     /// power, and the SM is killed and started again, also with other LIDs and other partitions.
+    #[on(lockdep)]
     fn random_faults_heal(bed) {
         let rounds = if bed.kernel().is_checked() { 1 } else { 2 };
         let (rounds, factor) = bed.rounds(rounds)?;

@@ -96,40 +96,7 @@ fn up(bed: &Bed) -> Result<super::Manager> {
     Ok(manager)
 }
 
-/// Gives an HCA each rule, switches it on, brings its interface up and down, and switches it off, whatever fails.
-/// Prints the rules as they are then, and what was switched on.
-const SWEEP: &str = r#"
-import subprocess, sys, time
-hca, cable, *rules = sys.argv[1:]
-def write(path, text):
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-        return "ok"
-    except OSError as e:
-        return e.strerror
-def link(state):
-    return subprocess.run(["ip", "link", "set", "ib0", state], capture_output=True, timeout=60).returncode
-for rule in rules:
-    assert write(hca + "/faults", "clear\n" + rule) == "ok", rule
-    on = write(hca + "/power", "1")
-    plug = write(cable + "/plugged", "1")
-    up = link("up")
-    # What the interface sends waits until the port is active.
-    for _ in range(1000):
-        if " at 1 " not in rule + " " or "struck 0" not in open(hca + "/faults").read():
-            break
-        time.sleep(0.01)
-    for _ in range(30):
-        if up or open("/sys/class/net/ib0/carrier").read() == "1\n":
-            break
-        time.sleep(0.01)
-    if up == 0:
-        link("down")
-    write(hca + "/power", "0")
-    print(open(hca + "/faults").read().strip(), "|", on, plug, up, flush=True)
-write(hca + "/faults", "clear")
-"#;
+const SWEEP: &str = include_str!("../../guest/hwsim/device_failures/sweep.py");
 
 /// Verbs that a bring-up calls at least once, and an end does not need.
 const BRING_UP: &str = "query_device query_port query_pkey query_gid alloc_pd create_cq create_srq
@@ -138,6 +105,7 @@ const BRING_UP: &str = "query_device query_port query_pkey query_gid alloc_pd cr
 scenario! {
     /// An HCA is switched on, and its interface brought up, with each verb failing at its first call, at its second, and
     /// some from the first one on: nothing hangs, nothing warns, and without rules all works again.
+    #[on(lockdep)]
     fn each_verb_fails(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(180)).up()?;
         let manager = up(&bed)?;
@@ -175,6 +143,7 @@ scenario! {
 
 scenario! {
     /// Rules are taken, counted and shown while the HCA is on, and stay when it is off. What is none is refused.
+    #[on(lockdep)]
     fn rules_are_shown(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -213,6 +182,7 @@ scenario! {
 
 scenario! {
     /// An HCA fails for good under traffic: its verbs do, its peer hears nothing, and a power cycle heals it.
+    #[on(lockdep)]
     fn a_fatal_error_under_traffic(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -243,6 +213,7 @@ scenario! {
 scenario! {
     /// Completions that are held back come when they are let go, none is lost, and late ones are late. An HCA with such
     /// ones can be switched off under traffic.
+    #[on(lockdep)]
     fn completions_stuck_and_late(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -292,6 +263,7 @@ fn connections(host: &Host) -> Result<String> {
 scenario! {
     /// Requests that complete in error: a datagram queue pair goes on after one to send, and needs its interface down
     /// and up after one to receive; a connection is made again.
+    #[on(lockdep)]
     fn completions_in_error(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -348,6 +320,7 @@ const HARMLESS: &str = "port_active lid_change sm_change client_reregister pkey_
 scenario! {
     /// Events on demand under traffic crash nothing; those that a queue pair does not survive are healed by its
     /// interface, and by a power cycle.
+    #[on(lockdep)]
     fn events_on_demand(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
@@ -382,20 +355,7 @@ scenario! {
     }
 }
 
-/// Prints the kinds (linux/if_packet.h) of the ARP packets that come to ib0 until a second passes without any.
-const KINDS: &str = r#"
-import socket
-packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0806))
-packets.bind(("ib0", 0x0806))
-print("ready", flush=True)
-packets.settimeout(10)
-try:
-    while True:
-        print(packets.recvfrom(100)[1][2], flush=True)
-        packets.settimeout(1)
-except socket.timeout:
-    pass
-"#;
+const KINDS: &str = include_str!("../../guest/hwsim/device_failures/kinds.py");
 
 /// Kinds of the packets in which a host is asked for its address.
 fn asked(from: &Host, to: &Host) -> Result<String> {
@@ -408,6 +368,7 @@ fn asked(from: &Host, to: &Host) -> Result<String> {
 
 scenario! {
     /// Quirks of some hardware, as ib_ipoib sees them.
+    #[on(lockdep)]
     fn quirks_show(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         let manager = up(&bed)?;
@@ -457,6 +418,7 @@ scenario! {
 scenario! {
     /// LAST_WQE_REACHED late, or never: ib_ipoib waits for it when an interface with connections goes down, and
     /// gives up after 5 s.
+    #[on(lockdep)]
     fn the_last_request_is_reported_late_or_never(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         let manager = up(&bed)?;
@@ -482,6 +444,7 @@ scenario! {
     /// Objects that cannot be destroyed. RDMA core warns of each (`ib_destroy_cq()` and the like, and
     /// `rdma_restrack_clean()` of what is left when the device goes), since it takes it for granted that the kernel's
     /// own go. All else goes on, and so does the next HCA.
+    #[on(lockdep)]
     fn what_cannot_be_destroyed_is_left(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).lifetime(Duration::from_secs(120)).up()?;
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)")?;
@@ -504,6 +467,7 @@ scenario! {
 
 scenario! {
     /// An RDMA device gets another name under traffic, and another: nobody minds, and configfs has the new one.
+    #[on(lockdep)]
     fn a_device_is_renamed_in_use(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;

@@ -16,36 +16,7 @@ const BEGIN: &str = "modprobe ib_hwsim && mount -t configfs configfs /sys/kernel
     for node in hcas/a switches/s; do echo 1 >$node/pkeys; done
     echo 1 >hcas/a/gids && echo 2 >switches/s/ports && echo a/1 s/1 >cables/c/ends";
 
-/// Makes and removes directories, and writes files, of the fabric.
-const ACTS: &str = r#"
-os.chdir("/sys/kernel/config/ib_hwsim/x")
-
-def put(path, text):
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text)
-    finally:
-        os.close(fd)
-    return 0
-
-def get(path):
-    with open(path, "rb") as file:
-        return file.read().strip()
-
-# Writes one text with each allocation failing, and the other one after that. What was refused has changed nothing.
-def change(path, text, back):
-    before = get(path)
-    def undo(error):
-        now = get(path)
-        if error and now != before:
-            sys.exit(f"{path}: error {error}, and {now} instead of {before}")
-        if not error:
-            put(path, back)
-    each(lambda: put(path, text), undo)
-
-def remake(path):
-    each(lambda: os.mkdir(path) or 0, lambda error: error or os.rmdir(path))
-"#;
+const ACTS: &str = include_str!("../../guest/hwsim/faults/acts.py");
 
 /// Does this with each of its allocations failing. Ends unless there are so many, of which so many are needed.
 fn all_fail(host: &Host, act: &str, least: (u32, u32)) -> anyhow::Result<()> {
@@ -60,6 +31,7 @@ fn all_fail(host: &Host, act: &str, least: (u32, u32)) -> anyhow::Result<()> {
 scenario! {
     /// Whichever allocation fails as a fabric is made, switched on and changed: that step is refused and changes
     /// nothing, or is done; and nothing leaks.
+    #[on(debug, lockdep)]
     fn fabrics_that_cannot_be_made(bed) {
         let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();

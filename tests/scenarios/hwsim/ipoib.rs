@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 scenario! {
     /// `ib_ipoib` between two namespaces: ARP, neighbour discovery, multicast, all sizes of packets, and
     /// streams both ways that arrive as they were sent.
+    #[on(lockdep)]
     fn ib_ipoib_passes_packets(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -84,6 +85,7 @@ fn multicast(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// The fabric is removed under all that uses it, and made again.
+    #[on(lockdep)]
     fn removal_takes_everything_along(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
@@ -116,43 +118,14 @@ scenario! {
     }
 }
 
-/// Counts what comes to a group, by content; prints how much, and how much of that was different, when the sender
-/// says that it was all.
-const COUNTER: &str = r#"
-import socket, struct, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 4000))
-index = socket.if_nametoindex("ib0")
-s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4si", socket.inet_aton("239.1.2.3"), b"\0" * 4, index))
-print("joined")
-seen = []
-while True:
-    data = s.recv(9000)
-    if data[:1] == b"W":
-        print("warm")
-    elif data[:1] == b"E":
-        break
-    else:
-        seen.append(data)
-print("received", len(seen), len(set(seen)))
-"#;
+const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
 
-/// Sends to the group the kind of datagrams that argument 1 is, as many as argument 2 says.
-const SENDER: &str = r#"
-import socket, struct, sys, time
-kind, count = sys.argv[1].encode(), int(sys.argv[2])
-index = socket.if_nametoindex("ib0")
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("4s4si", b"\0" * 4, b"\0" * 4, index))
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-for n in range(count):
-    s.sendto(kind + struct.pack("!I", n) + bytes(1000), ("239.1.2.3", 4000))
-    time.sleep(0.005)
-"#;
+const SENDER: &str = include_str!("../../guest/hwsim/ipoib/sender.py");
 
 scenario! {
     /// On a switch, every host reaches every other. What is sent to a group comes to each of its members
     /// once, and not to a host that has not joined.
+    #[on(lockdep)]
     fn a_star_of_hosts(bed) {
         let bed = bed.one_machine().hosts(5).append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 5")?;

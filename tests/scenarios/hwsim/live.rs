@@ -26,6 +26,7 @@ pub(super) fn wait_known(host: &Host, from: &str, guid: u64, known: bool) -> Res
 scenario! {
     /// A cable is pulled: both ports are down at once, and the SM hears of it. It is plugged in again: both are
     /// Active soon. The others never notice.
+    #[on(lockdep)]
     fn a_cable_is_pulled_and_plugged(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -59,6 +60,7 @@ scenario! {
 
 scenario! {
     /// A switch with an HCA behind it is added to a fabric that lives, and taken away, in any order.
+    #[on(lockdep)]
     fn nodes_come_and_go(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -107,6 +109,7 @@ scenario! {
 
 scenario! {
     /// An HCA is switched off and on, and then a switch: the RDMA device goes and another one comes.
+    #[on(lockdep)]
     fn power_comes_and_goes(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

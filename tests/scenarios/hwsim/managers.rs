@@ -26,6 +26,7 @@ fn wait_master(host: &Host, hca: &str, lid: u64) -> Result<()> {
 scenario! {
     /// Of two SMs one waits, and takes over when the master is killed. One with a higher priority is handed the
     /// fabric. No port loses its LID.
+    #[on(lockdep)]
     fn the_standby_takes_over(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -60,6 +61,7 @@ scenario! {
 scenario! {
     /// Two of three hosts are in a partition of their own: their child interfaces reach each other, and the
     /// third has neither the P_Key nor a carrier.
+    #[on(lockdep)]
     fn partitions_separate(bed) {
         let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).up()?;
         let [a, b, c] = &bed.hosts[..] else {

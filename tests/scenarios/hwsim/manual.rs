@@ -68,6 +68,7 @@ pub(crate) fn end(host: &Host) -> Result<()> {
 
 scenario! {
     /// Ten lines to a ping between two hosts, and all of it is taken away again.
+    #[on(lockdep)]
     fn the_manual_works(bed) {
         let bed = bed.one_machine().hosts(1).append(EXCLUSIVE).up()?;
         let host = bed.hosts[0].outside();
@@ -79,6 +80,7 @@ scenario! {
 
 scenario! {
     /// A fabric that is made by hand.
+    #[on(lockdep)]
     fn a_fabric_by_hand(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -92,6 +94,7 @@ scenario! {
 
 scenario! {
     /// Two HCAs with Ethernet ports, and this checkout's driver on them.
+    #[on(lockdep)]
     fn ethernet_ports_by_hand(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

@@ -151,18 +151,12 @@ fn number(qp: &BTreeMap<String, String>, name: &str) -> Result<u64> {
         .with_context(|| format!("no {name} in {qp:?}"))
 }
 
-/// Sends 256 bytes again and again, with the Q_Key of QP1. Arguments: the HCA, and of each packet LID, queue pair and
-/// how often.
-const SEND: &str = r#"
-for way in sys.argv[2:]:
-    lid, qpn, n = [int(word, 0) for word in way.split(",")]
-    for _ in range(n):
-        os.write(fd, envelope(gsi, qpn=qpn, lid=lid) + mad(4, 0x81, 1))
-"#;
+const SEND: &str = include_str!("../../guest/hwsim/observe/send.py");
 
 scenario! {
     /// With a switch between two hosts, the counters of all ports add up, over a switch and both cables, in both modes
     /// of `ib_ipoib`; and packets that cannot arrive are dropped where that is found out, for that reason.
+    #[on(lockdep)]
     fn the_counters_add_up(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 2")?;
@@ -254,6 +248,7 @@ fn connected(host: &Host, node: &str) -> Result<(u64, u64)> {
 scenario! {
     /// Files in debugfs are there as long as the node is on; whoever has one open loses nothing but the text, and keeps
     /// the module.
+    #[on(lockdep)]
     fn open_files_outlive_their_fabric(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
@@ -333,6 +328,7 @@ fn traced(text: &str, kind: &str) -> Result<Vec<Traced>> {
 scenario! {
     /// A ping as the tracepoints show it: out of one HCA, in and out of the switch, into the
     /// other, and back; with LIDs, queue pairs and lengths. A packet that is dropped has the reason.
+    #[on(stock)]
     fn tracepoints_show_a_ping(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 2")?;

@@ -12,25 +12,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Lets the SM's side of the host take a port's link down, by PortPhysicalState Polling; the status of the answer.
-/// Arguments: HCA, the port's LID, or 0 for a directed route without hops, and a limit for an answer in seconds.
-const TAKE_DOWN: &str = r#"
-lid, limit = int(sys.argv[2]), float(sys.argv[3])
-
-def port_info(method, data=b""):
-    if lid:
-        request = mad(1, method, 0x15, 1, struct.pack("!Q32x", 0) + data.ljust(64, b"\0"))
-        return exchange(fd, envelope(smi, lid=lid, timeout=2000, retries=3) + request, limit)
-    request = mad(0x81, method, 0x15, 1, directed(data, ()))
-    return exchange(fd, envelope(smi, timeout=2000, retries=3) + request, limit)
-
-status, answer = port_info(1)
-data = bytearray(answer[64:128])
-data[32] &= 0xf0                   # PortState: no change
-data[33] = 2 << 4 | data[33] & 15  # PortPhysicalState: Polling
-status, answer = port_info(2, bytes(data))
-print(status, answer[4] << 8 & 0x7f00 | answer[5])
-"#;
+const TAKE_DOWN: &str = include_str!("../../guest/hwsim/own/take_down.py");
 
 /// Takes a port's link down by way of its LID, or of a directed route if that is 0.
 fn take_down(host: &Host, hca: &str, lid: u64) -> Result<()> {
@@ -48,6 +30,7 @@ fn take_down(host: &Host, hca: &str, lid: u64) -> Result<()> {
 scenario! {
     /// Software of the host takes the host's own port down: the answer comes, and the link goes at once, at both
     /// ends, and is trained anew.
+    #[on(lockdep)]
     fn a_host_retrains_its_own_link(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -72,6 +55,7 @@ scenario! {
 
 scenario! {
     /// The SM hears of a change of the host's own NodeDescription by trap 144, as it does of another host's.
+    #[on(lockdep)]
     fn a_trap_reaches_the_manager_of_the_own_host(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

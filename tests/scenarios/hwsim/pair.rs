@@ -15,6 +15,7 @@ const HCAS: [&str; 2] = ["hwsim0", "hwsim1"];
 
 scenario! {
     /// The cable is up at once; opensm gives the ports LIDs and brings them to Active, and finds no fault.
+    #[on(lockdep, both, races)]
     fn opensm_brings_the_ports_up(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -38,6 +39,7 @@ scenario! {
 scenario! {
     /// The diagnostics, by directed route, by LID and by way of the SA, tell of two HCAs and the link between
     /// them, seen from either.
+    #[on(lockdep, both, races)]
     fn diagnostics_see_the_pair(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -109,6 +111,7 @@ fn discovers(text: &str, port: &Port, peer: &Port) -> Result<()> {
 
 scenario! {
     /// modprobe and rmmod again and again, with `ib_ipoib` there and without; then the fabric works.
+    #[on(lockdep, races)]
     fn the_module_comes_and_goes(bed) {
         let rounds = if bed.kernel().is_checked() { 5 } else { 20 };
         let bed = bed.one_machine().hosts(1).up()?;

@@ -44,6 +44,7 @@ fn streams(bed: &Bed) -> Result<()> {
 
 scenario! {
     /// Connected mode passes packets of all sizes up to 65520 bytes whole, in packets of the path MTU.
+    #[on(lockdep, races)]
     fn ib_ipoib_in_connected_mode(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -73,6 +74,7 @@ scenario! {
 
 scenario! {
     /// Connected mode by way of a switch.
+    #[on(lockdep, races)]
     fn connections_through_a_switch(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 2")?;
@@ -90,6 +92,7 @@ scenario! {
 
 scenario! {
     /// Connections end and begin again as interfaces change their mode under traffic.
+    #[on(lockdep, both, races)]
     fn connections_come_and_go(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -120,6 +123,7 @@ scenario! {
     ///
     /// ib_ipoib destroys its CQs before the QPs of connections that are ending when its device goes, which the
     /// kernel warns of: it gets the time to end them.
+    #[on(lockdep, races)]
     fn removal_takes_connections_along(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;

@@ -105,6 +105,7 @@ pub(super) fn ping(from: &Host, to: &Host) -> Result<()> {
 
 scenario! {
     /// IPv4 and IPv6 pass, large and small.
+    #[on(lockdep, both, races)]
     fn roce_ports_ping(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -133,6 +134,7 @@ pub(super) fn carrier(host: &Host, carrier: bool) -> Result<()> {
 
 scenario! {
     /// A cable that is pulled takes both carriers away, and so does a network device that is down.
+    #[on(lockdep, races)]
     fn a_roce_cable_is_pulled(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -160,6 +162,7 @@ scenario! {
 
 scenario! {
     /// An HCA's attributes are set before it is switched on.
+    #[on(lockdep, races)]
     fn a_roce_port_has_limits(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
@@ -177,6 +180,7 @@ scenario! {
 
 scenario! {
     /// Multicast of IPv4 and IPv6, also after the cable was away.
+    #[on(lockdep, races)]
     fn roce_ports_carry_multicast(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -195,6 +199,7 @@ scenario! {
 
 scenario! {
     /// Connections are made by the CM, and carry streams whose content is compared.
+    #[on(lockdep, both, races)]
     fn roce_ports_have_connections(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -232,6 +237,7 @@ fn fails(host: &Host, script: &str, error: &str) -> Result<()> {
 
 scenario! {
     /// Network devices that cannot be those of a port, and cables that cannot end at one.
+    #[on(lockdep, races)]
     fn roce_ports_that_cannot_be(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -281,6 +287,7 @@ scenario! {
 scenario! {
     /// A network device goes while its port is in use: nobody waits for the port, which is Down from then on. Another
     /// one of that name takes its place when the HCA is switched on again.
+    #[on(lockdep, races)]
     fn a_roce_port_outlives_its_network_device(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;

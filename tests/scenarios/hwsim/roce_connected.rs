@@ -80,6 +80,7 @@ fn everything_passes(bed: &Bed) -> Result<()> {
 
 scenario! {
     /// Without shared receive queues at either end, each connection has buffers of its own.
+    #[on(lockdep, races)]
     fn connections_have_buffers_of_their_own(bed) {
         let bed = bed.one_machine().up()?;
         let (a, b) = connected(&bed, &[1, 2])?;
@@ -94,6 +95,7 @@ scenario! {
 
 scenario! {
     /// One end has a shared receive queue, the other has none.
+    #[on(lockdep, races)]
     fn a_shared_receive_queue_at_one_end(bed) {
         let bed = bed.one_machine().up()?;
         connected(&bed, &[2])?;
@@ -104,6 +106,7 @@ scenario! {
 
 scenario! {
     /// Connections that end give their buffers back, again and again, under traffic: 64 buffers do for all of them.
+    #[on(lockdep, races)]
     fn buffers_come_back(bed) {
         let bed = bed.one_machine().up()?;
         let (a, b) = bed.pair()?;
@@ -123,6 +126,7 @@ scenario! {
 scenario! {
     /// Buffers that the device does not flush come back when their queue pair was destroyed: 64 would be used up
     /// by thirteen connections.
+    #[on(lockdep, timed, races)]
     fn buffers_come_back_without_a_flush(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = bed.pair()?;
@@ -143,6 +147,7 @@ scenario! {
 
 scenario! {
     /// There are no more connections than the interface may have; whatever has none goes by UD.
+    #[on(lockdep, races)]
     fn connections_with_buffers_of_their_own_are_limited(bed) {
         let bed = bed.one_machine().up()?;
         let (a, b) = connected(&bed, &[1, 2])?;
@@ -164,13 +169,14 @@ scenario! {
 scenario! {
     /// Connected mode that cannot be had is refused with a sentence, and the interface goes on in the mode that it
     /// was in: whether that shows before it goes down for the change, or after.
+    #[on(lockdep, races)]
     fn connected_mode_that_cannot_be_had_changes_nothing(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
         ping(a, b)?;
         let address = a.ok("cat /sys/class/net/ib0/address")?;
-        // What is made to find out takes two completion queues.
+        // Finding out takes two completion queues.
         for (fault, restarts) in [("create_qp ENOMEM from 1", 0), ("create_cq ENOMEM at 3", 2)] {
             write(a, "faults", fault)?;
             let before = counter(a, "restarts")?;
@@ -199,7 +205,7 @@ scenario! {
 
 /// Ends all connections of a host, for the `round`-th time.
 fn end_connections(host: &Host, round: u32) -> Result<()> {
-    // The same value as before, 60 at first, would change nothing.
+    // The value that it has already, 60 at first, would change nothing.
     set(host, "rc_idle_s", 61 + round)
 }
 
@@ -215,6 +221,7 @@ fn connect_again(host: &Host, round: u32) -> Result<()> {
 scenario! {
     /// A queue pair is destroyed when its device has said that it takes no more from the shared receive queue, and
     /// that may be late.
+    #[on(lockdep, races)]
     fn the_last_receive_is_awaited(bed) {
         let bed = bed.one_machine().up()?;
         let (a, b) = connected(&bed, &[])?;
@@ -239,6 +246,7 @@ scenario! {
 scenario! {
     /// Where the device never says so, connections come and go all the same, and no receive is lost for good: 64
     /// would soon be used up.
+    #[on(lockdep, races)]
     fn a_last_receive_that_never_comes_costs_nothing(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = bed.pair()?;

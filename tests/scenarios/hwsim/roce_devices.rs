@@ -35,6 +35,7 @@ fn find(from: &Host, to: &Host) -> Result<()> {
 
 scenario! {
     /// Without multicast there is no broadcast, and so no interface: the refusal says so.
+    #[on(lockdep, races)]
     fn an_hca_without_multicast_is_refused(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -55,6 +56,7 @@ scenario! {
 
 scenario! {
     /// Few elements in a request: frames in many pieces arrive whole, by datagrams and by connections.
+    #[on(lockdep, races)]
     fn an_hca_with_few_elements(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
@@ -83,6 +85,7 @@ scenario! {
 
 scenario! {
     /// Completions without IB_WC_GRH are those of packets that have such a header, as all of RoCE's do.
+    #[on(lockdep, races)]
     fn completions_do_not_say_that_there_is_a_header(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {
@@ -96,13 +99,7 @@ scenario! {
     }
 }
 
-/// Sends a UDP datagram with a wrong checksum to argument 1.
-const WRONG: &str = r#"
-import socket, struct, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
-for _ in range(10):
-    s.sendto(struct.pack("!HHHH", 4000, 4000, 12, 0x1234) + b"data", (sys.argv[1], 0))
-"#;
+const WRONG: &str = include_str!("../../guest/hwsim/roce_devices/wrong.py");
 
 /// Datagrams of UDP that a host has dropped for their checksum.
 fn wrong_checksums(host: &Host) -> Result<u32> {
@@ -113,6 +110,7 @@ fn wrong_checksums(host: &Host) -> Result<u32> {
 
 scenario! {
     /// A device may say of any frame that its checksums are right: without the capability that means nothing.
+    #[on(lockdep, races)]
     fn checksums_that_nobody_has_checked(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| write(bed.pair()?.1, "faults", "csum_flag"))?;
@@ -135,6 +133,7 @@ scenario! {
 
 scenario! {
     /// A device that has failed for good takes nobody with it: interfaces go down, are deleted, and come again with it.
+    #[on(lockdep, races)]
     fn a_device_fails_for_good(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -155,6 +154,7 @@ scenario! {
 
 scenario! {
     /// The name of an RDMA device changes while it is asked for, and `ethtool -i` has the new one.
+    #[on(lockdep, races)]
     fn an_hca_is_renamed_under_ethtool(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
@@ -175,6 +175,7 @@ scenario! {
 scenario! {
     /// Objects that cannot be destroyed are left: deleting an interface takes no time, and the next
     /// one works. RDMA core warns of some, and of all that are still there when the device goes.
+    #[on(lockdep, races)]
     fn objects_that_cannot_be_destroyed(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
@@ -200,6 +201,7 @@ scenario! {
 scenario! {
     /// Queue pairs that cannot be reset are destroyed: the interface goes down, comes up and is deleted under traffic,
     /// and nothing waits for what they have.
+    #[on(lockdep, races)]
     fn queue_pairs_that_cannot_be_reset(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -224,6 +226,7 @@ scenario! {
 
 scenario! {
     /// Where a queue pair leaves the state Reset once only, an interface comes up as often as anywhere.
+    #[on(lockdep, races)]
     fn queue_pairs_that_leave_reset_once(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| write(bed.pair()?.1, "faults", "reset_once"))?;
@@ -240,6 +243,7 @@ scenario! {
 scenario! {
     /// Where connections have receive queues of their own and completions do not come, what was to be sent comes back
     /// when its queue pair is destroyed.
+    #[on(lockdep, races)]
     fn queue_pairs_of_their_own_buffers_that_cannot_be_reset(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |bed| write(bed.pair()?.1, "max_srq", "0"))?;
@@ -265,6 +269,7 @@ scenario! {
 scenario! {
     /// The device refuses a request in the middle of a chain: that ends its connection, and the interface and all
     /// others go on.
+    #[on(lockdep, races)]
     fn a_chain_is_refused_in_part(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -281,7 +286,7 @@ scenario! {
         }
         ensure!(counter(a, "tx_drop_post_failed")? > 0 && counter(a, "rc_failed")? > 0, "{}", story(a));
         ensure!(counter(a, "restarts")? == 0, "{}", story(a));
-        // What the refused chains have left on the ring is swept within two seconds.
+        // The rest of the refused chains on the ring is swept within two seconds.
         connect(a, b)?;
         let one = format!("[ $(rdma resource show qp link {}/1 | grep 'type RC' | grep -c 'ipoib_rs') -le 2 ]", hca(a));
         a.wait_until(&one, Duration::from_secs(20))?;
@@ -303,6 +308,7 @@ fn queue_pair(host: &Host, kind: &str) -> Result<String> {
 scenario! {
     /// Queues that fail are made anew, and what they were made of is gone: those of datagrams by taking the interface
     /// down and up, which counts as a restart, a connection's queue pair with the connection.
+    #[on(lockdep, races)]
     fn queues_that_fail_are_made_anew(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
         up(&bed, "mode connected", |_| Ok(()))?;
@@ -342,6 +348,7 @@ fn objects(host: &Host) -> Result<String> {
 
 scenario! {
     /// The speed of an interface is that of its port, which is read again when that may have changed.
+    #[on(lockdep, races)]
     fn the_speed_of_a_port_is_read_again(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {

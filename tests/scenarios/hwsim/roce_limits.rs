@@ -18,6 +18,7 @@ fn shows(host: &Host, line: &str) -> Result<()> {
 
 scenario! {
     /// Without multicast there is no link: that is said when an interface is to be made.
+    #[on(lockdep, races)]
     fn a_device_without_multicast_is_refused(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -39,6 +40,7 @@ scenario! {
 
 scenario! {
     /// A device that verifies checksums is believed as long as its user wants that.
+    #[on(lockdep, races)]
     fn checksums_are_verified_by_a_device_that_can(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "checksum", "1")))?;
@@ -74,6 +76,7 @@ fn ring(host: &Host, name: &str) -> Result<(u32, u32)> {
 scenario! {
     /// A device has room for fewer sends of 18 elements than it says: the rings are as large as there is room for,
     /// and that is said.
+    #[on(lockdep, races)]
     fn rings_are_as_large_as_the_device_has_room_for(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -103,6 +106,7 @@ scenario! {
 
 scenario! {
     /// A device whose queues are shorter than the smallest ring is refused in words.
+    #[on(lockdep, races)]
     fn a_device_with_tiny_queues_is_refused(bed) {
         let bed = bed.one_machine().up()?;
         make(&bed)?;
@@ -117,33 +121,14 @@ scenario! {
     }
 }
 
-/// Serves what is sent to it, and says how much that was.
-const SINK: &str = r#"
-import socket, sys
-with socket.create_server((sys.argv[1], 4001)) as server:
-    print("ready", flush=True)
-    peer, _ = server.accept()
-    count = 0
-    while data := peer.recv(1 << 20):
-        assert not data.strip(b"\xa5")
-        count += len(data)
-print(count)
-"#;
+const SINK: &str = include_str!("../../guest/hwsim/roce_limits/sink.py");
 
-/// Sends 8 MiB of a file, whose pages are the pieces of large packets.
-const SENDFILE: &str = r#"
-import socket, sys
-with open("/tmp/roce-devices", "w+b") as file:
-    file.write(b"\xa5" * (8 << 20))
-    file.flush()
-    file.seek(0)
-    with socket.create_connection((sys.argv[1], 4001)) as sock:
-        sock.sendfile(file)
-"#;
+const SENDFILE: &str = include_str!("../../guest/hwsim/roce_limits/sendfile.py");
 
 scenario! {
     /// Where a request has few elements, a large packet in many pieces is segmented: it would take one block of
     /// memory of 64 KiB to send it whole.
+    #[on(lockdep, races)]
     fn packets_of_many_pieces_are_segmented(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "mode connected", |bed| {
@@ -169,6 +154,7 @@ scenario! {
 scenario! {
     /// An interface does not hear its own multicast where the device can keep it from that, and passes it over where
     /// the device cannot.
+    #[on(lockdep, races)]
     fn own_multicast_is_kept_away_by_the_device(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| write(bed.pair()?.1, "block_loopback", "0"))?;
@@ -187,6 +173,7 @@ scenario! {
 scenario! {
     /// A device that does not say of datagrams that they have a network header is known better: they are from
     /// somebody, and our own are our own.
+    #[on(lockdep, races)]
     fn a_network_header_need_not_be_announced(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |bed| {

@@ -80,6 +80,7 @@ fn carried(host: &Host) -> Result<[u64; 2]> {
 scenario! {
     /// fio finds on a disk behind nvme-rdma what it wrote, before and after the cable was pulled; both drivers let
     /// go of their HCAs when these go.
+    #[on(lockdep)]
     fn nvme_over_rdma(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         let host = bed.hosts[0].outside();

@@ -23,6 +23,7 @@ fn lids(host: &Host, fabric: &Fabric, hcas: [&str; 2]) -> Result<[u64; 2]> {
 scenario! {
     /// 16 HCAs on a switch: the diagnostics agree with configfs about nodes, cables and routes, all ports count,
     /// and none has seen an error.
+    #[on(lockdep)]
     fn diagnostics_see_a_star(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -57,6 +58,7 @@ scenario! {
 scenario! {
     /// Four switches in a row: directed routes reach each node while no port has a LID, and packets that are
     /// routed by LID take the same way afterwards.
+    #[on(lockdep)]
     fn routes_cross_a_chain(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -100,6 +102,7 @@ scenario! {
 
 scenario! {
     /// A fat tree: opensm knows it as one, and routes on the shortest ways.
+    #[on(lockdep)]
     fn opensm_routes_a_fat_tree(bed) {
         let (hosts, radix) = if bed.kernel().is_checked() { (18, 6) } else { (72, 12) };
         let bed = bed.one_machine().hosts(1).up()?;
@@ -126,7 +129,8 @@ scenario! {
 scenario! {
     /// 648 HCAs on 54 switches of 36 ports are Active, within a minute on two idle cores, and gone much sooner. The
     /// times are in `build/logs/fat-tree-648`.
-    uml: fn a_large_fat_tree_in_a_minute(bed) {
+    #[on(uml, base)]
+    fn a_large_fat_tree_in_a_minute(bed) {
         let bed = bed.one_machine().hosts(1).memory(3072).up()?;
         let host = bed.hosts[0].outside();
         host.ok("modprobe ib_umad && modprobe ib_hwsim")?;

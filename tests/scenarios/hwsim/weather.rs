@@ -52,6 +52,7 @@ fn overtaken(numbers: &[u32]) -> usize {
 scenario! {
     /// Packets get lost, come twice or with a wrong CRC. opensm brings the fabric up nevertheless, and what
     /// ib_ipoib transfers arrives as it was sent.
+    #[on(lockdep)]
     fn a_lossy_fabric(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 2")?;
@@ -88,6 +89,7 @@ scenario! {
 
 scenario! {
     /// Connections lose packets, and what they carry arrives as it was sent.
+    #[on(lockdep)]
     fn a_lossy_fabric_in_connected_mode(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -130,6 +132,7 @@ const DISK: &str = "modprobe null_blk nr_devices=0 && modprobe nvmet-rdma && mod
 
 scenario! {
     /// The kernel's own NVMe over RDMA wants retries: RDMA READ and WRITE lose packets, and no connection ends.
+    #[on(lockdep)]
     fn storage_on_a_lossy_fabric(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         let host = bed.hosts[0].outside();
@@ -174,6 +177,7 @@ scenario! {
 
 scenario! {
     /// opensm finds all of a fabric that loses packets of subnet management, and makes it Active.
+    #[on(lockdep)]
     fn a_manager_on_a_lossy_fabric(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
@@ -204,6 +208,7 @@ scenario! {
 scenario! {
     /// A delay is in each round trip; jitter lets datagrams overtake; the same seed brings the same losses; a cable
     /// that is pulled loses what is on it.
+    #[on(lockdep)]
     fn delays_and_seeds(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -255,6 +260,7 @@ scenario! {
 
 scenario! {
     /// With a rate, a stream is no faster; packets wait, and are discarded where the queue is full.
+    #[on(lockdep, timed)]
     fn a_rate_is_kept(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;
@@ -316,6 +322,7 @@ fn parallel(bed: &Bed) -> Result<Manager> {
 scenario! {
     /// With adaptive routing by packet, datagrams overtake each other on parallel cables whose delays differ; by
     /// flowlet, those that follow each other closely do not, nor without it. Connections never do.
+    #[on(lockdep)]
     fn datagrams_overtake_on_parallel_cables(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = parallel(&bed)?;
@@ -327,7 +334,7 @@ scenario! {
         let ping = format!("ping -c 200 -i 0.01 -W 10 {}", b.ip4());
         for (mode, mixes) in [("off", false), ("packet", true), ("flowlet", false), ("packet", true)] {
             route(mode)?;
-            // What is under way by the slow cable arrives first.
+            // The packets in flight on the slow cable arrive first.
             a.ok("sleep 0.3")?;
             let text = a.ok(&ping)?;
             let numbers = answered(&text)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 scenario! {
     /// This driver is loaded, used and unloaded while the C driver's interfaces are up: those stay, and
     /// lose no packet.
+    #[on(base)]
     fn the_c_driver_loses_no_interface(bed) {
         let bed = bed.up()?;
         let (a, b) = bed.pair()?;

@@ -51,10 +51,11 @@ fn connect(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// ping at every size, either side first.
+    #[on(base)]
     fn ping_passes_both_ways(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
-        // What is too large for UD has waited: no path got a smaller MTU meanwhile.
+        // Frames too large for UD have waited: no path got a smaller MTU meanwhile.
         ensure!(counter(a, "tx_too_big")? == 0, "{}", story(a));
         let before = (counter(a, "rc_tx_frames")?, counter(a, "rc_rx_frames")?);
         for (from, to) in [(a, b), (b, a)] {
@@ -73,6 +74,7 @@ scenario! {
 scenario! {
     /// Streams in both directions: nearly all goes through connections, nothing of ours that the C driver
     /// does not know, and what arrives is what was sent.
+    #[on(base)]
     fn streams_pass_both_ways(bed) {
         let mib = if bed.lane() == Lane::Uml { 64 } else { 8 };
         let bed = bed.up()?;
@@ -100,6 +102,7 @@ scenario! {
 
 scenario! {
     /// Small MTUs on one side, or on both.
+    #[on(base)]
     fn mtus_need_not_be_equal(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -116,6 +119,7 @@ scenario! {
 scenario! {
     /// Ours connected with a large MTU, the C driver in datagram mode at 2044. It takes connections all the
     /// same; where none is asked for, the path's MTU is found, for TCP and UDP.
+    #[on(base)]
     fn the_path_to_a_datagram_peer_has_its_mtu(bed) {
         // An IB MTU of 2048.
         let bed = bed.mtu(2200).up()?;
@@ -152,6 +156,7 @@ scenario! {
 
 scenario! {
     /// Ours in datagram mode, the C driver connected: it finds the path's MTU.
+    #[on(base)]
     fn the_peer_finds_ours_in_datagram_mode(bed) {
         let bed = bed.up()?;
         let (a, b) = mixed(&bed)?;
@@ -167,6 +172,7 @@ scenario! {
 scenario! {
     /// The C driver's module goes and comes back under traffic; it has another QPN then, and there are
     /// connections again.
+    #[on(base)]
     fn a_peer_that_comes_back_is_connected(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

@@ -90,13 +90,13 @@ static void translate(unsigned long id, struct qemu_plugin_tb *tb)
 	for (i = 0; i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		unsigned int n = number(qemu_plugin_insn_vaddr(insn));
-		char octets[sizeof(MARK) - 1];
+		char bytes[sizeof(MARK) - 1];
 
 		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
 								    QEMU_PLUGIN_INLINE_ADD_U64,
 								    counter(n), 1);
-		if (qemu_plugin_insn_data(insn, octets, sizeof(octets)) == sizeof(octets) &&
-		    !memcmp(octets, MARK, sizeof(octets)))
+		if (qemu_plugin_insn_data(insn, bytes, sizeof(bytes)) == sizeof(bytes) &&
+		    !memcmp(bytes, MARK, sizeof(bytes)))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, QEMU_PLUGIN_CB_NO_REGS,
 							       NULL);
 	}

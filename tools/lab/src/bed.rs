@@ -470,7 +470,7 @@ pub struct Host {
     slowness: u32,
 }
 
-/// What the wire does to the frames that a host sends. Percentages are 0…100.
+/// Impairments of the frames that a host sends. Percentages are 0…100.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Netem {
     /// Milliseconds of delay.

@@ -21,7 +21,7 @@ pub struct Kind {
 /// A report found in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What it is.
+    /// Kind of report.
     pub kind: Kind,
     /// The line that gave it away.
     pub line: String,
@@ -129,7 +129,7 @@ pub fn message(line: &str) -> &str {
     PREFIX.find(line).map_or(line, |m| &line[m.end()..])
 }
 
-/// What a log line reports, if anything.
+/// The report in a log line, if any.
 #[must_use]
 pub fn classify(line: &str) -> Option<Report> {
     let message = message(line);

@@ -44,12 +44,12 @@ impl Console {
         let state = Arc::clone(&console.state);
         thread::spawn(move || {
             let mut input = BufReader::new(source);
-            let mut octets = Vec::new();
-            while matches!(input.read_until(b'\n', &mut octets), Ok(n) if n > 0) {
+            let mut bytes = Vec::new();
+            while matches!(input.read_until(b'\n', &mut bytes), Ok(n) if n > 0) {
                 // The log's copy is a convenience: a full disk must not stop the watch.
-                let _ = file.write_all(&octets);
-                let line = String::from_utf8_lossy(&octets).trim_end().to_owned();
-                octets.clear();
+                let _ = file.write_all(&bytes);
+                let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+                bytes.clear();
                 let mut state = lock(&state);
                 if let Some(report) = classify(&line) {
                     let at = state.lines.len();

@@ -215,7 +215,7 @@ impl Root {
         }
     }
 
-    /// What is booted.
+    /// The kernel image.
     pub(crate) fn image(&self) -> Result<PathBuf> {
         let release = self.release()?;
         self.image_of(&release)

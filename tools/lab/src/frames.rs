@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
 
-/// The most octets for one function: what the kernel warns about in C (`FRAME_WARN` of 64-bit kernels).
+/// The most bytes for one function: what the kernel warns about in C (`FRAME_WARN` of 64-bit kernels).
 const MOST: u32 = 2048;
 
 /// Fails if a function of the module takes too much, and says which.
@@ -24,14 +24,14 @@ pub fn check(module: &Path) -> Result<()> {
     );
     let frames = frames(&String::from_utf8_lossy(&output.stdout));
     ensure!(
-        frames.iter().any(|(_, octets)| *octets > 0),
+        frames.iter().any(|(_, bytes)| *bytes > 0),
         "no functions in {}",
         module.display()
     );
     let large: Vec<String> = frames
         .into_iter()
-        .filter(|(name, octets)| *octets > MOST && !is_test(name))
-        .map(|(name, octets)| format!("{octets} octets of stack: {name}"))
+        .filter(|(name, bytes)| *bytes > MOST && !is_test(name))
+        .map(|(name, bytes)| format!("{bytes} bytes of stack: {name}"))
         .collect();
     ensure!(large.is_empty(), "{}", large.join("\n"));
     Ok(())
@@ -48,8 +48,8 @@ fn frames(text: &str) -> Vec<(String, u32)> {
     for line in text.lines() {
         if let Some(name) = line.strip_suffix(">:").and_then(|l| l.split_once(" <")) {
             frames.push((name.1.to_owned(), 0));
-        } else if let (Some(octets), Some(last)) = (subtraction(line), frames.last_mut()) {
-            last.1 = last.1.max(octets);
+        } else if let (Some(bytes), Some(last)) = (subtraction(line), frames.last_mut()) {
+            last.1 = last.1.max(bytes);
         }
     }
     frames
@@ -58,8 +58,8 @@ fn frames(text: &str) -> Vec<(String, u32)> {
 /// `subq $0x1e8, %rsp`, with a remark behind it: how much.
 fn subtraction(line: &str) -> Option<u32> {
     let (_, operands) = line.split_once("\tsubq\t$0x")?;
-    let (octets, _) = operands.split_once(", %rsp")?;
-    u32::from_str_radix(octets, 16).ok()
+    let (bytes, _) = operands.split_once(", %rsp")?;
+    u32::from_str_radix(bytes, 16).ok()
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ Disassembly of section .text:
     #[test]
     fn frames_are_read() {
         let expected = [("small", 0x18), ("none", 0), ("large", 0x1368)];
-        let expected = expected.map(|(name, octets)| (name.to_owned(), octets));
+        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
         assert_eq!(frames(TEXT), expected);
     }
 }

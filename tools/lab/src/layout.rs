@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Layout {
     /// The source tree.
     pub checkout: PathBuf,
-    /// What is shared by all checkouts: kernel sources, kernels.
+    /// Shared by all checkouts: kernel sources, kernels.
     pub cache: PathBuf,
     /// Builds of this checkout.
     pub own: PathBuf,

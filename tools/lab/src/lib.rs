@@ -24,7 +24,6 @@ pub mod kernel;
 pub mod kunit;
 pub mod layers;
 pub mod layout;
-pub mod left_out;
 pub mod machine;
 pub mod misuse;
 pub mod module;

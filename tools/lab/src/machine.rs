@@ -93,7 +93,7 @@ pub enum Port {
     Connect(PathBuf),
 }
 
-/// What to boot.
+/// Description of a machine.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// For messages and file names.
@@ -172,7 +172,7 @@ impl Spec {
     }
 }
 
-/// What a command left behind.
+/// Output and status of a command.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// The command, for messages.
@@ -295,7 +295,7 @@ impl Machine {
             .with_context(|| format!("{} does not boot", self.spec.name))
     }
 
-    /// What was booted.
+    /// Its description.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -480,7 +480,7 @@ impl Task {
         Output::new(self.what.clone(), answer)
     }
 
-    /// What it has written up to now.
+    /// Its output up to now.
     pub fn peek(&self) -> Result<Output> {
         let answer = self
             .machine

@@ -83,7 +83,7 @@ enum Verb {
         #[arg(long, env = "LAB_ARG_KDIR")]
         kdir: PathBuf,
     },
-    /// What there is to make.
+    /// List of the targets.
     Help,
 }
 
@@ -124,7 +124,12 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
             kernel,
             filter,
         } => {
-            let all_passed = cmd::test::run(layout, lane, kernel, filter.as_deref())?;
+            let request = cmd::test::Request {
+                lanes: lane,
+                kernel,
+                filter: filter.as_deref(),
+            };
+            let all_passed = cmd::test::run(layout, &request)?;
             return Ok(if all_passed {
                 ExitCode::SUCCESS
             } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scenarios: ordinary Rust tests that exist once per lane.
+//! Scenarios: ordinary Rust tests, one for each lane and kernel.
 
 use crate::bed::Builder;
 use crate::layout::Layout;
@@ -11,13 +11,9 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Runs a scenario on a lane, with the kernel that `LAB_KERNEL` names (`base` if unset).
-pub fn run(lane: Lane, path: &str, body: fn(Builder) -> Result<()>) -> Result<()> {
-    let kernel: Kernel = match std::env::var("LAB_KERNEL") {
-        Ok(name) => name.parse()?,
-        Err(_) => Kernel::Base,
-    };
-    // The test crate's own name says nothing.
+/// Runs a scenario in a lane with a kernel.
+pub fn run(lane: Lane, kernel: Kernel, path: &str, body: fn(Builder) -> Result<()>) -> Result<()> {
+    // The name of the test crate says nothing.
     let name = path
         .split_once("::")
         .map_or(path, |(_, rest)| rest)
@@ -48,33 +44,87 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
     Ok(())
 }
 
-/// Makes a scenario a test in each lane: `fn name(bed: Builder) { … }` becomes the tests
-/// `name::uml` and `name::qemu`. With `uml:` or `qemu:` in front it exists in that lane only.
+/// Makes a scenario a test for each lane and kernel: `fn name(bed: Builder) { … }` becomes the tests
+/// `name::uml_base`, `name::uml_debug`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan`
+/// and `name::qemu_stock`.
+///
+/// Those that run only when asked for are ignored tests: the base kernel of the uml lane, since `make test` runs a
+/// scenario once, and the debug and KCSAN kernels of the qemu lane, where a scenario takes a minute or more. Words
+/// in an attribute `#[on(…)]` after the documentation change that, from left to right:
+///
+/// | word | meaning |
+/// |---|---|
+/// | `uml`, `qemu` | only in this lane |
+/// | `base`, `debug`, `stock` | only on this kernel |
+/// | `patched` | not on Debian's kernel, which lacks `patches/linux-7.3` |
+/// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
+/// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
+/// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep |
+/// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
 #[macro_export]
 macro_rules! scenario {
-    ($(#[$meta:meta])* fn $name:ident($bed:ident) $body:block) => {
-        $crate::scenario!(@module [uml Uml, qemu Qemu] $(#[$meta])* $name $bed $body);
-    };
-    ($(#[$meta:meta])* uml: fn $name:ident($bed:ident) $body:block) => {
-        $crate::scenario!(@module [uml Uml] $(#[$meta])* $name $bed $body);
-    };
-    ($(#[$meta:meta])* qemu: fn $name:ident($bed:ident) $body:block) => {
-        $crate::scenario!(@module [qemu Qemu] $(#[$meta])* $name $bed $body);
-    };
-    (@module [$($test:ident $lane:ident),+] $(#[$meta:meta])* $name:ident $bed:ident $body:block) => {
-        $(#[$meta])*
+    ($(#[doc = $doc:literal])* $(#[on($($word:ident),+)])? fn $name:ident($bed:ident) $body:block) => {
+        $(#[doc = $doc])*
         mod $name {
             #[allow(unused_imports)]
             use super::*;
 
             fn body($bed: $crate::bed::Builder) -> ::anyhow::Result<()> $body
 
-            $(
-                #[test]
-                fn $test() -> ::anyhow::Result<()> {
-                    $crate::scenario::run($crate::machine::Lane::$lane, module_path!(), body)
-                }
-            )+
+            $crate::scenario!(@on [$($($word)+)?] ignored run run ignored ignored run);
+        }
+    };
+
+    // Words, and what becomes of uml_base, uml_debug, qemu_base, qemu_debug, qemu_kcsan and qemu_stock.
+    (@on [uml $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud none none none none);
+    };
+    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none $qb $qd $qk $qs);
+    };
+    (@on [base $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run none $qb none none none);
+    };
+    (@on [debug $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none run none $qd none none);
+    };
+    (@on [stock $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none none none none run);
+    };
+    (@on [patched $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk none);
+    };
+    (@on [both $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run $ud $qb $qd $qk $qs);
+    };
+    (@on [timed $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run ignored $qb $qd $qk $qs);
+    };
+    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb run $qk $qs);
+    };
+    (@on [races $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd run $qs);
+    };
+    (@on [] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@test $ub uml_base Uml Base);
+        $crate::scenario!(@test $ud uml_debug Uml Debug);
+        $crate::scenario!(@test $qb qemu_base Qemu Base);
+        $crate::scenario!(@test $qd qemu_debug Qemu Debug);
+        $crate::scenario!(@test $qk qemu_kcsan Qemu Kcsan);
+        $crate::scenario!(@test $qs qemu_stock Qemu Stock);
+    };
+
+    (@test none $test:ident $lane:ident $kernel:ident) => {};
+    (@test ignored $test:ident $lane:ident $kernel:ident) => {
+        $crate::scenario!(@test run #[ignore = "runs when asked for"] $test $lane $kernel);
+    };
+    (@test run $(#[$meta:meta])* $test:ident $lane:ident $kernel:ident) => {
+        #[test]
+        $(#[$meta])*
+        fn $test() -> ::anyhow::Result<()> {
+            use $crate::machine::{Kernel, Lane};
+            $crate::scenario::run(Lane::$lane, Kernel::$kernel, module_path!(), body)
         }
     };
 }

@@ -28,13 +28,13 @@ impl Stage {
         self.dir.clone()
     }
 
-    /// What is booted.
+    /// The kernel image.
     #[must_use]
     pub fn image(&self) -> PathBuf {
         self.dir.join("image")
     }
 
-    /// What the kernel begins with, if it needs that to mount its root.
+    /// The initramfs, if the kernel needs one to mount its root.
     #[must_use]
     pub fn initramfs(&self) -> PathBuf {
         self.dir.join("initramfs")

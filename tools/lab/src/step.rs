@@ -198,7 +198,7 @@ pub(crate) fn directory_with(
 
 /// A command whose output goes to a log, with progress for the user.
 pub(crate) struct Job<'a> {
-    /// What it does, for the user: "compile the um kernel".
+    /// Its purpose, for the user: "compile the um kernel".
     what: String,
     log: PathBuf,
     hint: &'a str,

@@ -5,7 +5,7 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// What was counted.
+/// Counts of tests.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// How many passed.
@@ -14,17 +14,14 @@ pub struct Tally {
     pub failed: Vec<String>,
 }
 
-/// libtest's `test a::b ... ok`, and nextest's `PASS [   0.1s] scenarios a::b`.
+/// libtest's `test a::b ... ok`.
 static LIBTEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^test (\S.*?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)").ok()
 });
-static NEXTEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"^\s+(PASS|FAIL|TIMEOUT|ABORT|SIG[A-Z]+|LEAK) \[[^\]]*\] (?:\([^)]*\) )?(.+)$").ok()
-});
 
-/// libtest's `running 12 tests`, and nextest's `Starting 12 tests across 1 binary`.
+/// libtest's `running 12 tests`.
 static ANNOUNCED: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^(?:running| +Starting) (\d+) tests?\b").ok());
+    LazyLock::new(|| Regex::new(r"^running (\d+) tests?$").ok());
 
 /// How many tests a runner's line says that it will run.
 pub(crate) fn announced(line: &str) -> usize {
@@ -65,12 +62,6 @@ impl Tally {
                 "FAILED" => self.count(&m[1], false),
                 _ => {}
             }
-        } else if let Some(m) = NEXTEST.as_ref().and_then(|r| r.captures(line)) {
-            let passed = matches!(&m[1], "PASS" | "LEAK");
-            // nextest lists failures once more at its end.
-            if passed || !self.failed.iter().any(|n| n == &m[2]) {
-                self.count(&m[2], passed);
-            }
         }
     }
 
@@ -101,25 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn nextest() {
-        let t = tally(
-            "        PASS [   0.013s] (1/3) scenarios ping::uml\n        FAIL [   1.2s] (2/3) scenarios ping::qemu\n\
-             \x20    Summary [   1.2s] 2 tests run: 1 passed, 1 failed, 0 skipped\n        FAIL [   1.2s] (2/3) scenarios ping::qemu\n",
-        );
-        assert_eq!(
-            (t.passed, t.failed),
-            (1, vec!["scenarios ping::qemu".to_owned()])
-        );
-    }
-
-    #[test]
     fn runners_announce_their_tests() {
         assert_eq!(announced("running 41 tests"), 41);
         assert_eq!(announced("running 1 test"), 1);
-        assert_eq!(
-            announced("    Starting 12 tests across 1 binary (3 skipped)"),
-            12
-        );
         for other in ["test running 3 tests ... ok", "running all tests", ""] {
             assert_eq!(announced(other), 0);
         }

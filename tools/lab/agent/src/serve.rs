@@ -85,7 +85,7 @@ fn find_port(name: &str) -> Result<PathBuf> {
     bail!("no virtio serial port {name}")
 }
 
-/// Opens the serial channel, a device or a virtio port's name; a tty is made raw, so that octets
+/// Opens the serial channel, a device or a virtio port's name; a tty is made raw, so that bytes
 /// pass as they are.
 fn open_channel(name: &str) -> Result<File> {
     let path = if name.starts_with('/') {

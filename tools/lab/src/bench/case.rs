@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured: the cases of a page.
+//! Cases of a page: the measurements.
 
 use super::rig::{Rig, Side};
 use anyhow::{Context, Result, ensure};
@@ -14,9 +14,9 @@ pub(super) enum Case {
     Tcp1,
     /// Four TCP streams at once.
     Tcp4,
-    /// UDP datagrams of 64 octets, as fast as they go: those that arrive count.
+    /// UDP datagrams of 64 bytes, as fast as they go: those that arrive count.
     Udp64,
-    /// One octet there, one back, over TCP.
+    /// One byte there, one back, over TCP.
     TcpRr,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// What arrived, in Mbit/s, of all streams together.
+/// Throughput at the receiver, in Mbit/s, of all streams together.
 pub(super) fn iperf3_received(text: &str) -> Result<f64> {
     let report: Value = serde_json::from_str(text).context("iperf3's report")?;
     let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();

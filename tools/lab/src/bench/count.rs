@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a guest executes, counted: a plugin of the emulator (`tools/lab/count`) has a counter for each
+//! Counts of the instructions of a guest: a plugin of the emulator (`tools/lab/count`) has a counter for each
 //! instruction of its kernel.
 
 use crate::layout::Layout;

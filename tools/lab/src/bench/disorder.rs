@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Half of the frames overtake the others, which are delayed: at full load by about a dozen
 /// frames, less than the default window.
 const REORDER: &str = "delay 500us reorder 50%";
-/// The same by some more: a few of them by more than the window's width.
+/// Some are delayed by more: a few of them by more than the window's width.
 const REORDER_MORE: &str = "delay 700us reorder 50%";
 /// As the first, with losses.
 const REORDER_AND_LOSS: &str = "delay 500us reorder 50% loss 0.5%";
@@ -66,7 +66,7 @@ fn tcp(rig: &Rig, side: Side, load: u32) -> Result<(f64, f64)> {
     tcp_for(rig, side, load, 1)
 }
 
-/// The same, for `times` as long.
+/// One stream, for `times` as long.
 fn tcp_for(rig: &Rig, side: Side, load: u32, times: u32) -> Result<(f64, f64)> {
     let before = out_of_order(rig)?;
     let (to, seconds) = (rig.address(side)?, rig.seconds() * times);
@@ -108,7 +108,7 @@ fn udp(rig: &Rig, side: Side, load: u32) -> Result<f64> {
     Ok(counts.last().unwrap_or(0.0))
 }
 
-/// 99 in 100 round trips of one octet are no longer than this, in microseconds.
+/// 99 in 100 round trips of one byte are no longer than this, in microseconds.
 fn p99(rig: &Rig, side: Side) -> Result<f64> {
     let (to, seconds) = (rig.address(side)?, rig.seconds());
     let text = rig.client(&format!(
@@ -126,7 +126,7 @@ fn removed(before: f64, after: f64) -> Result<f64> {
 /// One measurement of a case: ours, what it is compared with, and what comes of it.
 type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
 
-/// What one stream makes of a wire, with the window and with the C driver.
+/// Throughput of one stream over a wire, with the window and with the C driver.
 fn goodput(rig: &Rig, netem: &str) -> Result<(f64, f64, f64)> {
     rig.netem(netem)?;
     rig.window(WINDOW)?;
@@ -338,7 +338,7 @@ fn sweep_windows(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
 /// One measurement of a rate.
 type Rate<'a> = &'a dyn Fn() -> Result<f64>;
 
-/// What a delayed ACK's least delay is worth: to a bulk stream, and to requests in two writes.
+/// Gain from a delayed ACK's least delay: to a bulk stream, and to requests in two writes.
 fn sweep_delays(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
     let to = rig.address(Side::Ours)?;
     let seconds = rig.seconds();

@@ -39,7 +39,7 @@ use std::time::Instant;
 /// Seconds of a profile.
 const PROFILED: u32 = 4;
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Only this lane; qemu stands for icount.

@@ -113,7 +113,7 @@ mod tests {
         let png = std::fs::read(path.with_extension("png")).expect("a PNG");
         assert!(
             png.starts_with(b"\x89PNG") && png.len() > 5_000,
-            "{} octets",
+            "{} bytes",
             png.len()
         );
         let svg = std::fs::read_to_string(path.with_extension("svg")).expect("an SVG");

@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// The largest MTU of a connection.
 const LARGE: u32 = 65520;
-/// What most Ethernets have: an IB MTU of 1024 goes over it.
+/// MTU of most Ethernets: an IB MTU of 1024 goes over it.
 const SMALL_ETHERNET: u32 = 1500;
 /// Flows of the case with many of them.
 const FLOWS: u32 = 64;
@@ -133,7 +133,7 @@ fn other_cases(
                 let many = flows(rig, Side::Ours, FLOWS)?;
                 few_connections(rig)?;
                 let one = flows(rig, Side::Ours, 1)?;
-                // What the stack makes of many flows is not the driver's doing.
+                // The cost of many flows in the stack is not the driver's doing.
                 let other = flows(rig, Side::Peer, FLOWS)? / flows(rig, Side::Peer, 1)?;
                 say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
                 Ok((many, one, many / one))
@@ -211,7 +211,7 @@ fn tcp(rig: &Rig, side: Side, mode: Mode) -> Result<f64> {
     Ok(rate)
 }
 
-/// What the first host has sent through connections, in octets; nothing is known of the C driver's.
+/// Bytes that the first host has sent through connections; nothing is known of the C driver's.
 fn sent(rig: &Rig, side: Side) -> Result<Option<u64>> {
     if !rig.counts(side) {
         return Ok(None);
@@ -235,7 +235,7 @@ fn by_connection(
     let all = rate * 1e6 / 8.0 * f64::from(seconds);
     ensure!(
         mode == Mode::Datagram || through > 0.9 * all,
-        "{side}, {mode}: {through:.0} octets of {all:.0} went through connections"
+        "{side}, {mode}: {through:.0} bytes of {all:.0} went through connections"
     );
     Ok(())
 }
@@ -275,71 +275,7 @@ struct Connect {
     datagrams: u64,
 }
 
-/// Asks for an echo where nothing is known of the neighbour and there is no connection, then for another
-/// each millisecond until one has gone through a connection. Prints, by the host's clock in
-/// milliseconds from the first request on, when that was answered, and when one had gone through; and
-/// how many frames went by UD for want of a connection.
-///
-/// Arguments: the target, the interface, and whether it counts.
-const CONNECT: &str = r#"
-import array, fcntl, os, socket, struct, sys, time
-target, interface, counts = sys.argv[1], sys.argv[2], sys.argv[3] == "true"
-control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-def ethtool(data):
-    request = struct.pack("16sP16x", interface.encode(), data.buffer_info()[0])
-    fcntl.ioctl(control, 0x8946, request)
-
-if counts:
-    # ETHTOOL_GSSET_INFO, _GSTRINGS and _GSTATS of ETH_SS_STATS.
-    info = array.array("B", struct.pack("=IIQI", 0x37, 0, 2, 0))
-    ethtool(info)
-    count = struct.unpack_from("=I", info, 16)[0]
-    strings = array.array("B", struct.pack("=III", 0x1b, 1, count) + bytes(32 * count))
-    ethtool(strings)
-    names = [bytes(strings[12 + 32 * n:44 + 32 * n]).rstrip(b"\0").decode() for n in range(count)]
-    values = array.array("B", struct.pack("=II", 0x1d, count) + bytes(8 * count))
-
-def counter(name):
-    ethtool(values)
-    return struct.unpack_from("=Q", values, 8 + 8 * names.index(name))[0]
-
-def echo(n):
-    head = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xffff, n)
-    total = sum(struct.unpack("!4H", head))
-    total = (total & 0xffff) + (total >> 16)
-    s.sendto(head[:2] + struct.pack("!H", ~total & 0xffff) + head[4:], (target, 0))
-
-s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-s.setblocking(False)
-if counts and counter("rc_current") != 0:
-    sys.exit("there is a connection already")
-before = counter("rc_tx_frames") if counts else 0
-datagrams = counter("rc_fallback") if counts else 0
-answered = used = None
-n = 0
-start = time.monotonic()
-echo(0)
-while answered is None or counts and used is None:
-    time.sleep(0.0003)
-    now = time.monotonic() - start
-    if now > 20:
-        sys.exit(f"answered after {answered}, used after {used}")
-    try:
-        while True:
-            header, identity, number = struct.unpack_from("!B3xHH", s.recv(2000), 20)
-            if header == 0 and identity == os.getpid() & 0xffff and number == 0:
-                answered = answered or now
-    except BlockingIOError:
-        pass
-    if counts and used is None and counter("rc_tx_frames") > before:
-        used = now
-    if now * 1000 > n + 1:
-        n += 1
-        echo(n)
-datagrams = counter("rc_fallback") - datagrams if counts else 0
-print(answered * 1000, used * 1000 if used else "unknown", datagrams)
-"#;
+const CONNECT: &str = include_str!("../../../../tests/guest/bench/rc/connect.py");
 
 fn connect(rig: &Rig, side: Side) -> Result<Connect> {
     rig.forget(side, LARGE)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is told in the end: bench.json, and tables for the eye.
+//! Reports: bench.json, and tables for people.
 
 use super::statistics::Pairs;
 use super::text_share::{GROUPS, Profile};

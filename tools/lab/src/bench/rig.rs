@@ -125,7 +125,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// What is sent through a driver must arrive at the same driver.
+    /// Frames that are sent through a driver must arrive at the same driver.
     fn check(&self, side: Side) -> Result<()> {
         let (a, b) = self.bed.pair()?;
         let interface = self.interface(side);
@@ -245,7 +245,7 @@ impl Rig {
                 "echo connected >/sys/class/net/{interface}/mode && ip link set {interface} mtu {mtu}"
             ))?;
         }
-        // What the neighbours are told of the change is on its way.
+        // The announcement to the neighbours is in flight.
         std::thread::sleep(Duration::from_secs(1));
         for host in &self.bed.hosts {
             host.ok(&format!("ip neigh flush dev {interface}"))?;
@@ -333,7 +333,7 @@ impl Rig {
         counter(a, name)
     }
 
-    /// What the Ethernet does to what the first host sends; nothing, if that is empty.
+    /// Impairments of the frames that the first host sends; none if empty.
     pub(super) fn netem(&self, netem: &str) -> Result<()> {
         let (a, _) = self.bed.pair()?;
         if netem.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What pairs of measurements come to.
+//! Statistics of pairs of measurements.
 
 /// Measurements of one case, taken in turn: ours and the peer's, beside each other.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ impl Pairs {
         self.ratio.push(ratio);
     }
 
-    /// What the medium itself gave, at about the same time.
+    /// Throughput of the medium itself, at about the same time.
     pub(super) fn add_ceiling(&mut self, ceiling: f64) {
         self.ceiling.push(ceiling);
     }

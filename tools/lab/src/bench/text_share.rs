@@ -31,7 +31,7 @@ pub(super) const GROUPS: [(&str, Belongs); 6] = [
 pub(super) struct Profile {
     /// The driver's own text.
     pub(super) driver: f64,
-    /// The same by function.
+    /// Shares by function.
     pub(super) functions: Vec<(String, f64)>,
     /// As [`GROUPS`] has them.
     pub(super) groups: [f64; GROUPS.len()],
@@ -48,7 +48,7 @@ pub(super) fn profile(rig: &Rig, counter: &Counter, side: Side, seconds: u32) ->
     shares(&counter.take()?, &symbols, rig.module(side))
 }
 
-/// What share of all instructions a module has, and everything else.
+/// Share of a module in all instructions, and of everything else.
 fn shares(counts: &Counts, symbols: &Symbols, module: &str) -> Result<Profile> {
     let (mut driver, mut rest, mut total) = (0, 0, 0);
     let mut groups = [0; GROUPS.len()];

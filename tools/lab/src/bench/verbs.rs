@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Its module's name.
 const MODULE: &str = "lab_verbs_bench";
-/// Octets of a message.
-const OCTETS: u32 = 64;
+/// Bytes of a message.
+const BYTES: u32 = 64;
 
 /// Builds the module for a kernel whose staging area is there, and puts it into that.
 pub(super) fn ensure(layout: &Layout, built: &Built) -> Result<()> {
@@ -31,7 +31,7 @@ pub(super) fn ensure(layout: &Layout, built: &Built) -> Result<()> {
 pub(super) fn cost(host: &Host, from: &str, to: &str, messages: u32) -> Result<f64> {
     let script = format!(
         "set -e
-         modprobe {MODULE} from={from} to={to} messages={messages} bytes={OCTETS}
+         modprobe {MODULE} from={from} to={to} messages={messages} bytes={BYTES}
          cat /sys/module/{MODULE}/parameters/elapsed_ns
          rmmod {MODULE}"
     );

@@ -9,8 +9,8 @@ pub fn print() {
 ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
 
   make demo      two virtual machines with Debian's kernel, ib0 on both: they talk, and a table shows it
-  make test      unit tests, lint, and scenarios on the base and debug kernels of the uml lane;
-                 about 13 minutes, more the first time; the last line is \"N passed, N failed\"
+  make test      unit tests, lint, and each scenario once, on the debug kernel of the uml lane or, some of
+                 them, on its base kernel; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
   make shell     an interactive host with ib0 up and a neighbour to talk to
   make module    the module for the running kernel (KDIR=dir: for another; needs no root)
@@ -26,10 +26,10 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
 
   T=name         with make test and bench: only scenarios or cases whose name contains it,
                  and no unit tests and no lint
-  LANE=uml|qemu|all   with make test: the lane (default: uml); all takes hours on two cores
+  LANE=uml|qemu|all   with make test: each scenario of the lane on each kernel; qemu takes hours on two cores
   LANE=uml|qemu  with make bench and kernel: one lane only
-  KERNEL=base|debug|kcsan|stock   with make test and kernel: one kernel only; kcsan finds data races
-                 and is built only if asked for, stock is Debian's own (both qemu)
+  KERNEL=base|debug|kcsan|stock   with make test and kernel: this kernel, and all of its scenarios; kcsan finds data
+                 races and is built only if asked for, stock is Debian's own (both qemu)
   PAGE=ud|disorder|rc|fabric, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)

@@ -17,15 +17,18 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-type Check = (&'static str, fn(&Layout) -> Result<()>);
+/// A check and its name.
+pub(crate) type Check = (&'static str, fn(&Layout) -> Result<()>);
 
-const CHECKS: &[Check] = &[
+/// The checks, in order.
+pub(crate) const CHECKS: &[Check] = &[
     ("rustfmt (host)", host_format),
     ("clippy (host)", host_clippy),
     ("rustfmt (kernel)", kernel_format),
     ("SPDX", licences),
     ("layers", layers),
     ("shellcheck", shellcheck),
+    ("python", python),
     ("checkpatch", checkpatch),
     // Those that want a kernel come last: it may be being built.
     ("clippy (kernel)", kernel_clippy),
@@ -286,6 +289,17 @@ fn has_tag(file: &Path) -> bool {
         .lines()
         .take(3)
         .any(|l| l.contains("SPDX-License-Identifier: GPL-2.0"))
+}
+
+/// Python compiles, in memory.
+fn python(layout: &Layout) -> Result<()> {
+    const COMPILE: &str = "import pathlib, sys\nfor path in sys.argv[1:]: compile(pathlib.Path(path).read_text(), path, 'exec')";
+    let programs = with_extension(&files(layout)?, &["py"]);
+    let mut python = Command::new("python3");
+    tool(
+        python.args(["-W", "error", "-c", COMPILE]).args(programs),
+        layout,
+    )
 }
 
 fn shellcheck(layout: &Layout) -> Result<()> {

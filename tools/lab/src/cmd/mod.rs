@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a user can ask for: one module per verb of the front door.
+//! Commands of a user: one module for each target of make.
 
 pub mod build;
 pub mod clean;
@@ -10,5 +10,6 @@ pub mod help;
 pub mod lint;
 pub mod mutants;
 pub mod overlay;
+pub(crate) mod scenarios;
 pub mod shell;
 pub mod test;

@@ -89,7 +89,7 @@ fn terminal_size() -> (u16, u16) {
     }
 }
 
-/// Copies octets both ways between the user and the guest, until the program ends.
+/// Copies bytes both ways between the user and the guest, until the program ends.
 fn relay(guest: UnixStream) -> Result<()> {
     let mut to_guest = guest.try_clone()?;
     let mut from_guest = guest;
@@ -106,7 +106,7 @@ fn relay(guest: UnixStream) -> Result<()> {
         }
     });
     thread::spawn(move || {
-        // What is typed before the shell's prompt, its start would throw away.
+        // The shell's start would throw away what is typed before its prompt.
         if prompted.recv().is_err() {
             return;
         }

@@ -3,16 +3,15 @@
 //! `make test`: everything, counted.
 
 use crate::bench::peer;
+use crate::cmd::scenarios::{Scenarios, Wanted};
 use crate::cmd::{build, lint};
 use crate::kernel::{self, Built};
 use crate::kunit;
 use crate::layout::Layout;
-use crate::left_out;
 use crate::machine::{Kernel, Lane};
 use crate::misuse;
 use crate::module;
 use crate::progress::{Record, Status};
-use crate::slots;
 use crate::step::{no_space, print, say};
 use crate::stock;
 use crate::tally::{self, Tally};
@@ -22,18 +21,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Scenarios on the debug kernel of the qemu lane, where emulation makes each take a minute: those
-/// in which most locks are taken, since lockdep is what that kernel has and UML's has not.
-const LOCKDEP: [&str; 3] = ["hwsim::", "lifecycle::", "removal::"];
-
-/// Scenarios on the KCSAN kernel, which is as slow: those with most traffic.
-const RACES: [&str; 5] = [
-    "connected::",
-    "hwsim::pair",
-    "hwsim::rc",
-    "hwsim::roce",
-    "ping::",
-];
+/// The number of the first phase: builds, and what needs no guest.
+const BUILDS: usize = 0;
 
 /// The lanes that a run of tests may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -62,15 +51,50 @@ fn chosen(lanes: Option<Lanes>, kernel: Option<Kernel>) -> Result<Vec<(Lane, Ker
     Ok(choices)
 }
 
+/// Options of a run of tests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// These lanes.
+    pub lanes: Option<Lanes>,
+    /// Only this kernel.
+    pub kernel: Option<Kernel>,
+    /// Only scenarios whose names contain this.
+    pub filter: Option<&'a str>,
+}
+
+impl Request<'_> {
+    /// Unit tests, lint and KUnit as well, not only scenarios.
+    fn everything(&self) -> bool {
+        self.filter.is_none()
+    }
+
+    /// Neither lanes, kernels nor scenarios are named: what `make test` runs.
+    fn plain(&self) -> bool {
+        self.lanes.is_none() && self.kernel.is_none() && self.filter.is_none()
+    }
+
+    /// The scenarios of a lane. The uml lane has time for those that run when asked for; the qemu lane only for
+    /// those that are named.
+    fn wanted(&self, lane: Lane) -> Wanted<'_> {
+        Wanted {
+            filter: self.filter,
+            ignored: match lane {
+                Lane::Uml => !self.plain(),
+                Lane::Qemu => self.filter.is_some(),
+            },
+        }
+    }
+
+    /// The name of a phase with scenarios, under which the cache remembers how long it takes.
+    fn phase(&self, lane: Lane, kernel: Kernel) -> String {
+        let what = if self.plain() { "sample" } else { "scenarios" };
+        format!("{what} {lane} {kernel}")
+    }
+}
+
 /// Runs the tests; true if all passed. The last line printed is the count.
-pub fn run(
-    layout: &Layout,
-    lanes: Option<Lanes>,
-    kernel: Option<Kernel>,
-    filter: Option<&str>,
-) -> Result<bool> {
-    let choices = chosen(lanes, kernel)?;
-    let everything = filter.is_none();
+pub fn run(layout: &Layout, request: &Request<'_>) -> Result<bool> {
+    let choices = chosen(request.lanes, request.kernel)?;
     let logs = layout.build().join("logs");
     fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
     if !layout.checkout_is_writable() {
@@ -80,72 +104,17 @@ pub fn run(
             logs.display()
         ));
     }
-    let phases = phases(layout, &choices, everything);
-    let status = Status::begin(Record::load(&layout.cache), &phases, everything);
-    let mut tally = Tally::default();
-    let ready = prepare(layout, &choices, everything, &mut tally, &status)?;
-    let mut scenarios_run = 0;
-    let mut misused = None;
-    for Ready {
-        lane,
-        kernel,
-        built,
-    } in &ready
-    {
-        let begin = |what: &str| -> Result<()> {
-            let key = format!("{what} {lane} {kernel}");
-            let number = phases.iter().position(|(k, _)| *k == key);
-            status.phase(number.context("a kernel that nobody asked for")?);
-            Ok(())
-        };
-        if let (true, Some(built)) = (everything, built) {
-            begin("kunit")?;
-            match kunit::run(layout, built) {
-                Ok(t) => {
-                    print(&format!("   {}", t.summary()));
-                    status.done(t.total());
-                    tally.add(&format!("kunit {lane} {kernel}"), t);
-                }
-                Err(e) => failed(&mut tally, &format!("kunit {lane} {kernel}"), &e),
-            }
-            // One compiler is as good as another.
-            if misused.is_none() {
-                let t = misuse::run(layout, built).unwrap_or_else(|e| {
-                    let mut tally = Tally::default();
-                    failed(&mut tally, "programs", &e);
-                    tally
-                });
-                status.done(t.total());
-                tally.add("misuse", misused.insert(t).clone());
-            }
-        }
-        begin("scenarios")?;
-        for (name, why) in left_out::on(*kernel) {
-            print(&format!("   without {name} on {lane} {kernel}: {why}"));
-        }
-        let chosen = match (lane, kernel) {
-            (Lane::Qemu, Kernel::Debug) if everything => &LOCKDEP[..],
-            (_, Kernel::Kcsan) if everything => &RACES[..],
-            _ => filter.as_slice(),
-        };
-        // Each run's list of how long its scenarios took.
-        let _ = fs::remove_file(logs.join(format!("times-{lane}-{kernel}")));
-        let mut command = scenarios(*lane, *kernel, chosen);
-        let t = counted(layout, &mut command, "scenarios", &status)?;
-        scenarios_run += t.total();
-        tally.add(&format!("{kernel}"), t);
-    }
-    status.finish();
-    if let (Some(filter), 0, false) = (filter, scenarios_run, ready.is_empty()) {
-        bail!(
-            "no scenario that runs on {} has {filter:?} in its name{}",
-            names(&choices),
-            match lanes {
-                Some(Lanes::All) => "",
-                _ => "; LANE=all looks in every lane",
-            }
-        );
-    }
+    let phases = phases(layout, &choices, request);
+    let status = Status::begin(Record::load(&layout.cache), &phases, request.everything());
+    let run = Run {
+        layout,
+        request,
+        choices,
+        phases,
+        status,
+    };
+    let tally = run.all()?;
+    run.status.finish();
 
     if !tally.failed.is_empty() {
         println!("\nfailed:");
@@ -164,97 +133,40 @@ fn names(choices: &[(Lane, Kernel)]) -> String {
     names.join(", ")
 }
 
-/// The phases of a run, in order: builds with all that needs no guest, then KUnit and the scenarios of
-/// each kernel.
-fn phases(layout: &Layout, choices: &[(Lane, Kernel)], everything: bool) -> Vec<(String, String)> {
+/// The phases of a run, in order: builds, then KUnit and the scenarios of each kernel.
+fn phases(
+    layout: &Layout,
+    choices: &[(Lane, Kernel)],
+    request: &Request<'_>,
+) -> Vec<(String, String)> {
     let mut builds = String::from("prepare");
     for (lane, kernel) in choices {
         if !kernel::seen(layout, *lane, *kernel) {
             builds += &format!("+kernel {lane} {kernel}");
         }
     }
-    // Always more than one part: `prepare` notes what they took.
+    // Always more than one part: what they took is noted for each.
     builds += "+";
-    let title = if everything {
+    let title = if request.everything() {
         "unit tests, lint, builds"
     } else {
         "builds"
     };
     let mut phases = vec![(builds, title.to_owned())];
-    for (lane, kernel) in choices {
+    for &(lane, kernel) in choices {
         // Debian builds its kernels without KUnit.
-        if everything && *kernel != Kernel::Stock {
+        if request.everything() && kernel != Kernel::Stock {
             phases.push((
                 format!("kunit {lane} {kernel}"),
                 format!("KUnit, {lane} {kernel}"),
             ));
         }
         phases.push((
-            format!("scenarios {lane} {kernel}"),
+            request.phase(lane, kernel),
             format!("scenarios, {lane} {kernel}"),
         ));
     }
     phases
-}
-
-/// Runs what needs no guest if `everything` is wanted, and builds kernels and modules; says which there
-/// are. Most of what is built has one thread only: the tests run beside it.
-fn prepare(
-    layout: &Layout,
-    choices: &[(Lane, Kernel)],
-    everything: bool,
-    tally: &mut Tally,
-    status: &Status,
-) -> Result<Vec<Ready>> {
-    status.phase(0);
-    let start = Instant::now();
-    let (ready, built_for, checks) = std::thread::scope(|scope| {
-        let checks = everything.then(|| scope.spawn(|| without_guests(layout, status)));
-        let mut tally = Tally::default();
-        let builds = builds(layout, choices, &mut tally, status);
-        let checks = match checks.map(std::thread::ScopedJoinHandle::join) {
-            Some(Ok(checks)) => checks?,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Tally::default(),
-        };
-        let (ready, built_for) = builds?;
-        Ok::<_, anyhow::Error>((ready, built_for, (tally, checks)))
-    })?;
-    tally.add("build", checks.0);
-    tally.add("check", checks.1);
-    if everything {
-        let rest = start.elapsed().saturating_sub(built_for);
-        status.note("prepare", rest, status.tests_done());
-    }
-    Ok(ready)
-}
-
-/// Unit and property tests, then lint, since cargo runs once at a time in one directory. Between them the
-/// scenarios are compiled.
-fn without_guests(layout: &Layout, status: &Status) -> Result<Tally> {
-    let mut tally = Tally::default();
-    let mut cargo = Command::new("cargo");
-    cargo.args([
-        "test",
-        "--workspace",
-        "--exclude",
-        "scenarios",
-        "--no-fail-fast",
-        "--locked",
-    ]);
-    tally.add("unit", counted(layout, &mut cargo, "unit tests", status)?);
-    // If that fails, so will the scenarios, and say why.
-    let _ = Command::new("cargo")
-        .args(["test", "--locked", "-p", "scenarios", "--no-run", "--quiet"])
-        .current_dir(&layout.checkout)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let lint = lint::run(layout);
-    status.announced(lint.total());
-    status.done(lint.total());
-    tally.add("lint", lint);
-    Ok(tally)
 }
 
 /// A kernel that is ready for guests.
@@ -265,142 +177,226 @@ struct Ready {
     built: Option<Built>,
 }
 
-/// Builds kernels and modules; those that are ready, and how long kernels that were not there have taken.
-fn builds(
-    layout: &Layout,
-    choices: &[(Lane, Kernel)],
-    tally: &mut Tally,
-    status: &Status,
-) -> Result<(Vec<Ready>, Duration)> {
-    let mut ready: Vec<Ready> = Vec::new();
-    let mut built_for = Duration::ZERO;
-    for &(lane, kernel) in choices {
-        let seen = kernel::seen(layout, lane, kernel);
+/// A run of tests.
+struct Run<'a> {
+    layout: &'a Layout,
+    request: &'a Request<'a>,
+    choices: Vec<(Lane, Kernel)>,
+    phases: Vec<(String, String)>,
+    status: Status,
+}
+
+impl Run<'_> {
+    /// All of it. What needs no guest runs beside the rest: much of either has one thread only.
+    fn all(&self) -> Result<Tally> {
+        self.status.phase(BUILDS);
+        std::thread::scope(|scope| {
+            let checks = self
+                .request
+                .everything()
+                .then(|| scope.spawn(|| self.without_guests()));
+            let (mut tally, prepared) = self.with_guests()?;
+            if let Some(checks) = checks {
+                match checks.join() {
+                    Ok(checks) => tally.add("check", checks?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+                let tests = self.status.tests_done(BUILDS);
+                self.status.note("prepare", prepared, tests);
+            }
+            Ok(tally)
+        })
+    }
+
+    /// Unit and property tests, then lint, since cargo builds once at a time in one directory.
+    fn without_guests(&self) -> Result<Tally> {
+        let mut tally = Tally::default();
+        self.status.announced(BUILDS, lint::CHECKS.len());
+        // With the scenarios, which guests wait for. If that fails, so will the tests, and say why.
+        let _ = Command::new("cargo")
+            .args(["test", "--workspace", "--locked", "--no-run", "--quiet"])
+            .current_dir(&self.layout.checkout)
+            .stderr(Stdio::null())
+            .status();
+        let mut cargo = Command::new("cargo");
+        cargo.args(["test", "--workspace", "--locked"]);
+        cargo.args(["--exclude", "scenarios", "--no-fail-fast"]);
+        tally.add("unit", self.counted(&mut cargo, "unit tests", BUILDS)?);
+        let lint = lint::run(self.layout);
+        self.status.done(BUILDS, lint.total());
+        tally.add("lint", lint);
+        Ok(tally)
+    }
+
+    /// Builds, then KUnit and scenarios. The counts, and how long it took until guests began, less the time for kernels
+    /// that were not there.
+    fn with_guests(&self) -> Result<(Tally, Duration)> {
+        let mut tally = Tally::default();
         let start = Instant::now();
-        let mut note = || {
-            if !seen {
-                built_for += start.elapsed();
-                status.note(&format!("kernel {lane} {kernel}"), start.elapsed(), 0);
+        let (ready, built_for) = self.builds(&mut tally)?;
+        let scenarios = Scenarios::build(self.layout);
+        let prepared = start.elapsed().saturating_sub(built_for);
+        let scenarios = match scenarios {
+            Ok(scenarios) => scenarios,
+            Err(e) if no_space(&e) => return Err(e),
+            Err(e) => {
+                failed(&mut tally, "scenarios", &e);
+                return Ok((tally, prepared));
             }
         };
-        let built = if kernel == Kernel::Stock {
-            stock::ensure(layout).map(|_| {
-                note();
-                None
-            })
-        } else {
-            kernel::ensure(layout, lane, kernel).and_then(|b| {
-                note();
-                module::ensure(layout, &b)?;
-                if kernel == Kernel::Base {
-                    peer::ensure(layout, &b)?;
+        let found = ready
+            .iter()
+            .any(|on| !self.names(&scenarios, on).is_empty());
+        if let (Some(filter), false, false) = (self.request.filter, found, ready.is_empty()) {
+            bail!(
+                "no scenario that runs on {} has {filter:?} in its name{}",
+                names(&self.choices),
+                match self.request.lanes {
+                    Some(Lanes::All) => "",
+                    _ => "; LANE=all looks in every lane",
                 }
-                Ok(Some(b))
-            })
-        };
-        match built {
-            Ok(built) => ready.push(Ready {
-                lane,
-                kernel,
-                built,
-            }),
-            // Nothing else would come off better.
-            Err(e) if no_space(&e) => return Err(e),
-            // Broken kernels and modules are failures like any other: the rest is still worth a run.
-            Err(e) => failed(tally, &format!("build for {lane} {kernel}"), &e),
+            );
         }
+        let mut misused = false;
+        for on in &ready {
+            if let (true, Some(built)) = (self.request.everything(), &on.built) {
+                self.kunit(built, &mut tally, &mut misused)?;
+            }
+            self.scenarios(&scenarios, on, &mut tally)?;
+        }
+        Ok((tally, prepared))
     }
-    Ok((ready, built_for))
+
+    /// Builds kernels and modules; those that are ready, and how long kernels that were not there have taken.
+    fn builds(&self, tally: &mut Tally) -> Result<(Vec<Ready>, Duration)> {
+        let mut ready: Vec<Ready> = Vec::new();
+        let mut built_for = Duration::ZERO;
+        for &(lane, kernel) in &self.choices {
+            let seen = kernel::seen(self.layout, lane, kernel);
+            let start = Instant::now();
+            let mut note = || {
+                if !seen {
+                    built_for += start.elapsed();
+                    self.status
+                        .note(&format!("kernel {lane} {kernel}"), start.elapsed(), 0);
+                }
+            };
+            let built = if kernel == Kernel::Stock {
+                stock::ensure(self.layout).map(|_| {
+                    note();
+                    None
+                })
+            } else {
+                kernel::ensure(self.layout, lane, kernel).and_then(|b| {
+                    note();
+                    module::ensure(self.layout, &b)?;
+                    if kernel == Kernel::Base {
+                        peer::ensure(self.layout, &b)?;
+                    }
+                    Ok(Some(b))
+                })
+            };
+            match built {
+                Ok(built) => ready.push(Ready {
+                    lane,
+                    kernel,
+                    built,
+                }),
+                // Nothing else would come off better.
+                Err(e) if no_space(&e) => return Err(e),
+                // Broken kernels and modules are failures like any other: the rest is still worth a run.
+                Err(e) => failed(tally, &format!("build for {lane} {kernel}"), &e),
+            }
+        }
+        Ok((ready, built_for))
+    }
+
+    /// Runs the KUnit suites on a kernel, and once the programs that must not compile.
+    fn kunit(&self, built: &Built, tally: &mut Tally, misused: &mut bool) -> Result<()> {
+        let name = format!("kunit {} {}", built.lane, built.kernel);
+        let phase = self.begin(&name)?;
+        match kunit::run(self.layout, built) {
+            Ok(suites) => {
+                print(&format!("   {}", suites.summary()));
+                self.status.done(phase, suites.total());
+                tally.add(&name, suites);
+            }
+            Err(e) => failed(tally, &name, &e),
+        }
+        // One compiler is as good as another.
+        if !std::mem::replace(misused, true) {
+            match misuse::run(self.layout, built) {
+                Ok(programs) => {
+                    self.status.done(phase, programs.total());
+                    tally.add("misuse", programs);
+                }
+                Err(e) => failed(tally, "misuse", &e),
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the scenarios to run on a kernel.
+    fn names<'s>(&self, scenarios: &'s Scenarios, on: &Ready) -> Vec<&'s str> {
+        scenarios.choose(on.lane, on.kernel, self.request.wanted(on.lane))
+    }
+
+    /// Runs the scenarios of a kernel.
+    fn scenarios(&self, scenarios: &Scenarios, on: &Ready, tally: &mut Tally) -> Result<()> {
+        let phase = self.begin(&self.request.phase(on.lane, on.kernel))?;
+        let names = self.names(scenarios, on);
+        if names.is_empty() {
+            return Ok(());
+        }
+        // Each run's list of how long its scenarios took.
+        let times = format!("logs/times-{}-{}", on.lane, on.kernel);
+        let _ = fs::remove_file(self.layout.build().join(times));
+        let mut command = scenarios.command(on.lane, &names);
+        let counted = self.counted(&mut command, "scenarios", phase)?;
+        tally.add("scenarios", counted);
+        Ok(())
+    }
+
+    /// Begins a phase; its number.
+    fn begin(&self, key: &str) -> Result<usize> {
+        let number = self.phases.iter().position(|(k, _)| k == key);
+        let number = number.context("a kernel that nobody asked for")?;
+        self.status.phase(number);
+        Ok(number)
+    }
+
+    /// Runs a test runner, passes its output on, and counts its tests in a phase.
+    fn counted(&self, command: &mut Command, what: &str, phase: usize) -> Result<Tally> {
+        let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let mut child = command
+            .current_dir(&self.layout.checkout)
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(input.try_clone()?))
+            .stderr(Stdio::from(input))
+            .spawn()
+            .with_context(|| format!("{what}: {:?}", command.get_program()))?;
+        // They hold the pipe's writing end.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut tally = Tally::default();
+        for line in BufReader::new(File::from(output)).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            print(&line);
+            let before = tally.total();
+            tally.line(&line);
+            self.status.announced(phase, tally::announced(&line));
+            self.status.done(phase, tally.total() - before);
+        }
+        let end = child.wait()?;
+        if !end.success() && tally.failed.is_empty() {
+            tally.count(&format!("{what} ({end})"), false);
+        }
+        Ok(tally)
+    }
 }
 
 fn failed(tally: &mut Tally, name: &str, error: &anyhow::Error) {
     print(&format!("{name}: {error:#}"));
     tally.count(name, false);
-}
-
-/// The scenarios of a lane on a kernel, all or those whose names contain one of `filters`, by nextest
-/// where it is there.
-fn scenarios(lane: Lane, kernel: Kernel, filters: &[&str]) -> Command {
-    let nextest = Command::new("cargo")
-        .args(["nextest", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success());
-    let mut cargo = Command::new("cargo");
-    cargo.env("LAB_KERNEL", kernel.to_string());
-    // How many machines really run at once is ruled by their slots, over all runs.
-    let threads = slots::machines(lane).to_string();
-    if nextest {
-        let mut set = format!("test(/::{lane}$/)");
-        if !filters.is_empty() {
-            let any: Vec<String> = filters.iter().map(|f| format!("test(~{f})")).collect();
-            set += &format!(" & ({})", any.join(" | "));
-        }
-        for (name, _) in left_out::on(kernel) {
-            set += &format!(" & not test(/^{name}/)");
-        }
-        cargo.args([
-            "nextest",
-            "run",
-            "--locked",
-            "-p",
-            "scenarios",
-            "--no-fail-fast",
-            "-j",
-            &threads,
-        ]);
-        cargo.args(["-E", &set]);
-    } else {
-        cargo.args([
-            "test",
-            "--locked",
-            "-p",
-            "scenarios",
-            "--no-fail-fast",
-            "--",
-        ]);
-        cargo.args(["--test-threads", &threads]);
-        // libtest's filters are alternatives: the other lane's tests are skipped instead.
-        let other = match lane {
-            Lane::Uml => "::qemu",
-            Lane::Qemu => "::uml",
-        };
-        cargo.args(["--skip", other]);
-        for (name, _) in left_out::on(kernel) {
-            cargo.args(["--skip", name]);
-        }
-        cargo.args(filters);
-    }
-    cargo
-}
-
-/// Runs a test runner, passes its output on, and counts.
-fn counted(layout: &Layout, command: &mut Command, what: &str, status: &Status) -> Result<Tally> {
-    let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    let mut child = command
-        .current_dir(&layout.checkout)
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(input.try_clone()?))
-        .stderr(Stdio::from(input))
-        .spawn()
-        .with_context(|| format!("{what}: {:?}", command.get_program()))?;
-    // They hold the pipe's writing end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut tally = Tally::default();
-    for line in BufReader::new(File::from(output)).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        print(&line);
-        let before = tally.total();
-        tally.line(&line);
-        status.announced(tally::announced(&line));
-        status.done(tally.total() - before);
-    }
-    let end = child.wait()?;
-    if !end.success() && tally.failed.is_empty() {
-        tally.count(&format!("{what} ({end})"), false);
-    }
-    Ok(tally)
 }
 
 #[cfg(test)]
@@ -434,24 +430,48 @@ mod tests {
         let kernel = dir.path().join("kernels/um-base-1");
         fs::create_dir_all(&kernel).expect("a directory");
         fs::write(kernel.join("linux"), "").expect("writes");
-        let keys = |everything| -> Vec<String> {
-            let phases = phases(&layout, &choices, everything);
+        let keys = |request: Request<'_>| -> Vec<String> {
+            let phases = phases(&layout, &choices, &request);
             phases.into_iter().map(|p| p.0).collect()
         };
         let first = "prepare+kernel uml debug+";
         assert_eq!(
-            keys(true),
+            keys(Request::default()),
             [
                 first,
                 "kunit uml base",
-                "scenarios uml base",
+                "sample uml base",
                 "kunit uml debug",
-                "scenarios uml debug"
+                "sample uml debug"
             ]
         );
+        let ping = Request {
+            filter: Some("ping"),
+            ..Request::default()
+        };
         assert_eq!(
-            keys(false),
+            keys(ping),
             [first, "scenarios uml base", "scenarios uml debug"]
         );
+    }
+
+    #[test]
+    fn scenarios_that_run_when_asked_for() {
+        let named = Request {
+            lanes: Some(Lanes::All),
+            ..Request::default()
+        };
+        let filtered = Request {
+            filter: Some("ping"),
+            ..Request::default()
+        };
+        for (request, uml, qemu) in [
+            (Request::default(), false, false),
+            (named, true, false),
+            (filtered, true, true),
+        ] {
+            assert_eq!(request.wanted(Lane::Uml).ignored, uml, "{request:?}");
+            assert_eq!(request.wanted(Lane::Qemu).ignored, qemu, "{request:?}");
+        }
     }
 }

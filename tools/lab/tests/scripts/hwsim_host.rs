@@ -172,7 +172,7 @@ impl Host {
         fs::write(self.path(name), "").expect("writes");
     }
 
-    /// What a program was told, or a file of the fabrics' says; nothing if there is no such file.
+    /// Arguments of a program, or the content of a file of the fabrics; nothing if there is no such file.
     pub(super) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }

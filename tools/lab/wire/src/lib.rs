@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the lab says to the agent in a guest, and what it hears back.
+//! Messages between the lab and the agent in a guest.
 //!
 //! One JSON object per line each way. Every request carries an id and every reply repeats it, so
-//! that many commands can be under way at once. Octet strings travel as base64.
+//! that many commands can be under way at once. Byte strings travel as base64.
 //!
 //! Requests travel in small [`Piece`]s, each sent when the one before was acknowledged: a tty of
-//! User Mode Linux that is ever throttled, because some 4000 octets wait in it, is never read again
+//! User Mode Linux that is ever throttled, because some 4000 bytes wait in it, is never read again
 //! (line_throttle() takes its descriptor out of the poll set, line_unthrottle() does not put it
 //! back). Replies need no such care.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-mod octets {
+mod bytes {
     //! serde helper: `Vec<u8>` as a base64 string.
 
     use base64::{Engine, engine::general_purpose::STANDARD};
@@ -39,12 +39,12 @@ pub struct Command {
     pub netns: Option<String>,
     /// Variables on top of the agent's own.
     pub env: Vec<(String, String)>,
-    /// What the command reads from its standard input.
-    #[serde(with = "octets")]
+    /// Standard input of the command.
+    #[serde(with = "bytes")]
     pub stdin: Vec<u8>,
 }
 
-/// What the lab asks for.
+/// A request of the lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -52,7 +52,7 @@ pub enum Ask {
     Ping,
     /// Run a command to its end, for `limit_ms` milliseconds at most. [`Answer::Exited`].
     Run {
-        /// What to run.
+        /// The command.
         command: Command,
         /// After so many milliseconds its whole session is killed.
         limit_ms: u64,
@@ -73,7 +73,7 @@ pub enum Ask {
         /// Signal number.
         signal: i32,
     },
-    /// What a background command has written up to now. [`Answer::Exited`] with no status.
+    /// Output of a background command up to now. [`Answer::Exited`] with no status.
     Peek {
         /// From [`Answer::Started`].
         task: u64,
@@ -88,7 +88,7 @@ pub enum Ask {
         /// Absolute path in the guest.
         path: String,
         /// The file's new content.
-        #[serde(with = "octets")]
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// Switch the machine off. [`Answer::Done`] comes first.
@@ -97,7 +97,7 @@ pub enum Ask {
     Reset,
 }
 
-/// What the agent replies.
+/// An answer of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -119,10 +119,10 @@ pub enum Answer {
         /// The time limit struck.
         timed_out: bool,
         /// Standard output.
-        #[serde(with = "octets")]
+        #[serde(with = "bytes")]
         stdout: Vec<u8>,
         /// Standard error.
-        #[serde(with = "octets")]
+        #[serde(with = "bytes")]
         stderr: Vec<u8>,
     },
     /// A background command runs.
@@ -133,7 +133,7 @@ pub enum Answer {
     /// A file's content.
     File {
         /// All of it.
-        #[serde(with = "octets")]
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// The request could not be served.
@@ -148,7 +148,7 @@ pub enum Answer {
 pub struct Request {
     /// Chosen by the lab, from 1.
     pub id: u64,
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
 }
 
@@ -157,17 +157,17 @@ pub struct Request {
 pub struct Reply {
     /// The request's id; 0 for what nobody asked for.
     pub id: u64,
-    /// What came of it.
+    /// The answer.
     pub answer: Answer,
 }
 
-/// Most octets of a request in one piece.
+/// Most bytes of a request in one piece.
 const PIECE_MAX: usize = 600;
 
 /// A part of a request's JSON text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    #[serde(with = "octets")]
+    #[serde(with = "bytes")]
     data: Vec<u8>,
     last: bool,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The octets of a message that becomes a frame are not looked at any more.
+//! The bytes of a message that becomes a frame are not looked at any more.
 
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::parts::Packet;

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0
+
+# Sends datagrams to a host, its first argument, of as many bytes as the second says, from many sockets, as
+# fast as they are taken, for ever.
+
+import select, socket, sys
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(32)]
+for s in sockets:
+    s.connect((sys.argv[1], 4000))
+    s.setblocking(False)
+print("ready", flush=True)
+data = bytes(int(sys.argv[2]))
+while True:
+    for s in select.select([], sockets, [])[1]:
+        try:
+            s.send(data)
+        except OSError:
+            # Nobody listens there.
+            pass

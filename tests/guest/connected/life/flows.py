@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0
+
+# Sends datagrams to a host, its first argument, from sixteen sockets: one second from one of them, which is the
+# second argument, then two seconds from all.
+
+import socket, sys, time
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(16)]
+for n, s in enumerate(sockets):
+    s.bind(("", 4100 + n))
+def send(sockets, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for s in sockets:
+            s.sendto(b"x", (sys.argv[1], 4000))
+        time.sleep(0.02)
+first = int(sys.argv[2])
+send(sockets[first:first + 1], 1)
+send(sockets, 2)

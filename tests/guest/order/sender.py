@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0
+
+# Sends numbered datagrams whose content follows from the number, at a steady pace.
+
+import hashlib, socket, sys, time
+target, count, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+start = time.monotonic()
+for n in range(count):
+    body = n.to_bytes(8, 'big') + hashlib.sha256(n.to_bytes(8, 'big')).digest() * 20
+    s.sendto(body, (target, 5001))
+    wait = start + (n + 1) * pause - time.monotonic()
+    if wait > 0:
+        time.sleep(wait)
