@@ -69,7 +69,7 @@ impl Drop for Dir {
     }
 }
 
-/// What a file shows.
+/// Content of a file.
 trait Show: Send + Sync + 'static {
     /// As [`Inspect::show`].
     fn show(&self, out: &SeqFile) -> Result;

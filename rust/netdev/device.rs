@@ -15,6 +15,7 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use kernel::error::VTABLE_DEFAULT_ERROR;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -48,19 +49,31 @@ impl Taken {
 pub struct Layout {
     /// `ARPHRD_*`.
     pub arp_type: u16,
-    /// Octets of a link-layer address.
-    pub addr_len: u8,
-    /// Octets of the destination's address and of [`Driver::header`], in front of a frame.
-    pub header_len: u8,
     /// Frames that a queueing discipline may hold.
     pub tx_queue_len: u16,
     /// Milliseconds after which a stopped queue counts as hung.
     pub watchdog_ms: u32,
 }
 
+/// A fixed number of bytes: a link-layer address or header.
+///
+/// # Safety
+///
+/// The type must be an array of `u8`.
+pub unsafe trait Bytes: Copy {}
+
+// SAFETY: That is what it is.
+unsafe impl<const N: usize> Bytes for [u8; N] {}
+
 /// A network device driver.
 ///
-/// Callbacks under RTNL get the token; the others say their context.
+/// Callbacks under RTNL get the token; the others say their context. Those with a default are optional: the
+/// network core does without those that an implementation, which has the attribute `#[vtable]`, leaves out.
+///
+/// # Examples
+///
+/// A whole driver is in `samples/rust_loopback`.
+#[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
     /// The driver's name, for `ethtool -i`.
     const NAME: &'static CStr;
@@ -68,26 +81,27 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Fixed properties.
     const LAYOUT: Layout;
 
-    /// Names of the counters of `ethtool -S`, in the order of [`Driver::counters`].
-    const COUNTERS: &'static [&'static str];
-
-    /// How many work items a device has: [`Driver::task`]'s `id` is below it, and it is at most
-    /// [`MAX_TASKS`].
-    const TASKS: usize;
-
     /// State that the transmit lock protects.
     type Tx: Send;
 
     /// State of the device's configuration, which RTNL protects.
     type Control: Send;
 
-    /// The wire's own header of packets whose EtherType is `proto`. In front of it stands the destination's
-    /// address.
+    /// A link-layer address.
+    type Address: Bytes;
+
+    /// The wire's own header of a frame. In front of it, the stack's frames have the destination's address.
+    type Header: Bytes;
+
+    /// Makes the wire's own header of packets whose EtherType is `proto`. Without it, frames have no link-layer
+    /// header.
     ///
     /// # Context
     ///
     /// Softirq or process context, under a neighbour's locks or none; several at once.
-    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN];
+    fn header(_proto: u16) -> Self::Header {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Whether [`Driver::admits`] is to see each packet for `dest`. Otherwise the stack may keep the header,
     /// as long as the device keeps its address, and admit all of them.
@@ -95,7 +109,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// As for [`Driver::header`].
-    fn inspects(dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool;
+    fn inspects(_dev: &Device<Self>, _dest: &Self::Address) -> bool {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Whether `packet`, whose EtherType is `proto`, can be sent to a destination that [`Driver::inspects`]
     /// names. If not, a sender on this host is told so (`EINVAL`).
@@ -103,29 +119,34 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Softirq or process context, without any lock; several at once.
-    fn admits(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool;
+    fn admits(_dev: &Device<Self>, _packet: &Outgoing<'_>, _proto: u16) -> bool {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The device is being registered: make what it needs. [`Driver::uninit`] follows, also if this
-    /// fails.
+    /// Prepares a device that is being registered. [`Driver::uninit`] follows, also if this fails.
     ///
     /// # Errors
     ///
     /// Whatever keeps the device from being registered.
-    fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result;
+    fn init(_dev: &Device<Self>, _rtnl: &mut Rtnl) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The device was unregistered, or [`Driver::init`] has failed; it is down, and its work items have
-    /// ended for good: give everything back, references to the device included, which are waited for
-    /// before the driver's data are dropped.
-    fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl);
+    /// Gives everything back when the device was unregistered, or [`Driver::init`] has failed. The device is
+    /// down, and its work items have ended for good. References to the device are waited for before the
+    /// driver's data are dropped.
+    fn uninit(_dev: &Device<Self>, _rtnl: &mut Rtnl) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The interface goes up.
+    /// Brings the interface up.
     ///
     /// # Errors
     ///
     /// Whatever keeps it down.
     fn open(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result;
 
-    /// The interface goes down.
+    /// Takes the interface down.
     fn stop(dev: &Device<Self>, rtnl: &mut Rtnl);
 
     /// Sends a frame, whose data starts at the header that [`Driver::header`] made.
@@ -140,9 +161,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Timer softirq.
-    fn transmit_timeout(dev: &Device<Self>);
+    fn transmit_timeout(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The multicast addresses to receive have changed; `groups` are all of them.
+    /// Receives the multicast addresses in `groups` from now on, and no others.
     ///
     /// # Errors
     ///
@@ -151,88 +174,61 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Process context under RTNL; may sleep.
-    fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result;
+    fn set_rx_mode(_dev: &Device<Self>, _groups: &AddressList<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The MTU is to change; the stack has checked it against the limits and sets it if this
-    /// returns `Ok`.
+    /// Checks a new MTU, which the stack has checked against the limits. It is set if this returns `Ok`.
     ///
     /// # Errors
     ///
     /// Whatever forbids it.
-    fn change_mtu(dev: &Device<Self>, mtu: u32, rtnl: &mut Rtnl) -> Result;
+    fn change_mtu(_dev: &Device<Self>, _mtu: u32, _rtnl: &mut Rtnl) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The interface index of the device underneath.
+    /// Returns the interface index of the device underneath.
     ///
     /// # Context
     ///
     /// Any, softirq and other people's locks included.
-    fn lower_ifindex(dev: &Device<Self>) -> i32;
+    fn lower_ifindex(_dev: &Device<Self>) -> i32 {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Calls `f` with the device underneath, if that can be in another namespace.
-    fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice));
+    fn with_lower(_dev: &Device<Self>, _f: &mut dyn FnMut(&RawDevice)) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
-    /// The counters of `ip -s link`.
+    /// Returns the counters of `ip -s link`.
     ///
     /// # Context
     ///
     /// Any but hard interrupt. Must not sleep: `/proc/net/dev` reads them under RCU, bonding under a
     /// spinlock.
-    fn stats(dev: &Device<Self>) -> LinkStats;
+    fn stats(_dev: &Device<Self>) -> LinkStats {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
-    /// Fills the counters of `ethtool -S`, one for each name in [`Driver::COUNTERS`].
-    fn counters(dev: &Device<Self>, out: &mut [u64]);
+/// The work items of a driver's devices.
+#[vtable]
+pub trait Tasks: Driver {
+    /// How many work items a device has, at most [`MAX_TASKS`].
+    const TASKS: usize = 0;
 
-    /// Where the device sits and its firmware's version, for `ethtool -i`.
-    fn identity(dev: &Device<Self>, identity: &mut crate::ethtool::Identity<'_>);
-
-    /// Link speed in Mbit/s; 0 for unknown.
-    fn speed_mbps(dev: &Device<Self>, rtnl: &mut Rtnl) -> u32;
-
-    /// The rings' sizes.
-    fn ring_sizes(dev: &Device<Self>) -> crate::ethtool::RingSizes;
-
-    /// How received frames' completions are reported.
-    fn moderation(dev: &Device<Self>) -> crate::ethtool::Moderation;
-
-    /// Changes how received frames' completions are reported, for `ethtool -C`.
-    ///
-    /// # Errors
-    ///
-    /// Whatever forbids it; nothing has changed then.
-    fn set_moderation(
-        dev: &Device<Self>,
-        moderation: crate::ethtool::Moderation,
-        extack: &crate::link::Extack<'_>,
-        rtnl: &mut Rtnl,
-    ) -> Result;
-
-    /// Gives the rings other sizes, for `ethtool -G`; neither is above the most that
-    /// [`Driver::ring_sizes`] says.
-    ///
-    /// # Errors
-    ///
-    /// Whatever forbids it; the sizes are as before then.
-    fn set_ring_sizes(
-        dev: &Device<Self>,
-        receive: u32,
-        transmit: u32,
-        extack: &crate::link::Extack<'_>,
-        rtnl: &mut Rtnl,
-    ) -> Result;
-
-    /// Runs work item `id`, which [`Device::queue_task`] queued.
+    /// Runs work item `id`, below [`Tasks::TASKS`], which [`Device::queue_task`] queued.
     ///
     /// # Context
     ///
     /// Process context without any lock; may sleep. It is waited for under RTNL, so it must not
     /// take RTNL nor wait for one who does.
-    fn task(dev: &Device<Self>, id: usize);
+    fn task(_dev: &Device<Self>, _id: usize) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
-/// Octets of a link-layer address, of every device of this crate's.
-pub const ADDR_LEN: usize = bindings::INFINIBAND_ALEN as usize;
-/// Octets in front of a frame: the destination's address and the wire's own header of 4.
-pub const HEADER_LEN: usize = ADDR_LEN + 4;
 /// The most work items that a device may have.
 pub const MAX_TASKS: usize = 4;
 
@@ -340,7 +336,7 @@ impl<T: Driver> Deref for Device<T> {
 /// # Invariants
 ///
 /// All zero until [`Device::fill`], then `filled`, until [`Device::empty`]. While it is filled,
-/// `data` is initialised and pinned, and the first `T::TASKS` of `tasks` are initialised.
+/// `data` is initialised and pinned, and the first [`Tasks::TASKS`] of `tasks` are initialised.
 #[repr(C)]
 pub(crate) struct Private<T: Driver> {
     /// Decoy for `ib_ipoib`, which takes the device for one of its own and looks here, at the
@@ -367,6 +363,9 @@ struct Task {
 }
 
 impl<T: Driver> Device<T> {
+    /// Octets in front of a frame of the stack's: the destination's address and the wire's own header.
+    pub(crate) const HEADER_LEN: usize = size_of::<T::Address>() + size_of::<T::Header>();
+
     /// Size of the private area.
     pub(crate) const PRIVATE_SIZE: usize = core::mem::size_of::<Private<T>>();
 
@@ -413,45 +412,6 @@ impl<T: Driver> Device<T> {
         self.private().control.get(rtnl)
     }
 
-    /// Fills the private area.
-    ///
-    /// # Safety
-    ///
-    /// `dev` must be a fresh device with a zeroed private area of `PRIVATE_SIZE` octets.
-    pub(crate) unsafe fn fill(
-        dev: *mut bindings::net_device,
-        init: impl PinInit<T, Error>,
-    ) -> Result {
-        const {
-            assert!(T::TASKS <= MAX_TASKS);
-            assert!(T::LAYOUT.addr_len as usize == ADDR_LEN);
-            assert!(T::LAYOUT.header_len as usize == HEADER_LEN);
-        }
-        let private = Self::private_of(dev);
-        // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
-        // whose all-zero options are written before use.
-        unsafe {
-            let decoy = bindings::ipoib_rs_netdev_decoy();
-            (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
-            (&raw mut (*private).tx).write(UnsafeCell::new(None));
-            (&raw mut (*private).named).write(UnsafeCell::new(None));
-            (&raw mut (*private).control).write(RtnlCell::new(None));
-            (&raw mut (*private).polled).write(UnsafeCell::default());
-            pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
-            for id in 0..T::TASKS {
-                let task = &raw mut (*private).tasks[id];
-                (&raw mut (*task).dev).write(UnsafeCell::new(dev));
-                (&raw mut (*task).id).write(UnsafeCell::new(id));
-                bindings::ipoib_rs_device_work_init(
-                    Opaque::cast_into(&raw const (*task).work),
-                    Some(run_task::<T>),
-                );
-            }
-            (&raw mut (*private).filled).write(UnsafeCell::new(true));
-        }
-        Ok(())
-    }
-
     /// Drops the driver's data, if it is there, when nobody refers to the device any more. The core waits for
     /// that only if it had registered the device; if registration fails, it frees the device at once.
     ///
@@ -482,6 +442,130 @@ impl<T: Driver> Device<T> {
     /// Where what the device has under its name is kept, protected by RTNL.
     pub(crate) fn named(&self) -> *mut Option<Named> {
         self.private().named.get()
+    }
+
+    /// Sets the MTU and its upper limit.
+    pub fn set_mtu_limit(&self, max: u32, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, which is what protects the limit.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, max) };
+    }
+
+    /// Changes the MTU as `ip link set mtu` does, telling everyone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
+    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe {
+            bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
+        })
+    }
+
+    /// Takes a running interface down and up again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::open`]; the interface is down then.
+    pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held.
+        kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
+    }
+
+    /// Sets the device's own address; before or during registration only.
+    pub fn set_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast())
+        };
+    }
+
+    /// Changes a registered device's own address and tells the stack.
+    pub fn change_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast());
+            bindings::call_netdevice_notifiers(
+                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
+                self.as_raw(),
+            );
+        }
+    }
+
+    /// Lets the stack announce our address to the neighbours.
+    pub fn notify_peers(&self, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held.
+        unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
+    }
+
+    /// Sets the broadcast address; before or during registration only.
+    pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_broadcast(
+                self.as_raw(),
+                core::ptr::from_ref(address).cast(),
+            )
+        };
+    }
+
+    /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
+    pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
+        let dev = self.as_raw();
+        // SAFETY: RTNL is held and the device is not registered yet.
+        unsafe {
+            (*dev).mtu = mtu;
+            (*dev).min_mtu = min;
+            (*dev).max_mtu = max;
+            bindings::ipoib_rs_netdev_set_sg(dev, sg);
+        }
+    }
+
+    /// A counted reference, as [`RawDevice::get`].
+    pub fn get_typed(&self) -> OwnedDevice<T> {
+        OwnedDevice {
+            dev: self.raw.get(),
+            _driver: PhantomData,
+        }
+    }
+}
+
+impl<T: Tasks> Device<T> {
+    /// Fills the private area.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a fresh device with a zeroed private area of `PRIVATE_SIZE` octets.
+    pub(crate) unsafe fn fill(
+        dev: *mut bindings::net_device,
+        init: impl PinInit<T, Error>,
+    ) -> Result {
+        const {
+            assert!(T::TASKS <= MAX_TASKS);
+        }
+        let private = Self::private_of(dev);
+        // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
+        // whose all-zero options are written before use.
+        unsafe {
+            let decoy = bindings::ipoib_rs_netdev_decoy();
+            (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
+            (&raw mut (*private).tx).write(UnsafeCell::new(None));
+            (&raw mut (*private).named).write(UnsafeCell::new(None));
+            (&raw mut (*private).control).write(RtnlCell::new(None));
+            (&raw mut (*private).polled).write(UnsafeCell::default());
+            pin_init::raw_try_init((&raw mut (*private).data).cast::<T>(), init)?;
+            for id in 0..T::TASKS {
+                let task = &raw mut (*private).tasks[id];
+                (&raw mut (*task).dev).write(UnsafeCell::new(dev));
+                (&raw mut (*task).id).write(UnsafeCell::new(id));
+                bindings::ipoib_rs_device_work_init(
+                    Opaque::cast_into(&raw const (*task).work),
+                    Some(run_task::<T>),
+                );
+            }
+            (&raw mut (*private).filled).write(UnsafeCell::new(true));
+        }
+        Ok(())
     }
 
     /// Waits for the work items and keeps them from ever running again.
@@ -517,91 +601,13 @@ impl<T: Driver> Device<T> {
             unsafe { bindings::cancel_delayed_work_sync(task.work.get()) };
         }
     }
-
-    /// Sets the MTU and its upper limit.
-    pub fn set_mtu_limit(&self, max: u32, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, which is what protects the limit.
-        unsafe { core::ptr::write_volatile(&raw mut (*self.as_raw()).max_mtu, max) };
-    }
-
-    /// Changes the MTU as `ip link set mtu` does, telling everyone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
-    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
-        // SAFETY: RTNL is held.
-        kernel::error::to_result(unsafe {
-            bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
-        })
-    }
-
-    /// Takes a running interface down and up again.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Driver::open`]; the interface is down then.
-    pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
-        // SAFETY: RTNL is held.
-        kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
-    }
-
-    /// Sets the device's own address; before or during registration only.
-    pub fn set_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
-        unsafe { bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr()) };
-    }
-
-    /// Changes a registered device's own address and tells the stack.
-    pub fn change_address(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
-        unsafe {
-            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), address.as_ptr());
-            bindings::call_netdevice_notifiers(
-                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
-                self.as_raw(),
-            );
-        }
-    }
-
-    /// Lets the stack announce our address to the neighbours.
-    pub fn notify_peers(&self, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held.
-        unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
-    }
-
-    /// Sets the broadcast address; before or during registration only.
-    pub fn set_broadcast(&self, address: &[u8; ADDR_LEN], _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is `ADDR_LEN` by `fill`.
-        unsafe { bindings::ipoib_rs_netdev_set_broadcast(self.as_raw(), address.as_ptr()) };
-    }
-
-    /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
-    pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
-        let dev = self.as_raw();
-        // SAFETY: RTNL is held and the device is not registered yet.
-        unsafe {
-            (*dev).mtu = mtu;
-            (*dev).min_mtu = min;
-            (*dev).max_mtu = max;
-            bindings::ipoib_rs_netdev_set_sg(dev, sg);
-        }
-    }
-
-    /// A counted reference, as [`RawDevice::get`].
-    pub fn get_typed(&self) -> OwnedDevice<T> {
-        OwnedDevice {
-            dev: self.raw.get(),
-            _driver: PhantomData,
-        }
-    }
 }
 
 /// # Safety
 ///
 /// Called by the workqueue for the work of a [`Task`] of a device of `T`'s that is alive: on all ways out,
 /// [`Device::end_tasks`] waits for the work before the device can go.
-unsafe extern "C" fn run_task<T: Driver>(work: *mut bindings::work_struct) {
+unsafe extern "C" fn run_task<T: Tasks>(work: *mut bindings::work_struct) {
     // SAFETY: `work` lies in a `delayed_work`, which lies in a `Task`, by the requirements.
     let (dev, id) = unsafe {
         let delayed = kernel::container_of!(work, bindings::delayed_work, work);

@@ -11,15 +11,13 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::address::AddressList;
-use crate::device::{Device, Driver, Layout, RawDevice, Taken, ADDR_LEN, HEADER_LEN};
-use crate::ethtool::{Identity, Moderation, RingSizes};
+use crate::device::{Device, Driver, Layout, Taken, Tasks};
+use crate::ethtool::Ethtool;
 use crate::header::Outgoing;
-use crate::link::{self, Attributes, Extack, Link, Message, Request};
+use crate::link::{self, Link, Request};
 use crate::modes::Modes;
 use crate::rtnl::Rtnl;
 use crate::skb::{DropReason, TxSkb};
-use crate::stats::LinkStats;
 
 /// Counts of a device's events.
 pub(crate) struct Seen {
@@ -97,21 +95,36 @@ impl Drop for Registered {
     }
 }
 
+/// The module that `#[vtable]` looks for, in a crate that is none.
+pub(crate) struct LocalModule;
+
+impl kernel::ModuleMetadata for LocalModule {
+    const NAME: &'static CStr = c"ipoib_kunit";
+    const THIS_MODULE: kernel::ThisModule = {
+        // SAFETY: Null stands for the kernel itself, which is not unloaded.
+        unsafe { kernel::ThisModule::from_ptr(core::ptr::null_mut()) }
+    };
+}
+
+/// Octets of its addresses.
+pub(crate) const ADDR_LEN: usize = 20;
+/// Octets in front of its frames.
+pub(crate) const HEADER_LEN: usize = ADDR_LEN + 4;
+
+#[vtable]
 impl Driver for Dummy {
     const NAME: &'static CStr = c"ipoib_kunit";
     const LAYOUT: Layout = Layout {
         arp_type: bindings::ARPHRD_INFINIBAND as u16,
-        addr_len: ADDR_LEN as u8,
-        header_len: HEADER_LEN as u8,
         tx_queue_len: 16,
         watchdog_ms: 10_000,
     };
-    const COUNTERS: &'static [&'static str] = &[];
-    const TASKS: usize = 1;
     type Tx = ();
+    type Address = [u8; ADDR_LEN];
+    type Header = [u8; HEADER_LEN - ADDR_LEN];
     type Control = ();
 
-    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN] {
+    fn header(proto: u16) -> Self::Header {
         let [high, low] = proto.to_be_bytes();
         [high, low, 0, 0]
     }
@@ -143,110 +156,28 @@ impl Driver for Dummy {
         skb.drop_reason(DropReason::Other);
         Taken::TAKEN
     }
+}
 
-    fn transmit_timeout(_dev: &Device<Self>) {}
-
-    fn set_rx_mode(_dev: &Device<Self>, _groups: &AddressList<'_>) -> Result {
-        Ok(())
-    }
-
-    fn change_mtu(_dev: &Device<Self>, _mtu: u32, _rtnl: &mut Rtnl) -> Result {
-        Ok(())
-    }
-
-    fn lower_ifindex(_dev: &Device<Self>) -> i32 {
-        0
-    }
-
-    fn with_lower(_dev: &Device<Self>, _f: &mut dyn FnMut(&RawDevice)) {}
-
-    fn stats(_dev: &Device<Self>) -> LinkStats {
-        LinkStats::default()
-    }
-
-    fn counters(_dev: &Device<Self>, _out: &mut [u64]) {}
-
-    fn identity(_dev: &Device<Self>, _identity: &mut Identity<'_>) {}
-
-    fn speed_mbps(_dev: &Device<Self>, _rtnl: &mut Rtnl) -> u32 {
-        0
-    }
-
-    fn ring_sizes(_dev: &Device<Self>) -> RingSizes {
-        RingSizes {
-            receive: 1,
-            transmit: 1,
-            max_receive: 1,
-            max_transmit: 1,
-        }
-    }
-
-    fn moderation(_dev: &Device<Self>) -> Moderation {
-        Moderation {
-            usecs: 0,
-            frames: 0,
-        }
-    }
-
-    fn set_moderation(
-        _dev: &Device<Self>,
-        _moderation: Moderation,
-        _extack: &Extack<'_>,
-        _rtnl: &mut Rtnl,
-    ) -> Result {
-        Ok(())
-    }
-
-    fn set_ring_sizes(
-        _dev: &Device<Self>,
-        _receive: u32,
-        _transmit: u32,
-        _extack: &Extack<'_>,
-        _rtnl: &mut Rtnl,
-    ) -> Result {
-        Ok(())
-    }
+#[vtable]
+impl Tasks for Dummy {
+    const TASKS: usize = 1;
 
     fn task(dev: &Device<Self>, _id: usize) {
         dev.data().seen.tasks.fetch_add(1, Relaxed);
     }
 }
 
-impl Modes for Dummy {
-    fn mode(_dev: &Device<Self>) -> &'static CStr {
-        c"only"
-    }
+#[vtable]
+impl Ethtool for Dummy {}
 
-    fn set_mode(_dev: &Device<Self>, _mode: &[u8], _rtnl: &mut Rtnl) -> Result {
-        Err(EINVAL)
-    }
-}
+#[vtable]
+impl Modes for Dummy {}
 
+#[vtable]
 impl Link for Dummy {
-    const ATTRIBUTES: u16 = 0;
-
-    fn validate(_attributes: &Attributes<'_>, _extack: &Extack<'_>) -> Result {
-        Ok(())
-    }
-
     fn create(_request: &Request<'_>, _rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
         let seen = Seen::new()?;
         let init: Init = |_| Ok(());
         Ok(Ok(Self { seen, init }))
-    }
-
-    fn change(
-        _dev: &Device<Self>,
-        _attributes: &Attributes<'_>,
-        _extack: &Extack<'_>,
-        _rtnl: &mut Rtnl,
-    ) -> Result {
-        Ok(())
-    }
-
-    fn dependents(_dev: &Device<Self>, _rtnl: &mut Rtnl, _f: &mut dyn FnMut(&Device<Self>)) {}
-
-    fn describe(_dev: &Device<Self>, _message: &mut Message<'_>) -> Result {
-        Ok(())
     }
 }

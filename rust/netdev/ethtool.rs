@@ -5,15 +5,15 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
-use kernel::error::code::*;
-use kernel::error::from_result;
+use kernel::error::{from_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::{c_char, c_int};
+use kernel::prelude::*;
 
 use crate::device::{Device, Driver};
 use crate::link::Extack;
 use crate::rtnl::Rtnl;
 
-/// What `ethtool -g` shows.
+/// The rings' sizes, as `ethtool -g` shows them.
 pub struct RingSizes {
     /// Frames in the receive ring.
     pub receive: u32,
@@ -25,7 +25,8 @@ pub struct RingSizes {
     pub max_transmit: u32,
 }
 
-/// What `ethtool -c` shows: completions are reported when either is reached.
+/// Interrupt moderation of received frames, as `ethtool -c` shows it: completions are reported when either
+/// is reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Moderation {
     /// Microseconds after the first.
@@ -34,7 +35,7 @@ pub struct Moderation {
     pub frames: u16,
 }
 
-/// What `ethtool -i` shows beside the driver's name.
+/// The texts of `ethtool -i` beside the driver's name.
 pub struct Identity<'a> {
     bus: &'a mut [c_char],
     firmware: &'a mut [c_char],
@@ -52,6 +53,70 @@ impl Identity<'_> {
     }
 }
 
+/// The ethtool operations of a driver's devices; all of them are optional.
+///
+/// All run under RTNL in process context, and may sleep.
+#[vtable]
+pub trait Ethtool: Driver {
+    /// Names of the counters of `ethtool -S`, in the order of [`Ethtool::counters`].
+    const COUNTERS: &'static [&'static str] = &[];
+
+    /// Fills the counters of `ethtool -S`, one for each name in [`Ethtool::COUNTERS`].
+    fn counters(_dev: &Device<Self>, _out: &mut [u64]) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Says where the device sits and its firmware's version, for `ethtool -i`.
+    fn identity(_dev: &Device<Self>, _identity: &mut Identity<'_>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the link speed in Mbit/s; 0 for unknown.
+    fn speed_mbps(_dev: &Device<Self>, _rtnl: &mut Rtnl) -> u32 {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the rings' sizes.
+    fn ring_sizes(_dev: &Device<Self>) -> RingSizes {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Gives the rings other sizes, for `ethtool -G`; neither is above the most that
+    /// [`Ethtool::ring_sizes`] says.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it; the sizes are as before then.
+    fn set_ring_sizes(
+        _dev: &Device<Self>,
+        _receive: u32,
+        _transmit: u32,
+        _extack: &Extack<'_>,
+        _rtnl: &mut Rtnl,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the moderation in force.
+    fn moderation(_dev: &Device<Self>) -> Moderation {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes the moderation, for `ethtool -C`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it; nothing has changed then.
+    fn set_moderation(
+        _dev: &Device<Self>,
+        _moderation: Moderation,
+        _extack: &Extack<'_>,
+        _rtnl: &mut Rtnl,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
 /// Copies as much of `text` as fits in front of a terminating zero.
 fn copy(out: &mut [c_char], text: &[u8]) {
     let Some(last) = out.len().checked_sub(1) else {
@@ -65,22 +130,37 @@ fn copy(out: &mut [c_char], text: &[u8]) {
 }
 
 /// The table of driver `T`.
-pub(crate) struct Table<T: Driver>(PhantomData<T>);
+pub(crate) struct Table<T: Ethtool>(PhantomData<T>);
 
-impl<T: Driver> Table<T> {
+/// Evaluates to a callback if the driver has it, which is optional.
+macro_rules! optional {
+    ($has:ident, $callback:ident) => {
+        if T::$has {
+            Some(Self::$callback)
+        } else {
+            None
+        }
+    };
+}
+
+impl<T: Ethtool> Table<T> {
     /// `dev->ethtool_ops`.
     pub(crate) const OPS: bindings::ethtool_ops = bindings::ethtool_ops {
         get_drvinfo: Some(Self::drvinfo),
         get_link: Some(bindings::ethtool_op_get_link),
-        get_sset_count: Some(Self::sset_count),
-        get_strings: Some(Self::strings),
-        get_ethtool_stats: Some(Self::counters),
-        get_link_ksettings: Some(Self::link_settings),
-        get_ringparam: Some(Self::ring),
-        set_ringparam: Some(Self::set_ring),
-        supported_coalesce_params: bindings::IPOIB_RS_COALESCE,
-        get_coalesce: Some(Self::coalesce),
-        set_coalesce: Some(Self::set_coalesce),
+        get_sset_count: optional!(HAS_COUNTERS, sset_count),
+        get_strings: optional!(HAS_COUNTERS, strings),
+        get_ethtool_stats: optional!(HAS_COUNTERS, counters),
+        get_link_ksettings: optional!(HAS_SPEED_MBPS, link_settings),
+        get_ringparam: optional!(HAS_RING_SIZES, ring),
+        set_ringparam: optional!(HAS_SET_RING_SIZES, set_ring),
+        supported_coalesce_params: if T::HAS_SET_MODERATION {
+            bindings::IPOIB_RS_COALESCE
+        } else {
+            0
+        },
+        get_coalesce: optional!(HAS_MODERATION, coalesce),
+        set_coalesce: optional!(HAS_SET_MODERATION, set_coalesce),
         ..pin_init::zeroed()
     };
 
@@ -94,11 +174,13 @@ impl<T: Driver> Table<T> {
         // SAFETY: By this function's requirements.
         let (dev, info) = unsafe { (Device::<T>::from_raw(dev), &mut *info) };
         copy(&mut info.driver, T::NAME.to_bytes());
-        let mut identity = Identity {
-            bus: &mut info.bus_info,
-            firmware: &mut info.fw_version,
-        };
-        T::identity(dev, &mut identity);
+        if T::HAS_IDENTITY {
+            let mut identity = Identity {
+                bus: &mut info.bus_info,
+                firmware: &mut info.fw_version,
+            };
+            T::identity(dev, &mut identity);
+        }
     }
 
     /// # Safety

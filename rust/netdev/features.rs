@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device does in the stack's place, from time to time.
+//! Offloads: work that a device does in the stack's place, and may stop doing.
 
 use ipoib_sys::bindings;
 
 use crate::device::{Device, Driver, RawDevice};
 use crate::rtnl::Rtnl;
 
-/// What a driver does with the frames that it sends.
+/// Offloads that a driver has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offloads {
     /// Checksums, of whatever protocol.

@@ -2,8 +2,8 @@
 
 //! Safe abstractions over the kernel's network device interfaces.
 //!
-//! What a driver needs to be a `net_device` without `unsafe`: the device and its callbacks
-//! ([`device`], [`ops`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
+//! A driver is a `net_device` by these, without `unsafe`: the device and its callbacks
+//! ([`device`], [`ops`]), its queues ([`queue`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
 //! ([`skb`], [`page_pool`], [`parts`]) and packets before they are frames ([`header`]), offloads
 //! ([`features`]), ethtool ([`ethtool`]), sysfs ([`modes`]), notifiers ([`notifier`]), work that a
 //! device or a module owns ([`task`]), module parameters ([`param`]), and RTNL as a token ([`rtnl`]).
@@ -44,3 +44,6 @@ pub mod sysctl;
 pub mod task;
 #[cfg(CONFIG_KUNIT)]
 mod tests;
+
+#[cfg(CONFIG_KUNIT)]
+use dummy::LocalModule;

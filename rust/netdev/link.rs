@@ -7,14 +7,14 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
-use kernel::error::{from_result, to_result};
+use kernel::error::{from_result, to_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::types::Opaque;
 
-use crate::device::{Device, OwnedDevice, RawDevice};
-use crate::ethtool;
+use crate::device::{Device, OwnedDevice, RawDevice, Tasks};
+use crate::ethtool::{self, Ethtool};
 use crate::modes::{self, Modes};
 use crate::ops::Tables;
 use crate::rtnl::Rtnl;
@@ -83,7 +83,7 @@ impl Attributes<'_> {
     }
 }
 
-/// What a new device is to be like.
+/// Parameters of a new device.
 pub struct Request<'a> {
     /// The device that it is to stand on (`link`).
     pub lower: Option<&'a RawDevice>,
@@ -95,7 +95,7 @@ pub struct Request<'a> {
     pub extack: &'a Extack<'a>,
 }
 
-/// What `fill_info` writes attributes to.
+/// Netlink message that `fill_info` writes attributes to.
 ///
 /// # Invariants
 ///
@@ -118,16 +118,19 @@ impl Message<'_> {
 }
 
 /// A driver whose devices are made by netlink, with attributes that are all 16-bit numbers.
-pub trait Link: Modes {
+#[vtable]
+pub trait Link: Ethtool + Modes + Tasks {
     /// The highest attribute.
-    const ATTRIBUTES: u16;
+    const ATTRIBUTES: u16 = 0;
 
     /// Checks a request before anything is made.
     ///
     /// # Errors
     ///
-    /// What is wrong, with a text.
-    fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result;
+    /// `EINVAL` or another error, with a text.
+    fn validate(_attributes: &Attributes<'_>, _extack: &Extack<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Makes the driver's data for a new device.
     ///
@@ -140,23 +143,29 @@ pub trait Link: Modes {
     ///
     /// # Errors
     ///
-    /// What cannot be changed, with a text; then nothing has changed.
+    /// The error of a change that is not possible, with a text; nothing has changed then.
     fn change(
-        dev: &Device<Self>,
-        attributes: &Attributes<'_>,
-        extack: &Extack<'_>,
-        rtnl: &mut Rtnl,
-    ) -> Result;
+        _dev: &Device<Self>,
+        _attributes: &Attributes<'_>,
+        _extack: &Extack<'_>,
+        _rtnl: &mut Rtnl,
+    ) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Calls `f` for each device that has to go when `dev` goes, `dev` itself not included.
-    fn dependents(dev: &Device<Self>, rtnl: &mut Rtnl, f: &mut dyn FnMut(&Device<Self>));
+    fn dependents(_dev: &Device<Self>, _rtnl: &mut Rtnl, _f: &mut dyn FnMut(&Device<Self>)) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Describes a device.
     ///
     /// # Errors
     ///
     /// Those of [`Message::put`].
-    fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result;
+    fn describe(_dev: &Device<Self>, _message: &mut Message<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 impl<T: Link> OwnedDevice<T> {
@@ -196,7 +205,7 @@ unsafe impl Send for LinkOps {}
 unsafe impl Sync for LinkOps {}
 
 impl<T: Link> Registration<T> {
-    /// What devices of this kind refer to.
+    /// Returns the operations that devices of this kind refer to.
     pub(crate) fn as_raw(&self) -> *const bindings::rtnl_link_ops {
         // SAFETY: Computing a field's address does not read it.
         unsafe { &raw const (*self.ops.ops.get()).ops }
@@ -227,21 +236,45 @@ impl<T: Link> Registration<T> {
                         setup: Some(setup::<T>),
                         maxtype: u32::from(T::ATTRIBUTES),
                         policy: table,
-                        validate: Some(validate::<T>),
+                        validate: if T::HAS_VALIDATE {
+                            Some(validate::<T>)
+                        } else {
+                            None
+                        },
                         newlink: Some(newlink::<T>),
-                        changelink: Some(changelink::<T>),
+                        changelink: if T::HAS_CHANGE {
+                            Some(changelink::<T>)
+                        } else {
+                            None
+                        },
                         dellink: Some(dellink::<T>),
                         get_size: Some(size::<T>),
-                        fill_info: Some(fill_info::<T>),
-                        get_link_net: Some(link_net::<T>),
+                        fill_info: if T::HAS_DESCRIBE {
+                            Some(fill_info::<T>)
+                        } else {
+                            None
+                        },
+                        get_link_net: if T::HAS_WITH_LOWER {
+                            Some(link_net::<T>)
+                        } else {
+                            None
+                        },
                         ..pin_init::zeroed()
                     };
                     // SAFETY: `slot` is valid for writes.
                     unsafe {
                         slot.write(bindings::ipoib_rs_kind {
                             ops,
-                            mode: Some(modes::mode::<T>),
-                            set_mode: Some(modes::set_mode::<T>),
+                            mode: if T::HAS_MODE {
+                                Some(modes::mode::<T>)
+                            } else {
+                                None
+                            },
+                            set_mode: if T::HAS_SET_MODE {
+                                Some(modes::set_mode::<T>)
+                            } else {
+                                None
+                            },
                         });
                     }
                 }),
@@ -271,8 +304,8 @@ impl<T: Link> Drop for Registration<T> {
 pub(crate) unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
     let layout = bindings::ipoib_rs_layout {
         arp_type: T::LAYOUT.arp_type,
-        addr_len: T::LAYOUT.addr_len,
-        header_len: T::LAYOUT.header_len,
+        addr_len: size_of::<T::Address>() as u8,
+        header_len: Device::<T>::HEADER_LEN as u8,
         tx_queue_len: T::LAYOUT.tx_queue_len,
         watchdog_jiffies: kernel::time::msecs_to_jiffies(T::LAYOUT.watchdog_ms) as c_int,
     };
@@ -280,10 +313,14 @@ pub(crate) unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
     unsafe {
         bindings::ipoib_rs_netdev_setup(dev, &layout);
         (*dev).netdev_ops = const { &Tables::<T>::NETDEV };
-        (*dev).header_ops = const { &Tables::<T>::HEADER };
+        if T::HAS_HEADER {
+            (*dev).header_ops = const { &Tables::<T>::HEADER };
+        }
         (*dev).ethtool_ops = const { &ethtool::Table::<T>::OPS };
         (*dev).priv_destructor = Some(destroy::<T>);
-        bindings::ipoib_rs_netdev_add_mode(dev);
+        if T::HAS_MODE {
+            bindings::ipoib_rs_netdev_add_mode(dev);
+        }
     }
 }
 
@@ -407,10 +444,12 @@ unsafe extern "C" fn dellink<T: Link>(
 ) {
     // SAFETY: By this function's requirements.
     let (typed, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
-    T::dependents(typed, &mut rtnl, &mut |dependent| {
-        // SAFETY: RTNL is held; with a list this only collects and calls nobody back.
-        unsafe { bindings::unregister_netdevice_queue(dependent.as_raw(), list) };
-    });
+    if T::HAS_DEPENDENTS {
+        T::dependents(typed, &mut rtnl, &mut |dependent| {
+            // SAFETY: RTNL is held; with a list this only collects and calls nobody back.
+            unsafe { bindings::unregister_netdevice_queue(dependent.as_raw(), list) };
+        });
+    }
     // SAFETY: As above.
     unsafe { bindings::unregister_netdevice_queue(dev, list) };
 }

@@ -3,7 +3,7 @@
 //! The mode of a device in sysfs: `/sys/class/net/<interface>/mode`.
 
 use ipoib_sys::bindings;
-use kernel::error::from_result;
+use kernel::error::{from_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -11,21 +11,26 @@ use kernel::str::CStr;
 use crate::device::{Device, Driver};
 use crate::rtnl::Rtnl;
 
-/// A driver whose devices have a mode that can be read and written.
+/// A driver whose devices may have a mode that can be read and written; without, there is no file.
+#[vtable]
 pub trait Modes: Driver {
-    /// The mode that the device is in.
+    /// Returns the mode that the device is in.
     ///
     /// # Context
     ///
     /// Process context, without any lock. Must not wait for RTNL, whose holder may wait for this.
-    fn mode(dev: &Device<Self>) -> &'static CStr;
+    fn mode(_dev: &Device<Self>) -> &'static CStr {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Changes the mode to `mode`: what was written, without the newline at its end.
     ///
     /// # Errors
     ///
     /// `EINVAL` for what is no mode, and whatever forbids this one; nothing has changed then.
-    fn set_mode(dev: &Device<Self>, mode: &[u8], rtnl: &mut Rtnl) -> Result;
+    fn set_mode(_dev: &Device<Self>, _mode: &[u8], _rtnl: &mut Rtnl) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device has under its name: sysctls and files in debugfs, which follow it through renaming
+//! Objects that bear a device's name: sysctls and files in debugfs, which follow it through renaming
 //! and from one network namespace to another.
 
 use core::marker::PhantomData;
@@ -25,7 +25,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Makes what can be made.
+    /// Creates those that can be created, and logs the others.
     ///
     /// # Safety
     ///
@@ -86,7 +86,7 @@ pub struct Registration<T: Tunable + Inspect + Link> {
 struct Watch {
     #[pin]
     block: Opaque<bindings::notifier_block>,
-    /// What tells our devices from others.
+    /// The link kinds, which tell our devices from others.
     ops: KVec<*const bindings::rtnl_link_ops>,
     root: Dir,
 }

@@ -20,7 +20,7 @@ use crate::relaxed::Relax;
 /// The most units of work that a poll may do at a time.
 pub const MAX_BUDGET: u32 = bindings::NAPI_POLL_WEIGHT;
 
-/// What a NAPI instance polls.
+/// State that a NAPI instance polls.
 pub trait Poll: Send + 'static {
     /// Whether this polls transmit completions only.
     const TX: bool;
@@ -28,7 +28,7 @@ pub trait Poll: Send + 'static {
     /// Where events come from.
     type Source: Source;
 
-    /// What others can ask the state ([`Handle::ask`]), and the place for the answer.
+    /// A question that others can ask the state ([`Handle::ask`]), and the place for the answer.
     type Question: Send;
 
     /// Passes `binding` on to the page pools that the poll allocates from.

@@ -11,7 +11,7 @@ use kernel::types::Opaque;
 use crate::device::RawDevice;
 use crate::rtnl::Rtnl;
 
-/// What happened to a device.
+/// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// It was registered, or has arrived in another network namespace.
@@ -20,7 +20,7 @@ pub enum Event {
     MtuChanged,
 }
 
-/// Who is told.
+/// Handler of a device's events.
 pub trait Listen: 'static {
     /// `dev` did `event`.
     ///

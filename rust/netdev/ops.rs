@@ -12,38 +12,52 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Release};
 
 use crate::address::AddressList;
-use crate::device::{Device, Driver, ADDR_LEN, HEADER_LEN};
+use crate::device::{Device, Tasks};
 use crate::header::Outgoing;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 
-/// Where in `hh_data` the link-layer header stands: at its end, which is aligned (`HH_DATA_OFF`).
-const CACHED_AT: usize = HEADER_LEN.next_multiple_of(bindings::HH_DATA_MOD as usize) - HEADER_LEN;
+/// The tables of driver `T`.
+pub(crate) struct Tables<T: Tasks>(PhantomData<T>);
 
-const _: () = {
-    // `hh_data` is the last field.
-    let at = core::mem::offset_of!(bindings::hh_cache, hh_data) + CACHED_AT;
-    assert!(at + HEADER_LEN <= core::mem::size_of::<bindings::hh_cache>());
-};
-
-/// The link-layer header in `hh`, of `HEADER_LEN` octets.
-///
-/// # Safety
-///
-/// `hh` must be valid.
-unsafe fn cached_header(hh: *mut bindings::hh_cache) -> *mut c_void {
-    // SAFETY: Valid by this function's requirements; it lies within, as was asserted.
-    unsafe {
-        (&raw mut (*hh).hh_data)
-            .cast::<c_void>()
-            .byte_add(CACHED_AT)
-    }
+/// Evaluates to a callback if the driver has it, which is optional.
+macro_rules! optional {
+    ($has:ident, $callback:ident) => {
+        if T::$has {
+            Some(Self::$callback)
+        } else {
+            None
+        }
+    };
 }
 
-/// The tables of driver `T`.
-pub(crate) struct Tables<T: Driver>(PhantomData<T>);
+impl<T: Tasks> Tables<T> {
+    const HEADER_LEN: usize = Device::<T>::HEADER_LEN;
 
-impl<T: Driver> Tables<T> {
+    /// Where in `hh_data` the link-layer header stands: at its end, which is aligned (`HH_DATA_OFF`).
+    const CACHED_AT: usize = {
+        let at =
+            Self::HEADER_LEN.next_multiple_of(bindings::HH_DATA_MOD as usize) - Self::HEADER_LEN;
+        // `hh_data` is the last field.
+        let data = core::mem::offset_of!(bindings::hh_cache, hh_data);
+        assert!(data + at + Self::HEADER_LEN <= size_of::<bindings::hh_cache>());
+        at
+    };
+
+    /// Returns the link-layer header in `hh`, of `HEADER_LEN` octets.
+    ///
+    /// # Safety
+    ///
+    /// `hh` must be valid.
+    unsafe fn cached_header(hh: *mut bindings::hh_cache) -> *mut c_void {
+        // SAFETY: Valid by this function's requirements; it lies within, as was asserted.
+        unsafe {
+            (&raw mut (*hh).hh_data)
+                .cast::<c_void>()
+                .byte_add(Self::CACHED_AT)
+        }
+    }
+
     /// `dev->netdev_ops`.
     pub(crate) const NETDEV: bindings::net_device_ops = bindings::net_device_ops {
         ndo_init: Some(Self::init),
@@ -51,11 +65,11 @@ impl<T: Driver> Tables<T> {
         ndo_open: Some(Self::open),
         ndo_stop: Some(Self::stop),
         ndo_start_xmit: Some(Self::transmit),
-        ndo_tx_timeout: Some(Self::transmit_timeout),
-        ndo_set_rx_mode_async: Some(Self::set_rx_mode),
-        ndo_change_mtu: Some(Self::change_mtu),
-        ndo_get_iflink: Some(Self::lower_ifindex),
-        ndo_get_stats64: Some(Self::stats),
+        ndo_tx_timeout: optional!(HAS_TRANSMIT_TIMEOUT, transmit_timeout),
+        ndo_set_rx_mode_async: optional!(HAS_SET_RX_MODE, set_rx_mode),
+        ndo_change_mtu: optional!(HAS_CHANGE_MTU, change_mtu),
+        ndo_get_iflink: optional!(HAS_LOWER_IFINDEX, lower_ifindex),
+        ndo_get_stats64: optional!(HAS_STATS, stats),
         ..pin_init::zeroed()
     };
 
@@ -75,7 +89,9 @@ impl<T: Driver> Tables<T> {
             // SAFETY: By this function's requirements; whoever registers passed its token on.
             let (dev, mut rtnl) = unsafe { (Device::<T>::from_raw(dev), Rtnl::assume()) };
             // The core does not call `ndo_uninit` when this fails.
-            T::init(dev, &mut rtnl).inspect_err(|_| Self::end(dev, &mut rtnl))?;
+            if T::HAS_INIT {
+                T::init(dev, &mut rtnl).inspect_err(|_| Self::end(dev, &mut rtnl))?;
+            }
             Ok(0)
         })
     }
@@ -93,7 +109,9 @@ impl<T: Driver> Tables<T> {
     fn end(dev: &Device<T>, rtnl: &mut Rtnl) {
         dev.end_tasks();
         dev.clear_queue_napi(rtnl);
-        T::uninit(dev, rtnl);
+        if T::HAS_UNINIT {
+            T::uninit(dev, rtnl);
+        }
     }
 
     /// # Safety
@@ -211,7 +229,7 @@ impl<T: Driver> Tables<T> {
     ) -> c_int {
         if dest.is_null() {
             // AF_PACKET may send without naming a destination: there is no header for that.
-            return -(HEADER_LEN as c_int);
+            return -(Self::HEADER_LEN as c_int);
         }
         // SAFETY: By this function's requirements; nobody else has the skb. `dest` may be a neighbour's
         // address, which is copied: it may be written meanwhile, and the header is made again then, since
@@ -220,16 +238,22 @@ impl<T: Driver> Tables<T> {
             (
                 Device::<T>::from_raw(dev),
                 Outgoing::from_raw(skb, len),
-                dest.cast::<[u8; ADDR_LEN]>().read_volatile(),
+                dest.cast::<T::Address>().read_volatile(),
             )
         };
-        if T::inspects(dev, &dest) && !T::admits(dev, &packet, proto) {
-            return -(HEADER_LEN as c_int);
+        if T::HAS_INSPECTS && T::inspects(dev, &dest) && !T::admits(dev, &packet, proto) {
+            return -(Self::HEADER_LEN as c_int);
         }
         // SAFETY: There is headroom for it by this function's requirements, and `skb_push` returns
         // where the pushed octets lie.
-        unsafe { Self::write_header(bindings::skb_push(skb, HEADER_LEN as c_uint), proto, &dest) };
-        HEADER_LEN as c_int
+        unsafe {
+            Self::write_header(
+                bindings::skb_push(skb, Self::HEADER_LEN as c_uint),
+                proto,
+                &dest,
+            )
+        };
+        Self::HEADER_LEN as c_int
     }
 
     /// Writes the link-layer header of packets of type `proto` for `dest`.
@@ -238,12 +262,12 @@ impl<T: Driver> Tables<T> {
     ///
     /// `to` must be valid for writes of `HEADER_LEN` octets.
     #[inline(always)]
-    unsafe fn write_header(to: *mut c_void, proto: u16, dest: &[u8; ADDR_LEN]) {
+    unsafe fn write_header(to: *mut c_void, proto: u16, dest: &T::Address) {
         // SAFETY: By this function's requirements.
         unsafe {
-            to.cast::<[u8; ADDR_LEN]>().write(*dest);
-            to.byte_add(ADDR_LEN)
-                .cast::<[u8; HEADER_LEN - ADDR_LEN]>()
+            to.cast::<T::Address>().write(*dest);
+            to.byte_add(size_of::<T::Address>())
+                .cast::<T::Header>()
                 .write(T::header(proto));
         }
     }
@@ -261,17 +285,17 @@ impl<T: Driver> Tables<T> {
         let (dev, dest) = unsafe {
             (
                 Device::<T>::from_raw((*neighbour).dev),
-                (&raw const (*neighbour).ha).cast::<[u8; ADDR_LEN]>().read(),
+                (&raw const (*neighbour).ha).cast::<T::Address>().read(),
             )
         };
-        if T::inspects(dev, &dest) {
+        if T::HAS_INSPECTS && T::inspects(dev, &dest) {
             return -1;
         }
         // SAFETY: By this function's requirements; nobody reads what `hh_len` does not count. It pairs with
         // the loads of `neigh_output` and `neigh_hh_output`.
         unsafe {
-            Self::write_header(cached_header(hh), u16::from_be(proto), &dest);
-            Atomic::from_ptr(&raw mut (*hh).hh_len).store(HEADER_LEN as c_uint, Release);
+            Self::write_header(Self::cached_header(hh), u16::from_be(proto), &dest);
+            Atomic::from_ptr(&raw mut (*hh).hh_len).store(Self::HEADER_LEN as c_uint, Release);
         }
         0
     }
@@ -286,6 +310,12 @@ impl<T: Driver> Tables<T> {
         address: *const c_uchar,
     ) {
         // SAFETY: By this function's requirements. Who reads meanwhile does so once more.
-        unsafe { ptr::copy_nonoverlapping(address, cached_header(hh).cast(), ADDR_LEN) };
+        unsafe {
+            ptr::copy_nonoverlapping(
+                address,
+                Self::cached_header(hh).cast(),
+                size_of::<T::Address>(),
+            )
+        };
     }
 }

@@ -215,7 +215,7 @@ unsafe impl Send for RxBuf {}
 // SAFETY: Shared references only read.
 unsafe impl Sync for RxBuf {}
 
-/// What the stack has to know about a received frame.
+/// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Where in the buffer the frame's 4-octet wire header starts; [`GRH_LEN`] at least.
@@ -282,7 +282,7 @@ pub struct FilledBuf {
 }
 
 impl FilledBuf {
-    /// What was received, the 40 octets of GRH first, as far as the device says that there is anything.
+    /// Returns the received octets, the 40 of the GRH first; as many as the device says.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `len` octets from there lie in the owned fragment by the type invariants. They are

@@ -437,7 +437,7 @@ impl Parts {
         })
     }
 
-    /// Where the device is to put the data of all parts, null for those that there are not.
+    /// Returns where the device is to put the data of all parts; null for those that there are not.
     #[inline(always)]
     pub fn all(&self) -> [*mut u8; MAX_PARTS] {
         let mut all = self.0.va.map(|va| va.cast::<u8>());
@@ -484,7 +484,7 @@ impl Drop for Parts {
     }
 }
 
-/// What a packet is to be segmented into.
+/// Kinds of segmentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -498,17 +498,17 @@ pub enum GsoKind {
 /// How to segment a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gso {
-    /// Into what.
+    /// The kind of segmentation.
     pub kind: GsoKind,
     /// Whether only the first TCP segment has the flag CWR.
     pub ecn: bool,
     /// Octets of payload in a segment, but for the last.
     pub size: u16,
-    /// Into how many; one is no segmentation, but allowed.
+    /// Number of segments; one is no segmentation, but allowed.
     pub segments: u16,
 }
 
-/// What the stack has to know about a packet, as `helpers_skb.h` puts it into two words.
+/// Metadata of a received packet for the stack, in the two words that `helpers_skb.h` describes.
 #[derive(Clone, Copy)]
 pub struct Packet {
     link: u64,
@@ -525,8 +525,8 @@ impl Packet {
         Self { link, gso: 0 }
     }
 
-    /// The same, once, for a packet that whoever sends it on has yet to compute the transport's checksum of,
-    /// which begins at `start`, counted from the packet's first octet, and is stored at `offset`, counted
+    /// Adds, once, a transport checksum that is yet to be computed by whoever forwards the packet: it begins at
+    /// `start`, counted from the packet's first octet, and is stored at `offset`, counted
     /// from there; there stands the sum of the pseudo header. A `start` of 0 is none.
     #[inline(always)]
     pub fn with_partial(self, start: u16, offset: u16) -> Self {
@@ -569,7 +569,7 @@ impl Packet {
             <= head
     }
 
-    /// The same for one that is to be segmented, and whose checksum is [partial](Self::with_partial).
+    /// Adds how to segment a packet whose checksum is [partial](Self::with_partial).
     #[inline]
     pub fn with_gso(self, gso: &Gso) -> Self {
         // What fits one segment is not for the stack to segment: it would drop it.

@@ -124,7 +124,7 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// What the transmit lock protects, for a callback that runs under it.
+    /// State that the transmit lock protects, for a callback that runs under it.
     ///
     /// # Safety
     ///

@@ -11,7 +11,7 @@ mod private {
     pub trait Sealed {}
 }
 
-/// What is loaded and stored at once.
+/// Atomics with relaxed loads and stores.
 pub trait Word: AtomicType + Copy + private::Sealed {}
 
 impl private::Sealed for bool {}
@@ -27,10 +27,10 @@ impl<T> Word for *mut T {}
 
 /// The accesses.
 pub trait Relax<T> {
-    /// The same as a relaxed `load`.
+    /// Loads the value, relaxed.
     fn get(&self) -> T;
 
-    /// The same as a relaxed `store`.
+    /// Stores the value, relaxed.
     fn set(&self, value: T);
 }
 

@@ -92,7 +92,7 @@ impl DropReason {
     }
 }
 
-/// Whom a received frame is for, if not for this host alone, as a fresh skb is.
+/// Destination of a received frame other than this host alone, which a fresh skb is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketType {
     /// A multicast group.
@@ -132,7 +132,7 @@ pub(crate) unsafe fn headlen(skb: *const bindings::sk_buff) -> usize {
     unsafe { (*skb).len.wrapping_sub((*skb).data_len) as usize }
 }
 
-/// What lies behind the head of `skb`.
+/// Returns the shared info behind the head of `skb`.
 ///
 /// # Safety
 ///
@@ -449,6 +449,16 @@ impl TxSkb {
 }
 
 impl TxSkb {
+    /// Has `dev` receive the frame, which has no link-layer header, instead of sending it.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context.
+    pub fn loop_back(self, dev: &RawDevice) {
+        // SAFETY: `self` owned it and `into_raw` gave it up; the device is valid.
+        unsafe { bindings::ipoib_rs_skb_loop_back(self.into_raw(), dev.as_raw()) };
+    }
+
     /// Gives up a frame that a device may read at any time, for ever: its memory is lost. Nothing waits
     /// for it any more, such as a socket for its room, or the end of a namespace.
     ///

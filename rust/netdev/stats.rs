@@ -45,7 +45,7 @@ impl Default for Counter {
     }
 }
 
-/// What `ip -s link` shows of an interface, in the kernel's terms.
+/// Counters of an interface as `ip -s link` shows them, in the kernel's terms.
 #[derive(Default)]
 pub struct LinkStats {
     /// Frames received.

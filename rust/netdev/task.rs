@@ -8,7 +8,7 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-/// What a [`Task`] runs.
+/// Function of a [`Task`], with its data.
 pub trait Run: Send + Sync + 'static {
     /// Runs, never twice at once.
     ///

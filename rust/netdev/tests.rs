@@ -10,8 +10,8 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 use kernel::time::{delay::fsleep, Delta};
 
-use crate::device::{Device, OwnedDevice, RawDevice, ADDR_LEN, HEADER_LEN};
-use crate::dummy::{Dummy, Registered, Seen};
+use crate::device::{Device, OwnedDevice, RawDevice};
+use crate::dummy::{Dummy, Registered, Seen, ADDR_LEN, HEADER_LEN};
 use crate::header::Outgoing;
 use crate::named::Joined;
 use crate::napi::{Context, Napi, Poll, Source};

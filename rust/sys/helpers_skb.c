@@ -35,6 +35,18 @@ int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom)
 	return skb_cow_head(skb, headroom);
 }
 
+/* Has @dev, which was to send the packet in @skb, receive it. */
+void ipoib_rs_skb_loop_back(struct sk_buff *skb, struct net_device *dev)
+{
+	skb_scrub_packet(skb, false);
+	skb_orphan(skb);
+	skb->dev = dev;
+	skb->pkt_type = PACKET_HOST;
+	skb_reset_mac_header(skb);
+	skb_reset_network_header(skb);
+	netif_rx(skb);
+}
+
 void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev)
 {
 	skb->dev = dev;

@@ -52,6 +52,7 @@ struct ipoib_rs_parts_pools {
 int ipoib_rs_skb_linearize(struct sk_buff *skb);
 void ipoib_rs_skb_abandon(struct sk_buff *skb);
 int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom);
+void ipoib_rs_skb_loop_back(struct sk_buff *skb, struct net_device *dev);
 void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev);
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len);
 u32 ipoib_rs_skb_hash(struct sk_buff *skb);

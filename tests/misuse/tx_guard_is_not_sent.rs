@@ -2,7 +2,8 @@
 
 //! The transmit lock is released on the CPU that took it, where softirqs are off.
 
-use ipoib_netdev::device::{Driver, TxGuard};
+use ipoib_netdev::device::Driver;
+use ipoib_netdev::queue::TxGuard;
 
 fn send<T: Send>(_: T) {}
 

@@ -25,6 +25,7 @@ mod reboot;
 mod removal;
 mod ring;
 mod roce;
+mod samples;
 mod streams;
 mod sysctl;
 mod transfer;

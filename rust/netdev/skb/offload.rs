@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the stack has left to the device: checksums and segmentation.
+//! Checksums and segmentation that the stack has left to the device.
 
 use core::ptr;
 
@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use super::{DropReason, TxSkb};
 
 /// The link-layer header that [`TxSkb::segment`] finds.
-const LINK: usize = crate::device::HEADER_LEN;
+const LINK: usize = (bindings::IPOIB_RS_PSEUDO_LEN + bindings::IPOIB_RS_ENCAP_LEN) as usize;
 
 // Bits of an unsigned field.
 const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
@@ -29,7 +29,7 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// What a super-frame is to be segmented to.
+/// Kinds of super-frames, by the segments that they become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -42,7 +42,7 @@ pub enum GsoKind {
     Other,
 }
 
-/// What is known of a super-frame.
+/// Properties of a super-frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GsoInfo {
     /// How it is segmented.
@@ -57,7 +57,7 @@ pub struct GsoInfo {
     pub pieces: u32,
 }
 
-/// What the frames that come out of [`TxSkb::segment`] may have.
+/// Offloads that the frames which [`TxSkb::segment`] makes may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
     /// Payload in page fragments.
@@ -142,7 +142,7 @@ impl TxSkb {
         to_result(unsafe { bindings::skb_checksum_help(self.as_raw()) })
     }
 
-    /// What is known of the frame if it is a super-frame.
+    /// Returns the frame's properties if it is a super-frame.
     #[inline]
     pub fn gso(&self) -> Option<GsoInfo> {
         if !self.is_gso() {
@@ -226,7 +226,7 @@ impl TxSkb {
     }
 }
 
-/// What a super-frame was cut to. The segments that are left when this is dropped are freed.
+/// Segments of a super-frame. Those that are left when this is dropped are freed.
 ///
 /// # Invariants
 ///

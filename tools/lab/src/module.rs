@@ -16,10 +16,14 @@ use std::process::Command;
 /// This checkout's modules: the driver, and the simulated fabric.
 pub const MODULES: [&str; 2] = ["ipoib_rs", "ib_hwsim"];
 
-/// The sample, which is built and installed beside them.
-const SAMPLE: &str = "ud_loopback";
-/// Has a build of the modules include the sample.
-pub const WITH_SAMPLE: &str = "CONFIG_SAMPLE_RUST_UD_LOOPBACK=m";
+/// The sample drivers, which are built and installed beside them.
+const SAMPLES: [&str; 2] = ["rust_loopback", "ud_loopback"];
+
+/// Has a build of the modules include the samples.
+pub const WITH_SAMPLES: [&str; 2] = [
+    "CONFIG_SAMPLE_RUST_LOOPBACK=m",
+    "CONFIG_SAMPLE_RUST_UD_LOOPBACK=m",
+];
 
 /// Where a kernel's objects of the module called `name` go.
 pub(crate) fn objects(layout: &Layout, built: &Built, name: &str) -> PathBuf {
@@ -133,9 +137,8 @@ fn release(stage: &Stage) -> Result<String> {
 pub fn ensure(layout: &Layout, built: &Built) -> Result<Stage> {
     iproute::ensure(layout)?;
     let stage = stage(layout, built)?;
-    let arguments = [WITH_SAMPLE];
-    let objects = build(layout, built, &layout.checkout, MODULES[0], &arguments)?;
-    for name in MODULES.into_iter().chain([SAMPLE]) {
+    let objects = build(layout, built, &layout.checkout, MODULES[0], &WITH_SAMPLES)?;
+    for name in MODULES.into_iter().chain(SAMPLES) {
         install(&stage, &objects, name)?;
     }
     Ok(stage)

@@ -2,6 +2,9 @@
 
 //! State that every layer reads: the port, settings, counters, and the reordering of received frames.
 
+use ipoib_proto::header::Header;
+use ipoib_proto::hwaddr::HwAddr;
+
 pub(crate) mod counters;
 pub(crate) mod groups;
 pub(crate) mod interface;
@@ -12,3 +15,8 @@ pub(crate) mod quota;
 pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod storage;
+
+/// Bytes of the destination's address, with which the stack's frames begin.
+pub(crate) const ADDR_LEN: usize = HwAddr::LEN;
+/// Bytes in front of the packet in the stack's frames: the destination's address and the wire's header.
+pub(crate) const HEADER_LEN: usize = ADDR_LEN + Header::LEN;

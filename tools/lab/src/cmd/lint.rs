@@ -171,7 +171,12 @@ fn clippy_objects(layout: &Layout) -> Result<PathBuf> {
         &built,
         &layout.checkout,
         "clippy",
-        &[module::WITH_SAMPLE, "CLIPPY=1", "KRUSTFLAGS=-Dwarnings"],
+        &[
+            module::WITH_SAMPLES[0],
+            module::WITH_SAMPLES[1],
+            "CLIPPY=1",
+            "KRUSTFLAGS=-Dwarnings",
+        ],
     )
 }
 

@@ -3,8 +3,8 @@
 //! The `net_device`: the callbacks of the stack.
 
 use ipoib_netdev::address::AddressList;
-use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, ADDR_LEN, HEADER_LEN};
-use ipoib_netdev::ethtool::{Identity, Moderation, RingSizes};
+use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, Tasks};
+use ipoib_netdev::ethtool::{Ethtool, Identity, Moderation, RingSizes};
 use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::link::Extack;
 use ipoib_netdev::rtnl::Rtnl;
@@ -26,31 +26,30 @@ use crate::ctl::verbs::Verbs;
 use crate::ctl::{connect, health, ports, resolve};
 use crate::data::tx::Tx;
 
+#[vtable]
 impl Driver for Interface {
     const NAME: &'static CStr = c"ipoib_rs";
     const LAYOUT: Layout = Layout {
         arp_type: HwAddr::ARP_TYPE,
-        addr_len: ADDR_LEN as u8,
-        header_len: HEADER_LEN as u8,
         tx_queue_len: 1000,
         watchdog_ms: 10_000,
     };
-    const COUNTERS: &'static [&'static str] = &counters::NAMES;
-    const TASKS: usize = Work::ALL.len();
 
     type Tx = Tx;
     type Control = Control;
+    type Address = [u8; HwAddr::LEN];
+    type Header = [u8; Header::LEN];
 
     /// RFC 4391, section 6. [`Driver::transmit`] takes the address in front of it off again.
     #[inline]
-    fn header(proto: u16) -> [u8; HEADER_LEN - ADDR_LEN] {
+    fn header(proto: u16) -> Self::Header {
         Header::new(EtherType(proto)).to_bytes()
     }
 
     /// Multicast in connected mode, where the MTU is not its limit. A change of the mode is one of the
     /// address, with which the stack forgets the headers that it kept.
     #[inline]
-    fn inspects(dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool {
+    fn inspects(dev: &Device<Self>, dest: &Self::Address) -> bool {
         HwAddr(*dest).is_multicast() && dev.data().is_connected()
     }
 
@@ -159,6 +158,11 @@ impl Driver for Interface {
     fn stats(dev: &Device<Self>) -> LinkStats {
         dev.data().counters.link_stats()
     }
+}
+
+#[vtable]
+impl Ethtool for Interface {
+    const COUNTERS: &'static [&'static str] = &counters::NAMES;
 
     fn counters(dev: &Device<Self>, out: &mut [u64]) {
         dev.data().counters.fill(out);
@@ -227,6 +231,11 @@ impl Driver for Interface {
             }
         })
     }
+}
+
+#[vtable]
+impl Tasks for Interface {
+    const TASKS: usize = Work::ALL.len();
 
     fn task(dev: &Device<Self>, id: usize) {
         match Work::ALL.get(id) {

@@ -65,6 +65,7 @@ pub(crate) fn register() -> Result<KVec<Registration<Interface>>> {
     Ok(kinds)
 }
 
+#[vtable]
 impl Modes for Interface {
     fn mode(dev: &Device<Self>) -> &'static CStr {
         if dev.data().is_connected() {
@@ -83,6 +84,7 @@ impl Modes for Interface {
     }
 }
 
+#[vtable]
 impl Link for Interface {
     const ATTRIBUTES: u16 = ATTRIBUTES.len() as u16;
 

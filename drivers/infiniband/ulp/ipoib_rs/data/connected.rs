@@ -3,7 +3,7 @@
 //! Sending in connected mode: which frames go by a connection, and what goes by UD meanwhile.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::skb::{Keep, TxSkb};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
@@ -12,6 +12,7 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::resolution::is_resolution;
 
 use crate::base::interface::{Interface, Work};
+use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{addressed, Tx};
 use crate::rc::form::tcp_v4_header;
 use crate::rc::tx::{Fate, RcTx, Route};

@@ -7,7 +7,7 @@
 //! parts of [`Tx`].
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::{Device, Taken, ADDR_LEN, HEADER_LEN};
+use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
@@ -18,6 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
+use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;

@@ -2,11 +2,11 @@
 
 //! The form in which a frame goes by a connection: as RFC 4391 has it, or with an extended header.
 
-use ipoib_netdev::device::ADDR_LEN;
 use ipoib_netdev::skb::{self, GsoKind, TxSkb};
 use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
 use ipoib_proto::header::{EtherType, Header};
 
+use crate::base::ADDR_LEN;
 use crate::rc::context::Terms;
 
 /// Why a frame goes without an extended header.

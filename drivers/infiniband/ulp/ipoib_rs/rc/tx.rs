@@ -2,7 +2,7 @@
 
 //! Sending by a connection: the table of peers, the ring, and the way from one to the other.
 
-use ipoib_netdev::device::{Device, ADDR_LEN};
+use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::ExtendedHeader;
@@ -15,6 +15,7 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
 
 use crate::base::interface::{Interface, Work};
+use crate::base::ADDR_LEN;
 use crate::rc::entry::Entry;
 use crate::rc::form::{extended_header, Unfit};
 use crate::rc::ring::RcRing;

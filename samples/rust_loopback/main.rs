@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A network device that receives all it sends: `ip link add loop0 type rust_loopback`.
+
+#![forbid(unsafe_code)]
+
+use ipoib_netdev::device::{Device, Driver, Layout, Taken, Tasks};
+use ipoib_netdev::ethtool::Ethtool;
+use ipoib_netdev::link::{Link, Registration, Request};
+use ipoib_netdev::modes::Modes;
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_netdev::skb::TxSkb;
+use ipoib_netdev::stats::{Counter, LinkStats};
+use kernel::prelude::*;
+
+module! {
+    type: Sample,
+    name: "rust_loopback",
+    description: "Sample network device in Rust",
+    license: "GPL",
+}
+
+/// The module. Dropping it deletes its devices.
+struct Sample(#[expect(dead_code)] Registration<Loopback>);
+
+impl kernel::Module for Sample {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        Ok(Self(Registration::new(c"rust_loopback")?))
+    }
+}
+
+/// The driver's data of a device: counters, which the transmit lock protects.
+struct Loopback {
+    frames: Counter,
+    bytes: Counter,
+}
+
+#[vtable]
+impl Driver for Loopback {
+    const NAME: &'static CStr = c"rust_loopback";
+    const LAYOUT: Layout = Layout {
+        arp_type: 0xfffe, // ARPHRD_NONE: frames are bare IP packets.
+        tx_queue_len: 0,
+        watchdog_ms: 5_000,
+    };
+    type Tx = ();
+    type Control = ();
+    type Address = [u8; 0];
+    type Header = [u8; 0];
+
+    fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        dev.set_limits(1500, 68, 65535, false, rtnl);
+        Ok(())
+    }
+
+    fn open(dev: &Device<Self>, _rtnl: &mut Rtnl) -> Result {
+        *dev.lock_tx() = Some(());
+        dev.start_queue();
+        Ok(())
+    }
+
+    fn stop(dev: &Device<Self>, _rtnl: &mut Rtnl) {
+        dev.disable_queue();
+        *dev.lock_tx() = None;
+    }
+
+    fn transmit(dev: &Device<Self>, _tx: &mut (), skb: TxSkb) -> Taken {
+        dev.data().frames.add(1);
+        dev.data().bytes.add(skb.len() as u64);
+        skb.loop_back(dev);
+        Taken::TAKEN
+    }
+
+    fn stats(dev: &Device<Self>) -> LinkStats {
+        let (frames, bytes) = (dev.data().frames.get(), dev.data().bytes.get());
+        LinkStats {
+            rx_packets: frames,
+            rx_bytes: bytes,
+            tx_packets: frames,
+            tx_bytes: bytes,
+            ..LinkStats::default()
+        }
+    }
+}
+
+#[vtable]
+impl Link for Loopback {
+    fn create(_request: &Request<'_>, _rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
+        let (frames, bytes) = (Counter::new(), Counter::new());
+        Ok(Ok(Self { frames, bytes }))
+    }
+}
+
+#[vtable]
+impl Ethtool for Loopback {}
+#[vtable]
+impl Modes for Loopback {}
+#[vtable]
+impl Tasks for Loopback {}
