@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the interface receives of multicast: what the stack wants, and what is joined.
+//! Multicast groups to receive: those that the stack wants, and those that are joined.
 //!
 //! The state machine of each group, which decides when to join and leave, is with the transmit
 //! state ([`crate::ud::paths`]), since frames wait for it. Here is what only process context may
@@ -15,9 +15,9 @@ use kernel::prelude::*;
 /// The groups of an interface.
 pub(crate) struct Groups {
     broadcast: Mgid,
-    /// What the stack wants, the broadcast group not included.
+    /// Groups that the stack wants, without the broadcast group.
     wanted: KVec<Mgid>,
-    /// What the QP is attached to.
+    /// Groups that the QP is attached to.
     joined: KVec<(Mgid, Membership)>,
 }
 
@@ -50,7 +50,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What the stack wants, the broadcast group not included.
+    /// Groups that the stack wants, without the broadcast group.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Mgid> + '_ {
         self.wanted.iter().copied()
     }

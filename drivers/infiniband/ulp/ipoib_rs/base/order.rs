@@ -29,7 +29,7 @@ const RINGS: usize = 64;
 type Ring = Storage<Option<Held<RxSkb>>>;
 type Source = source::Source<RxSkb, Ring>;
 
-/// What puts frames in order.
+/// Restores the order of received frames.
 pub(crate) struct Order {
     sources: Sources<RxSkb, Ring, Storage<Slot<Source>>, Storage<Place<Ring>>>,
     settings: Arc<Settings>,

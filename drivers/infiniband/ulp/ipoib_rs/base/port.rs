@@ -20,12 +20,12 @@ use crate::base::shared::Shared;
 /// The IB MTU of a port that has never been active.
 const SMALLEST_IB_MTU: u32 = 256;
 
-/// What is known of a port; changes as the port does.
+/// Attributes of a port, which change with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// Whether it can send and receive.
     pub(crate) active: bool,
-    /// The active IB MTU: octets of the largest UD message.
+    /// The active IB MTU: bytes of the largest UD message.
     pub(crate) ib_mtu: u32,
     /// The GID that we send from.
     pub(crate) gid: Gid,
@@ -114,7 +114,7 @@ impl Port {
         &self.shared
     }
 
-    /// What was last read.
+    /// The attributes as last read.
     pub(crate) fn attributes(&self, rtnl: &mut Rtnl) -> Attributes {
         *self.attributes.get(rtnl)
     }
@@ -190,7 +190,7 @@ pub(crate) fn choose_gid(device: &RdmaDevice, port: u32) -> Result<GidRef> {
 /// The work item that keeps a device's ports up to date.
 pub(crate) struct Refresher(Task<Refresh>);
 
-/// What a [`Refresher`] runs on; `ctl` has the work itself, which tells the interfaces.
+/// State of a [`Refresher`]; its work, which tells the interfaces, is in `ctl/ports.rs`.
 pub(crate) struct Refresh {
     pub(crate) device: RdmaDevice,
 }

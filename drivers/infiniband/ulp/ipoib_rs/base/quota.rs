@@ -19,13 +19,13 @@ use crate::base::params;
 /// all interfaces looked at again and again.
 const COLLECT_MS: u32 = 5;
 
-/// What the permits of a device count in.
+/// Counts of a device that its permits share.
 struct Usage {
     /// Permits that there are.
     taken: Atomic<u32>,
     /// Those of them whose connections have ended and are not gone yet.
     ending: Atomic<u32>,
-    /// Who has found none left: a [`Need`].
+    /// The interface that found none left: a [`Need`].
     need: Atomic<u64>,
     /// The last number that a member got.
     members: Atomic<u32>,
@@ -159,7 +159,7 @@ impl Quota {
     }
 }
 
-/// What the work item runs on; `ctl` has the work itself, which looks at the interfaces.
+/// State of the work item; its work, which looks at the interfaces, is in `ctl/evict.rs`.
 pub(crate) struct MakeRoom {
     usage: Arc<Usage>,
     pub(crate) device: RdmaDevice,

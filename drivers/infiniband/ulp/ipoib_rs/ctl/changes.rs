@@ -179,7 +179,7 @@ impl Interface {
         dev.change_address(address.as_bytes(), rtnl);
     }
 
-    /// What is done in the stack's place.
+    /// Sets the features that the mode and the device allow.
     pub(super) fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let connected = dev.data().is_connected();
         dev.set_offloads(
@@ -272,7 +272,7 @@ impl Interface {
         Ok(())
     }
 
-    /// What connections may do was changed: those that there are end, and new ones are made.
+    /// Ends all connections, since their settings were changed; frames make new ones.
     pub(crate) fn connections_changed(dev: &Device<Self>) {
         if let Some(tx) = dev.lock_tx().as_mut() {
             tx.end_connections(dev);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the CM says, of connections that there are and of those that are asked for.
+//! Events of the CM: of connections, and of requests for one.
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;

@@ -33,7 +33,7 @@ fn max_sge(device: &RdmaDevice) -> u32 {
     device.max_sge().min(MAX_SGE)
 }
 
-/// What an up interface's rings were made for.
+/// Properties of the port for which the rings were made.
 #[derive(Clone, Copy)]
 pub(crate) struct Running {
     /// Our GID.
@@ -44,7 +44,7 @@ pub(crate) struct Running {
 
 /// An interface's verbs objects. Fields are dropped in order: users first.
 pub(crate) struct Verbs {
-    /// Who answers requests for connections.
+    /// Listeners for requests of peers.
     pub(super) listeners: KVec<Listener<Answerer>>,
     pub(super) rx: Napi<RxPoll>,
     pub(super) tx: Napi<TxPoll>,
@@ -200,7 +200,7 @@ impl Verbs {
         self.max_sge
     }
 
-    /// What the rings were made for, while the interface is up.
+    /// Properties for which the rings were made, while the interface is up.
     pub(crate) fn running(&self) -> Option<Running> {
         self.running
     }

@@ -27,7 +27,7 @@ pub(crate) struct TxPoll {
     dev: OwnedDevice<Interface>,
 }
 
-/// What left the rings.
+/// Frames that left the rings.
 #[derive(Default)]
 struct Released {
     frames: u32,
@@ -57,7 +57,7 @@ pub(crate) struct RcDone {
 }
 
 impl RcDone {
-    /// Frees what was sent. Says how many frames and octets left the ring, and whether there may be more.
+    /// Frees what was sent. Says how many frames and bytes left the ring, and whether there may be more.
     #[inline]
     fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
         self.completions.reap(Some(context), |lane| {

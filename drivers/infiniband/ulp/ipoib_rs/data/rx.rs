@@ -39,7 +39,7 @@ pub(crate) fn ask(dev: &Device<Interface>, question: Question) -> Result<Questio
 
 /// A question to the receive poll.
 pub(crate) enum Question {
-    /// Who sends numbered frames.
+    /// Sources of numbered frames.
     Sources(Copied),
     /// About connections.
     Connections(Ask),
@@ -61,7 +61,7 @@ impl Question {
         Question::Connections(Ask::Left(key, None))
     }
 
-    /// What became of [`Self::learn`].
+    /// The result of [`Self::learn`].
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Owner for Owned<'_> {
     }
 }
 
-/// What one poll received.
+/// Counts of one poll.
 #[derive(Default)]
 struct Sums {
     frames: u64,
@@ -125,7 +125,7 @@ struct Sink {
     route: Route,
     /// During this poll.
     sums: Sums,
-    /// Frames of up to so many octets are copied; during this poll.
+    /// Frames of up to so many bytes are copied; during this poll.
     copybreak: usize,
     /// Whether the device's word on checksums is taken; during this poll.
     trusts_checksums: bool,

@@ -120,7 +120,7 @@ impl Connections {
         None
     }
 
-    /// What takes the room of a request of `peer`'s.
+    /// Load that counts against a request of `peer`.
     fn load(&self, peer: &HwAddr) -> Load {
         let own = || self.iter().filter(|entry| entry.machine.offer().is_some());
         let others = || self.senders.iter().filter(|sender| !sender.confirmed);
@@ -236,7 +236,7 @@ impl Connections {
         }
     }
 
-    /// The same if a frame has come by it: what said so before was lost, or is still to come.
+    /// Confirms an offered connection by which a frame has come: the message of the CM was lost, or is still to come.
     pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         let offer = self.entry_at(at).and_then(|entry| entry.machine.offer());
         if let Some((ticket, rc)) = offer {

@@ -38,7 +38,7 @@ pub(crate) enum Role {
     Sender,
 }
 
-/// What one more connection takes.
+/// Room for one more connection.
 pub(crate) struct Room {
     /// Messages that the peer may have on their way to us.
     pub(crate) width: u16,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connections of an interface have in common while it is up, and what both ends of one agree on.
+//! Objects that all connections of an interface share while it is up, and the terms that both ends of one agree on.
 
 use ipoib_proto::cm::{self, Extension, PrivateData};
 use ipoib_proto::credit;
@@ -18,7 +18,7 @@ use crate::base::settings::Settings;
 /// The longest message that we receive: the largest IP packet behind an extended header.
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
 
-/// What the connections of an interface have in common while it is up.
+/// Objects that all connections of an interface share while it is up.
 pub(crate) struct Reliable {
     pub(crate) pd: Arc<Pd>,
     pub(crate) intake: Arc<Intake>,
@@ -30,12 +30,12 @@ pub(crate) struct Reliable {
     pub(crate) gid: Gid,
     pub(crate) qpn: Qpn,
     pub(crate) pkey: PKey,
-    /// The port's IB MTU in octets.
+    /// The port's IB MTU in bytes.
     pub(crate) ib_mtu: u32,
 }
 
 impl Reliable {
-    /// What we tell a peer about a connection on which it may send `width` messages.
+    /// Private data for a peer that may send `width` messages on the connection.
     pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
         let settings = &self.settings;
         let flags = if settings.icrc() {
@@ -55,7 +55,7 @@ impl Reliable {
         }
     }
 
-    /// What both ends can do.
+    /// Terms that both ends support.
     pub(crate) fn terms(&self, peer: &PrivateData) -> Terms {
         let mtu = cm::connection_mtu(mtu::MAX_CONNECTED + Header::LEN as u32, peer.receive_mtu);
         let settings = &self.settings;
@@ -83,7 +83,7 @@ impl Reliable {
     }
 }
 
-/// What the ends of a connection have agreed on.
+/// Terms that both ends of a connection have agreed on.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     /// The largest IP packet.

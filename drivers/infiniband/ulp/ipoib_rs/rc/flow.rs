@@ -108,7 +108,7 @@ impl Flow {
         credit::limit(self.received.messages.get() as u16, width)
     }
 
-    /// The same limit, which is advertised now.
+    /// Notes that the limit is advertised, and returns it.
     #[inline]
     pub(crate) fn advertise(&self, width: u16) -> u16 {
         let limit = self.own_limit(width);

@@ -67,7 +67,7 @@ pub(super) fn extended_header(terms: &Terms, skb: &TxSkb) -> Result<ExtendedHead
     extended.encode(head, packet).map_err(|_| Unfit::Plain)
 }
 
-/// The same for a frame of several segments.
+/// The extended header of a frame of several segments.
 fn large_header(
     terms: &Terms,
     skb: &TxSkb,
@@ -99,7 +99,7 @@ fn large_header(
     extended.encode(head, packet).map_err(|_| Unfit::Segment)
 }
 
-/// What an extended header is made of: the packet's type, its checksum, which is to be computed, and its
+/// Parts of an extended header: the packet's type, its checksum, which is to be computed, and its
 /// part in the head.
 fn describe(skb: &TxSkb) -> Option<(EtherType, PartialChecksum, &[u8])> {
     let partial = skb.partial_checksum(ADDR_LEN + Header::LEN)?;

@@ -44,7 +44,7 @@ impl RcRing {
         })
     }
 
-    /// What the NAPIs look at.
+    /// Notes to the NAPIs.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

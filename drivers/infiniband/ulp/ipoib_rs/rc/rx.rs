@@ -59,7 +59,7 @@ pub(crate) struct RcRx {
     news: News,
 }
 
-/// What a poll finds out for its end.
+/// Findings of a poll, for its end.
 #[derive(Default)]
 struct News {
     /// A peer lets us send more.
@@ -99,7 +99,7 @@ impl Peers {
     }
 }
 
-/// What others ask the receive poll about connections.
+/// A question to the receive poll about connections.
 pub(crate) enum Ask {
     /// To take a connection's frames from now on; and whether that worked.
     Learn(Option<Arc<Rc>>, bool, Result),
@@ -257,24 +257,19 @@ impl RcRx {
         };
         let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
         let counts = &counters.rc_rx;
-        let (Some(message), true) = (
-            rc::parse_tcp_v4(received.head(), received.len()),
-            peer.width.is_some(),
-        ) else {
-            return receive_other(received, peer, counts, news, context, order);
+        let fast = rc::parse_tcp_v4(received.head(), received.len());
+        let arrival = Arrival {
+            received,
+            peer,
+            counts,
+        };
+        let (Some(message), true) = (fast, peer.width.is_some()) else {
+            return arrival.receive_other(news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
         news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
         let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);
-        pass_up(
-            received,
-            peer,
-            counts,
-            &message.packet,
-            description,
-            context,
-            order,
-        )
+        arrival.pass_up(&message.packet, description, context, order)
     }
 
     /// Ends a poll. True: the transmit side is to be served, since a peer lets us send more, or since it is due to
@@ -296,7 +291,7 @@ impl RcRx {
     }
 }
 
-/// What the stack has to know about a packet whose checksum is to be computed there, if it is.
+/// Describes a packet to the stack, with its partial checksum if it has one.
 #[inline(always)]
 fn describe(
     packet: &rc::Packet,
@@ -313,80 +308,91 @@ fn describe(
     }
 }
 
-/// Makes an skb of a packet that was checked, and passes it up.
-///
-/// # Errors
-///
-/// Why it is dropped.
-#[inline(always)]
-fn pass_up(
-    received: RcReceived<'_>,
-    peer: &Peer,
-    counts: &ConnectedRx,
-    packet: &rc::Packet,
-    description: parts::Packet,
-    context: &Context<'_>,
-    order: &mut Order,
-) -> Result<(), DropReason> {
-    let skb = match received.into_frame(context, description) {
-        Ok(skb) => skb,
-        Err(EINVAL) => return Err(DropReason::BadExtended),
-        Err(_) => return Err(DropReason::NoBuffer),
-    };
-    let octets = packet.len as u64;
-    let flow = &peer.rc.flow;
-    flow.received.frames.add(1);
-    flow.received.bytes.add(octets);
-    counts.frames.add(1);
-    counts.bytes.add(octets);
-    order.receive(context, Some(&peer.address), packet.reserved, skb);
-    Ok(())
+/// A message that was received, and the connection that it came by.
+struct Arrival<'a> {
+    received: RcReceived<'a>,
+    peer: &'a Peer,
+    counts: &'a ConnectedRx,
 }
 
-/// Receives a message that is not like nearly all.
-///
-/// # Errors
-///
-/// Why it is dropped.
-#[inline(never)]
-fn receive_other(
-    received: RcReceived<'_>,
-    peer: &Peer,
-    counts: &ConnectedRx,
-    news: &mut News,
-    context: &Context<'_>,
-    order: &mut Order,
-) -> Result<(), DropReason> {
-    let flow = &peer.rc.flow;
-    let (head, len) = (received.head(), received.len());
-    let extended =
-        rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
-    if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
-        news.credit |= flow.raise_credit_limit(limit);
-        return Ok(());
+impl Arrival<'_> {
+    /// Makes an skb of a packet that was checked, and passes it up.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    #[inline(always)]
+    fn pass_up(
+        self,
+        packet: &rc::Packet,
+        description: parts::Packet,
+        context: &Context<'_>,
+        order: &mut Order,
+    ) -> Result<(), DropReason> {
+        let Self {
+            received,
+            peer,
+            counts,
+        } = self;
+        let skb = match received.into_frame(context, description) {
+            Ok(skb) => skb,
+            Err(EINVAL) => return Err(DropReason::BadExtended),
+            Err(_) => return Err(DropReason::NoBuffer),
+        };
+        let bytes = packet.len as u64;
+        let flow = &peer.rc.flow;
+        flow.received.frames.add(1);
+        flow.received.bytes.add(bytes);
+        counts.frames.add(1);
+        counts.bytes.add(bytes);
+        order.receive(context, Some(&peer.address), packet.reserved, skb);
+        Ok(())
     }
-    // Whatever else it carries, and whatever is wrong with it, it has used room.
-    news.due |= flow.note_received(peer.width);
-    let (packet, description) = match extended {
-        Some(message) => {
-            let message = message?;
-            let (packet, extended) = message.packet()?;
-            news.credit |= flow.raise_credit_limit(message.credit_limit());
-            let description = describe(&packet, extended.checksum, counts);
-            match extended.gso {
-                Some(gso) => (packet, describe_large(description, &gso, counts)),
-                None => (packet, description),
+
+    /// Receives a message that is not like nearly all.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    #[inline(never)]
+    fn receive_other(
+        self,
+        news: &mut News,
+        context: &Context<'_>,
+        order: &mut Order,
+    ) -> Result<(), DropReason> {
+        let Self { peer, counts, .. } = self;
+        let flow = &peer.rc.flow;
+        let (head, len) = (self.received.head(), self.received.len());
+        let extended =
+            rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
+        if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
+            news.credit |= flow.raise_credit_limit(limit);
+            return Ok(());
+        }
+        // Whatever else it carries, and whatever is wrong with it, it has used room.
+        news.due |= flow.note_received(peer.width);
+        let (packet, description) = match extended {
+            Some(message) => {
+                let message = message?;
+                let (packet, extended) = message.packet()?;
+                news.credit |= flow.raise_credit_limit(message.credit_limit());
+                let description = describe(&packet, extended.checksum, counts);
+                match extended.gso {
+                    Some(gso) => (packet, describe_large(description, &gso, counts)),
+                    None => (packet, description),
+                }
             }
-        }
-        None => {
-            let packet = rc::parse(head, len)?;
-            (packet, describe(&packet, None, counts))
-        }
-    };
-    pass_up(received, peer, counts, &packet, description, context, order)
+            None => {
+                let packet = rc::parse(head, len)?;
+                (packet, describe(&packet, None, counts))
+            }
+        };
+        self.pass_up(&packet, description, context, order)
+    }
 }
 
-/// The same of one that is to be segmented.
+/// Describes a packet that is to be segmented.
 fn describe_large(
     description: parts::Packet,
     gso: &extended::Gso,

@@ -5,7 +5,7 @@
 use ipoib_netdev::relaxed::Relax;
 use kernel::sync::atomic::{Acquire, Atomic};
 
-/// What the two NAPIs look at without the lock.
+/// Notes to the two NAPIs.
 pub(crate) struct Shared {
     /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,

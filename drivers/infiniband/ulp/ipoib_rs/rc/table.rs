@@ -109,6 +109,12 @@ pub(crate) enum Job {
     Wait(Option<u64>),
 }
 
+/// Result of advancing an entry: a job, or the time at which there may be one.
+enum Advance {
+    Job(Job),
+    Deadline(Option<u64>),
+}
+
 impl Connections {
     /// None yet.
     ///
@@ -160,7 +166,7 @@ impl Connections {
         }
     }
 
-    /// What all connections have in common.
+    /// Objects that all connections share.
     pub(crate) fn reliable(&self) -> &Arc<Reliable> {
         &self.reliable
     }
@@ -248,7 +254,7 @@ impl Connections {
         }
     }
 
-    /// What still waits at an entry wants a connection.
+    /// Asks for a connection if frames wait for one.
     pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         if let Some(entry) = self.entry_at(at) {
             if !entry.backlog.is_empty() {
@@ -362,7 +368,7 @@ impl Connections {
             .cloned()
     }
 
-    /// The next thing to do for the work item. `is_ready` says whether there is a path to a peer.
+    /// The next job for the work item. `is_ready` says whether there is a path to a peer.
     pub(crate) fn next_job(
         &mut self,
         dev: &Device<Interface>,
@@ -373,84 +379,16 @@ impl Connections {
         let up = self.iter().filter(|entry| entry.machine.is_up()).count();
         let senders = self.senders.iter().filter(|sender| sender.confirmed);
         self.counters.connected.set_current(up + senders.count());
-        while let Some(at) = self
-            .senders
-            .iter()
-            .position(|sender| now >= sender.deadline())
-        {
-            let Ok(sender) = self.senders.remove(at) else {
-                break;
-            };
-            let connected = &self.counters.connected;
-            if sender.confirmed {
-                connected.idle.add_shared(1);
-            } else {
-                connected.failed.add_shared(1);
-            }
-            self.end(dev, sender.rc);
-        }
+        self.end_silent(dev, now);
         if let Some(job) = self.next_ended(now) {
             return job;
         }
         let mut next = self.senders.iter().map(Sender::deadline).min();
         for at in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
-                continue;
-            };
-            let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
-            if let Some(rc) = entry.machine.poll(now) {
-                if !entry.backlog.is_empty() && !entry.machine.is_up() {
-                    entry.want(now);
-                }
-                let connected = &self.counters.connected;
-                if was_up {
-                    connected.idle.add_shared(1);
-                } else {
-                    connected.failed.add_shared(1);
-                }
-                self.end(dev, rc);
-                return self.next_ended(now).unwrap_or(Job::Wait(Some(1)));
+            match self.advance(dev, at, now, &is_ready) {
+                Advance::Job(job) => return job,
+                Advance::Deadline(deadline) => next = [next, deadline].into_iter().flatten().min(),
             }
-            // If there is no path yet, there will be.
-            let is_blank = entry.machine.is_blank(now);
-            let wanted = entry.wants(now) && entry.machine.may_ask(now) && is_ready(&entry.address);
-            let (address, number) = (entry.address, entry.number);
-            if wanted {
-                let room = self.take_room(dev, now, true);
-                let entry = self.entries.get_mut(at).and_then(Option::as_mut);
-                let Some(room) = room else {
-                    // There may be room soon.
-                    self.counters.connected.no_room.add_shared(1);
-                    next = Some(next.unwrap_or(u64::MAX).min(now.saturating_add(ROOM_MS)));
-                    continue;
-                };
-                let asked = entry.and_then(|entry| {
-                    entry.clear_want();
-                    entry.machine.want(now)
-                });
-                match asked {
-                    Some(ticket) => {
-                        let wanted = Wanted {
-                            address,
-                            number,
-                            ticket,
-                        };
-                        return Job::Ask(wanted, room);
-                    }
-                    None => self.give_back(room.width),
-                }
-            } else if is_blank && entry.backlog.is_empty() && !entry.wants(now) {
-                if let Some(entry) = self.entries.get_mut(at) {
-                    *entry = None;
-                }
-                continue;
-            }
-            let entry = self.entries.get(at).and_then(Option::as_ref);
-            let deadline = entry.and_then(|entry| entry.deadline(now));
-            next = match (next, deadline) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
         }
         // `make_room` may have ended one meanwhile.
         if let Some(job) = self.next_ended(now) {
@@ -459,6 +397,90 @@ impl Connections {
         let ended = self.ended.iter().map(|ended| ended.due);
         let next = Iterator::chain(ended, next).min();
         Job::Wait(next.map(|next| next.saturating_sub(now)))
+    }
+
+    /// Ends the connections that others send by, if they do not.
+    fn end_silent(&mut self, dev: &Device<Interface>, now: u64) {
+        let is_over = |sender: &Sender| now >= sender.deadline();
+        while let Some(at) = self.senders.iter().position(is_over) {
+            let Ok(sender) = self.senders.remove(at) else {
+                break;
+            };
+            self.count_ended(sender.confirmed);
+            self.end(dev, sender.rc);
+        }
+    }
+
+    /// Counts a connection that ends by time alone: an idle one, or one that never came up.
+    fn count_ended(&self, was_up: bool) {
+        let connected = &self.counters.connected;
+        if was_up {
+            connected.idle.add_shared(1);
+        } else {
+            connected.failed.add_shared(1);
+        }
+    }
+
+    /// Does what is due for the peer of an entry.
+    fn advance(
+        &mut self,
+        dev: &Device<Interface>,
+        at: usize,
+        now: u64,
+        is_ready: &impl Fn(&HwAddr) -> bool,
+    ) -> Advance {
+        let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
+            return Advance::Deadline(None);
+        };
+        let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
+        if let Some(rc) = entry.machine.poll(now) {
+            if !entry.backlog.is_empty() && !entry.machine.is_up() {
+                entry.want(now);
+            }
+            self.count_ended(was_up);
+            self.end(dev, rc);
+            return Advance::Job(self.next_ended(now).unwrap_or(Job::Wait(Some(1))));
+        }
+        // If there is no path yet, there will be.
+        if entry.wants(now) && entry.machine.may_ask(now) && is_ready(&entry.address) {
+            return self.ask(dev, at, now);
+        }
+        if entry.machine.is_blank(now) && entry.backlog.is_empty() && !entry.wants(now) {
+            if let Some(entry) = self.entries.get_mut(at) {
+                *entry = None;
+            }
+            return Advance::Deadline(None);
+        }
+        Advance::Deadline(entry.deadline(now))
+    }
+
+    /// Asks the peer of an entry for a connection, if there is room for one more.
+    fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
+        let Some(room) = self.take_room(dev, now, true) else {
+            // There may be room soon.
+            self.counters.connected.no_room.add_shared(1);
+            return Advance::Deadline(Some(now.saturating_add(ROOM_MS)));
+        };
+        let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
+            self.give_back(room.width);
+            return Advance::Deadline(None);
+        };
+        entry.clear_want();
+        match entry.machine.want(now) {
+            Some(ticket) => {
+                let wanted = Wanted {
+                    address: entry.address,
+                    number: entry.number,
+                    ticket,
+                };
+                Advance::Job(Job::Ask(wanted, room))
+            }
+            None => {
+                let deadline = entry.deadline(now);
+                self.give_back(room.width);
+                Advance::Deadline(deadline)
+            }
+        }
     }
 
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.

@@ -22,7 +22,7 @@ use crate::rc::ring::RcRing;
 use crate::rc::table::Connections;
 use crate::ud::ring::UdRing;
 
-/// What became of a frame that was to go by a connection.
+/// Fate of a frame that was to go by a connection.
 pub(crate) enum Fate {
     /// It is in the backlog, or was dropped and counted.
     Queued,
@@ -31,7 +31,7 @@ pub(crate) enum Fate {
     Sent(bool),
     /// The peer wants it segmented. It begins as the stack gave it.
     Segment(TxSkb),
-    /// The peer takes no packet of more than so many octets.
+    /// The peer takes no packet of more than so many bytes.
     TooBig(TxSkb, u32),
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Peer {
     lanes: Lanes,
 }
 
-/// What sending to a peer takes.
+/// A peer that can be sent to.
 pub(crate) struct PeerRef<'a> {
     /// Its address handle.
     pub(crate) ah: &'a Arc<Ah>,
@@ -129,7 +129,7 @@ impl Destinations {
         })
     }
 
-    /// What sending to a peer takes, if that can be done right now.
+    /// Address handle and sequence of a peer that can be sent to right now.
     #[inline]
     pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<PeerRef<'_>> {
         let Peer { path, lanes } = &mut **self.paths.get_mut(address)?;
