@@ -3,9 +3,9 @@
 //! Connected mode (RFC 4755): reliable connections and the frames on them.
 
 pub(crate) mod admission;
+pub(crate) mod channel;
 pub(crate) mod conn;
 pub(crate) mod context;
-pub(crate) mod entry;
 pub(crate) mod flow;
 pub(crate) mod form;
 pub(crate) mod inbound;

@@ -17,15 +17,15 @@ use kernel::sync::Arc;
 use crate::base::counters::Connected;
 use crate::base::interface::{Interface, Work};
 use crate::data::rx::{self, Question};
-use crate::rc::conn::{Caller, Rc, Role, Room};
-use crate::rc::context::{Reliable, Terms};
+use crate::rc::conn::{Conn, ConnId, Role, Room};
+use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Place};
 
 /// Ends a connection that could not even be asked for.
-pub(super) fn give_up(caller: &Caller) {
-    caller.counters().failed.add_shared(1);
-    if let Some(found) = caller.find() {
-        caller.ended(&found, found.end());
+pub(super) fn give_up(id: &ConnId) {
+    id.counters().failed.add_shared(1);
+    if let Some(found) = id.find() {
+        id.ended(&found, found.end());
     }
 }
 
@@ -38,15 +38,15 @@ pub(super) fn give_up(caller: &Caller) {
 /// # Context
 ///
 /// Process context; sleeps.
-fn bring_up(rc: &Arc<Rc>, terms: &Terms) -> Result {
+fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
     rc.flow.begin(terms.credits, rc.width);
     rc.cm.ready(rc.qp())?;
     // Before the other end is told, and sends: what came now would find nobody.
     let question = Question::learn(rc.clone(), terms.extended);
-    rx::ask(&rc.caller.dev, question)?.into_result()
+    rx::ask(&rc.id.dev, question)?.into_result()
 }
 
-impl Caller {
+impl ConnId {
     fn counters(&self) -> &Connected {
         &self.dev.data().get_ref().counters.connected
     }
@@ -70,7 +70,7 @@ impl Caller {
     /// Our request was accepted.
     fn accepted(&self, found: &Found, data: &[u8]) -> Result {
         let rc = &found.rc;
-        let Place::Entry(ticket) = found.place else {
+        let Place::Channel(ticket) = found.place else {
             return Err(EINVAL);
         };
         let data = PrivateData::parse(data).map_err(|_| EPROTO)?;
@@ -78,7 +78,7 @@ impl Caller {
             // Somebody else answers.
             return Err(EPROTO);
         }
-        let terms = self.reliable.terms(&data);
+        let terms = self.rc_context.terms(&data);
         bring_up(rc, &terms)?;
         // If the peer's own request has come up meanwhile, it must not take this one instead.
         if self.find().is_none() {
@@ -103,7 +103,7 @@ impl Caller {
     }
 }
 
-impl CmHandler for Caller {
+impl CmHandler for ConnId {
     fn event(&self, event: CmEvent<'_>) {
         // One that was given up is on its way to be destroyed, which says all that there is to say.
         let Some(found) = self.find() else {
@@ -119,7 +119,7 @@ impl CmHandler for Caller {
                     if self.find().is_none() {
                         return;
                     }
-                    let refusal = Refusal::Data.encode(self.reliable.qpn);
+                    let refusal = Refusal::Data.encode(self.rc_context.qpn);
                     let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
                     netdev_log!(
                         &self.dev,
@@ -134,7 +134,7 @@ impl CmHandler for Caller {
             CmEvent::Confirmed => {
                 let mut guard = self.dev.lock_tx();
                 match (guard.as_mut(), found.place) {
-                    (Some(tx), Place::Entry(ticket)) => {
+                    (Some(tx), Place::Channel(ticket)) => {
                         let _ = tx.connection_up(&self.dev, self, ticket, None, now_ms());
                     }
                     (Some(tx), Place::Sender) => tx.sender_confirmed(&self.dev, &found.rc),
@@ -166,30 +166,30 @@ impl CmHandler for Caller {
 }
 
 /// Answers those who ask for a connection.
-pub(crate) struct Answerer {
+pub(crate) struct ConnListener {
     pub(crate) dev: OwnedDevice<Interface>,
-    pub(crate) reliable: Arc<Reliable>,
+    pub(crate) rc_context: Arc<RcContext>,
     pub(crate) port: u32,
 }
 
-impl Answerer {
+impl ConnListener {
     /// Looks at a request: whose it is, and what its end can do.
     fn examine(&self, incoming: &Incoming<'_>) -> Result<(HwAddr, PrivateData), Refusal> {
-        let reliable = &self.reliable;
+        let rc_context = &self.rc_context;
         let pkey = PKey::new(incoming.pkey()).map(PKey::to_full);
-        if pkey != Some(reliable.pkey) || !incoming.is_rc() {
+        if pkey != Some(rc_context.pkey) || !incoming.is_rc() {
             return Err(Refusal::Partition);
         }
-        if incoming.local_gid() != reliable.gid.0 || incoming.port() != self.port {
+        if incoming.local_gid() != rc_context.gid.0 || incoming.port() != self.port {
             return Err(Refusal::Gid);
         }
         // Packets that our port would not take.
-        if incoming.mtu().is_none_or(|mtu| mtu > reliable.ib_mtu) {
+        if incoming.mtu().is_none_or(|mtu| mtu > rc_context.ib_mtu) {
             return Err(Refusal::Data);
         }
         let data = PrivateData::parse(incoming.private_data())?;
         let peer = HwAddr::new(Flags::NONE, data.qpn, Gid(incoming.remote_gid()));
-        let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
+        let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
         if !peer.is_unicast() || peer == own {
             return Err(Refusal::Data);
         }
@@ -229,22 +229,22 @@ impl Answerer {
         data: &PrivateData,
         (role, room): (Role, Room),
     ) -> Result<Option<Refusal>> {
-        let reliable = &self.reliable;
+        let rc_context = &self.rc_context;
         let number = data.extension.map_or(0, |extension| extension.channel);
-        let caller = Arc::new(
-            Caller {
+        let id = Arc::new(
+            ConnId {
                 dev: self.dev.get_typed(),
-                reliable: reliable.clone(),
+                rc_context: rc_context.clone(),
                 peer,
                 number,
                 role,
             },
             GFP_KERNEL,
         )?;
-        let terms = reliable.terms(data);
-        let rc = Rc::new(reliable, caller, room, |caller| incoming.take(caller))?;
+        let terms = rc_context.terms(data);
+        let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
         if let Err(refusal) = self.list(&rc, terms) {
-            let data = refusal.encode(reliable.qpn);
+            let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(tx) = self.dev.lock_tx().as_mut() {
                 tx.connection_unused(&self.dev, rc);
@@ -254,17 +254,17 @@ impl Answerer {
         if let Err(error) = self.reply(&rc) {
             self.log(&peer, error);
             // If it is not found, somebody has ended it already.
-            if let Some(found) = rc.caller.find() {
-                rc.caller.ended(&found, found.end());
+            if let Some(found) = rc.id.find() {
+                rc.id.ended(&found, found.end());
             }
         }
         Ok(None)
     }
 
     /// Puts it into the table.
-    fn list(&self, rc: &Arc<Rc>, terms: Terms) -> Result<(), Refusal> {
+    fn list(&self, rc: &Arc<Conn>, terms: Negotiated) -> Result<(), Refusal> {
         bring_up(rc, &terms).map_err(|error| {
-            self.log(&rc.caller.peer, error);
+            self.log(&rc.id.peer, error);
             Refusal::Full
         })?;
         self.dev
@@ -274,8 +274,8 @@ impl Answerer {
             .connection_accepted(&self.dev, rc.clone(), terms, now_ms())
     }
 
-    fn reply(&self, rc: &Rc) -> Result {
-        let data = self.reliable.private_data(rc.width, rc.caller.number);
+    fn reply(&self, rc: &Conn) -> Result {
+        let data = self.rc_context.private_data(rc.width, rc.id.number);
         let (bytes, len) = data.encode();
         let reply = Reply {
             private_data: bytes.get(..len).unwrap_or(&[]),
@@ -295,7 +295,7 @@ impl Answerer {
     }
 }
 
-impl Listen for Answerer {
+impl Listen for ConnListener {
     fn request(&self, incoming: Incoming<'_>) {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.requests_received.add_shared(1);
@@ -307,7 +307,7 @@ impl Listen for Answerer {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
-                let data = refusal.encode(self.reliable.qpn);
+                let data = refusal.encode(self.rc_context.qpn);
                 return incoming.reject(RejectReason::ConsumerDefined, &data);
             }
         };

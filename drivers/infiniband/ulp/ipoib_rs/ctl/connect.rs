@@ -16,8 +16,8 @@ use kernel::sync::Arc;
 use crate::base::interface::{Interface, Work};
 use crate::ctl::cm;
 use crate::data::rx::{self, Question};
-use crate::rc::conn::{Caller, Rc, Role, Room};
-use crate::rc::context::Reliable;
+use crate::rc::conn::{Conn, ConnId, Role, Room};
+use crate::rc::context::RcContext;
 use crate::rc::table::{Ended, Job, Wanted};
 
 /// How often the receive poll is asked in a row whether it has found nothing more: three times will do
@@ -34,7 +34,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
     // Who sets it wakes us again.
     while !dev.data().pausing.load(Relaxed) {
         let now = now_ms();
-        let (job, reliable) = {
+        let (job, rc_context) = {
             let mut guard = dev.lock_tx();
             let Some(tx) = guard.as_mut() else {
                 return;
@@ -47,10 +47,10 @@ pub(crate) fn run(dev: &Device<Interface>) {
             let Some(rc) = &tx.rc else {
                 return;
             };
-            (job, rc.connections.reliable().clone())
+            (job, rc.connections.rc_context().clone())
         };
         match job {
-            Job::Ask(wanted, room) => ask(dev, &reliable, &wanted, room),
+            Job::Ask(wanted, room) => ask(dev, &rc_context, &wanted, room),
             Job::End(ended) => end(dev, ended),
             Job::Wait(None) => return,
             Job::Wait(Some(wait)) => {
@@ -89,7 +89,7 @@ fn end(dev: &Device<Interface>, mut ended: Ended) {
 /// # Context
 ///
 /// Process context; sleeps. Nobody sends by it any more.
-fn begin_to_end(dev: &Device<Interface>, rc: &Rc) {
+fn begin_to_end(dev: &Device<Interface>, rc: &Conn) {
     // One that was not established, or that the peer has ended, needs no more.
     let _ = rc.cm.disconnect();
     if let Err(error) = rc.qp().to_error() {
@@ -102,7 +102,7 @@ fn begin_to_end(dev: &Device<Interface>, rc: &Rc) {
 /// # Context
 ///
 /// Process context; sleeps while the receive poll is asked.
-fn go_on_to_end(dev: &Device<Interface>, rc: &Rc, ending: &mut Ending, now: u64) -> Option<u64> {
+fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u64) -> Option<u64> {
     let qp = rc.qp();
     let is_busy = rc.lane.in_flight() > 0 || qp.may_receive();
     let mut step = ending.step(now, is_busy);
@@ -127,7 +127,7 @@ fn go_on_to_end(dev: &Device<Interface>, rc: &Rc, ending: &mut Ending, now: u64)
 }
 
 /// Asks a peer for a connection.
-fn ask(dev: &Device<Interface>, reliable: &Arc<Reliable>, wanted: &Wanted, room: Room) {
+fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, room: Room) {
     let (width, address) = (room.width, &wanted.address);
     let connected = &dev.data().get_ref().counters.connected;
     let path = dev
@@ -136,7 +136,7 @@ fn ask(dev: &Device<Interface>, reliable: &Arc<Reliable>, wanted: &Wanted, room:
         .and_then(|tx| tx.ud.destinations.handle(address));
     let made = path
         .ok_or(EHOSTUNREACH)
-        .and_then(|path| Ok((make(dev, reliable, wanted, room)?, path)));
+        .and_then(|path| Ok((make(dev, rc_context, wanted, room)?, path)));
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -158,12 +158,12 @@ fn ask(dev: &Device<Interface>, reliable: &Arc<Reliable>, wanted: &Wanted, room:
             return;
         }
     }
-    let sent = request(reliable, &rc, &path, *address);
+    let sent = request(rc_context, &rc, &path, *address);
     match sent {
         Ok(()) => connected.requests_sent.add_shared(1),
         Err(error) => {
             log(dev, address, error);
-            cm::give_up(&rc.caller);
+            cm::give_up(&rc.id);
         }
     }
 }
@@ -181,27 +181,25 @@ fn log(dev: &Device<Interface>, address: &HwAddr, error: Error) {
 
 fn make(
     dev: &Device<Interface>,
-    reliable: &Arc<Reliable>,
+    rc_context: &Arc<RcContext>,
     wanted: &Wanted,
     room: Room,
-) -> Result<Arc<Rc>> {
-    let caller = Arc::new(
-        Caller {
+) -> Result<Arc<Conn>> {
+    let id = Arc::new(
+        ConnId {
             dev: dev.get_typed(),
-            reliable: reliable.clone(),
+            rc_context: rc_context.clone(),
             peer: wanted.address.with_flags(Flags::NONE),
             number: wanted.number,
             role: Role::Peer,
         },
         GFP_KERNEL,
     )?;
-    Rc::new(reliable, caller, room, |caller| {
-        CmId::new(&reliable.pd, caller)
-    })
+    Conn::new(rc_context, id, room, |id| CmId::new(&rc_context.pd, id))
 }
 
-fn request(reliable: &Reliable, rc: &Rc, path: &Ah, address: HwAddr) -> Result {
-    let (bytes, len) = reliable.private_data(rc.width, rc.caller.number).encode();
+fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {
+    let (bytes, len) = rc_context.private_data(rc.width, rc.id.number).encode();
     // One of ours listens to both; everybody else has what Linux has, or follows the RFC.
     let service_id = linux_service_id(address.qpn());
     rc.cm.request(
@@ -209,8 +207,8 @@ fn request(reliable: &Reliable, rc: &Rc, path: &Ah, address: HwAddr) -> Result {
         &Request {
             path,
             service_id,
-            pkey: reliable.pkey.get(),
-            mtu: reliable.ib_mtu,
+            pkey: rc_context.pkey.get(),
+            mtu: rc_context.ib_mtu,
             timeouts: CmTimeouts::default(),
             private_data: bytes.get(..len).unwrap_or(&[]),
         },
@@ -218,8 +216,11 @@ fn request(reliable: &Reliable, rc: &Rc, path: &Ah, address: HwAddr) -> Result {
 }
 
 /// The services of an interface.
-pub(crate) fn services(reliable: &Reliable) -> [u64; 2] {
-    [linux_service_id(reliable.qpn), rfc_service_id(reliable.qpn)]
+pub(crate) fn services(rc_context: &RcContext) -> [u64; 2] {
+    [
+        linux_service_id(rc_context.qpn),
+        rfc_service_id(rc_context.qpn),
+    ]
 }
 
 /// Answers the packets that were too big for their peers.

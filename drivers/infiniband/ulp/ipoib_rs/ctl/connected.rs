@@ -12,13 +12,13 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::params;
-use crate::ctl::cm::Answerer;
+use crate::ctl::cm::ConnListener;
 use crate::ctl::connect;
 use crate::ctl::events::Wake;
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
 use crate::rc::conn;
-use crate::rc::context::{Reliable, MAX_MESSAGE};
+use crate::rc::context::{RcContext, MAX_MESSAGE};
 use crate::rc::ring::RcRing;
 use crate::rc::rx::RcRx;
 use crate::rc::table::Connections;
@@ -29,7 +29,7 @@ const RC_SENDS: u32 = 1024;
 
 /// Queues of an interface in connected mode, until each is where it belongs.
 pub(super) struct Parts {
-    pub(super) reliable: Arc<Reliable>,
+    pub(super) rc_context: Arc<RcContext>,
     pub(super) tx: Option<RcTx>,
     pub(super) rx: Option<KBox<RcRx>>,
     pub(super) done: Option<RcDone>,
@@ -122,8 +122,8 @@ impl Verbs {
         let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
-        let reliable = Arc::new(
-            Reliable {
+        let rc_context = Arc::new(
+            RcContext {
                 pd: self.pd.clone(),
                 intake,
                 send_cq,
@@ -139,11 +139,11 @@ impl Verbs {
         )?;
         let counters = &this.counters;
         let number = this.port.quota().number();
-        let connections = Connections::new(reliable.clone(), counters.clone(), buffers, number)?;
+        let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, number)?;
         let send = RcRing::new(sender, counters.clone())?;
         let shared = send.shared().clone();
         let parts = Parts {
-            reliable,
+            rc_context,
             rx: Some(RcRx::new(ring, shared.clone(), counters.clone())?),
             done: Some(RcDone {
                 completions,
@@ -158,17 +158,21 @@ impl Verbs {
     }
 
     /// Answers requests for connections from now on.
-    pub(super) fn listen(&mut self, dev: &Device<Interface>, reliable: &Arc<Reliable>) -> Result {
-        for service in connect::services(reliable) {
-            let answerer = Arc::new(
-                Answerer {
+    pub(super) fn listen(
+        &mut self,
+        dev: &Device<Interface>,
+        rc_context: &Arc<RcContext>,
+    ) -> Result {
+        for service in connect::services(rc_context) {
+            let conn_listener = Arc::new(
+                ConnListener {
                     dev: dev.get_typed(),
-                    reliable: reliable.clone(),
+                    rc_context: rc_context.clone(),
                     port: dev.data().port.number(),
                 },
                 GFP_KERNEL,
             )?;
-            let listener = Listener::new(&self.pd, service, answerer)?;
+            let listener = Listener::new(&self.pd, service, conn_listener)?;
             self.listeners.push(listener, GFP_KERNEL)?;
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::base::interface::Interface;
 use crate::base::order::{Copied, CopiedSource};
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::data::rx::{self, Question};
-use crate::rc::conn::Rc;
+use crate::rc::conn::Conn;
 use crate::ud::paths::Destinations;
 
 /// Room for rows that are added between counting and copying.
@@ -147,7 +147,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(address: HwAddr, number: u8, state: &'static str, rc: Option<&Rc>, now: u64) -> Self {
+    fn new(address: HwAddr, number: u8, state: &'static str, rc: Option<&Conn>, now: u64) -> Self {
         let mut row = Connection {
             address,
             number,
@@ -182,22 +182,22 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
         .as_ref()
         .and_then(|tx| Some(&tx.rc.as_ref()?.connections))
     {
-        for entry in connections.iter() {
-            let (machine, rc) = (&entry.machine, entry.machine.present());
+        for channel in connections.iter() {
+            let (machine, rc) = (&channel.machine, channel.machine.present());
             let rc = rc.map(|rc| &**rc);
-            let address = *entry.address();
-            let mut row = Connection::new(address, entry.number(), machine.state(), rc, now);
-            row.mtu = entry.terms.mtu;
-            row.waiting = entry.backlog.len();
-            row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(entry.sent));
+            let address = *channel.address();
+            let mut row = Connection::new(address, channel.number(), machine.state(), rc, now);
+            row.mtu = channel.terms.mtu;
+            row.waiting = channel.backlog.len();
+            row.may_send = rc.map_or(0, |rc| rc.flow.credit_limit().wrapping_sub(channel.sent));
             let _ = rows.push_within_capacity(row);
             if let Some((_, rc)) = machine.offer() {
-                let row = Connection::new(address, entry.number(), "offered", Some(rc), now);
+                let row = Connection::new(address, channel.number(), "offered", Some(rc), now);
                 let _ = rows.push_within_capacity(row);
             }
         }
         for rc in connections.senders() {
-            let row = Connection::new(rc.caller.peer, 0, "receiving", Some(rc), now);
+            let row = Connection::new(rc.id.peer, 0, "receiving", Some(rc), now);
             let _ = rows.push_within_capacity(row);
         }
     }

@@ -117,7 +117,7 @@ impl Verbs {
         } else {
             None
         };
-        let reliable = parts.as_ref().map(|parts| parts.reliable.clone());
+        let rc_context = parts.as_ref().map(|parts| parts.rc_context.clone());
         self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
         self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         dev.reset_queue_limit();
@@ -128,8 +128,8 @@ impl Verbs {
         // What arrived before NAPI was enabled rang no bell that anyone heard.
         self.rx.handle().schedule();
         self.tx.handle().schedule();
-        if let Some(reliable) = reliable {
-            self.listen(dev, &reliable)?;
+        if let Some(rc_context) = rc_context {
+            self.listen(dev, &rc_context)?;
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Verbs {
             qpn: self.qpn,
             broadcast: this.broadcast,
         };
-        let cq = parts.as_ref().map(|parts| parts.reliable.recv_cq.clone());
+        let cq = parts.as_ref().map(|parts| parts.rc_context.recv_cq.clone());
         self.rx.enable(
             RxPoll::new(
                 ring,
@@ -174,7 +174,7 @@ impl Verbs {
         thresholds: Thresholds,
         parts: Option<&mut Parts>,
     ) -> Result {
-        let cq = parts.as_ref().map(|parts| parts.reliable.send_cq.clone());
+        let cq = parts.as_ref().map(|parts| parts.rc_context.send_cq.clone());
         self.tx.enable(
             TxPoll::new(
                 completions,

@@ -20,7 +20,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::params;
-use crate::ctl::cm::Answerer;
+use crate::ctl::cm::ConnListener;
 use crate::ctl::events::{Alarm, Wake};
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
@@ -45,7 +45,7 @@ pub(crate) struct Running {
 /// An interface's verbs objects. Fields are dropped in order: users first.
 pub(crate) struct Verbs {
     /// Listeners for requests of peers.
-    pub(super) listeners: KVec<Listener<Answerer>>,
+    pub(super) listeners: KVec<Listener<ConnListener>>,
     pub(super) rx: Napi<RxPoll>,
     pub(super) tx: Napi<TxPoll>,
     pub(super) running: Option<Running>,

@@ -16,7 +16,7 @@ use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{addressed, Tx};
 use crate::rc::form::tcp_v4_header;
 use crate::rc::tx::{Fate, RcTx, Route};
-use crate::ud::paths::Lanes;
+use crate::ud::paths::Channels;
 use crate::ud::tx::UdTx;
 
 impl Tx {
@@ -38,7 +38,7 @@ impl Tx {
             self.in_burst(dev, |this| this.send_connected(dev, address, skb, now));
             return Taken::TAKEN;
         };
-        let Some(header) = tcp_v4_header(&route.entry.terms, &skb) else {
+        let Some(header) = tcp_v4_header(&route.channel.terms, &skb) else {
             let fate = route.send_now(dev, skb);
             return self.transmitted(dev, address, fate, now);
         };
@@ -78,17 +78,17 @@ impl Tx {
             ring: ud,
         } = &mut self.ud;
         let RcTx { connections, ring } = self.rc.as_mut()?;
-        let number = connections.lane_of(skb);
+        let number = connections.pick_channel(skb);
         let peer = destinations.peer(address, now)?;
-        let at = *peer.lanes.0.get(usize::from(number))?;
-        let entry = connections.entry_for(at, address, number)?;
+        let at = *peer.channels.0.get(usize::from(number))?;
+        let channel = connections.channel_for(at, address, number)?;
         let route = Route {
-            entry,
+            channel,
             ring,
             ud,
             sequence: Some(peer.sequence),
         };
-        (route.entry.machine.transmit(now).is_some() && route.is_free()).then_some(route)
+        (route.channel.machine.transmit(now).is_some() && route.is_free()).then_some(route)
     }
 
     /// Does something that may put frames on either ring, and hands them to the device if the stack has no
@@ -115,9 +115,9 @@ impl Tx {
         let Some(rc) = &mut self.rc else {
             return self.send_datagram(dev, address, skb, now);
         };
-        let number = rc.connections.lane_of(&mut skb);
-        let is_lane = usize::from(number) < Lanes::COUNT;
-        if address.is_multicast() || !address.flags().contains(Flags::RC) || !is_lane {
+        let number = rc.connections.pick_channel(&mut skb);
+        let is_channel = usize::from(number) < Channels::COUNT;
+        if address.is_multicast() || !address.flags().contains(Flags::RC) || !is_channel {
             return self.send_datagram(dev, address, skb, now);
         }
         let at = self.place(dev, &address, number, now);
@@ -128,11 +128,11 @@ impl Tx {
         let Some(RcTx { connections, ring }) = &mut self.rc else {
             return;
         };
-        if let Some(entry) = connections.entry_at(at) {
-            if entry.machine.transmit(now).is_some() {
+        if let Some(channel) = connections.channel_at(at) {
+            if channel.machine.transmit(now).is_some() {
                 let peer = destinations.peer(&address, now);
                 let mut route = Route {
-                    entry,
+                    channel,
                     ring,
                     ud,
                     sequence: peer.map(|peer| peer.sequence),
@@ -149,14 +149,14 @@ impl Tx {
     /// make one does.
     fn place(&mut self, dev: &Device<Interface>, address: &HwAddr, number: u8, now: u64) -> u16 {
         let Some(RcTx { connections, .. }) = &mut self.rc else {
-            return Lanes::NOWHERE;
+            return Channels::NOWHERE;
         };
         let destinations = &mut self.ud.destinations;
         match destinations.peer(address, now) {
             Some(peer) => {
-                let remembered = peer.lanes.0.get(usize::from(number)).copied();
+                let remembered = peer.channels.0.get(usize::from(number)).copied();
                 let known =
-                    remembered.filter(|at| connections.entry_for(*at, address, number).is_some());
+                    remembered.filter(|at| connections.channel_for(*at, address, number).is_some());
                 if let Some(at) = known {
                     return at;
                 }
@@ -169,9 +169,10 @@ impl Tx {
             }
         }
         let at = connections.place(address, number, now);
-        let at = at.unwrap_or(Lanes::NOWHERE);
+        let at = at.unwrap_or(Channels::NOWHERE);
         let peer = destinations.peer(address, now);
-        if let Some(remembered) = peer.and_then(|peer| peer.lanes.0.get_mut(usize::from(number))) {
+        if let Some(remembered) = peer.and_then(|peer| peer.channels.0.get_mut(usize::from(number)))
+        {
             *remembered = at;
         }
         at
@@ -208,16 +209,16 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         }
         let connections = self.rc.as_mut().map(|rc| &mut rc.connections);
-        let entry = connections.and_then(|connections| connections.entry_at(at));
-        if let Some(entry) = entry.filter(|entry| entry.machine.may_queue(now)) {
+        let channel = connections.and_then(|connections| connections.channel_at(at));
+        if let Some(channel) = channel.filter(|channel| channel.machine.may_queue(now)) {
             if skb.pull(ADDR_LEN).is_err() {
                 return self.ud.ring.drop(dev, skb, DropReason::Runt);
             }
-            if entry.backlog.is_empty() {
+            if channel.backlog.is_empty() {
                 // It looks when that has lasted too long.
                 Interface::queue(dev, Work::Connections, 0);
             }
-            if let Err(skb) = entry.backlog.push(skb) {
+            if let Err(skb) = channel.backlog.push(skb) {
                 self.ud.ring.drop(dev, skb, DropReason::QueueFull);
             }
             return;

@@ -19,8 +19,8 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::data::tx::Tx;
-use crate::rc::conn::{Caller, Rc, Role, Room};
-use crate::rc::context::Terms;
+use crate::rc::conn::{Conn, ConnId, Role, Room};
+use crate::rc::context::Negotiated;
 use crate::rc::table::{Connections, Ended, Found, Job, Place, Wanted};
 use crate::rc::tx::{RcTx, Route};
 use crate::ud::tx::UdTx;
@@ -44,7 +44,7 @@ impl Tx {
         rc.ring.shared().stalled.store(false, Relaxed);
         // Pairs with the barrier where the NAPIs look at it.
         smp_mb(Full);
-        let count = rc.connections.entries.len();
+        let count = rc.connections.channels.len();
         self.ud.ring.hold = true;
         for at in 0..count as u16 {
             if let Some(connections) = self.connections() {
@@ -52,8 +52,8 @@ impl Tx {
             }
             self.resume(dev, at, now);
             if let Some(RcTx { connections, ring }) = &mut self.rc {
-                if let Some(entry) = connections.entry_at(at) {
-                    ring.advertise(dev, entry);
+                if let Some(channel) = connections.channel_at(at) {
+                    ring.advertise(dev, channel);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Tx {
         }
     }
 
-    /// Sends what waits for the connection of an entry, as far as that goes.
+    /// Sends what waits for a channel, as far as that goes.
     fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         loop {
             let UdTx {
@@ -81,33 +81,33 @@ impl Tx {
             let Some(RcTx { connections, ring }) = &mut self.rc else {
                 return;
             };
-            let Some(entry) = connections.entry_at(at) else {
+            let Some(channel) = connections.channel_at(at) else {
                 return;
             };
-            if entry.backlog.is_empty() || !entry.machine.is_up() {
+            if channel.backlog.is_empty() || !channel.machine.is_up() {
                 return;
             }
-            if !ring.has_room(entry) {
+            if !ring.has_room(channel) {
                 ring.shared().stalled.store(true, Relaxed);
                 // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see
                 // what they have brought.
                 smp_mb(Full);
-                if !ring.has_room(entry) {
+                if !ring.has_room(channel) {
                     return;
                 }
             }
-            let address = *entry.address();
-            let Some(mut skb) = entry.backlog.pop() else {
+            let address = *channel.address();
+            let Some(mut skb) = channel.backlog.pop() else {
                 return;
             };
-            entry.note_sent();
+            channel.note_sent();
             if skb.push(address.as_bytes()).is_err() {
                 ud.drop(dev, skb, DropReason::NoMemory);
                 continue;
             }
             let peer = destinations.peer(&address, now);
             let mut route = Route {
-                entry,
+                channel,
                 ring,
                 ud,
                 sequence: peer.map(|peer| peer.sequence),
@@ -120,14 +120,14 @@ impl Tx {
     /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
     /// can carry stays as long as one may come.
     fn give_up(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let entry = self.connections().and_then(|c| c.entry_at(at));
-        let waiting = entry.map_or(0, |entry| entry.backlog.len());
+        let channel = self.connections().and_then(|c| c.channel_at(at));
+        let waiting = channel.map_or(0, |channel| channel.backlog.len());
         for _ in 0..waiting {
-            let Some(entry) = self.connections().and_then(|c| c.entry_at(at)) else {
+            let Some(channel) = self.connections().and_then(|c| c.channel_at(at)) else {
                 break;
             };
-            let address = *entry.address();
-            let Some(mut skb) = entry.backlog.pop() else {
+            let address = *channel.address();
+            let Some(mut skb) = channel.backlog.pop() else {
                 break;
             };
             match skb.push(address.as_bytes()) {
@@ -151,24 +151,24 @@ impl Tx {
         {
             self.lane_failed(dev, &lane, now);
         }
-        let count = self.connections().map_or(0, |c| c.entries.len());
+        let count = self.connections().map_or(0, |c| c.channels.len());
         let mut slow = false;
         for at in 0..count as u16 {
             let Some(connections) = self.connections() else {
                 return;
             };
-            let Some(entry) = connections.entry_at(at) else {
+            let Some(channel) = connections.channel_at(at) else {
                 continue;
             };
-            if !entry.check_stuck(now) {
-                slow |= entry.make_slow(now);
+            if !channel.check_stuck(now) {
+                slow |= channel.make_slow(now);
                 continue;
             }
-            entry.machine.hold_off(now);
-            let ended = entry
+            channel.machine.hold_off(now);
+            let ended = channel
                 .machine
                 .ticket()
-                .and_then(|ticket| entry.machine.failed(ticket, now));
+                .and_then(|ticket| channel.machine.failed(ticket, now));
             if let Some(rc) = ended {
                 connections.counters.connected.stuck.add_shared(1);
                 connections.end(dev, rc);
@@ -186,7 +186,7 @@ impl Tx {
     /// Ends all connections, since what they may do was changed; frames make new ones.
     pub(crate) fn end_connections(&mut self, dev: &Device<Interface>) {
         let now = now_ms();
-        let count = self.connections().map_or(0, |c| c.entries.len());
+        let count = self.connections().map_or(0, |c| c.channels.len());
         if let Some(connections) = self.connections() {
             connections.settings_changed();
         }
@@ -195,8 +195,8 @@ impl Tx {
                 return;
             };
             while let Some(rc) = connections
-                .entry_at(at)
-                .and_then(|entry| entry.machine.evict())
+                .channel_at(at)
+                .and_then(|channel| channel.machine.evict())
             {
                 connections.end(dev, rc);
             }
@@ -236,19 +236,19 @@ impl Tx {
         let Some(connections) = self.connections() else {
             return;
         };
-        let Place::Entry(ticket) = found.place else {
+        let Place::Channel(ticket) = found.place else {
             return connections.remove_sender(dev, &found.rc);
         };
         // Not of another one that has come in its place.
-        let Some(entry) = connections.of(&found.rc.caller) else {
+        let Some(channel) = connections.of(&found.rc.id) else {
             return;
         };
-        entry.look(now);
-        let ended = entry.machine.ended(ticket, end, now);
+        channel.look(now);
+        let ended = channel.machine.ended(ticket, end, now);
         // What was only offered leaves the one that there is.
-        let is_up = entry.machine.is_up();
+        let is_up = channel.machine.is_up();
         if let Some(rc) = ended {
-            let at = connections.place_of(&rc.caller);
+            let at = connections.place_of(&rc.id);
             connections.end(dev, rc);
             match at {
                 Some(at) if end == End::Yielded => connections.want_for_backlog(dev, at, now),
@@ -263,7 +263,7 @@ impl Tx {
     pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane, now: u64) {
         let found = self.connections().and_then(|connections| {
             let rc = connections.of_lane(lane)?;
-            connections.find(&rc.caller)
+            connections.find(&rc.id)
         });
         if let Some(found) = found {
             self.ud.ring.counters().connected.failed.add_shared(1);
@@ -279,21 +279,21 @@ impl Tx {
     pub(crate) fn connection_up(
         &mut self,
         dev: &Device<Interface>,
-        caller: &Caller,
+        id: &ConnId,
         ticket: Ticket,
-        terms: Option<Terms>,
+        terms: Option<Negotiated>,
         now: u64,
     ) -> Result {
         let connections = self.connections().ok_or(ENETDOWN)?;
-        let entry = connections.of(caller).ok_or(ECANCELED)?;
+        let channel = connections.of(id).ok_or(ECANCELED)?;
         match terms {
-            Some(terms) if entry.machine.accepted(ticket, now) => {
-                entry.begin(terms);
+            Some(terms) if channel.machine.accepted(ticket, now) => {
+                channel.begin(terms);
                 connections.counters.connected.connected.add_shared(1);
             }
             Some(_) => return Err(ECANCELED),
             None => {
-                let at = connections.place_of(caller).ok_or(ECANCELED)?;
+                let at = connections.place_of(id).ok_or(ECANCELED)?;
                 connections.confirm(dev, at, ticket, now);
             }
         }
@@ -311,8 +311,8 @@ impl Tx {
     pub(crate) fn connection_accepted(
         &mut self,
         dev: &Device<Interface>,
-        rc: Arc<Rc>,
-        terms: Terms,
+        rc: Arc<Conn>,
+        terms: Negotiated,
         now: u64,
     ) -> Result<(), Refusal> {
         let connections = self.connections().ok_or(Refusal::Closed)?;
@@ -321,7 +321,7 @@ impl Tx {
     }
 
     /// A connection that somebody else sends by is confirmed.
-    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
         if let Some(connections) = self.connections() {
             connections.sender_confirmed(dev, rc);
             // It counts them.
@@ -330,7 +330,7 @@ impl Tx {
     }
 
     /// A connection that did not get into the table.
-    pub(crate) fn connection_unused(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
+    pub(crate) fn connection_unused(&mut self, dev: &Device<Interface>, rc: Arc<Conn>) {
         if let Some(connections) = self.connections() {
             connections.end(dev, rc);
         }
@@ -356,21 +356,21 @@ impl Tx {
     pub(crate) fn asked(
         &mut self,
         dev: &Device<Interface>,
-        rc: &Arc<Rc>,
+        rc: &Arc<Conn>,
         ticket: Ticket,
         now: u64,
     ) -> bool {
         let Some(connections) = self.connections() else {
             return false;
         };
-        let entry = connections.entry_of(&rc.caller);
-        let refused = match entry {
-            Some(entry) => entry.machine.requested(ticket, rc.clone(), now),
+        let channel = connections.channel_of(&rc.id);
+        let refused = match channel {
+            Some(channel) => channel.machine.requested(ticket, rc.clone(), now),
             None => Some(rc.clone()),
         };
         match refused {
             Some(rc) => {
-                let at = connections.place_of(&rc.caller);
+                let at = connections.place_of(&rc.id);
                 connections.end(dev, rc);
                 // If what came in its place does not come up, it is still to be asked.
                 if let Some(at) = at {
@@ -395,8 +395,8 @@ impl Tx {
         };
         connections.give_back(width);
         if let Some(at) = connections.position(&wanted.address, wanted.number) {
-            if let Some(entry) = connections.entry_at(at) {
-                let _ = entry.machine.failed(wanted.ticket, now);
+            if let Some(channel) = connections.channel_at(at) {
+                let _ = channel.machine.failed(wanted.ticket, now);
             }
             self.give_up(dev, at, now);
         }
@@ -410,7 +410,7 @@ impl Tx {
     }
 
     /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
-    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Rc) {
+    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Conn) {
         let Some(RcTx { connections, ring }) = &mut self.rc else {
             return;
         };

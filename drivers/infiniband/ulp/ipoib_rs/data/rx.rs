@@ -20,7 +20,7 @@ use crate::base::interface::{Interface, Work};
 use crate::base::order::{Copied, Order};
 use crate::base::settings::Settings;
 use crate::data::events::Events;
-use crate::rc::conn::Rc;
+use crate::rc::conn::Conn;
 use crate::rc::rx::{Ask, Left, Owner, RcRx};
 
 /// Asks the receive poll of an interface, and waits for the answer.
@@ -47,7 +47,7 @@ pub(crate) enum Question {
 
 impl Question {
     /// To take a connection's frames from now on, extended ones if that was agreed on.
-    pub(crate) fn learn(rc: Arc<Rc>, extended: bool) -> Self {
+    pub(crate) fn learn(rc: Arc<Conn>, extended: bool) -> Self {
         Question::Connections(Ask::Learn(Some(rc), extended, Err(ENETDOWN)))
     }
 

@@ -13,9 +13,9 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
-use crate::rc::conn::{Rc, Role, Room};
-use crate::rc::context::Terms;
-use crate::rc::entry::Entry;
+use crate::rc::channel::Channel;
+use crate::rc::conn::{Conn, Role, Room};
+use crate::rc::context::Negotiated;
 use crate::rc::inbound::Sender;
 use crate::rc::table::{Connections, MOST};
 
@@ -24,8 +24,8 @@ const WINDOW: u16 = 64;
 /// Where the least recently used connection is.
 #[derive(Clone, Copy)]
 pub(crate) enum Least {
-    /// Among the entries.
-    Entry(usize),
+    /// Among the channels.
+    Channel(usize),
     /// Among those that others send by.
     Sender(usize),
 }
@@ -36,24 +36,28 @@ impl Connections {
     pub(crate) fn holder(&mut self, now: u64) -> Option<(Holder, Least)> {
         self.look(now);
         let may_go =
-            |entry: &&KBox<Entry>| entry.machine.is_up() && entry.machine.offer().is_none();
-        let entries = self.entries.iter().enumerate().filter_map(|(at, entry)| {
-            let entry = entry.as_ref().filter(may_go)?;
-            let since = entry.machine.present()?.since;
-            // What frames wait for is in use.
-            let used = if entry.backlog.is_empty() {
-                entry.machine.last_used()
-            } else {
-                now
-            };
-            Some((used, since, Least::Entry(at)))
-        });
+            |channel: &&KBox<Channel>| channel.machine.is_up() && channel.machine.offer().is_none();
+        let channels = self
+            .channels
+            .iter()
+            .enumerate()
+            .filter_map(|(at, channel)| {
+                let channel = channel.as_ref().filter(may_go)?;
+                let since = channel.machine.present()?.since;
+                // What frames wait for is in use.
+                let used = if channel.backlog.is_empty() {
+                    channel.machine.last_used()
+                } else {
+                    now
+                };
+                Some((used, since, Least::Channel(at)))
+            });
         let senders = self.senders.iter().enumerate();
         let senders = senders.map(|(at, sender)| {
             let since = sender.rc.since;
             (sender.idle_since, since, Least::Sender(at))
         });
-        let least = Iterator::chain(entries, senders).min_by_key(|(used, ..)| *used);
+        let least = Iterator::chain(channels, senders).min_by_key(|(used, ..)| *used);
         let (last_used, since, least) = least?;
         let holder = Holder {
             held: self.count(),
@@ -63,13 +67,13 @@ impl Connections {
         Some((holder, least))
     }
 
-    /// Ends that connection, since there are too many. Where its entry is, if it has one.
+    /// Ends that connection, since there are too many. Where its channel is, if it has one.
     pub(crate) fn evict(&mut self, dev: &Device<Interface>, least: Least) -> Option<u16> {
         let (rc, at) = match least {
             Least::Sender(at) => (self.senders.remove(at).ok()?.rc, None),
-            Least::Entry(at) => {
-                let entry = self.entries.get_mut(at)?.as_mut()?;
-                (entry.machine.evict()?, u16::try_from(at).ok())
+            Least::Channel(at) => {
+                let channel = self.channels.get_mut(at)?.as_mut()?;
+                (channel.machine.evict()?, u16::try_from(at).ok())
             }
         };
         self.counters.connected.evicted.add_shared(1);
@@ -122,10 +126,13 @@ impl Connections {
 
     /// Load that counts against a request of `peer`.
     fn load(&self, peer: &HwAddr) -> Load {
-        let own = || self.iter().filter(|entry| entry.machine.offer().is_some());
+        let own = || {
+            self.iter()
+                .filter(|channel| channel.machine.offer().is_some())
+        };
         let others = || self.senders.iter().filter(|sender| !sender.confirmed);
-        let own_same = own().filter(|entry| entry.address.gid() == peer.gid());
-        let others_same = others().filter(|sender| sender.rc.caller.peer.gid() == peer.gid());
+        let own_same = own().filter(|channel| channel.address.gid() == peer.gid());
+        let others_same = others().filter(|sender| sender.rc.id.peer.gid() == peer.gid());
         Load {
             ending: self.ending,
             unconfirmed: own().count() + others().count(),
@@ -147,16 +154,16 @@ impl Connections {
     ) -> Result<(Role, Room), Refusal> {
         let extension = data
             .extension
-            .filter(|_| self.reliable.settings.extensions());
+            .filter(|_| self.rc_context.settings.extensions());
         let mut asker = Asker::Stranger;
         if let Some(extension) = extension {
-            let at = self.find_entry(peer, extension.channel);
-            if let Some(entry) = at.and_then(|at| self.entries.get(at)?.as_ref()) {
-                if !entry.machine.may_accept(now) {
+            let at = self.find_channel(peer, extension.channel);
+            if let Some(channel) = at.and_then(|at| self.channels.get(at)?.as_ref()) {
+                if !channel.machine.may_accept(now) {
                     return Err(Refusal::Crossing);
                 }
-                if entry.is_wanted(now) {
-                    let replaces = entry.machine.offer().is_some();
+                if channel.is_wanted(now) {
+                    let replaces = channel.machine.offer().is_some();
                     asker = Asker::Wanted { replaces };
                 }
             }
@@ -183,12 +190,12 @@ impl Connections {
     pub(crate) fn accepted(
         &mut self,
         dev: &Device<Interface>,
-        rc: Arc<Rc>,
-        terms: Terms,
+        rc: Arc<Conn>,
+        terms: Negotiated,
         now: u64,
     ) -> Result<(), Refusal> {
-        let (peer, number) = (rc.caller.peer, rc.caller.number);
-        if rc.caller.role == Role::Sender {
+        let (peer, number) = (rc.id.peer, rc.id.number);
+        if rc.id.role == Role::Sender {
             let sender = Sender {
                 rc,
                 confirmed: false,
@@ -200,15 +207,17 @@ impl Connections {
                 .push_within_capacity(sender)
                 .map_err(|_| Refusal::Full);
         }
-        let at = self.entry_or_new(peer, number, now).ok_or(Refusal::Full)?;
-        let entry = self
-            .entries
+        let at = self
+            .channel_or_new(peer, number, now)
+            .ok_or(Refusal::Full)?;
+        let channel = self
+            .channels
             .get_mut(at)
             .and_then(Option::as_mut)
             .ok_or(Refusal::Full)?;
-        let accepted = entry.machine.accept(rc, now);
+        let accepted = channel.machine.accept(rc, now);
         let (_, before) = accepted.map_err(|_| Refusal::Crossing)?;
-        entry.offered = terms;
+        channel.offered = terms;
         if let Some(before) = before {
             self.end(dev, before);
         }
@@ -217,12 +226,12 @@ impl Connections {
 
     /// Lets frames be sent by what was accepted of a peer, since that has confirmed it.
     pub(crate) fn confirm(&mut self, dev: &Device<Interface>, at: u16, ticket: Ticket, now: u64) {
-        let Some(entry) = self.entry_at(at) else {
+        let Some(channel) = self.channel_at(at) else {
             return;
         };
-        let needless = match entry.machine.confirmed(ticket, now) {
+        let needless = match channel.machine.confirmed(ticket, now) {
             Confirmed::Up(before) => {
-                entry.begin(entry.offered);
+                channel.begin(channel.offered);
                 self.counters.connected.connected.add_shared(1);
                 // It looks what becomes of it.
                 Interface::queue(dev, Work::Connections, 0);
@@ -238,7 +247,9 @@ impl Connections {
 
     /// Confirms an offered connection by which a frame has come: the message of the CM was lost, or is still to come.
     pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let offer = self.entry_at(at).and_then(|entry| entry.machine.offer());
+        let offer = self
+            .channel_at(at)
+            .and_then(|channel| channel.machine.offer());
         if let Some((ticket, rc)) = offer {
             if rc.flow.has_received() {
                 self.confirm(dev, at, ticket, now);
@@ -247,7 +258,7 @@ impl Connections {
     }
 
     /// One of those that others send by is really its peer's, who has forgotten what there was before.
-    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
         let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
         let Some(sender) = self.senders.iter_mut().find(this) else {
             return;
@@ -255,7 +266,7 @@ impl Connections {
         sender.confirmed = true;
         self.counters.connected.connected.add_shared(1);
         let before = |other: &Sender| {
-            let (other, this) = (&other.rc.caller, &rc.caller);
+            let (other, this) = (&other.rc.id, &rc.id);
             other.peer == this.peer
                 && other.number == this.number
                 && !core::ptr::eq(&**other, &**this)
@@ -268,7 +279,7 @@ impl Connections {
     }
 
     /// Takes one out of those that others send by.
-    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Rc>) {
+    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
         let is = |sender: &Sender| Arc::ptr_eq(&sender.rc, rc);
         if let Some(at) = self.senders.iter().position(is) {
             if let Ok(sender) = self.senders.remove(at) {

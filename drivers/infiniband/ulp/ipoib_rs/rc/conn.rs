@@ -12,16 +12,16 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::quota::Permit;
-use crate::rc::context::Reliable;
+use crate::rc::context::RcContext;
 use crate::rc::flow::Flow;
 
 /// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
 
 /// Identity of a connection, for the CM's events (`ctl/cm.rs`).
-pub(crate) struct Caller {
+pub(crate) struct ConnId {
     pub(crate) dev: OwnedDevice<Interface>,
-    pub(crate) reliable: Arc<Reliable>,
+    pub(crate) rc_context: Arc<RcContext>,
     /// The peer's address, without flags.
     pub(crate) peer: HwAddr,
     /// The number among the connections to that peer.
@@ -47,10 +47,10 @@ pub(crate) struct Room {
 }
 
 /// A reliable connection, whatever state it is in.
-pub(crate) struct Rc {
+pub(crate) struct Conn {
     pub(crate) lane: Arc<Lane>,
-    pub(crate) cm: CmId<Caller>,
-    pub(crate) caller: Arc<Caller>,
+    pub(crate) cm: CmId<ConnId>,
+    pub(crate) id: Arc<ConnId>,
     pub(crate) flow: Flow,
     /// Messages that the peer may have on their way to us.
     pub(crate) width: u16,
@@ -59,7 +59,7 @@ pub(crate) struct Rc {
     permit: Arc<Permit>,
 }
 
-impl Rc {
+impl Conn {
     /// Puts it together, with a new CM ID or that of a request.
     ///
     /// # Errors
@@ -70,31 +70,31 @@ impl Rc {
     ///
     /// Process context; sleeps.
     pub(crate) fn new(
-        reliable: &Reliable,
-        caller: Arc<Caller>,
+        rc_context: &RcContext,
+        id: Arc<ConnId>,
         room: Room,
-        cm: impl FnOnce(Arc<Caller>) -> Result<CmId<Caller>>,
+        cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
         let Room { width, permit } = room;
         let init = RcInit {
-            pd: &reliable.pd,
-            send_cq: &reliable.send_cq,
-            recv_cq: &reliable.recv_cq,
-            intake: &reliable.intake,
+            pd: &rc_context.pd,
+            send_cq: &rc_context.send_cq,
+            recv_cq: &rc_context.recv_cq,
+            intake: &rc_context.intake,
             caps: QpCaps {
-                send_wr: SEND_WR.min(reliable.settings.queue_limits().send),
+                send_wr: SEND_WR.min(rc_context.settings.queue_limits().send),
                 recv_wr: credit::cost(width),
-                send_sge: reliable.max_sge,
-                recv_sge: reliable.intake.max_sge(),
+                send_sge: rc_context.max_sge,
+                recv_sge: rc_context.intake.max_sge(),
             },
         };
         let qp = RcQp::new(init, permit.clone())?;
         let lane = Lane::new(qp)?;
-        let cm = cm(caller.clone())?;
+        let cm = cm(id.clone())?;
         let rc = Self {
             lane,
             cm,
-            caller,
+            id,
             flow: Flow::new(),
             width,
             since: now_ms(),

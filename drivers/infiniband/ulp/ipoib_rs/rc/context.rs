@@ -19,7 +19,7 @@ use crate::base::settings::Settings;
 pub(crate) const MAX_MESSAGE: u32 = 65_535 + EXTENDED_HEADERS as u32;
 
 /// Objects that all connections of an interface share while it is up.
-pub(crate) struct Reliable {
+pub(crate) struct RcContext {
     pub(crate) pd: Arc<Pd>,
     pub(crate) intake: Arc<Intake>,
     pub(crate) send_cq: Arc<Cq>,
@@ -34,7 +34,7 @@ pub(crate) struct Reliable {
     pub(crate) ib_mtu: u32,
 }
 
-impl Reliable {
+impl RcContext {
     /// Private data for a peer that may send `width` messages on the connection.
     pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
         let settings = &self.settings;
@@ -55,19 +55,22 @@ impl Reliable {
         }
     }
 
-    /// Terms that both ends support.
-    pub(crate) fn terms(&self, peer: &PrivateData) -> Terms {
+    /// Negotiated that both ends support.
+    pub(crate) fn terms(&self, peer: &PrivateData) -> Negotiated {
         let mtu = cm::connection_mtu(mtu::MAX_CONNECTED + Header::LEN as u32, peer.receive_mtu);
         let settings = &self.settings;
         let extension = peer
             .extension
             .filter(|extension| settings.extensions() && extension.flags.contains(Flags::SEQ));
         let Some(extension) = extension else {
-            return Terms { mtu, ..Terms::NONE };
+            return Negotiated {
+                mtu,
+                ..Negotiated::NONE
+            };
         };
         let icrc = settings.icrc() && extension.flags.contains(Flags::ICRC);
         let header = EXTENDED_HEADERS as u32;
-        Terms {
+        Negotiated {
             mtu,
             extended: true,
             icrc,
@@ -83,9 +86,9 @@ impl Reliable {
     }
 }
 
-/// Terms that both ends of a connection have agreed on.
+/// Negotiated that both ends of a connection have agreed on.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct Negotiated {
     /// The largest IP packet.
     pub(crate) mtu: u32,
     /// The other end takes extended frames, and both limit what the other one may send.
@@ -100,9 +103,9 @@ pub(crate) struct Terms {
     pub(crate) credits: u16,
 }
 
-impl Terms {
+impl Negotiated {
     /// Before anything is agreed on.
-    pub(crate) const NONE: Terms = Terms {
+    pub(crate) const NONE: Negotiated = Negotiated {
         mtu: 0,
         extended: false,
         icrc: false,

@@ -7,7 +7,7 @@ use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum
 use ipoib_proto::header::{EtherType, Header};
 
 use crate::base::ADDR_LEN;
-use crate::rc::context::Terms;
+use crate::rc::context::Negotiated;
 
 /// Why a frame goes without an extended header.
 pub(super) enum Unfit {
@@ -23,7 +23,7 @@ pub(super) enum Unfit {
 /// segmented, and has its checksum computed by nobody. None: see [`extended_header`], which finds the same
 /// for one that is.
 #[inline(always)]
-pub(crate) fn tcp_v4_header(terms: &Terms, skb: &TxSkb) -> Option<ExtendedHeader> {
+pub(crate) fn tcp_v4_header(terms: &Negotiated, skb: &TxSkb) -> Option<ExtendedHeader> {
     const FRONT: usize = ADDR_LEN + Header::LEN;
     let packet = skb.len().checked_sub(FRONT)?;
     let start = FRONT + extended::TCP_V4_CHECKSUM.start as usize;
@@ -47,7 +47,7 @@ pub(crate) fn tcp_v4_header(terms: &Terms, skb: &TxSkb) -> Option<ExtendedHeader
 /// # Errors
 ///
 /// Why it goes without one.
-pub(super) fn extended_header(terms: &Terms, skb: &TxSkb) -> Result<ExtendedHeader, Unfit> {
+pub(super) fn extended_header(terms: &Negotiated, skb: &TxSkb) -> Result<ExtendedHeader, Unfit> {
     let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
     if let Some(gso) = skb.gso() {
         return large_header(terms, skb, packet, gso);
@@ -69,7 +69,7 @@ pub(super) fn extended_header(terms: &Terms, skb: &TxSkb) -> Result<ExtendedHead
 
 /// The extended header of a frame of several segments.
 fn large_header(
-    terms: &Terms,
+    terms: &Negotiated,
     skb: &TxSkb,
     packet: usize,
     gso: skb::GsoInfo,

@@ -4,7 +4,7 @@
 
 use kernel::sync::Arc;
 
-use crate::rc::conn::Rc;
+use crate::rc::conn::Conn;
 
 /// How long others may be silent on a connection that they have asked for, in milliseconds: they end it
 /// themselves, unless they are gone.
@@ -14,7 +14,7 @@ const SENDER_CONFIRM_MS: u64 = 15_000;
 
 /// A connection that somebody else sends by.
 pub(super) struct Sender {
-    pub(super) rc: Arc<Rc>,
+    pub(super) rc: Arc<Conn>,
     /// Its peer has said that it was it who asked, or has sent something.
     pub(super) confirmed: bool,
     /// Messages that had come when that was looked at, and since when there are no more.

@@ -15,8 +15,8 @@ use kernel::sync::Arc;
 
 use crate::base::counters::{ConnectedTx, Counters};
 use crate::base::interface::{Interface, Work};
-use crate::rc::conn::Rc;
-use crate::rc::entry::Entry;
+use crate::rc::channel::Channel;
+use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
@@ -53,19 +53,19 @@ impl RcRing {
         &self.counters.rc_tx
     }
 
-    /// Whether one more message can go by the connection of an entry.
+    /// Whether one more message can go by a channel.
     #[inline(always)]
-    pub(crate) fn has_room(&self, entry: &Entry) -> bool {
-        match entry.machine.present() {
-            Some(rc) => entry.may_send(rc) && self.sender.has_share(&rc.lane),
+    pub(crate) fn has_room(&self, channel: &Channel) -> bool {
+        match channel.machine.present() {
+            Some(rc) => channel.may_send(rc) && self.sender.has_share(&rc.lane),
             None => false,
         }
     }
 
-    /// Whether a frame can go by the connection of an entry at once.
+    /// Whether a frame can go by a channel at once.
     #[inline(always)]
-    pub(crate) fn is_free(&self, entry: &Entry) -> bool {
-        entry.backlog.is_empty() && self.has_room(entry)
+    pub(crate) fn is_free(&self, channel: &Channel) -> bool {
+        channel.backlog.is_empty() && self.has_room(channel)
     }
 
     /// Puts a frame with its headers on the ring. True: the stack hands over no other at once.
@@ -77,7 +77,7 @@ impl RcRing {
     pub(super) fn post(
         &mut self,
         dev: &Device<Interface>,
-        rc: &Rc,
+        rc: &Conn,
         skb: TxSkb,
     ) -> Result<bool, (TxSkb, DropReason)> {
         let len = skb.len() as u32;
@@ -101,12 +101,12 @@ impl RcRing {
         })
     }
 
-    /// Tells the peer of an entry what it may send, if nothing else did so for long.
-    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, entry: &Entry) {
-        let Some(rc) = entry.machine.present() else {
+    /// Tells the peer of a channel what it may send, if nothing else did so for long.
+    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, channel: &Channel) {
+        let Some(rc) = channel.machine.present() else {
             return;
         };
-        if !entry.machine.is_up() || !entry.terms.extended || !rc.flow.is_due(rc.width) {
+        if !channel.machine.is_up() || !channel.terms.extended || !rc.flow.is_due(rc.width) {
             return;
         }
         let sender = &mut self.sender;

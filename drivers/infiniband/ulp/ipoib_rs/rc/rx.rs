@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 
 use crate::base::counters::{ConnectedRx, Counters};
 use crate::base::order::Order;
-use crate::rc::conn::Rc;
+use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 
 /// The most connections that there can be at a time, those that are ending included.
@@ -40,7 +40,7 @@ pub(crate) trait Owner {
 /// A connection that frames come by.
 struct Peer {
     key: QpKey,
-    rc: Arc<Rc>,
+    rc: Arc<Conn>,
     address: HwAddr,
     /// Messages that it may have on their way to us, if extended frames were agreed on.
     width: Option<u16>,
@@ -102,7 +102,7 @@ impl Peers {
 /// A question to the receive poll about connections.
 pub(crate) enum Ask {
     /// To take a connection's frames from now on; and whether that worked.
-    Learn(Option<Arc<Rc>>, bool, Result),
+    Learn(Option<Arc<Conn>>, bool, Result),
     /// To take them no more.
     Forget(QpKey),
     /// To tell what is left to receive of a queue pair.
@@ -175,11 +175,11 @@ impl RcRx {
         }
     }
 
-    fn learn(&mut self, rc: Arc<Rc>, extended: bool) -> Result {
+    fn learn(&mut self, rc: Arc<Conn>, extended: bool) -> Result {
         let qp = rc.qp().clone();
         let peer = Peer {
             key: qp.key(),
-            address: rc.caller.peer.with_flags(Flags::NONE),
+            address: rc.id.peer.with_flags(Flags::NONE),
             width: extended.then_some(rc.width),
             rc,
         };

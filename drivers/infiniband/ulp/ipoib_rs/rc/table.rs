@@ -20,9 +20,9 @@ use kernel::sync::Arc;
 use crate::base::counters::Counters;
 use crate::base::interface::{Interface, Work};
 use crate::base::settings::MAX_CONNECTIONS;
-use crate::rc::conn::{Caller, Rc, Room};
-use crate::rc::context::Reliable;
-use crate::rc::entry::Entry;
+use crate::rc::channel::Channel;
+use crate::rc::conn::{Conn, ConnId, Room};
+use crate::rc::context::RcContext;
 use crate::rc::inbound::Sender;
 
 /// The most that others may have asked it for, to send by.
@@ -35,15 +35,15 @@ const ROOM_MS: u64 = 20;
 
 /// The table.
 pub(crate) struct Connections {
-    pub(crate) entries: KVec<Option<KBox<Entry>>>,
+    pub(crate) channels: KVec<Option<KBox<Channel>>>,
     /// Those that others send by.
     pub(super) senders: KVec<Sender>,
     /// Those that have come to an end and are not over yet, but for one that the work item has in hand.
     ended: KVec<Ended>,
     /// Room for all, when the interface goes down.
-    all: KVec<Arc<Rc>>,
+    all: KVec<Arc<Conn>>,
     pub(super) pool: Pool,
-    pub(super) reliable: Arc<Reliable>,
+    pub(super) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
     own: HwAddr,
     /// How many have come to an end and are not over yet.
@@ -52,22 +52,22 @@ pub(crate) struct Connections {
     pub(super) cap: usize,
     /// Our number among the interfaces on the RDMA device.
     pub(super) number: u16,
-    pub(crate) lanes: u8,
+    pub(crate) per_peer: u8,
     idle_ms: u64,
 }
 
 /// Where a connection stands.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// In an entry's state machine, by that ticket.
-    Entry(Ticket),
+    /// In a channel's state machine, by that ticket.
+    Channel(Ticket),
     /// Among those that others send by.
     Sender,
 }
 
 /// A connection that was found.
 pub(crate) struct Found {
-    pub(crate) rc: Arc<Rc>,
+    pub(crate) rc: Arc<Conn>,
     pub(crate) place: Place,
 }
 
@@ -84,7 +84,7 @@ impl Found {
 
 /// A connection that has come to an end.
 pub(crate) struct Ended {
-    pub(crate) rc: Arc<Rc>,
+    pub(crate) rc: Arc<Conn>,
     /// How far it is; None: nobody but we know of it yet.
     pub(crate) ending: Option<Ending>,
     /// When there is more to do for it.
@@ -109,7 +109,7 @@ pub(crate) enum Job {
     Wait(Option<u64>),
 }
 
-/// Result of advancing an entry: a job, or the time at which there may be one.
+/// Result of advancing a channel: a job, or the time at which there may be one.
 enum Advance {
     Job(Job),
     Deadline(Option<u64>),
@@ -122,85 +122,90 @@ impl Connections {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
-        reliable: Arc<Reliable>,
+        rc_context: Arc<RcContext>,
         counters: Arc<Counters>,
         buffers: u32,
         number: u16,
     ) -> Result<Self> {
-        let mut entries = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
+        let mut channels = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
         for _ in 0..MAX_CONNECTIONS {
-            entries.push(None, GFP_KERNEL)?;
+            channels.push(None, GFP_KERNEL)?;
         }
-        let own = HwAddr::new(Flags::NONE, reliable.qpn, reliable.gid);
-        let settings = &reliable.settings;
-        let (cap, lanes, idle_ms) = (
+        let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
+        let settings = &rc_context.settings;
+        let (cap, per_peer, idle_ms) = (
             settings.rc_max_connections() as usize,
             settings.rc_max_qps(),
             u64::from(settings.rc_idle_s()) * 1_000,
         );
         Ok(Self {
-            entries,
+            channels,
             senders: KVec::with_capacity(MAX_SENDERS, GFP_KERNEL)?,
             ended: KVec::with_capacity(MOST, GFP_KERNEL)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
             pool: Pool::new(buffers),
-            reliable,
+            rc_context,
             counters,
             own,
             ending: 0,
             cap,
             number,
-            lanes,
+            per_peer,
             idle_ms,
         })
     }
 
     /// Reads what can be tuned once more.
     pub(crate) fn settings_changed(&mut self) {
-        let settings = &self.reliable.settings;
+        let settings = &self.rc_context.settings;
         self.cap = settings.rc_max_connections() as usize;
-        self.lanes = settings.rc_max_qps();
+        self.per_peer = settings.rc_max_qps();
         self.idle_ms = u64::from(settings.rc_idle_s()) * 1_000;
-        for entry in self.entries.iter_mut().flatten() {
-            entry.machine.set_idle(self.idle_ms);
+        for channel in self.channels.iter_mut().flatten() {
+            channel.machine.set_idle(self.idle_ms);
         }
     }
 
     /// Objects that all connections share.
-    pub(crate) fn reliable(&self) -> &Arc<Reliable> {
-        &self.reliable
+    pub(crate) fn rc_context(&self) -> &Arc<RcContext> {
+        &self.rc_context
     }
 
-    /// The entry at a place that a path remembers, if it is still that peer's of that number.
+    /// The channel at a place that a path remembers, if it is still that peer's of that number.
     #[inline]
-    pub(crate) fn entry_for(&mut self, at: u16, peer: &HwAddr, number: u8) -> Option<&mut Entry> {
-        let entry = self.entries.get_mut(usize::from(at))?.as_mut()?;
-        (entry.address.is(peer) && entry.number == number).then_some(&mut **entry)
+    pub(crate) fn channel_for(
+        &mut self,
+        at: u16,
+        peer: &HwAddr,
+        number: u8,
+    ) -> Option<&mut Channel> {
+        let channel = self.channels.get_mut(usize::from(at))?.as_mut()?;
+        (channel.address.is(peer) && channel.number == number).then_some(&mut **channel)
     }
 
     /// Which of several connections to a peer a frame goes by.
     #[inline]
-    pub(crate) fn lane_of(&self, skb: &mut TxSkb) -> u8 {
-        match self.lanes {
+    pub(crate) fn pick_channel(&self, skb: &mut TxSkb) -> u8 {
+        match self.per_peer {
             0 | 1 => 0,
-            lanes => (skb.hash() % u32::from(lanes)) as u8,
+            per_peer => (skb.hash() % u32::from(per_peer)) as u8,
         }
     }
 
-    /// Walks over the entries, for people.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> + '_ {
-        self.entries.iter().flatten().map(|entry| &**entry)
+    /// Walks over the channels, for people.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Channel> + '_ {
+        self.channels.iter().flatten().map(|channel| &**channel)
     }
 
     /// Those that others send by.
-    pub(crate) fn senders(&self) -> impl Iterator<Item = &Arc<Rc>> + '_ {
+    pub(crate) fn senders(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
         self.senders.iter().map(|sender| &sender.rc)
     }
 
     /// Takes note of who has sent something since the last time.
     pub(super) fn look(&mut self, now: u64) {
-        for entry in self.entries.iter_mut().flatten() {
-            entry.look(now);
+        for channel in self.channels.iter_mut().flatten() {
+            channel.look(now);
         }
         for sender in &mut self.senders {
             sender.look(now);
@@ -209,57 +214,62 @@ impl Connections {
 
     /// How many connections there are, or are being made.
     pub(super) fn count(&self) -> usize {
-        let own = self.iter().map(|entry| entry.machine.all().count());
+        let own = self.iter().map(|channel| channel.machine.all().count());
         own.sum::<usize>() + self.senders.len()
     }
 
-    pub(super) fn find_entry(&self, peer: &HwAddr, number: u8) -> Option<usize> {
-        self.entries.iter().position(|entry| {
-            entry
+    pub(super) fn find_channel(&self, peer: &HwAddr, number: u8) -> Option<usize> {
+        self.channels.iter().position(|channel| {
+            channel
                 .as_ref()
-                .is_some_and(|entry| entry.number == number && entry.address.same_peer(peer))
+                .is_some_and(|channel| channel.number == number && channel.address.same_peer(peer))
         })
     }
 
-    /// The entry of a peer, a new one if need be.
-    pub(super) fn entry_or_new(&mut self, address: HwAddr, number: u8, now: u64) -> Option<usize> {
-        if let Some(at) = self.find_entry(&address, number) {
+    /// The channel of a peer, a new one if need be.
+    pub(super) fn channel_or_new(
+        &mut self,
+        address: HwAddr,
+        number: u8,
+        now: u64,
+    ) -> Option<usize> {
+        if let Some(at) = self.find_channel(&address, number) {
             return Some(at);
         }
-        let at = self.entries.iter().position(Option::is_none)?;
-        let entry = Entry::new(&self.own, address, number, self.idle_ms, now);
-        let entry = KBox::new(entry, GFP_ATOMIC).ok()?;
-        *self.entries.get_mut(at)? = Some(entry);
+        let at = self.channels.iter().position(Option::is_none)?;
+        let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
+        let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
+        *self.channels.get_mut(at)? = Some(channel);
         Some(at)
     }
 
-    /// Where the entry of a peer is, a new one if need be. None: there is no room for another peer now.
+    /// Where the channel of a peer is, a new one if need be. None: there is no room for another peer now.
     #[cold]
     pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
-        let at = self.entry_or_new(*address, number, now)?;
+        let at = self.channel_or_new(*address, number, now)?;
         // The flags of its address may have changed; it is the same peer.
-        self.entries.get_mut(at)?.as_mut()?.address = *address;
+        self.channels.get_mut(at)?.as_mut()?.address = *address;
         u16::try_from(at).ok()
     }
 
-    /// A frame is there for the peer of an entry, and no connection is up.
+    /// A frame is there for the peer of a channel, and no connection is up.
     #[cold]
     pub(crate) fn want(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let Some(entry) = self.entry_at(at) else {
+        let Some(channel) = self.channel_at(at) else {
             self.make_room(dev, now);
             return;
         };
-        if entry.machine.ticket().is_none() && entry.want(now) {
+        if channel.machine.ticket().is_none() && channel.want(now) {
             Interface::queue(dev, Work::Connections, 0);
         }
     }
 
     /// Asks for a connection if frames wait for one.
     pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        if let Some(entry) = self.entry_at(at) {
-            if !entry.backlog.is_empty() {
-                if entry.machine.ticket().is_none() {
-                    entry.want(now);
+        if let Some(channel) = self.channel_at(at) {
+            if !channel.backlog.is_empty() {
+                if channel.machine.ticket().is_none() {
+                    channel.want(now);
                 }
                 Interface::queue(dev, Work::Connections, 0);
             }
@@ -267,7 +277,7 @@ impl Connections {
     }
 
     /// A connection is not used any more: the work item ends it.
-    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Rc>) {
+    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Conn>) {
         let width = rc.width;
         rc.mark_ending();
         let ended = Ended {
@@ -308,60 +318,60 @@ impl Connections {
     }
 
     /// One of those that ended is over.
-    pub(crate) fn over(&mut self, rc: &Rc) {
+    pub(crate) fn over(&mut self, rc: &Conn) {
         self.ending = self.ending.saturating_sub(1);
         self.pool.give_back(rc.width);
     }
 
-    /// Where the entry of a peer is.
+    /// Where the channel of a peer is.
     pub(crate) fn position(&self, peer: &HwAddr, number: u8) -> Option<u16> {
-        u16::try_from(self.find_entry(peer, number)?).ok()
+        u16::try_from(self.find_channel(peer, number)?).ok()
     }
 
-    /// Where the entry of a connection is, present or not.
-    pub(crate) fn place_of(&self, caller: &Caller) -> Option<u16> {
-        self.position(&caller.peer, caller.number)
+    /// Where the channel of a connection is, present or not.
+    pub(crate) fn place_of(&self, id: &ConnId) -> Option<u16> {
+        self.position(&id.peer, id.number)
     }
 
-    /// The entry at a place.
-    pub(crate) fn entry_at(&mut self, at: u16) -> Option<&mut Entry> {
-        Some(&mut **self.entries.get_mut(usize::from(at))?.as_mut()?)
+    /// The channel at a place.
+    pub(crate) fn channel_at(&mut self, at: u16) -> Option<&mut Channel> {
+        Some(&mut **self.channels.get_mut(usize::from(at))?.as_mut()?)
     }
 
-    /// The entry that a caller's connection is for.
-    pub(crate) fn entry_of(&mut self, caller: &Caller) -> Option<&mut Entry> {
-        self.entry_at(self.place_of(caller)?)
+    /// The channel of a connection.
+    pub(crate) fn channel_of(&mut self, id: &ConnId) -> Option<&mut Channel> {
+        self.channel_at(self.place_of(id)?)
     }
 
-    /// The entry of a connection that is there.
-    pub(crate) fn of(&mut self, caller: &Caller) -> Option<&mut Entry> {
-        let at = self.find_entry(&caller.peer, caller.number)?;
-        let entry = self.entries.get_mut(at)?.as_mut()?;
-        let is = entry.machine.all().any(|(_, rc)| is(rc, caller));
-        is.then_some(&mut **entry)
+    /// The channel of a connection that is there.
+    pub(crate) fn of(&mut self, id: &ConnId) -> Option<&mut Channel> {
+        let at = self.find_channel(&id.peer, id.number)?;
+        let channel = self.channels.get_mut(at)?.as_mut()?;
+        let is = channel.machine.all().any(|(_, rc)| is(rc, id));
+        is.then_some(&mut **channel)
     }
 
-    /// The connection that a caller belongs to.
-    pub(crate) fn find(&self, caller: &Caller) -> Option<Found> {
-        if let Some(rc) = self.senders().find(|rc| is(rc, caller)) {
+    /// The connection of an identity.
+    pub(crate) fn find(&self, id: &ConnId) -> Option<Found> {
+        if let Some(rc) = self.senders().find(|rc| is(rc, id)) {
             return Some(Found {
                 rc: rc.clone(),
                 place: Place::Sender,
             });
         }
-        let at = self.find_entry(&caller.peer, caller.number)?;
-        let machine = &self.entries.get(at)?.as_ref()?.machine;
-        let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, caller))?;
+        let at = self.find_channel(&id.peer, id.number)?;
+        let machine = &self.channels.get(at)?.as_ref()?.machine;
+        let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, id))?;
         Some(Found {
             rc: rc.clone(),
-            place: Place::Entry(ticket),
+            place: Place::Channel(ticket),
         })
     }
 
     /// The connection whose queue pair a lane is.
-    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Rc>> {
-        let is = |rc: &&Arc<Rc>| core::ptr::eq(&raw const *rc.lane, lane);
-        let own = self.iter().flat_map(|entry| entry.machine.all());
+    pub(crate) fn of_lane(&self, lane: &Lane) -> Option<Arc<Conn>> {
+        let is = |rc: &&Arc<Conn>| core::ptr::eq(&raw const *rc.lane, lane);
+        let own = self.iter().flat_map(|channel| channel.machine.all());
         own.map(|(_, rc)| rc)
             .find(is)
             .or_else(|| self.senders().find(is))
@@ -376,7 +386,10 @@ impl Connections {
         is_ready: impl Fn(&HwAddr) -> bool,
     ) -> Job {
         self.look(now);
-        let up = self.iter().filter(|entry| entry.machine.is_up()).count();
+        let up = self
+            .iter()
+            .filter(|channel| channel.machine.is_up())
+            .count();
         let senders = self.senders.iter().filter(|sender| sender.confirmed);
         self.counters.connected.set_current(up + senders.count());
         self.end_silent(dev, now);
@@ -384,7 +397,7 @@ impl Connections {
             return job;
         }
         let mut next = self.senders.iter().map(Sender::deadline).min();
-        for at in 0..self.entries.len() {
+        for at in 0..self.channels.len() {
             match self.advance(dev, at, now, &is_ready) {
                 Advance::Job(job) => return job,
                 Advance::Deadline(deadline) => next = [next, deadline].into_iter().flatten().min(),
@@ -421,7 +434,7 @@ impl Connections {
         }
     }
 
-    /// Does what is due for the peer of an entry.
+    /// Does what is due for the peer of a channel.
     fn advance(
         &mut self,
         dev: &Device<Interface>,
@@ -429,54 +442,54 @@ impl Connections {
         now: u64,
         is_ready: &impl Fn(&HwAddr) -> bool,
     ) -> Advance {
-        let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
+        let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
             return Advance::Deadline(None);
         };
-        let was_up = entry.machine.is_up() && entry.machine.offer().is_none();
-        if let Some(rc) = entry.machine.poll(now) {
-            if !entry.backlog.is_empty() && !entry.machine.is_up() {
-                entry.want(now);
+        let was_up = channel.machine.is_up() && channel.machine.offer().is_none();
+        if let Some(rc) = channel.machine.poll(now) {
+            if !channel.backlog.is_empty() && !channel.machine.is_up() {
+                channel.want(now);
             }
             self.count_ended(was_up);
             self.end(dev, rc);
             return Advance::Job(self.next_ended(now).unwrap_or(Job::Wait(Some(1))));
         }
         // If there is no path yet, there will be.
-        if entry.wants(now) && entry.machine.may_ask(now) && is_ready(&entry.address) {
+        if channel.wants(now) && channel.machine.may_ask(now) && is_ready(&channel.address) {
             return self.ask(dev, at, now);
         }
-        if entry.machine.is_blank(now) && entry.backlog.is_empty() && !entry.wants(now) {
-            if let Some(entry) = self.entries.get_mut(at) {
-                *entry = None;
+        if channel.machine.is_blank(now) && channel.backlog.is_empty() && !channel.wants(now) {
+            if let Some(channel) = self.channels.get_mut(at) {
+                *channel = None;
             }
             return Advance::Deadline(None);
         }
-        Advance::Deadline(entry.deadline(now))
+        Advance::Deadline(channel.deadline(now))
     }
 
-    /// Asks the peer of an entry for a connection, if there is room for one more.
+    /// Asks the peer of a channel for a connection, if there is room for one more.
     fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
         let Some(room) = self.take_room(dev, now, true) else {
             // There may be room soon.
             self.counters.connected.no_room.add_shared(1);
             return Advance::Deadline(Some(now.saturating_add(ROOM_MS)));
         };
-        let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else {
+        let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
             self.give_back(room.width);
             return Advance::Deadline(None);
         };
-        entry.clear_want();
-        match entry.machine.want(now) {
+        channel.clear_want();
+        match channel.machine.want(now) {
             Some(ticket) => {
                 let wanted = Wanted {
-                    address: entry.address,
-                    number: entry.number,
+                    address: channel.address,
+                    number: channel.number,
                     ticket,
                 };
                 Advance::Job(Job::Ask(wanted, room))
             }
             None => {
-                let deadline = entry.deadline(now);
+                let deadline = channel.deadline(now);
                 self.give_back(room.width);
                 Advance::Deadline(deadline)
             }
@@ -486,21 +499,21 @@ impl Connections {
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
     pub(crate) fn update_stops(&mut self, now: u64) -> bool {
         // Each of them is to look.
-        let entries = self.entries.iter_mut().flatten();
-        entries
-            .filter_map(|entry| entry.update_stop(now).then_some(()))
+        let channels = self.channels.iter_mut().flatten();
+        channels
+            .filter_map(|channel| channel.update_stop(now).then_some(()))
             .count()
             > 0
     }
 
     /// All of them, to be ended: the interface goes down.
-    pub(crate) fn into_all(self) -> KVec<Arc<Rc>> {
+    pub(crate) fn into_all(self) -> KVec<Arc<Conn>> {
         let mut all = self.all;
         for ended in self.ended {
             let _ = all.push_within_capacity(ended.rc);
         }
-        for mut entry in self.entries.into_iter().flatten() {
-            while let Some(rc) = entry.machine.evict() {
+        for mut channel in self.channels.into_iter().flatten() {
+            while let Some(rc) = channel.machine.evict() {
                 let _ = all.push_within_capacity(rc);
             }
         }
@@ -511,6 +524,6 @@ impl Connections {
     }
 }
 
-fn is(rc: &Arc<Rc>, caller: &Caller) -> bool {
-    core::ptr::eq(&*rc.caller, caller)
+fn is(rc: &Arc<Conn>, id: &ConnId) -> bool {
+    core::ptr::eq(&*rc.id, id)
 }

@@ -16,7 +16,7 @@ use kernel::sync::barrier::smp_mb;
 
 use crate::base::interface::{Interface, Work};
 use crate::base::ADDR_LEN;
-use crate::rc::entry::Entry;
+use crate::rc::channel::Channel;
 use crate::rc::form::{extended_header, Unfit};
 use crate::rc::ring::RcRing;
 use crate::rc::table::Connections;
@@ -41,10 +41,10 @@ pub(crate) struct RcTx {
     pub(crate) ring: RcRing,
 }
 
-/// The way of a frame by the connection of an entry. The ring of datagrams is there for what is dropped, since
+/// The way of a frame by a channel. The ring of datagrams is there for what is dropped, since
 /// one burst may go by both.
 pub(crate) struct Route<'a> {
-    pub(crate) entry: &'a mut Entry,
+    pub(crate) channel: &'a mut Channel,
     pub(crate) ring: &'a mut RcRing,
     pub(crate) ud: &'a mut UdRing,
     pub(crate) sequence: Option<&'a mut Sequence>,
@@ -54,14 +54,14 @@ impl Route<'_> {
     /// Whether a frame can go at once.
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
-        self.ring.is_free(self.entry)
+        self.ring.is_free(self.channel)
     }
 
     /// Sends a frame, or lets it wait. What is on the ring is to be flushed afterwards.
     pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, now: u64) -> Fate {
         if !self.is_free() {
             // What cannot go whole does not wait whole: its segments would come out behind it.
-            if skb.is_gso() && extended_header(&self.entry.terms, &skb).is_err() {
+            if skb.is_gso() && extended_header(&self.channel.terms, &skb).is_err() {
                 return Fate::Segment(skb);
             }
             return self.wait(dev, skb, now);
@@ -73,21 +73,21 @@ impl Route<'_> {
     #[cold]
     fn wait(&mut self, dev: &Device<Interface>, mut skb: TxSkb, now: u64) -> Fate {
         let Self {
-            entry, ring, ud, ..
+            channel, ring, ud, ..
         } = self;
         ring.counters().credit_stalls.add(1);
         if skb.pull(ADDR_LEN).is_err() {
             ud.drop(dev, skb, DropReason::Runt);
             return Fate::Queued;
         }
-        if entry.backlog.is_empty() {
+        if channel.backlog.is_empty() {
             // It looks when that has lasted too long.
             Interface::queue(dev, Work::Connections, 0);
         }
-        if let Err(skb) = entry.backlog.push(skb) {
+        if let Err(skb) = channel.backlog.push(skb) {
             ud.drop(dev, skb, DropReason::QueueFull);
         }
-        if entry.begin_stop(now) && !ring.shared.blocked.load(Relaxed) {
+        if channel.begin_stop(now) && !ring.shared.blocked.load(Relaxed) {
             ring.shared.blocked.store(true, Relaxed);
             dev.stop_queue();
             ud.counters().tx.stops.add(1);
@@ -96,7 +96,7 @@ impl Route<'_> {
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);
-        if ring.has_room(entry) {
+        if ring.has_room(channel) {
             // The work item will look after it; this is as rare as it gets.
             Interface::queue(dev, Work::Connections, 0);
         }
@@ -107,12 +107,12 @@ impl Route<'_> {
     /// afterwards.
     #[inline(never)]
     pub(crate) fn send_now(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Fate {
-        match extended_header(&self.entry.terms, &skb) {
+        match extended_header(&self.channel.terms, &skb) {
             Ok(header) => Fate::Sent(self.send_extended(dev, skb, header)),
             Err(Unfit::Segment) => Fate::Segment(skb),
             Err(Unfit::TooBig) => {
                 let _ = skb.pull(ADDR_LEN);
-                Fate::TooBig(skb, self.entry.terms.mtu)
+                Fate::TooBig(skb, self.channel.terms.mtu)
             }
             Err(Unfit::Plain) => Fate::Sent(self.send_plain(dev, skb)),
         }
@@ -128,7 +128,7 @@ impl Route<'_> {
         mut skb: TxSkb,
         header: ExtendedHeader,
     ) -> bool {
-        let Some(rc) = self.entry.machine.present() else {
+        let Some(rc) = self.channel.machine.present() else {
             return self.unsent(dev, skb, DropReason::Flushed);
         };
         let counters = self.ring.counters();
@@ -138,7 +138,8 @@ impl Route<'_> {
         }
         let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let sequence = self.sequence.as_deref_mut();
-        let headers = rc::extended_headers(number(self.ud, &self.entry.address, sequence), header);
+        let headers =
+            rc::extended_headers(number(self.ud, &self.channel.address, sequence), header);
         let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
         if skb.overwrite(front, &headers).is_err() {
             rc.flow.readvertise();
@@ -150,7 +151,7 @@ impl Route<'_> {
 
     /// Sends a frame without an extended header, as RFC 4391 has it.
     fn send_plain(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> bool {
-        let Some(rc) = self.entry.machine.present() else {
+        let Some(rc) = self.channel.machine.present() else {
             return self.unsent(dev, skb, DropReason::Flushed);
         };
         let sequence = self.sequence.as_deref_mut();
@@ -159,7 +160,7 @@ impl Route<'_> {
             .checksum_help()
             .and_then(|()| skb.pull(ADDR_LEN))
             .and_then(|()| {
-                let number = number(self.ud, &self.entry.address, sequence);
+                let number = number(self.ud, &self.channel.address, sequence);
                 self.ud.set_number(&mut skb, number)
             });
         if framed.is_err() {
@@ -180,7 +181,7 @@ impl Route<'_> {
             Ok(is_last) => is_last,
             Err((skb, reason)) => return self.unsent(dev, skb, reason),
         };
-        self.entry.sent = self.entry.sent.wrapping_add(1);
+        self.channel.sent = self.channel.sent.wrapping_add(1);
         if self.ring.sender.chain_full() {
             self.ring.flush(dev, self.ud);
         }

@@ -41,23 +41,23 @@ const JOBS: usize = 4;
 /// The path to a peer.
 pub(crate) type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
 type Paths = PathTable<KBox<Peer>, Storage<Slot<KBox<Peer>>>>;
-/// The places of a peer's connections in the table of connections, or [`Lanes::NOWHERE`].
+/// The places of a peer's connections in the table of connections, or [`Channels::NOWHERE`].
 #[derive(Clone, Copy)]
-pub(crate) struct Lanes(pub(crate) [u16; MAX_CHANNELS]);
+pub(crate) struct Channels(pub(crate) [u16; MAX_CHANNELS]);
 
-impl Lanes {
+impl Channels {
     /// The most connections to a peer.
     pub(crate) const COUNT: usize = MAX_CHANNELS;
     /// The place of a connection that does not exist.
     pub(crate) const NOWHERE: u16 = u16::MAX;
 
-    const NONE: Lanes = Lanes([Self::NOWHERE; MAX_CHANNELS]);
+    const NONE: Channels = Channels([Self::NOWHERE; MAX_CHANNELS]);
 }
 
 /// A peer: the path to it, and where its connections are.
 pub(crate) struct Peer {
     pub(super) path: Path,
-    lanes: Lanes,
+    channels: Channels,
 }
 
 /// A peer that can be sent to.
@@ -67,7 +67,7 @@ pub(crate) struct PeerRef<'a> {
     /// The numbers of its frames.
     pub(crate) sequence: &'a mut Sequence,
     /// Where its connections are.
-    pub(crate) lanes: &'a mut Lanes,
+    pub(crate) channels: &'a mut Channels,
 }
 
 /// A multicast group.
@@ -99,7 +99,7 @@ impl Peer {
         let sequence = Sequence::new(start as u16);
         peer.write_init(try_init!(Self {
             path: Path::new(address, sequence, now),
-            lanes: Lanes::NONE,
+            channels: Channels::NONE,
         }))
     }
 }
@@ -132,12 +132,12 @@ impl Destinations {
     /// Address handle and sequence of a peer that can be sent to right now.
     #[inline]
     pub(crate) fn peer(&mut self, address: &HwAddr, now: u64) -> Option<PeerRef<'_>> {
-        let Peer { path, lanes } = &mut **self.paths.get_mut(address)?;
+        let Peer { path, channels } = &mut **self.paths.get_mut(address)?;
         let (ah, sequence) = path.transmit(now)?;
         Some(PeerRef {
             ah,
             sequence,
-            lanes,
+            channels,
         })
     }
 

@@ -118,7 +118,7 @@ impl UdRing {
         self.send_inline(dev, skb, ah, qpn);
     }
 
-    /// [`Self::send`] for the one caller that is hot.
+    /// [`Self::send`] for the one id that is hot.
     #[inline(always)]
     pub(crate) fn send_inline(
         &mut self,

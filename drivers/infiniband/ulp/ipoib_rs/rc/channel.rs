@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection that frames go by, and what waits for it.
+//! A channel: a connection that frames are sent by, and the frames that wait for it.
 
 use ipoib_netdev::skb::SkbQueue;
 use ipoib_proto::backlog::{Backlog, QueueStop};
@@ -10,8 +10,8 @@ use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
-use crate::rc::conn::Rc;
-use crate::rc::context::Terms;
+use crate::rc::conn::Conn;
+use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
@@ -22,15 +22,15 @@ const SLOW_MS: u64 = LOOK_MS;
 /// A connection by which nothing goes for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
 
-/// A peer, or one of several connections to it.
-pub(crate) struct Entry {
+/// A channel to a peer: the connection, and the frames that wait for it.
+pub(crate) struct Channel {
     /// Its address as it announces itself.
     pub(crate) address: HwAddr,
     pub(super) number: u8,
-    pub(crate) machine: Connection<Arc<Rc>>,
-    pub(crate) terms: Terms,
+    pub(crate) machine: Connection<Arc<Conn>>,
+    pub(crate) terms: Negotiated,
     /// Those of the connection that the peer has yet to confirm.
-    pub(super) offered: Terms,
+    pub(super) offered: Negotiated,
     /// Messages that had come when that was looked at.
     seen: u64,
     /// Sends of the present connection that had completed when that was looked at.
@@ -50,15 +50,15 @@ pub(crate) struct Entry {
     wanted_until: u64,
 }
 
-impl Entry {
-    /// Of the peer with `address`, whose connection of that number it is; we have the address `own`.
+impl Channel {
+    /// Creates channel `number` of the peer with `address`; ours is `own`.
     pub(super) fn new(own: &HwAddr, address: HwAddr, number: u8, idle_ms: u64, now: u64) -> Self {
         Self {
             address,
             number,
             machine: Connection::new(own, &address, idle_ms, now),
-            terms: Terms::NONE,
-            offered: Terms::NONE,
+            terms: Negotiated::NONE,
+            offered: Negotiated::NONE,
             seen: 0,
             completed: 0,
             in_flight: false,
@@ -82,7 +82,7 @@ impl Entry {
     }
 
     /// A connection begins. Frames that wait have no more time for that: it may take none of them.
-    pub(crate) fn begin(&mut self, terms: Terms) {
+    pub(crate) fn begin(&mut self, terms: Negotiated) {
         self.terms = terms;
         self.wanted_until = 0;
         self.stop = QueueStop::NONE;
@@ -115,7 +115,7 @@ impl Entry {
 
     /// Whether a message may be sent, as far as the peer is concerned.
     #[inline(always)]
-    pub(crate) fn may_send(&self, rc: &Rc) -> bool {
+    pub(crate) fn may_send(&self, rc: &Conn) -> bool {
         !self.terms.extended || credit::may_send(self.sent, rc.flow.credit_limit())
     }
 
