@@ -30,7 +30,7 @@ impl<'a> AddressList<'a> {
         }
     }
 
-    /// The addresses, the first `N` octets of each.
+    /// The addresses, the first `N` bytes of each.
     pub fn iter<const N: usize>(&self) -> Addresses<'a, N> {
         const { assert!(N <= bindings::MAX_ADDR_LEN as usize) };
         // SAFETY: `list` is valid by the type invariant.

@@ -25,6 +25,7 @@ use crate::address::AddressList;
 use crate::header::Outgoing;
 use crate::named::Named;
 use crate::queue::Polled;
+pub use crate::raw_device::{DeviceRef, RawDevice};
 use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::TxSkb;
 use crate::stats::LinkStats;
@@ -232,89 +233,6 @@ pub trait Tasks: Driver {
 /// The most work items that a device may have.
 pub const MAX_TASKS: usize = 4;
 
-/// A network device of any driver.
-///
-/// # Invariants
-///
-/// A reference to this is a reference to a `net_device` that stays allocated meanwhile.
-#[repr(transparent)]
-pub struct RawDevice(Opaque<bindings::net_device>);
-
-// SAFETY: The methods are ones that C allows from any thread.
-unsafe impl Send for RawDevice {}
-// SAFETY: As above.
-unsafe impl Sync for RawDevice {}
-
-impl RawDevice {
-    /// Wraps a pointer.
-    ///
-    /// # Safety
-    ///
-    /// `dev` must be a `net_device` that stays allocated during `'a`.
-    #[inline]
-    pub unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
-        // SAFETY: `RawDevice` is transparent over `net_device`; validity by the requirements.
-        unsafe { &*dev.cast() }
-    }
-
-    /// The C device.
-    #[inline]
-    pub fn as_raw(&self) -> *mut bindings::net_device {
-        self.0.get()
-    }
-
-    /// A counted reference, which holds up the device's unregistration: give it back soon, or in
-    /// [`Driver::uninit`] at the latest.
-    pub fn get(&self) -> DeviceRef {
-        DeviceRef::new(self)
-    }
-
-    /// The interface's index in its namespace.
-    pub fn ifindex(&self) -> i32 {
-        // SAFETY: The device is allocated; the index is an int that C reads without a lock too.
-        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
-    }
-
-    /// A number that no other device has while this one exists.
-    pub fn id(&self) -> usize {
-        self.as_raw().addr()
-    }
-
-    /// Whether the two are the same device.
-    pub fn is(&self, other: &RawDevice) -> bool {
-        core::ptr::eq(self, other)
-    }
-
-    /// The MTU in force.
-    #[inline]
-    pub fn mtu(&self) -> u32 {
-        // SAFETY: As in `ifindex`.
-        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
-    }
-
-    /// Whether the interface is up.
-    pub fn is_running(&self) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_netif_running(self.as_raw()) }
-    }
-
-    /// Tells the stack whether the link has a carrier.
-    ///
-    /// # Context
-    ///
-    /// Any, but without the transmit lock.
-    pub fn set_carrier(&self, on: bool) {
-        // SAFETY: The device is allocated.
-        unsafe {
-            if on {
-                bindings::netif_carrier_on(self.as_raw());
-            } else {
-                bindings::netif_carrier_off(self.as_raw());
-            }
-        }
-    }
-}
-
 /// A network device of this crate's driver `T`.
 #[repr(transparent)]
 pub struct Device<T: Driver> {
@@ -363,7 +281,7 @@ struct Task {
 }
 
 impl<T: Driver> Device<T> {
-    /// Octets in front of a frame of the stack's: the destination's address and the wire's own header.
+    /// Bytes in front of a frame of the stack's: the destination's address and the wire's own header.
     pub(crate) const HEADER_LEN: usize = size_of::<T::Address>() + size_of::<T::Header>();
 
     /// Size of the private area.
@@ -535,7 +453,7 @@ impl<T: Tasks> Device<T> {
     ///
     /// # Safety
     ///
-    /// `dev` must be a fresh device with a zeroed private area of `PRIVATE_SIZE` octets.
+    /// `dev` must be a fresh device with a zeroed private area of `PRIVATE_SIZE` bytes.
     pub(crate) unsafe fn fill(
         dev: *mut bindings::net_device,
         init: impl PinInit<T, Error>,
@@ -618,51 +536,6 @@ unsafe extern "C" fn run_task<T: Tasks>(work: *mut bindings::work_struct) {
     T::task(unsafe { Device::<T>::from_raw(dev) }, id);
 }
 
-/// A counted reference to a device.
-///
-/// # Invariants
-///
-/// `dev` is a `net_device` on which one reference is held, tracked by `tracker`.
-pub struct DeviceRef {
-    dev: *mut bindings::net_device,
-    tracker: bindings::netdevice_tracker,
-}
-
-// SAFETY: References may be given back on any thread.
-unsafe impl Send for DeviceRef {}
-// SAFETY: `&DeviceRef` gives no more than `&RawDevice`.
-unsafe impl Sync for DeviceRef {}
-
-impl DeviceRef {
-    fn new(dev: &RawDevice) -> Self {
-        let mut tracker = pin_init::zeroed();
-        // SAFETY: The device is allocated and referenced by whoever gave us `dev`.
-        unsafe { bindings::ipoib_rs_netdev_hold(dev.as_raw(), &mut tracker) };
-        // INVARIANT: Just taken.
-        Self {
-            dev: dev.as_raw(),
-            tracker,
-        }
-    }
-}
-
-impl Deref for DeviceRef {
-    type Target = RawDevice;
-
-    #[inline]
-    fn deref(&self) -> &RawDevice {
-        // SAFETY: Referenced by the invariant.
-        unsafe { RawDevice::from_raw(self.dev) }
-    }
-}
-
-impl Drop for DeviceRef {
-    fn drop(&mut self) {
-        // SAFETY: The reference is ours by the invariant.
-        unsafe { bindings::ipoib_rs_netdev_put(self.dev, &mut self.tracker) };
-    }
-}
-
 /// A counted reference to a device of driver `T`'s.
 pub struct OwnedDevice<T: Driver> {
     dev: DeviceRef,
@@ -676,6 +549,6 @@ impl<T: Driver> Deref for OwnedDevice<T> {
     fn deref(&self) -> &Device<T> {
         // SAFETY: Made by `Device::get_typed` only, from a filled device of `T`'s; `Device::empty` waits
         // for this reference.
-        unsafe { Device::from_raw(self.dev.dev) }
+        unsafe { Device::from_raw(self.dev.as_raw()) }
     }
 }

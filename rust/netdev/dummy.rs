@@ -106,9 +106,9 @@ impl kernel::ModuleMetadata for LocalModule {
     };
 }
 
-/// Octets of its addresses.
+/// Bytes of its addresses.
 pub(crate) const ADDR_LEN: usize = 20;
-/// Octets in front of its frames.
+/// Bytes in front of its frames.
 pub(crate) const HEADER_LEN: usize = ADDR_LEN + 4;
 
 #[vtable]
@@ -129,7 +129,7 @@ impl Driver for Dummy {
         [high, low, 0, 0]
     }
 
-    /// Those whose first octet is odd.
+    /// Those whose first byte is odd.
     fn inspects(_dev: &Device<Self>, dest: &[u8; ADDR_LEN]) -> bool {
         dest[0] & 1 != 0
     }

@@ -68,14 +68,14 @@ impl Outgoing<'_> {
         unsafe { super::skb::ignores_df(self.skb) }
     }
 
-    /// The octets of a packet of IP that are in the head: at least its own header. None of a packet that
+    /// The bytes of a packet of IP that are in the head: at least its own header. None of a packet that
     /// its sender writes only when it has the header, as ARP and packet sockets do.
     #[inline]
     pub fn linear(&self) -> &[u8] {
         if !self.is_written() {
             return &[];
         }
-        // SAFETY: Valid and unchanged by the type invariant; the head holds `headlen` octets at `data`,
+        // SAFETY: Valid and unchanged by the type invariant; the head holds `headlen` bytes at `data`,
         // which are written.
         unsafe { core::slice::from_raw_parts((*self.skb).data, super::skb::headlen(self.skb)) }
     }

@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn mode<T: Modes>(dev: *mut bindings::net_device) -
 
 /// # Safety
 ///
-/// As [`mode`], in a system call that does not hold RTNL, with the `len` octets written.
+/// As [`mode`], in a system call that does not hold RTNL, with the `len` bytes written.
 pub(crate) unsafe extern "C" fn set_mode<T: Modes>(
     dev: *mut bindings::net_device,
     text: *const c_char,

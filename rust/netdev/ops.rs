@@ -44,7 +44,7 @@ impl<T: Tasks> Tables<T> {
         at
     };
 
-    /// Returns the link-layer header in `hh`, of `HEADER_LEN` octets.
+    /// Returns the link-layer header in `hh`, of `HEADER_LEN` bytes.
     ///
     /// # Safety
     ///
@@ -218,7 +218,7 @@ impl<T: Tasks> Tables<T> {
     ///
     /// Called by the network core for a filled device of `T`'s, with an skb that has
     /// `hard_header_len` of headroom and whose data begins with a packet that is or will be of
-    /// `len` octets; `dest` is null or `addr_len` octets.
+    /// `len` bytes; `dest` is null or `addr_len` bytes.
     unsafe extern "C" fn header(
         skb: *mut bindings::sk_buff,
         dev: *mut bindings::net_device,
@@ -245,7 +245,7 @@ impl<T: Tasks> Tables<T> {
             return -(Self::HEADER_LEN as c_int);
         }
         // SAFETY: There is headroom for it by this function's requirements, and `skb_push` returns
-        // where the pushed octets lie.
+        // where the pushed bytes lie.
         unsafe {
             Self::write_header(
                 bindings::skb_push(skb, Self::HEADER_LEN as c_uint),
@@ -260,7 +260,7 @@ impl<T: Tasks> Tables<T> {
     ///
     /// # Safety
     ///
-    /// `to` must be valid for writes of `HEADER_LEN` octets.
+    /// `to` must be valid for writes of `HEADER_LEN` bytes.
     #[inline(always)]
     unsafe fn write_header(to: *mut c_void, proto: u16, dest: &T::Address) {
         // SAFETY: By this function's requirements.
@@ -281,7 +281,7 @@ impl<T: Tasks> Tables<T> {
         hh: *mut bindings::hh_cache,
         proto: bindings::__be16,
     ) -> c_int {
-        // SAFETY: By this function's requirements; a neighbour's address takes `MAX_ADDR_LEN` octets.
+        // SAFETY: By this function's requirements; a neighbour's address takes `MAX_ADDR_LEN` bytes.
         let (dev, dest) = unsafe {
             (
                 Device::<T>::from_raw((*neighbour).dev),

@@ -19,13 +19,13 @@ use crate::napi::{Binding, Context};
 use crate::pool::Pool;
 use crate::skb::RxSkb;
 
-/// Octets that a receive begins with on a UD queue pair, whether they hold a GRH or not.
+/// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
 pub const GRH_LEN: usize = 40;
 
 const ENCAP_LEN: usize = bindings::IPOIB_RS_ENCAP_LEN as usize;
 const PSEUDO_LEN: usize = bindings::IPOIB_RS_PSEUDO_LEN as usize;
 
-/// Room in front of a buffer's data: the 64 octets that the stack likes to have (`NET_SKB_PAD`),
+/// Room in front of a buffer's data: the 64 bytes that the stack likes to have (`NET_SKB_PAD`),
 /// and so much more that the network header starts a cache line.
 const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LEN - ENCAP_LEN;
 
@@ -33,7 +33,7 @@ const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LE
 const MAX_ORDER: c_uint = 3;
 
 /// The first order whose pages waste no more than an eighth when they are cut into fragments of
-/// `frag_size` octets, or else the largest.
+/// `frag_size` bytes, or else the largest.
 pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
     (0..MAX_ORDER)
         .find(|&order| {
@@ -48,7 +48,7 @@ pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
 ///
 /// # Invariants
 ///
-/// A fragment of `frag_size` octets holds the headroom, `buf_len` octets of data, and the
+/// A fragment of `frag_size` bytes holds the headroom, `buf_len` bytes of data, and the
 /// `skb_shared_info` behind them.
 pub struct PagePool {
     pool: Pool,
@@ -57,7 +57,7 @@ pub struct PagePool {
 }
 
 impl PagePool {
-    /// Creates a pool whose buffers take `buf_len` octets of data, and that keeps about `buffers` of them.
+    /// Creates a pool whose buffers take `buf_len` bytes of data, and that keeps about `buffers` of them.
     ///
     /// # Errors
     ///
@@ -136,13 +136,13 @@ impl PagePool {
         self.pool.keep_mapped();
     }
 
-    /// Octets of data that a buffer takes.
+    /// Bytes of data that a buffer takes.
     #[inline]
     pub fn buf_len(&self) -> usize {
         self.buf_len as usize
     }
 
-    /// Octets of memory that a buffer costs.
+    /// Bytes of memory that a buffer costs.
     #[inline]
     pub fn buf_cost(&self) -> usize {
         self.frag_size as usize
@@ -182,7 +182,7 @@ impl PagePool {
     ///
     /// # Safety
     ///
-    /// `va` is null, or the start of a fragment of the pool's of `frag_size` octets, which is given up.
+    /// `va` is null, or the start of a fragment of the pool's of `frag_size` bytes, which is given up.
     #[inline]
     unsafe fn own(&self, va: *mut c_void) -> Option<RxBuf> {
         // INVARIANT: By this function's requirements; so much lies in a fragment by the type invariant.
@@ -202,7 +202,7 @@ impl PagePool {
 /// # Invariants
 ///
 /// `va` is the start of a fragment of a page pool, owned by this value, of the size that `capacity`
-/// octets from `HEADROOM` on, and the `skb_shared_info` behind them, take.
+/// bytes from `HEADROOM` on, and the `skb_shared_info` behind them, take.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct RxBuf {
     va: NonNull<u8>,
@@ -218,7 +218,7 @@ unsafe impl Sync for RxBuf {}
 /// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Where in the buffer the frame's 4-octet wire header starts; [`GRH_LEN`] at least.
+    /// Where in the buffer the frame's 4-byte wire header starts; [`GRH_LEN`] at least.
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
@@ -241,13 +241,13 @@ impl RxBuf {
         unsafe { bindings::ipoib_rs_page_pool_dma(self.data().as_ptr().cast()) }
     }
 
-    /// How many octets the device may put there.
+    /// How many bytes the device may put there.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Says that the device has put `len` octets there.
+    /// Says that the device has put `len` bytes there.
     ///
     /// # Errors
     ///
@@ -282,11 +282,11 @@ pub struct FilledBuf {
 }
 
 impl FilledBuf {
-    /// Returns the received octets, the 40 of the GRH first; as many as the device says.
+    /// Returns the received bytes, the 40 of the GRH first; as many as the device says.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` octets from there lie in the owned fragment by the type invariants. They are
-        // plain octets in memory that the device or, if it lied about the length, an earlier owner
+        // SAFETY: `len` bytes from there lie in the owned fragment by the type invariants. They are
+        // plain bytes in memory that the device or, if it lied about the length, an earlier owner
         // has written.
         unsafe { core::slice::from_raw_parts(self.buf.data().as_ptr(), self.len as usize) }
     }
@@ -323,7 +323,7 @@ impl FilledBuf {
         if len < ENCAP_LEN || offset < PSEUDO_LEN {
             return Err(self);
         }
-        // SAFETY: The fragment is owned by the type invariant; `len` octets from `offset` lie
+        // SAFETY: The fragment is owned by the type invariant; `len` bytes from `offset` lie
         // within what was received; there is room for both headers. The CPU's cache of skbs is ours by
         // this function's requirements.
         let skb = unsafe {
@@ -350,18 +350,18 @@ impl FilledBuf {
         context: &Context<'_>,
         frame: Frame,
     ) -> core::result::Result<RxSkb, Self> {
-        let Some(octets) = self.bytes().get(usize::from(frame.offset)..) else {
+        let Some(bytes) = self.bytes().get(usize::from(frame.offset)..) else {
             return Err(self);
         };
-        if octets.len() < ENCAP_LEN {
+        if bytes.len() < ENCAP_LEN {
             return Err(self);
         }
-        // SAFETY: The poll of the context's NAPI runs; the octets are copied.
+        // SAFETY: The poll of the context's NAPI runs; the bytes are copied.
         let skb = unsafe {
             bindings::ipoib_rs_rx_copy(
                 context.as_raw(),
-                octets.as_ptr().cast(),
-                octets.len() as c_uint,
+                bytes.as_ptr().cast(),
+                bytes.len() as c_uint,
                 frame.protocol.to_be(),
                 frame.csum_ok,
             )
@@ -480,7 +480,7 @@ mod tests {
             for len in [100, 101] {
                 assert!(queue.push(frame(pool, len)?).is_ok());
             }
-            // Too many octets, then just as many as there may be, then too many frames.
+            // Too many bytes, then just as many as there may be, then too many frames.
             assert!(queue
                 .push(frame(pool, 50)?)
                 .is_err_and(|skb| skb.len() == 50));

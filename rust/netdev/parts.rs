@@ -10,13 +10,13 @@
 //! without a copy. A message that fits the head leaves the bodies where they are, and costs what
 //! it would without them.
 //!
-//! Sockets are charged for all the memory behind a message, and a body of 32 KiB behind 1000 octets
+//! Sockets are charged for all the memory behind a message, and a body of 32 KiB behind 1000 bytes
 //! would fill them with a few messages. So what is in the first body is copied if it is no more than
 //! [three eighths](copied) of it: what is not costs no more than about three times its length.
 //!
-//! The head takes 580 octets. Acknowledgements and small requests fit, and so do the headers of
+//! The head takes 580 bytes. Acknowledgements and small requests fit, and so do the headers of
 //! whatever is longer, link and options included, which the stack wants to find in an skb's head
-//! (at most 16 + 60 + 60 octets). With the room in front of them and the `skb_shared_info` behind,
+//! (at most 16 + 60 + 60 bytes). With the room in front of them and the `skb_shared_info` behind,
 //! that makes fragments of 1 KiB where `MAX_SKB_FRAGS` is 17, four of which fill a page.
 //!
 //! There are two bodies at most, each as small as it can be then: 32 KiB for 64 KiB messages. Soft
@@ -31,11 +31,12 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::napi::{Binding, Context};
+pub use crate::packet::{Gso, GsoKind, Packet};
 use crate::page_pool::fragment_order;
 use crate::pool::Pool;
 use crate::skb::RxSkb;
 
-/// Octets that a head takes.
+/// Bytes that a head takes.
 pub const HEAD_LEN: usize = bindings::IPOIB_RS_HEAD_LEN as usize;
 
 /// The most bodies that a buffer has.
@@ -49,7 +50,7 @@ const HEAD_ROOM: usize = bindings::IPOIB_RS_HEAD_ROOM as usize;
 /// The largest body.
 const MAX_BODY: usize = 65536;
 
-/// Up to so many octets in a body are copied: packets of 9000 octets are, which many networks have,
+/// Up to so many bytes in a body are copied: packets of 9000 bytes are, which many networks have,
 /// where bodies have 32 KiB.
 #[inline]
 const fn copied(body_len: u32) -> usize {
@@ -60,26 +61,9 @@ const fn copied(body_len: u32) -> usize {
 const COPY_ALIGN: usize = 64;
 
 // Bits of an unsigned field.
-const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
-const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
-const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
-const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
-const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
-const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
-const MIN_IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const MIN_TCP_LEN: usize = 20;
-const UDP_LEN: usize = 8;
-/// Where the upper half of an octet is a TCP header's length in words.
-const TCP_DOFF: usize = 12;
-const TCP_CHECK: u16 = 16;
-const UDP_CHECK: u16 = 6;
-/// As many datagrams as the stack makes of one (`UDP_MAX_SEGMENTS`).
-const UDP_MAX_SEGMENTS: u16 = 128;
-
 const _: () = {
     let encap = bindings::IPOIB_RS_ENCAP_LEN as usize;
-    // A packet's header starts a cache line, behind the 64 octets that the stack likes to have
+    // A packet's header starts a cache line, behind the 64 bytes that the stack likes to have
     // (`NET_SKB_PAD`) at least, and the link-layer header has room whatever is stripped.
     assert!((HEAD_ROOM + encap) & 63 == 0 && HEAD_ROOM >= 64);
     assert!(HEAD_ROOM >= encap + bindings::IPOIB_RS_PSEUDO_LEN as usize);
@@ -92,8 +76,8 @@ const _: () = {
 /// # Invariants
 ///
 /// * `pools` refers to `heads`, and to `bodies` unless `count` is 0. Pages of `bodies` and of `copies`, which
-///   are there unless `count` is 0, are of `pools.body_len` octets. All three are bound to the same instance.
-/// * A fragment of `pools.frag_size` octets holds `HEAD_ROOM` and `HEAD_LEN` octets, and the
+///   are there unless `count` is 0, are of `pools.body_len` bytes. All three are bound to the same instance.
+/// * A fragment of `pools.frag_size` bytes holds `HEAD_ROOM` and `HEAD_LEN` bytes, and the
 ///   `skb_shared_info` behind them.
 /// * `count <= MAX_BODIES`, and `capacity` is what a head and `count` bodies take.
 pub struct PartsPool {
@@ -111,7 +95,7 @@ unsafe impl Send for PartsPool {}
 unsafe impl Sync for PartsPool {}
 
 impl PartsPool {
-    /// A pool of buffers that take messages of `max_message` octets, in no more than `max_parts`
+    /// A pool of buffers that take messages of `max_message` bytes, in no more than `max_parts`
     /// parts. It keeps about as many pages as `buffers` have, and half as many for copies.
     ///
     /// # Errors
@@ -219,7 +203,7 @@ impl PartsPool {
         1 + self.count
     }
 
-    /// Octets that part `i` of a buffer takes.
+    /// Bytes that part `i` of a buffer takes.
     pub fn part_len(&self, i: usize) -> usize {
         if i == 0 {
             HEAD_LEN
@@ -230,13 +214,13 @@ impl PartsPool {
         }
     }
 
-    /// Octets that a buffer takes.
+    /// Bytes that a buffer takes.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Octets of memory that a buffer costs.
+    /// Bytes of memory that a buffer costs.
     pub fn buf_cost(&self) -> usize {
         self.pools.frag_size as usize + self.count * self.pools.body_len as usize
     }
@@ -270,7 +254,7 @@ impl PartsPool {
         }
     }
 
-    /// Makes an skb of the message of `len` octets in `parts`. New memory takes the place of the parts that the
+    /// Makes an skb of the message of `len` bytes in `parts`. New memory takes the place of the parts that the
     /// skb gets; a short body is copied, and stays. The skb is ready for [`RxSkb::gro_receive`]: its data are
     /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is
     /// for this host.
@@ -357,7 +341,7 @@ impl PartsPool {
         if !self.fill(&mut new, 0, false) || !self.add_copy(&mut new, size) {
             return ptr::null_mut();
         }
-        // SAFETY: By this function's requirements the first body is there and has that many octets; the
+        // SAFETY: By this function's requirements the first body is there and has that many bytes; the
         // copy has as many, by `add_copy`, and is memory of its own.
         unsafe {
             ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
@@ -381,7 +365,7 @@ impl PartsPool {
         skb
     }
 
-    /// Gives a buffer without bodies one of its own for `size` octets, which is no more than a body
+    /// Gives a buffer without bodies one of its own for `size` bytes, which is no more than a body
     /// takes. A pool without bodies has no memory for that.
     fn add_copy(&mut self, new: &mut Parts, size: u32) -> bool {
         let Some(copies) = &self.copies else {
@@ -397,11 +381,11 @@ impl PartsPool {
 
 /// The receive whose buffer is exchanged, which knows where the device finds the parts.
 pub trait Exchange {
-    /// Lends the CPU what the bodies hold of a message of `len` octets.
+    /// Lends the CPU what the bodies hold of a message of `len` bytes.
     fn lend(&mut self, len: usize);
 
     /// Takes note of the buffer's parts. One whose memory is still the same is the device's again, what was
-    /// lent of it for a message of `len` octets included.
+    /// lent of it for a message of `len` bytes included.
     fn follow(&mut self, parts: &Parts, len: usize);
 }
 
@@ -415,7 +399,7 @@ pub trait Exchange {
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
 ///   head takes; null only while it is being made.
-/// * The others are null or the start of as many octets as a body takes of a page pool, owned by this
+/// * The others are null or the start of as many bytes as a body takes of a page pool, owned by this
 ///   value. They are whole pages but for a copy, which is a fragment, shorter, and the only one there is.
 ///   None that is null stands in front of one that is not. `pages` are the head pages of those that are
 ///   not null.
@@ -457,7 +441,7 @@ impl Parts {
         })
     }
 
-    /// The first `len` octets of the head, or all.
+    /// The first `len` bytes of the head, or all.
     ///
     /// # Safety
     ///
@@ -465,8 +449,8 @@ impl Parts {
     #[inline]
     pub unsafe fn head(&self, len: usize) -> &[u8] {
         let head = self.0.va[0].cast::<u8>();
-        // SAFETY: That many octets lie behind `HEAD_ROOM` in the owned fragment by the type invariant, and
-        // nobody writes them by this function's requirements. They are plain octets in memory that the
+        // SAFETY: That many bytes lie behind `HEAD_ROOM` in the owned fragment by the type invariant, and
+        // nobody writes them by this function's requirements. They are plain bytes in memory that the
         // device or, if it lied about the length, an earlier owner has written.
         unsafe { core::slice::from_raw_parts(head.add(HEAD_ROOM), len.min(HEAD_LEN)) }
     }
@@ -481,167 +465,5 @@ impl Drop for Parts {
                 unsafe { bindings::ipoib_rs_page_pool_put(va) };
             }
         }
-    }
-}
-
-/// Kinds of segmentation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GsoKind {
-    /// TCP over IPv4.
-    TcpV4,
-    /// TCP over IPv6.
-    TcpV6,
-    /// UDP datagrams, over either.
-    Udp,
-}
-
-/// How to segment a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gso {
-    /// The kind of segmentation.
-    pub kind: GsoKind,
-    /// Whether only the first TCP segment has the flag CWR.
-    pub ecn: bool,
-    /// Octets of payload in a segment, but for the last.
-    pub size: u16,
-    /// Number of segments; one is no segmentation, but allowed.
-    pub segments: u16,
-}
-
-/// Metadata of a received packet for the stack, in the two words that `helpers_skb.h` describes.
-#[derive(Clone, Copy)]
-pub struct Packet {
-    link: u64,
-    gso: u64,
-}
-
-impl Packet {
-    /// A packet of a type (an EtherType, in host order) behind `strip` octets of link headers, whose
-    /// checksums are still to be verified.
-    #[inline(always)]
-    pub fn new(strip: u16, protocol: u16) -> Self {
-        let link = u64::from(strip) << bindings::IPOIB_RS_LINK_STRIP
-            | u64::from(protocol.to_be()) << bindings::IPOIB_RS_LINK_PROTOCOL;
-        Self { link, gso: 0 }
-    }
-
-    /// Adds, once, a transport checksum that is yet to be computed by whoever forwards the packet: it begins at
-    /// `start`, counted from the packet's first octet, and is stored at `offset`, counted
-    /// from there; there stands the sum of the pseudo header. A `start` of 0 is none.
-    #[inline(always)]
-    pub fn with_partial(self, start: u16, offset: u16) -> Self {
-        let link = self.link
-            | u64::from(start) << bindings::IPOIB_RS_LINK_CSUM_START
-            | u64::from(offset) << bindings::IPOIB_RS_LINK_CSUM_OFFSET;
-        Self { link, ..self }
-    }
-
-    #[inline(always)]
-    fn strip(&self) -> u16 {
-        (self.link >> bindings::IPOIB_RS_LINK_STRIP) as u16
-    }
-
-    /// In host order.
-    fn protocol(&self) -> u16 {
-        u16::from_be((self.link >> bindings::IPOIB_RS_LINK_PROTOCOL) as u16)
-    }
-
-    #[inline(always)]
-    fn csum_start(&self) -> u16 {
-        (self.link >> bindings::IPOIB_RS_LINK_CSUM_START) as u16
-    }
-
-    #[inline(always)]
-    fn csum_offset(&self) -> u16 {
-        (self.link >> bindings::IPOIB_RS_LINK_CSUM_OFFSET) as u16
-    }
-
-    /// Whether the head of a message, which is all there is of it up to `head` octets, holds the link
-    /// headers and what the checksum needs.
-    #[inline(always)]
-    fn fits(&self, head: usize) -> bool {
-        // Both are 0 if there is no checksum, whose octets may be looked for all the same.
-        let end = usize::from(self.csum_start()).wrapping_add(usize::from(self.csum_offset()));
-        let checksum = if end > 0 { size_of::<u16>() } else { 0 };
-        usize::from(self.strip())
-            .wrapping_add(end)
-            .wrapping_add(checksum)
-            <= head
-    }
-
-    /// Adds how to segment a packet whose checksum is [partial](Self::with_partial).
-    #[inline]
-    pub fn with_gso(self, gso: &Gso) -> Self {
-        // What fits one segment is not for the stack to segment: it would drop it.
-        if gso.segments <= 1 {
-            return self;
-        }
-        let kind = match gso.kind {
-            GsoKind::TcpV4 => TCP_V4,
-            GsoKind::TcpV6 => TCP_V6,
-            GsoKind::Udp => UDP_L4,
-        };
-        let ecn = if gso.ecn { TCP_ECN } else { 0 };
-        let gso = u64::from(gso.size) << bindings::IPOIB_RS_GSO_SIZE
-            | u64::from(gso.segments) << bindings::IPOIB_RS_GSO_SEGS
-            | u64::from(kind | ecn) << bindings::IPOIB_RS_GSO_TYPE;
-        Self { gso, ..self }
-    }
-
-    fn gso_size(&self) -> u16 {
-        (self.gso >> bindings::IPOIB_RS_GSO_SIZE) as u16
-    }
-
-    fn gso_segments(&self) -> u16 {
-        (self.gso >> bindings::IPOIB_RS_GSO_SEGS) as u16
-    }
-
-    fn gso_type(&self) -> u32 {
-        (self.gso >> bindings::IPOIB_RS_GSO_TYPE) as u32
-    }
-
-    /// Whether a message of `len` octets, which begins with `head`, can be segmented as this says.
-    ///
-    /// Whoever segments a packet trusts all of it, unless the packet says that it is dodgy.
-    fn can_be_segmented(&self, head: &[u8], len: usize) -> bool {
-        let strip = usize::from(self.strip());
-        let (Some(head), Some(len)) = (head.get(strip..), len.checked_sub(strip)) else {
-            return false;
-        };
-        let protocol = self.protocol();
-        let min_ip = match protocol {
-            ETH_P_IP => MIN_IPV4_LEN,
-            ETH_P_IPV6 => IPV6_LEN,
-            _ => return false,
-        };
-        let start = usize::from(self.csum_start());
-        if start < min_ip {
-            return false;
-        }
-        let transport_len = if self.gso_type() == UDP_L4 {
-            if self.gso_segments() > UDP_MAX_SEGMENTS || self.csum_offset() != UDP_CHECK {
-                return false;
-            }
-            UDP_LEN
-        } else {
-            let is_v4 = self.gso_type() & !TCP_ECN == TCP_V4;
-            let is_v6 = self.gso_type() & !TCP_ECN == TCP_V6;
-            let fits = (is_v4 && protocol == ETH_P_IP) || (is_v6 && protocol == ETH_P_IPV6);
-            let doff = head.get(start + TCP_DOFF).map_or(0, |octet| octet >> 4);
-            if !fits || self.csum_offset() != TCP_CHECK || usize::from(doff) * 4 < MIN_TCP_LEN {
-                return false;
-            }
-            usize::from(doff) * 4
-        };
-        let payload = start + transport_len;
-        if payload > head.len() {
-            return false;
-        }
-        // So many octets fill all segments but the last, and what is left fits that. A size of
-        // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
-        let size = usize::from(self.gso_size());
-        let full = usize::from(self.gso_segments()).saturating_sub(1);
-        let rest = (len - payload).checked_sub(full * size);
-        self.gso_size() != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
     }
 }

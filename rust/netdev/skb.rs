@@ -121,7 +121,7 @@ unsafe fn free(skb: NonNull<bindings::sk_buff>, reason: DropReason) {
     unsafe { bindings::sk_skb_reason_drop(core::ptr::null(), skb.as_ptr(), reason.as_raw()) };
 }
 
-/// Octets of `skb` that lie in its head.
+/// Bytes of `skb` that lie in its head.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ impl TxSkb {
         unsafe { shared_info(self.as_raw()) }
     }
 
-    /// Octets from the start of the data to the end of the frame.
+    /// Bytes from the start of the data to the end of the frame.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -225,7 +225,7 @@ impl TxSkb {
         unsafe { (*self.as_raw()).len as usize }
     }
 
-    /// Octets of it in the head, which [`Self::linear`] shows.
+    /// Bytes of it in the head, which [`Self::linear`] shows.
     #[inline]
     pub fn headlen(&self) -> usize {
         // SAFETY: Valid by the type invariant.
@@ -253,15 +253,15 @@ impl TxSkb {
         unsafe { ignores_df(self.as_raw()) }
     }
 
-    /// The octets in the head.
+    /// The bytes in the head.
     #[inline]
     pub fn linear(&self) -> &[u8] {
-        // SAFETY: The head holds `headlen` initialised octets at `data`, and nobody changes them
+        // SAFETY: The head holds `headlen` initialised bytes at `data`, and nobody changes them
         // by the type invariant.
         unsafe { core::slice::from_raw_parts((*self.as_raw()).data, self.headlen()) }
     }
 
-    /// The octets in the head, to be changed: copied first if somebody shares them.
+    /// The bytes in the head, to be changed: copied first if somebody shares them.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl TxSkb {
         Ok(unsafe { core::slice::from_raw_parts_mut((*self.as_raw()).data, self.headlen()) })
     }
 
-    /// Takes `n` octets off the front.
+    /// Takes `n` bytes off the front.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl TxSkb {
             }
         }
         let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; the head holds `n` octets as was checked.
+        // SAFETY: Valid and owned by the type invariant; the head holds `n` bytes as was checked.
         unsafe {
             (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
             (*skb).data = (*skb).data.add(n);
@@ -297,30 +297,30 @@ impl TxSkb {
         Ok(())
     }
 
-    /// Takes `n` octets off the front, and writes what follows over.
+    /// Takes `n` bytes off the front, and writes what follows over.
     ///
     /// # Errors
     ///
     /// `EMSGSIZE` if the frame is shorter or the head could not be extended by that much, `ENOMEM` if it
     /// could not be made ours to change; the frame is then as it was.
     #[inline]
-    pub fn overwrite<const N: usize>(&mut self, n: usize, octets: &[u8; N]) -> Result {
+    pub fn overwrite<const N: usize>(&mut self, n: usize, bytes: &[u8; N]) -> Result {
         let wanted = n.saturating_add(N);
         if self.headlen() < wanted || self.shares_header() {
             self.make_front(wanted)?;
         }
         let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; the head holds that many octets, which nobody
+        // SAFETY: Valid and owned by the type invariant; the head holds that many bytes, which nobody
         // shares.
         unsafe {
             (*skb).len = (*skb).len.wrapping_sub(n as c_uint);
             (*skb).data = (*skb).data.add(n);
-            core::ptr::copy_nonoverlapping(octets.as_ptr(), (*skb).data, N);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), (*skb).data, N);
         }
         Ok(())
     }
 
-    /// Makes the first `n` octets ours to change.
+    /// Makes the first `n` bytes ours to change.
     #[cold]
     fn make_front(&mut self, n: usize) -> Result {
         self.pull(n)?;
@@ -333,26 +333,26 @@ impl TxSkb {
         self.cow_head(0)
     }
 
-    /// Puts `N` octets in front of the data.
+    /// Puts `N` bytes in front of the data.
     ///
     /// # Errors
     ///
     /// `ENOMEM` if there was no room and none could be made; the frame is then as it was.
     #[inline]
-    pub fn push<const N: usize>(&mut self, octets: &[u8; N]) -> Result {
+    pub fn push<const N: usize>(&mut self, bytes: &[u8; N]) -> Result {
         self.cow_head(N)?;
         let skb = self.as_raw();
-        // SAFETY: Valid and owned by the type invariant; `skb_cow_head` made `N` octets of headroom
+        // SAFETY: Valid and owned by the type invariant; `skb_cow_head` made `N` bytes of headroom
         // that nobody shares.
         unsafe {
             (*skb).data = (*skb).data.sub(N);
             (*skb).len = (*skb).len.wrapping_add(N as c_uint);
-            core::ptr::copy_nonoverlapping(octets.as_ptr(), (*skb).data, N);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), (*skb).data, N);
         }
         Ok(())
     }
 
-    /// Makes `headroom` octets in front of the data, and the head, ours to change.
+    /// Makes `headroom` bytes in front of the data, and the head, ours to change.
     ///
     /// # Errors
     ///
@@ -373,7 +373,7 @@ impl TxSkb {
         to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
     }
 
-    /// Octets in front of the data.
+    /// Bytes in front of the data.
     #[inline]
     pub(crate) fn headroom(&self) -> usize {
         let skb = self.as_raw();
@@ -514,7 +514,7 @@ impl RxSkb {
         self.skb.as_ptr()
     }
 
-    /// Octets from the start of the data to the end of the frame.
+    /// Bytes from the start of the data to the end of the frame.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {

@@ -45,7 +45,7 @@ impl Run for Pin<KBox<Holder>> {
     }
 }
 
-/// The link-layer header that the stack gets for a packet of `len` octets.
+/// The link-layer header that the stack gets for a packet of `len` bytes.
 fn header_for(dev: &Device<Dummy>, dest: &[u8; ADDR_LEN], len: u32) -> Result<[u8; HEADER_LEN]> {
     let skb = Skb::new(0)?;
     let create = Tables::<Dummy>::HEADER.create.ok_or(EINVAL)?;
@@ -55,7 +55,7 @@ fn header_for(dev: &Device<Dummy>, dest: &[u8; ADDR_LEN], len: u32) -> Result<[u
     if made != HEADER_LEN as i32 {
         return Err(EINVAL);
     }
-    // SAFETY: That many octets were just written there.
+    // SAFETY: That many bytes were just written there.
     Ok(unsafe { (*skb.0).data.cast::<[u8; HEADER_LEN]>().read() })
 }
 
@@ -102,14 +102,14 @@ impl Kept {
     }
 }
 
-/// The octets of an array of words.
+/// The bytes of an array of words.
 trait Flatten {
     fn as_flattened_bytes(&self) -> &[u8];
 }
 
 impl<const N: usize> Flatten for [usize; N] {
     fn as_flattened_bytes(&self) -> &[u8] {
-        // SAFETY: Any octets of words are octets.
+        // SAFETY: Any bytes of words are bytes.
         unsafe { core::slice::from_raw_parts(self.as_ptr().cast(), size_of_val(self)) }
     }
 }
@@ -118,12 +118,12 @@ impl<const N: usize> Flatten for [usize; N] {
 struct Skb(*mut bindings::sk_buff);
 
 impl Skb {
-    /// One of `len` octets, with room for the link-layer header, and no protocol.
+    /// One of `len` bytes, with room for the link-layer header, and no protocol.
     fn new(len: usize) -> Result<Self> {
-        let octets = [0u8; 64];
-        let octets = octets.get(..len).ok_or(EINVAL)?;
-        // SAFETY: There are that many octets, which are copied.
-        let skb = unsafe { bindings::ipoib_rs_skb_new(octets.as_ptr().cast(), len as u32) };
+        let bytes = [0u8; 64];
+        let bytes = bytes.get(..len).ok_or(EINVAL)?;
+        // SAFETY: There are that many bytes, which are copied.
+        let skb = unsafe { bindings::ipoib_rs_skb_new(bytes.as_ptr().cast(), len as u32) };
         Ok(Self(core::ptr::NonNull::new(skb).ok_or(ENOMEM)?.as_ptr()))
     }
 
@@ -385,7 +385,7 @@ mod cases {
         Ok(())
     }
 
-    /// Names of devices are any octets but a few.
+    /// Names of devices are any bytes but a few.
     #[test]
     fn names_need_not_be_utf_8() -> Result {
         let path = Joined::new(&[c"net/", c"ib\xff"])?;

@@ -97,7 +97,7 @@ int ipoib_rs_skb_segment(struct sk_buff *skb, bool scatter, bool checksum,
 }
 
 /*
- * A frame with the first @link octets of @skb, then @header, then the @len octets of @skb that are
+ * A frame with the first @link bytes of @skb, then @header, then the @len bytes of @skb that are
  * @offset behind the first @link, for the caller to have checked.
  */
 struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int link,
@@ -128,7 +128,7 @@ struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int l
 	return copy;
 }
 
-/* A frame of @len octets. */
+/* A frame of @len bytes. */
 struct sk_buff *ipoib_rs_skb_new(const void *data, unsigned int len)
 {
 	unsigned int room = NET_SKB_PAD + IPOIB_RS_PSEUDO_LEN;
@@ -142,7 +142,7 @@ struct sk_buff *ipoib_rs_skb_new(const void *data, unsigned int len)
 	return skb;
 }
 
-/* Whether the @len octets of the network header are in @skb's head, behind its data. */
+/* Whether the @len bytes of the network header are in @skb's head, behind its data. */
 static bool has_network_header(const struct sk_buff *skb, int len)
 {
 	int offset = skb_network_offset(skb);
@@ -231,7 +231,7 @@ struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offs
 	return skb;
 }
 
-/* The head of a message of @len octets, without its bodies. */
+/* The head of a message of @len bytes, without its bodies. */
 static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 link, u64 gso)
 {
 	unsigned int room = IPOIB_RS_HEAD_ROOM + IPOIB_RS_HEAD_LEN;
@@ -286,7 +286,7 @@ static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct 
 }
 
 /*
- * ipoib_rs_rx_frame() for a message of @len octets in a buffer of several parts, whose bodies take
+ * ipoib_rs_rx_frame() for a message of @len bytes in a buffer of several parts, whose bodies take
  * @body_len each. Behind an extended header, what is in front of the packet is no wire header, so
  * that all of the link-layer header is written.
  *
@@ -314,7 +314,7 @@ struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned i
 	return skb;
 }
 
-/* What a fragment for @len octets behind @headroom takes, skb_shared_info included. */
+/* What a fragment for @len bytes behind @headroom takes, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
 	return SKB_HEAD_ALIGN(headroom + len);
@@ -412,7 +412,7 @@ free:
 	return false;
 }
 
-/* Adds a fragment of @size octets for the first body to @parts, which has none. */
+/* Adds a fragment of @size bytes for the first body to @parts, which has none. */
 bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
 			     struct ipoib_rs_parts *parts)
 {

@@ -8,13 +8,13 @@
 #include <linux/skbuff.h>
 #include <net/page_pool/types.h>
 
-/* Octets that the stack sees in front of the frame: an address, then the wire's header. */
+/* Bytes that the stack sees in front of the frame: an address, then the wire's header. */
 #define IPOIB_RS_PSEUDO_LEN	20
 #define IPOIB_RS_ENCAP_LEN	4
 
 /*
  * A buffer of several parts: a head, which becomes an skb's, and bodies, which become its page
- * fragments. The head's data take HEAD_LEN octets behind HEAD_ROOM. See rust/netdev/parts.rs for
+ * fragments. The head's data take HEAD_LEN bytes behind HEAD_ROOM. See rust/netdev/parts.rs for
  * why.
  */
 #define IPOIB_RS_HEAD_ROOM	124
@@ -30,14 +30,14 @@ struct ipoib_rs_parts {
 struct ipoib_rs_parts_pools {
 	struct page_pool *heads;
 	struct page_pool *bodies;	/* NULL if there are none. */
-	u32 frag_size;			/* Octets of a fragment that holds a head. */
-	u32 body_len;			/* Octets of a body. */
+	u32 frag_size;			/* Bytes of a fragment that holds a head. */
+	u32 body_len;			/* Bytes of a body. */
 };
 
 /*
  * What the stack has to know about the packet in such a buffer is in two words, by what they have
- * to be shifted to the right. The first: octets in front of the packet; its protocol, big-endian;
- * where its checksum begins, from its first octet, or 0 if there is none to be computed; where that
+ * to be shifted to the right. The first: bytes in front of the packet; its protocol, big-endian;
+ * where its checksum begins, from its first byte, or 0 if there is none to be computed; where that
  * is stored, from there. The second: how to segment it, or 0.
  */
 #define IPOIB_RS_LINK_STRIP		0

@@ -19,11 +19,11 @@ const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
 const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
 const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 
-/// A checksum that is yet to be made: over the octets from `start` to the end of the packet, and
-/// to be written `offset` octets behind `start`, where its pseudo-header's sum stands now.
+/// A checksum that is yet to be made: over the bytes from `start` to the end of the packet, and
+/// to be written `offset` bytes behind `start`, where its pseudo-header's sum stands now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialChecksum {
-    /// Where the sum begins, counted from the first octet of the packet.
+    /// Where the sum begins, counted from the first byte of the packet.
     pub start: u16,
     /// Where it goes, counted from `start`.
     pub offset: u16,
@@ -49,7 +49,7 @@ pub struct GsoInfo {
     pub kind: GsoKind,
     /// TCP: the CWR flag belongs to the first segment alone.
     pub ecn: bool,
-    /// Octets of payload in a segment, the last one excepted.
+    /// Bytes of payload in a segment, the last one excepted.
     pub size: u16,
     /// How many segments there are, if whoever made the frame has counted them; otherwise 0.
     pub segments: u16,
@@ -76,8 +76,8 @@ impl TxSkb {
         u32::from(summed) == bindings::CHECKSUM_PARTIAL
     }
 
-    /// Whether a checksum is yet to be made that covers what is `start` octets behind the begin of the data,
-    /// and is stored `offset` octets behind that. Whether the frame is as long is for the caller to see.
+    /// Whether a checksum is yet to be made that covers what is `start` bytes behind the begin of the data,
+    /// and is stored `offset` bytes behind that. Whether the frame is as long is for the caller to see.
     #[inline]
     pub fn has_partial_checksum(&self, start: usize, offset: u16) -> bool {
         let skb = self.as_raw();
@@ -95,7 +95,7 @@ impl TxSkb {
             && sum.csum_offset == offset
     }
 
-    /// The checksum that is yet to be made, in a frame with `from` octets of data in front of the
+    /// The checksum that is yet to be made, in a frame with `from` bytes of data in front of the
     /// packet. None: there is none, or it is not within the packet's part in the head, so that
     /// [`Self::checksum_help`] alone may know what to do.
     #[inline]

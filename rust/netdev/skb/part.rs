@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames that we make: of octets, or of a part of another frame.
+//! Frames that we make: of bytes, or of a part of another frame.
 
 use core::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use super::TxSkb;
 
 impl TxSkb {
-    /// A new frame of these octets, with room for a link-layer address in front of them, charged to no
+    /// A new frame of these bytes, with room for a link-layer address in front of them, charged to no
     /// socket.
     ///
     /// # Errors
@@ -21,26 +21,26 @@ impl TxSkb {
     /// # Context
     ///
     /// Any but hard interrupt.
-    pub fn new(octets: &[u8]) -> Result<TxSkb> {
-        let len = c_uint::try_from(octets.len()).map_err(|_| EINVAL)?;
-        // SAFETY: There are that many octets.
-        let skb = unsafe { bindings::ipoib_rs_skb_new(octets.as_ptr().cast(), len) };
+    pub fn new(bytes: &[u8]) -> Result<TxSkb> {
+        let len = c_uint::try_from(bytes.len()).map_err(|_| EINVAL)?;
+        // SAFETY: There are that many bytes.
+        let skb = unsafe { bindings::ipoib_rs_skb_new(bytes.as_ptr().cast(), len) };
         let skb = NonNull::new(skb).ok_or(ENOMEM)?;
         // INVARIANT: Just made, and ours.
         Ok(TxSkb { skb })
     }
 
-    /// A new frame that begins with the first `link` octets of this one, then has `header`, then
-    /// the `len` octets of this one's packet from `offset` on; the packet is what lies behind those
-    /// `link` octets.
+    /// A new frame that begins with the first `link` bytes of this one, then has `header`, then
+    /// the `len` bytes of this one's packet from `offset` on; the packet is what lies behind those
+    /// `link` bytes.
     ///
-    /// It is for the same device, of the same EtherType, flow, priority and mark, has all octets in
+    /// It is for the same device, of the same EtherType, flow, priority and mark, has all bytes in
     /// its head and room for a link-layer address in front of them, and is charged to no socket.
     ///
     /// # Errors
     ///
     /// `EINVAL` if this frame has a checksum or a segmentation that is yet to be made, or has no
-    /// such octets, or not the first `link` of them in its head, or if its packet is shorter than
+    /// such bytes, or not the first `link` of them in its head, or if its packet is shorter than
     /// `header`; `ENOMEM`.
     ///
     /// # Context

@@ -8,7 +8,7 @@ use super::TxSkb;
 use crate::device::RawDevice;
 
 impl TxSkb {
-    /// Takes note, in the route that the frame has come, that packets of more than `mtu` octets do
+    /// Takes note, in the route that the frame has come, that packets of more than `mtu` bytes do
     /// not get through; later ones of this host's are fragmented or refused at once.
     ///
     /// The packet must not have been pulled off the data. Frames that keep no route of their own
@@ -24,7 +24,7 @@ impl TxSkb {
     }
 
     /// Drops the frame, which was to leave by `dev`, and tells its sender, this host or another,
-    /// that packets of more than `mtu` octets do not get through: by ICMP (destination unreachable,
+    /// that packets of more than `mtu` bytes do not get through: by ICMP (destination unreachable,
     /// fragmentation needed) or ICMPv6 (packet too big).
     ///
     /// The packet must not have been pulled off the data. Of IPv4 the sender is told only if the

@@ -8,7 +8,7 @@ use ipoib_sys::bindings;
 
 use super::{DropReason, TxSkb};
 
-/// Frames in the order in which they came, bounded in number and in octets.
+/// Frames in the order in which they came, bounded in number and in bytes.
 ///
 /// The frames are linked through themselves, so that queueing allocates nothing.
 ///
@@ -32,7 +32,7 @@ unsafe impl Send for SkbQueue {}
 unsafe impl Sync for SkbQueue {}
 
 impl SkbQueue {
-    /// An empty queue that holds at most `max_len` frames with `max_bytes` octets in all; one
+    /// An empty queue that holds at most `max_len` frames with `max_bytes` bytes in all; one
     /// frame is taken whatever its length.
     pub const fn new(max_len: usize, max_bytes: usize) -> Self {
         // INVARIANT: An empty list.
@@ -57,7 +57,7 @@ impl SkbQueue {
         self.head.is_null()
     }
 
-    /// How many octets wait.
+    /// How many bytes wait.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

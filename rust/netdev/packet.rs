@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Metadata of received packets, for the stack.
+
+use ipoib_sys::bindings;
+
+const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
+const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
+const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
+const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
+const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
+const MIN_IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const MIN_TCP_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+/// Where the upper half of a byte is a TCP header's length in words.
+const TCP_DOFF: usize = 12;
+const TCP_CHECK: u16 = 16;
+const UDP_CHECK: u16 = 6;
+/// As many datagrams as the stack makes of one (`UDP_MAX_SEGMENTS`).
+const UDP_MAX_SEGMENTS: u16 = 128;
+
+/// Kinds of segmentation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams, over either.
+    Udp,
+}
+
+/// How to segment a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gso {
+    /// The kind of segmentation.
+    pub kind: GsoKind,
+    /// Whether only the first TCP segment has the flag CWR.
+    pub ecn: bool,
+    /// Bytes of payload in a segment, but for the last.
+    pub size: u16,
+    /// Number of segments; one is no segmentation, but allowed.
+    pub segments: u16,
+}
+
+/// Metadata of a received packet for the stack, in the two words that `helpers_skb.h` describes.
+#[derive(Clone, Copy)]
+pub struct Packet {
+    pub(crate) link: u64,
+    pub(crate) gso: u64,
+}
+
+impl Packet {
+    /// A packet of a type (an EtherType, in host order) behind `strip` bytes of link headers, whose
+    /// checksums are still to be verified.
+    #[inline(always)]
+    pub fn new(strip: u16, protocol: u16) -> Self {
+        let link = u64::from(strip) << bindings::IPOIB_RS_LINK_STRIP
+            | u64::from(protocol.to_be()) << bindings::IPOIB_RS_LINK_PROTOCOL;
+        Self { link, gso: 0 }
+    }
+
+    /// Adds, once, a transport checksum that is yet to be computed by whoever forwards the packet: it begins at
+    /// `start`, counted from the packet's first byte, and is stored at `offset`, counted
+    /// from there; there stands the sum of the pseudo header. A `start` of 0 is none.
+    #[inline(always)]
+    pub fn with_partial(self, start: u16, offset: u16) -> Self {
+        let link = self.link
+            | u64::from(start) << bindings::IPOIB_RS_LINK_CSUM_START
+            | u64::from(offset) << bindings::IPOIB_RS_LINK_CSUM_OFFSET;
+        Self { link, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn strip(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_STRIP) as u16
+    }
+
+    /// In host order.
+    pub(crate) fn protocol(&self) -> u16 {
+        u16::from_be((self.link >> bindings::IPOIB_RS_LINK_PROTOCOL) as u16)
+    }
+
+    #[inline(always)]
+    pub(crate) fn csum_start(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_CSUM_START) as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn csum_offset(&self) -> u16 {
+        (self.link >> bindings::IPOIB_RS_LINK_CSUM_OFFSET) as u16
+    }
+
+    /// Whether the head of a message, which is all there is of it up to `head` bytes, holds the link
+    /// headers and what the checksum needs.
+    #[inline(always)]
+    pub(crate) fn fits(&self, head: usize) -> bool {
+        // Both are 0 if there is no checksum, whose bytes may be looked for all the same.
+        let end = usize::from(self.csum_start()).wrapping_add(usize::from(self.csum_offset()));
+        let checksum = if end > 0 { size_of::<u16>() } else { 0 };
+        usize::from(self.strip())
+            .wrapping_add(end)
+            .wrapping_add(checksum)
+            <= head
+    }
+
+    /// Adds how to segment a packet whose checksum is [partial](Self::with_partial).
+    #[inline]
+    pub fn with_gso(self, gso: &Gso) -> Self {
+        // What fits one segment is not for the stack to segment: it would drop it.
+        if gso.segments <= 1 {
+            return self;
+        }
+        let kind = match gso.kind {
+            GsoKind::TcpV4 => TCP_V4,
+            GsoKind::TcpV6 => TCP_V6,
+            GsoKind::Udp => UDP_L4,
+        };
+        let ecn = if gso.ecn { TCP_ECN } else { 0 };
+        let gso = u64::from(gso.size) << bindings::IPOIB_RS_GSO_SIZE
+            | u64::from(gso.segments) << bindings::IPOIB_RS_GSO_SEGS
+            | u64::from(kind | ecn) << bindings::IPOIB_RS_GSO_TYPE;
+        Self { gso, ..self }
+    }
+
+    pub(crate) fn gso_size(&self) -> u16 {
+        (self.gso >> bindings::IPOIB_RS_GSO_SIZE) as u16
+    }
+
+    pub(crate) fn gso_segments(&self) -> u16 {
+        (self.gso >> bindings::IPOIB_RS_GSO_SEGS) as u16
+    }
+
+    pub(crate) fn gso_type(&self) -> u32 {
+        (self.gso >> bindings::IPOIB_RS_GSO_TYPE) as u32
+    }
+
+    /// Whether a message of `len` bytes, which begins with `head`, can be segmented as this says.
+    ///
+    /// Whoever segments a packet trusts all of it, unless the packet says that it is dodgy.
+    pub(crate) fn can_be_segmented(&self, head: &[u8], len: usize) -> bool {
+        let strip = usize::from(self.strip());
+        let (Some(head), Some(len)) = (head.get(strip..), len.checked_sub(strip)) else {
+            return false;
+        };
+        let protocol = self.protocol();
+        let min_ip = match protocol {
+            ETH_P_IP => MIN_IPV4_LEN,
+            ETH_P_IPV6 => IPV6_LEN,
+            _ => return false,
+        };
+        let start = usize::from(self.csum_start());
+        if start < min_ip {
+            return false;
+        }
+        let transport_len = if self.gso_type() == UDP_L4 {
+            if self.gso_segments() > UDP_MAX_SEGMENTS || self.csum_offset() != UDP_CHECK {
+                return false;
+            }
+            UDP_LEN
+        } else {
+            let is_v4 = self.gso_type() & !TCP_ECN == TCP_V4;
+            let is_v6 = self.gso_type() & !TCP_ECN == TCP_V6;
+            let fits = (is_v4 && protocol == ETH_P_IP) || (is_v6 && protocol == ETH_P_IPV6);
+            let doff = head.get(start + TCP_DOFF).map_or(0, |byte| byte >> 4);
+            if !fits || self.csum_offset() != TCP_CHECK || usize::from(doff) * 4 < MIN_TCP_LEN {
+                return false;
+            }
+            usize::from(doff) * 4
+        };
+        let payload = start + transport_len;
+        if payload > head.len() {
+            return false;
+        }
+        // So many bytes fill all segments but the last, and what is left fits that. A size of
+        // `u16::MAX` has a meaning of its own (`GSO_BY_FRAGS`).
+        let size = usize::from(self.gso_size());
+        let full = usize::from(self.gso_segments()).saturating_sub(1);
+        let rest = (len - payload).checked_sub(full * size);
+        self.gso_size() != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
+    }
+}

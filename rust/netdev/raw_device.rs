@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices of any driver, and counted references to them.
+
+use core::ops::Deref;
+
+use ipoib_sys::bindings;
+use kernel::types::Opaque;
+
+/// A network device of any driver.
+///
+/// # Invariants
+///
+/// A reference to this is a reference to a `net_device` that stays allocated meanwhile.
+#[repr(transparent)]
+pub struct RawDevice(Opaque<bindings::net_device>);
+
+// SAFETY: The methods are ones that C allows from any thread.
+unsafe impl Send for RawDevice {}
+// SAFETY: As above.
+unsafe impl Sync for RawDevice {}
+
+impl RawDevice {
+    /// Wraps a pointer.
+    ///
+    /// # Safety
+    ///
+    /// `dev` must be a `net_device` that stays allocated during `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: `RawDevice` is transparent over `net_device`; validity by the requirements.
+        unsafe { &*dev.cast() }
+    }
+
+    /// The C device.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::net_device {
+        self.0.get()
+    }
+
+    /// A counted reference, which holds up the device's unregistration: give it back soon, or in
+    /// [`Driver::uninit`] at the latest.
+    pub fn get(&self) -> DeviceRef {
+        DeviceRef::new(self)
+    }
+
+    /// The interface's index in its namespace.
+    pub fn ifindex(&self) -> i32 {
+        // SAFETY: The device is allocated; the index is an int that C reads without a lock too.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
+    }
+
+    /// A number that no other device has while this one exists.
+    pub fn id(&self) -> usize {
+        self.as_raw().addr()
+    }
+
+    /// Whether the two are the same device.
+    pub fn is(&self, other: &RawDevice) -> bool {
+        core::ptr::eq(self, other)
+    }
+
+    /// The MTU in force.
+    #[inline]
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: As in `ifindex`.
+        unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
+    }
+
+    /// Whether the interface is up.
+    pub fn is_running(&self) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_netif_running(self.as_raw()) }
+    }
+
+    /// Tells the stack whether the link has a carrier.
+    ///
+    /// # Context
+    ///
+    /// Any, but without the transmit lock.
+    pub fn set_carrier(&self, on: bool) {
+        // SAFETY: The device is allocated.
+        unsafe {
+            if on {
+                bindings::netif_carrier_on(self.as_raw());
+            } else {
+                bindings::netif_carrier_off(self.as_raw());
+            }
+        }
+    }
+}
+
+/// A counted reference to a device.
+///
+/// # Invariants
+///
+/// `dev` is a `net_device` on which one reference is held, tracked by `tracker`.
+pub struct DeviceRef {
+    dev: *mut bindings::net_device,
+    tracker: bindings::netdevice_tracker,
+}
+
+// SAFETY: References may be given back on any thread.
+unsafe impl Send for DeviceRef {}
+// SAFETY: `&DeviceRef` gives no more than `&RawDevice`.
+unsafe impl Sync for DeviceRef {}
+
+impl DeviceRef {
+    fn new(dev: &RawDevice) -> Self {
+        let mut tracker = pin_init::zeroed();
+        // SAFETY: The device is allocated and referenced by whoever gave us `dev`.
+        unsafe { bindings::ipoib_rs_netdev_hold(dev.as_raw(), &mut tracker) };
+        // INVARIANT: Just taken.
+        Self {
+            dev: dev.as_raw(),
+            tracker,
+        }
+    }
+}
+
+impl Deref for DeviceRef {
+    type Target = RawDevice;
+
+    #[inline]
+    fn deref(&self) -> &RawDevice {
+        // SAFETY: Referenced by the invariant.
+        unsafe { RawDevice::from_raw(self.dev) }
+    }
+}
+
+impl Drop for DeviceRef {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the invariant.
+        unsafe { bindings::ipoib_rs_netdev_put(self.dev, &mut self.tracker) };
+    }
+}
