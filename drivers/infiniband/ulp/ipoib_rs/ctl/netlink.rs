@@ -9,6 +9,7 @@ use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
+use ipoib_rdma::Device as RdmaDevice;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
@@ -63,6 +64,33 @@ pub(crate) fn register() -> Result<KVec<Registration<Interface>>> {
         kinds.push(kind, GFP_KERNEL)?;
     }
     Ok(kinds)
+}
+
+/// Checks that an RDMA device has what an interface needs.
+fn check_device(device: &RdmaDevice, extack: &Extack<'_>) -> Result {
+    if !device.has_multicast() {
+        return Err(extack.refuse(
+            c"The RDMA device has no multicast, without which there is no link",
+            EOPNOTSUPP,
+        ));
+    }
+    if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
+        return Err(extack.refuse(c"The RDMA device has no queues of 64 requests", EINVAL));
+    }
+    Ok(())
+}
+
+/// Checks the MTU of a new interface on a port of `ib_mtu`.
+fn check_mtu(mtu: u32, connected: bool, ib_mtu: u32, extack: &Extack<'_>) -> Result {
+    if connected && mtu > mtu::MAX_CONNECTED {
+        return Err(extack.refuse(c"MTU is above 65520", EINVAL));
+    }
+    match mtu::check(mtu, ib_mtu) {
+        Err(error) if !connected || mtu < mtu::MIN_IPV4 => {
+            Err(extack.refuse(error.message(), EINVAL))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[vtable]
@@ -124,27 +152,10 @@ impl Link for Interface {
         let Ok(index) = device.find_pkey(port.number(), pkey.get()) else {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         };
-        if !device.has_multicast() {
-            return Err(extack.refuse(
-                c"The RDMA device has no multicast, without which there is no link",
-                EOPNOTSUPP,
-            ));
-        }
-        if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
-            return Err(extack.refuse(c"The RDMA device has no queues of 64 requests", EINVAL));
-        }
+        check_device(device, extack)?;
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
-            let checked = mtu::check(mtu, port.attributes(rtnl).ib_mtu);
-            if connected && mtu > mtu::MAX_CONNECTED {
-                return Err(extack.refuse(c"MTU is above 65520", EINVAL));
-            }
-            match checked {
-                Err(error) if !connected || mtu < mtu::MIN_IPV4 => {
-                    return Err(extack.refuse(error.message(), EINVAL));
-                }
-                _ => {}
-            }
+            check_mtu(mtu, connected, port.attributes(rtnl).ib_mtu, extack)?;
         }
         let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
         let parent = parent.as_deref();
