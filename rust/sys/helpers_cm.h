@@ -26,7 +26,7 @@ struct ipoib_rs_cm_request {
 	/* Whether the queue pair receives from a shared receive queue. */
 	u8 srq;
 	u16 pkey;
-	/* Octets. */
+	/* Bytes. */
 	u32 mtu;
 	u32 qpn;
 	u32 psn;
