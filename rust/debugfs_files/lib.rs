@@ -11,7 +11,7 @@
 //! # Lifetimes
 //!
 //! `show` runs while debugfs uses the file, which [`File`] waits for when it is dropped, before it drops what is shown.
-//! Who reads an open file after that gets `EIO`.
+//! A read from an open file fails with `EIO` after that.
 //!
 //! C headers: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h).
 

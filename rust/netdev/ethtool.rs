@@ -11,6 +11,7 @@ use kernel::prelude::*;
 
 use crate::device::{Device, Driver};
 use crate::link::Extack;
+use crate::ops::optional;
 use crate::rtnl::Rtnl;
 
 /// The rings' sizes, as `ethtool -g` shows them.
@@ -131,17 +132,6 @@ fn copy(out: &mut [c_char], text: &[u8]) {
 
 /// The table of driver `T`.
 pub(crate) struct Table<T: Ethtool>(PhantomData<T>);
-
-/// Evaluates to a callback if the driver has it, which is optional.
-macro_rules! optional {
-    ($has:ident, $callback:ident) => {
-        if T::$has {
-            Some(Self::$callback)
-        } else {
-            None
-        }
-    };
-}
 
 impl<T: Ethtool> Table<T> {
     /// `dev->ethtool_ops`.

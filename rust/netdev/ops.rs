@@ -31,6 +31,8 @@ macro_rules! optional {
     };
 }
 
+pub(crate) use optional;
+
 impl<T: Tasks> Tables<T> {
     const HEADER_LEN: usize = Device::<T>::HEADER_LEN;
 

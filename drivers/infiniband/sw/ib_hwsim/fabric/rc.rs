@@ -6,7 +6,7 @@
 //! what becomes of the packets that come, and which answers are owed. Both count in packets, by
 //! [`Psn`], and see no payload. The driver has the queues, the memory, the clock and the wire.
 //!
-//! What they send is a run: as many packets of a message in a row as the other side may take at
+//! They send runs: as many packets of a message in a row as the other side may take at
 //! once. On the wire that is nothing but those packets: [`Bth::split`] takes a run apart, and the
 //! machines do not care how often that was done.
 //!

@@ -144,7 +144,7 @@ impl Interface {
             return Ok(());
         };
         dev.disable_queue();
-        // What does not go on by itself begins anew.
+        // If the rings cannot be replaced, the interface restarts.
         let result = control.verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
             // The queues may have become smaller meanwhile.

@@ -31,7 +31,7 @@ const ASKS: u32 = 4;
 /// Process context; sleeps.
 pub(crate) fn run(dev: &Device<Interface>) {
     answer_too_big(dev);
-    // Who sets it wakes us again.
+    // Whoever sets it queues us again.
     while !dev.data().pausing.load(Relaxed) {
         let now = now_ms();
         let (job, rc_context) = {

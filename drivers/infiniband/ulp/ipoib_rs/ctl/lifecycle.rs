@@ -125,7 +125,7 @@ impl Verbs {
         let ud = UdTx { destinations, ring };
         self.send(dev, ud, endpoint, rc);
         self.running = Some(running);
-        // What arrived before NAPI was enabled rang no bell that anyone heard.
+        // Completions from before NAPI was enabled have scheduled nothing.
         self.rx.handle().schedule();
         self.tx.handle().schedule();
         if let Some(rc_context) = rc_context {
@@ -280,7 +280,7 @@ impl Verbs {
         let this = dev.data().get_ref();
         this.counters.connected.set_current(0);
         let connections = tx.as_mut().and_then(|tx| Some(tx.rc.take()?.connections));
-        // What was not posted yet is dropped with the sender; nobody waits for it then.
+        // Frames that are not posted yet are dropped with the sender; nobody waits for them then.
         let connections = connections.map(Connections::into_all);
         for rc in connections.iter().flatten() {
             rc.stop();
@@ -301,7 +301,7 @@ impl Verbs {
             self.qp = None;
         }
         dev.reset_queue_limit();
-        // Who has asked for a restart by now meant what has ended.
+        // A restart that was requested by now was meant for the queues that have ended.
         this.stuck.store(false, Relaxed);
         this.watch.lock().begin();
     }

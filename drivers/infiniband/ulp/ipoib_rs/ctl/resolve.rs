@@ -31,7 +31,7 @@ const ANNOUNCE_MS: u32 = 50;
 ///
 /// Process context; sleeps.
 pub(crate) fn run(dev: &Device<Interface>) {
-    // Whoever sets it wakes us again.
+    // Whoever sets it queues us again.
     while !dev.data().pausing.load(Relaxed) {
         let mut jobs = Jobs::new();
         let (endpoint, wait, refused) = {

@@ -88,7 +88,7 @@ fn serve(dev: &Device<Interface>) {
 }
 
 impl TxPoll {
-    /// Puts it together.
+    /// Creates the state of the poll.
     pub(crate) fn new(
         completions: SendCompletions,
         rc: Option<RcDone>,

@@ -134,7 +134,7 @@ struct Sink {
 }
 
 impl RxPoll {
-    /// Puts it together.
+    /// Creates the state of the poll.
     pub(crate) fn new(
         ring: RecvRing,
         rc: Option<KBox<RcRx>>,

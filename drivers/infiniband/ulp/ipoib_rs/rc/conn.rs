@@ -29,7 +29,7 @@ pub(crate) struct ConnId {
     pub(crate) role: Role,
 }
 
-/// Whom a connection is with.
+/// Role of the peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// One of ours, or anybody that we asked: we send by it.
@@ -60,7 +60,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Puts it together, with a new CM ID or that of a request.
+    /// Creates a connection, with a new CM ID or that of a request.
     ///
     /// # Errors
     ///

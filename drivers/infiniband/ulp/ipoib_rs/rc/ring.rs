@@ -31,7 +31,7 @@ pub(crate) struct RcRing {
 }
 
 impl RcRing {
-    /// Puts it together.
+    /// Creates the ring.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub(crate) struct UdRing {
 }
 
 impl UdRing {
-    /// Puts it together, for frames of up to `mtu` bytes, which may be numbered if `extensions`.
+    /// Creates the ring, for frames of up to `mtu` bytes, which may be numbered if `extensions`.
     pub(crate) fn new(
         sender: Sender,
         thresholds: Thresholds,

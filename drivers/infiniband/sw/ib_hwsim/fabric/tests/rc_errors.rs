@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What goes wrong on a reliable connection, case by case.
+//! Errors of a reliable connection, case by case.
 
 #[allow(dead_code)]
 mod connection;
