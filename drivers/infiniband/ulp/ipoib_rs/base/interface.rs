@@ -240,7 +240,7 @@ impl Interface {
         flags
     }
 
-    /// Whether it is in connected mode.
+    /// Whether the interface is in connected mode.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected.load(Relaxed)
     }

@@ -23,7 +23,7 @@ const SMALLEST_IB_MTU: u32 = 256;
 /// Attributes of a port, which change with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Whether it can send and receive.
+    /// Whether the port can send and receive.
     pub(crate) active: bool,
     /// The active IB MTU: bytes of the largest UD message.
     pub(crate) ib_mtu: u32,

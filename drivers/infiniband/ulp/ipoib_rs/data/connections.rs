@@ -245,7 +245,7 @@ impl Tx {
         };
         channel.look(now);
         let ended = channel.machine.ended(ticket, end, now);
-        // What was only offered leaves the one that there is.
+        // An offer that ends leaves the present connection as it is.
         let is_up = channel.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.id);

@@ -44,7 +44,7 @@ impl Connections {
             .filter_map(|(at, channel)| {
                 let channel = channel.as_ref().filter(may_go)?;
                 let since = channel.machine.present()?.since;
-                // What frames wait for is in use.
+                // A channel with a backlog is in use.
                 let used = if channel.backlog.is_empty() {
                     channel.machine.last_used()
                 } else {

@@ -33,7 +33,7 @@ impl Backlog {
         self.frames >= mark.frames || self.bytes >= mark.bytes
     }
 
-    /// Whether it has reached the high watermark: the stack's queue should be stopped.
+    /// Whether the backlog has reached the high watermark, at which the stack's queue should stop.
     #[inline]
     pub const fn is_high(&self) -> bool {
         self.reaches(&Self::HIGH_WATERMARK)

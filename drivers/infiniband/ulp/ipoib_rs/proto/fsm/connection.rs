@@ -202,7 +202,7 @@ impl<C> Connection<C> {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
 
-    /// Whether it may be forgotten: it is as a new one, without a connection, a back-off or a hold-off.
+    /// Whether the state is that of a new one, without a connection, a back-off or a hold-off, and may be dropped.
     pub fn is_blank(&self, now: u64) -> bool {
         self.may_ask(now) && self.offer.is_none() && !self.is_held_off(now)
     }

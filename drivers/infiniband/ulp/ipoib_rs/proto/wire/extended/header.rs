@@ -76,7 +76,7 @@ impl ExtendedHeader {
         }
     }
 
-    /// Whether it carries nothing but a credit limit, with `len` bytes behind.
+    /// Whether the header carries nothing but a credit limit, with `len` bytes behind.
     #[inline]
     pub const fn is_credit_only(&self, len: usize) -> bool {
         self.front | len as u64 == 0 && self.ether_type().0 == 0
