@@ -81,7 +81,8 @@ pub fn stage(layout: &Layout, built: &Built) -> Result<Stage> {
             "install the {} {} kernel's modules",
             built.lane, built.kernel
         );
-        Job::new(layout, "modules-install", &what, "")?.run(
+        let log = format!("modules-install-{}-{}", built.lane, built.kernel);
+        Job::new(layout, &log, &what, "")?.run(
             make(built.lane, built.kernel)
                 .arg("-C")
                 .arg(&built.dir)

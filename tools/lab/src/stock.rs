@@ -181,8 +181,8 @@ impl Stock {
         })
     }
 
-    /// Builds this checkout's modules; their directory of objects.
-    fn module(&self, layout: &Layout) -> Result<PathBuf> {
+    /// Builds modules of this checkout; their directory of objects.
+    fn modules(&self, layout: &Layout, modules: Modules) -> Result<PathBuf> {
         let objects = layout.own.join("objects").join(format!(
             "{}-{}-{}",
             Lane::Qemu,
@@ -192,9 +192,12 @@ impl Stock {
         fs::create_dir_all(&objects)?;
         // Finding out that there is nothing to do takes the script a while.
         let inputs = digest(&[self.id.as_bytes(), sources(layout)?.as_bytes()]);
-        let stamp = objects.join(".inputs");
-        let built = |name: &&str| objects.join(format!("{name}.ko")).exists();
-        if MODULES.iter().all(built) && fs::read(&stamp).is_ok_and(|s| s == inputs.as_bytes()) {
+        let stamp = |name: &str| objects.join(format!(".inputs-{name}"));
+        let is_built = |name: &str| {
+            objects.join(format!("{name}.ko")).exists()
+                && fs::read(stamp(name)).is_ok_and(|s| s == inputs.as_bytes())
+        };
+        if modules.names().iter().all(|name| is_built(name)) {
             return Ok(objects);
         }
         let what = format!("build ipoib_rs for Debian's kernel {}", self.release);
@@ -208,9 +211,16 @@ impl Stock {
                 .arg("--cache")
                 .arg(&layout.cache)
                 .arg("--output")
-                .arg(&objects),
+                .arg(&objects)
+                .args(match modules {
+                    Modules::Driver => &["--driver-only"][..],
+                    Modules::All => &[],
+                }),
         )?;
-        fs::write(&stamp, inputs).with_context(|| stamp.display().to_string())?;
+        for name in modules.names() {
+            let stamp = stamp(name);
+            fs::write(&stamp, &inputs).with_context(|| stamp.display().to_string())?;
+        }
         Ok(objects)
     }
 
@@ -246,6 +256,24 @@ impl Stock {
     }
 }
 
+/// Modules of this checkout.
+#[derive(Debug, Clone, Copy)]
+pub enum Modules {
+    /// The driver.
+    Driver,
+    /// The simulated fabric as well.
+    All,
+}
+
+impl Modules {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Modules::Driver => &MODULES[..1],
+            Modules::All => &MODULES,
+        }
+    }
+}
+
 /// A name for all in this checkout that the modules are made from, and how.
 fn sources(layout: &Layout) -> Result<String> {
     fn walk(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -274,19 +302,19 @@ fn sources(layout: &Layout) -> Result<String> {
 
 /// Makes everything that guests of Debian's kernel need. What does not need each other runs at the
 /// same time: making the metadata of the kernel's Rust code keeps one processor busy, most of the time.
-pub fn ensure(layout: &Layout) -> Result<Stage> {
+pub fn ensure(layout: &Layout, modules: Modules) -> Result<Stage> {
     let start = Instant::now();
     let stock = fetch(layout)?;
     let (stage, objects) = thread::scope(|scope| {
         let stage = scope.spawn(|| stock.stage(layout));
-        let objects = stock.module(layout);
+        let objects = stock.modules(layout, modules);
         let stage = stage
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (stage, objects)
     });
     let (stage, objects) = (stage?, objects?);
-    for name in MODULES {
+    for name in modules.names() {
         module::install(&stage, &objects, name)?;
     }
     iproute::ensure(layout)?;

@@ -9,7 +9,7 @@ use crate::machine::{Kernel, Lane};
 use crate::module;
 use crate::stage::Stage;
 use crate::step::say;
-use crate::stock;
+use crate::stock::{self, Modules};
 use anyhow::Result;
 
 /// All combinations of lanes and kernels, less what the user did not ask for.
@@ -32,7 +32,7 @@ pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, 
 /// Builds a kernel and this checkout's module for it, ready for guests.
 pub(crate) fn ready(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Stage> {
     if kernel == Kernel::Stock {
-        return stock::ensure(layout);
+        return stock::ensure(layout, Modules::All);
     }
     module::ensure(layout, &kernel::ensure(layout, lane, kernel)?)
 }
@@ -41,7 +41,7 @@ pub(crate) fn ready(layout: &Layout, lane: Lane, kernel: Kernel) -> Result<Stage
 pub fn kernel(layout: &Layout, lane: Option<Lane>, kernel: Option<Kernel>) -> Result<()> {
     for (lane, kernel) in choices(lane, kernel) {
         if kernel == Kernel::Stock {
-            let stage = stock::ensure(layout)?;
+            let stage = stock::ensure(layout, Modules::All)?;
             say(&format!("{lane} {kernel}: {}", stage.image().display()));
             continue;
         }

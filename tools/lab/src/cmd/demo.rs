@@ -3,10 +3,10 @@
 //! `make demo`: two virtual machines with a kernel each talk IP over InfiniBand over soft-RoCE.
 
 use crate::bed::{Bed, Builder};
-use crate::cmd::build;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::step::say;
+use crate::stock::{self, Modules};
 use anyhow::{Context, Result};
 use comfy_table::{Attribute, Cell, Color, Table, presets};
 use regex::Regex;
@@ -21,7 +21,7 @@ struct Row {
 /// Runs the demo.
 pub fn run(layout: &Layout) -> Result<()> {
     say("no kernel is compiled: the demo runs Debian's own");
-    build::ready(layout, Lane::Qemu, Kernel::Stock)?;
+    stock::ensure(layout, Modules::Driver)?;
     let start = Instant::now();
     let mut steps = Steps::default();
     say("boot two virtual machines");

@@ -13,12 +13,13 @@ use crate::misuse;
 use crate::module;
 use crate::progress::{Record, Status};
 use crate::step::{no_space, print, say};
-use crate::stock;
+use crate::stock::{self, Modules};
 use crate::tally::{self, Tally};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// The number of the first phase: builds, and what needs no guest.
@@ -190,17 +191,14 @@ impl Run<'_> {
     /// All of it. What needs no guest runs beside the rest: much of either has one thread only.
     fn all(&self) -> Result<Tally> {
         self.status.phase(BUILDS);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let checks = self
                 .request
                 .everything()
                 .then(|| scope.spawn(|| self.without_guests()));
             let (mut tally, prepared) = self.with_guests()?;
             if let Some(checks) = checks {
-                match checks.join() {
-                    Ok(checks) => tally.add("check", checks?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                tally.add("check", joined(checks)?);
                 let tests = self.status.tests_done(BUILDS);
                 self.status.note("prepare", prepared, tests);
             }
@@ -268,47 +266,65 @@ impl Run<'_> {
     }
 
     /// Builds kernels and modules; those that are ready, and how long kernels that were not there have taken.
+    ///
+    /// A kernel's modules are built beside the next kernel: both builds begin with crates that wait for each other, and
+    /// leave processors idle.
     fn builds(&self, tally: &mut Tally) -> Result<(Vec<Ready>, Duration)> {
-        let mut ready: Vec<Ready> = Vec::new();
         let mut built_for = Duration::ZERO;
-        for &(lane, kernel) in &self.choices {
-            let seen = kernel::seen(self.layout, lane, kernel);
-            let start = Instant::now();
-            let mut note = || {
-                if !seen {
+        let results: Vec<Result<Option<Built>>> = thread::scope(|scope| {
+            let mut builds = Vec::new();
+            for &(lane, kernel) in &self.choices {
+                let seen = kernel::seen(self.layout, lane, kernel);
+                let start = Instant::now();
+                let built = self.kernel(lane, kernel);
+                if !seen && built.is_ok() {
                     built_for += start.elapsed();
                     self.status
                         .note(&format!("kernel {lane} {kernel}"), start.elapsed(), 0);
                 }
-            };
-            let built = if kernel == Kernel::Stock {
-                stock::ensure(self.layout).map(|_| {
-                    note();
-                    None
-                })
-            } else {
-                kernel::ensure(self.layout, lane, kernel).and_then(|b| {
-                    note();
-                    module::ensure(self.layout, &b)?;
-                    if kernel == Kernel::Base {
-                        peer::ensure(self.layout, &b)?;
-                    }
-                    Ok(Some(b))
-                })
-            };
+                // Nothing else would come off better.
+                let full = built.as_ref().is_err_and(no_space);
+                builds.push(scope.spawn(|| built.and_then(|built| self.modules(built))));
+                if full {
+                    break;
+                }
+            }
+            builds.into_iter().map(joined).collect()
+        });
+        let mut ready = Vec::new();
+        for (&(lane, kernel), built) in self.choices.iter().zip(results) {
             match built {
                 Ok(built) => ready.push(Ready {
                     lane,
                     kernel,
                     built,
                 }),
-                // Nothing else would come off better.
                 Err(e) if no_space(&e) => return Err(e),
                 // Broken kernels and modules are failures like any other: the rest is still worth a run.
                 Err(e) => failed(tally, &format!("build for {lane} {kernel}"), &e),
             }
         }
         Ok((ready, built_for))
+    }
+
+    /// Builds a kernel unless it is Debian's, of which everything is made ready at once.
+    fn kernel(&self, lane: Lane, kernel: Kernel) -> Result<Option<Built>> {
+        if kernel == Kernel::Stock {
+            stock::ensure(self.layout, Modules::All)?;
+            return Ok(None);
+        }
+        kernel::ensure(self.layout, lane, kernel).map(Some)
+    }
+
+    /// Builds the modules for a kernel of the lab's.
+    fn modules(&self, built: Option<Built>) -> Result<Option<Built>> {
+        if let Some(built) = &built {
+            module::ensure(self.layout, built)?;
+            if built.kernel == Kernel::Base {
+                peer::ensure(self.layout, built)?;
+            }
+        }
+        Ok(built)
     }
 
     /// Runs the KUnit suites on a kernel, and once the programs that must not compile.
@@ -392,6 +408,13 @@ impl Run<'_> {
         }
         Ok(tally)
     }
+}
+
+/// The result of a thread, which passes its panic on.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn failed(tally: &mut Tally, name: &str, error: &anyhow::Error) {
