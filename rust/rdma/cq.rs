@@ -15,7 +15,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
-use crate::left::{self, Told};
+use crate::left::{self, Object, Told};
 use crate::pd::CALLER;
 
 /// The number of completions that a ring takes from its queue at once.
@@ -246,9 +246,8 @@ impl Drop for Cq {
         let err = unsafe { bindings::ib_destroy_cq_user(self.as_raw(), ptr::null_mut()) };
         if err != 0 {
             pr_err!("completion queue not destroyed: {}\n", err);
-            if let Some(waiter) = self.waiter.take() {
-                left::abandon(waiter);
-            }
+            // SAFETY: It is there, and was ours.
+            unsafe { left::leave(Object::Cq(self.raw), self.waiter.take()) };
         }
     }
 }

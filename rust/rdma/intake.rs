@@ -13,7 +13,7 @@ use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
-use crate::left::Left;
+use crate::left::{self, Left, Object};
 use crate::pd::Pd;
 
 /// An intake: many queue pairs receive into its buffers. They share a receive queue, or have one each
@@ -256,6 +256,8 @@ impl Drop for Body {
             let err = unsafe { bindings::ib_destroy_srq_user(raw.as_ptr(), ptr::null_mut()) };
             if err != 0 {
                 pr_err!("shared receive queue not destroyed: {}\n", err);
+                // SAFETY: It is there, and was ours.
+                unsafe { left::leave(Object::Srq(raw), None) };
                 stuck = true;
             }
         }

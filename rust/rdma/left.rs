@@ -2,11 +2,16 @@
 
 //! Objects that a device does not destroy.
 //!
-//! A device may refuse to destroy a queue pair or a completion queue. The memory that it may still access,
+//! A device may refuse to destroy a queue pair, a queue or a protection domain. The memory that it may still access,
 //! and the handlers that it may still call, are leaked then. All else is dropped: nothing that waits for a
 //! reference, such as the unregistration of an interface or of the device, may wait forever.
+//!
+//! The object stays with the RDMA core, which shows it and its name to users. What it is made of stays, too.
+
+use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
+use kernel::prelude::*;
 use kernel::revocable::Revocable;
 use kernel::sync::Arc;
 
@@ -34,15 +39,126 @@ impl<H: Send + Sync> Told for Revocable<H> {
     }
 }
 
-/// Gives up the handler of an object that was not destroyed. The device may still call: the callback stays,
-/// and finds the handler gone.
+/// An object that was not destroyed.
+pub(crate) enum Object {
+    Pd(NonNull<bindings::ib_pd>),
+    Cq(NonNull<bindings::ib_cq>),
+    Srq(NonNull<bindings::ib_srq>),
+    Qp(NonNull<bindings::ib_qp>),
+}
+
+impl Object {
+    /// Takes off it what the device would call, and returns its entry among the RDMA core's resources.
+    ///
+    /// # Safety
+    ///
+    /// The object must be there, and nobody use it but the device and the RDMA core.
+    unsafe fn detach(self) -> *mut bindings::rdma_restrack_entry {
+        // SAFETY: By this function's requirements. Handlers are words that are read without a lock.
+        unsafe {
+            match self {
+                Self::Pd(pd) => &raw mut (*pd.as_ptr()).res,
+                Self::Cq(cq) => {
+                    let cq = cq.as_ptr();
+                    (&raw mut (*cq).comp_handler).write_volatile(None);
+                    (&raw mut (*cq).event_handler).write_volatile(None);
+                    &raw mut (*cq).res
+                }
+                Self::Srq(srq) => {
+                    let srq = srq.as_ptr();
+                    (&raw mut (*srq).event_handler).write_volatile(None);
+                    &raw mut (*srq).res
+                }
+                Self::Qp(qp) => {
+                    let qp = qp.as_ptr();
+                    // The other one is the RDMA core's.
+                    (&raw mut (*qp).registered_event_handler).write_volatile(None);
+                    &raw mut (*qp).res
+                }
+            }
+        }
+    }
+}
+
+/// Leaves an object to the RDMA core and the device, without the handler that it has. The device may still call:
+/// the callback stays with the module, and finds the handler gone. If the module is already being unloaded, nothing
+/// of the object refers to it any more.
+///
+/// # Safety
+///
+/// The object must be there, and nobody use it but the device and the RDMA core.
 ///
 /// # Context
 ///
 /// Process context; may sleep.
-pub(crate) fn abandon(told: Arc<dyn Told>) {
-    told.revoke();
-    core::mem::forget(told);
-    // SAFETY: This is code of the module, which is loaded.
-    unsafe { bindings::ipoib_rs_keep_module() };
+pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
+    if let Some(told) = told {
+        told.revoke();
+        core::mem::forget(told);
+    }
+    // SAFETY: This is code of the module, which is loaded. All else by this function's requirements.
+    unsafe {
+        if !bindings::ipoib_rs_keep_module() {
+            bindings::ipoib_rs_copy_name(object.detach());
+            // Devices call in interrupts, for which RCU waits.
+            bindings::synchronize_rcu();
+        }
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_left)]
+mod tests {
+    use super::*;
+    use crate::pd::CALLER;
+    use kernel::alloc::flags::__GFP_ZERO;
+    use kernel::ffi::c_void;
+    use kernel::str::{CStr, CStrExt};
+
+    unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, _context: *mut c_void) {}
+    unsafe extern "C" fn event(_event: *mut bindings::ib_event, _context: *mut c_void) {}
+
+    /// An object of the RDMA core's, zeroed.
+    fn object<T>() -> Result<NonNull<T>> {
+        let object = KBox::<T>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        NonNull::new(KBox::into_raw(object).cast()).ok_or(EINVAL)
+    }
+
+    /// Nothing of what is left refers to the module, which may be gone.
+    #[test]
+    fn what_is_left_calls_nobody() -> Result {
+        let (pd, cq) = (object::<bindings::ib_pd>()?, object::<bindings::ib_cq>()?);
+        let (srq, qp) = (object::<bindings::ib_srq>()?, object::<bindings::ib_qp>()?);
+        // SAFETY: They are ours, and zeroed, as which they are plain data; boxes are freed as what they are.
+        unsafe {
+            let (raw_cq, raw_srq, raw_qp) = (cq.as_ptr(), srq.as_ptr(), qp.as_ptr());
+            (*raw_cq).comp_handler = Some(completion);
+            (*raw_cq).event_handler = Some(event);
+            (*raw_srq).event_handler = Some(event);
+            (*raw_qp).registered_event_handler = Some(event);
+            let objects = [
+                Object::Pd(pd),
+                Object::Cq(cq),
+                Object::Srq(srq),
+                Object::Qp(qp),
+            ];
+            for object in objects {
+                let res = object.detach();
+                (*res).kern_name = CALLER.as_char_ptr();
+                bindings::ipoib_rs_copy_name(res);
+                let name = (*res).kern_name;
+                assert!(!core::ptr::eq(name, CALLER.as_char_ptr()));
+                assert!(CStr::from_char_ptr(name).to_bytes() == CALLER.to_bytes());
+                bindings::kfree(name.cast());
+            }
+            assert!((*raw_cq).comp_handler.is_none() && (*raw_cq).event_handler.is_none());
+            assert!((*raw_srq).event_handler.is_none());
+            assert!((*raw_qp).registered_event_handler.is_none());
+            drop(KBox::from_raw(pd.as_ptr()));
+            drop(KBox::from_raw(cq.as_ptr()));
+            drop(KBox::from_raw(srq.as_ptr()));
+            drop(KBox::from_raw(qp.as_ptr()));
+        }
+        Ok(())
+    }
 }

@@ -5,13 +5,14 @@
 use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
-use kernel::error::from_err_ptr;
+use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::str::{CStr, CStrExt};
 use kernel::sync::Arc;
 
 use crate::deferred::{DeferredDrop, Reaper};
 use crate::device::Device;
+use crate::left::{self, Object};
 
 /// The name under which resources are tracked; see `rdma resource`.
 pub(crate) const CALLER: &CStr = c"ipoib_rs";
@@ -76,13 +77,25 @@ impl Pd {
     }
 }
 
+impl Pd {
+    /// Destroys it, unless the device has refused to destroy something that was made of it.
+    fn destroy(&self) -> Result {
+        // SAFETY: Owned by the type invariant; C reads the count without a lock, too.
+        let users = unsafe { (&raw const (*self.as_raw()).usecnt.counter).read_volatile() };
+        if users != 0 {
+            return Err(EBUSY);
+        }
+        // SAFETY: Owned by the type invariant. Whatever was made of it held an `Arc`, and none is left.
+        to_result(unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) })
+    }
+}
+
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: Owned by the type invariant; whatever was made of it holds an `Arc`, so that
-        // nothing uses it any more.
-        let err = unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), core::ptr::null_mut()) };
-        if err != 0 {
-            pr_err!("protection domain not destroyed: {}\n", err);
+        if let Err(error) = self.destroy() {
+            pr_err!("protection domain not destroyed: {}\n", error.to_errno());
+            // SAFETY: It is there, and was ours.
+            unsafe { left::leave(Object::Pd(self.raw), None) };
         }
     }
 }

@@ -14,7 +14,7 @@ use kernel::str::CStrExt;
 use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
-use crate::left::{self, Left, Told};
+use crate::left::{self, Left, Object, Told};
 use crate::pd::{Pd, CALLER};
 
 /// Sizes of a queue pair.
@@ -228,9 +228,8 @@ impl Drop for OwnedQp {
     fn drop(&mut self) {
         // SAFETY: What uses it holds a reference to the owner, which is gone.
         if unsafe { self.destroy() }.is_err() {
-            if let Some(told) = self.told.take() {
-                left::abandon(told);
-            }
+            // SAFETY: It is there, and was ours.
+            unsafe { left::leave(Object::Qp(self.raw), self.told.take()) };
         }
     }
 }

@@ -7,6 +7,7 @@
 
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/string.h>
 #include <net/addrconf.h>
 #include <rdma/ib_cache.h>
 
@@ -129,10 +130,16 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 	INIT_IB_EVENT_HANDLER(handler, device, func);
 }
 
-/* The module is not to be unloaded any more, since a device may call it. */
-void ipoib_rs_keep_module(void)
+/* The module is not to be unloaded any more, since a device may call it. False: it already is. */
+bool ipoib_rs_keep_module(void)
 {
-	__module_get(THIS_MODULE);
+	return try_module_get(THIS_MODULE);
+}
+
+/* The name of an object that stays when the module goes. */
+void ipoib_rs_copy_name(struct rdma_restrack_entry *res)
+{
+	WRITE_ONCE(res->kern_name, kstrdup(res->kern_name, GFP_KERNEL | __GFP_NOFAIL));
 }
 
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func)

@@ -36,7 +36,8 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 				    struct ib_device *device,
 				    void (*func)(struct ib_event_handler *handler,
 						 struct ib_event *event));
-void ipoib_rs_keep_module(void);
+bool ipoib_rs_keep_module(void);
+void ipoib_rs_copy_name(struct rdma_restrack_entry *res);
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
 bool ipoib_rs_work_queue(struct work_struct *work);
 

@@ -182,7 +182,20 @@ scenario! {
         bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
         up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
-        for verb in ["destroy_cq", "destroy_qp", "destroy_ah", "dealloc_pd", "detach_mcast"] {
+        for (mode, verb) in [
+            ("datagram", "destroy_cq"),
+            ("datagram", "destroy_qp"),
+            ("datagram", "destroy_ah"),
+            ("datagram", "dealloc_pd"),
+            ("datagram", "detach_mcast"),
+            ("connected", "destroy_qp"),
+            ("connected", "destroy_srq"),
+        ] {
+            if mode == "connected" {
+                set_mode(a, mode)?;
+                set_mode(b, mode)?;
+                connect(a, b)?;
+            }
             find(a, b)?;
             let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;
             write(b, "faults", &format!("clear\\n{verb} EBUSY at 1"))?;
@@ -190,6 +203,7 @@ scenario! {
             let rule = format!("grep -q '^{verb} .*struck 1' {}", file(b, "faults"));
             b.outside().wait_until(&rule, Duration::from_secs(20))?;
             flood.stop()?;
+            ensure!(left(b)?, "{verb}: {}", resources(b)?);
             b.ib_add("")?;
             b.ib_up()?;
             find(a, b)?;
@@ -388,6 +402,60 @@ scenario! {
         }
         ensure!(objects(a)? == before, "{} was {before}", objects(a)?);
         ping(a, b)?;
+        bed.finish()
+    }
+}
+
+/// Objects of RDMA core that a host's HCA has, with the module that has made each.
+fn resources(host: &Host) -> Result<String> {
+    host.ok(&format!(
+        "for kind in pd cq qp srq; do rdma resource show $kind; done | sed -n '/ {}[/ ]/p'",
+        hca(host)
+    ))
+}
+
+/// Whether some of them are this checkout's driver's, by the name that RDMA core was told.
+fn left(host: &Host) -> Result<bool> {
+    Ok(resources(host)?.contains("[ipoib_rs]"))
+}
+
+scenario! {
+    /// What is left of an interface keeps the module, to which RDMA core and the device still refer.
+    #[on(lockdep, races)]
+    fn objects_that_are_left_keep_the_module(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)")?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        write(b, "faults", "dealloc_pd EBUSY at 1")?;
+        b.ok("ip link del ib0")?;
+        b.outside().wait_until(&format!("grep -q '^dealloc_pd .*struck 1' {}", file(b, "faults")), Duration::from_secs(20))?;
+        b.outside().run("modprobe -r ipoib_rs")?.refused()?;
+        ensure!(left(b)?, "{}", resources(b)?);
+        heal(&bed, b)?;
+        find(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Objects that cannot be destroyed while the module is unloaded stay without it: RDMA core shows whose they were.
+    #[on(lockdep, races)]
+    fn objects_that_outlive_the_module(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)|queue pair not detached")?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        for verb in ["destroy_qp", "destroy_srq", "destroy_cq", "dealloc_pd"] {
+            find(a, b)?;
+            connect(a, b)?;
+            write(b, "faults", &format!("clear\\n{verb} EBUSY at 1"))?;
+            b.outside().run_for("modprobe -r ipoib_rs", Duration::from_secs(60))?.ok()?;
+            ensure!(left(b)?, "{verb}: {}", resources(b)?);
+            heal(&bed, b)?;
+            b.ok("ip link del ib0")?;
+            interfaces(&bed, "mode connected")?;
+        }
         bed.finish()
     }
 }
