@@ -7,6 +7,18 @@ use ipoib_sys::bindings;
 use crate::device::{Device, Driver, RawDevice};
 use crate::rtnl::Rtnl;
 
+/// Whether a device verifies checksums of received frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RxChecksum {
+    /// It does not.
+    #[default]
+    No,
+    /// It may; a user has to say that it is to be believed.
+    Offered,
+    /// It does.
+    Yes,
+}
+
 /// Offloads that a driver has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offloads {
@@ -15,7 +27,7 @@ pub struct Offloads {
     /// Segmentation of TCP and UDP. The stack has it only with `checksum` and scattered frames.
     pub gso: bool,
     /// Verified checksums of received frames, as long as [`RawDevice::trusts_checksums`].
-    pub rx_checksum: bool,
+    pub rx_checksum: RxChecksum,
 }
 
 impl RawDevice {
@@ -29,8 +41,8 @@ impl RawDevice {
 }
 
 impl<T: Driver> Device<T> {
-    /// Says what the driver does from now on. What is new is switched on, what is not in
-    /// `offloads` can be switched on no more; in between, a user may choose (`ethtool -K`).
+    /// Says what the driver does from now on. What is new is switched on, unless it is only offered; what is
+    /// not in `offloads` can be switched on no more; in between, a user may choose (`ethtool -K`).
     ///
     /// Frames that the stack has prepared before may come after: without the segmentation or the
     /// checksum that the driver did then.
@@ -44,7 +56,8 @@ impl<T: Driver> Device<T> {
                 self.as_raw(),
                 offloads.checksum,
                 offloads.gso,
-                offloads.rx_checksum,
+                offloads.rx_checksum != RxChecksum::No,
+                offloads.rx_checksum == RxChecksum::Yes,
             );
         }
     }

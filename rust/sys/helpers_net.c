@@ -216,7 +216,7 @@ int ipoib_rs_restart(struct net_device *dev)
 
 /* Features that the driver offers at some times and at others does not, under RTNL. */
 void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
-				  bool rx_checksum)
+				  bool rx_checksum, bool rx_checksum_on)
 {
 	const netdev_features_t gso_features = NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO6 |
 					       NETIF_F_GSO_UDP_L4;
@@ -225,6 +225,7 @@ void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gs
 				    (rx_checksum ? NETIF_F_RXCSUM : 0);
 	netdev_features_t lost = dev->hw_features & all & ~offered;
 	netdev_features_t gained = offered & ~dev->hw_features;
+	netdev_features_t on = rx_checksum_on ? gained : gained & ~NETIF_F_RXCSUM;
 
 	if (!lost && !gained)
 		return;
@@ -232,11 +233,11 @@ void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gs
 	dev->hw_features = (dev->hw_features & ~lost) | gained;
 	dev->features &= ~lost;
 	if (dev->reg_state == NETREG_REGISTERED) {
-		dev->wanted_features = (dev->wanted_features & ~lost) | gained;
+		dev->wanted_features = (dev->wanted_features & ~lost) | on;
 		netdev_change_features(dev);
 	} else {
 		/* Registration takes what there is for what is wanted. */
-		dev->features |= gained;
+		dev->features |= on;
 	}
 }
 

@@ -5,6 +5,7 @@
 //! `ib_query_port` takes RTNL on RoCE, so it is never called under RTNL: a work item ([`Refresh`]) reads a
 //! port's attributes when the device comes and at each of its events, and stores them in [`Port`].
 
+use ipoib_netdev::features::RxChecksum;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::task::Task;
 use ipoib_proto::gid::{self, Gid, Owner};
@@ -92,6 +93,19 @@ impl Port {
     /// The RDMA device.
     pub(crate) fn device(&self) -> &RdmaDevice {
         &self.device
+    }
+
+    /// Whether the device verifies the checksums of received datagrams. Where a datagram is an IP packet itself, as on
+    /// Ethernet, it may mean those of that.
+    pub(crate) fn checks_checksums(&self) -> RxChecksum {
+        match (
+            self.device.checks_checksums(),
+            self.device.is_roce(self.number),
+        ) {
+            (false, _) => RxChecksum::No,
+            (true, true) => RxChecksum::Offered,
+            (true, false) => RxChecksum::Yes,
+        }
     }
 
     /// The port's number, from 1.

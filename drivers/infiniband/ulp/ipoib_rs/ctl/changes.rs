@@ -181,12 +181,13 @@ impl Interface {
 
     /// Sets the features that the mode and the device allow.
     pub(super) fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        let connected = dev.data().is_connected();
+        let this = dev.data();
+        let connected = this.is_connected();
         dev.set_offloads(
             Offloads {
                 checksum: connected,
                 gso: connected,
-                rx_checksum: dev.data().port.device().checks_checksums(),
+                rx_checksum: this.port.checks_checksums(),
             },
             rtnl,
         );
