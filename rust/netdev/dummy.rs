@@ -59,6 +59,11 @@ pub(crate) struct Registered(NonNull<bindings::net_device>);
 impl Registered {
     /// Makes and registers one.
     pub(crate) fn new(seen: &Arc<Seen>, init: Init) -> Result<Self> {
+        Self::with_queues(seen, init, 1)
+    }
+
+    /// Makes one with `transmit` queues for sending, of which it uses one, and registers it.
+    pub(crate) fn with_queues(seen: &Arc<Seen>, init: Init, transmit: u32) -> Result<Self> {
         let _rtnl = Rtnl::lock();
         // SAFETY: The private area has the size that `setup` wants.
         let raw = NonNull::new(unsafe {
@@ -67,7 +72,7 @@ impl Registered {
                 c"ipoib_kunit%d".as_char_ptr(),
                 bindings::NET_NAME_ENUM as u8,
                 Some(link::setup::<Dummy>),
-                1,
+                transmit,
                 1,
             )
         })

@@ -4,6 +4,7 @@
 
 use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
+use kernel::error::to_result;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -382,6 +383,25 @@ mod cases {
         // SAFETY: RTNL is held.
         assert!(unsafe { (*(*dev.as_raw())._rx).napi.is_null() });
         drop(rtnl);
+        Ok(())
+    }
+
+    /// Who makes a device may have asked for more queues than the driver uses: nobody would wake them, and the
+    /// watchdog looks at all of them.
+    #[test]
+    fn a_restart_stops_no_queue_for_good() -> Result {
+        let registered = Registered::with_queues(&Seen::new()?, |_| Ok(()), 2)?;
+        let dev = registered.device();
+        let mut rtnl = Rtnl::lock();
+        // SAFETY: RTNL is held, and the device is registered.
+        to_result(unsafe { bindings::dev_open(dev.as_raw(), core::ptr::null_mut()) })?;
+        dev.restart(&mut rtnl)?;
+        // SAFETY: The device has two queues; the state is a word that C reads without a lock, too.
+        let state = unsafe { (*(*dev.as_raw())._tx.add(1)).state };
+        // A test that fails ends here.
+        drop(rtnl);
+        let stopped = 1 << bindings::netdev_queue_state_t___QUEUE_STATE_DRV_XOFF;
+        assert_eq!(state & stopped, 0);
         Ok(())
     }
 

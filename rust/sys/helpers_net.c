@@ -209,7 +209,6 @@ int ipoib_rs_restart(struct net_device *dev)
 	if (!netif_running(dev))
 		return 0;
 
-	netif_tx_disable(dev);
 	ops->ndo_stop(dev);
 	return ops->ndo_open(dev);
 }
