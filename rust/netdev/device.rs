@@ -60,11 +60,20 @@ pub struct Layout {
 ///
 /// # Safety
 ///
-/// The type must be an array of `u8`.
+/// The type must be an array of no more than `MAX_ADDR_LEN` `u8`s.
 pub unsafe trait Bytes: Copy {}
 
-// SAFETY: That is what it is.
-unsafe impl<const N: usize> Bytes for [u8; N] {}
+macro_rules! bytes {
+    ($($len:literal)*) => {
+        $(
+            // SAFETY: That is what it is, as is asserted.
+            unsafe impl Bytes for [u8; $len] {}
+            const _: () = assert!($len <= bindings::MAX_ADDR_LEN);
+        )*
+    };
+}
+
+bytes!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
 
 /// A network device driver.
 ///
