@@ -252,12 +252,16 @@ impl RxBuf {
     /// # Errors
     ///
     /// The buffer, if that is more than it takes.
+    ///
+    /// # Safety
+    ///
+    /// The device must have completed a receive into it, and say that it has written so much.
     #[inline]
-    pub fn filled(self, len: u32) -> core::result::Result<FilledBuf, Self> {
+    pub unsafe fn filled(self, len: u32) -> core::result::Result<FilledBuf, Self> {
         if len as usize > self.capacity {
             return Err(self);
         }
-        // INVARIANT: Checked.
+        // INVARIANT: Checked, and by this function's requirements.
         Ok(FilledBuf { buf: self, len })
     }
 }
@@ -274,7 +278,7 @@ impl Drop for RxBuf {
 ///
 /// # Invariants
 ///
-/// `len` is no more than the buffer's capacity.
+/// `len` is no more than the buffer's capacity, and what a device says that it has written there.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct FilledBuf {
     buf: RxBuf,
@@ -395,7 +399,8 @@ mod tests {
         let offset = GRH_LEN as u32;
         let wanted = offset + ENCAP_LEN as u32 + len;
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-        let buf = buf.filled(wanted).map_err(|_| EINVAL)?;
+        // SAFETY: Nobody reads what is not written.
+        let buf = unsafe { buf.filled(wanted) }.map_err(|_| EINVAL)?;
         let frame = Frame {
             offset: offset as u16,
             protocol: bindings::ETH_P_IP as u16,
@@ -466,7 +471,8 @@ mod tests {
             }
             let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
             let too_much = pool.buf_len() as u32 + 1;
-            assert!(buf.filled(too_much).is_err());
+            // SAFETY: It is too much.
+            assert!(unsafe { buf.filled(too_much) }.is_err());
             Ok(())
         })
     }

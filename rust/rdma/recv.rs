@@ -206,7 +206,8 @@ impl Buffers {
             report.count(|report| &mut report.no_buffer);
             return None;
         };
-        match buf.filled(wc.byte_len) {
+        // SAFETY: This is the completion of its receive, which has succeeded.
+        match unsafe { buf.filled(wc.byte_len) } {
             Ok(buf) => {
                 // SAFETY: The buffer was there, and takes that much.
                 unsafe { mapping.take(old, wc.byte_len) };
