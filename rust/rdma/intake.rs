@@ -6,15 +6,18 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::from_err_ptr;
+use kernel::ffi::c_void;
 use kernel::new_mutex;
 use kernel::prelude::*;
+use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
-use crate::left::{self, Left, Object};
+use crate::left::{self, Left, Object, Told};
 use crate::pd::Pd;
+use crate::qp::FailureHandler;
 
 /// An intake: many queue pairs receive into its buffers. They share a receive queue, or have one each
 /// where the device cannot share.
@@ -49,10 +52,11 @@ type Place = Pin<KBox<Mutex<Option<KBox<dyn Left>>>>>;
 ///
 /// # Invariants
 ///
-/// `raw` is a shared receive queue of `pd`, owned by this value, if there is one. `memory`, if it is
-/// there, is what may be received into.
+/// `raw` is a shared receive queue of `pd`, owned by this value, if there is one; `told` is the handler of its
+/// events then. `memory`, if it is there, is what may be received into.
 struct Body {
     raw: Option<NonNull<bindings::ib_srq>>,
+    told: Option<Arc<dyn Told>>,
     /// A queue pair was not destroyed.
     stuck: Atomic<bool>,
     memory: Place,
@@ -68,7 +72,7 @@ impl DeferDrop for Body {}
 
 impl Intake {
     /// Makes an intake whose queue pairs share a receive queue. That takes `max_wr` receives, each of
-    /// which scatters to at most `max_sge` elements.
+    /// which scatters to at most `max_sge` elements; `handler` is told when it breaks.
     ///
     /// # Errors
     ///
@@ -78,7 +82,12 @@ impl Intake {
     /// # Context
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
-    pub fn shared(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+    pub fn shared<H: FailureHandler>(
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        handler: H,
+    ) -> Result<Arc<Self>> {
         let dev = pd.device();
         if dev.ops().create_srq.is_none() || dev.max_srq() == 0 {
             return Err(EOPNOTSUPP);
@@ -86,7 +95,10 @@ impl Intake {
         if max_wr == 0 || max_wr > dev.max_srq_wr() || max_sge == 0 || max_sge > dev.max_srq_sge() {
             return Err(EINVAL);
         }
+        let handler = Arc::pin_init(Revocable::new(handler), GFP_KERNEL)?;
         let mut attr = bindings::ib_srq_init_attr {
+            event_handler: Some(event::<H>),
+            srq_context: Arc::as_ptr(&handler).cast_mut().cast(),
             attr: bindings::ib_srq_attr {
                 max_wr,
                 max_sge,
@@ -97,8 +109,8 @@ impl Intake {
         };
         let reserved = Reserved::new(pd.deferred_drop())?;
         let memory = KBox::pin_init(new_mutex!(None), GFP_KERNEL)?;
-        // SAFETY: `pd` is valid and outlives the queue by the type invariant; the attributes are
-        // ours. Without user data this is the kernel's own queue.
+        // SAFETY: `pd` is valid and outlives the queue by the type invariant, as does the handler; the
+        // attributes are ours. Without user data this is the kernel's own queue.
         let raw = from_err_ptr(unsafe {
             bindings::ib_create_srq_user(
                 pd.as_raw(),
@@ -109,7 +121,13 @@ impl Intake {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // INVARIANT: It was just made.
-        Self::own(pd, (reserved, memory), Some(raw), max_wr, max_sge)
+        Self::own(
+            pd,
+            (reserved, memory),
+            Some((raw, handler)),
+            max_wr,
+            max_sge,
+        )
     }
 
     /// Makes an intake whose queue pairs have receive queues of their own. Those take `max_wr` receives
@@ -137,12 +155,14 @@ impl Intake {
     fn own(
         pd: &Arc<Pd>,
         (reserved, memory): (Reserved<Body>, Place),
-        raw: Option<NonNull<bindings::ib_srq>>,
+        queue: Option<(NonNull<bindings::ib_srq>, Arc<dyn Told>)>,
         max_wr: u32,
         max_sge: u32,
     ) -> Result<Arc<Self>> {
+        let (raw, told) = queue.unzip();
         let body = Body {
             raw,
+            told,
             stuck: Atomic::new(false),
             memory,
             pd: pd.clone(),
@@ -257,7 +277,7 @@ impl Drop for Body {
             if err != 0 {
                 pr_err!("shared receive queue not destroyed: {}\n", err);
                 // SAFETY: It is there, and was ours.
-                unsafe { left::leave(Object::Srq(raw), None) };
+                unsafe { left::leave(Object::Srq(raw), self.told.take()) };
                 stuck = true;
             }
         }
@@ -268,5 +288,22 @@ impl Drop for Body {
             }
         }
         // INVARIANT: Otherwise the device has none of the memory, which is dropped now.
+    }
+}
+
+/// # Safety
+///
+/// Called by the device, with a valid event and the context of a shared receive queue made with a `Revocable<H>`.
+unsafe extern "C" fn event<H: FailureHandler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements; the handler lives until the queue is destroyed.
+    let (handler, event) = unsafe {
+        let handler = &*context.cast_const().cast::<Revocable<H>>();
+        (handler, (*event).event)
+    };
+    if event == bindings::ib_event_type_IB_EVENT_SRQ_ERR {
+        handler.try_access_with(FailureHandler::failed);
     }
 }

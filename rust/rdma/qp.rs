@@ -107,9 +107,9 @@ pub(crate) unsafe fn modify(
     result
 }
 
-/// Handler of a queue pair's failure.
+/// Handler of the failure of a queue pair or a shared receive queue.
 pub trait FailureHandler: Send + Sync + 'static {
-    /// Called when the queue pair has failed by itself.
+    /// Called when the queue pair or the queue has failed by itself.
     ///
     /// # Context
     ///

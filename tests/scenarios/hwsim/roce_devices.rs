@@ -360,6 +360,7 @@ scenario! {
             ("qp_fatal", "UD", "restarts"),
             ("cq_error", "RC", "restarts"),
             ("qp_fatal", "RC", "rc_connected"),
+            ("srq_error", "RC", "restarts"),
         ] {
             let count = counter(b, watched)?;
             let flood = a.spawn(&format!("ping -f -q {}", b.ip4()))?;

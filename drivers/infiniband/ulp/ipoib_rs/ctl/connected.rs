@@ -14,7 +14,7 @@ use crate::base::interface::Interface;
 use crate::base::params;
 use crate::ctl::cm::ConnListener;
 use crate::ctl::connect;
-use crate::ctl::events::Wake;
+use crate::ctl::events::{Alarm, Wake};
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
 use crate::rc::conn;
@@ -49,7 +49,8 @@ impl Verbs {
             let buffers = wanted.min(device.max_srq_wr());
             let sges = device.max_srq_sge() as usize;
             let pool = MessagePool::new(device, message, sges, buffers as usize)?;
-            let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32)?;
+            let alarm = Alarm(dev.get_typed(), "shared receive queue");
+            let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32, alarm)?;
             Ok((intake, pool))
         };
         let error = match shared() {

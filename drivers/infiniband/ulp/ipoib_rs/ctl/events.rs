@@ -33,11 +33,11 @@ impl<P: Poll> CompletionHandler for Wake<P> {
     }
 }
 
-/// Has the QP of an interface replaced when it breaks.
-pub(super) struct Alarm(pub(super) OwnedDevice<Interface>);
+/// Has a queue of an interface, which it names, replaced when it breaks.
+pub(super) struct Alarm(pub(super) OwnedDevice<Interface>, pub(super) &'static str);
 
 impl FailureHandler for Alarm {
     fn failed(&self) {
-        Interface::queue_failed(&self.0, "queue pair");
+        Interface::queue_failed(&self.0, self.1);
     }
 }

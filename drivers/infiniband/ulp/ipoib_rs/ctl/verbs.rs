@@ -121,7 +121,7 @@ impl Verbs {
                 send_sge,
                 recv_sge: 1,
             };
-            let alarm = Alarm(dev.get_typed());
+            let alarm = Alarm(dev.get_typed(), "queue pair");
             let init = UdInit {
                 pd,
                 send_cq: &send_cq,
