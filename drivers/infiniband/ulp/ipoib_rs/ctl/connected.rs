@@ -39,6 +39,8 @@ impl Verbs {
     /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
+        // The one that was dropped last may have been the device's last.
+        self.reaper.flush();
         let device = self.pd.device();
         let message = MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
