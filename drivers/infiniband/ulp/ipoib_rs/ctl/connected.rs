@@ -5,7 +5,6 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::credit;
-use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{rc_ring, Cq, Intake, IntakeRing, Listener, MessagePool, QpCaps, RcInit, RcQp};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -119,9 +118,9 @@ impl Verbs {
         let device = this.port.device();
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let Vectors { receive, send } = self.vectors;
-        let recv_cq = Cq::new(device, buffers, receive, Wake::new(self.rx.handle(), dev))?;
-        let send_cq = Cq::new(device, RC_SENDS, send, Wake::new(self.tx.handle(), dev))?;
+        let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
+        let wake = Wake::new(self.tx.handle(), dev);
+        let send_cq = Cq::new(device, RC_SENDS, self.vectors.send, wake)?;
         let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
         ring.fill()?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;

@@ -118,6 +118,7 @@ impl Verbs {
             None
         };
         let rc_context = parts.as_ref().map(|parts| parts.rc_context.clone());
+        self.messages_cq = rc_context.as_ref().map(|context| context.recv_cq.clone());
         self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
         self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
         dev.reset_queue_limit();
@@ -277,6 +278,7 @@ impl Verbs {
         mut completions: Option<TxPoll>,
     ) {
         self.running = None;
+        self.messages_cq = None;
         let this = dev.data().get_ref();
         this.counters.connected.set_current(0);
         let connections = tx.as_mut().and_then(|tx| Some(tx.rc.take()?.connections));

@@ -51,6 +51,8 @@ pub(crate) struct Verbs {
     pub(super) running: Option<Running>,
     /// None from when one did not reset until the next start.
     pub(super) qp: Option<Arc<UdQp>>,
+    /// The CQ of what connections receive, while the interface is up.
+    pub(super) messages_cq: Option<Arc<Cq>>,
     pub(super) pd: Arc<Pd>,
     /// Waits for the address handles, and so comes last.
     pub(super) reaper: Reaper,
@@ -86,6 +88,7 @@ impl Verbs {
             tx,
             running: None,
             qp: Some(qp),
+            messages_cq: None,
             pd,
             reaper,
             qpn,
@@ -106,14 +109,9 @@ impl Verbs {
         let device = this.port.device();
         let send_sge = max_sge(device);
         let mut limits = Sizes::first(params::queue_sizes(), device.max_queue()).ok_or(EINVAL)?;
-        let (qp, recv_cq) = loop {
+        let qp = loop {
             let Sizes { receive, send } = limits;
-            let recv_cq = Cq::new(
-                device,
-                receive,
-                vectors.receive,
-                Wake::new(rx.handle(), dev),
-            )?;
+            let recv_cq = Self::receive_cq(dev, rx, receive, vectors)?;
             let send_cq = Cq::new(device, send, vectors.send, Wake::new(tx.handle(), dev))?;
             let caps = QpCaps {
                 send_wr: send,
@@ -134,13 +132,9 @@ impl Verbs {
                 Err(error) if error == ENOMEM || error == EINVAL => {
                     limits = limits.smaller(send_sge).ok_or(error)?;
                 }
-                other => break (other?, recv_cq),
+                other => break other?,
             }
         };
-        let moderation = this.settings.moderation();
-        if moderation.frames != 0 || moderation.usecs != 0 {
-            recv_cq.moderate(moderation.frames, moderation.usecs)?;
-        }
         if this.settings.set_queue_limits(limits) {
             netdev_log!(
                 dev,
@@ -152,6 +146,23 @@ impl Verbs {
         }
         let qpn = Qpn::unicast(qp.qpn()).ok_or(EPROTO)?;
         Ok((qp, qpn))
+    }
+
+    /// Makes a CQ of `entries` for what is received, which reports it as the settings say.
+    pub(super) fn receive_cq(
+        dev: &Device<Interface>,
+        rx: &Napi<RxPoll>,
+        entries: u32,
+        vectors: Vectors,
+    ) -> Result<Arc<Cq>> {
+        let this = dev.data().get_ref();
+        let wake = Wake::new(rx.handle(), dev);
+        let cq = Cq::new(this.port.device(), entries, vectors.receive, wake)?;
+        let moderation = this.settings.moderation();
+        if moderation.frames != 0 || moderation.usecs != 0 {
+            cq.moderate(moderation.frames, moderation.usecs)?;
+        }
+        Ok(cq)
     }
 
     /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
@@ -185,9 +196,11 @@ impl Verbs {
     ///
     /// Those of the device.
     pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
-        self.qp.as_ref().map_or(Ok(()), |qp| {
-            qp.recv_cq().moderate(moderation.frames, moderation.usecs)
-        })
+        let datagrams = self.qp.as_ref().map(|qp| qp.recv_cq());
+        for cq in [datagrams, self.messages_cq.as_ref()].into_iter().flatten() {
+            cq.moderate(moderation.frames, moderation.usecs)?;
+        }
+        Ok(())
     }
 
     /// Our QPN.
