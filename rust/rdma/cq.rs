@@ -88,7 +88,7 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for more entries than the device can; `EOPNOTSUPP`; `ENOMEM`; whatever the device
+    /// `EINVAL` for no entries, or more than the device can; `EOPNOTSUPP`; `ENOMEM`; whatever the device
     /// says.
     ///
     /// # Context
@@ -100,6 +100,10 @@ impl Cq {
         vector: u32,
         handler: H,
     ) -> Result<Arc<Self>> {
+        // RDMA core warns of it.
+        if entries == 0 {
+            return Err(EINVAL);
+        }
         let ops = dev.ops();
         let poll = ops.poll_cq.ok_or(EOPNOTSUPP)?;
         let notify = ops.req_notify_cq.ok_or(EOPNOTSUPP)?;

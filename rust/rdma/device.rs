@@ -250,8 +250,30 @@ impl Drop for Device {
 #[cfg(CONFIG_KUNIT)]
 #[kunit_tests(ipoib_rs_device)]
 mod tests {
+    use core::mem::ManuallyDrop;
+
     use super::*;
+    use crate::cq::{CompletionHandler, Cq};
     use kernel::alloc::flags::__GFP_ZERO;
+
+    struct Nobody;
+
+    impl CompletionHandler for Nobody {
+        fn completion(&self) {}
+
+        fn failed(&self) {}
+    }
+
+    /// RDMA core warns of a completion queue without entries.
+    #[test]
+    fn a_completion_queue_has_entries() -> Result {
+        let mut raw = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        let raw = NonNull::new(raw.as_mut_ptr()).ok_or(EINVAL)?;
+        // It has no count that a reference could be given back to.
+        let dev = ManuallyDrop::new(Device { raw });
+        assert_eq!(Cq::new(&dev, 0, 0, Nobody).err(), Some(EINVAL));
+        Ok(())
+    }
 
     /// Soft-RoCE has no parent and one port, so that no interface on it shows either.
     #[test]
