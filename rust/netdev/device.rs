@@ -56,7 +56,7 @@ pub struct Layout {
     pub watchdog_ms: u32,
 }
 
-/// A fixed number of bytes: a link-layer address or header.
+/// A fixed number of bytes: a link-layer address or header, for which the kernel has room.
 ///
 /// # Safety
 ///
@@ -207,6 +207,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
 
     /// Calls `f` with the device underneath, if that can be in another namespace.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL, RCU or both: must not sleep.
     fn with_lower(_dev: &Device<Self>, _f: &mut dyn FnMut(&RawDevice)) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -393,7 +397,8 @@ impl<T: Driver> Device<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::open`]; the interface is down then.
+    /// Those of [`Driver::open`]; the interface stays up for user space then, but nothing runs, and [`Driver::stop`]
+    /// will be called all the same.
     pub fn restart(&self, _rtnl: &mut Rtnl) -> Result {
         // SAFETY: RTNL is held.
         kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })

@@ -180,7 +180,7 @@ impl Device {
     ///
     /// # Context
     ///
-    /// Process context.
+    /// Process context; does not sleep unless `f` does.
     pub fn with_netdev(&self, port: u32, f: &mut dyn FnMut(&RawDevice)) {
         // SAFETY: Registered by the type invariant; what is found comes with a reference, which is
         // given back after the last use.

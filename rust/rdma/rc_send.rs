@@ -60,7 +60,7 @@ pub struct RcSender {
 ///
 /// # Context
 ///
-/// Process context; may sleep.
+/// Process context; may sleep. So must be dropping the half that is dropped last.
 pub fn rc_ring(
     pd: &Arc<Pd>,
     send_cq: &Arc<Cq>,

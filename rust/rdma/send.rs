@@ -86,7 +86,8 @@ pub struct Sender {
 ///
 /// # Context
 ///
-/// Process context; may sleep.
+/// Process context; may sleep. So must be dropping the half that is dropped last, which resets the queue pair if
+/// something is posted.
 pub fn send_ring(
     qp: &Arc<UdQp>,
     size: u32,
