@@ -477,6 +477,16 @@ mod tests {
         })
     }
 
+    /// So many bytes are a negative number to C, which stops the kernel.
+    #[test]
+    fn a_head_has_only_so_much_room() -> Result {
+        let mut pool = PagePool::new(2000, 64)?;
+        let mut skb = frame(&mut pool, 100)?;
+        assert_eq!(skb.cow_head(1 << 31), Err(EINVAL));
+        assert_eq!(skb.header_mut::<4>().map(|header| header.len()), Ok(4));
+        Ok(())
+    }
+
     /// Frames that wait come out in order, once, within the bounds; those that do not are dropped.
     #[test]
     fn frames_wait_in_a_queue() -> Result {

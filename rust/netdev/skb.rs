@@ -28,6 +28,9 @@ mod queue;
 pub use offload::{GsoInfo, GsoKind, Keep, PartialChecksum, Segments};
 pub use queue::SkbQueue;
 
+/// The headers behind the link-layer header of a TCP packet, at least.
+const MIN_TCP_HEADERS: usize = 40;
+
 /// Why a frame was dropped, as tracing tools show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DropReason {
@@ -261,16 +264,22 @@ impl TxSkb {
         unsafe { core::slice::from_raw_parts((*self.as_raw()).data, self.headlen()) }
     }
 
-    /// The bytes in the head, to be changed: copied first if somebody shares them.
+    /// The first `N` bytes, which are link-layer header, to be changed: copied first if somebody shares them. What TCP
+    /// shares with its clones is the payload only.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if that copy could not be made.
+    /// `EMSGSIZE` if the head is shorter; `ENOMEM` if that copy could not be made.
     #[inline]
-    pub fn linear_mut(&mut self) -> Result<&mut [u8]> {
+    pub fn header_mut<const N: usize>(&mut self) -> Result<&mut [u8; N]> {
+        const { assert!(N <= MIN_TCP_HEADERS) };
         self.cow_head(0)?;
-        // SAFETY: As in `linear`; after `skb_cow_head` the head is not shared.
-        Ok(unsafe { core::slice::from_raw_parts_mut((*self.as_raw()).data, self.headlen()) })
+        if self.headlen() < N {
+            return Err(EMSGSIZE);
+        }
+        // SAFETY: The head holds so many bytes, which nobody shares after `skb_cow_head`: they were pushed in front of
+        // the network header, behind which the payload is.
+        Ok(unsafe { &mut *(*self.as_raw()).data.cast::<[u8; N]>() })
     }
 
     /// Takes `n` bytes off the front.
@@ -356,7 +365,7 @@ impl TxSkb {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EINVAL` for more than 65535, since where headers are is noted in 16 bits; `ENOMEM`.
     #[inline]
     pub fn cow_head(&mut self, headroom: usize) -> Result {
         // It nearly always is.
@@ -368,7 +377,8 @@ impl TxSkb {
 
     #[cold]
     fn make_head(&mut self, headroom: usize) -> Result {
-        let headroom = c_uint::try_from(headroom).map_err(|_| EINVAL)?;
+        // C takes one from 2^31 on for a negative number, with which it stops the kernel.
+        let headroom = u16::try_from(headroom).map_err(|_| EINVAL)?.into();
         // SAFETY: Valid and owned by the type invariant.
         to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
     }

@@ -64,11 +64,7 @@ impl UdRing {
     pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
         if self.extensions && peer.flags().contains(Flags::SEQ) {
             // One without memory for a header of its own goes without a number.
-            if let Some(header) = skb
-                .linear_mut()
-                .ok()
-                .and_then(|head| head.first_chunk_mut())
-            {
+            if let Ok(header) = skb.header_mut() {
                 Header::set_reserved(header, sequence.take().get());
             }
         }
@@ -88,8 +84,7 @@ impl UdRing {
     #[inline]
     pub(crate) fn set_number(&self, skb: &mut TxSkb, number: u16) -> Result {
         if number != 0 {
-            let head = skb.linear_mut()?.first_chunk_mut().ok_or(EINVAL)?;
-            Header::set_reserved(head, number);
+            Header::set_reserved(skb.header_mut()?, number);
         }
         Ok(())
     }
