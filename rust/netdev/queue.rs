@@ -10,11 +10,11 @@ use ipoib_sys::bindings;
 use kernel::sync::Arc;
 use kernel::types::NotThreadSafe;
 
-use crate::device::{Device, Driver, RawDevice};
+use crate::device::{Device, Driver};
 use crate::napi::{Instance, Napi, Poll};
 use crate::rtnl::Rtnl;
 
-impl RawDevice {
+impl<T: Driver> Device<T> {
     /// Lets the stack transmit.
     pub fn start_queue(&self) {
         // SAFETY: The device is allocated.
