@@ -3,6 +3,7 @@
 //! Metadata of received packets, for the stack.
 
 use ipoib_sys::bindings;
+use kernel::prelude::*;
 
 const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
 const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
@@ -10,6 +11,8 @@ const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
 const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
 const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
+const TCP: u8 = bindings::IPPROTO_TCP as u8;
+const UDP: u8 = bindings::IPPROTO_UDP as u8;
 const MIN_IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const MIN_TCP_LEN: usize = 20;
@@ -146,13 +149,9 @@ impl Packet {
             return false;
         };
         let protocol = self.protocol();
-        let min_ip = match protocol {
-            ETH_P_IP => MIN_IPV4_LEN,
-            ETH_P_IPV6 => IPV6_LEN,
-            _ => return false,
-        };
         let start = usize::from(self.csum_start());
-        if start < min_ip {
+        let transport = if self.gso_type() == UDP_L4 { UDP } else { TCP };
+        if !has_network_header(protocol, head, start, transport) {
             return false;
         }
         let transport_len = if self.gso_type() == UDP_L4 {
@@ -180,5 +179,72 @@ impl Packet {
         let full = usize::from(self.gso_segments()).saturating_sub(1);
         let rest = (len - payload).checked_sub(full * size);
         self.gso_size() != u16::MAX && rest.is_some_and(|rest| 0 < rest && rest <= size)
+    }
+}
+
+/// Whether a packet of a type begins with a header of that type, behind which, at `start`, there is a transport header of
+/// `transport`.
+fn has_network_header(protocol: u16, head: &[u8], start: usize, transport: u8) -> bool {
+    match (protocol, head) {
+        (ETH_P_IP, [first, _, _, _, _, _, _, _, _, next, ..]) => {
+            let len = usize::from(first & 0xf).wrapping_mul(4);
+            first >> 4 == 4 && len == start && len >= MIN_IPV4_LEN && *next == transport
+        }
+        (ETH_P_IPV6, [first, _, _, _, _, _, next, ..]) => {
+            first >> 4 == 6 && start == IPV6_LEN && *next == transport
+        }
+        _ => false,
+    }
+}
+
+#[kunit_tests(ipoib_rs_packet)]
+mod tests {
+    use super::*;
+
+    const PAYLOAD: usize = 2500;
+
+    /// Whether a packet of 2500 bytes of payload behind `head` can be segmented, as TCP or UDP.
+    fn segments(protocol: u16, head: &[u8], start: u16, kind: GsoKind) -> bool {
+        let offset = match kind {
+            GsoKind::Udp => UDP_CHECK,
+            _ => TCP_CHECK,
+        };
+        let gso = Gso {
+            kind,
+            ecn: false,
+            size: 1000,
+            segments: 3,
+        };
+        let packet = Packet::new(0, protocol)
+            .with_partial(start, offset)
+            .with_gso(&gso);
+        packet.can_be_segmented(head, head.len() + PAYLOAD)
+    }
+
+    /// The stack finds the transport header by the network header, and the device's word is about another place.
+    #[test]
+    fn headers_are_what_they_are_said_to_be() {
+        let mut v4 = [0u8; MIN_IPV4_LEN + MIN_TCP_LEN];
+        v4[0] = 0x45;
+        v4[9] = TCP;
+        v4[MIN_IPV4_LEN + TCP_DOFF] = 0x50;
+        assert!(segments(ETH_P_IP, &v4, 20, GsoKind::TcpV4));
+        for (at, byte) in [(0, 0x46), (0, 0x55), (0, 0x44), (9, UDP), (9, 0)] {
+            let mut other = v4;
+            other[at] = byte;
+            assert!(!segments(ETH_P_IP, &other, 20, GsoKind::TcpV4));
+        }
+        assert!(!segments(ETH_P_IP, &v4, 16, GsoKind::TcpV4));
+        assert!(!segments(ETH_P_IPV6, &v4, 20, GsoKind::TcpV6));
+
+        let mut v6 = [0u8; IPV6_LEN + UDP_LEN];
+        v6[0] = 0x60;
+        v6[6] = UDP;
+        assert!(segments(ETH_P_IPV6, &v6, 40, GsoKind::Udp));
+        for (at, byte) in [(0, 0x45), (6, TCP), (6, 44)] {
+            let mut other = v6;
+            other[at] = byte;
+            assert!(!segments(ETH_P_IPV6, &other, 40, GsoKind::Udp));
+        }
     }
 }
