@@ -210,6 +210,7 @@ unsafe extern "C" fn show<S: Show>(
     })
 }
 
+#[cfg(CONFIG_DEBUG_FS)]
 #[kunit_tests(ipoib_rs_debugfs)]
 mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
