@@ -29,6 +29,10 @@ const PSEUDO_LEN: usize = bindings::IPOIB_RS_PSEUDO_LEN as usize;
 /// and so much more that the network header starts a cache line.
 const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LEN - ENCAP_LEN;
 
+/// As the kernel rounds the length of an skb's data, which its `skb_shared_info` follows.
+const DATA_ALIGN: usize = bindings::IPOIB_RS_DATA_ALIGN as usize;
+const SHINFO_LEN: usize = bindings::IPOIB_RS_SHINFO_LEN as usize;
+
 /// The largest order of the pool's pages: one that the allocator still finds cheap.
 const MAX_ORDER: c_uint = 3;
 
@@ -48,13 +52,18 @@ pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
 ///
 /// # Invariants
 ///
-/// A fragment of `frag_size` bytes holds the headroom, `buf_len` bytes of data, and the
-/// `skb_shared_info` behind them.
+/// `frags` cuts up pages of `pool`, and owns what is left of the last one. A fragment holds the headroom,
+/// `buf_len` bytes of data, and the `skb_shared_info` behind them.
 pub struct PagePool {
-    pool: Pool,
+    frags: bindings::ipoib_rs_frags,
     buf_len: u32,
-    frag_size: u32,
+    pool: Pool,
 }
+
+// SAFETY: The pointers are to the pool that it owns, which is `Send`, and to fragments that are its own.
+unsafe impl Send for PagePool {}
+// SAFETY: As above; shared references only read.
+unsafe impl Sync for PagePool {}
 
 impl PagePool {
     /// Creates a pool whose buffers take `buf_len` bytes of data, and that keeps about `buffers` of them.
@@ -105,10 +114,17 @@ impl PagePool {
         }
         // SAFETY: By this function's requirements.
         let pool = unsafe { Pool::new(order, buffers.div_ceil(fragments), dma)? };
+        // INVARIANT: Nothing is left of any page.
         Ok(Self {
-            pool,
+            frags: bindings::ipoib_rs_frags {
+                pool: pool.as_raw(),
+                next: ptr::null_mut(),
+                left: 0,
+                size: frag_size,
+                per_page: fragments as u32,
+            },
             buf_len,
-            frag_size,
+            pool,
         })
     }
 
@@ -145,21 +161,20 @@ impl PagePool {
     /// Bytes of memory that a buffer costs.
     #[inline]
     pub fn buf_cost(&self) -> usize {
-        self.frag_size as usize
+        self.frags.size as usize
     }
 
-    /// Allocates an empty buffer in a poll. None if there is no memory, or if the pool is bound to another
-    /// NAPI instance.
+    /// Allocates an empty buffer in a poll. None if there is no memory, or if that would take a page from a
+    /// pool that is bound to another NAPI instance.
     #[inline]
     pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf> {
-        if !self.pool.serves(context) {
-            return None;
+        if self.frags.left == 0 {
+            if !self.pool.serves(context) {
+                return None;
+            }
+            self.begin_page(false)?;
         }
-        // SAFETY: The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
-        // instance, whose poll runs.
-        let va = unsafe { bindings::ipoib_rs_page_pool_alloc(self.pool.as_raw(), self.frag_size) };
-        // SAFETY: That is what was asked for.
-        unsafe { self.own(va) }
+        Some(self.take())
     }
 
     /// Allocates an empty buffer; may sleep for memory, None if there is none even so. A pool that is bound
@@ -170,26 +185,40 @@ impl PagePool {
     /// Process context; may sleep.
     pub fn alloc_sleeping(&mut self) -> Option<RxBuf> {
         self.pool.unbind();
-        // SAFETY: The pool is valid, and `&mut self` makes us its only user.
-        let va = unsafe {
-            bindings::ipoib_rs_page_pool_alloc_sleeping(self.pool.as_raw(), self.frag_size)
-        };
-        // SAFETY: That is what was asked for.
-        unsafe { self.own(va) }
+        if self.frags.left == 0 {
+            self.begin_page(true)?;
+        }
+        Some(self.take())
     }
 
-    /// Makes a buffer of a fragment; None of nothing.
-    ///
-    /// # Safety
-    ///
-    /// `va` is null, or the start of a fragment of the pool's of `frag_size` bytes, which is given up.
-    #[inline]
-    unsafe fn own(&self, va: *mut c_void) -> Option<RxBuf> {
-        // INVARIANT: By this function's requirements; so much lies in a fragment by the type invariant.
-        Some(RxBuf {
-            va: NonNull::new(va.cast())?,
+    /// Begins to cut up a new page, when nothing is left of the last one. The caller may allocate from the pool.
+    #[inline(never)]
+    fn begin_page(&mut self, sleep: bool) -> Option<()> {
+        // SAFETY: The pool is valid, and `&mut self` makes us its only user but for the softirqs of its
+        // instance, whose poll runs if there is one.
+        unsafe { bindings::ipoib_rs_frags_refill(&raw mut self.frags, sleep) }.then_some(())
+    }
+
+    /// Takes a fragment, of which some are left.
+    #[inline(always)]
+    fn take(&mut self) -> RxBuf {
+        let frags = &mut self.frags;
+        // SAFETY: What is left of a page has an address.
+        let va = unsafe { NonNull::new_unchecked(frags.next.cast()) };
+        frags.next = frags.next.wrapping_byte_add(frags.size as usize);
+        frags.left = frags.left.wrapping_sub(1);
+        // INVARIANT: It was `frags`', and is not any more.
+        RxBuf {
+            va,
             capacity: self.buf_len as usize,
-        })
+        }
+    }
+}
+
+impl Drop for PagePool {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; the pool is valid until the fields are dropped.
+        unsafe { bindings::ipoib_rs_frags_drain(&raw mut self.frags) };
     }
 }
 
@@ -327,20 +356,37 @@ impl FilledBuf {
         if len < ENCAP_LEN || offset < PSEUDO_LEN {
             return Err(self);
         }
-        // SAFETY: The fragment is owned by the type invariant; `len` bytes from `offset` lie
-        // within what was received; there is room for both headers. The CPU's cache of skbs is ours by
+        let size = self.buf.capacity.wrapping_add(HEADROOM + DATA_ALIGN - 1) & !(DATA_ALIGN - 1);
+        let va = self.buf.va.as_ptr();
+        // SAFETY: The fragment is owned by the type invariant, and is as long. The CPU's cache of skbs is ours by
         // this function's requirements.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_frame(
-                self.buf.va.as_ptr().cast(),
-                self.buf.capacity.wrapping_add(HEADROOM) as c_uint,
-                HEADROOM.wrapping_add(offset) as c_uint,
-                len as c_uint,
-                frame.protocol.to_be(),
-                frame.csum_ok,
-            )
+        let skb =
+            unsafe { bindings::napi_build_skb(va.cast(), size.wrapping_add(SHINFO_LEN) as c_uint) };
+        let Some(skb) = NonNull::new(skb) else {
+            return Err(self);
         };
-        self.become_skb(skb)
+        // The skb owns the fragment now.
+        let _ = ManuallyDrop::new(self);
+        let at = HEADROOM.wrapping_add(offset);
+        // SAFETY: The skb is new and ours. `len` bytes from `offset` lie within what was received, behind room
+        // for the address, and in front of the skb's end; every view of the unions holds integers only.
+        unsafe {
+            let header = va.add(at);
+            ptr::write_bytes(header.sub(PSEUDO_LEN), 0, PSEUDO_LEN);
+            ptr::write_bytes(header.add(2), 0, 2);
+            let raw = skb.as_ptr();
+            (*raw).data = header.add(ENCAP_LEN);
+            (*raw).tail = at.wrapping_add(len) as c_uint;
+            (*raw).len = len.wrapping_sub(ENCAP_LEN) as c_uint;
+            let headers = (*raw).__bindgen_anon_4.headers.as_mut();
+            headers.mac_header = at.wrapping_sub(PSEUDO_LEN) as u16;
+            headers.protocol = frame.protocol.to_be();
+            if frame.csum_ok {
+                headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
+            }
+            (*raw).set_pp_recycle(1);
+            Ok(RxSkb::from_non_null(skb))
+        }
     }
 
     /// Copies the frame into an skb of its own size, which is as [`Self::into_frame`] makes it. The
@@ -373,17 +419,6 @@ impl FilledBuf {
         let Some(skb) = NonNull::new(skb) else {
             return Err(self);
         };
-        // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
-    }
-
-    #[inline]
-    fn become_skb(self, skb: *mut bindings::sk_buff) -> core::result::Result<RxSkb, Self> {
-        let Some(skb) = NonNull::new(skb) else {
-            return Err(self);
-        };
-        // The skb owns the fragment now.
-        let _ = ManuallyDrop::new(self);
         // SAFETY: A fresh skb is ours alone.
         Ok(unsafe { RxSkb::from_non_null(skb) })
     }

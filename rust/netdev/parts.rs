@@ -4,24 +4,24 @@
 //!
 //! C headers: [`include/net/page_pool/helpers.h`](srctree/include/net/page_pool/helpers.h).
 //!
-//! A buffer has a head, which is a fragment of a page, and bodies, which are whole pages of a
-//! higher order. A device fills the head first. A received message takes the head away, which
-//! becomes the head of an skb, and the bodies that were written, which become its page fragments,
-//! without a copy. A message that fits the head leaves the bodies where they are, and costs what
-//! it would without them.
+//! A buffer has a head, which is a fragment of a page, and bodies, which are whole pages of higher orders.
+//! A device fills the head first. A received message takes the head away, which becomes the head of an
+//! skb, and the bodies that were written, which become its page fragments, without a copy. What a message
+//! does not reach stays where it is, and costs nothing.
 //!
 //! Sockets are charged for all the memory behind a message, and a body of 32 KiB behind 1000 bytes
-//! would fill them with a few messages. So what is in the first body is copied if it is no more than
-//! [three eighths](copied) of it: what is not costs no more than about three times its length.
+//! would fill them with a few messages. So what a message has in the last body that it reaches is copied if
+//! it would cost more than [three times](MOST_COST) its length otherwise.
 //!
 //! The head takes 580 bytes. Acknowledgements and small requests fit, and so do the headers of
 //! whatever is longer, link and options included, which the stack wants to find in an skb's head
 //! (at most 16 + 60 + 60 bytes). With the room in front of them and the `skb_shared_info` behind,
 //! that makes fragments of 1 KiB where `MAX_SKB_FRAGS` is 17, four of which fill a page.
 //!
-//! There are two bodies at most, each as small as it can be then: 32 KiB for 64 KiB messages. Soft
-//! devices look up every element of a receive for every packet that reaches it, and page fragments
-//! cost something everywhere. Larger ones would cost the page allocator too much.
+//! There are three bodies at most. The first one is small: packets of 4 and of 8 KiB, which peers send that do
+//! not send large ones, need no other. The other two are as small as they can be then: 32 KiB for 64 KiB
+//! messages. Soft devices look up every element of a receive for every packet that reaches it, and page
+//! fragments cost something everywhere. Larger ones would cost the page allocator too much.
 
 use core::ptr::{self, NonNull};
 
@@ -50,15 +50,40 @@ const HEAD_ROOM: usize = bindings::IPOIB_RS_HEAD_ROOM as usize;
 /// The largest body.
 const MAX_BODY: usize = 65536;
 
-/// Up to so many bytes in a body are copied: packets of 9000 bytes are, which many networks have,
-/// where bodies have 32 KiB.
-#[inline]
-const fn copied(body_len: u32) -> usize {
-    body_len as usize / 8 * 3
+/// The first body, if there are three: what is behind the head of a message of 8 KiB and its link headers.
+const SMALL_BODY: usize = 8192;
+
+/// A message may cost so many times its length.
+const MOST_COST: usize = 3;
+
+/// Lengths of the bodies that take `rest` bytes, of which there may be `most`; 0 for those that are not needed.
+fn body_lens(rest: usize, most: usize) -> Option<[usize; MAX_BODIES]> {
+    let most = most.min(MAX_BODIES);
+    let (small, others) = if most == MAX_BODIES && PAGE_SIZE <= SMALL_BODY && rest > SMALL_BODY {
+        (SMALL_BODY, most - 1)
+    } else {
+        (0, most.min(MAX_BODIES - 1))
+    };
+    let rest = rest - small;
+    let len = (0..)
+        .map(|order| PAGE_SIZE << order)
+        .take_while(|&len| len == PAGE_SIZE || len <= MAX_BODY)
+        .find(|&len| small <= len && rest <= others * len)?;
+    let first = usize::from(small > 0);
+    let mut lens = [0; MAX_BODIES];
+    lens[0] = small;
+    for place in lens.iter_mut().skip(first).take(rest.div_ceil(len)) {
+        *place = len;
+    }
+    Some(lens)
 }
 
-/// Copies begin at multiples of this.
-const COPY_ALIGN: usize = 64;
+/// The longest message whose end, in body `n`, is copied: it would cost too much otherwise. `head` is what
+/// its head costs.
+fn copied(head: usize, lens: &[usize; MAX_BODIES], n: usize) -> usize {
+    let cost = lens.iter().take(n + 1).fold(head, |cost, len| cost + len);
+    cost / MOST_COST
+}
 
 // Bits of an unsigned field.
 const _: () = {
@@ -75,15 +100,17 @@ const _: () = {
 ///
 /// # Invariants
 ///
-/// * `pools` refers to `heads`, and to `bodies` unless `count` is 0. Pages of `bodies` and of `copies`, which
-///   are there unless `count` is 0, are of `pools.body_len` bytes. All three are bound to the same instance.
-/// * A fragment of `pools.frag_size` bytes holds `HEAD_ROOM` and `HEAD_LEN` bytes, and the
-///   `skb_shared_info` behind them.
+/// * `pools` refers to `heads`, `copies` and, for the first `count` bodies, to one of `bodies`, whose pages are of
+///   that body's length. The pages of `copies` hold as much as the longest of them. All are bound to the same
+///   instance.
+/// * `pools.heads` cuts up pages of `heads`, and owns what is left of the last one. A fragment holds `HEAD_ROOM`
+///   and `HEAD_LEN` bytes, and the `skb_shared_info` behind them.
 /// * `count <= MAX_BODIES`, and `capacity` is what a head and `count` bodies take.
 pub struct PartsPool {
     pools: bindings::ipoib_rs_parts_pools,
     heads: Pool,
-    bodies: Option<Pool>,
+    /// Of the first body's length, and of the last one's if that is another.
+    bodies: [Option<Pool>; 2],
     copies: Option<Pool>,
     count: usize,
     capacity: usize,
@@ -131,13 +158,8 @@ impl PartsPool {
         dma: *mut bindings::device,
     ) -> Result<Self> {
         let rest = max_message.saturating_sub(HEAD_LEN);
-        let most = max_parts.checked_sub(1).ok_or(EINVAL)?.min(MAX_BODIES);
-        let order = (0..)
-            .take_while(|&order| order == 0 || PAGE_SIZE << order <= MAX_BODY)
-            .find(|&order| rest <= most * (PAGE_SIZE << order))
-            .ok_or(EINVAL)?;
-        let body_len = PAGE_SIZE << order;
-        let count = rest.div_ceil(body_len);
+        let most = max_parts.checked_sub(1).ok_or(EINVAL)?;
+        let lens = body_lens(rest, most).ok_or(EINVAL)?;
         // SAFETY: A computation.
         let frag_size = unsafe {
             bindings::ipoib_rs_page_pool_buf_size(HEAD_ROOM as c_uint, HEAD_LEN as c_uint)
@@ -150,33 +172,51 @@ impl PartsPool {
         // SAFETY: By this function's requirements.
         let pool = |order, pages| unsafe { Pool::new(order, pages, dma) };
         let heads = pool(head_order, buffers.div_ceil(fragments))?;
-        let (bodies, copies) = if count > 0 {
-            let bodies = pool(order, buffers.saturating_mul(count))?;
-            (Some(bodies), Some(pool(order, buffers / 2)?))
-        } else {
-            (None, None)
+        let count = lens.iter().filter(|&&len| len > 0).count();
+        let of_len = |len: usize| -> Result<Option<Pool>> {
+            let pages = buffers.saturating_mul(lens.iter().filter(|&&n| n == len).count());
+            (len > 0)
+                .then(|| pool((len / PAGE_SIZE).ilog2(), pages))
+                .transpose()
         };
-        // INVARIANT: The sizes are as computed, and the pools were just made. `most` limits `count`.
+        let first = lens[0];
+        let last = lens.into_iter().max().unwrap_or(0);
+        let bodies = [of_len(first)?, of_len(if last > first { last } else { 0 })?];
+        let copies = if count > 0 {
+            // SAFETY: There is no device: it never sees copies.
+            Some(unsafe { Pool::new((last / PAGE_SIZE).ilog2(), buffers / 2, ptr::null_mut())? })
+        } else {
+            None
+        };
+        let raw = |pool: &Option<Pool>| pool.as_ref().map_or(ptr::null_mut(), Pool::as_raw);
+        // INVARIANT: The sizes are as computed, and the pools were just made. `lens` has so many.
         Ok(Self {
             pools: bindings::ipoib_rs_parts_pools {
-                heads: heads.as_raw(),
-                bodies: bodies.as_ref().map_or(ptr::null_mut(), Pool::as_raw),
-                frag_size,
-                body_len: body_len as u32,
+                heads: bindings::ipoib_rs_frags {
+                    pool: heads.as_raw(),
+                    next: ptr::null_mut(),
+                    left: 0,
+                    size: frag_size,
+                    per_page: fragments as u32,
+                },
+                copies: raw(&copies),
+                bodies: lens.map(|len| raw(&bodies[usize::from(len > first)])),
+                body_len: lens.map(|len| len as u32),
+                copied: core::array::from_fn(|n| copied(frag_size as usize, &lens, n) as u32),
             },
             heads,
             bodies,
             copies,
             count,
-            capacity: HEAD_LEN + count * body_len,
+            capacity: HEAD_LEN + lens.iter().sum::<usize>(),
         })
     }
 
     /// Calls `f` with each of the page pools.
     fn for_each(&mut self, mut f: impl FnMut(&mut Pool)) {
         f(&mut self.heads);
-        self.bodies.as_mut().map(&mut f);
-        self.copies.as_mut().map(&mut f);
+        self.bodies.iter_mut().flatten().for_each(&mut f);
+        self.copies.as_mut().map(f);
     }
 
     /// Binds the pool to the NAPI instance that is being enabled, or unbinds it from the one that was
@@ -203,14 +243,11 @@ impl PartsPool {
         1 + self.count
     }
 
-    /// Bytes that part `i` of a buffer takes.
+    /// Bytes that part `i` of a buffer takes; 0 if there is none.
     pub fn part_len(&self, i: usize) -> usize {
-        if i == 0 {
-            HEAD_LEN
-        } else if i <= self.count {
-            self.pools.body_len as usize
-        } else {
-            0
+        match i.checked_sub(1) {
+            None => HEAD_LEN,
+            Some(n) => self.pools.body_len.get(n).map_or(0, |len| *len as usize),
         }
     }
 
@@ -218,11 +255,6 @@ impl PartsPool {
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
-    }
-
-    /// Bytes of memory that a buffer costs.
-    pub fn buf_cost(&self) -> usize {
-        self.pools.frag_size as usize + self.count * self.pools.body_len as usize
     }
 
     /// Allocates a buffer; may sleep for memory, None if there is none even so. A pool that is bound is no
@@ -234,28 +266,22 @@ impl PartsPool {
     pub fn alloc_sleeping(&mut self) -> Option<Parts> {
         self.for_each(Pool::unbind);
         let mut new = Parts::none();
-        self.fill(&mut new, self.count, true).then_some(new)
-    }
-
-    /// Puts a head and `n` bodies, which is no more than `count`, into a buffer that has nothing. False:
-    /// there is no memory, and it still has nothing.
-    fn fill(&mut self, new: &mut Parts, n: usize, sleep: bool) -> bool {
         // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only
-        // user; there is room for all parts. The second one is not used if `n` is 0.
+        // user; there is room for all parts.
         //
-        // INVARIANT: Of the pools, whose sizes are the ones that are asked for.
-        unsafe {
+        // INVARIANT: Of the pools, whose sizes are the ones that are asked for; or still nothing.
+        let made = unsafe {
             bindings::ipoib_rs_parts_alloc(
-                &raw const self.pools,
-                n as c_uint,
-                sleep,
+                &raw mut self.pools,
+                self.count as c_uint,
                 &raw mut new.0,
             )
-        }
+        };
+        made.then_some(new)
     }
 
     /// Makes an skb of the message of `len` bytes in `parts`. New memory takes the place of the parts that the
-    /// skb gets; a short body is copied, and stays. The skb is ready for [`RxSkb::gro_receive`]: its data are
+    /// skb gets; what is copied stays. The skb is ready for [`RxSkb::gro_receive`]: its data are
     /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is
     /// for this host.
     ///
@@ -290,92 +316,47 @@ impl PartsPool {
             return Err(ENOMEM);
         }
         device.lend(len);
-        let rest = len.saturating_sub(HEAD_LEN);
-        let skb = if 0 < rest && rest <= copied(self.pools.body_len) {
-            // SAFETY: By this function's requirements; the message ends in the first body, and a NAPI poll
-            // runs that may allocate from the pools.
-            unsafe { self.exchange_copy(parts, len, packet) }
-        } else {
-            // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user but
-            // for the softirqs of their instance, whose poll runs. `parts` has the message, in as many bodies
-            // as it reaches, by this function's requirements, and none of them is a copy: only skbs have
-            // those; its length fits a u32, as every buffer's does. The link headers are in the head, behind
-            // the room that the stack's need. The checksum is within the head, and so are the headers of
-            // what is to be segmented.
-            //
-            // INVARIANT: What was taken from it is new memory of the same pools.
-            unsafe {
-                bindings::ipoib_rs_rx_exchange(
-                    &raw const self.pools,
-                    &raw mut parts.0,
-                    len as c_uint,
-                    packet.link,
-                    packet.gso,
-                )
-            }
-        };
+        // SAFETY: By this function's requirements and what was just checked; a poll runs.
+        let skb = unsafe { self.build(parts, len, packet) };
         // Some of it may be new even if there is no skb.
         device.follow(parts, len);
-        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
+        skb
     }
 
-    /// Makes an skb of a message that ends in the first body, with a copy of what is there. Null if there is no
-    /// memory.
+    /// Makes the skb of [`Self::exchange`].
     ///
     /// # Safety
     ///
-    /// As for [`Self::exchange`], in a poll that may allocate from the pools. `packet` must fit the message,
-    /// which must end in the first body.
-    #[inline(never)]
-    unsafe fn exchange_copy(
-        &mut self,
-        parts: &mut Parts,
-        len: usize,
-        packet: Packet,
-    ) -> *mut bindings::sk_buff {
-        let rest = len.saturating_sub(HEAD_LEN);
-        let size = rest.next_multiple_of(COPY_ALIGN) as u32;
-        let mut new = Parts::none();
-        if !self.fill(&mut new, 0, false) || !self.add_copy(&mut new, size) {
-            return ptr::null_mut();
-        }
-        // SAFETY: By this function's requirements the first body is there and has that many bytes; the
-        // copy has as many, by `add_copy`, and is memory of its own.
-        unsafe {
-            ptr::copy_nonoverlapping(parts.0.va[1].cast::<u8>(), new.0.va[1].cast::<u8>(), rest)
-        };
-        // INVARIANT: Both have what they had, of the same sizes.
-        core::mem::swap(&mut parts.0.va[0], &mut new.0.va[0]);
-        // SAFETY: `new` has the message: its head, and the copy, where it ends. The rest as in `exchange`.
+    /// Softirqs must be disabled, in a poll that the pool serves or while it is not bound. `parts` must have a
+    /// message of that length, which fits a buffer of the pool, and `packet` must fit the message.
+    #[inline(always)]
+    unsafe fn build(&mut self, parts: &mut Parts, len: usize, packet: Packet) -> Result<RxSkb> {
+        // SAFETY: The pools are valid by the type invariant, and `&mut self` makes us their only user but
+        // for the softirqs of their instance, whose poll runs if there is one. `parts` has the message, in as
+        // many bodies as it reaches, by this function's requirements; its length fits a u32, as every buffer's
+        // does. The link headers are in the head, behind the room that the stack's need. The checksum is within
+        // the head, and so are the headers of what is to be segmented.
+        //
+        // INVARIANT: What was taken from it is new memory of the same pools.
         let skb = unsafe {
-            bindings::ipoib_rs_rx_parts(
-                &raw const new.0,
+            bindings::ipoib_rs_rx_exchange(
+                &raw mut self.pools,
+                &raw mut parts.0,
                 len as c_uint,
-                size,
                 packet.link,
                 packet.gso,
             )
         };
-        if !skb.is_null() {
-            // The skb owns both now.
-            core::mem::forget(new);
-        }
-        skb
+        let skb = NonNull::new(skb).ok_or(ENOMEM)?;
+        // SAFETY: A fresh skb is ours alone.
+        Ok(unsafe { RxSkb::from_non_null(skb) })
     }
+}
 
-    /// Gives a buffer without bodies one of its own for `size` bytes, which is no more than a body
-    /// takes. A pool without bodies has no memory for that.
-    fn add_copy(&mut self, new: &mut Parts, size: u32) -> bool {
-        let Some(copies) = &self.copies else {
-            return false;
-        };
-        // SAFETY: The pool is valid, and this value alone allocates from it, by the type invariant;
-        // its pages have room for that.
-        //
-        // INVARIANT: A fragment of that size, which the buffer owns now, or none.
-        unsafe { bindings::ipoib_rs_parts_add_copy(copies.as_raw(), size, &raw mut new.0) }
+impl Drop for PartsPool {
+    fn drop(&mut self) {
+        // SAFETY: Owned by the type invariant; the pool is valid until the fields are dropped.
+        unsafe { bindings::ipoib_rs_frags_drain(&raw mut self.pools.heads) };
     }
 }
 
@@ -399,10 +380,8 @@ pub trait Exchange {
 ///
 /// * `va[0]` is the start of a fragment of a page pool, owned by this value, of the size that a
 ///   head takes; null only while it is being made.
-/// * The others are null or the start of as many bytes as a body takes of a page pool, owned by this
-///   value. They are whole pages but for a copy, which is a fragment, shorter, and the only one there is.
-///   None that is null stands in front of one that is not. `pages` are the head pages of those that are
-///   not null.
+/// * The others are null or whole pages of a page pool, of the body's length, owned by this value. None that
+///   is null stands in front of one that is not. `pages` are the head pages of those that are not null.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct Parts(bindings::ipoib_rs_parts);
 
@@ -465,5 +444,112 @@ impl Drop for Parts {
                 unsafe { bindings::ipoib_rs_page_pool_put(va) };
             }
         }
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_parts)]
+mod tests {
+    use super::*;
+
+    const IP_MESSAGE: usize = 65_535 + 16;
+
+    /// Messages of 4 and 8 KiB need the first body only, and no buffer takes much more than a message.
+    #[test]
+    fn lengths_of_bodies() {
+        const K: usize = 1024;
+        if PAGE_SIZE != 4 * K {
+            return;
+        }
+        let rest = IP_MESSAGE - HEAD_LEN;
+        assert_eq!(body_lens(rest, 30), Some([8 * K, 32 * K, 32 * K]));
+        assert_eq!(body_lens(rest, 2), Some([32 * K, 32 * K, 0]));
+        assert_eq!(body_lens(rest, 1), Some([64 * K, 0, 0]));
+        assert_eq!(body_lens(rest, 0), None);
+        assert_eq!(body_lens(12 * K, 3), Some([8 * K, 8 * K, 0]));
+        assert_eq!(body_lens(8 * K, 3), Some([4 * K, 4 * K, 0]));
+        assert_eq!(body_lens(0, 3), Some([0; MAX_BODIES]));
+        assert_eq!(body_lens(3 * 64 * K, 3), None);
+    }
+
+    /// What a message reached.
+    struct Reached {
+        /// Page fragments of the skb.
+        frags: u8,
+        cost: usize,
+        /// Whether the parts of the buffer are new ones.
+        new: [bool; MAX_PARTS],
+    }
+
+    /// Receives a message of `len` bytes, and checks that all of it arrives.
+    fn receive(pool: &mut PartsPool, len: usize) -> Result<Reached> {
+        let mut parts = pool.alloc_sleeping().ok_or(ENOMEM)?;
+        let before = parts.0.va;
+        let mut byte = 0u8;
+        let mut left = len;
+        for (i, va) in parts.all().into_iter().enumerate() {
+            let here = left.min(pool.part_len(i));
+            left -= here;
+            for at in 0..here {
+                // SAFETY: The part has that many bytes, and is ours.
+                unsafe { va.add(at).write(byte) };
+                byte = byte.wrapping_mul(5).wrapping_add(1);
+            }
+        }
+        assert_eq!(left, 0);
+        // SAFETY: The pool is not bound, and the buffer has a message of that length.
+        let skb = unsafe {
+            bindings::ipoib_rs_bh_disable();
+            let skb = pool.build(&mut parts, len, Packet::new(0, bindings::ETH_P_IP as u16));
+            bindings::ipoib_rs_bh_enable();
+            skb?
+        };
+        assert_eq!(skb.len(), len);
+        let mut bytes = KVec::from_elem(0u8, len, GFP_KERNEL)?;
+        let raw = skb.as_raw();
+        // SAFETY: The skb is ours, and has as many bytes as there is room for.
+        let (frags, cost) = unsafe {
+            let to = bytes.as_mut_ptr().cast();
+            assert_eq!(bindings::skb_copy_bits(raw, 0, to, len as i32), 0);
+            let info = (*raw).head.add((*raw).end as usize);
+            let info = info.cast::<bindings::skb_shared_info>();
+            ((*info).nr_frags, (*raw).truesize as usize)
+        };
+        let mut byte = 0u8;
+        for (at, got) in bytes.into_iter().enumerate() {
+            assert_eq!((at, got), (at, byte));
+            byte = byte.wrapping_mul(5).wrapping_add(1);
+        }
+        let new = core::array::from_fn(|i| !ptr::eq(before[i], parts.0.va[i]));
+        Ok(Reached { frags, cost, new })
+    }
+
+    /// A message takes what it reaches, but for an end that would cost too much, which is copied.
+    #[test]
+    fn messages_cost_what_they_need() -> Result {
+        let mut pool = PartsPool::new(IP_MESSAGE, MAX_PARTS, 16)?;
+        for (len, frags, new) in [
+            (100, 0, [true, false, false, false]),
+            (580, 0, [true, false, false, false]),
+            (2048, 1, [true, false, false, false]),
+            (4096, 1, [true, true, false, false]),
+            (8192, 1, [true, true, false, false]),
+            (9004, 2, [true, true, false, false]),
+            (16384, 2, [true, true, true, false]),
+            (65524, 3, [true, true, true, true]),
+        ] {
+            let reached = receive(&mut pool, len)?;
+            if PAGE_SIZE == 4096 {
+                assert_eq!((reached.frags, reached.new), (frags, new));
+                assert!(len < 1000 || reached.cost <= (MOST_COST + 1) * len);
+            }
+        }
+        // With fewer parts as well.
+        let mut pool = PartsPool::new(IP_MESSAGE, 2, 16)?;
+        assert_eq!(pool.parts(), 2);
+        for len in [100, 4096, 65524] {
+            receive(&mut pool, len)?;
+        }
+        Ok(())
     }
 }

@@ -204,26 +204,35 @@ impl Cq {
         self.quiet.get()
     }
 
-    /// Requests an event at the next completion, unless one is requested already. If this returns true, poll
-    /// again: there may be completions for which no event will come.
+    /// Requests an event at the next completion, unless one is requested already: for a poll of several queues,
+    /// which looks whether it [is quiet](Self::is_quiet). If this returns true, poll again: there may be
+    /// completions for which no event will come.
     ///
     /// # Context
     ///
     /// Any.
     #[inline]
     pub fn arm(&self) -> bool {
-        self.quiet.arm(|| {
-            // SAFETY: Owned by the type invariant.
-            let ret = unsafe {
-                (self.notify)(
-                    self.as_raw(),
-                    bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
-                        | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
-                )
-            };
-            // An error leaves it unarmed, so that it has to be polled.
-            ret != 0
-        })
+        self.quiet.arm(|| self.request())
+    }
+
+    /// Requests an event at the next completion, as [`Self::arm`] does, for a poll of this queue alone.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    #[inline]
+    pub fn request(&self) -> bool {
+        // SAFETY: Owned by the type invariant.
+        let ret = unsafe {
+            (self.notify)(
+                self.as_raw(),
+                bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+                    | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS,
+            )
+        };
+        // An error leaves it unarmed, so that it has to be polled.
+        ret != 0
     }
 
     /// Takes up to `most` completions, but no more than `wcs` has room for.

@@ -205,32 +205,6 @@ static void rx_pseudo_header(struct sk_buff *skb)
 	__skb_pull(skb, IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN);
 }
 
-/*
- * An skb around a page pool fragment with @room in front of its skb_shared_info: its headers are
- * as rx_pseudo_header() makes them. @offset is the wire header's, @len counts it.
- */
-struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
-				  unsigned int len, __be16 protocol, bool csum_ok)
-{
-	struct sk_buff *skb = napi_build_skb(va, SKB_HEAD_ALIGN(room));
-	u8 *header = va + offset;
-
-	if (unlikely(!skb))
-		return NULL;
-
-	memset(header - IPOIB_RS_PSEUDO_LEN, 0, IPOIB_RS_PSEUDO_LEN);
-	memset(header + 2, 0, 2);
-	skb->data = header + IPOIB_RS_ENCAP_LEN;
-	skb->tail += offset + len;
-	skb->len = len - IPOIB_RS_ENCAP_LEN;
-	skb->mac_header = offset - IPOIB_RS_PSEUDO_LEN;
-	skb->protocol = protocol;
-	skb_mark_for_recycle(skb);
-	if (csum_ok)
-		skb->ip_summed = CHECKSUM_UNNECESSARY;
-	return skb;
-}
-
 /* The head of a message of @len bytes, without its bodies. */
 static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 link, u64 gso)
 {
@@ -285,39 +259,10 @@ static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct 
 	skb->truesize += size;
 }
 
-/*
- * ipoib_rs_rx_frame() for a message of @len bytes in a buffer of several parts, whose bodies take
- * @body_len each. Behind an extended header, what is in front of the packet is no wire header, so
- * that all of the link-layer header is written.
- *
- * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
- * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
- * most hardware from segmenting it.
- */
-struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned int len,
-				  unsigned int body_len, u64 link, u64 gso)
-{
-	struct sk_buff *skb = rx_head(parts->va[0], len, link, gso);
-	unsigned int rest, n;
-
-	if (unlikely(!skb))
-		return NULL;
-
-	rest = skb->data_len;
-	for (n = 0; rest; n++) {
-		struct page *page = parts->pages[n];
-		unsigned int part = min(rest, body_len);
-
-		rx_body(skb, n, page, parts->va[1 + n] - page_address(page), part, body_len);
-		rest -= part;
-	}
-	return skb;
-}
-
 /* What a fragment for @len bytes behind @headroom takes, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
-	return SKB_HEAD_ALIGN(headroom + len);
+	return ALIGN(SKB_HEAD_ALIGN(headroom + len), dma_get_cache_alignment());
 }
 
 /* The pages are mapped for @dma, and synced for it when they return, unless it is NULL. */
@@ -357,22 +302,47 @@ u64 ipoib_rs_page_pool_dma(void *va)
 	return page_pool_get_dma_addr(page) + (va - page_address(page));
 }
 
-static void *alloc_frag(struct page_pool *pool, unsigned int size, gfp_t gfp)
+/* Begins a new page, when nothing is left of the last one. False: there is none. */
+bool ipoib_rs_frags_refill(struct ipoib_rs_frags *frags, bool sleep)
 {
-	unsigned int offset;
-	struct page *page = page_pool_alloc_frag(pool, &offset, size, gfp | __GFP_NOWARN);
+	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
+	struct page *page = page_pool_alloc_pages(frags->pool, gfp);
 
-	return likely(page) ? page_address(page) + offset : NULL;
+	if (unlikely(!page))
+		return false;
+
+	page_pool_fragment_page(page, frags->per_page);
+	frags->next = page_address(page);
+	frags->left = frags->per_page;
+	return true;
 }
 
-void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size)
+/* Gives back what is left of a page. */
+void ipoib_rs_frags_drain(struct ipoib_rs_frags *frags)
 {
-	return alloc_frag(pool, size, GFP_ATOMIC);
+	struct page *page;
+
+	if (!frags->left)
+		return;
+
+	page = virt_to_head_page(frags->next);
+	if (!page_pool_unref_page(page, frags->left))
+		page_pool_put_unrefed_page(frags->pool, page, -1, false);
+	frags->left = 0;
 }
 
-void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size)
+/* The same is done in Rust (rust/netdev/page_pool.rs). */
+static __always_inline void *take_frag(struct ipoib_rs_frags *frags, bool sleep)
 {
-	return alloc_frag(pool, size, GFP_KERNEL);
+	void *va;
+
+	if (unlikely(!frags->left) && !ipoib_rs_frags_refill(frags, sleep))
+		return NULL;
+
+	va = frags->next;
+	frags->next += frags->size;
+	frags->left--;
+	return va;
 }
 
 /* Gives one fragment back, from any context but hard interrupt. */
@@ -383,19 +353,19 @@ void ipoib_rs_page_pool_put(void *va)
 	page_pool_put_full_page(pp_page_to_nmdesc(page)->pp, page, false);
 }
 
-/* Fills @parts, which is empty, with a head and @n bodies, or leaves it so: false. */
-bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int n, bool sleep,
+/* Fills @parts, which is empty, with a head and @n bodies, or leaves it so: false. May sleep. */
+bool ipoib_rs_parts_alloc(struct ipoib_rs_parts_pools *pools, unsigned int n,
 			  struct ipoib_rs_parts *parts)
 {
-	gfp_t gfp = (sleep ? GFP_KERNEL : GFP_ATOMIC) | __GFP_NOWARN;
+	gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;
 	unsigned int i;
 
-	parts->va[0] = alloc_frag(pools->heads, pools->frag_size, gfp);
+	parts->va[0] = take_frag(&pools->heads, true);
 	if (unlikely(!parts->va[0]))
 		return false;
 
 	for (i = 0; i < n; i++) {
-		struct page *page = page_pool_alloc_pages(pools->bodies, gfp);
+		struct page *page = page_pool_alloc_pages(pools->bodies[i], gfp);
 
 		if (unlikely(!page))
 			goto free;
@@ -412,29 +382,36 @@ free:
 	return false;
 }
 
-/* Adds a fragment of @size bytes for the first body to @parts, which has none. */
-bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
-			     struct ipoib_rs_parts *parts)
+/* Adds a copy of @len bytes, in a fragment of its own, to @skb as fragment @n. */
+static noinline bool rx_copy(struct sk_buff *skb, unsigned int n, struct page_pool *pool,
+			     const void *data, unsigned int len)
 {
-	void *va = alloc_frag(pool, size, GFP_ATOMIC);
+	unsigned int size = L1_CACHE_ALIGN(len), offset;
+	struct page *page = page_pool_alloc_frag(pool, &offset, size, GFP_ATOMIC | __GFP_NOWARN);
 
-	if (unlikely(!va))
+	if (unlikely(!page))
 		return false;
 
-	parts->va[1] = va;
-	parts->pages[0] = virt_to_head_page(va);
+	memcpy(page_address(page) + offset, data, len);
+	rx_body(skb, n, page, offset, len, size);
 	return true;
 }
 
 /*
- * ipoib_rs_rx_parts() of what is no copy, with new memory for what it takes from @parts. NULL:
- * there is no memory, and the message is gone; @parts has the old memory or new, but all of it.
+ * An skb of a message of @len bytes in a buffer of several parts, with new memory for what it takes
+ * from @parts. NULL: there is no memory, and the message is gone; @parts has the
+ * old memory or new, but all of it. Behind an extended header, what is in front of the packet is no
+ * wire header, so that all of the link-layer header is written.
+ *
+ * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
+ * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
+ * most hardware from segmenting it.
  */
-struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
+struct sk_buff *ipoib_rs_rx_exchange(struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
 				     u64 gso)
 {
-	void *va = alloc_frag(pools->heads, pools->frag_size, GFP_ATOMIC);
+	void *va = take_frag(&pools->heads, false);
 	unsigned int rest, n;
 	struct sk_buff *skb;
 
@@ -450,25 +427,37 @@ struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
 	parts->va[0] = va;
 	rest = skb->data_len;
 	for (n = 0; rest; n++) {
-		struct page *page = page_pool_alloc_pages(pools->bodies, GFP_ATOMIC | __GFP_NOWARN);
-		unsigned int part = min(rest, pools->body_len);
+		unsigned int part = min(rest, pools->body_len[n]);
+		struct page *page;
 
-		if (unlikely(!page)) {
-			/* What it does not have yet it does not own. */
-			skb->len -= rest;
-			skb->data_len -= rest;
-			kfree_skb_reason(skb, SKB_DROP_REASON_NOMEM);
-			return NULL;
+		if (part == rest && len <= pools->copied[n]) {
+			if (unlikely(!rx_copy(skb, n, pools->copies, parts->va[1 + n], rest)))
+				goto free;
+			break;
 		}
-		rx_body(skb, n, parts->pages[n], 0, part, pools->body_len);
+
+		page = page_pool_alloc_pages(pools->bodies[n], GFP_ATOMIC | __GFP_NOWARN);
+		if (unlikely(!page))
+			goto free;
+		rx_body(skb, n, parts->pages[n], 0, part, pools->body_len[n]);
 		parts->pages[n] = page;
 		parts->va[1 + n] = page_address(page);
 		rest -= part;
 	}
 	return skb;
+
+free:
+	/* What it does not have yet it does not own. */
+	skb->len -= rest;
+	skb->data_len -= rest;
+	kfree_skb_reason(skb, SKB_DROP_REASON_NOMEM);
+	return NULL;
 }
 
-/* ipoib_rs_rx_frame() with a copy of the frame: @header is the wire header, @len counts it. */
+/*
+ * An skb with a copy of a frame, as one made of a buffer is (rust/netdev/page_pool.rs): @header is the
+ * wire header, @len counts it.
+ */
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok)
 {

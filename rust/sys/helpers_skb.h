@@ -12,6 +12,12 @@
 #define IPOIB_RS_PSEUDO_LEN	20
 #define IPOIB_RS_ENCAP_LEN	4
 
+/* What an skb's head has behind its data, and a multiple of what the length of these is rounded up to. */
+enum {
+	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
+	IPOIB_RS_DATA_ALIGN = SMP_CACHE_BYTES,
+};
+
 /*
  * A buffer of several parts: a head, which becomes an skb's, and bodies, which become its page
  * fragments. The head's data take HEAD_LEN bytes behind HEAD_ROOM. See rust/netdev/parts.rs for
@@ -19,19 +25,29 @@
  */
 #define IPOIB_RS_HEAD_ROOM	124
 #define IPOIB_RS_HEAD_LEN	580
-#define IPOIB_RS_MAX_BODIES	2
+#define IPOIB_RS_MAX_BODIES	3
 
 struct ipoib_rs_parts {
 	void *va[1 + IPOIB_RS_MAX_BODIES];	/* The head, then the bodies that there are. */
 	struct page *pages[IPOIB_RS_MAX_BODIES];	/* Where the bodies are; head pages. */
 };
 
-/* Where parts come from. */
+/* Pages of a pool that are cut into fragments of @size bytes, @per_page of each. */
+struct ipoib_rs_frags {
+	struct page_pool *pool;
+	void *next;				/* Of the page that is being cut. */
+	u32 left;				/* How many of it are left, from next on. */
+	u32 size;
+	u32 per_page;
+};
+
+/* Where parts come from, by body. Those that a buffer does not have are of no length. */
 struct ipoib_rs_parts_pools {
-	struct page_pool *heads;
-	struct page_pool *bodies;	/* NULL if there are none. */
-	u32 frag_size;			/* Bytes of a fragment that holds a head. */
-	u32 body_len;			/* Bytes of a body. */
+	struct ipoib_rs_frags heads;
+	struct page_pool *copies;
+	struct page_pool *bodies[IPOIB_RS_MAX_BODIES];
+	u32 body_len[IPOIB_RS_MAX_BODIES];
+	u32 copied[IPOIB_RS_MAX_BODIES];	/* What ends a message of up to so many bytes is copied. */
 };
 
 /*
@@ -68,11 +84,7 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu);
 /* Receive: called once a frame. */
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok);
-struct sk_buff *ipoib_rs_rx_frame(void *va, unsigned int room, unsigned int offset,
-				  unsigned int len, __be16 protocol, bool csum_ok);
-struct sk_buff *ipoib_rs_rx_parts(const struct ipoib_rs_parts *parts, unsigned int len,
-				  unsigned int body_len, u64 link, u64 gso);
-struct sk_buff *ipoib_rs_rx_exchange(const struct ipoib_rs_parts_pools *pools,
+struct sk_buff *ipoib_rs_rx_exchange(struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
 				     u64 gso);
 
@@ -82,13 +94,11 @@ struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pag
 					    struct device *dma);
 void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool);
 u64 ipoib_rs_page_pool_dma(void *va);
-void *ipoib_rs_page_pool_alloc(struct page_pool *pool, unsigned int size);
-void *ipoib_rs_page_pool_alloc_sleeping(struct page_pool *pool, unsigned int size);
+bool ipoib_rs_frags_refill(struct ipoib_rs_frags *frags, bool sleep);
+void ipoib_rs_frags_drain(struct ipoib_rs_frags *frags);
 void ipoib_rs_page_pool_put(void *va);
-bool ipoib_rs_parts_alloc(const struct ipoib_rs_parts_pools *pools, unsigned int n, bool sleep,
+bool ipoib_rs_parts_alloc(struct ipoib_rs_parts_pools *pools, unsigned int n,
 			  struct ipoib_rs_parts *parts);
-bool ipoib_rs_parts_add_copy(struct page_pool *pool, unsigned int size,
-			     struct ipoib_rs_parts *parts);
 
 #if IS_ENABLED(CONFIG_KUNIT)
 void ipoib_rs_bh_disable(void);

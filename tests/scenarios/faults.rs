@@ -275,8 +275,8 @@ scenario! {
 
         let everything = || fail(&[a, b], &["failslab", "fail_page_alloc"], ATOMIC);
         everything()?;
-        // In the head of a buffer, copied behind it, in one page of it, and in both.
-        for size in [100, 3_000, 30_000, 60_000] {
+        // In the head of a buffer, copied behind it, in its first page, copied behind that, in two and in all.
+        for size in [100, 2_000, 6_000, 9_000, 30_000, 60_000] {
             flood(size, "-w 6")?;
         }
         // To bind or connect a socket takes memory that TCP does not wait for.

@@ -41,10 +41,10 @@ impl Case {
         format!("{what}{}", rig.per())
     }
 
-    /// One measurement.
-    pub(super) fn measure(self, rig: &Rig, side: Side) -> Result<f64> {
+    /// The client's command.
+    pub(super) fn script(self, rig: &Rig, side: Side) -> Result<String> {
         let (to, seconds) = (rig.address(side)?, rig.seconds());
-        let script = match self {
+        Ok(match self {
             Case::Tcp1 => format!("iperf3 -c {to} -t {seconds} -J"),
             Case::Tcp4 => format!("iperf3 -c {to} -t {seconds} -P 4 -J"),
             Case::Udp64 => format!(
@@ -53,7 +53,12 @@ impl Case {
             Case::TcpRr => {
                 format!("netperf -P 0 -H {to} -t TCP_RR -l {seconds} -- -r 1,1 -k TRANSACTION_RATE")
             }
-        };
+        })
+    }
+
+    /// One measurement.
+    pub(super) fn measure(self, rig: &Rig, side: Side) -> Result<f64> {
+        let script = self.script(rig, side)?;
         let text = rig.client(&script)?;
         let rate = match self {
             Case::Tcp1 | Case::Tcp4 => iperf3_received(&text),

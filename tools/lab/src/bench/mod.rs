@@ -161,6 +161,7 @@ fn page_ud(
                 options.pairs
             ));
         }
+        note_share(&rig, counter, case, &mut pairs)?;
         report.results.push(Record::new(
             "ud",
             case.name(),
@@ -173,6 +174,16 @@ fn page_ud(
         text_share(&rig, counter, "ud", options, report, &|_| Ok(()))?;
     }
     rig.finish()
+}
+
+/// Notes our driver's share of all instructions of a case, if they are counted.
+fn note_share(rig: &Rig, counter: Option<&Counter>, case: Case, pairs: &mut Pairs) -> Result<()> {
+    if let Some(counter) = counter {
+        let script = case.script(rig, Side::Ours)?;
+        let profile = text_share::profile(rig, counter, Side::Ours, &script)?;
+        pairs.set_share(profile.driver / 100.0);
+    }
+    Ok(())
 }
 
 /// Case `text_share` of a page: the drivers' own text. `prepare` is called before each measurement.
@@ -189,7 +200,9 @@ fn text_share(
     for n in 0..options.pairs {
         let profile = |side| {
             prepare(side)?;
-            text_share::profile(rig, counter, side, PROFILED)
+            let to = rig.address(side)?;
+            let script = format!("iperf3 -c {to} -t {PROFILED} >/dev/null");
+            text_share::profile(rig, counter, side, &script)
         };
         let (ours, peer) = (profile(Side::Ours)?, profile(Side::Peer)?);
         say(&format!(

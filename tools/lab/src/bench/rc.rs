@@ -30,33 +30,53 @@ struct Stream {
     /// The MTU of the Ethernet.
     ethernet: u32,
     ours: Mode,
+    /// The setting `large_frames` of ours.
+    large: u32,
     peer: Mode,
 }
 
 /// Those on one Ethernet are beside each other: each of them wants machines of its own.
-const STREAMS: [Stream; 4] = [
+const STREAMS: [Stream; 6] = [
     Stream {
         name: "tcp_65520",
         ethernet: LINK_MTU,
         ours: Mode::Connected(LARGE),
+        large: 1,
         peer: Mode::Connected(LARGE),
     },
     Stream {
         name: "tcp_4092_vs_peer_65520",
         ethernet: LINK_MTU,
         ours: Mode::Connected(4092),
+        large: 1,
         peer: Mode::Connected(LARGE),
     },
     Stream {
         name: "tcp_4092_vs_peer_4092",
         ethernet: LINK_MTU,
         ours: Mode::Connected(4092),
+        large: 1,
         peer: Mode::Connected(4092),
+    },
+    Stream {
+        name: "plain_4092",
+        ethernet: LINK_MTU,
+        ours: Mode::Connected(4092),
+        large: 0,
+        peer: Mode::Connected(4092),
+    },
+    Stream {
+        name: "plain_8188",
+        ethernet: LINK_MTU,
+        ours: Mode::Connected(8188),
+        large: 0,
+        peer: Mode::Connected(8188),
     },
     Stream {
         name: "tcp_1020_large",
         ethernet: SMALL_ETHERNET,
         ours: Mode::Connected(1020),
+        large: 1,
         peer: Mode::Datagram,
     },
 ];
@@ -82,18 +102,15 @@ pub(super) fn page(
         let rig = Rig::up(lane, options.itself, ethernet, counter)?;
         report.kernel = rig.release()?;
         for stream in streams() {
-            pairs(
-                &rig,
-                options,
-                report,
-                stream.name,
-                &Case::Tcp1.unit(&rig),
-                &|| {
-                    let ours = tcp(&rig, Side::Ours, stream.ours)?;
-                    let peer = tcp(&rig, Side::Peer, stream.peer)?;
-                    Ok((ours, peer, ours / peer))
-                },
-            )?;
+            rig.large_frames(stream.large)?;
+            let mut pairs = pairs(&rig, options, stream.name, &|| {
+                let ours = tcp(&rig, Side::Ours, stream.ours)?;
+                let peer = tcp(&rig, Side::Peer, stream.peer)?;
+                Ok((ours, peer, ours / peer))
+            })?;
+            super::note_share(&rig, counter, Case::Tcp1, &mut pairs)?;
+            rig.large_frames(1)?;
+            record(&rig, report, stream.name, &Case::Tcp1.unit(&rig), &pairs);
         }
         if others {
             other_cases(&rig, options, counter, report, plots)?;
@@ -123,36 +140,34 @@ fn other_cases(
     }
     let unit = Case::Tcp1.unit(rig);
     if options.includes("flows_64") {
-        pairs(
-            rig,
-            options,
-            report,
-            "flows_64",
-            &format!("{unit}, {FLOWS} flows and 1"),
-            &|| {
-                let many = flows(rig, Side::Ours, FLOWS)?;
-                few_connections(rig)?;
-                let one = flows(rig, Side::Ours, 1)?;
-                // The cost of many flows in the stack is not the driver's doing.
-                let other = flows(rig, Side::Peer, FLOWS)? / flows(rig, Side::Peer, 1)?;
-                say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
-                Ok((many, one, many / one))
-            },
-        )?;
+        let pairs = pairs(rig, options, "flows_64", &|| {
+            let many = flows(rig, Side::Ours, FLOWS)?;
+            few_connections(rig)?;
+            let one = flows(rig, Side::Ours, 1)?;
+            // The cost of many flows in the stack is not the driver's doing.
+            let other = flows(rig, Side::Peer, FLOWS)? / flows(rig, Side::Peer, 1)?;
+            say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
+            Ok((many, one, many / one))
+        })?;
+        let unit = format!("{unit}, {FLOWS} flows and 1");
+        record(rig, report, "flows_64", &unit, &pairs);
     }
     if options.includes("rr_vs_ud") {
         let unit = format!("{}, connected and not", Case::TcpRr.unit(rig));
-        pairs(rig, options, report, "rr_vs_ud", &unit, &|| {
+        let mut pairs = pairs(rig, options, "rr_vs_ud", &|| {
             rig.mode(Side::Ours, Mode::Connected(LARGE))?;
             let connected = Case::TcpRr.measure(rig, Side::Ours)?;
             rig.mode(Side::Ours, Mode::Datagram)?;
             let datagram = Case::TcpRr.measure(rig, Side::Ours)?;
             Ok((connected, datagram, connected / datagram))
         })?;
+        rig.mode(Side::Ours, Mode::Connected(LARGE))?;
+        super::note_share(rig, counter, Case::TcpRr, &mut pairs)?;
+        record(rig, report, "rr_vs_ud", &unit, &pairs);
     }
     if options.includes("connect_ms") {
         let unit = "ms until it is used; C driver: until an answer";
-        pairs(rig, options, report, "connect_ms", unit, &|| {
+        let pairs = pairs(rig, options, "connect_ms", &|| {
             let ours = connect(rig, Side::Ours)?;
             let peer = connect(rig, Side::Peer)?.answered;
             let used = ours.used.context("no frame went through it")?;
@@ -168,9 +183,10 @@ fn other_cases(
             ));
             Ok((used, peer, peer / used))
         })?;
+        record(rig, report, "connect_ms", unit, &pairs);
     }
     if options.includes("mtus") {
-        sweep_mtus(rig, report, plots)?;
+        sweep_mtus(rig, counter, report, plots)?;
     }
     rig.mode(Side::Ours, Mode::Connected(LARGE))
 }
@@ -178,14 +194,7 @@ fn other_cases(
 /// One measurement of a case: ours, what it is compared with, and what comes of it.
 type Measure<'a> = &'a dyn Fn() -> Result<(f64, f64, f64)>;
 
-fn pairs(
-    rig: &Rig,
-    options: &Options,
-    report: &mut Report,
-    name: &str,
-    unit: &str,
-    measure: Measure<'_>,
-) -> Result<()> {
+fn pairs(rig: &Rig, options: &Options, name: &str, measure: Measure<'_>) -> Result<Pairs> {
     let mut pairs = Pairs::default();
     for n in 1..=options.pairs {
         let (ours, other, ratio) = measure().with_context(|| name.to_owned())?;
@@ -196,10 +205,12 @@ fn pairs(
         ));
         pairs.add(ours, other, ratio);
     }
-    report
-        .results
-        .push(Record::new("rc", name, rig.lane_name(), unit, &pairs));
-    Ok(())
+    Ok(pairs)
+}
+
+fn record(rig: &Rig, report: &mut Report, name: &str, unit: &str, pairs: &Pairs) {
+    let record = Record::new("rc", name, rig.lane_name(), unit, pairs);
+    report.results.push(record);
 }
 
 /// One TCP stream, which must have gone the way that the mode says.
@@ -296,7 +307,12 @@ fn connect(rig: &Rig, side: Side) -> Result<Connect> {
 }
 
 /// Goodput over the MTU: ours with large frames and without, and the C driver's.
-fn sweep_mtus(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
+fn sweep_mtus(
+    rig: &Rig,
+    counter: Option<&Counter>,
+    report: &mut Report,
+    plots: &Path,
+) -> Result<()> {
     let (mut large, mut small, mut peers) = (Vec::new(), Vec::new(), Vec::new());
     for mtu in MTUS {
         let mode = Mode::Connected(mtu);
@@ -307,15 +323,10 @@ fn sweep_mtus(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
             let ours = tcp(rig, Side::Ours, mode)?;
             let mut pair = Pairs::default();
             pair.add(ours, peer, ours / peer);
+            super::note_share(rig, counter, Case::Tcp1, &mut pair)?;
             let case = format!("mtu_{mtu}_{name}");
             say(&format!("{case}: {ours:.0}; C driver {peer:.0}"));
-            report.results.push(Record::new(
-                "rc",
-                &case,
-                rig.lane_name(),
-                &Case::Tcp1.unit(rig),
-                &pair,
-            ));
+            record(rig, report, &case, &Case::Tcp1.unit(rig), &pair);
             points.push((f64::from(mtu), ours));
         }
     }

@@ -25,6 +25,7 @@ pub(super) struct Record {
     ratio: Option<f64>,
     ratio_min: Option<f64>,
     ratio_max: Option<f64>,
+    bound: Option<f64>,
     pairs: usize,
 }
 
@@ -41,6 +42,7 @@ impl Record {
             ratio: pairs.ratio(),
             ratio_min: pairs.ratio_min(),
             ratio_max: pairs.ratio_max(),
+            bound: pairs.bound(),
             pairs: pairs.count(),
         }
     }
@@ -154,6 +156,7 @@ impl fmt::Display for Report {
                 "Ethernet",
                 "ratio",
                 "min … max",
+                "bound",
                 "pairs",
             ],
             4,
@@ -172,12 +175,13 @@ impl fmt::Display for Report {
                     (Some(min), Some(max)) => format!("{min:.3} … {max:.3}"),
                     _ => String::new(),
                 },
+                r.bound.map_or_else(String::new, |v| format!("{v:.3}")),
                 r.pairs.to_string(),
             ]);
         }
         writeln!(
             f,
-            "Linux {}; a ratio above 1 says that ours is better\n{results}",
+            "Linux {}; a ratio above 1 says that ours is better; a driver of no instructions would reach the bound\n{results}",
             self.kernel
         )?;
         self.profiles.iter().try_for_each(|p| p.fmt(f))

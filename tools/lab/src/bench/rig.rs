@@ -352,8 +352,11 @@ impl Rig {
         Ok(())
     }
 
-    /// Whether our hosts send several segments as one frame, 1 or 0.
+    /// Whether our hosts send several segments as one frame, 1 or 0. The C driver never does.
     pub(super) fn large_frames(&self, setting: u32) -> Result<()> {
+        if self.itself {
+            return Ok(());
+        }
         for host in &self.bed.hosts {
             host.ok(&format!("sysctl -qw net.ipoib.ib0.large_frames={setting}"))?;
         }

@@ -9,6 +9,7 @@ pub(super) struct Pairs {
     peer: Vec<f64>,
     ratio: Vec<f64>,
     ceiling: Vec<f64>,
+    share: Option<f64>,
 }
 
 impl Pairs {
@@ -22,6 +23,17 @@ impl Pairs {
     /// Throughput of the medium itself, at about the same time.
     pub(super) fn add_ceiling(&mut self, ceiling: f64) {
         self.ceiling.push(ceiling);
+    }
+
+    /// Our driver's share of all instructions of the case.
+    pub(super) fn set_share(&mut self, share: f64) {
+        self.share = Some(share);
+    }
+
+    /// The ratio that a driver of no instructions at all would reach in our place, if it had everything else done
+    /// as ours has. None if our share is not known.
+    pub(super) fn bound(&self) -> Option<f64> {
+        Some(self.ratio()? / (1.0 - self.share?))
     }
 
     pub(super) fn ours(&self) -> Option<f64> {
@@ -73,6 +85,15 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn what_is_left_to_win() {
+        let mut pairs = Pairs::default();
+        pairs.add(100.0, 100.0, 1.0);
+        assert_eq!(pairs.bound(), None);
+        pairs.set_share(0.2);
+        assert_eq!(pairs.bound(), Some(1.25));
     }
 
     #[test]

@@ -39,12 +39,11 @@ pub(super) struct Profile {
     pub(super) rest: f64,
 }
 
-/// Profiles one TCP stream, sender and receiver and all that lies between, for `seconds`.
-pub(super) fn profile(rig: &Rig, counter: &Counter, side: Side, seconds: u32) -> Result<Profile> {
-    let to = rig.address(side)?;
+/// Profiles what a client's command has done, by both hosts and all that lies between.
+pub(super) fn profile(rig: &Rig, counter: &Counter, side: Side, script: &str) -> Result<Profile> {
     let symbols = Symbols::new(&rig.client("grep -i ' [tw] ' /proc/kallsyms")?)?;
     counter.clear()?;
-    rig.client(&counter.between_marks(&format!("iperf3 -c {to} -t {seconds} >/dev/null")))?;
+    rig.client(&counter.between_marks(script))?;
     shares(&counter.take()?, &symbols, rig.module(side))
 }
 

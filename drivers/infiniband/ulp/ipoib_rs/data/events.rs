@@ -11,6 +11,10 @@ pub(crate) struct Events(pub(crate) Arc<Cq>, pub(crate) Option<Arc<Cq>>);
 
 impl Source for Events {
     fn arm(&self) -> bool {
-        self.0.arm() | self.1.as_ref().is_some_and(|cq| cq.arm())
+        match &self.1 {
+            Some(connections) => self.0.arm() | connections.arm(),
+            // Its poll looks at no other.
+            None => self.0.request(),
+        }
     }
 }
