@@ -76,7 +76,7 @@ pub mod wire;
 
 pub use addr::{Gid, Guid, Lid};
 pub use config::{Config, ConfigError, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
-pub use counters::{Counted, Traffic};
+pub use counters::{Counted, LinkError, Traffic};
 pub use event::{Event, Events};
 pub use grh::Grh;
 pub use hca::{Arrival, Hca, Outcome, Verdict};
