@@ -8,6 +8,7 @@ mod caps;
 mod captures;
 mod churn;
 mod device_failures;
+mod events;
 mod fabric;
 mod faults;
 mod fields;

@@ -42,6 +42,7 @@ pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
     limit::<{ Limit::BlockLoopback as usize }>(),
     limit::<{ Limit::Checksum as usize }>(),
     limit::<{ Limit::Lso as usize }>(),
+    limit::<{ Limit::Vectors as usize }>(),
     File::writable::<Power>(),
     File::read_only::<Device>(),
     File::writable::<CaptureSize>(),
