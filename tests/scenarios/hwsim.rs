@@ -22,6 +22,7 @@ mod observe;
 mod own;
 mod pair;
 mod rc;
+mod rds;
 mod roce;
 mod roce_connected;
 mod roce_devices;
