@@ -89,6 +89,8 @@ impl Capabilities {
             attr.max_mcast_qp_attach = self.group_members;
             attr.max_total_mcast_qp_attach = self.groups.saturating_mul(self.group_members);
         }
+        attr.cq_caps.max_cq_moderation_count = u16::MAX;
+        attr.cq_caps.max_cq_moderation_period = u16::MAX;
         attr.max_ah = limit(Limit::Ah);
         attr.max_pkeys = self.pkeys;
     }

@@ -97,6 +97,16 @@ impl Trigger {
         Self::on(unsafe { bindings::rdma_provider_cpu() })
     }
 
+    /// A trigger whose job runs on the CPU of a completion vector.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn on_vector(vector: u32) -> Result<Arc<Self>> {
+        // SAFETY: It may be called in any context.
+        Self::on(unsafe { bindings::rdma_provider_vector_cpu(vector) })
+    }
+
     fn on(cpu: i32) -> Result<Arc<Self>> {
         // INVARIANT: It is not ready.
         Arc::pin_init(
@@ -122,6 +132,24 @@ impl Trigger {
         if self.ready.load(Acquire) {
             // SAFETY: It is initialised, by the type invariant.
             unsafe { bindings::rdma_provider_work_queue(self.cpu, self.work.get()) };
+        }
+    }
+
+    /// Ends the use of the job: it does not run any more, and scheduling does nothing.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn end(&self) {
+        if !self.ready.load(Acquire) {
+            return;
+        }
+        // SAFETY: All were initialised, by the type invariant. A timer that was shut down and work that was
+        // disabled stay so. The hrtimer is set by the work only, which does not run any more.
+        unsafe {
+            bindings::timer_shutdown_sync(self.timer.get());
+            bindings::disable_work_sync(self.work.get());
+            bindings::hrtimer_cancel(self.hrtimer.get());
         }
     }
 
@@ -188,13 +216,7 @@ impl<J: Job> BhWork<J> {
 
 impl<J: Job> Drop for BhWork<J> {
     fn drop(&mut self) {
-        // SAFETY: All were initialised, by the type invariant. A timer that was shut down and work that was
-        // disabled stay so. The hrtimer is set by the work only, which does not run any more.
-        unsafe {
-            bindings::timer_shutdown_sync(self.trigger.timer.get());
-            bindings::disable_work_sync(self.trigger.work.get());
-            bindings::hrtimer_cancel(self.trigger.hrtimer.get());
-        }
+        self.trigger.end();
     }
 }
 

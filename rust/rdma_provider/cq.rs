@@ -2,20 +2,26 @@
 
 //! Completion queues.
 
+mod bell;
 mod faulty;
 
 use core::mem::MaybeUninit;
 
 use ib_fabric::fault::Gate;
+use ib_fabric::moderation::{Due, Moderation};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
 
+use crate::bh_work::Trigger;
+use crate::clock::now;
 use crate::faults::Faults;
 use crate::qp::Qp;
 use crate::readers::wait_for_readers;
 use crate::wakeups::{Debt, Wakeups};
+
+pub(crate) use bell::Bell;
 
 /// A completion queue, of which RDMA core has the other half.
 ///
@@ -27,6 +33,12 @@ use crate::wakeups::{Debt, Wakeups};
 pub struct Cq {
     raw: *mut bindings::ib_cq,
     open: Atomic<bool>,
+    /// Schedules its [`Bell`].
+    bell: Arc<Trigger>,
+    /// The bell tells of completions, on the CPU of the queue's vector; else, who makes them does.
+    spread: bool,
+    /// The bell has a completion to tell of.
+    rung: Atomic<bool>,
     /// As [`Wake::bits`].
     debt: Debt,
     faults: Arc<Faults>,
@@ -58,6 +70,7 @@ struct Ring {
     /// Those that are held back.
     gate: Gate,
     armed: Armed,
+    moderation: Moderation,
     /// There was no room for a completion: it takes no more (section 11.6.3.2).
     failed: bool,
 }
@@ -75,6 +88,8 @@ pub(crate) struct Wake {
     failed: bool,
     /// It was lost.
     lost: bool,
+    /// The ULP is to be told later.
+    later: bool,
 }
 
 impl Wake {
@@ -85,7 +100,10 @@ impl Wake {
 
     /// A bit for each.
     pub(crate) fn bits(&self) -> u32 {
-        u32::from(self.completion) | u32::from(self.failed) << 1 | u32::from(self.lost) << 2
+        u32::from(self.completion)
+            | u32::from(self.failed) << 1
+            | u32::from(self.lost) << 2
+            | u32::from(self.later) << 3
     }
 
     pub(crate) fn from_bits(bits: u32) -> Self {
@@ -93,6 +111,7 @@ impl Wake {
             completion: bits & 1 != 0,
             failed: bits & 2 != 0,
             lost: bits & 4 != 0,
+            later: bits & 8 != 0,
         }
     }
 }
@@ -113,13 +132,20 @@ impl Ring {
             self.gate.hide(solicited);
             return wake;
         }
-        wake.completion = match self.armed {
+        let wanted = match self.armed {
             Armed::No => false,
             Armed::Solicited => solicited,
             Armed::Next => true,
         };
-        if wake.completion {
-            self.armed = Armed::No;
+        if wanted {
+            match self.moderation.completed(now) {
+                Due::Now => {
+                    wake.completion = true;
+                    self.armed = Armed::No;
+                }
+                Due::At(_) => wake.later = true,
+                Due::Never => {}
+            }
         }
         wake
     }
@@ -152,7 +178,7 @@ impl Ring {
 }
 
 impl Cq {
-    /// Makes one of `entries` entries.
+    /// Makes one of `entries` entries, with events on the CPU of a completion vector, or on any.
     ///
     /// # Safety
     ///
@@ -161,6 +187,7 @@ impl Cq {
         raw: *mut bindings::ib_cq,
         entries: usize,
         faults: Arc<Faults>,
+        vector: Option<u32>,
     ) -> Result<Arc<Self>> {
         let mut list = KVVec::with_capacity(entries, GFP_KERNEL)?;
         for _ in 0..entries {
@@ -172,13 +199,21 @@ impl Cq {
             len: 0,
             gate: Gate::default(),
             armed: Armed::No,
+            moderation: Moderation::default(),
             failed: false,
+        };
+        let bell = match vector {
+            Some(vector) => Trigger::on_vector(vector)?,
+            None => Trigger::new()?,
         };
         // INVARIANT: By the safety requirement.
         Arc::pin_init(
             pin_init!(Self {
                 raw,
                 open: Atomic::new(true),
+                bell,
+                spread: vector.is_some(),
+                rung: Atomic::new(false),
                 debt: Debt::new(),
                 faults,
                 users <- new_spinlock_irq!(KVec::new(), "rdma_provider::Cq::users"),
@@ -195,6 +230,7 @@ impl Cq {
     /// Process context; may sleep.
     pub(crate) fn close(&self) {
         self.open.store(false, Release);
+        self.bell.end();
         wait_for_readers();
     }
 
@@ -264,7 +300,15 @@ impl Cq {
     /// As for [`Wakeups::flush`].
     pub(crate) fn notify(&self, wake: Wake, wakeups: &mut Wakeups) {
         if wake.completion {
-            self.tell_completion();
+            if self.spread {
+                self.rung.store(true, Release);
+                self.bell.schedule();
+            } else {
+                self.tell_completion();
+            }
+        }
+        if wake.later {
+            self.bell.schedule();
         }
         if wake.failed {
             self.tell_error();

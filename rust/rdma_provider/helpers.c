@@ -57,6 +57,12 @@ void rdma_provider_work_queue(int cpu, struct work_struct *work)
 		queue_work(system_bh_wq, work);
 }
 
+/* The CPU of a completion vector. */
+int rdma_provider_vector_cpu(u32 vector)
+{
+	return cpumask_nth(vector % num_online_cpus(), cpu_online_mask);
+}
+
 int rdma_provider_cpu(void)
 {
 	return raw_smp_processor_id();

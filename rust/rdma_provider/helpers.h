@@ -20,6 +20,7 @@ void rdma_provider_flush_events(void);
 void rdma_provider_wait_for_readers(void);
 void rdma_provider_work_init(struct work_struct *work, work_func_t func);
 void rdma_provider_work_queue(int cpu, struct work_struct *work);
+int rdma_provider_vector_cpu(u32 vector);
 int rdma_provider_cpu(void);
 void rdma_provider_timer_init(struct timer_list *timer, void (*func)(struct timer_list *));
 void rdma_provider_timer_set(struct timer_list *timer, u32 millis);

@@ -4,10 +4,11 @@
 
 use core::ptr::{self, NonNull};
 
-use ib_fabric::LinkLayer;
+use ib_fabric::{Limit, LinkLayer};
 use ipoib_sys::bindings;
 use kernel::device;
 use kernel::error::to_result;
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
@@ -164,8 +165,8 @@ impl<A: Adapter> Registration<A> {
             (*raw.cast::<Holder<A>>()).faults = Arc::as_ptr(adapter.faults());
             (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter);
         }
-        let operations =
-            Operations::<A>::table(module, adapter.link_layer(), &adapter.capabilities().limits);
+        let limits = adapter.capabilities().limits;
+        let operations = Operations::<A>::table(module, adapter.link_layer(), &limits);
         // `device::Device` is a transparent wrapper of the C type.
         let parent_raw = ptr::from_ref(parent).cast_mut().cast();
         // SAFETY: The device was just allocated; the table is copied.
@@ -174,7 +175,7 @@ impl<A: Adapter> Registration<A> {
             bindings::rdma_provider_place(raw, parent_raw);
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).phys_port_cnt = adapter.ports().into();
-            (*raw).num_comp_vectors = 1;
+            (*raw).num_comp_vectors = limits.get(Limit::Vectors) as c_int;
             (*raw).local_dma_lkey = crate::memory::LOCAL_DMA_LKEY;
             (*raw).node_guid = adapter.capabilities().node_guid.to_be();
             (*raw).node_desc = adapter.description();

@@ -14,7 +14,8 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::ah::AddressVector;
-use crate::cq::Cq;
+use crate::bh_work::{Again, Job};
+use crate::cq::{Bell, Cq};
 use crate::domain::Domain;
 use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
@@ -50,6 +51,16 @@ impl Told {
 unsafe extern "C" fn count_event(_event: *mut bindings::ib_event, context: *mut c_void) {
     // SAFETY: By the safety requirement.
     unsafe { &*context.cast::<Told>() }.0.fetch_add(1, Relaxed);
+}
+
+/// Counts an event for completions.
+///
+/// # Safety
+///
+/// As for [`count_event`].
+unsafe extern "C" fn count_completion(_cq: *mut bindings::ib_cq, context: *mut c_void) {
+    // SAFETY: By the safety requirement.
+    unsafe { count_event(ptr::null_mut(), context) };
 }
 
 /// A queue pair with the half that is RDMA core's. Dropping it closes the queue pair.
@@ -228,9 +239,10 @@ impl OwnCq {
         let mut raw = unsafe { raw.assume_init() };
         let told = Told::new()?;
         raw.event_handler = Some(count_event);
+        raw.comp_handler = Some(count_completion);
         raw.cq_context = told.context();
         // SAFETY: It stays until this is dropped, which closes the queue.
-        let cq = unsafe { Cq::new(&raw mut *raw, entries, Faults::new()?)? };
+        let cq = unsafe { Cq::new(&raw mut *raw, entries, Faults::new()?, None)? };
         Ok(Self {
             cq,
             told,
@@ -318,6 +330,37 @@ mod cases {
         assert_eq!((told(all), cq.told.times()), ([0, 1, 1, 0], 1));
         assert_eq!((cq.poll(), idle.state()), (0, State::Error));
         assert_eq!((other.poll(), other.told.times()), (0, 0));
+        Ok(())
+    }
+
+    /// One event for two completions, or for fewer when their time has come.
+    #[test]
+    fn completions_are_moderated() -> Result {
+        let cq = OwnCq::new(8)?;
+        let bell = Bell::new(&cq.cq)?;
+        let own = OwnQp::new(&cq.cq)?;
+        own.initialise()?;
+        own.modify(bindings::ib_qp_state_IB_QPS_ERR)?;
+        cq.cq.moderate(2, u16::MAX);
+        cq.cq.arm(false);
+        // Each is flushed at once.
+        own.post()?;
+        assert_eq!(cq.told.times(), 0);
+        assert!(matches!(bell.job().run(), Again::Precisely(_)));
+        assert_eq!(cq.told.times(), 0);
+        own.post()?;
+        assert_eq!(cq.told.times(), 1);
+        // Nobody asks for another one.
+        own.post()?;
+        own.post()?;
+        assert!(matches!(bell.job().run(), Again::Idle));
+        cq.cq.arm(false);
+        own.post()?;
+        assert_eq!(cq.told.times(), 1);
+        cq.cq.moderate(0, 0);
+        bell.job().run();
+        own.post()?;
+        assert_eq!((cq.told.times(), cq.poll()), (2, 6));
         Ok(())
     }
 

@@ -25,7 +25,6 @@ use kernel::sync::Arc;
 
 use crate::adapter::Adapter;
 use crate::ah::AddressVector;
-use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::faults::Faults;
 use crate::mad::{Mad, MadSource, Verdict};
@@ -116,6 +115,7 @@ impl<A: Adapter> Operations<A> {
             destroy_cq: Some(faulty::destroy_cq),
             poll_cq: Some(faulty::poll_cq),
             req_notify_cq: Some(faulty::req_notify_cq),
+            modify_cq: Some(faulty::modify_cq),
             create_srq: Some(Faulty::<A>::create_srq),
             modify_srq: Some(faulty::modify_srq),
             query_srq: Some(srq::query_srq),
@@ -130,7 +130,7 @@ impl<A: Adapter> Operations<A> {
             attach_mcast: Some(Faulty::<A>::attach_mcast),
             detach_mcast: Some(Faulty::<A>::detach_mcast),
             size_ib_ah: size_of::<Object<bindings::ib_ah, AddressVector>>(),
-            size_ib_cq: size_of::<Object<bindings::ib_cq, Arc<Cq>>>(),
+            size_ib_cq: size_of::<Object<bindings::ib_cq, cq::Kept>>(),
             size_ib_pd: size_of::<Object<bindings::ib_pd, Arc<Domain>>>(),
             size_ib_qp: size_of::<Object<bindings::ib_qp, Arc<Qp>>>(),
             size_ib_srq: size_of::<Object<bindings::ib_srq, Arc<Srq>>>(),

@@ -35,7 +35,12 @@ impl Cq {
     }
 
     /// Ends the use of the `ib_cq`. A grace period of RCU later, no handler of the queue's is running any more.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn abandon(&self) {
         self.open.store(false, Release);
+        self.bell.end();
     }
 }

@@ -2,6 +2,7 @@
 
 //! Operations on completion queues.
 
+use ib_fabric::Limit;
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
@@ -12,7 +13,24 @@ use super::count::limited;
 use super::object::{fill, own, take};
 use super::Operations;
 use crate::adapter::Adapter;
-use crate::cq::Cq;
+use crate::bh_work::BhWork;
+use crate::cq::{Bell, Cq};
+
+/// Halves of this crate's of a completion queue.
+pub(super) struct Kept {
+    cq: Arc<Cq>,
+    _bell: BhWork<Bell>,
+}
+
+/// This crate's half of a completion queue.
+///
+/// # Safety
+///
+/// As for [`own`].
+pub(super) unsafe fn half<'a>(cq: *const bindings::ib_cq) -> Option<&'a Arc<Cq>> {
+    // SAFETY: By the safety requirement.
+    unsafe { own::<_, Kept>(cq) }.map(|kept| &kept.cq)
+}
 
 impl<A: Adapter> Operations<A> {
     /// Makes a completion queue.
@@ -33,9 +51,19 @@ impl<A: Adapter> Operations<A> {
             if attr.cqe == 0 || attr.cqe > limits.max_cqe || attr.flags != 0 {
                 return Err(EINVAL);
             }
+            let vectors = adapter.capabilities().limits.get(Limit::Vectors);
+            if attr.comp_vector >= vectors {
+                return Err(EINVAL);
+            }
+            let vector = (vectors > 1).then_some(attr.comp_vector);
             let claim = counts.completion_queues.claim(limits.max_cq)?;
             // SAFETY: It stays until it is destroyed, which closes this.
-            let own = unsafe { Cq::new(cq, attr.cqe as usize, adapter.faults().clone())? };
+            let own = unsafe { Cq::new(cq, attr.cqe as usize, adapter.faults().clone(), vector)? };
+            let bell = Bell::new(&own)?;
+            let own = Kept {
+                cq: own,
+                _bell: bell,
+            };
             // SAFETY: It is being made, with the size that the table says.
             unsafe {
                 fill(cq, own);
@@ -57,8 +85,8 @@ pub(super) unsafe extern "C" fn destroy_cq(
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: RDMA core calls with its queue, which nobody uses any more.
-    if let Some(own) = unsafe { take::<_, Arc<Cq>>(cq) } {
-        own.close();
+    if let Some(own) = unsafe { take::<_, Kept>(cq) } {
+        own.cq.close();
     }
     // SAFETY: It is one of its device's.
     let (_, counts) = unsafe { limited((*cq).device) };
@@ -83,12 +111,7 @@ pub(super) unsafe extern "C" fn poll_cq(
         return 0;
     }
     // SAFETY: A ULP calls with its queue, and memory for so many completions.
-    let (own, out) = unsafe {
-        (
-            own::<_, Arc<Cq>>(cq),
-            core::slice::from_raw_parts_mut(wc.cast(), room),
-        )
-    };
+    let (own, out) = unsafe { (half(cq), core::slice::from_raw_parts_mut(wc.cast(), room)) };
     own.map_or(0, |own| own.poll(out)) as c_int
 }
 
@@ -102,11 +125,29 @@ pub(super) unsafe extern "C" fn req_notify_cq(
     flags: bindings::ib_cq_notify_flags,
 ) -> c_int {
     // SAFETY: A ULP calls with its queue.
-    let Some(own) = (unsafe { own::<_, Arc<Cq>>(cq) }) else {
+    let Some(own) = (unsafe { half(cq) }) else {
         return EINVAL.to_errno();
     };
     let kind = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK;
     let missed = own.arm(kind == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED);
     let asked = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
     c_int::from(asked && missed)
+}
+
+/// Sets the moderation of events.
+///
+/// # Safety
+///
+/// As [`Operations`] says.
+pub(super) unsafe extern "C" fn modify_cq(
+    cq: *mut bindings::ib_cq,
+    count: u16,
+    period: u16,
+) -> c_int {
+    // SAFETY: RDMA core calls with a ULP's queue.
+    let Some(own) = (unsafe { half(cq) }) else {
+        return EINVAL.to_errno();
+    };
+    own.moderate(count, period);
+    0
 }

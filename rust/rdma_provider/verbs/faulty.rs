@@ -19,7 +19,6 @@ use kernel::sync::Arc;
 use super::object::own;
 use super::{ah, cq, mr, pd, qp, srq, Holder, Operations};
 use crate::adapter::Adapter;
-use crate::cq::Cq;
 use crate::faults::Faults;
 use crate::qp::{Kind, Qp};
 use crate::readers::wait_for_readers;
@@ -89,6 +88,8 @@ faulty! {
         cq: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,
     ) on (*cq).device => cq::req_notify_cq;
+    ModifyCq: fn modify_cq(cq: *mut bindings::ib_cq, count: u16, period: u16)
+        on (*cq).device => cq::modify_cq;
     ModifySrq: fn modify_srq(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
@@ -98,7 +99,7 @@ faulty! {
     DeregMr: fn dereg_mr(mr: *mut bindings::ib_mr, udata: *mut bindings::ib_udata)
         on (*mr).device => mr::dereg_mr, else mr::close(mr);
     DestroyCq: fn destroy_cq(cq: *mut bindings::ib_cq, udata: *mut bindings::ib_udata)
-        on (*cq).device => cq::destroy_cq, else if let Some(own) = own::<_, Arc<Cq>>(cq) {
+        on (*cq).device => cq::destroy_cq, else if let Some(own) = cq::half(cq) {
             own.close();
         };
     DestroySrq: fn destroy_srq(srq: *mut bindings::ib_srq, udata: *mut bindings::ib_udata)

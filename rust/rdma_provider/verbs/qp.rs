@@ -10,10 +10,10 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::count::limited;
+use super::cq::half;
 use super::object::{fill, own, posted, take};
 use super::{pd, Operations};
 use crate::adapter::Adapter;
-use crate::cq::Cq;
 use crate::qp::{Abilities, Blueprint, Kind, Qp, Sizes};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;
@@ -42,9 +42,9 @@ impl<A: Adapter> Operations<A> {
             // SAFETY: RDMA core has set the domain of the queue pair.
             let domain = unsafe { pd::domain((*qp).pd)? };
             // SAFETY: A ULP's queues, which RDMA core keeps longer than the queue pair.
-            let (send_cq, receive_cq) = unsafe { (own(attr.send_cq), own(attr.recv_cq)) };
-            let send_cq: &Arc<Cq> = send_cq.ok_or(EINVAL)?;
-            let receive_cq: &Arc<Cq> = receive_cq.ok_or(EINVAL)?;
+            let (send_cq, receive_cq) = unsafe { (half(attr.send_cq), half(attr.recv_cq)) };
+            let send_cq = send_cq.ok_or(EINVAL)?;
+            let receive_cq = receive_cq.ok_or(EINVAL)?;
             let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
             let special = kind.is_special();
             if special && (port == 0 || port > adapter.ports()) {

@@ -63,6 +63,7 @@ scenario! {
             ("hcas/a/block_loopback", "2 -1 no"),
             ("hcas/a/checksum", "2 -1 no"),
             ("hcas/a/lso", "262145 -1 on 64k"),
+            ("hcas/a/comp_vectors", "0 65 -1 all"),
             ("hcas/a/power", "2 -1 yes"),
             ("switches/s/ports", "0 65 256 321"),
             ("switches/s/pkeys", "0 129"),

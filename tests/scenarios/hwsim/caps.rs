@@ -30,7 +30,7 @@ fn pair(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
 }
 
 /// Does that, and brings `ib0` up on both hosts.
-fn pair_up(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
+pub(super) fn pair_up(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
     let manager = pair(bed, attributes)?;
     for host in &bed.hosts {
         host.ib_up()?;

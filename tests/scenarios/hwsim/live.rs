@@ -4,11 +4,12 @@
 
 use super::Port;
 use super::fabric::Fabric;
+use super::fields::Fields;
 use super::manager::Manager;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(15);
 /// With this option, opensm does not look for changes by itself. The switch's trap 128 has to tell it.
@@ -145,6 +146,105 @@ scenario! {
         fabric.wait_active(&from, LIMIT)?;
         fabric.is_discovered(&from)?;
         manager.end()?;
+        bed.finish()
+    }
+}
+
+/// Switches a fabric on, and off again, in the background; each time, somebody has to see its first HCA on while it is
+/// not live yet, and its last one off while it still is.
+const WATCHED: &str = "set -e
+    cd /sys/kernel/config/ib_hwsim/star
+    echo 0 >live
+    seen=
+    echo 1 >live &
+    until [ $(cat live) = 1 ]; do
+        if [ $(cat hcas/h1/power) = 1 ] && [ $(cat live) = 0 ]; then seen=1; fi
+    done
+    wait
+    [ \"$seen\" ]
+    seen=
+    echo 0 >live &
+    until [ $(cat live) = 0 ]; do
+        if [ $(cat hcas/h64/power) = 0 ] && [ $(cat live) = 1 ]; then seen=1; fi
+    done
+    wait
+    [ \"$seen\" ]";
+
+scenario! {
+    /// Who reads a fabric does not wait until all of its HCAs are on, or off.
+    #[on(lockdep)]
+    fn a_fabric_is_read_while_it_changes(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let host = bed.hosts[0].outside();
+        Fabric::make(&host, "star 64")?;
+        host.run_for(WATCHED, Duration::from_secs(60))?.ok()?;
+        host.ok("ib-hwsim down && modprobe -r ib_hwsim")?;
+        bed.finish()
+    }
+}
+
+/// The errors of links that traps 129 to 131 are about, and the counter of each, if it has one.
+const LINK_ERRORS: [(&str, u16, Option<&str>); 3] = [
+    ("link_integrity", 129, Some("LocalLinkIntegrityErrors")),
+    ("buffer_overrun", 130, Some("ExcessiveBufferOverrunErrors")),
+    ("flow_control", 131, None),
+];
+
+/// Waits until a port has sent another trap than the `before` ones, and gives the SM time to repress it. Returns the
+/// number of all.
+fn wait_trap(host: &Host, port: &str, before: u64) -> Result<u64> {
+    let file = format!("/sys/kernel/debug/ib_hwsim/star/{port}");
+    let limit = Instant::now() + host.scaled(LIMIT);
+    loop {
+        let traps = Fields::of(host, &format!("cat {file}"))?.number("traps_sent")?;
+        if traps > before {
+            std::thread::sleep(host.scaled(Duration::from_millis(300)));
+            return Ok(traps);
+        }
+        ensure!(Instant::now() < limit, "no trap from {port}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+scenario! {
+    /// The SM hears of links that have errors: of those that are ordered, and of packets with a wrong CRC, of which
+    /// too many come to the port of a switch.
+    #[on(lockdep)]
+    fn errors_of_links_are_reported(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let host = bed.hosts[0].outside();
+        let fabric = Fabric::make(&host, "star 3")?;
+        let from = fabric.from("h1")?;
+        let manager = Manager::start(&host, fabric.device("h1")?, NO_SWEEP)?;
+        fabric.wait_active(&from, LIMIT)?;
+        fabric.forget_errors(&from)?;
+        let mut traps = 0;
+        for (event, _, _) in LINK_ERRORS {
+            fabric.write("hcas/h2/event", event)?;
+            traps = wait_trap(&host, "h2/port1", traps)?;
+        }
+        let counted = Fields::of(&host, &format!("perfquery {}", fabric.from("h2")?))?;
+        for counter in LINK_ERRORS.into_iter().filter_map(|(_, _, counter)| counter) {
+            ensure!(counted.number(counter)? == 1, "{counted}");
+        }
+
+        fabric.write("cables/c3/corrupt", "1000000")?;
+        // More packets than opensm lets the threshold of the port be.
+        let ask = format!("smpquery {} -t 50 -D nodeinfo 0,1", fabric.from("h3")?);
+        for _ in 0..8 {
+            host.run(&ask)?.refused()?;
+        }
+        fabric.write("cables/c3/corrupt", "0")?;
+        let lid = Fields::of(&host, &format!("smpquery {from} -D portinfo 0,1 0"))?.number("Lid")?;
+        let (_, port) = fabric.peer("h3", 1)?;
+        let counted = Fields::of(&host, &format!("perfquery {from} {lid} {port}"))?;
+        ensure!(counted.number("LocalLinkIntegrityErrors")? >= 1, "{counted}");
+        wait_trap(&host, "s1/port1", 0)?;
+        manager.end()?;
+        for (_, number, _) in LINK_ERRORS {
+            manager.has_logged(&format!("num:{number}"))?;
+        }
+        manager.has_logged("Producer:2 (Switch)")?;
         bed.finish()
     }
 }

@@ -21,9 +21,9 @@ pub(super) fn connect(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Connections of a host that are ready to send.
-fn connections(host: &Host) -> Result<usize> {
-    let text = host.ok(&format!("rdma res show qp link {} type RC", hca(host)))?;
+/// Connections of an HCA that are ready to send.
+pub(super) fn connections(host: &Host, hca: &str) -> Result<usize> {
+    let text = host.ok(&format!("rdma res show qp link {hca} type RC"))?;
     Ok(text
         .lines()
         .filter(|line| line.contains("state RTS"))
@@ -55,7 +55,7 @@ scenario! {
                 from.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -M do -s {size} {}", to.ip4()))?;
             }
             from.ok(&format!("ping -6 -q -c 2 -i 0.05 -W 5 -s 60000 {}", to.ip6()))?;
-            ensure!(connections(from)? >= 1, "no connection");
+            ensure!(connections(from, &hca(from))? >= 1, "no connection");
         }
         let counters = format!("perfquery -C {} -P 1 -x", hca(a));
         let before = Fields::of(a, &counters)?;
@@ -83,7 +83,7 @@ scenario! {
         for size in [0, 4093, 65492] {
             a.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -M do -s {size} {}", b.ip4()))?;
         }
-        ensure!(connections(a)? >= 1, "no connection");
+        ensure!(connections(a, &hca(a))? >= 1, "no connection");
         streams(&bed)?;
         manager.end()?;
         bed.finish()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own NVMe over RDMA: RDMA READ and WRITE, memory regions and invalidation under real programs.
+//! Disks behind the kernel's own NVMe over RDMA and SRP: RDMA READ and WRITE, memory regions, invalidation and shared
+//! receive queues under real programs.
 
 use super::active;
 use super::fabric::Fabric;
@@ -11,15 +12,15 @@ use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
 
-const HCAS: [&str; 2] = ["hwsim0", "hwsim1"];
-const INITIATOR: &str = "192.0.2.1";
-const TARGET: &str = "192.0.2.2";
+pub(super) const HCAS: [&str; 2] = ["hwsim0", "hwsim1"];
+pub(super) const INITIATOR: &str = "192.0.2.1";
+pub(super) const TARGET: &str = "192.0.2.2";
 const DISK: &str = "/dev/nvme0n1";
 const NVMET: &str = "/sys/kernel/config/nvmet";
 
 /// Brings `ib0` and `ib1` up. Both drivers know only the first network namespace, so that initiator and target are
 /// in it together: a rule makes what the one sends to the other leave the host.
-fn addresses(host: &Host) -> Result<()> {
+pub(super) fn addresses(host: &Host) -> Result<()> {
     host.ok(&format!(
         "sysctl -q -w net.ipv4.conf.all.accept_local=1
         ip link set ib0 up && ip addr add {INITIATOR}/24 dev ib0
@@ -53,11 +54,11 @@ fn serve(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Writes to all of the disk in blocks of all sizes, and reads it back.
-fn verify(host: &Host) -> Result<()> {
+/// Writes to 32 MiB of a disk in blocks of all sizes, and reads them back.
+fn verify(host: &Host, disk: &str) -> Result<()> {
     let report = host.run_for(
         &format!(
-            "fio --name=verify --filename={DISK} --direct=1 --ioengine=psync --thread --numjobs=4 --size=8m \
+            "fio --name=verify --filename={disk} --direct=1 --ioengine=psync --thread --numjobs=4 --size=8m \
             --offset_increment=8m --rw=randrw --bsrange=512-256k --blockalign=512 --verify=crc32c --do_verify=1 \
             --verify_fatal=1 --group_reporting"
         ),
@@ -65,6 +66,16 @@ fn verify(host: &Host) -> Result<()> {
     )?;
     let text = report.ok()?;
     ensure!(text.contains("err= 0"), "{text}");
+    Ok(())
+}
+
+/// Does that, and checks that the bytes pass the initiator's port.
+fn verify_by_wire(host: &Host, disk: &str) -> Result<()> {
+    let before = carried(host)?;
+    verify(host, disk)?;
+    for (before, after) in before.into_iter().zip(carried(host)?) {
+        ensure!(after - before > 16 << 20, "{before} {after}");
+    }
     Ok(())
 }
 
@@ -97,11 +108,7 @@ scenario! {
         ))?;
         host.wait_until(&format!("test -b {DISK}"), Duration::from_secs(10))?;
 
-        let before = carried(&host)?;
-        verify(&host)?;
-        for (before, after) in before.into_iter().zip(carried(&host)?) {
-            ensure!(after - before > 16 << 20, "{before} {after}");
-        }
+        verify_by_wire(&host, DISK)?;
 
         fabric.write("cables/c1/plugged", "0")?;
         let state = "/sys/class/nvme/nvme0/state";
@@ -110,7 +117,7 @@ scenario! {
         fabric.write("cables/c1/plugged", "1")?;
         host.wait_until(&format!("grep -q live {state}"), Duration::from_secs(30))
             .context("the initiator does not come back")?;
-        verify(&host)?;
+        verify(&host, DISK)?;
 
         // The target goes first, under its initiator.
         fabric.write("hcas/h2/power", "0")?;
@@ -119,6 +126,104 @@ scenario! {
         host.ok(&format!(
             "cd {NVMET} && rm ports/1/subsystems/disk && rmdir ports/1
             rmdir subsystems/disk/namespaces/1 subsystems/disk && rmdir /sys/kernel/config/nullb/store"
+        ))?;
+        manager.kill()?;
+        host.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
+
+const TARGETS: &str = "/sys/kernel/config/target";
+const SCSI_DISK: &str = "/dev/sda";
+/// Identifies the target that the second HCA serves.
+const SERVICE: &str = "000000000000001b";
+
+/// Sets `$guid` to the name by which `ib_srpt` knows the second HCA's port.
+fn name_target() -> String {
+    let gid = format!("/sys/class/infiniband/{}/ports/1/gids/0", HCAS[1]);
+    format!("set -e\ncd {TARGETS}\nguid=$(cut -d: -f5-8 {gid})\n")
+}
+
+/// Makes a disk in memory, and a SCSI target that serves it, with one receive queue for all initiators.
+fn serve_scsi(host: &Host) -> Result<()> {
+    host.ok(&format!(
+        "modprobe ib_srpt srpt_service_guid=0x{SERVICE}
+        {}
+        mkdir -p core/rd_mcp_0/disk
+        echo rd_pages=8192 >core/rd_mcp_0/disk/control
+        echo 1 >core/rd_mcp_0/disk/enable
+        mkdir -p srpt/$guid/$guid/lun/lun_0
+        ln -s {TARGETS}/core/rd_mcp_0/disk srpt/$guid/$guid/lun/lun_0/disk
+        echo 1 >srpt/$guid/$guid/attrib/use_srq
+        echo 1 >srpt/$guid/$guid/enable",
+        name_target()
+    ))?;
+    Ok(())
+}
+
+/// Logs in from the first HCA to the target, with few retries so that it soon notices that the cable is out.
+fn log_in(host: &Host) -> Result<()> {
+    host.ok(&format!(
+        "modprobe sd_mod && modprobe ib_srp
+        gid=$(tr -d : </sys/class/infiniband/{}/ports/1/gids/0)
+        echo id_ext={SERVICE},ioc_guid={SERVICE},dgid=$gid,pkey=ffff,service_id={SERVICE},tl_retry_count=2 \
+            >/sys/class/infiniband_srp/srp-{}-1/add_target",
+        HCAS[1], HCAS[0]
+    ))?;
+    host.wait_until(&format!("test -b {SCSI_DISK}"), Duration::from_secs(10))
+}
+
+scenario! {
+    /// fio finds on a disk behind `ib_srp` what it wrote, before and after the cable was pulled; the initiator's HCA
+    /// goes under its requests, and takes the disk along.
+    ///
+    /// Only Debian's kernel has SCSI.
+    #[on(stock)]
+    fn scsi_over_rdma(bed) {
+        let bed = bed.one_machine().hosts(1).memory(512).up()?;
+        let host = bed.hosts[0].outside();
+        let fabric = Fabric::make(&host, "pair")?;
+        let manager = Manager::start(&host, HCAS[1], "-s 1")?;
+        for hca in HCAS {
+            active(&host, hca)?;
+        }
+        serve_scsi(&host)?;
+        log_in(&host)?;
+        let queues = host.ok(&format!("rdma res show srq dev {}", HCAS[1]))?;
+        ensure!(queues.contains("[ib_srpt]"), "{queues}");
+        verify_by_wire(&host, SCSI_DISK)?;
+
+        let port = "/sys/class/srp_remote_ports/port-*";
+        host.ok(&format!("echo 1 >$(echo {port}/reconnect_delay) && echo 120 >$(echo {port}/fast_io_fail_tmo)"))?;
+        fabric.write("cables/c1/plugged", "0")?;
+        let read = host.spawn(&format!("dd if={SCSI_DISK} of=/dev/null iflag=direct bs=4096 count=16"))?;
+        host.wait_until(&format!("! grep -qx running {port}/state"), Duration::from_secs(30))
+            .context("the initiator does not notice")?;
+        fabric.write("cables/c1/plugged", "1")?;
+        host.wait_until(&format!("grep -qx running {port}/state"), Duration::from_secs(30))
+            .context("the initiator does not come back")?;
+        read.wait(host.scaled(Duration::from_secs(30)))?.ok()?;
+        verify(&host, SCSI_DISK)?;
+
+        let reads = host.spawn(&format!(
+            "fio --name=reads --filename={SCSI_DISK} --direct=1 --ioengine=psync --thread --numjobs=4 --size=32m \
+            --rw=randread --bs=16k --time_based --runtime=300"
+        ))?;
+        std::thread::sleep(host.scaled(Duration::from_secs(1)));
+        fabric.write("hcas/h1/power", "0")?;
+        host.wait_until(&format!("! test -b {SCSI_DISK}"), Duration::from_secs(30))?;
+        let report = reads.wait(host.scaled(Duration::from_secs(60)))?;
+        ensure!(report.code != Some(0), "{}", report.describe());
+
+        host.ok(&format!("{}echo 0 >srpt/$guid/$guid/enable", name_target()))?;
+        let gone = format!("! rdma res show qp link {} type RC | grep -q lqpn", HCAS[1]);
+        host.wait_until(&gone, Duration::from_secs(60))?;
+        host.ok(&format!(
+            "{}rm srpt/$guid/$guid/lun/lun_0/disk
+            rmdir srpt/$guid/$guid/lun/lun_0 srpt/$guid/$guid srpt/$guid srpt
+            rmdir core/rd_mcp_0/disk core/rd_mcp_0
+            modprobe -r ib_srp ib_srpt",
+            name_target()
         ))?;
         manager.kill()?;
         host.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;

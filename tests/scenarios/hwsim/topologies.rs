@@ -36,6 +36,13 @@ scenario! {
         for hca in ["h1", "h16"] {
             fabric.is_discovered(&fabric.from(hca)?)?;
         }
+        let server = host.spawn(&format!("ibping {} -S", fabric.from("h16")?))?;
+        let [_, far] = lids(&host, &fabric, ["h1", "h16"])?;
+        // It takes a moment until the server is there.
+        host.wait_until(&format!("ibping {from} -c 1 {far} | grep -q ' 1 received'"), LIMIT)?;
+        let pings = host.ok(&format!("ibping {from} -c 20 -f {far}"))?;
+        ensure!(pings.contains("20 packets transmitted, 20 received, 0% packet loss"), "{pings}");
+        server.stop()?;
         for hcas in [["h1", "h16"], ["h7", "h3"]] {
             let hops = fabric.traces(&from, lids(&host, &fabric, hcas)?, hcas)?;
             ensure!(hops == 2, "{hops} hops");

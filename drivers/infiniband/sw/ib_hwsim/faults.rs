@@ -3,6 +3,7 @@
 //! Faults of an adapter that is on: completions that are held back, and events on demand.
 
 use ib_fabric::fault::{EventName, Order, Target};
+use ib_fabric::LinkError;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
@@ -95,14 +96,19 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no such port; `ENOENT` if there is no such queue pair.
+    /// `EINVAL` if there is no such port; `EOPNOTSUPP` for an error of an Ethernet port's link; `ENOENT` if there is no
+    /// such queue pair.
     pub(crate) fn obey(&self, order: &Order) -> Result {
         match order.target {
             Target::Device => self.fail(),
             Target::Port(port) => {
-                self.managed.lock().hca.port(port).ok_or(EINVAL)?;
-                let event = port_event(order.event).ok_or(EINVAL)?;
-                self.handle.dispatch(port, event);
+                if let Some(error) = link_error(order.event) {
+                    self.fail_link(port, error)?;
+                } else {
+                    self.managed.lock().hca.port(port).ok_or(EINVAL)?;
+                    let event = port_event(order.event).ok_or(EINVAL)?;
+                    self.handle.dispatch(port, event);
+                }
             }
             Target::AllQps | Target::Qp(_) => {
                 let mut found = order.target == Target::AllQps;
@@ -123,6 +129,19 @@ impl Host {
         Ok(())
     }
 
+    /// Lets the link of a port have an error, which the subnet manager hears of.
+    fn fail_link(&self, port: u8, error: LinkError) -> Result {
+        {
+            let hca = &mut self.managed.lock().hca;
+            if hca.port(port).ok_or(EINVAL)?.is_ethernet() {
+                return Err(EOPNOTSUPP);
+            }
+            hca.fail_link(port, error);
+        }
+        self.check_traps();
+        Ok(())
+    }
+
     /// Fails for good: verbs fail from now on, and the requests of all queue pairs are flushed.
     fn fail(&self) {
         self.faults.fail();
@@ -138,6 +157,15 @@ impl Host {
     pub(crate) fn abandon(&self) {
         self.each_qp(Qp::abandon);
     }
+}
+
+fn link_error(name: EventName) -> Option<LinkError> {
+    Some(match name {
+        EventName::LinkIntegrity => LinkError::Integrity,
+        EventName::BufferOverrun => LinkError::Overrun,
+        EventName::FlowControl => LinkError::FlowControl,
+        _ => return None,
+    })
 }
 
 fn port_event(name: EventName) -> Option<Event> {

@@ -42,6 +42,7 @@ pub(crate) const HCA: &[File<NodeDirectory<Hcas>>] = &[
     limit::<{ Limit::BlockLoopback as usize }>(),
     limit::<{ Limit::Checksum as usize }>(),
     limit::<{ Limit::Lso as usize }>(),
+    limit::<{ Limit::Vectors as usize }>(),
     File::writable::<Power>(),
     File::read_only::<Device>(),
     File::writable::<CaptureSize>(),
@@ -108,11 +109,11 @@ impl Show<FabricDirectory> for Live {
 impl Store<FabricDirectory> for Live {
     fn store(directory: &FabricDirectory, text: &str) -> Result {
         let live = parse_flag(text)?;
-        let mut topology = directory.0.topology.lock();
+        let change = directory.0.change();
         if live {
-            return topology.go_live(this_module::<LocalModule>());
+            return change.go_live(this_module::<LocalModule>());
         }
-        topology.go_down();
+        change.go_down();
         Ok(())
     }
 }
@@ -131,7 +132,7 @@ impl Show<FabricDirectory> for Seed {
 impl Store<FabricDirectory> for Seed {
     fn store(directory: &FabricDirectory, text: &str) -> Result {
         let seed = decimal(text).ok_or(EINVAL)?;
-        directory.0.topology.lock().set_seed(seed)
+        directory.0.change().topology().set_seed(seed)
     }
 }
 
@@ -150,8 +151,8 @@ impl<K: Kind> Show<NodeDirectory<K>> for Power {
 impl<K: Kind> Store<NodeDirectory<K>> for Power {
     fn store(directory: &NodeDirectory<K>, text: &str) -> Result {
         let on = parse_flag(text)?;
-        let mut topology = directory.fabric.topology.lock();
-        topology.set_power(directory.name, on, this_module::<LocalModule>())
+        let change = directory.fabric.change();
+        change.set_power(directory.name, on, this_module::<LocalModule>())
     }
 }
 
@@ -285,8 +286,10 @@ impl Show<CableDirectory> for Plugged {
 impl Store<CableDirectory> for Plugged {
     fn store(directory: &CableDirectory, text: &str) -> Result {
         let plugged = parse_flag(text)?;
-        let mut topology = directory.fabric.topology.lock();
-        topology.set_plugged(directory.name, plugged)
+        directory
+            .fabric
+            .change()
+            .set_plugged(directory.name, plugged)
     }
 }
 
@@ -322,7 +325,8 @@ impl<K: Kind> Settings for NodeDirectory<K> {
     }
 
     fn set(&self, setting: NodeSetting, text: &str) -> Result {
-        let mut topology = self.fabric.topology.lock();
+        let change = self.fabric.change();
+        let mut topology = change.topology();
         topology.set_node(self.name, setting, text)
     }
 }
@@ -336,7 +340,8 @@ impl Settings for CableDirectory {
     }
 
     fn set(&self, setting: CableSetting, text: &str) -> Result {
-        let mut topology = self.fabric.topology.lock();
+        let change = self.fabric.change();
+        let mut topology = change.topology();
         topology.set_cable(self.name, setting, text)
     }
 }

@@ -39,10 +39,10 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// Counts a packet that a port has dropped.
-    pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
-        self.hca.discard(port, reason, packet);
+    /// Counts a packet that a port has dropped. True if there may be a trap for that.
+    pub(crate) fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) -> bool {
         self.stats.dropped(port, reason, packet);
+        self.hca.discard(port, reason, packet)
     }
 }
 
@@ -241,16 +241,21 @@ impl Host {
 
     /// Drops a packet that came in by a port with a wrong CRC.
     pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
-        let managed = &mut *self.managed.lock();
-        let state = managed.hca.port(port).map(Port::state);
-        managed.stats.received(port, packet);
-        managed.discard(port, Discard::corrupt(state), packet);
+        let trap = {
+            let managed = &mut *self.managed.lock();
+            let state = managed.hca.port(port).map(Port::state);
+            managed.stats.received(port, packet);
+            managed.discard(port, Discard::corrupt(state), packet)
+        };
+        if trap {
+            self.check_traps();
+        }
     }
 
     /// Counts a packet that a port, or a queue pair of it, has dropped.
     pub(crate) fn discard(&self, port: u8, reason: Discard, packet: &Packet) {
-        self.managed.lock().discard(port, reason, packet);
-        if matches!(reason, Discard::PKey | Discard::QKey) {
+        let trap = self.managed.lock().discard(port, reason, packet);
+        if trap {
             self.check_traps();
         }
     }

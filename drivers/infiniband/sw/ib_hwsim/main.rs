@@ -11,7 +11,7 @@
 //! copied, and goes on later.
 //!
 //! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
-//! core as long as the fabric is live ([`topology`]). When it is loaded, the module has none. It cannot be
+//! core as long as the fabric is live ([`topology`], [`change`]). When it is loaded, the module has none. It cannot be
 //! unloaded as long as there is one, since each directory has references to it. Users see what goes on in it in
 //! debugfs, and by tracepoints ([`stats`]).
 //!
@@ -28,6 +28,7 @@ mod adapter;
 mod cable;
 mod capture;
 mod carry;
+mod change;
 mod deliver;
 mod faults;
 mod files;

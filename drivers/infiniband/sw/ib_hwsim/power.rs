@@ -23,16 +23,16 @@ use crate::switch::Switch;
 static NEXT: Atomic<u32> = Atomic::new(0);
 
 /// Names of a node, and its directory in debugfs.
-pub(crate) struct Site<'a> {
+pub(crate) struct Site {
     /// Name of the fabric.
     pub(crate) fabric: Name,
     /// Name of the node.
     pub(crate) node: Name,
     /// Directory of the fabric in debugfs.
-    pub(crate) files: &'a Arc<Dir>,
+    pub(crate) files: Arc<Dir>,
 }
 
-impl Site<'_> {
+impl Site {
     fn stats(&self, ports: u8) -> Result<Stats> {
         let (fabric, node) = (self.fabric.as_str(), self.node.as_str());
         let name = CString::try_from_fmt(fmt!("{fabric}/{node}"))?;
@@ -40,7 +40,7 @@ impl Site<'_> {
     }
 
     fn files(&self, node: &Node, ports: u8) -> Result<NodeFiles> {
-        NodeFiles::new(self.files, self.node.as_str(), node, ports)
+        NodeFiles::new(&self.files, self.node.as_str(), node, ports)
     }
 }
 
@@ -76,7 +76,7 @@ impl HcaNode {
     // Its caller's stack frame would have room for both kinds of nodes.
     #[inline(never)]
     pub(crate) fn new(
-        site: &Site<'_>,
+        site: &Site,
         plan: &NodePlan,
         netns: Netns,
         faults: &Arc<Faults>,
@@ -141,7 +141,7 @@ impl SwitchNode {
     /// `EINVAL` if there cannot be such a switch; `ENOMEM`.
     // As above.
     #[inline(never)]
-    pub(crate) fn new(site: &Site<'_>, config: &SwitchConfig) -> Result<Self> {
+    pub(crate) fn new(site: &Site, config: &SwitchConfig) -> Result<Self> {
         let text = description(site.node.as_str());
         let switch = Switch::new(config, &text, site.stats(config.ports)?)?;
         let traps = BhWork::new(switch.trigger().clone(), switch.clone())?;

@@ -238,13 +238,16 @@ impl Switch {
 
     /// Drops a packet that came in by a port with a wrong CRC.
     pub(crate) fn refuse(&self, port: u8, packet: &Packet) {
-        let managed = &mut *self.managed.lock();
-        let state = managed.switch.port(port).map(Port::state);
-        let reason = Discard::corrupt(state);
-        managed.stats.received(port, packet);
-        managed.stats.dropped(port, reason, packet);
-        if let Some(what) = reason.counted(packet) {
-            managed.switch.count(port, what);
+        let trap = {
+            let managed = &mut *self.managed.lock();
+            let state = managed.switch.port(port).map(Port::state);
+            let reason = Discard::corrupt(state);
+            managed.stats.received(port, packet);
+            managed.stats.dropped(port, reason, packet);
+            reason == Discard::Crc && managed.switch.count_corrupt(port)
+        };
+        if trap {
+            self.trigger.schedule();
         }
     }
 

@@ -7,25 +7,25 @@ mod items;
 use debugfs_files::Dir;
 use ib_fabric::fault::Order;
 use ib_fabric::topology::{check_cable, check_fabric, check_node, Fault};
-use ib_fabric::topology::{CablePlan, CableSetting, Ends, FarEnd, Name};
+use ib_fabric::topology::{CablePlan, CableSetting, Name};
 use ib_fabric::topology::{NodeKind, NodePlan, NodeSetting};
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::Arc;
 use rdma_provider::{Faults, Netns};
 
-use crate::cable::Cable;
 use crate::host::Host;
-use crate::power::{HcaNode, Site, SwitchNode};
-use crate::trunk::{Trunk, TrunkCable};
-use items::{CableItem, Items, NodeItem, Plug, Power};
+use crate::node::Node;
+use crate::power::Site;
+use crate::trunk::Trunk;
+use items::{CableItem, Items, NodeItem};
+
+pub(crate) use items::{Plug, Power};
 
 /// The nodes and cables of a fabric, in the order in which they were made.
 ///
-/// While the fabric is not live, all nodes are switched off, and all cables are unplugged. The ends of a plugged
-/// cable are at nodes that are switched on.
-///
-/// All that registers devices or plugs cables may sleep.
+/// While the fabric is not live, nor going live, all nodes are switched off, and all cables are unplugged. The ends of a plugged
+/// cable are at nodes that are switched on, or being switched off.
 pub(crate) struct Topology {
     fabric: Name,
     // Fields are dropped in this order.
@@ -73,9 +73,8 @@ impl Topology {
         self.nodes.add(item)
     }
 
-    /// Removes a node: it is switched off, and its cables are unplugged.
+    /// Removes a node that is off, and whose cables are unplugged.
     pub(crate) fn remove_node(&mut self, name: Name) {
-        self.switch_off(name);
         self.nodes.remove(name);
     }
 
@@ -92,7 +91,7 @@ impl Topology {
         self.cables.add(item)
     }
 
-    /// Removes a cable, which is unplugged.
+    /// Removes a cable that is unplugged.
     pub(crate) fn remove_cable(&mut self, name: Name) {
         self.cables.remove(name);
     }
@@ -253,95 +252,71 @@ impl Topology {
         self.host(name)?.obey(&order)
     }
 
-    /// Makes the fabric live: switches all nodes on, and then plugs all cables. Where it is live already, nothing
-    /// changes.
+    /// Whether the fabric can be, and makes its directory in debugfs.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if such a fabric cannot be, with a line in the log; and those of making devices. Nothing is
-    /// switched on then.
-    pub(crate) fn go_live(&mut self, module: &'static ThisModule) -> Result {
-        if self.live() {
-            return Ok(());
-        }
+    /// `EINVAL` if it cannot, with a line in the log; `ENOMEM`.
+    pub(crate) fn begin(&mut self) -> Result {
         let nodes = self.nodes.0.iter().map(|item| &item.plan);
         let cables = self.cables.0.iter().map(|item| &item.plan);
         check_fabric(nodes, cables).map_err(|fault| self.refuse(fault))?;
-        self.live = true;
-        let done = self.raise(module);
-        if done.is_err() {
-            self.go_down();
-        }
-        done
-    }
-
-    fn raise(&mut self, module: &'static ThisModule) -> Result {
         let name = CString::try_from_fmt(fmt!("{}", self.fabric.as_str()))?;
         self.files = Some(Dir::new(&name, Some(&self.root))?);
-        for at in 0..self.nodes.0.len() {
-            self.switch_on(self.nodes.0[at].plan, module)?;
-        }
-        for at in 0..self.cables.0.len() {
-            self.connect(self.cables.0[at].plan)?;
-        }
         Ok(())
     }
 
-    /// Ends the fabric: switches all nodes off, those that came last first.
-    pub(crate) fn go_down(&mut self) {
-        for at in (0..self.nodes.0.len()).rev() {
-            self.switch_off(self.nodes.0[at].plan.name());
-        }
-        self.files = None;
-        self.live = false;
+    /// Notes that the fabric is live.
+    pub(crate) fn went_live(&mut self) {
+        self.live = true;
     }
 
-    /// Switches a node of a live fabric on or off.
+    /// Notes that the fabric is not live any more. Returns its directory in debugfs.
+    pub(crate) fn end(&mut self) -> Option<Arc<Dir>> {
+        self.live = false;
+        self.files.take()
+    }
+
+    /// The number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.0.len()
+    }
+
+    /// The constants of a node, by its place in the order in which they were made.
+    pub(crate) fn node_at(&self, place: usize) -> Option<NodePlan> {
+        self.nodes.0.get(place).map(|item| item.plan)
+    }
+
+    /// The name of a cable, by its place in the order in which they were made.
+    pub(crate) fn cable_at(&self, place: usize) -> Option<Name> {
+        self.cables.0.get(place).map(|item| item.plan.name())
+    }
+
+    /// The constants of a node that is off and can be switched on.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it cannot be switched on now, with a line in the log; and those of making devices.
-    pub(crate) fn set_power(
-        &mut self,
-        name: Name,
-        on: bool,
-        module: &'static ThisModule,
-    ) -> Result {
-        if on == self.powered(name)? {
-            return Ok(());
-        }
-        if !on {
-            self.switch_off(name);
-            return Ok(());
-        }
+    /// `EINVAL` if it cannot, with a line in the log; `ENOENT`.
+    pub(crate) fn may_be_on(&self, name: Name) -> Result<NodePlan> {
         self.must_be_live(name)?;
         let plan = *self.node_plan(name)?;
         let on = self.nodes.0.iter().filter(|item| item.power.is_some());
         check_node(&plan, on.map(|item| &item.plan)).map_err(|fault| self.refuse(fault))?;
-        self.switch_on(plan, module)
+        Ok(plan)
     }
 
-    /// Plugs a cable of a live fabric, or unplugs it.
+    /// Whether a cable that is unplugged can be plugged.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it cannot be plugged now, with a line in the log; and those of plugging.
-    pub(crate) fn set_plugged(&mut self, name: Name, plugged: bool) -> Result {
-        if plugged == self.plugged(name)? {
-            return Ok(());
-        }
-        if !plugged {
-            self.cables.get_mut(name)?.plugged = None;
-            return Ok(());
-        }
+    /// `EINVAL` if it cannot, with a line in the log; `ENOENT`.
+    pub(crate) fn may_be_plugged(&self, name: Name) -> Result {
         self.must_be_live(name)?;
-        let plan = *self.cable_plan(name)?;
+        let plan = self.cable_plan(name)?;
         let nodes = self.nodes.0.iter();
         let nodes = nodes.map(|item| (&item.plan, item.power.is_some()));
         let others = self.cables.0.iter().filter(|item| item.plugged.is_some());
-        check_cable(&plan, nodes, others.map(|item| &item.plan))
-            .map_err(|fault| self.refuse(fault))?;
-        self.connect(plan)
+        check_cable(plan, nodes, others.map(|item| &item.plan)).map_err(|fault| self.refuse(fault))
     }
 
     fn must_be_live(&self, name: Name) -> Result {
@@ -352,64 +327,60 @@ impl Topology {
         Err(EINVAL)
     }
 
-    /// Switches a node on that has been checked.
-    fn switch_on(&mut self, plan: NodePlan, module: &'static ThisModule) -> Result {
-        let name = plan.name();
-        let site = Site {
+    /// The names of a node, and where its directory in debugfs goes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the fabric is not live.
+    pub(crate) fn site(&self, node: Name) -> Result<Site> {
+        Ok(Site {
             fabric: self.fabric,
-            node: name,
-            files: self.files.as_ref().ok_or(EINVAL)?,
-        };
-        let power = match plan.kind() {
-            NodeKind::Hca => {
-                let item = self.nodes.get(name)?;
-                let faults = item.faults.as_ref().ok_or(ENOENT)?;
-                HcaNode::new(&site, &plan, item.netns, faults, module).map(Power::Hca)
-            }
-            NodeKind::Switch => SwitchNode::new(&site, &plan.switch()).map(Power::Switch),
-        };
-        let power = power.inspect_err(|e| {
-            self.report(name, format_args!("cannot be switched on: {e:?}"));
-        })?;
-        power.route(plan.routing(), self.seed, name)?;
+            node,
+            files: self.files.clone().ok_or(EINVAL)?,
+        })
+    }
+
+    /// Network namespace of whoever has named the network devices of an adapter.
+    pub(crate) fn netns(&self, name: Name) -> Result<Netns> {
+        Ok(self.nodes.get(name)?.netns)
+    }
+
+    /// A node's place in the fabric.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is off; `ENOENT`.
+    pub(crate) fn node(&self, name: Name) -> Result<Node> {
+        let power = self.nodes.get(name)?.power.as_ref();
+        Ok(power.ok_or(EINVAL)?.node().clone())
+    }
+
+    /// Notes that a node has been switched on.
+    pub(crate) fn switched_on(&mut self, name: Name, power: Power) -> Result {
         self.nodes.get_mut(name)?.power = Some(power);
         Ok(())
     }
 
-    /// Switches a node off, if it is on, and unplugs its cables.
-    ///
-    /// That comes second, since ULPs leave their multicast groups as RDMA core lets go of a device, and wait for
-    /// an answer.
-    fn switch_off(&mut self, name: Name) {
-        if let Ok(item) = self.nodes.get_mut(name) {
-            item.power = None;
-        }
-        for item in self.cables.0.iter_mut().filter(|item| item.ends_at(name)) {
-            item.plugged = None;
-        }
+    /// Notes that a node is off. Dropping what this returns switches it off.
+    pub(crate) fn switch_off(&mut self, name: Name) -> Option<Power> {
+        self.nodes.get_mut(name).ok()?.power.take()
     }
 
-    /// Plugs a cable that has been checked.
-    fn connect(&mut self, plan: CablePlan) -> Result {
-        let name = plan.name();
-        let Ends(one, other) = plan.ends().ok_or(EINVAL)?;
-        let at = |node| Ok::<_, Error>(self.nodes.get(node)?.power.as_ref().ok_or(EINVAL)?.node());
-        let near = (at(one.node)?, one.port);
-        let cable = match other {
-            FarEnd::Port(other) => {
-                let far = (at(other.node)?, other.port);
-                Cable::plug([near, far], &plan, self.seed).map(Plug::Ports)
-            }
-            FarEnd::Device(device) => {
-                let device = CStr::from_bytes_until_nul(device.bytes()).map_err(|_| EINVAL)?;
-                TrunkCable::plug(near, device, &plan, self.seed).map(Plug::Device)
-            }
-        };
-        let cable = cable.inspect_err(|e| {
-            self.report(name, format_args!("cannot be plugged: {e:?}"));
-        })?;
-        self.cables.get_mut(name)?.plugged = Some(cable);
+    /// Notes that a cable has been plugged in.
+    pub(crate) fn plugged_in(&mut self, name: Name, plug: Plug) -> Result {
+        self.cables.get_mut(name)?.plugged = Some(plug);
         Ok(())
+    }
+
+    /// Notes that a cable is unplugged. Dropping what this returns pulls it.
+    pub(crate) fn pull(&mut self, name: Name) -> Option<Plug> {
+        self.cables.get_mut(name).ok()?.plugged.take()
+    }
+
+    /// Does that with one of the cables that end at a node, if any is plugged.
+    pub(crate) fn pull_from(&mut self, node: Name) -> Option<Plug> {
+        let mut cables = self.cables.0.iter_mut();
+        cables.find_map(|item| item.ends_at(node).then(|| item.plugged.take()).flatten())
     }
 
     fn refuse(&self, fault: Fault) -> Error {
@@ -417,7 +388,8 @@ impl Topology {
         EINVAL
     }
 
-    fn report(&self, name: Name, text: core::fmt::Arguments<'_>) {
+    /// Writes to the log what is wrong with a node or a cable.
+    pub(crate) fn report(&self, name: Name, text: core::fmt::Arguments<'_>) {
         pr_err!("{}: {}: {}\n", self.fabric.as_str(), name.as_str(), text);
     }
 }

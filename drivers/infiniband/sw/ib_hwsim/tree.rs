@@ -2,10 +2,10 @@
 
 //! The directories in configfs: fabrics, and the nodes and cables in each.
 //!
-//! All that a directory knows is its name, and the fabric that it belongs to. A fabric's mutex is taken in
+//! All that a directory knows is its name, and the fabric that it belongs to. A fabric's mutexes are taken in
 //! the callbacks of configfs, under the subsystem's mutex or under the semaphore of the directory's files; RDMA
-//! core and its clients take theirs under it, and none of them waits for configfs. Nothing of configfs is called
-//! with it.
+//! core and its clients take theirs under that of its changes, and none of them waits for configfs. Nothing of
+//! configfs is called with one.
 
 use core::marker::PhantomData;
 
@@ -15,10 +15,10 @@ use ib_fabric::topology::{CablePlan, Name, NodeKind, NodePlan};
 use ib_fabric::Guid;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::Arc;
 
+use crate::change::Fabric;
 use crate::files;
-use crate::topology::Topology;
 use crate::LocalModule;
 
 /// The node GUID of the first node: a locally administered one. 256 numbers on is the second one's.
@@ -26,25 +26,6 @@ const FIRST_GUID: u64 = 0x0a1b_0000_0000_0100;
 
 /// Default GUIDs that have been given out.
 static GUIDS: Atomic<u64> = Atomic::new(0);
-
-/// A fabric, which its directories have in common.
-#[pin_data]
-pub(crate) struct Fabric {
-    #[pin]
-    pub(crate) topology: Mutex<Topology>,
-}
-
-impl Fabric {
-    fn new(name: Name, files: &Arc<Dir>) -> Result<Arc<Self>> {
-        let topology = Topology::new(name, files.clone());
-        Arc::pin_init(
-            pin_init!(Self {
-                topology <- new_mutex!(topology, "ib_hwsim::topology"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-}
 
 /// The directory of the module: its directories are fabrics.
 pub(crate) struct Fabrics {
@@ -72,7 +53,7 @@ impl Parent for Fabrics {
     }
 
     fn remove(&self, child: &FabricDirectory) {
-        child.0.topology.lock().go_down();
+        child.0.change().go_down();
     }
 }
 
@@ -145,7 +126,7 @@ impl<K: Kind> Parent for Nodes<K> {
         let name = valid(name)?;
         let guid = Guid::new(FIRST_GUID + GUIDS.fetch_add(1, Relaxed) * 256);
         let plan = NodePlan::new(K::KIND, name, guid).ok_or(EINVAL)?;
-        self.fabric.topology.lock().add_node(plan)?;
+        self.fabric.change().topology().add_node(plan)?;
         Ok(NodeDirectory {
             fabric: self.fabric.clone(),
             name,
@@ -154,7 +135,7 @@ impl<K: Kind> Parent for Nodes<K> {
     }
 
     fn remove(&self, child: &NodeDirectory<K>) {
-        self.fabric.topology.lock().remove_node(child.name);
+        self.fabric.change().remove_node(child.name);
     }
 }
 
@@ -184,7 +165,7 @@ impl Parent for Cables {
 
     fn make(&self, name: &str) -> Result<CableDirectory> {
         let name = valid(name)?;
-        self.0.topology.lock().add_cable(CablePlan::new(name))?;
+        self.0.change().topology().add_cable(CablePlan::new(name))?;
         Ok(CableDirectory {
             fabric: self.0.clone(),
             name,
@@ -192,7 +173,7 @@ impl Parent for Cables {
     }
 
     fn remove(&self, child: &CableDirectory) {
-        self.0.topology.lock().remove_cable(child.name);
+        self.0.change().remove_cable(child.name);
     }
 }
 

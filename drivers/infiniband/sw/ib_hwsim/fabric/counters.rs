@@ -70,15 +70,29 @@ pub enum Counted {
     QKeyViolation,
 }
 
+/// An error of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// More packets have come with a wrong CRC than LocalPhyErrors allows.
+    Integrity,
+    /// The port has run out of room for what came, time and again.
+    Overrun,
+    /// The other end has told of no credits for too long.
+    FlowControl,
+}
+
 /// The index of each counter of PortCounters: its bit in CounterSelect.
 mod index {
     pub(super) const SYMBOL_ERRORS: usize = 0;
+    pub(super) const LINK_RECOVERIES: usize = 1;
     pub(super) const LINK_DOWNED: usize = 2;
     pub(super) const RECEIVE_ERRORS: usize = 3;
     pub(super) const RELAY_ERRORS: usize = 5;
     pub(super) const SEND_DISCARDS: usize = 6;
     pub(super) const SEND_CONSTRAINTS: usize = 7;
     pub(super) const RECEIVE_CONSTRAINTS: usize = 8;
+    pub(super) const LINK_INTEGRITY: usize = 9;
+    pub(super) const BUFFER_OVERRUNS: usize = 10;
     pub(super) const VL15_DROPPED: usize = 11;
     pub(super) const SENT_DATA: usize = 12;
     pub(super) const RECEIVED_DATA: usize = 13;
@@ -136,6 +150,20 @@ impl Counters {
     /// Counts a link that went down by itself.
     pub(crate) fn link_downed(&mut self) {
         self.add(index::LINK_DOWNED, 1);
+    }
+
+    /// Counts an error of the link.
+    pub(crate) fn link_failed(&mut self, error: LinkError) {
+        match error {
+            // The link recovers, which takes no time.
+            LinkError::Integrity => {
+                self.add(index::LINK_INTEGRITY, 1);
+                self.add(index::LINK_RECOVERIES, 1);
+            }
+            LinkError::Overrun => self.add(index::BUFFER_OVERRUNS, 1),
+            // It has no counter.
+            LinkError::FlowControl => {}
+        }
     }
 
     /// Counts a packet or an error. Violations of keys are PortInfo's, not counted here.
@@ -308,6 +336,24 @@ mod tests {
             counters.read(&mut data);
             assert_eq!(data[place], 1);
             data[place] = 0;
+            assert_eq!(data, [0; 192]);
+        }
+    }
+
+    #[test]
+    fn errors_of_links_have_their_places() {
+        let cases = [
+            (LinkError::Integrity, (1, 0x10)),
+            (LinkError::Overrun, (0, 0x01)),
+            (LinkError::FlowControl, (0, 0)),
+        ];
+        for (error, seen) in cases {
+            let mut counters = Counters::default();
+            counters.link_failed(error);
+            let mut data = [0; 192];
+            counters.read(&mut data);
+            assert_eq!((data[6], data[19]), seen);
+            (data[6], data[19]) = (0, 0);
             assert_eq!(data, [0; 192]);
         }
     }

@@ -2,7 +2,7 @@
 
 //! A channel adapter, as management sees it.
 
-use crate::counters::Counted;
+use crate::counters::{Counted, LinkError};
 use crate::event::Events;
 use crate::link::LinkOffer;
 use crate::mad::{class, Header, Mad, Status};
@@ -220,8 +220,8 @@ impl Hca {
         Some((ports.get(index)?, self.traps.get_mut(index)?))
     }
 
-    /// Writes the trap that a port is to send now, if there is one: a change of its properties
-    /// (144) or a refused key (256 to 258).
+    /// Writes the trap that a port is to send now, if there is one: an error of its link (129 to
+    /// 131), a change of its properties (144) or a refused key (256 to 258).
     ///
     /// `now_ms` is the time in milliseconds since some epoch; it does not go back. `mad` is
     /// written only with [`TrapDue::Send`], and goes from queue pair 0 out of the port.
@@ -252,9 +252,16 @@ impl Hca {
         }
     }
 
-    /// Counts a packet that was dropped at a port, and notes the trap for a refused key, so that
-    /// [`Hca::trap`] is to be asked.
-    pub fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) {
+    /// Counts a packet that was dropped at a port. True if there may be a trap for that, a refused
+    /// key or one CRC too many that is wrong, so that [`Hca::trap`] is to be asked.
+    pub fn discard(&mut self, port: u8, reason: Discard, packet: &Packet) -> bool {
+        if reason == Discard::Crc {
+            let failed = self.port_mut(port).is_some_and(Port::count_corrupt);
+            if failed {
+                self.note_link_error(port, LinkError::Integrity);
+            }
+            return failed;
+        }
         if let Some(what) = reason.counted(packet) {
             self.count(port, what);
         }
@@ -264,6 +271,21 @@ impl Hca {
                 Discard::QKey => traps.qkey_refused(port, packet),
                 _ => {}
             }
+        }
+        matches!(reason, Discard::PKey | Discard::QKey)
+    }
+
+    /// Lets the link of a port have an error, which is counted and a trap, so that [`Hca::trap`] is to be asked.
+    pub fn fail_link(&mut self, port: u8, error: LinkError) {
+        if let Some(port) = self.port_mut(port) {
+            port.counters.link_failed(error);
+        }
+        self.note_link_error(port, error);
+    }
+
+    fn note_link_error(&mut self, number: u8, error: LinkError) {
+        if let Some((port, traps)) = self.port_and_traps(number) {
+            traps.link_failed(port, number, error);
         }
     }
 

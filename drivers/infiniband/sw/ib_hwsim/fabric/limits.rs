@@ -43,6 +43,8 @@ pub enum Limit {
     Checksum,
     /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.
     Lso,
+    /// Completion vectors, each of which has events on a CPU of its own; a single one has them on any.
+    Vectors,
 }
 
 /// Values that a limit can have.
@@ -73,7 +75,7 @@ impl Rule {
 
 impl Limit {
     /// All of them, each in the place that is its number.
-    pub const ALL: [Limit; 14] = [
+    pub const ALL: [Limit; 15] = [
         Limit::Qp,
         Limit::QpWr,
         Limit::SendSge,
@@ -88,6 +90,7 @@ impl Limit {
         Limit::BlockLoopback,
         Limit::Checksum,
         Limit::Lso,
+        Limit::Vectors,
     ];
 
     const fn rule(self) -> Rule {
@@ -107,6 +110,7 @@ impl Limit {
             Limit::BlockLoopback => Rule::new(c"block_loopback", 1, Flag),
             Limit::Checksum => Rule::new(c"checksum", 0, Flag),
             Limit::Lso => Rule::new(c"lso", 0, Between(0, 1 << 18)),
+            Limit::Vectors => Rule::new(c"comp_vectors", 1, Between(1, 64)),
         }
     }
 
@@ -188,9 +192,13 @@ mod tests {
             assert_eq!(limit as usize, place);
             let usual = limit.rule().usual;
             assert_eq!(limits.get(limit), usual);
-            let new = if usual == 1 { "0" } else { "1" };
+            let new = match (usual, limit.rule().values) {
+                (1, Values::Flag) => "0",
+                (1, Values::Between(..)) => "2",
+                _ => "1",
+            };
             assert_eq!(limits.set(limit, new), Some(()));
-            assert_eq!(limits.has(limit), new == "1");
+            assert_eq!(limits.has(limit), new != "0");
         }
         for limit in Limit::ALL {
             assert_ne!(limits.get(limit), limit.rule().usual);

@@ -10,6 +10,12 @@ use crate::packet::Packet;
 
 /// The link state of at least one port of a switch has changed.
 pub(crate) const LINK_STATE: u16 = 128;
+/// Packets with a wrong CRC have come to a port, more than its threshold.
+pub(crate) const LINK_INTEGRITY: u16 = 129;
+/// A port has run out of room for what came, time and again.
+pub(crate) const BUFFER_OVERRUN: u16 = 130;
+/// The other end of a port's link has told of no credits for too long.
+pub(crate) const FLOW_CONTROL: u16 = 131;
 /// CapabilityMask, NodeDescription or another property of a port has changed.
 pub(crate) const PROPERTIES: u16 = 144;
 /// A subnet management packet had another M_Key.
@@ -47,8 +53,11 @@ mod details {
 
     /// LIDADDR of trap 128.
     pub(super) const SWITCH_LID: Field = Field::bytes(0, 2);
-    /// LIDADDR of traps 144 and 256, LIDADDR1 of traps 257 to 259.
+    /// LIDADDR of traps 129 to 131, 144 and 256, LIDADDR1 of traps 257 to 259.
     pub(super) const LID: Field = Field::bytes(2, 2);
+
+    /// PORTNO of traps 129 to 131.
+    pub(super) const PORT: Field = Field::bytes(4, 1);
 
     pub(super) const OTHER_LOCAL_CHANGES: Field = Field::bits(5, 0, 1);
     pub(super) const CAPABILITY_MASK: Field = Field::bytes(6, 4);
@@ -102,7 +111,7 @@ impl Notice {
     /// Returns the type: urgent, security or informational.
     fn severity(&self) -> u8 {
         match self.number {
-            LINK_STATE => 1,
+            LINK_STATE..=FLOW_CONTROL => 1,
             PROPERTIES => 4,
             _ => 2,
         }
@@ -129,6 +138,15 @@ pub(crate) fn number(data: &[u8]) -> u16 {
 pub(crate) fn link_state(lid: Lid) -> Notice {
     let mut notice = Notice::new(LINK_STATE);
     details::SWITCH_LID.put(&mut notice.details, lid.get());
+    notice
+}
+
+/// Makes one of traps 129 to 131, about a port of the node that has this LID.
+pub(crate) fn link_error(number: u16, lid: Lid, port: u8) -> Notice {
+    let mut notice = Notice::new(number);
+    let data = &mut notice.details;
+    details::LID.put(data, lid.get());
+    details::PORT.put(data, port);
     notice
 }
 

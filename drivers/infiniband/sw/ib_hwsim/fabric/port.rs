@@ -6,7 +6,7 @@ use crate::addr::{Gid, Guid, Lid};
 use crate::addresses::Addresses;
 use crate::capability;
 use crate::config::{Config, LinkLayer};
-use crate::counters::{Counted, Counters};
+use crate::counters::{Counted, Counters, LinkError};
 use crate::keys::PKey;
 use crate::link::{PhysState, PortState, SPEEDS, VL_CAP, WIDTHS};
 use crate::mkey::MKey;
@@ -62,7 +62,10 @@ pub struct Port {
     pub(crate) speeds_enabled: u8,
     pub(crate) speed_active: u8,
     pub(crate) stall_and_life: u8,
+    /// LocalPhyErrors and OverrunErrors, as in PortInfo.
     pub(crate) error_thresholds: u8,
+    /// Packets with a wrong CRC, less those without an error that have come since.
+    physical_errors: u32,
     pub(crate) pkey_violations: u16,
     pub(crate) qkey_violations: u16,
     pub(crate) m_key: MKey,
@@ -116,6 +119,7 @@ impl Port {
             speed_active: 1,
             stall_and_life: 0,
             error_thresholds: 0,
+            physical_errors: 0,
             pkey_violations: 0,
             qkey_violations: 0,
             m_key: MKey::default(),
@@ -329,9 +333,25 @@ impl Port {
         let violations = match what {
             Counted::PKeyViolation => &mut self.pkey_violations,
             Counted::QKeyViolation => &mut self.qkey_violations,
+            Counted::Received(traffic) => {
+                self.physical_errors = self.physical_errors.saturating_sub(traffic.packets);
+                return self.counters.count(what);
+            }
             _ => return self.counters.count(what),
         };
         *violations = violations.saturating_add(1);
+    }
+
+    /// Counts a packet with a wrong CRC (section 7.12.2). True if that is one too many: an error of the link.
+    pub(crate) fn count_corrupt(&mut self) -> bool {
+        self.count(Counted::Corrupt);
+        self.physical_errors = self.physical_errors.saturating_add(1);
+        let failed = self.physical_errors > u32::from(self.error_thresholds >> 4);
+        if failed {
+            self.physical_errors = 0;
+            self.counters.link_failed(LinkError::Integrity);
+        }
+        failed
     }
 
     /// Whether the partitions of an external port let a packet in, by PartitionEnforcementInbound.
@@ -357,6 +377,7 @@ impl Port {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+    use crate::counters::Traffic;
 
     fn port() -> Port {
         Port::new(&Config::EXAMPLE, 1, Guid::new(0x11))
@@ -401,6 +422,28 @@ mod tests {
         assert!(!port.has_gid(&gid(Gid::DEFAULT_PREFIX, 0)));
         assert!(!port.has_gid(&gid(0xfec0_0000_0000_0002, 0x11)));
         assert!(!port.has_gid(&gid(0xfec0_0000_0000_0001, 0x12)));
+    }
+
+    /// Section 7.12.2: packets without an error make up for those with one.
+    #[test]
+    fn too_many_corrupt_packets() {
+        let mut port = port();
+        port.error_thresholds = 0x2f;
+        let good = Counted::Received(Traffic::unicast(100));
+        for _ in 0..3 {
+            assert!(!port.count_corrupt() && !port.count_corrupt());
+            port.count(good);
+            assert!(!port.count_corrupt());
+            assert!(port.count_corrupt());
+        }
+        port.error_thresholds = 0xf0;
+        for _ in 0..100 {
+            assert!(!port.count_corrupt());
+            port.count(good);
+            port.count(good);
+        }
+        port.error_thresholds = 0;
+        assert!(port.count_corrupt() && port.count_corrupt());
     }
 
     #[test]

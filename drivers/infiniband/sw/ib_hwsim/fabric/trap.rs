@@ -3,16 +3,15 @@
 //! Traps (sections 13.4.8.2 Notice, 13.4.9 and 14.3): datagrams by which a node tells the master
 //! subnet manager of something, until that answers with TrapRepress.
 //!
-//! A node has at most one trap of each sort under way: link states (128), its own properties
-//! (144) and refused keys (256 to 259). A change while one is under way is a new one; a refused
-//! key is not, and shows in the counters of PortInfo only. SubnetTimeOut limits the rate. A
-//! port without a LID or a subnet manager forgets its traps, for whoever comes reads all anyway.
-//!
-//! Traps 129 to 131 do not exist here: a simulated link has no bit errors, no overruns and no
-//! watchdog of flow control.
+//! A node has at most one trap of each sort under way: link states (128), errors of links (129 to
+//! 131), its own properties (144) and refused keys (256 to 259). A change while one is under way
+//! is a new one; an error or a refused key is not, and shows in the counters only. SubnetTimeOut
+//! limits the rate. A port without a LID or a subnet manager forgets its traps, for whoever comes
+//! reads all anyway.
 
 use crate::addr::Lid;
 use crate::bits::copy;
+use crate::counters::LinkError;
 use crate::keys::Qpn;
 use crate::link::PortState;
 use crate::mad::{attribute, class, method, smp_data, smp_data_mut, Header, Mad};
@@ -62,10 +61,12 @@ pub(crate) enum Sort {
     Properties = 1,
     /// Refused keys.
     Keys = 2,
+    /// Errors of links.
+    Errors = 3,
 }
 
 impl Sort {
-    const ALL: [Sort; 3] = [Sort::Links, Sort::Properties, Sort::Keys];
+    const ALL: [Sort; 4] = [Sort::Links, Sort::Properties, Sort::Keys, Sort::Errors];
 }
 
 /// The progress of a trap.
@@ -83,7 +84,7 @@ enum Progress {
 /// The traps of a port that has an agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traps {
-    progress: [Progress; 3],
+    progress: [Progress; 4],
     /// The sort that was sent last.
     last: u8,
     /// The time at which that was, in milliseconds.
@@ -93,6 +94,8 @@ pub(crate) struct Traps {
     changes: u16,
     /// The refused key.
     refusal: Notice,
+    /// The error, and the number of the port whose link has it.
+    error: Option<(LinkError, u8)>,
 }
 
 /// Whether traps of a port can reach a subnet manager.
@@ -116,12 +119,19 @@ impl Traps {
     /// Notes a change of CapabilityMask, or of others that `changes` has the bits of, from
     /// [`notice`] (trap 144).
     pub(crate) fn properties_changed(&mut self, port: &Port, changes: u16) {
-        let [_, progress, _] = self.progress;
-        if progress == Progress::Idle {
+        if self.get(Sort::Properties) == Progress::Idle {
             self.changes = 0;
         }
         self.changes |= changes;
         self.note(Sort::Properties, port);
+    }
+
+    /// Notes an error of a link at a port of the node, by number (traps 129 to 131).
+    pub(crate) fn link_failed(&mut self, port: &Port, number: u8, error: LinkError) {
+        if self.get(Sort::Errors) == Progress::Idle {
+            self.error = Some((error, number));
+            self.note(Sort::Errors, port);
+        }
     }
 
     /// Notes a refused M_Key (trap 256).
@@ -151,8 +161,7 @@ impl Traps {
     }
 
     fn refused(&mut self, port: &Port, notice: impl FnOnce() -> Notice) {
-        let [_, _, progress] = self.progress;
-        if progress == Progress::Idle && can_send(port) {
+        if self.get(Sort::Keys) == Progress::Idle && can_send(port) {
             self.refusal = notice();
             self.note(Sort::Keys, port);
         }
@@ -268,7 +277,18 @@ impl Traps {
             Sort::Links => notice::link_state(port.lid),
             Sort::Properties => notice::properties(port.lid, port.cap_mask, self.changes),
             Sort::Keys => self.refusal,
+            Sort::Errors => self.error.map_or(Notice::default(), |(error, number)| {
+                notice::link_error(trap_of(error), port.lid, number)
+            }),
         }
+    }
+}
+
+const fn trap_of(error: LinkError) -> u16 {
+    match error {
+        LinkError::Integrity => notice::LINK_INTEGRITY,
+        LinkError::Overrun => notice::BUFFER_OVERRUN,
+        LinkError::FlowControl => notice::FLOW_CONTROL,
     }
 }
 

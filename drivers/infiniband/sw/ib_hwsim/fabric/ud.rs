@@ -105,13 +105,12 @@ impl Discard {
         self.label().to_str().unwrap_or_default()
     }
 
-    /// Returns what the port counts for it, besides the packet itself.
+    /// Returns what the port counts for it, besides the packet itself; a wrong CRC is counted apart.
     pub const fn counted(self, packet: &Packet) -> Option<Counted> {
         match self {
             Discard::PKey => Some(Counted::PKeyViolation),
             Discard::QKey => Some(Counted::QKeyViolation),
             Discard::TooLong | Discard::BadLength => Some(Counted::ReceiveError),
-            Discard::Crc => Some(Counted::Corrupt),
             Discard::NoReceive if packet.management => Some(Counted::VL15Dropped),
             _ => None,
         }

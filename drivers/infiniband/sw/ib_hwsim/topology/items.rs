@@ -73,7 +73,7 @@ impl<T: Item> Items<T> {
 }
 
 /// A node that is switched on. Dropping it switches it off; its cables have to be unplugged then.
-pub(super) enum Power {
+pub(crate) enum Power {
     Hca(HcaNode),
     Switch(SwitchNode),
 }
@@ -87,7 +87,7 @@ impl Power {
     }
 
     /// Changes the adaptive routing of a switch.
-    pub(super) fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
+    pub(crate) fn route(&self, routing: &Routing, seed: u64, name: Name) -> Result {
         match self.node() {
             Node::Host(_) | Node::Trunk(_) => Ok(()),
             Node::Switch(switch) => switch.route(routing, seed, name),
@@ -106,7 +106,7 @@ pub(super) struct NodeItem {
 }
 
 /// A cable that is plugged in. Dropping it pulls it.
-pub(super) enum Plug {
+pub(crate) enum Plug {
     Ports(Cable),
     Device(TrunkCable),
 }

@@ -28,6 +28,12 @@ words! {
         GidChange = "gid_change",
         /// The speed of a link has changed.
         SpeedChange = "speed_change",
+        /// Too many packets have come to a port with a wrong CRC.
+        LinkIntegrity = "link_integrity",
+        /// A port has run out of room for what came, time and again.
+        BufferOverrun = "buffer_overrun",
+        /// The other end of a port's link has told of no credits for too long.
+        FlowControl = "flow_control",
         /// A queue pair has failed.
         QpFatal = "qp_fatal",
         /// The other end of a queue pair has asked for what cannot be done.
@@ -64,7 +70,10 @@ impl EventName {
             | EventName::ClientReregister
             | EventName::PKeyChange
             | EventName::GidChange
-            | EventName::SpeedChange => Scope::Port,
+            | EventName::SpeedChange
+            | EventName::LinkIntegrity
+            | EventName::BufferOverrun
+            | EventName::FlowControl => Scope::Port,
             _ => Scope::Qp,
         }
     }

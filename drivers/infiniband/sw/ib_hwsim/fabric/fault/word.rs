@@ -81,6 +81,8 @@ words! {
         PollCq = "poll_cq",
         /// Asks for an event of a completion queue.
         NotifyCq = "req_notify_cq",
+        /// Sets the moderation of a completion queue.
+        ModifyCq = "modify_cq",
         /// Makes a shared receive queue.
         CreateSrq = "create_srq",
         /// Changes a shared receive queue.
@@ -143,6 +145,7 @@ impl Verb {
                 | Verb::PostSrqRecv
                 | Verb::PollCq
                 | Verb::NotifyCq
+                | Verb::ModifyCq
         )
     }
 }

@@ -27,7 +27,7 @@ mod sma;
 mod tables;
 
 use crate::config::ConfigError;
-use crate::counters::Counted;
+use crate::counters::{Counted, LinkError};
 use crate::link::LinkOffer;
 use crate::mad::Mad;
 use crate::nodeinfo::NodeType;
@@ -181,6 +181,16 @@ impl<M: Memory> Switch<M> {
         if let Some(port) = self.port_mut(port) {
             port.count(what);
         }
+    }
+
+    /// Counts a packet that came to an external port with a wrong CRC. True if that is one too many:
+    /// a trap, so that [`Switch::trap`] is to be asked.
+    pub fn count_corrupt(&mut self, port: u8) -> bool {
+        let failed = self.external_mut(port).is_some_and(Port::count_corrupt);
+        if let (true, Some(own)) = (failed, self.ports.first()) {
+            self.traps.link_failed(own, port, LinkError::Integrity);
+        }
+        failed
     }
 
     /// Lets time go by for the lease of the management key (section 14.2.4.2), in seconds.

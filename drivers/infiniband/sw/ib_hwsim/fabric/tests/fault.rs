@@ -163,6 +163,13 @@ fn orders() {
         ("port_error", EventName::PortError, Target::Port(1)),
         (" gid_change 2\n", EventName::GidChange, Target::Port(2)),
         ("speed_change", EventName::SpeedChange, Target::Port(1)),
+        (
+            "link_integrity 2",
+            EventName::LinkIntegrity,
+            Target::Port(2),
+        ),
+        ("buffer_overrun", EventName::BufferOverrun, Target::Port(1)),
+        ("flow_control", EventName::FlowControl, Target::Port(1)),
         ("qp_fatal all", EventName::QpFatal, Target::AllQps),
         ("cq_error 0x48", EventName::CqError, Target::Qp(0x48)),
         ("srq_error 72", EventName::SrqError, Target::Qp(72)),

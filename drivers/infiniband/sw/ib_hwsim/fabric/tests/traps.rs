@@ -4,7 +4,7 @@
 
 mod manager;
 
-use ib_fabric::{Discard, Mad};
+use ib_fabric::{Discard, LinkError, Mad};
 use manager::net::Net;
 use manager::sweep::{data_packet, smi_packet, Manager};
 use manager::*;
@@ -158,6 +158,63 @@ fn properties() {
     let trap = one_trap(&mut net, 30_000);
     assert_eq!(trap[64..72], [0x84, 0, 0, 2, 0, 144, 0, 2]);
     assert_eq!((trap[79], trap[85]), (1, 1));
+}
+
+#[test]
+fn errors_of_links() {
+    let (mut net, _) = star();
+    let mut details = [0; 54];
+    let errors = [
+        (LinkError::Integrity, 129),
+        (LinkError::Overrun, 130),
+        (LinkError::FlowControl, 131),
+    ];
+    for (turn, (error, number)) in (1..).zip(errors) {
+        net.get_host(2).fail_link(1, error);
+        // Another one meanwhile counts only.
+        net.get_host(2).fail_link(1, LinkError::Integrity);
+        let trap = one_trap(&mut net, turn * 10_000);
+        // Generic and urgent, from an adapter; LID and number of the port.
+        assert_eq!(trap[64..72], [0x81, 0, 0, 1, 0, number, 0, 3]);
+        details[2..5].copy_from_slice(&[0, 3, 1]);
+        assert_eq!(trap[74..128], details);
+        repress(&mut net, 3, trap);
+        assert_eq!(no_trap(&mut net, turn * 10_000 + 5000), None);
+    }
+    // There is no such port.
+    net.get_host(2).fail_link(2, LinkError::Integrity);
+    net.get_host(2).fail_link(0, LinkError::Integrity);
+    assert_eq!(no_trap(&mut net, 50_000), None);
+}
+
+/// More wrong CRCs than LocalPhyErrors allows are an error of the link, at either end.
+#[test]
+fn too_many_wrong_crcs() {
+    let (mut net, manager) = star();
+    let packet = data_packet(3, 4);
+    for port in [2, 3] {
+        manager.change_port(&mut net, PATH, port, |info| info[53] = 0x48);
+    }
+    manager.change_port(&mut net, &[1, 2], 1, |info| info[53] = 0x48);
+    for _ in 0..4 {
+        assert!(!net.get_host(2).discard(1, Discard::Crc, &packet));
+        assert!(!net.get_switch(0).count_corrupt(3));
+    }
+    assert_eq!(no_trap(&mut net, 10), None);
+    assert!(net.get_host(2).discard(1, Discard::Crc, &packet));
+    let trap = one_trap(&mut net, 20);
+    assert_eq!(trap[64..72], [0x81, 0, 0, 1, 0, 129, 0, 3]);
+    assert_eq!(trap[76..79], [0, 3, 1]);
+    repress(&mut net, 3, trap);
+
+    assert!(net.get_switch(0).count_corrupt(3));
+    let trap = one_trap(&mut net, 10_000);
+    assert_eq!(trap[64..72], [0x81, 0, 0, 2, 0, 129, 0, 2]);
+    assert_eq!(trap[76..79], [0, 2, 3]);
+    // Neither the management port nor one that does not exist has a link.
+    for port in [0, 4] {
+        assert!((0..100).all(|_| !net.get_switch(0).count_corrupt(port)));
+    }
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Nodes {
 
     fn at_adapter(&mut self, packet: &Packet, payload: &[u8]) {
         if let Err(reason) = port_accepts(&self.hca, 1, packet) {
-            return self.hca.discard(1, reason, packet);
+            self.hca.discard(1, reason, packet);
+            return;
         }
         self.hca.count(1, packet.received());
         let port = self.hca.port(1).expect("port 1");

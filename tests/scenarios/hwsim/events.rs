@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events for completions: how many there are, and on which CPU, as the kernel's own `ib_ipoib` gets them.
+
+use super::EXCLUSIVE;
+use super::caps::pair_up;
+use super::weather::times;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+
+scenario! {
+    /// Completions are reported together, as `ethtool -C` has it: when there are so many, or when so much time has
+    /// passed.
+    #[on(lockdep)]
+    fn completions_are_reported_together(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = pair_up(&bed, &[])?;
+        let (a, b) = bed.pair()?;
+        // Nothing else comes to it.
+        for host in [a, b] {
+            host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1")?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
+        for (setting, options, late) in [
+            ("rx-usecs 60000 rx-frames 1000", "-c 5 -i 0.3", true),
+            ("rx-usecs 60000 rx-frames 2", "-l 2 -c 2", false),
+            ("rx-usecs 60000 rx-frames 1", "-c 5 -i 0.3", false),
+            ("rx-usecs 0 rx-frames 0", "-c 5 -i 0.3", false),
+        ] {
+            b.ok(&format!("ethtool -C ib0 {setting}"))?;
+            let text = a.ok(&format!("ping {options} -W 10 {}", b.ip4()))?;
+            let times = times(&text)?;
+            let waited = times.iter().filter(|&&time| time >= 60.0).count();
+            // A packet of the neighbour table may come between.
+            let right = if late { waited + 1 >= times.len() } else { waited < times.len() };
+            ensure!(right && times.len() >= 2, "{setting}: {text}");
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+/// Runs of NET_RX on the first two CPUs.
+fn receptions(host: &Host) -> Result<[u64; 2]> {
+    let text = host.ok("grep NET_RX: /proc/softirqs")?;
+    let mut numbers = text.split_whitespace().skip(1);
+    let mut next = || -> Result<u64> { Ok(numbers.next().context("two CPUs")?.parse()?) };
+    Ok([next()?, next()?])
+}
+
+scenario! {
+    /// Events come on the CPU of the completion vector, wherever the sender runs: `ib_ipoib` has what it receives on
+    /// the first one, and what it has sent on the second.
+    #[on(lockdep)]
+    fn vectors_have_cpus(bed) {
+        let bed = bed.one_machine().cpus(2).append(EXCLUSIVE).up()?;
+        let manager = pair_up(&bed, &[("comp_vectors", "2")])?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        for sender in [0, 1] {
+            let before = receptions(&outside)?;
+            a.ok(&format!("taskset -c {sender} ping -f -q -c 1000 -W 5 {}", b.ip4()))?;
+            let after = receptions(&outside)?;
+            let [first, second] = [after[0] - before[0], after[1] - before[1]];
+            ensure!(first > 1500 && second > 1500, "from CPU {sender}: {first} and {second}");
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
