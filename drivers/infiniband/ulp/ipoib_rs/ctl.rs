@@ -17,5 +17,6 @@ pub(crate) mod netdev;
 pub(crate) mod netlink;
 pub(crate) mod ports;
 pub(crate) mod resolve;
+mod subnet;
 mod sysctl;
 pub(crate) mod verbs;
