@@ -156,7 +156,15 @@ impl Ah {
         // SAFETY: Every view of the union is plain bytes; this is what the address was resolved to.
         let dmac = unsafe { attr.__bindgen_anon_1.roce.dmac };
         // SAFETY: It was just made.
-        unsafe { Self::own(raw, reserved, (pd, gid), dgid, Route::Roce { dmac, options }) }
+        unsafe {
+            Self::own(
+                raw,
+                reserved,
+                (pd, gid),
+                dgid,
+                Route::Roce { dmac, options },
+            )
+        }
     }
 
     /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, along a path.

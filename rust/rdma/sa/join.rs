@@ -160,9 +160,7 @@ impl Join {
             },
             pkey: request.pkey,
             join_state: request.kind.join_state(),
-            like: request
-                .like
-                .map_or(core::ptr::null(), GroupRecord::as_raw),
+            like: request.like.map_or(core::ptr::null(), GroupRecord::as_raw),
         };
         // SAFETY: The client and the device are registered, and the port is one of InfiniBand. The context lives
         // until `drop`, after which there are no callbacks.
@@ -202,10 +200,7 @@ impl Drop for Join {
 /// # Safety
 ///
 /// Called by the SA for a request of [`Join::new`] that is not given up.
-unsafe extern "C" fn changed(
-    status: c_int,
-    multicast: *mut bindings::ib_sa_multicast,
-) -> c_int {
+unsafe extern "C" fn changed(status: c_int, multicast: *mut bindings::ib_sa_multicast) -> c_int {
     // SAFETY: By this function's requirements. The context lives until the request is given up, which waits for
     // this.
     let (member, rec) = unsafe {
@@ -214,9 +209,7 @@ unsafe extern "C" fn changed(
     };
     *member.state.lock() = match to_result(status) {
         Ok(()) => JoinState::Member(GroupRecord(rec)),
-        Err(error) if error == ENETRESET => {
-            JoinState::Reset
-        }
+        Err(error) if error == ENETRESET => JoinState::Reset,
         Err(error) => JoinState::Failed(error),
     };
     member.notify.notify();
@@ -238,12 +231,7 @@ pub fn is_joined(gid: &GidRef, mgid: [u8; 16]) -> bool {
     let mut rec = bindings::ib_sa_mcmember_rec::default();
     // SAFETY: The device is registered, and the port is one of InfiniBand; the GID and the record are ours.
     let err = unsafe {
-        bindings::ib_sa_get_mcmember_rec(
-            device.as_raw(),
-            gid.port(),
-            &raw mut mgid,
-            &raw mut rec,
-        )
+        bindings::ib_sa_get_mcmember_rec(device.as_raw(), gid.port(), &raw mut mgid, &raw mut rec)
     };
     err == 0
 }

@@ -6,11 +6,15 @@
 mod groups;
 mod managers;
 mod partitions;
+mod weather;
 
+use super::fabric::CONFIGFS;
 use super::ipoib::multicast;
 use super::manager::Manager;
+use super::weather::PARALLEL;
 use super::{EXCLUSIVE, inhabit, make};
 use crate::interop::neighbour;
+use crate::order::counter;
 use crate::streams::iperf3;
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
@@ -31,10 +35,19 @@ pub(super) type Kind = (Driver, &'static str);
 
 /// Makes a fabric of a topology, gives each host an HCA and an `ib0` of its kind, which is up; `options` are opensm's.
 pub(super) fn up(bed: &Bed, topology: &str, options: &str, kinds: &[Kind]) -> Result<Manager> {
+    up_made(bed, options, kinds, |outside| make(outside, topology))
+}
+
+/// Does the same with a fabric that `make` makes on the machine.
+fn up_made(
+    bed: &Bed,
+    options: &str,
+    kinds: &[Kind],
+    make: impl FnOnce(&Host) -> Result<()>,
+) -> Result<Manager> {
     let outside = bed.hosts.first().context("no host")?.outside();
-    outside.ok("modprobe ib_ipoib")?;
-    outside.ok("modprobe ipoib_rs")?;
-    make(&outside, topology)?;
+    outside.ok("modprobe ib_ipoib && modprobe ipoib_rs")?;
+    make(&outside)?;
     let manager = inhabit(bed, options)?;
     for (host, (driver, mode)) in bed.hosts.iter().zip(kinds) {
         if *driver == Driver::Ours {
@@ -85,9 +98,7 @@ pub(super) fn pings(a: &Host, b: &Host, mtu: u32) -> Result<()> {
 fn streams(bed: &Bed, a: &Host, b: &Host) -> Result<()> {
     for options in ["", "-R"] {
         let end: Value = iperf3(bed, &b.ip4(), options)?;
-        let bytes = end
-            .pointer("/sum_received/bytes")
-            .and_then(Value::as_f64);
+        let bytes = end.pointer("/sum_received/bytes").and_then(Value::as_f64);
         ensure!(bytes.is_some_and(|bytes| bytes > 1e5), "{options}: {end}");
     }
     transfer(a, b, &b.ip4(), 8)?;
@@ -171,6 +182,61 @@ scenario! {
         let (a, b) = bed.pair()?;
         talk(&bed, a, b, 65520)?;
         manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Parallel cables of different length, and a switch that spreads datagrams over both: what overtakes is put in order
+    /// again, though packets have no GRH that says who sent them.
+    #[on(lockdep)]
+    fn datagrams_are_put_in_order(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up_made(&bed, "", &[kind, kind], |outside| {
+            outside.ok("modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config")?;
+            outside.ok(PARALLEL)?;
+            Ok(())
+        })?;
+        let (a, b) = bed.pair()?;
+        a.ok(&format!("ping -q -c 3 -i 0.1 -W 10 {}", b.ip4()))?;
+        let outside = a.outside();
+        outside.ok(&format!("cd {CONFIGFS}/twin && echo 300 >cables/slow/delay && echo packet >switches/s1/adaptive"))?;
+        transfer(a, b, &b.ip4(), 4)?;
+        let held = counter(b, "rx_seq_held")?;
+        let (reordered, late) = (counter(b, "rx_seq_reordered")?, counter(b, "rx_seq_late")?);
+        ensure!(held > 50 && reordered > 50 && 2 * late < reordered, "{}", b.ok("ethtool -S ib0")?);
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The fabric is removed under interfaces that send, and made again.
+    #[on(lockdep)]
+    fn removal_takes_ours_along(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        let kinds = [(Driver::Ours, "datagram"), (Driver::Ours, "connected")];
+        for _ in 0..2 {
+            let manager = up(&bed, "pair", "", &kinds)?;
+            let pings = [
+                a.spawn(&format!("ping -f -q {}", b.ip4()))?,
+                b.spawn(&format!("ping -f -q {}", a.ip6()))?,
+                b.spawn("ping -f -q 10.1.0.77")?,
+            ];
+            std::thread::sleep(a.scaled(Duration::from_millis(500)));
+            outside.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+            for host in [a, b] {
+                host.run("ip link show ib0")?.refused()?;
+            }
+            for ping in pings {
+                ping.stop()?;
+            }
+            manager.kill()?;
+        }
+        outside.ok("modprobe -r ipoib_rs")?;
         bed.finish()
     }
 }

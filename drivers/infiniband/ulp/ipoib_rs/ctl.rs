@@ -4,6 +4,7 @@
 //!
 //! Process context, most of it under RTNL.
 
+mod answers;
 pub(crate) mod changes;
 pub(crate) mod cm;
 pub(crate) mod connect;

@@ -5,7 +5,7 @@
 use super::super::ipoib::{COUNTER, SENDER};
 use super::super::{EXCLUSIVE, hca};
 use super::{Driver, Kind, talk, up};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::time::{Duration, Instant};
@@ -71,15 +71,19 @@ scenario! {
         let kind = (Driver::Ours, "datagram");
         let manager = up(&bed, "pair", "", &[kind, kind])?;
         let (a, b) = bed.pair()?;
-        let states = || a.ok(&format!("saquery -C {} -P 1 -m 2>/dev/null || saquery -C {0} -P 1 MCMR", hca(a)));
+        // Only those who know its key are told of members.
+        let members = format!("saquery -C {} -P 1 --smkey 1 MCMR", hca(a));
         b.python(SENDER, &["D", "3"])?.ok()?;
-        let known = format!("saquery -C {} -P 1 MCMR | grep -A12 'f01:203' | grep -qi 'JoinState\\.*0x8'", hca(a));
-        a.wait_until(&known, Duration::from_secs(10)).or_else(|error| {
-            Err(error.context(states()?))
-        })?;
+        for (group, state) in [("ffff::f01:203", "0x8"), ("ffff::ffff:ffff", "0x1")] {
+            a.wait_until(
+                &format!("{members} | grep -A11 '{group}' | grep -q 'JoinState.*{state}$'"),
+                Duration::from_secs(10),
+            )
+            .with_context(|| a.ok(&members).unwrap_or_default())?;
+        }
         b.ok("ip link set ib0 down")?;
         a.wait_until(
-            &format!("! saquery -C {} -P 1 MCMR | grep -q 'f01:203'", hca(a)),
+            &format!("! {members} | grep -q 'ffff::f01:203'"),
             Duration::from_secs(10),
         )?;
         manager.end()?;

@@ -6,6 +6,7 @@ use super::super::fields::Fields;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, Kind, up};
+use crate::interop::neighbour;
 use crate::transfer::Transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -47,7 +48,10 @@ pub(super) fn up_again(a: &Host, b: &Host) -> Result<()> {
     }
     let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
     for mgid in ["ff12:401b:ffff::ffff:ffff", "ff12:601b:ffff::1"] {
-        ensure!(groups.texts("MGID").contains(&mgid), "no {mgid} in {groups}");
+        ensure!(
+            groups.texts("MGID").contains(&mgid),
+            "no {mgid} in {groups}"
+        );
     }
     Ok(())
 }
@@ -135,6 +139,29 @@ scenario! {
             b.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)), LIMIT)?;
             up_again(a, b)
         })?;
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A manager gives the subnet another prefix: GIDs are others, and so are addresses, which the neighbours hear of.
+    #[on(lockdep)]
+    fn the_subnet_gets_another_prefix(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "star 2", "", &PAIRS[1])?;
+        let (a, b) = bed.pair()?;
+        manager.kill()?;
+        a.outside().ok("echo 'subnet_prefix 0xfec0000000000001' >/tmp/prefix.conf")?;
+        let manager = Manager::start(a, &hca(a), "-F /tmp/prefix.conf")?;
+        for host in [a, b] {
+            host.wait_until("grep -q ':fe:c0:00:00:00:00:00:01:' /sys/class/net/ib0/address", 2 * LIMIT)?;
+        }
+        up_again(a, b)?;
+        for (from, to) in [(a, b), (b, a)] {
+            let address = to.ok("cat /sys/class/net/ib0/address")?;
+            ensure!(neighbour(from, &to.ip4(), "ib0")? == address.trim());
+        }
         manager.kill()?;
         bed.finish()
     }

@@ -99,12 +99,15 @@ impl Subnet {
 
     /// Takes a request to join that is answered.
     pub(crate) fn next_group(&mut self) -> Option<(Joining, Result<GroupRecord>)> {
-        let answers = self.groups.iter().map(|joining| match joining.join.state() {
-            JoinState::Joining => None,
-            JoinState::Member(record) => Some(Ok(record)),
-            JoinState::Failed(error) => Some(Err(error)),
-            JoinState::Reset => Some(Err(ENETRESET)),
-        });
+        let answers = self
+            .groups
+            .iter()
+            .map(|joining| match joining.join.state() {
+                JoinState::Joining => None,
+                JoinState::Member(record) => Some(Ok(record)),
+                JoinState::Failed(error) => Some(Err(error)),
+                JoinState::Reset => Some(Err(ENETRESET)),
+            });
         let (at, answer) = answers
             .enumerate()
             .find_map(|(at, answer)| Some((at, answer?)))?;

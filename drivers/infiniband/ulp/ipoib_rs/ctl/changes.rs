@@ -67,11 +67,15 @@ impl Interface {
             return;
         };
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
+        let repartitioned =
+            this.port.is_infiniband() && this.port.find_pkey(this.pkey) != Ok(running.pkey_index);
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
-        let repartitioned = this.port.is_infiniband()
-            && this.port.find_pkey(this.pkey) != Ok(running.pkey_index);
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
+        if moved && this.port.is_infiniband() {
+            // As by another subnet prefix. The neighbours are told when it can be used.
+            this.moved.store(true, Relaxed);
+        }
         if moved || resized || repartitioned {
             Self::restart(dev, rtnl);
             return;
@@ -84,7 +88,7 @@ impl Interface {
         }
         set_port_active(dev, attributes.active);
         if paths && this.port.is_infiniband() {
-            refresh_paths(dev);
+            refresh(dev);
         }
         if !attributes.active {
             dev.set_carrier(false);
@@ -304,8 +308,8 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
-/// What is known of paths may be out of date.
-fn refresh_paths(dev: &Device<Interface>) {
+/// What is known of paths may be out of date, and of groups that could not be joined.
+fn refresh(dev: &Device<Interface>) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.ud.destinations.refresh();
     }

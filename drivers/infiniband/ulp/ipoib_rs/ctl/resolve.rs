@@ -5,11 +5,8 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
-use ipoib_netdev::netdev_log;
-use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast;
-use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{mcast, Ah};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -18,14 +15,13 @@ use kernel::sync::Arc;
 use crate::base::groups::Joined;
 use crate::base::interface::{Interface, Work};
 use crate::base::port::LinkLayer;
+use crate::ctl::answers::{attached, carrier_on, resolved};
 use crate::ctl::{changes, subnet};
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::{Job, Jobs};
 
 /// Multicast LIDs belong to InfiniBand.
 const ROCE_MLID: u16 = 0;
-/// How long the stack may take to notice a carrier, in milliseconds, before it is asked to send by it.
-const ANNOUNCE_MS: u32 = 50;
 
 /// Advances all destinations.
 ///
@@ -54,10 +50,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             };
             let now = now_ms();
             let next = tx.ud.advance(dev, now, &mut jobs);
-            (
-                next.saturating_sub(now),
-                tx.ud.destinations.needs_sync(),
-            )
+            (next.saturating_sub(now), tx.ud.destinations.needs_sync())
         };
         if jobs.is_empty() {
             if refused && !changes::want_groups(dev) {
@@ -90,9 +83,9 @@ fn carry_out(dev: &Device<Interface>, endpoint: &Endpoint, job: Job) {
         Job::Resolve(address, ticket) => {
             let made = match layer {
                 LinkLayer::Roce => Some(endpoint.address_handle(&address)),
-                LinkLayer::Infiniband => subnet::ask(this, endpoint, address, ticket)
-                    .err()
-                    .map(Err),
+                LinkLayer::Infiniband => {
+                    subnet::ask(this, endpoint, address, ticket).err().map(Err)
+                }
             };
             if let Some(made) = made {
                 resolved(dev, address, ticket, made);
@@ -118,89 +111,6 @@ fn carry_out(dev: &Device<Interface>, endpoint: &Endpoint, job: Job) {
                 this.groups.lock().leave(mgid);
             }
         }
-    }
-}
-
-/// Ends the resolution of a path.
-pub(super) fn resolved(
-    dev: &Device<Interface>,
-    address: HwAddr,
-    ticket: Ticket,
-    made: Result<Arc<Ah>>,
-) {
-    let slow = &dev.data().get_ref().counters.slow;
-    if let Err(error) = &made {
-        slow.paths_failed.add(1);
-        netdev_log!(
-            dev,
-            Warn,
-            limited,
-            "no path to {}: {error:?}\n",
-            address.gid()
-        );
-    } else {
-        slow.paths_resolved.add(1);
-    }
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        if made.is_ok() && tx.rc.is_some() {
-            Interface::queue(dev, Work::Connections, 0);
-        }
-        tx.ud
-            .destinations
-            .resolved(&address, ticket, made, now_ms());
-    }
-}
-
-/// Ends the joining of a group.
-pub(super) fn attached(
-    dev: &Device<Interface>,
-    mgid: &Mgid,
-    ticket: Ticket,
-    made: Result<Arc<Ah>>,
-) {
-    let this = dev.data().get_ref();
-    match &made {
-        Ok(_) => this.counters.slow.groups_joined.add(1),
-        Err(error) => {
-            this.counters.slow.groups_failed.add(1);
-            netdev_log!(
-                dev,
-                Warn,
-                limited,
-                "cannot join {}: {error:?}\n",
-                mgid.gid()
-            );
-        }
-    }
-    let failed = made.is_err();
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.destinations.attached(mgid, ticket, made, now_ms());
-    }
-    if mgid.is_broadcast() {
-        if failed {
-            dev.set_carrier(false);
-        } else {
-            carrier_on(dev);
-        }
-    }
-}
-
-/// Turns the carrier on if frames can be sent, of the sizes that the stack may send.
-fn carrier_on(dev: &Device<Interface>) {
-    let this = dev.data().get_ref();
-    if !changes::is_ready(dev) || !this.suits_group(dev.mtu()) {
-        return;
-    }
-    // Not under the transmit lock: it tells the stack, which takes locks of its own. If the
-    // interface goes down meanwhile, `stop` waits for us and takes the carrier off again.
-    dev.set_carrier(true);
-    if !changes::is_ready(dev) {
-        // The port went down meanwhile.
-        dev.set_carrier(false);
-    }
-    if this.moved.load(Relaxed) {
-        // Once the stack has noticed, too.
-        this.port.refresh(ANNOUNCE_MS);
     }
 }
 

@@ -24,7 +24,7 @@ use kernel::sync::Arc;
 use crate::base::groups::Joined;
 use crate::base::interface::{Interface, Work};
 use crate::base::subnet::Joining;
-use crate::ctl::resolve;
+use crate::ctl::answers;
 use crate::ud::endpoint::Endpoint;
 
 /// Time for the SA to answer a question for a path, in milliseconds: that of Linux's C driver.
@@ -82,9 +82,8 @@ pub(super) fn join(
     let like = subnet.link().filter(|_| !mgid.is_broadcast());
     // Another user of the port receives: we send only.
     let gid = mgid.gid().0;
-    let foreign = this.umcast.load(Relaxed)
-        && !mgid.is_broadcast()
-        && sa::is_joined(&endpoint.gid, gid);
+    let foreign =
+        this.umcast.load(Relaxed) && !mgid.is_broadcast() && sa::is_joined(&endpoint.gid, gid);
     let kind = if foreign { Membership::SendOnly } else { kind };
     let request = JoinRequest {
         from: &endpoint.gid,
@@ -119,7 +118,7 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
             break;
         };
         let made = record.and_then(|record| along(endpoint, &record));
-        resolve::resolved(dev, address, ticket, made);
+        answers::resolved(dev, address, ticket, made);
     }
     loop {
         let answered = this.subnet.lock().next_group();
@@ -128,7 +127,7 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
         };
         let (mgid, ticket) = (joining.mgid, joining.ticket);
         let made = record.and_then(|record| enter(dev, endpoint, joining, &record));
-        resolve::attached(dev, &mgid, ticket, made);
+        answers::attached(dev, &mgid, ticket, made);
     }
     loop {
         // The state of a membership is not looked at under the transmit lock.
@@ -183,12 +182,7 @@ fn enter(
 }
 
 /// Takes the link's properties over from the broadcast group (RFC 4391, section 5).
-fn adopt(
-    dev: &Device<Interface>,
-    endpoint: &Endpoint,
-    record: &GroupRecord,
-    link: Link,
-) -> Result {
+fn adopt(dev: &Device<Interface>, endpoint: &Endpoint, record: &GroupRecord, link: Link) -> Result {
     let this = dev.data().get_ref();
     if this.qkey() != link.qkey {
         endpoint.qp.set_qkey(link.qkey.0)?;

@@ -189,8 +189,10 @@ impl Destinations {
         !self.after_group || !self.up || self.is_ready()
     }
 
-    /// Paths may have changed: each is asked for anew when it is used next.
+    /// Paths may have changed: each is asked for anew when it is used next. Groups that could not be joined are tried
+    /// again.
     pub(crate) fn refresh(&mut self) {
+        self.groups.retry();
         for (_, peer) in self.paths.iter_mut() {
             peer.path.refresh();
         }

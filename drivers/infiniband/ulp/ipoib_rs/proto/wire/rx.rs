@@ -557,7 +557,10 @@ mod tests {
         // Neither the one before nor the header that is not there.
         assert_eq!(source(0, 0x11, None), Ok(None));
         assert!(source(5, 0x11, Some(Network::Grh)).is_err());
-        assert_eq!(source(5, Qpn::MULTICAST.get(), None), Err(DropReason::BadSource));
+        assert_eq!(
+            source(5, Qpn::MULTICAST.get(), None),
+            Err(DropReason::BadSource)
+        );
         assert_eq!(Gid::from_lid(0x1234).as_bytes()[13..], [0, 0x12, 0x34]);
     }
 
