@@ -12,8 +12,10 @@ use kernel::sync::Arc;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::gid::GidRef;
 use crate::pd::Pd;
+use crate::sa::{GroupRecord, PathRecord};
 
-/// Properties of the packets that are sent with an address handle.
+/// Properties of the packets that are sent with an address handle on RoCE; on InfiniBand, the subnet administrator
+/// knows them.
 #[derive(Clone, Copy, Debug)]
 pub struct AhOptions {
     /// Hop limit or time to live; 0 would be dropped on the way.
@@ -44,10 +46,25 @@ impl Default for AhOptions {
 /// `raw` is the address handle of `body`.
 pub struct Ah {
     raw: NonNull<bindings::ib_ah>,
-    options: AhOptions,
     dgid: [u8; 16],
-    dmac: [u8; 6],
+    route: Route,
     body: Deferred<Body>,
+}
+
+/// The way of an address handle.
+#[derive(Clone, Copy)]
+pub enum Route {
+    /// Over Ethernet.
+    Roce {
+        /// The Ethernet address that it sends to.
+        dmac: [u8; 6],
+        /// Properties of the packets that it sends.
+        options: AhOptions,
+    },
+    /// Over InfiniBand, to another port.
+    Path(PathRecord),
+    /// Over InfiniBand, to a multicast group.
+    Group,
 }
 
 // SAFETY: An address handle may be used by any thread, and is destroyed by the work item.
@@ -74,16 +91,15 @@ unsafe impl Sync for Body {}
 impl DeferDrop for Body {}
 
 impl Ah {
-    /// Makes an address handle that sends from `gid`, through its port, to `dgid`.
+    /// Makes an address handle that sends from `gid`, through its port, which is one of RoCE, to `dgid`.
     ///
-    /// On RoCE, the destination's Ethernet address is resolved by ARP or neighbour discovery, which can take
-    /// seconds.
+    /// The destination's Ethernet address is resolved by ARP or neighbour discovery, which can take seconds.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `gid` is of another device than `pd` or has an index beyond 255;
-    /// `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `EHOSTUNREACH`, `ENETUNREACH`, `ETIMEDOUT`
-    /// and the like if the destination cannot be resolved; `ENOMEM`; whatever the device says.
+    /// `EINVAL` if `gid` is of another device than `pd` or has an index beyond 255; `EOPNOTSUPP` if its port does
+    /// not speak RoCE; `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `EHOSTUNREACH`, `ENETUNREACH`,
+    /// `ETIMEDOUT` and the like if the destination cannot be resolved; `ENOMEM`; whatever the device says.
     ///
     /// # Context
     ///
@@ -97,12 +113,11 @@ impl Ah {
         if !gid.device().same(pd.device()) {
             return Err(EINVAL);
         }
+        if !pd.device().is_roce(gid.port()) {
+            return Err(EOPNOTSUPP);
+        }
         let mut attr = bindings::rdma_ah_attr {
-            type_: if pd.device().is_roce(gid.port()) {
-                bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE
-            } else {
-                bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB
-            },
+            type_: bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
             ah_flags: bindings::ib_ah_flags_IB_AH_GRH as u8,
             port_num: gid.port(),
             sl: options.sl,
@@ -118,9 +133,8 @@ impl Ah {
         };
 
         let reserved = Reserved::new(pd.deferred_drop())?;
-        let mac = link_local_mac(&dgid);
-        let raw = match mac {
-            Some(mac) if attr.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE => {
+        let raw = match link_local_mac(&dgid) {
+            Some(mac) => {
                 attr.__bindgen_anon_1.roce.dmac = mac;
                 // SAFETY: `pd` is valid, `attr` is complete and ours, and refers to a GID that is
                 // referenced.
@@ -135,13 +149,85 @@ impl Ah {
             // Resolves the GID's Ethernet address by the IP stack, which can take a second.
             //
             // SAFETY: As above. Without user data this is the kernel's own address handle.
-            _ => unsafe {
+            None => unsafe {
                 bindings::rdma_create_user_ah(pd.as_raw(), &raw mut attr, ptr::null_mut())
             },
         };
-        let raw = from_err_ptr(raw)?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: It was just made.
+        // SAFETY: Every view of the union is plain bytes; this is what the address was resolved to.
+        let dmac = unsafe { attr.__bindgen_anon_1.roce.dmac };
+        // SAFETY: It was just made.
+        unsafe {
+            Self::own(
+                raw,
+                reserved,
+                (pd, gid),
+                dgid,
+                Route::Roce { dmac, options },
+            )
+        }
+    }
+
+    /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, along a path.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `gid` is of another device than `pd`; `EOPNOTSUPP` if its port is none of InfiniBand;
+    /// `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `ENOMEM`; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Dropping it is fine in softirq.
+    pub fn along(pd: &Arc<Pd>, gid: &GidRef, path: &PathRecord) -> Result<Arc<Self>> {
+        let reserved = Self::reserve(pd, gid)?;
+        // SAFETY: Both are valid, and so is the record.
+        let raw = unsafe { bindings::ipoib_rs_ah_along(pd.as_raw(), gid.as_raw(), path.as_raw()) };
+        // SAFETY: It was just made.
+        unsafe { Self::own(raw, reserved, (pd, gid), path.dgid(), Route::Path(*path)) }
+    }
+
+    /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, to a multicast
+    /// group.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::along`].
+    ///
+    /// # Context
+    ///
+    /// As for [`Self::along`].
+    pub fn of_group(pd: &Arc<Pd>, gid: &GidRef, group: &GroupRecord) -> Result<Arc<Self>> {
+        let reserved = Self::reserve(pd, gid)?;
+        // SAFETY: Both are valid, and so is the record.
+        let raw =
+            unsafe { bindings::ipoib_rs_ah_of_group(pd.as_raw(), gid.as_raw(), group.as_raw()) };
+        // SAFETY: It was just made.
+        unsafe { Self::own(raw, reserved, (pd, gid), group.mgid(), Route::Group) }
+    }
+
+    fn reserve(pd: &Arc<Pd>, gid: &GidRef) -> Result<Reserved<Body>> {
+        if !gid.device().same(pd.device()) {
+            return Err(EINVAL);
+        }
+        if !pd.device().is_infiniband(gid.port()) {
+            return Err(EOPNOTSUPP);
+        }
+        Reserved::new(pd.deferred_drop())
+    }
+
+    /// Takes ownership of what came of making an address handle.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be an error, or an address handle of the protection domain's that nobody owns.
+    unsafe fn own(
+        raw: *mut bindings::ib_ah,
+        reserved: Reserved<Body>,
+        (pd, gid): (&Arc<Pd>, &GidRef),
+        dgid: [u8; 16],
+        route: Route,
+    ) -> Result<Arc<Self>> {
+        let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        // INVARIANT: By this function's requirements.
         let body = Body {
             raw,
             gid: gid.clone(),
@@ -150,11 +236,8 @@ impl Ah {
         // INVARIANT: That is the body's. If the allocation fails, the value is dropped like others.
         let ah = Self {
             raw,
-            options,
             dgid,
-            // SAFETY: Every view of the union is plain bytes; on RoCE this is what the address was
-            // resolved to.
-            dmac: unsafe { attr.__bindgen_anon_1.roce.dmac },
+            route,
             body: reserved.fill(body),
         };
         Ok(Arc::new(ah, GFP_KERNEL)?)
@@ -181,14 +264,9 @@ impl Ah {
         self.dgid
     }
 
-    /// The Ethernet address that it sends to, on RoCE; all zero on InfiniBand.
-    pub fn dmac(&self) -> [u8; 6] {
-        self.dmac
-    }
-
-    /// Properties of the packets that it sends.
-    pub fn options(&self) -> AhOptions {
-        self.options
+    /// Its way there.
+    pub fn route(&self) -> &Route {
+        &self.route
     }
 }
 

@@ -121,7 +121,7 @@ impl RejectReason {
 /// Timeouts of a request. Times are 4.096 us times two to the power of the number, at most 31.
 #[derive(Clone, Copy, Debug)]
 pub struct CmTimeouts {
-    /// The longest time of a packet on the network. An unacknowledged packet is sent again after about twice
+    /// The longest time of a packet on the network, on RoCE; on InfiniBand the path has one. An unacknowledged packet is sent again after about twice
     /// that.
     pub packet_life_time: u8,
     /// The longest time for either side to answer a message.
@@ -151,7 +151,7 @@ pub struct Request<'a> {
     pub service_id: u64,
     /// The partition.
     pub pkey: u16,
-    /// The largest payload of a packet, in bytes.
+    /// The largest payload of a packet, in bytes, on RoCE; on InfiniBand the path has one.
     pub mtu: u32,
     /// Timeouts of the request.
     pub timeouts: CmTimeouts,

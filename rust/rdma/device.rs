@@ -91,6 +91,23 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
     }
 
+    /// Whether `port` exists and is one of InfiniBand.
+    pub fn is_infiniband(&self, port: u32) -> bool {
+        // SAFETY: Registered by the type invariant.
+        unsafe { bindings::ipoib_rs_ib_is_ib(self.as_raw(), port) }
+    }
+
+    /// Whether `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it
+    /// sits: where the RDMA device has a parent such as a PCI function.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn carries(&self, port: u32, ndev: &RawDevice) -> bool {
+        // SAFETY: Registered by the type invariant; `ndev` is only looked at.
+        unsafe { bindings::ipoib_rs_ib_carries(self.as_raw(), port, ndev.as_raw()) }
+    }
+
     fn attrs(&self) -> &bindings::ib_device_attr {
         // SAFETY: Registered by the type invariant; the attributes are constant from then on.
         unsafe { &(*self.as_raw()).attrs }

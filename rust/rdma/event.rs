@@ -22,8 +22,12 @@ pub enum Event {
     PkeyChange(u32),
     /// The speed of one of its ports may have changed.
     SpeedChange,
-    /// A port's local identifier, or its subnet manager, has changed.
+    /// A port's local identifier has changed.
     LidChange(u32),
+    /// A port's subnet manager is another one, or elsewhere.
+    SmChange(u32),
+    /// A port's subnet manager has forgotten the port's group memberships, and paths may lead elsewhere.
+    ClientReregister(u32),
     /// The device is broken.
     DeviceFatal,
     /// Anything else.
@@ -110,9 +114,9 @@ unsafe extern "C" fn handle<T: EventSink>(
         bindings::ib_event_type_IB_EVENT_GID_CHANGE => Event::GidChange(port),
         bindings::ib_event_type_IB_EVENT_PKEY_CHANGE => Event::PkeyChange(port),
         bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE => Event::SpeedChange,
-        bindings::ib_event_type_IB_EVENT_LID_CHANGE
-        | bindings::ib_event_type_IB_EVENT_SM_CHANGE
-        | bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER => Event::LidChange(port),
+        bindings::ib_event_type_IB_EVENT_LID_CHANGE => Event::LidChange(port),
+        bindings::ib_event_type_IB_EVENT_SM_CHANGE => Event::SmChange(port),
+        bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER => Event::ClientReregister(port),
         bindings::ib_event_type_IB_EVENT_DEVICE_FATAL => Event::DeviceFatal,
         _ => Event::Other,
     });

@@ -3,7 +3,7 @@
 //! Safe abstractions over the kernel's RDMA verbs: unreliable datagrams, and reliable connections.
 //!
 //! A driver follows devices as they come and go ([`client`], [`event`]), reads their ports and GIDs
-//! ([`port`], [`gid`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
+//! ([`port`], [`gid`]), asks the subnet administrator of InfiniBand ([`sa`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
 //! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
 //! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
 //! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
@@ -43,13 +43,14 @@ pub mod rc;
 pub mod rc_send;
 pub mod recv;
 mod recv_chain;
+pub mod sa;
 pub mod send;
 mod send_chain;
 
 /// The prefix of log lines, for the kernel crate's printing macros.
 const __LOG_PREFIX: &[u8] = b"ipoib_rs\0";
 
-pub use ah::{Ah, AhOptions};
+pub use ah::{Ah, AhOptions, Route};
 pub use client::{Client, Registration};
 pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
@@ -68,4 +69,8 @@ pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdInit, UdQp};
 pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};
+pub use sa::{
+    GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
+    PathRequest, SaClient,
+};
 pub use send::{send_ring, Posted, Reaped, SendCompletions, Sender};

@@ -16,6 +16,8 @@ pub struct PortAttr {
     pub active: bool,
     /// The largest payload of a packet now, in bytes.
     pub active_mtu_bytes: u32,
+    /// The largest payload of a packet that the port is capable of, in bytes.
+    pub max_mtu_bytes: u32,
     /// Mbit/s of all lanes, 0 for unknown.
     pub speed_mbps: u32,
 }
@@ -37,6 +39,7 @@ impl Device {
         Ok(PortAttr {
             active: attr.state == bindings::ib_port_state_IB_PORT_ACTIVE,
             active_mtu_bytes: mtu_bytes(attr.active_mtu),
+            max_mtu_bytes: mtu_bytes(attr.max_mtu),
             // SAFETY: A computation on what we own.
             speed_mbps: unsafe { bindings::ipoib_rs_ib_speed_mbps(&raw mut attr) },
         })

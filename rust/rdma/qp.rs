@@ -451,6 +451,26 @@ impl UdQp {
         )
     }
 
+    /// Gives it another Q_Key: from now on, it receives only what is sent with that one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` unless it is ready to send; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn set_qkey(&self, qkey: u32) -> Result {
+        self.modify(
+            bindings::ib_qp_state_IB_QPS_RTS,
+            bindings::ib_qp_attr_mask_IB_QP_CUR_STATE | bindings::ib_qp_attr_mask_IB_QP_QKEY,
+            |attr| {
+                attr.cur_qp_state = bindings::ib_qp_state_IB_QPS_RTS;
+                attr.qkey = qkey;
+            },
+        )
+    }
+
     /// Moves it to the state Error, in which all posted requests are flushed.
     ///
     /// # Errors

@@ -264,6 +264,11 @@ impl Sender {
         Ok(())
     }
 
+    /// Has frames sent with another Q_Key, except for those that are in the chain.
+    pub fn set_qkey(&mut self, qkey: u32) {
+        self.chain.change(|wr| wr.remote_qkey = qkey);
+    }
+
     /// Whether there is something to [flush](Self::flush), or to report.
     #[inline]
     pub fn is_pending(&self) -> bool {

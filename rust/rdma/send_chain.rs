@@ -93,6 +93,11 @@ impl<W: SendWr> SendChain<W> {
         })
     }
 
+    /// Changes what requests are like, except for those that are pending.
+    pub(crate) fn change(&mut self, f: impl Fn(&mut W)) {
+        self.wrs.iter_mut().skip(self.pending).for_each(f);
+    }
+
     #[inline(always)]
     pub(crate) fn pending(&self) -> usize {
         self.pending

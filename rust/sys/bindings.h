@@ -34,12 +34,14 @@
 #include <rdma/ib_cache.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_mad.h>
+#include <rdma/ib_sa.h>
 #include <rdma/ib_verbs.h>
 
 #include "helpers_cm.h"
 #include "helpers_net.h"
 #include "helpers_param.h"
 #include "helpers_rdma.h"
+#include "helpers_sa.h"
 #include "helpers_skb.h"
 #include "../configfs_tree/helpers.h"
 #include "../debugfs_files/helpers.h"

@@ -8,7 +8,7 @@
 #include <linux/string.h>
 #include <rdma/ib_sa.h>
 
-/* From a RoCE port, along a path that is known already. */
+/* Along a path that is known already. */
 int ipoib_rs_cm_send_request(struct ib_cm_id *id, const struct ipoib_rs_cm_request *req)
 {
 	const struct ib_gid_attr *sgid_attr = req->sgid_attr;
@@ -34,7 +34,7 @@ int ipoib_rs_cm_send_request(struct ib_cm_id *id, const struct ipoib_rs_cm_reque
 	struct ib_cm_req_param param = {
 		.primary_path			= &path,
 		.ppath_sgid_attr		= sgid_attr,
-		.service_id			= path.service_id,
+		.service_id			= cpu_to_be64(req->service_id),
 		.qp_num				= req->qpn,
 		.qp_type			= IB_QPT_RC,
 		.starting_psn			= req->psn,
@@ -48,6 +48,11 @@ int ipoib_rs_cm_send_request(struct ib_cm_id *id, const struct ipoib_rs_cm_reque
 		.srq				= req->srq,
 	};
 
-	memcpy(path.roce.dmac, req->dmac, ETH_ALEN);
+	if (req->path) {
+		path = *req->path;
+		path.service_id = param.service_id;
+	} else {
+		memcpy(path.roce.dmac, req->dmac, ETH_ALEN);
+	}
 	return ib_send_cm_req(id, &param);
 }

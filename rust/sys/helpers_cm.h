@@ -6,11 +6,14 @@
 #define IPOIB_RS_HELPERS_CM_H
 
 #include <rdma/ib_cm.h>
+#include <rdma/ib_sa.h>
 #include <rdma/ib_verbs.h>
 
 /* A connection request; numbers in host order. */
 struct ipoib_rs_cm_request {
 	const struct ib_gid_attr *sgid_attr;
+	/* On InfiniBand, the path; otherwise NULL, and it is made of what follows, down to the time. */
+	const struct sa_path_rec *path;
 	union ib_gid dgid;
 	u8 dmac[ETH_ALEN];
 	u8 hop_limit;
@@ -26,7 +29,7 @@ struct ipoib_rs_cm_request {
 	/* Whether the queue pair receives from a shared receive queue. */
 	u8 srq;
 	u16 pkey;
-	/* Bytes. */
+	/* Bytes, on RoCE. */
 	u32 mtu;
 	u32 qpn;
 	u32 psn;

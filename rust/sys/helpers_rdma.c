@@ -5,6 +5,7 @@
 
 #include "helpers_rdma.h"
 
+#include <linux/if_arp.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/string.h>
@@ -29,6 +30,11 @@ u32 ipoib_rs_ib_end_port(const struct ib_device *device)
 bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port)
 {
 	return rdma_is_port_valid(device, port) && rdma_protocol_roce(device, port);
+}
+
+bool ipoib_rs_ib_is_ib(const struct ib_device *device, u32 port)
+{
+	return rdma_is_port_valid(device, port) && rdma_protocol_ib(device, port);
 }
 
 /* Known without asking the device, which takes RTNL on RoCE. */
@@ -59,6 +65,16 @@ enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
 	rcu_read_unlock();
 	dev_put(own);
 	return owner;
+}
+
+/*
+ * Whether @ndev is an IPoIB interface on the port, of whatever driver. All of them say so in sysfs
+ * by device and dev_port, see ipoib_rs_ib_place(); children do not.
+ */
+bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct net_device *ndev)
+{
+	return ndev->type == ARPHRD_INFINIBAND && device->dev.parent &&
+	       ndev->dev.parent == device->dev.parent && ndev->dev_port == port - 1;
 }
 
 /* The index of the port's netdev, or 0. */

@@ -19,6 +19,7 @@ mod manager;
 mod managers;
 pub(crate) mod manual;
 mod observe;
+mod ours;
 mod own;
 mod pair;
 mod rc;

@@ -14,6 +14,7 @@ use kernel::time::{Delta, Instant, Monotonic};
 
 use super::report::{as_context, event, Context, DREQ, LINK, NONE, REP, REQ};
 use super::{send_reject, CmHandler, RejectReason, Reply, Request, REPLY_DATA, REQUEST_DATA};
+use crate::ah::{AhOptions, Route};
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::pd::Pd;
 use crate::qp::random_psn;
@@ -161,8 +162,8 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an ID that is not new, objects of different devices, or too much private data;
-    /// `EOPNOTSUPP` if the path's port does not speak RoCE; `EBUSY` if this ID has been used for a
+    /// `EINVAL` for an ID that is not new, objects of different devices, too much private data,
+    /// or the path is to a group; `EBUSY` if this ID has been used for a
     /// request before, be it one that failed; `ENOENT` if the port is not in the partition;
     /// `ENOMEM`; whatever the device says.
     ///
@@ -176,9 +177,11 @@ impl<H: CmHandler> CmId<H> {
         if self.incoming || !dev.same(gid.device()) || req.private_data.len() > REQUEST_DATA {
             return Err(EINVAL);
         }
-        if !dev.is_roce(gid.port()) {
-            return Err(EOPNOTSUPP);
-        }
+        let (path, dmac, options) = match req.path.route() {
+            Route::Roce { dmac, options } => (ptr::null(), *dmac, *options),
+            Route::Path(path) => (path.as_raw(), [0; 6], AhOptions::default()),
+            Route::Group => return Err(EINVAL),
+        };
         // The CM copes neither with two requests at a time, nor with one after a failed one.
         self.requested
             .cmpxchg(false, true, Relaxed)
@@ -198,13 +201,13 @@ impl<H: CmHandler> CmId<H> {
         // SAFETY: There is no address.
         unsafe { qp.modify(&mut attr, mask as c_int) }?;
 
-        let options = req.path.options();
         let raw = bindings::ipoib_rs_cm_request {
             sgid_attr: gid.as_raw(),
+            path,
             dgid: bindings::ib_gid {
                 raw: req.path.dgid(),
             },
-            dmac: req.path.dmac(),
+            dmac,
             hop_limit: options.hop_limit,
             traffic_class: options.traffic_class,
             sl: options.sl,
@@ -224,7 +227,8 @@ impl<H: CmHandler> CmId<H> {
         };
         self.send((REQ, NONE), bindings::ib_cm_state_IB_CM_IDLE, || {
             // SAFETY: The ID is owned by the type invariant, and new, and this is its one request.
-            // The GID is referenced by the path, and the private data are as long as it says.
+            // The GID is referenced by the path, which has the record, and the private data are as long as it
+            // says.
             unsafe { bindings::ipoib_rs_cm_send_request(self.raw.as_ptr(), &raw const raw) }
         })
     }
@@ -277,9 +281,11 @@ impl<H: CmHandler> CmId<H> {
         attr.retry_cnt = RETRIES;
         attr.rnr_retry = RNR_RETRIES;
         attr.timeout = attr.timeout.clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        // An alternate path, which the peer may change at any time, is not used.
+        mask &= !(bindings::ib_qp_attr_mask_IB_QP_ALT_PATH
+            | bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE) as c_int;
         // SAFETY: The GID is referenced by the ID's path, which does not change any more once the CM
-        // tells the attributes that name it: it changes with our request, before that is sent, and
-        // with alternate paths, which RoCE has none of.
+        // tells the attributes that name it: it changes with our request, before that is sent.
         unsafe { qp.modify(&mut attr, mask) }
     }
 

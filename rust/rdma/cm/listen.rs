@@ -124,9 +124,17 @@ unsafe extern "C" fn incoming<L: Listen>(
     // SAFETY: That is what this event comes with.
     let req = unsafe { &event.param.req_rcvd };
     let port = u32::from(req.port);
-    if req.ppath_sgid_attr.is_null() || !door.pd.device().is_roce(port) {
-        return refused;
-    }
+    // SAFETY: The event comes with a path, which is as long-lived.
+    let path = unsafe { &*req.primary_path };
+    let gid = if door.pd.device().is_roce(port) {
+        if req.ppath_sgid_attr.is_null() {
+            return refused;
+        }
+        // SAFETY: The GID is referenced by the new ID's path.
+        unsafe { (*req.ppath_sgid_attr).gid }
+    } else {
+        path.sgid
+    };
     let Some(raw) = NonNull::new(id) else {
         return refused;
     };
@@ -137,11 +145,9 @@ unsafe extern "C" fn incoming<L: Listen>(
         verdict: &verdict,
         pd: &door.pd,
         port,
-        // SAFETY: The GID is referenced by the new ID's path; every view of the union is plain
-        // bytes.
-        local_gid: unsafe { (*req.ppath_sgid_attr).gid.raw },
-        // SAFETY: The event comes with a path, which is as long-lived.
-        path: unsafe { &*req.primary_path },
+        // SAFETY: Every view of the union is plain bytes.
+        local_gid: unsafe { gid.raw },
+        path,
         req,
         // SAFETY: That is what this event comes with.
         private_data: unsafe { private_data(event, REQUEST_DATA) },
@@ -158,8 +164,7 @@ unsafe extern "C" fn incoming<L: Listen>(
 ///
 /// # Invariants
 ///
-/// `raw` is the new ID of a request that is being reported, on a RoCE port; it has no owner, and
-/// the CM destroys it after the report if `verdict` is not 0 then.
+/// `raw` is the new ID of a request that is being reported; it has no owner, and the CM destroys it after the report if `verdict` is not 0 then.
 pub struct Incoming<'a> {
     raw: NonNull<bindings::ib_cm_id>,
     verdict: &'a Cell<c_int>,

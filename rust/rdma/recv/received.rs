@@ -44,6 +44,13 @@ impl Received<'_> {
         self.wc.src_qp
     }
 
+    /// The LID of the port that sent it, on InfiniBand.
+    #[inline]
+    pub fn slid(&self) -> u16 {
+        // Without extensions, LIDs have 16 bits.
+        self.wc.slid as u16
+    }
+
     /// The network header, as the device says; None if there is none.
     #[inline]
     pub fn network(&self) -> Option<NetworkHeader> {

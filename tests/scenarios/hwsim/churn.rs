@@ -15,11 +15,11 @@ const FAULTS: u32 = 100;
 const RESTARTS: [&str; 3] = ["", "-r", "-P /tmp/partitions.conf"];
 
 /// Random numbers from a seed: xorshift64*.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// A number below `limit`.
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

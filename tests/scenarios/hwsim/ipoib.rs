@@ -58,7 +58,7 @@ scenario! {
 }
 
 /// A multicast ping is answered, and the SA knows the groups that IPoIB needs (RFC 4391, section 4).
-fn multicast(a: &Host, b: &Host) -> Result<()> {
+pub(super) fn multicast(a: &Host, b: &Host) -> Result<()> {
     let address = b.ok("ip -6 -o addr show dev ib0 scope link")?;
     let address = Regex::new("fe80::[0-9a-f:]+")?
         .find(&address)
@@ -118,9 +118,9 @@ scenario! {
     }
 }
 
-const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
+pub(super) const COUNTER: &str = include_str!("../../guest/hwsim/ipoib/counter.py");
 
-const SENDER: &str = include_str!("../../guest/hwsim/ipoib/sender.py");
+pub(super) const SENDER: &str = include_str!("../../guest/hwsim/ipoib/sender.py");
 
 scenario! {
     /// On a switch, every host reaches every other. What is sent to a group comes to each of its members

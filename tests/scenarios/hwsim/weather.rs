@@ -292,7 +292,7 @@ scenario! {
 }
 
 /// Two switches with two cables between them, of which one is 50 ms slower, and a host on each.
-const PARALLEL: &str = "cd /sys/kernel/config/ib_hwsim && mkdir twin && cd twin
+pub(super) const PARALLEL: &str = "cd /sys/kernel/config/ib_hwsim && mkdir twin && cd twin
     mkdir hcas/h1 hcas/h2 switches/s1 switches/s2 cables/a cables/b cables/fast cables/slow
     echo h1/1 s1/1 >cables/a/ends && echo h2/1 s2/1 >cables/b/ends
     echo s1/2 s2/2 >cables/fast/ends && echo s1/3 s2/3 >cables/slow/ends

@@ -4,6 +4,7 @@
 //!
 //! Process context, most of it under RTNL.
 
+mod answers;
 pub(crate) mod changes;
 pub(crate) mod cm;
 pub(crate) mod connect;
@@ -17,5 +18,6 @@ pub(crate) mod netdev;
 pub(crate) mod netlink;
 pub(crate) mod ports;
 pub(crate) mod resolve;
+mod subnet;
 mod sysctl;
 pub(crate) mod verbs;

@@ -10,15 +10,47 @@ use ipoib_netdev::address::AddressList;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_rdma::mcast::Membership;
+use ipoib_rdma::{Join, JoinState};
 use kernel::prelude::*;
+
+/// A group that is joined.
+pub(crate) struct Joined {
+    // In this order: first nothing comes any more, then the subnet's administrator is told.
+    attached: Option<Membership>,
+    member: Option<Join>,
+    /// The administrator has forgotten the membership, which was noted.
+    lost: bool,
+}
+
+impl Joined {
+    /// A group to which the QP is attached, if it is to receive, and which the administrator of an InfiniBand subnet
+    /// knows us as a member of.
+    pub(crate) const fn new(attached: Option<Membership>, member: Option<Join>) -> Self {
+        Self {
+            attached,
+            member,
+            lost: false,
+        }
+    }
+
+    fn is_member(&self) -> bool {
+        self.member
+            .as_ref()
+            .is_none_or(|join| matches!(join.state(), JoinState::Member(_)))
+    }
+
+    fn stands(&self) -> bool {
+        self.attached.as_ref().is_none_or(Membership::stands) && self.is_member()
+    }
+}
 
 /// The groups of an interface.
 pub(crate) struct Groups {
     broadcast: Mgid,
     /// Groups that the stack wants, without the broadcast group.
     wanted: KVec<Mgid>,
-    /// Groups that the QP is attached to.
-    joined: KVec<(Mgid, Membership)>,
+    /// Groups that are joined.
+    joined: KVec<(Mgid, Joined)>,
 }
 
 impl Groups {
@@ -55,13 +87,21 @@ impl Groups {
         self.wanted.iter().copied()
     }
 
+    /// A group that the subnet's administrator has forgotten our membership in; each one once.
+    pub(crate) fn take_lost(&mut self) -> Option<Mgid> {
+        let lost = |(_, joined): &&mut (Mgid, Joined)| !joined.lost && !joined.is_member();
+        let (mgid, joined) = self.joined.iter_mut().find(lost)?;
+        joined.lost = true;
+        Some(*mgid)
+    }
+
     /// Keeps a membership.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; the group is left again then.
-    pub(crate) fn joined(&mut self, mgid: Mgid, membership: Membership) -> Result {
-        self.joined.push((mgid, membership), GFP_KERNEL)?;
+    pub(crate) fn joined(&mut self, mgid: Mgid, joined: Joined) -> Result {
+        self.joined.push((mgid, joined), GFP_KERNEL)?;
         Ok(())
     }
 
@@ -69,7 +109,7 @@ impl Groups {
     pub(crate) fn is_in(&self, mgid: Mgid) -> bool {
         self.joined
             .iter()
-            .any(|(other, membership)| *other == mgid && membership.stands())
+            .any(|(other, joined)| *other == mgid && joined.stands())
     }
 
     /// Leaves a group, if it is joined.

@@ -11,6 +11,7 @@ use ipoib_proto::hwaddr::Flags;
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
+use ipoib_proto::qkey::QKey;
 use ipoib_proto::stall::Watch;
 use kernel::new_mutex;
 use kernel::prelude::*;
@@ -19,8 +20,10 @@ use kernel::sync::{Arc, Mutex};
 
 use crate::base::counters::Counters;
 use crate::base::groups::Groups;
-use crate::base::port::{Attributes, Port};
+use crate::base::params;
+use crate::base::port::{Attributes, LinkLayer, Port};
 use crate::base::settings::Settings;
+use crate::base::subnet::Subnet;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 pub(crate) const RESTART_MS: u32 = 50;
@@ -50,8 +53,6 @@ pub(crate) struct Interface {
     pub(crate) port: Arc<Port>,
     /// Its partition, with the full-member bit (RFC 4391, section 4.1).
     pub(crate) pkey: PKey,
-    /// The index of `pkey` in the port's table.
-    pub(crate) pkey_index: u16,
     /// Its broadcast group.
     pub(crate) broadcast: Mgid,
     pub(crate) counters: Arc<Counters>,
@@ -59,6 +60,13 @@ pub(crate) struct Interface {
     /// The multicast groups that it is a member of or wants to join.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
+    /// What was asked of the administrator of an InfiniBand subnet.
+    #[pin]
+    pub(crate) subnet: Mutex<Subnet>,
+    /// The Q_Key of all packets: of InfiniBand's broadcast group once that was joined.
+    qkey: Atomic<u32>,
+    /// The largest IP packet that InfiniBand's broadcast group takes.
+    group_mtu: Atomic<u32>,
     /// Whether datagrams are sent.
     #[pin]
     pub(crate) watch: Mutex<Watch>,
@@ -95,8 +103,6 @@ pub(crate) struct Options<'a> {
     /// The interface that it is to be a P_Key child of.
     pub(crate) parent: Option<&'a Device<Interface>>,
     pub(crate) pkey: PKey,
-    /// The index of `pkey` in the port's table.
-    pub(crate) pkey_index: u16,
     pub(crate) mtu: Option<u32>,
     pub(crate) umcast: bool,
     pub(crate) connected: bool,
@@ -117,21 +123,26 @@ impl Interface {
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
         let &Options {
             pkey,
-            pkey_index,
             mtu,
             umcast,
             connected,
             ..
         } = options;
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
+        let qkey = match port.layer() {
+            LinkLayer::Roce => params::qkey(),
+            LinkLayer::Infiniband => QKey(0),
+        };
         Ok(try_pin_init!(Self {
             port,
             pkey,
-            pkey_index,
             broadcast,
             counters,
             settings,
             groups <- new_mutex!(Groups::new(*broadcast)),
+            subnet <- new_mutex!(Subnet::new()),
+            qkey: Atomic::new(qkey.0),
+            group_mtu: Atomic::new(u32::MAX),
             watch <- new_mutex!(Watch::NEW),
             umcast: Atomic::new(umcast),
             // The MTU is the limit.
@@ -245,19 +256,53 @@ impl Interface {
         self.connected.load(Relaxed)
     }
 
+    /// Whether the port is not a member of the partition now, as can be on InfiniBand.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn lacks_pkey(&self) -> bool {
+        self.port.is_infiniband() && self.port.find_pkey(self.pkey).is_err()
+    }
+
+    /// The Q_Key of all packets.
+    pub(crate) fn qkey(&self) -> QKey {
+        QKey(self.qkey.load(Relaxed))
+    }
+
+    /// Notes the Q_Key of the broadcast group.
+    pub(crate) fn set_qkey(&self, qkey: QKey) {
+        self.qkey.store(qkey.0, Relaxed);
+    }
+
+    /// Notes the largest IP packet that the broadcast group takes. True: it is another one than before.
+    pub(crate) fn set_group_mtu(&self, mtu: u32) -> bool {
+        self.group_mtu.xchg(mtu, Relaxed) != mtu
+    }
+
+    /// Whether an MTU is none that the broadcast group does not allow.
+    pub(crate) fn suits_group(&self, mtu: u32) -> bool {
+        self.is_connected() || mtu <= self.group_mtu.load(Relaxed)
+    }
+
+    /// The largest IP packet in a datagram, where the port's IB MTU is `ib_mtu` (RFC 4391, section 7).
+    pub(crate) fn datagram_mtu(&self, ib_mtu: u32) -> u32 {
+        mtu::ip_mtu(ib_mtu).min(self.group_mtu.load(Relaxed))
+    }
+
     /// The largest MTU that it can have.
     pub(crate) fn mtu_limit(&self, attributes: &Attributes) -> u32 {
         if self.is_connected() {
             mtu::MAX_CONNECTED
         } else {
-            attributes.ip_mtu()
+            self.datagram_mtu(attributes.ib_mtu)
         }
     }
 
     /// Limits multicast packets, which always go by UD, to the port's MTU.
     pub(crate) fn set_multicast_limit(&self, attributes: &Attributes) {
         let limit = if self.is_connected() {
-            attributes.ip_mtu()
+            self.datagram_mtu(attributes.ib_mtu)
         } else {
             u32::MAX
         };

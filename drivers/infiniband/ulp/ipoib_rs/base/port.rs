@@ -9,7 +9,7 @@ use ipoib_netdev::features::RxChecksum;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
 use ipoib_netdev::task::Task;
 use ipoib_proto::gid::{self, Gid, Owner};
-use ipoib_proto::mtu;
+use ipoib_proto::pkey::PKey;
 use ipoib_rdma::{Device as RdmaDevice, Event, EventSink, GidOwner, GidRef};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -34,10 +34,23 @@ pub(crate) struct Attributes {
     pub(crate) speed_mbps: u32,
 }
 
-impl Attributes {
-    /// The largest IP packet in a UD message (RFC 4391, section 7).
-    pub(crate) fn ip_mtu(&self) -> u32 {
-        mtu::ip_mtu(self.ib_mtu)
+/// The link layer of a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkLayer {
+    /// GIDs are addresses of a netdev, and the IP stack knows the way to others and joins groups.
+    Roce,
+    /// The port has a GID by itself, and the subnet's administrator knows the way to others and keeps groups.
+    Infiniband,
+}
+
+impl LinkLayer {
+    /// That of a port, if it is one that interfaces can use.
+    pub(crate) fn of(device: &RdmaDevice, number: u32) -> Option<Self> {
+        if device.is_roce(number) {
+            Some(Self::Roce)
+        } else {
+            device.is_infiniband(number).then_some(Self::Infiniband)
+        }
     }
 }
 
@@ -45,6 +58,7 @@ impl Attributes {
 pub(crate) struct Port {
     device: RdmaDevice,
     number: u32,
+    layer: LinkLayer,
     refresher: Arc<Refresher>,
     quota: Arc<Quota>,
     shared: Arc<Shared>,
@@ -66,13 +80,13 @@ impl Port {
     /// May sleep; never under RTNL.
     pub(crate) fn new(
         device: &RdmaDevice,
-        number: u32,
+        (number, layer): (u32, LinkLayer),
         refresher: &Arc<Refresher>,
         quota: &Arc<Quota>,
         shared: &Arc<Shared>,
     ) -> Result<Arc<Self>> {
         // A port without carrier may have no GID yet; it is read again at its events.
-        let attributes = Self::read(device, number).unwrap_or(Attributes {
+        let attributes = Self::read(device, (number, layer)).unwrap_or(Attributes {
             active: false,
             ib_mtu: SMALLEST_IB_MTU,
             gid: Gid::ZERO,
@@ -81,6 +95,7 @@ impl Port {
         let port = Self {
             device: device.clone(),
             number,
+            layer,
             refresher: refresher.clone(),
             quota: quota.clone(),
             shared: shared.clone(),
@@ -113,6 +128,42 @@ impl Port {
         self.number
     }
 
+    /// The link layer.
+    pub(crate) fn layer(&self) -> LinkLayer {
+        self.layer
+    }
+
+    /// Whether it is a port of InfiniBand.
+    pub(crate) fn is_infiniband(&self) -> bool {
+        self.layer == LinkLayer::Infiniband
+    }
+
+    /// The GID to send from.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`choose_gid`].
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn gid(&self) -> Result<GidRef> {
+        choose_gid(&self.device, (self.number, self.layer))
+    }
+
+    /// The index of a partition in the port's table, whatever kind of member the port is.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not there; whatever the device says.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn find_pkey(&self, pkey: PKey) -> Result<u16> {
+        self.device.find_pkey(self.number, pkey.get())
+    }
+
     /// The index of the port's netdev when that was last looked at, or 0.
     pub(crate) fn lower_ifindex(&self) -> i32 {
         self.lower_ifindex.load(Relaxed)
@@ -142,32 +193,47 @@ impl Port {
         self.refresher.queue(delay_ms);
     }
 
-    /// Reads the attributes again.
+    /// Reads the attributes again. True: paths may lead elsewhere.
     ///
     /// # Context
     ///
     /// Takes RTNL; sleeps.
-    pub(crate) fn update(&self) {
-        let read = Self::read(&self.device, self.number);
+    pub(crate) fn update(&self) -> bool {
+        let moved = self.refresher.take_moved(self.number);
+        let read = Self::read(&self.device, (self.number, self.layer));
         let ifindex = self.device.netdev_ifindex(self.number).unwrap_or(0);
         self.lower_ifindex.store(ifindex, Relaxed);
         let mut rtnl = Rtnl::lock();
+        let known = self.attributes.get(&mut rtnl);
         match read {
-            Ok(attributes) => *self.attributes.get(&mut rtnl) = attributes,
+            Ok(attributes) if attributes.active || self.layer == LinkLayer::Roce => {
+                *known = attributes;
+            }
+            // The subnet manager has yet to set up the rest.
+            Ok(attributes) => {
+                known.active = false;
+                known.gid = attributes.gid;
+            }
             // Without a GID nothing can be sent; the port says so itself when it has one.
-            Err(_) => self.attributes.get(&mut rtnl).active = false,
+            Err(_) => known.active = false,
         }
+        moved
     }
 
     /// # Context
     ///
     /// May sleep; never under RTNL.
-    fn read(device: &RdmaDevice, number: u32) -> Result<Attributes> {
+    fn read(device: &RdmaDevice, (number, layer): (u32, LinkLayer)) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        let gid = choose_gid(device, number)?;
+        let gid = choose_gid(device, (number, layer))?;
+        let has_mtu = attributes.active || layer == LinkLayer::Roce;
         Ok(Attributes {
             active: attributes.active,
-            ib_mtu: attributes.active_mtu_bytes,
+            ib_mtu: if has_mtu {
+                attributes.active_mtu_bytes
+            } else {
+                attributes.max_mtu_bytes
+            },
             gid: Gid(gid.raw()),
             speed_mbps: attributes.speed_mbps,
         })
@@ -178,12 +244,16 @@ impl Port {
 ///
 /// # Errors
 ///
-/// `ENODEV` if there is none that would do, or no such port.
+/// `ENODEV` or `ENODATA` if there is none that would do; `EINVAL` if there is no such port.
 ///
 /// # Context
 ///
 /// Process context.
-pub(crate) fn choose_gid(device: &RdmaDevice, port: u32) -> Result<GidRef> {
+fn choose_gid(device: &RdmaDevice, (port, layer): (u32, LinkLayer)) -> Result<GidRef> {
+    if layer == LinkLayer::Infiniband {
+        // That of the port's GUID, which the subnet's administrator knows.
+        return device.gid(port, 0);
+    }
     let mut best = None;
     for gid in device.gids(port).filter(GidRef::is_rocev2) {
         let owner = match gid.owner() {
@@ -202,7 +272,11 @@ pub(crate) fn choose_gid(device: &RdmaDevice, port: u32) -> Result<GidRef> {
 }
 
 /// The work item that keeps a device's ports up to date.
-pub(crate) struct Refresher(Task<Refresh>);
+pub(crate) struct Refresher {
+    task: Task<Refresh>,
+    /// A bit for each port whose paths may lead elsewhere.
+    moved: Atomic<u64>,
+}
 
 /// State of a [`Refresher`]; its work, which tells the interfaces, is in `ctl/ports.rs`.
 pub(crate) struct Refresh {
@@ -219,7 +293,8 @@ impl Refresher {
         let task = Task::new(Refresh {
             device: device.clone(),
         })?;
-        Ok(Arc::new(Self(task), GFP_KERNEL)?)
+        let moved = Atomic::new(0);
+        Ok(Arc::new(Self { task, moved }, GFP_KERNEL)?)
     }
 
     /// Reads the ports in `delay_ms`.
@@ -228,7 +303,7 @@ impl Refresher {
     ///
     /// Any.
     pub(crate) fn queue(&self, delay_ms: u32) {
-        self.0.queue(delay_ms);
+        self.task.queue(delay_ms);
     }
 
     /// Waits for the work item and keeps it from running again.
@@ -237,15 +312,40 @@ impl Refresher {
     ///
     /// Process context, without RTNL; sleeps.
     pub(crate) fn end(&self) {
-        self.0.end();
+        self.task.end();
+    }
+}
+
+impl Refresher {
+    /// The bit of a port; ports beyond the last one share it.
+    fn bit(port: u32) -> u64 {
+        1 << port.min(u64::BITS - 1)
+    }
+
+    fn take_moved(&self, port: u32) -> bool {
+        let bit = Self::bit(port);
+        self.change_moved(|moved| moved & !bit) & bit != 0
+    }
+
+    /// Changes the bits of ports; returns what they were.
+    fn change_moved(&self, change: impl Fn(u64) -> u64) -> u64 {
+        let mut moved = self.moved.load(Relaxed);
+        while let Err(other) = self.moved.cmpxchg(moved, change(moved), Relaxed) {
+            moved = other;
+        }
+        moved
     }
 }
 
 impl EventSink for Refresher {
     fn event(&self, event: Event) {
         match event {
-            Event::Other => {}
-            _ => self.queue(0),
+            Event::Other => return,
+            Event::PortActive(port) | Event::LidChange(port) | Event::ClientReregister(port) => {
+                self.change_moved(|moved| moved | Self::bit(port));
+            }
+            _ => {}
         }
+        self.queue(0);
     }
 }

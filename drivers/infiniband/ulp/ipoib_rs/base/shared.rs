@@ -4,7 +4,7 @@
 
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::device::NAME_LEN;
-use ipoib_rdma::Device;
+use ipoib_rdma::{Device, SaClient};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     name: Mutex<Name>,
     /// How many interfaces have got vectors.
     served: Atomic<u32>,
+    /// Asks the administrators of InfiniBand subnets.
+    sa: Arc<SaClient>,
 }
 
 struct Name {
@@ -45,13 +47,20 @@ impl Shared {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(name: &CStr) -> Result<Arc<Self>> {
+        let sa = SaClient::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 name <- new_mutex!(Name::new(name)),
                 served: Atomic::new(0),
+                sa,
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// The user of subnet administrators.
+    pub(crate) fn sa(&self) -> &Arc<SaClient> {
+        &self.sa
     }
 
     /// The device has another name.

@@ -28,7 +28,8 @@ pub(crate) struct Control {
 
 impl Interface {
     /// The port's attributes have changed, or may have.
-    pub(crate) fn port_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
+    /// `paths`: what is known of paths may be out of date.
+    pub(crate) fn port_changed(dev: &Device<Self>, paths: bool, rtnl: &mut Rtnl) {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
 
@@ -41,7 +42,7 @@ impl Interface {
         let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
         let wanted = match admin_mtu {
             Some(mtu) => mtu.min(limit),
-            None => attributes.ip_mtu(),
+            None => this.datagram_mtu(attributes.ib_mtu),
         };
         if wanted != dev.mtu() {
             if let Err(error) = dev.set_mtu(wanted, rtnl) {
@@ -59,17 +60,23 @@ impl Interface {
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
-            if dev.is_running() {
-                // The last restart failed.
+            if dev.is_running() && !this.lacks_pkey() {
+                // The last restart failed, or the partition was not there.
                 Self::restart_in_time(dev, rtnl);
             }
             return;
         };
         let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
+        let repartitioned =
+            this.port.is_infiniband() && this.port.find_pkey(this.pkey) != Ok(running.pkey_index);
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
-        if moved || resized {
+        if moved && this.port.is_infiniband() {
+            // As by another subnet prefix. The neighbours are told when it can be used.
+            this.moved.store(true, Relaxed);
+        }
+        if moved || resized || repartitioned {
             Self::restart(dev, rtnl);
             return;
         }
@@ -80,9 +87,12 @@ impl Interface {
             dev.notify_peers(rtnl);
         }
         set_port_active(dev, attributes.active);
+        if paths && this.port.is_infiniband() {
+            refresh(dev);
+        }
         if !attributes.active {
             dev.set_carrier(false);
-        } else if !this.groups.lock().is_in(this.broadcast) {
+        } else if !this.port.is_infiniband() && !this.groups.lock().is_in(this.broadcast) {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             rejoin(dev);
         }
@@ -299,8 +309,15 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
+/// What is known of paths may be out of date, and of groups that could not be joined.
+fn refresh(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.destinations.refresh();
+    }
+}
+
 /// Whether frames can be sent.
-fn is_ready(dev: &Device<Interface>) -> bool {
+pub(super) fn is_ready(dev: &Device<Interface>) -> bool {
     let guard = dev.lock_tx();
     guard
         .as_ref()

@@ -6,7 +6,6 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::mtu;
 use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
@@ -18,9 +17,9 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::base::order::Order;
-use crate::base::params;
-use crate::base::port::{self, Attributes};
+use crate::base::port::Attributes;
 use crate::ctl::connected::Parts;
+use crate::ctl::subnet::Waker;
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::TxPoll;
 use crate::data::events::Events;
@@ -54,14 +53,15 @@ impl Verbs {
 
     fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
         let this = dev.data().get_ref();
-        let gid = port::choose_gid(this.port.device(), this.port.number())?;
+        let gid = this.port.gid()?;
         let our_gid = Gid(gid.raw());
-        let mut destinations = Destinations::new(this.broadcast)?;
+        let pkey_index = this.port.find_pkey(this.pkey)?;
+        let mut destinations = Destinations::new(this.broadcast, this.port.is_infiniband())?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
         let endpoint = Arc::new(
             Endpoint {
-                qp: self.initialise(dev)?,
+                qp: self.initialise(dev, pkey_index)?,
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
@@ -71,12 +71,14 @@ impl Verbs {
                     sl: this.settings.service_level(),
                     ..AhOptions::default()
                 },
+                notify: Arc::new(Waker(dev.get_typed()), GFP_KERNEL)?,
             },
             GFP_KERNEL,
         )?;
         let running = Running {
             gid: our_gid,
             ib_mtu: attributes.ib_mtu,
+            pkey_index,
         };
         self.run(dev, running, destinations, endpoint)?;
         Ok(our_gid)
@@ -102,12 +104,12 @@ impl Verbs {
         // Posted before the QP can receive, so that nothing is lost.
         recv.fill()?;
         qp.start(random_psn())?;
-        let (sender, completions) = send_ring(&qp, sends, self.max_sge, params::qkey().0)?;
+        let (sender, completions) = send_ring(&qp, sends, self.max_sge, this.qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
         let ring = UdRing::new(
             sender,
             thresholds,
-            dev.mtu().min(mtu::ip_mtu(running.ib_mtu)),
+            dev.mtu().min(this.datagram_mtu(running.ib_mtu)),
             this.settings.extensions(),
             self.tx.handle().waker(),
             this.counters.clone(),
@@ -240,8 +242,8 @@ impl Verbs {
         };
         let UdTx { destinations, ring } = ud;
         drop(ring);
-        let pkey_index = dev.data().pkey_index;
-        endpoint.qp.to_init(pkey_index, params::qkey().0)?;
+        let qkey = dev.data().qkey().0;
+        endpoint.qp.to_init(running.pkey_index, qkey)?;
         self.run(dev, running, destinations, endpoint)?;
         if broken.load(Relaxed) {
             // It broke meanwhile, and `halt` has forgotten the restart that was asked for.
@@ -263,7 +265,9 @@ impl Verbs {
         Interface::cancel(dev, Work::Recover);
         Interface::cancel(dev, Work::Watch);
         Interface::cancel(dev, Work::Connections);
-        dev.data().get_ref().groups.lock().leave_all();
+        let this = dev.data().get_ref();
+        this.subnet.lock().cancel_all();
+        this.groups.lock().leave_all();
         let completions = self.tx.disable();
         // Completions may have started the queue meanwhile, and who starts it next is to wake who waits.
         dev.disable_queue();

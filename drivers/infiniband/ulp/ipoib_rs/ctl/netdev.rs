@@ -7,6 +7,7 @@ use ipoib_netdev::device::{Device, Driver, Layout, RawDevice, Taken, Tasks};
 use ipoib_netdev::ethtool::{Ethtool, Identity, Moderation, RingSizes};
 use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::link::Extack;
+use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_netdev::stats::LinkStats;
@@ -73,7 +74,7 @@ impl Driver for Interface {
             pace: Pace::NEW,
         });
 
-        let limit = attributes.ip_mtu();
+        let limit = this.datagram_mtu(attributes.ib_mtu);
         let mtu = this.initial_mtu.unwrap_or(limit);
         let max = this.mtu_limit(&attributes);
         dev.set_limits(mtu.min(max), mtu::MIN_IPV4, max, sg, rtnl);
@@ -98,6 +99,17 @@ impl Driver for Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         let control = dev.control(rtnl).as_mut().ok_or(ENODEV)?;
+        if this.lacks_pkey() {
+            netdev_log!(
+                dev,
+                Info,
+                limited,
+                "no carrier: the port is not a member of partition {:#06x}\n",
+                this.pkey.get()
+            );
+            // An event says when it is.
+            return Ok(());
+        }
         let gid = control.verbs.start(dev, &attributes)?;
         Self::set_address(dev, gid, rtnl);
         dev.start_queue();
@@ -137,15 +149,20 @@ impl Driver for Interface {
         if mtu > this.mtu_limit(&attributes) || mtu < mtu::MIN_IPV4 {
             return Err(EINVAL);
         }
+        let limit = this.datagram_mtu(attributes.ib_mtu);
         if let Some(control) = dev.control(rtnl) {
-            control.admin_mtu = (mtu != attributes.ip_mtu()).then_some(mtu);
+            control.admin_mtu = (mtu != limit).then_some(mtu);
         }
-        changes::set_mtu(dev, mtu, attributes.ip_mtu());
+        changes::set_mtu(dev, mtu, limit);
         Ok(())
     }
 
     fn lower_ifindex(dev: &Device<Self>) -> i32 {
-        dev.data().lower_ifindex()
+        // One that stands on no other interface has its own, as the stack has it.
+        match dev.data().lower_ifindex() {
+            0 => dev.ifindex(),
+            lower => lower,
+        }
     }
 
     fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice)) {

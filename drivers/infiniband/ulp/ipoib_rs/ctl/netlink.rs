@@ -149,9 +149,10 @@ impl Link for Interface {
             Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
         };
         let device = port.device();
-        let Ok(index) = device.find_pkey(port.number(), pkey.get()) else {
+        // On InfiniBand, the subnet manager may yet make it one.
+        if port.find_pkey(pkey).is_err() && !port.is_infiniband() {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
-        };
+        }
         check_device(device, extack)?;
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
@@ -164,7 +165,6 @@ impl Link for Interface {
             &Options {
                 parent,
                 pkey,
-                pkey_index: index,
                 mtu: request.mtu,
                 umcast,
                 connected,

@@ -12,7 +12,7 @@ use kernel::str::CStr;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
-use crate::base::port::{Port, Refresh, Refresher};
+use crate::base::port::{LinkLayer, Port, Refresh, Refresher};
 use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 
@@ -76,8 +76,8 @@ pub(crate) fn interfaces_on<'a>(
     entries.flat_map(|entry| entry.interfaces.iter())
 }
 
-/// Finds the port that `lower` stands for: the netdev of a RoCE port, or an interface of ours, whose port a
-/// P_Key child shares. The interface is the second of the pair then.
+/// Finds the port that `lower` stands for: the netdev of a RoCE port, an interface of ours, whose port a P_Key
+/// child shares, or another driver's IPoIB interface. One of ours is the second of the pair then.
 pub(crate) fn find(
     lower: &RawDevice,
     rtnl: &mut Rtnl,
@@ -90,7 +90,9 @@ pub(crate) fn find(
             return Some((port.clone(), Some(parent.get_typed())));
         }
     }
-    None
+    let carries = |entry: &&Entry| entry.port.device().carries(entry.port.number(), lower);
+    let entry = PORTS.get(rtnl).iter().find(carries)?;
+    Some((entry.port.clone(), None))
 }
 
 /// Reads the ports of a device, and tells their interfaces.
@@ -106,7 +108,7 @@ fn refresh(device: &RdmaDevice) -> Result {
         }
     }
     for port in ports {
-        port.update();
+        let moved = port.update();
         let mut rtnl = Rtnl::lock();
         let mut told = KVec::new();
         let interfaces = interfaces_of(&port, &mut rtnl);
@@ -114,7 +116,7 @@ fn refresh(device: &RdmaDevice) -> Result {
         let result: Result =
             interfaces.try_for_each(|dev| Ok(told.push(dev.get_typed(), GFP_KERNEL)?));
         for dev in told {
-            Interface::port_changed(&dev, &mut rtnl);
+            Interface::port_changed(&dev, moved, &mut rtnl);
         }
         result?;
     }
@@ -180,11 +182,11 @@ impl Client for Ports {
     }
 }
 
-/// Adds the RoCE ports of `device` to the list.
+/// Adds the ports of `device` to the list.
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP`: there is none; `ENOMEM`.
+/// `EOPNOTSUPP`: there is none that interfaces can use; `ENOMEM`.
 fn add_ports(
     device: &RdmaDevice,
     refresher: &Arc<Refresher>,
@@ -192,9 +194,12 @@ fn add_ports(
     shared: &Arc<Shared>,
 ) -> Result {
     let mut found = false;
-    for number in device.ports().filter(|number| device.is_roce(*number)) {
+    let layers = device
+        .ports()
+        .filter_map(|number| Some((number, LinkLayer::of(device, number)?)));
+    for port in layers {
         found = true;
-        let port = Port::new(device, number, refresher, quota, shared)?;
+        let port = Port::new(device, port, refresher, quota, shared)?;
         let entry = Entry {
             port,
             interfaces: KVec::new(),

@@ -5,25 +5,23 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
-use ipoib_netdev::netdev_log;
-use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast;
-use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{mcast, Ah};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
+use crate::base::groups::Joined;
 use crate::base::interface::{Interface, Work};
-use crate::ctl::changes;
+use crate::base::port::LinkLayer;
+use crate::ctl::answers::{attached, carrier_on, resolved};
+use crate::ctl::{changes, subnet};
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::{Job, Jobs};
 
 /// Multicast LIDs belong to InfiniBand.
 const ROCE_MLID: u16 = 0;
-/// How long the stack may take to notice a carrier, in milliseconds, before it is asked to send by it.
-const ANNOUNCE_MS: u32 = 50;
 
 /// Advances all destinations.
 ///
@@ -31,29 +29,40 @@ const ANNOUNCE_MS: u32 = 50;
 ///
 /// Process context; sleeps.
 pub(crate) fn run(dev: &Device<Interface>) {
+    let this = dev.data().get_ref();
     // Whoever sets it queues us again.
-    while !dev.data().pausing.load(Relaxed) {
-        let mut jobs = Jobs::new();
-        let (endpoint, wait, refused) = {
+    while !this.pausing.load(Relaxed) {
+        let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
+            return;
+        };
+        let room = match this.port.layer() {
+            LinkLayer::Roce => usize::MAX,
+            LinkLayer::Infiniband => {
+                subnet::collect(dev, &endpoint);
+                this.subnet.lock().room()
+            }
+        };
+        let mut jobs = Jobs::new(room);
+        let (wait, refused) = {
             let mut guard = dev.lock_tx();
             let Some(tx) = guard.as_mut() else {
                 return;
             };
             let now = now_ms();
             let next = tx.ud.advance(dev, now, &mut jobs);
-            (
-                tx.endpoint.clone(),
-                next.saturating_sub(now),
-                tx.ud.destinations.needs_sync(),
-            )
+            (next.saturating_sub(now), tx.ud.destinations.needs_sync())
         };
         if jobs.is_empty() {
             if refused && !changes::want_groups(dev) {
                 // There is room now.
                 continue;
             }
+            carrier_on(dev);
+            // Without room, the next answer wakes us.
             if let Ok(wait) = u32::try_from(wait) {
-                Interface::queue(dev, Work::Paths, wait.max(1));
+                if room > 0 {
+                    Interface::queue(dev, Work::Paths, wait.max(1));
+                }
             }
             return;
         }
@@ -62,90 +71,50 @@ pub(crate) fn run(dev: &Device<Interface>) {
                 // The interface is going down, and waits for us.
                 return;
             }
-            match job {
-                Job::Resolve(address, ticket) => resolve(dev, &endpoint, address, ticket),
-                Job::Attach(mgid, kind, ticket) => attach(dev, &endpoint, &mgid, kind, ticket),
-                Job::Detach(mgid, kind) => {
-                    if mgid.is_broadcast() {
-                        dev.set_carrier(false);
-                    }
-                    if kind == multicast::Membership::Full {
-                        dev.data().groups.lock().leave(mgid);
-                    }
+            carry_out(dev, &endpoint, job);
+        }
+    }
+}
+
+fn carry_out(dev: &Device<Interface>, endpoint: &Endpoint, job: Job) {
+    let this = dev.data().get_ref();
+    let layer = this.port.layer();
+    match job {
+        Job::Resolve(address, ticket) => {
+            let made = match layer {
+                LinkLayer::Roce => Some(endpoint.address_handle(&address)),
+                LinkLayer::Infiniband => {
+                    subnet::ask(this, endpoint, address, ticket).err().map(Err)
                 }
+            };
+            if let Some(made) = made {
+                resolved(dev, address, ticket, made);
+            }
+        }
+        Job::Attach(mgid, kind, ticket) => {
+            let made = match layer {
+                LinkLayer::Roce => Some(join(this, endpoint, &mgid, kind)),
+                LinkLayer::Infiniband => subnet::join(this, endpoint, mgid, kind, ticket)
+                    .err()
+                    .map(Err),
+            };
+            if let Some(made) = made {
+                attached(dev, &mgid, ticket, made);
+            }
+        }
+        Job::Detach(mgid, kind) => {
+            // On InfiniBand it is joined again at once, as a rule, without anybody noticing.
+            if mgid.is_broadcast() && layer == LinkLayer::Roce {
+                dev.set_carrier(false);
+            }
+            if kind == multicast::Membership::Full || layer == LinkLayer::Infiniband {
+                this.groups.lock().leave(mgid);
             }
         }
     }
 }
 
-fn resolve(dev: &Device<Interface>, endpoint: &Endpoint, address: HwAddr, ticket: Ticket) {
-    let slow = &dev.data().get_ref().counters.slow;
-    let made = endpoint.address_handle(&address);
-    if let Err(error) = &made {
-        slow.paths_failed.add(1);
-        netdev_log!(
-            dev,
-            Warn,
-            limited,
-            "no path to {}: {error:?}\n",
-            address.gid()
-        );
-    } else {
-        slow.paths_resolved.add(1);
-    }
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        if made.is_ok() && tx.rc.is_some() {
-            Interface::queue(dev, Work::Connections, 0);
-        }
-        tx.ud
-            .destinations
-            .resolved(&address, ticket, made, now_ms());
-    }
-}
-
-fn attach(
-    dev: &Device<Interface>,
-    endpoint: &Endpoint,
-    mgid: &Mgid,
-    kind: multicast::Membership,
-    ticket: Ticket,
-) {
-    let this = dev.data().get_ref();
-    let made = join(this, endpoint, mgid, kind);
-    match &made {
-        Ok(_) => this.counters.slow.groups_joined.add(1),
-        Err(error) => {
-            this.counters.slow.groups_failed.add(1);
-            netdev_log!(
-                dev,
-                Warn,
-                limited,
-                "cannot join {}: {error:?}\n",
-                mgid.gid()
-            );
-        }
-    }
-    let ready = {
-        let mut guard = dev.lock_tx();
-        let Some(tx) = guard.as_mut() else {
-            return;
-        };
-        let destinations = &mut tx.ud.destinations;
-        destinations.attached(mgid, ticket, made, now_ms());
-        destinations.is_ready()
-    };
-    // Not under the transmit lock: it tells the stack, which takes locks of its own. If the
-    // interface goes down meanwhile, `stop` waits for us and takes the carrier off again.
-    if mgid.is_broadcast() {
-        dev.set_carrier(ready);
-        if ready && this.moved.load(Relaxed) {
-            // Once the stack has noticed, too.
-            this.port.refresh(ANNOUNCE_MS);
-        }
-    }
-}
-
-/// Joins a group; sending to it needs no more than an address handle.
+/// Joins a group on RoCE; sending to it needs no more than an address handle.
 fn join(
     this: &Interface,
     endpoint: &Endpoint,
@@ -160,7 +129,8 @@ fn join(
             && mcast::is_joined_on_netdev(endpoint.port.device(), endpoint.port.number(), &gid);
         if !foreign {
             let membership = mcast::Membership::join(&endpoint.qp, gid, ROCE_MLID)?;
-            this.groups.lock().joined(*mgid, membership)?;
+            let joined = Joined::new(Some(membership), None);
+            this.groups.lock().joined(*mgid, joined)?;
         }
     }
     Ok(ah)

@@ -40,6 +40,8 @@ pub(crate) struct Running {
     pub(crate) gid: Gid,
     /// The largest message that a receive buffer holds.
     pub(crate) ib_mtu: u32,
+    /// The index of the partition in the port's table.
+    pub(crate) pkey_index: u16,
 }
 
 /// An interface's verbs objects. Fields are dropped in order: users first.
@@ -167,9 +169,13 @@ impl Verbs {
 
     /// Brings the QP to INIT. Where it is broken, or the device does not let it leave RESET again, as irdma
     /// does not, there is a new one.
-    pub(super) fn initialise(&mut self, dev: &Device<Interface>) -> Result<Arc<UdQp>> {
+    pub(super) fn initialise(
+        &mut self,
+        dev: &Device<Interface>,
+        pkey_index: u16,
+    ) -> Result<Arc<UdQp>> {
         let this = dev.data().get_ref();
-        let (pkey_index, qkey) = (this.pkey_index, params::qkey().0);
+        let qkey = this.qkey().0;
         let broken = this.broken.xchg(false, Relaxed);
         if let Some(qp) = self.qp.take().filter(|_| !broken) {
             if qp.to_init(pkey_index, qkey).is_ok() {

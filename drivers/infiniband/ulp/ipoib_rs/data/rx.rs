@@ -122,6 +122,8 @@ struct Sums {
 /// Where received frames go.
 struct Sink {
     local: Local,
+    /// The port is one of InfiniBand, where packets have LIDs, and need no GRH.
+    infiniband: bool,
     route: Route,
     /// During this poll.
     sums: Sums,
@@ -150,6 +152,7 @@ impl RxPoll {
             ring,
             sink: Sink {
                 local,
+                infiniband: dev.data().port.is_infiniband(),
                 route: Route::NONE,
                 sums: Sums::default(),
                 copybreak: 0,
@@ -242,13 +245,16 @@ impl Sink {
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
             src_qp: received.src_qp(),
-            // On RoCE there is one, also where the device does not say so (bnxt_re).
-            network: Some(match received.network() {
-                Some(NetworkHeader::Ipv4) => Network::Ipv4,
-                Some(NetworkHeader::Ipv6) => Network::Ipv6,
-                Some(NetworkHeader::Grh) => Network::Grh,
-                Some(NetworkHeader::Unknown) | None => Network::Unknown,
-            }),
+            slid: if self.infiniband { received.slid() } else { 0 },
+            network: match received.network() {
+                None if self.infiniband => None,
+                Some(NetworkHeader::Unknown) if self.infiniband => Some(Network::Grh),
+                Some(NetworkHeader::Ipv4) => Some(Network::Ipv4),
+                Some(NetworkHeader::Ipv6) => Some(Network::Ipv6),
+                Some(NetworkHeader::Grh) => Some(Network::Grh),
+                // On RoCE there is one, also where the device does not say so (bnxt_re).
+                Some(NetworkHeader::Unknown) | None => Some(Network::Unknown),
+            },
         };
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,

@@ -48,5 +48,5 @@ pub use fsm::{connection, ending, group, multicast, path, queue, ticket};
 pub use seq::{deadline, reorder, source};
 pub use wire::{
     cm, extended, flow_label, fragment, gid, header, hwaddr, mgid, mtu, pkey, qkey, rc, resolution,
-    rx,
+    rx, subnet,
 };

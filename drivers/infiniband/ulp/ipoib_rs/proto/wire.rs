@@ -16,3 +16,4 @@ pub mod qkey;
 pub mod rc;
 pub mod resolution;
 pub mod rx;
+pub mod subnet;

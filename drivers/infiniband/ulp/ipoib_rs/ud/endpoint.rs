@@ -4,7 +4,7 @@
 
 use ipoib_proto::flow_label;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_rdma::{Ah, AhOptions, GidRef, Pd, UdQp};
+use ipoib_rdma::{Ah, AhOptions, GidRef, Notify, Pd, UdQp};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -20,10 +20,12 @@ pub(crate) struct Endpoint {
     pub(crate) gid: GidRef,
     pub(crate) address: HwAddr,
     pub(crate) options: AhOptions,
+    /// Is told when the administrator of an InfiniBand subnet has answered.
+    pub(crate) notify: Arc<dyn Notify>,
 }
 
 impl Endpoint {
-    /// An address handle for a peer or group.
+    /// An address handle for a peer or group on RoCE.
     ///
     /// # Errors
     ///

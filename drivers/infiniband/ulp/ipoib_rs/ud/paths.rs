@@ -81,6 +81,8 @@ pub(crate) struct Destinations {
     broadcast: Mgid,
     /// Whether the port is active.
     up: bool,
+    /// Paths are not to be resolved before the broadcast group is joined, which says how.
+    after_group: bool,
 }
 
 /// A job that sleeps.
@@ -105,12 +107,13 @@ impl Peer {
 }
 
 impl Destinations {
-    /// None yet; the port is down until [`Self::set_up`].
+    /// None yet; the port is down until [`Self::set_up`]. With `after_group`, paths are resolved only when the
+    /// broadcast group is joined.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(broadcast: Mgid) -> Result<Self> {
+    pub(crate) fn new(broadcast: Mgid, after_group: bool) -> Result<Self> {
         let paths = PathTable::new(
             Storage::new(PATH_SLOTS, || Ok(Slot::EMPTY))?,
             Seed(random()),
@@ -126,6 +129,7 @@ impl Destinations {
             groups: groups.ok_or(EINVAL)?,
             broadcast,
             up: false,
+            after_group,
         })
     }
 
@@ -178,6 +182,25 @@ impl Destinations {
                 path.path.port_down();
             }
         }
+    }
+
+    /// Whether paths can be resolved now; or dropped, since the port is down.
+    pub(super) fn may_resolve(&self) -> bool {
+        !self.after_group || !self.up || self.is_ready()
+    }
+
+    /// Paths may have changed: each is asked for anew when it is used next. Groups that could not be joined are tried
+    /// again.
+    pub(crate) fn refresh(&mut self) {
+        self.groups.retry();
+        for (_, peer) in self.paths.iter_mut() {
+            peer.path.refresh();
+        }
+    }
+
+    /// One group is to be joined anew.
+    pub(crate) fn rejoin_one(&mut self, mgid: &Mgid) {
+        self.groups.invalidate_one(mgid);
     }
 
     /// All groups are to be joined anew.
@@ -257,9 +280,10 @@ impl Destinations {
             return;
         };
         match made {
-            // An answer that came too late gives its handle back, which is then dropped.
+            // The one before, or one that came too late, is given back and dropped.
             Ok(ah) => drop(path.resolved(ticket, ah)),
-            Err(_) => path.resolve_failed(ticket, now),
+            // The administrator of the subnet knows of none.
+            Err(error) => path.resolve_failed(ticket, error == EINVAL, now),
         }
     }
 
@@ -288,13 +312,16 @@ impl Destinations {
 pub(crate) struct Jobs {
     list: [Option<Job>; JOBS],
     len: usize,
+    room: usize,
 }
 
 impl Jobs {
-    pub(crate) fn new() -> Self {
+    /// None, of at most `room`.
+    pub(crate) fn new(room: usize) -> Self {
         Self {
             list: [const { None }; JOBS],
             len: 0,
+            room: room.min(JOBS),
         }
     }
 
@@ -303,7 +330,7 @@ impl Jobs {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.len < JOBS
+        self.len < self.room
     }
 
     pub(super) fn push(&mut self, job: Job) {

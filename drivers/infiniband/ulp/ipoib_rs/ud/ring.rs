@@ -211,6 +211,16 @@ impl UdRing {
         self.max_len = max_len(mtu);
     }
 
+    /// Sets the longest frame from an MTU, unless it is shorter already.
+    pub(crate) fn reduce_mtu(&mut self, mtu: u32) {
+        self.max_len = self.max_len.min(max_len(mtu));
+    }
+
+    /// Sets the Q_Key of what is sent from now on.
+    pub(crate) fn set_qkey(&mut self, qkey: u32) {
+        self.sender.set_qkey(qkey);
+    }
+
     /// Switches the numbering of frames on or off.
     pub(crate) fn set_extensions(&mut self, on: bool) {
         self.extensions = on;

@@ -74,7 +74,12 @@ impl UdTx {
         let first = path.idle_for(now).is_some();
         ring.number(&mut skb, &address, path.sequence());
         match path.send(skb, len, now) {
-            Verdict::Transmit(skb) => transmit(dev, ring, path, &address, skb),
+            Verdict::Transmit(skb) => {
+                transmit(dev, ring, path, &address, skb);
+                if path.is_wanted() {
+                    Interface::queue(dev, Work::Paths, 0);
+                }
+            }
             Verdict::Queued => self.queued(dev, first),
             Verdict::Drop(skb, reason) => ring.drop(dev, skb, reason),
         }
@@ -120,7 +125,11 @@ impl UdTx {
     pub(crate) fn advance(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         // Groups first: a path may take a second, and without the broadcast group there is no link.
         let groups = self.advance_groups(dev, now, jobs);
-        let paths = self.advance_paths(dev, now, jobs);
+        let paths = if self.destinations.may_resolve() {
+            self.advance_paths(dev, now, jobs)
+        } else {
+            u64::MAX
+        };
         self.ring.flush(dev);
         groups.min(paths)
     }

@@ -262,6 +262,12 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
             State::Absent => {}
             State::Attaching { stale, .. } | State::Attached { stale, .. } => *stale = true,
         }
+        self.retry();
+    }
+
+    /// Event: who did not answer, or refused, may do otherwise now (another subnet manager): what failed is tried
+    /// again at once.
+    pub fn retry(&mut self) {
         self.failed = false;
         self.retry_at = 0;
         self.backoff.reset();
@@ -522,6 +528,25 @@ mod tests {
         }
         let ticket = attaching(&mut group, Membership::Full, now)?;
         assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        Ok(())
+    }
+
+    /// A new subnet manager does not have to wait for the back-off of the last one, and nobody leaves for it.
+    #[test]
+    fn another_manager_ends_a_back_off() -> Result<(), ()> {
+        let mut group = group();
+        group.want(true);
+        for now in [0, 1_000, 3_000] {
+            let ticket = attaching(&mut group, Membership::Full, now)?;
+            group.attach_failed(ticket, now);
+        }
+        assert_eq!(group.poll(true, 3_001), None);
+        group.retry();
+        let ticket = attaching(&mut group, Membership::Full, 3_001)?;
+        group.retry();
+        assert_eq!(group.attached(ticket, "ah"), Ok(()));
+        group.retry();
+        assert_eq!((group.poll(true, 3_001), group.state()), (None, "joined"));
         Ok(())
     }
 

@@ -82,6 +82,20 @@ where
         }
     }
 
+    /// Event: who did not answer, or refused, may do otherwise now: what failed is tried again.
+    pub fn retry(&mut self) {
+        for (_, group) in self.groups.iter_mut() {
+            group.retry();
+        }
+    }
+
+    /// Event: the subnet administrator does not know our membership in one group any more.
+    pub fn invalidate_one(&mut self, mgid: &Mgid) {
+        if let Some(group) = self.groups.get_mut(&mgid.to_hwaddr()) {
+            group.invalidate();
+        }
+    }
+
     /// Event: the stack listens to exactly these groups, and to broadcast.
     ///
     /// Groups that do not belong to the link (see [`Mgid::matches_broadcast`]) are passed over.

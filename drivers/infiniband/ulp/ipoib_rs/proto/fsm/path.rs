@@ -51,6 +51,14 @@ enum State<A> {
     Resolving { ticket: Ticket, deadline: u64 },
     /// Usable.
     Ready(A),
+    /// Usable, but maybe out of date: to be asked for anew when it is used next.
+    Old {
+        handle: A,
+        /// The request, and when to give it up.
+        request: Option<(Ticket, u64)>,
+        /// No request before this time.
+        retry_at: u64,
+    },
     /// To be released before anything else happens.
     Stale(A),
     /// Not to be tried before.
@@ -104,6 +112,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
             State::Idle => "idle",
             State::Resolving { .. } => "resolving",
             State::Ready(_) => "ready",
+            State::Old { .. } => "old",
             State::Stale(_) => "stale",
             State::Failed { .. } => "failed",
         }
@@ -145,7 +154,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     #[inline]
     pub const fn handle(&self) -> Option<&A> {
         match &self.state {
-            State::Ready(handle) => Some(handle),
+            State::Ready(handle) | State::Old { handle, .. } => Some(handle),
             _ => None,
         }
     }
@@ -154,11 +163,28 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// frames or an outstanding request.
     #[inline]
     pub const fn idle_for(&self, now: u64) -> Option<u64> {
-        if !self.waiting.is_empty() || matches!(self.state, State::Resolving { .. }) {
+        if !self.waiting.is_empty() || self.has_request() {
             None
         } else {
             Some(self.unused_for(now))
         }
+    }
+
+    const fn has_request(&self) -> bool {
+        matches!(
+            self.state,
+            State::Resolving { .. }
+                | State::Old {
+                    request: Some(_),
+                    ..
+                }
+        )
+    }
+
+    /// Whether it is to be resolved though no frame waits. Poll.
+    #[inline]
+    pub const fn is_wanted(&self) -> bool {
+        self.wanted
     }
 
     /// Event: a frame of `bytes` bytes is to be sent.
@@ -169,6 +195,10 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
         match self.state {
             State::Ready(_) if self.waiting.is_empty() => return Verdict::Transmit(frame),
+            State::Old { .. } if self.waiting.is_empty() => {
+                self.want_anew(now);
+                return Verdict::Transmit(frame);
+            }
             State::Failed { until } if now < until => {
                 return Verdict::Drop(frame, DropReason::NoPath)
             }
@@ -185,32 +215,74 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         self.last_used = now;
         self.expire(now);
         self.wanted = matches!(self.state, State::Idle);
+        self.want_anew(now);
+    }
+
+    /// Has an old one asked for anew, if that may be.
+    const fn want_anew(&mut self, now: u64) {
+        if let State::Old {
+            request: None,
+            retry_at,
+            ..
+        } = self.state
+        {
+            self.wanted = now >= retry_at;
+        }
     }
 
     /// Event: the request was answered with an address handle.
     ///
-    /// # Errors
-    ///
-    /// Gives the address handle back, to be destroyed, if the request is no longer the
+    /// Returns the one that is to be destroyed: the one before, or this one if the request is no longer the
     /// current one.
-    pub fn resolved(&mut self, ticket: Ticket, handle: A) -> Result<(), A> {
-        match self.state {
-            State::Resolving {
-                ticket: current, ..
-            } if current == ticket => {
-                self.state = State::Ready(handle);
-                self.backoff.reset();
-                Ok(())
-            }
-            _ => Err(handle),
+    #[must_use = "an address handle is to be destroyed"]
+    pub fn resolved(&mut self, ticket: Ticket, handle: A) -> Option<A> {
+        if !self.is_current(ticket) {
+            return Some(handle);
+        }
+        self.backoff.reset();
+        match core::mem::replace(&mut self.state, State::Ready(handle)) {
+            State::Old { handle, .. } => Some(handle),
+            _ => None,
         }
     }
 
     /// Event: the request failed. It is not repeated before the back-off is over, and then only if
     /// there is a frame to send.
-    pub fn resolve_failed(&mut self, ticket: Ticket, now: u64) {
-        if matches!(self.state, State::Resolving { ticket: current, .. } if current == ticket) {
-            self.fail(now);
+    ///
+    /// `gone` says that there is no such path. Without an answer, an address handle from before stays in use: the
+    /// subnet manager may be away for long, and packets find their way without it.
+    pub fn resolve_failed(&mut self, ticket: Ticket, gone: bool, now: u64) {
+        if !self.is_current(ticket) {
+            return;
+        }
+        match self.state {
+            State::Old { .. } if gone => self.invalidate(),
+            State::Old { .. } => self.keep_old(now),
+            _ => self.fail(now),
+        }
+    }
+
+    fn is_current(&self, ticket: Ticket) -> bool {
+        match self.state {
+            State::Resolving {
+                ticket: current, ..
+            }
+            | State::Old {
+                request: Some((current, _)),
+                ..
+            } => current == ticket,
+            _ => false,
+        }
+    }
+
+    /// Gives up the request for an old one.
+    fn keep_old(&mut self, now: u64) {
+        if let State::Old {
+            request, retry_at, ..
+        } = &mut self.state
+        {
+            *request = None;
+            *retry_at = self.backoff.fail(now);
         }
     }
 
@@ -232,7 +304,27 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// port was down, the peer's Ethernet address has changed). What waits goes on waiting.
     pub fn invalidate(&mut self) {
         self.state = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Old { handle, .. } => {
+                self.wanted = false;
+                State::Stale(handle)
+            }
             State::Ready(handle) | State::Stale(handle) => State::Stale(handle),
+            State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
+        };
+        self.backoff.reset();
+    }
+
+    /// Event: the way to the peer may have changed (another subnet manager, another LID). The one that is known
+    /// stays in use until the question that the next frame leads to is answered.
+    pub fn refresh(&mut self) {
+        self.wanted |= self.has_request();
+        self.state = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Ready(handle) | State::Old { handle, .. } => State::Old {
+                handle,
+                request: None,
+                retry_at: 0,
+            },
+            State::Stale(handle) => State::Stale(handle),
             State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
         };
         self.backoff.reset();
@@ -265,6 +357,19 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         }
         match self.state {
             State::Ready(_) => self.waiting.pop().map(Action::Transmit),
+            State::Old {
+                ref mut request,
+                retry_at,
+                ..
+            } => {
+                if self.wanted && request.is_none() && now >= retry_at {
+                    self.wanted = false;
+                    let ticket = self.tickets.issue();
+                    *request = Some((ticket, now.saturating_add(RESOLVE_MS)));
+                    return Some(Action::Resolve(ticket));
+                }
+                self.waiting.pop().map(Action::Transmit)
+            }
             State::Idle if !self.waiting.is_empty() || self.wanted => {
                 self.wanted = false;
                 let ticket = self.tickets.issue();
@@ -284,7 +389,15 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         match self.state {
             State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
             State::Failed { until } if now >= until => self.state = State::Idle,
-            State::Ready(_) if self.waiting.is_empty() && self.is_unused(now) => self.invalidate(),
+            State::Old {
+                request: Some((_, deadline)),
+                ..
+            } if now >= deadline => self.keep_old(now),
+            State::Ready(_) | State::Old { request: None, .. }
+                if self.waiting.is_empty() && self.is_unused(now) =>
+            {
+                self.invalidate();
+            }
             _ => {}
         }
     }
@@ -299,6 +412,12 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         match self.state {
             State::Resolving { deadline, .. } => deadline,
             State::Failed { until } => until.max(unused),
+            State::Old {
+                request: Some((_, deadline)),
+                ..
+            } => deadline,
+            State::Old { retry_at, .. } if self.wanted => retry_at,
+            State::Old { .. } => unused,
             State::Idle | State::Ready(_) | State::Stale(_) => unused,
         }
     }
@@ -330,7 +449,9 @@ mod tests {
     fn ready(now: u64) -> Result<TestPath, ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, now)?;
-        path.resolved(ticket, "ah").map_err(|_| ())?;
+        if path.resolved(ticket, "ah").is_some() {
+            return Err(());
+        }
         match path.poll(now) {
             Some(Action::Transmit(1)) => Ok(path),
             _ => Err(()),
@@ -343,7 +464,7 @@ mod tests {
         let ticket = resolving(&mut path, 1, 0)?;
         assert_eq!(path.send(2, 100, 0), Verdict::Queued);
         assert_eq!(path.poll(0), None);
-        assert_eq!(path.resolved(ticket, "ah"), Ok(()));
+        assert_eq!(path.resolved(ticket, "ah"), None);
         assert_eq!(path.handle(), Some(&"ah"));
         // What comes now does not overtake what waits.
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), None);
@@ -366,7 +487,7 @@ mod tests {
         };
         path.want(1);
         assert_eq!(path.poll(1), None);
-        path.resolve_failed(ticket, 2);
+        path.resolve_failed(ticket, false, 2);
         // Not before its time.
         path.want(3);
         assert_eq!(path.poll(3), None);
@@ -374,7 +495,7 @@ mod tests {
         let Some(Action::Resolve(ticket)) = path.poll(1_002) else {
             return Err(());
         };
-        assert_eq!(path.resolved(ticket, "ah"), Ok(()));
+        assert_eq!(path.resolved(ticket, "ah"), None);
         path.want(1_003);
         assert_eq!(path.poll(1_003), None);
         Ok(())
@@ -398,13 +519,13 @@ mod tests {
     fn failure_drops_and_backs_off() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        path.resolve_failed(ticket, 10);
+        path.resolve_failed(ticket, false, 10);
         assert_eq!(path.poll(10), Some(Action::Drop(1, DropReason::NoPath)));
         assert_eq!(path.poll(10), None);
         let refused = Verdict::Drop(2, DropReason::NoPath);
         assert_eq!(path.send(2, 100, 1009), refused);
         let ticket = resolving(&mut path, 3, 1010)?;
-        path.resolve_failed(ticket, 1010);
+        path.resolve_failed(ticket, false, 1010);
         assert_eq!(path.poll(1010), Some(Action::Drop(3, DropReason::NoPath)));
         // The second time it takes twice as long.
         let refused = Verdict::Drop(4, DropReason::NoPath);
@@ -420,8 +541,8 @@ mod tests {
         assert_eq!(path.deadline(), 4_000);
         assert_eq!(path.poll(3_999), None);
         assert_eq!(path.poll(4_000), Some(Action::Drop(1, DropReason::NoPath)));
-        assert_eq!(path.resolved(ticket, "late"), Err("late"));
-        path.resolve_failed(ticket, 4_000);
+        assert_eq!(path.resolved(ticket, "late"), Some("late"));
+        path.resolve_failed(ticket, false, 4_000);
         assert_eq!(path.poll(4_000), None);
         Ok(())
     }
@@ -434,10 +555,10 @@ mod tests {
         let Some(Action::Resolve(new)) = path.poll(0) else {
             return Err(());
         };
-        assert_eq!(path.resolved(old, "old"), Err("old"));
-        assert_eq!(path.resolved(new, "new"), Ok(()));
+        assert_eq!(path.resolved(old, "old"), Some("old"));
+        assert_eq!(path.resolved(new, "new"), None);
         assert_eq!(path.poll(0), Some(Action::Transmit(1)));
-        assert_eq!(path.resolved(new, "twice"), Err("twice"));
+        assert_eq!(path.resolved(new, "twice"), Some("twice"));
         Ok(())
     }
 
@@ -493,7 +614,7 @@ mod tests {
         assert_eq!(path.send(2, 100, 7), Verdict::Queued);
         assert_eq!((path.state(), path.waiting()), ("resolving", 2));
         assert_eq!((path.unused_for(10), path.idle_for(10)), (3, None));
-        path.resolve_failed(ticket, 10);
+        path.resolve_failed(ticket, false, 10);
         assert_eq!(path.state(), "failed");
         // Frames still wait to be dropped.
         assert_eq!(path.idle_for(10), None);
@@ -509,12 +630,107 @@ mod tests {
     fn a_failure_ends() -> Result<(), ()> {
         let mut path = path();
         let ticket = resolving(&mut path, 1, 0)?;
-        path.resolve_failed(ticket, 0);
+        path.resolve_failed(ticket, false, 0);
         assert_eq!(path.poll(0), Some(Action::Drop(1, DropReason::NoPath)));
         assert_eq!(path.deadline(), 60_000);
         assert_eq!(path.poll(1_000), None);
         assert_eq!(path.state(), "idle");
         assert_eq!(path.poll(60_000), Some(Action::Remove));
+        Ok(())
+    }
+
+    /// The way stays in use until the answer has come, and is asked for only if it is used.
+    #[test]
+    fn an_old_path_is_used_until_the_answer() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.refresh();
+        assert_eq!((path.poll(1), path.state()), (None, "old"));
+        assert!(path.transmit(2).is_none());
+        assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
+        assert!(path.is_wanted());
+        let Some(Action::Resolve(ticket)) = path.poll(2) else {
+            return Err(());
+        };
+        // One question at a time.
+        assert_eq!(path.send(8, 100, 3), Verdict::Transmit(8));
+        assert_eq!((path.poll(3), path.deadline()), (None, 4_002));
+        assert_eq!(path.idle_for(3), None);
+        assert_eq!(path.handle(), Some(&"ah"));
+        assert_eq!(path.resolved(ticket, "new"), Some("ah"));
+        assert_eq!(path.transmit(4).map(|(handle, _)| *handle), Some("new"));
+        Ok(())
+    }
+
+    /// Who does not answer says nothing of the way; who says that there is none is believed.
+    #[test]
+    fn an_old_path_goes_only_if_there_is_none() -> Result<(), ()> {
+        for gone in [false, true] {
+            let mut path = ready(0)?;
+            path.refresh();
+            assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
+            let Some(Action::Resolve(ticket)) = path.poll(2) else {
+                return Err(());
+            };
+            path.resolve_failed(ticket, gone, 10);
+            if gone {
+                assert_eq!(path.poll(10), Some(Action::Release("ah")));
+                assert_eq!((path.poll(10), path.state()), (None, "idle"));
+                continue;
+            }
+            assert_eq!(path.send(8, 100, 1_009), Verdict::Transmit(8));
+            assert_eq!(path.poll(1_009), None);
+            assert_eq!(path.send(8, 100, 1_010), Verdict::Transmit(8));
+            let Some(Action::Resolve(again)) = path.poll(1_010) else {
+                return Err(());
+            };
+            // Nor does one that never comes.
+            assert_eq!((path.poll(5_010), path.state()), (None, "old"));
+            assert_eq!(path.resolved(again, "late"), Some("late"));
+        }
+        Ok(())
+    }
+
+    /// A question from before the change is asked again, whether or not there was an answer before that.
+    #[test]
+    fn an_answer_from_before_does_not_count() -> Result<(), ()> {
+        let mut path = path();
+        let first = resolving(&mut path, 1, 0)?;
+        path.refresh();
+        let Some(Action::Resolve(second)) = path.poll(0) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(first, "first"), Some("first"));
+        assert_eq!(path.resolved(second, "second"), None);
+        assert_eq!(path.poll(0), Some(Action::Transmit(1)));
+        path.refresh();
+        assert_eq!(path.send(2, 100, 1), Verdict::Transmit(2));
+        let Some(Action::Resolve(third)) = path.poll(1) else {
+            return Err(());
+        };
+        path.refresh();
+        let Some(Action::Resolve(fourth)) = path.poll(1) else {
+            return Err(());
+        };
+        assert_eq!(path.resolved(third, "third"), Some("third"));
+        assert_eq!(path.resolved(fourth, "fourth"), Some("second"));
+        Ok(())
+    }
+
+    /// An old path that nobody uses goes like others; one that the port takes along, too.
+    #[test]
+    fn an_old_path_ends() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.refresh();
+        let end = path.deadline();
+        assert_eq!(path.poll(end), Some(Action::Release("ah")));
+        assert_eq!(path.poll(end), Some(Action::Remove));
+        let mut path = ready(0)?;
+        path.refresh();
+        path.want(1);
+        assert!(path.is_wanted());
+        path.port_down();
+        assert_eq!(path.poll(1), Some(Action::Release("ah")));
+        assert_eq!(path.poll(1), None);
         Ok(())
     }
 }

@@ -133,19 +133,19 @@ impl Driver {
                 if let Some(ticket) = self.asked.take() {
                     let handle = self.next_handle;
                     self.next_handle += 1;
-                    if self.path.resolved(ticket, handle).is_ok() {
+                    if self.path.resolved(ticket, handle).is_none() {
                         self.handles.insert(handle);
                     }
                 }
             }
             Op::Answer(false) => {
                 if let Some(ticket) = self.asked.take() {
-                    self.path.resolve_failed(ticket, self.now);
+                    self.path.resolve_failed(ticket, false, self.now);
                 }
             }
             Op::StaleAnswer => {
                 if let Some(ticket) = self.old.pop() {
-                    assert_eq!(self.path.resolved(ticket, u32::MAX), Err(u32::MAX));
+                    assert_eq!(self.path.resolved(ticket, u32::MAX), Some(u32::MAX));
                 }
             }
             Op::Invalidate => self.path.invalidate(),

@@ -136,7 +136,7 @@ proptest! {
             qpn: Qpn::unicast(qpn).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
         };
-        let meta = RxMeta { src_qp, network };
+        let meta = RxMeta { src_qp, slid: 0, network };
         match classify(&head, meta, &local, &mut { Route::NONE }) {
             Ok(frame) => {
                 prop_assert!(frame.payload_len > 0);
@@ -193,7 +193,7 @@ proptest! {
             // In front of an IPv4 header may stand anything.
             bytes[0] = if form & 2 == 0 { 0x60 } else { 0 };
             bytes[40] = 0x08;
-            let meta = RxMeta { src_qp, network };
+            let meta = RxMeta { src_qp, slid: 0, network };
             let mut fresh = Route::NONE;
             let expected = classify(&bytes, meta, &local, &mut fresh);
             prop_assert_eq!(classify(&bytes, meta, &local, &mut route), expected);
@@ -214,7 +214,7 @@ proptest! {
             qpn: Qpn::unicast(qpn).unwrap(),
             broadcast: mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL),
         };
-        let meta = RxMeta { src_qp: qpn, network: Some(Network::Grh) };
+        let meta = RxMeta { src_qp: qpn, slid: 0, network: Some(Network::Grh) };
         let mut route = Route::NONE;
         let own = classify(&bytes, meta, &local, &mut route).err();
         // An IPv4-mapped multicast source is refused before it can be recognised as ours.

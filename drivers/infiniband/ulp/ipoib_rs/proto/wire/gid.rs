@@ -60,6 +60,13 @@ impl Gid {
         }
     }
 
+    /// Makes what stands for the GID of a port of whom only the LID is known. No port has it: its subnet prefix is 0.
+    #[inline]
+    pub const fn from_lid(lid: u16) -> Gid {
+        let [high, low] = lid.to_be_bytes();
+        Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low])
+    }
+
     /// Whether the subnet prefix is the link-local one, fe80::/10.
     #[inline]
     const fn is_link_local(&self) -> bool {

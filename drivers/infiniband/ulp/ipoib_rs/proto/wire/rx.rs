@@ -39,8 +39,17 @@ pub enum Network {
 pub struct RxMeta {
     /// The queue pair that sent the packet.
     pub src_qp: u32,
+    /// The LID of the port that sent it; 0 on RoCE.
+    pub slid: u16,
     /// Contents of the GRH area; `None` if there are none.
     pub network: Option<Network>,
+}
+
+impl RxMeta {
+    /// The sender, as the completion has it.
+    const fn sender(&self) -> u64 {
+        (self.slid as u64) << 32 | self.src_qp as u64
+    }
 }
 
 /// Addresses of the receiver.
@@ -68,16 +77,16 @@ pub enum Destination {
 /// The GRH area in native words.
 type Words = [u64; GRH_LEN / 8];
 
-/// Route of the last unicast packet with a GRH whose addresses passed the checks.
+/// Route of the last unicast packet whose addresses passed the checks.
 ///
 /// Most packets have the addresses of the one before, which need no second check. They are compared without a
 /// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// The source's queue pair, as the completion has it; no queue pair if there was no packet.
-    src_qp: u64,
+    /// The sender, as the completion has it; nobody if there was no packet.
+    sender: u64,
     /// In which form the addresses stood there, as the device said.
-    network: Network,
+    network: Option<Network>,
     /// The GRH area of that packet.
     words: Words,
     /// Mask of the bits in it that were checked, which all packets of the route have in common.
@@ -89,8 +98,8 @@ pub struct Route {
 impl Route {
     /// No packet yet.
     pub const NONE: Route = Route {
-        src_qp: u64::MAX,
-        network: Network::Unknown,
+        sender: u64::MAX,
+        network: None,
         words: [0; GRH_LEN / 8],
         fixed: [0; GRH_LEN / 8],
         source: HwAddr([0; HwAddr::LEN]),
@@ -107,7 +116,7 @@ impl Route {
             | ((c ^ was_c) & fixed_c)
             | ((d ^ was_d) & fixed_d)
             | ((e ^ was_e) & fixed_e);
-        meta.network == Some(self.network) && u64::from(meta.src_qp) == self.src_qp && differ == 0
+        meta.network == self.network && meta.sender() == self.sender && differ == 0
     }
 
     /// Finds out between whom a packet went.
@@ -120,7 +129,18 @@ impl Route {
     ) -> Result<(Destination, Option<&HwAddr>), DropReason> {
         let qpn = Qpn::unicast(meta.src_qp).ok_or(DropReason::BadSource)?;
         let Some(network) = meta.network else {
-            return Ok((Destination::Unicast, None));
+            if meta.slid == 0 {
+                return Ok((Destination::Unicast, None));
+            }
+            // A packet within an InfiniBand subnet: the LID stands for the GID that is not there.
+            *self = Route {
+                sender: meta.sender(),
+                network: None,
+                words: [0; GRH_LEN / 8],
+                fixed: [0; GRH_LEN / 8],
+                source: HwAddr::new(Flags::NONE, qpn, Gid::from_lid(meta.slid)),
+            };
+            return Ok((Destination::Unicast, Some(&self.source)));
         };
         let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *grh;
         let ipv4 = is_ipv4(grh, network)?;
@@ -142,8 +162,8 @@ impl Route {
             return Ok((dest, None));
         }
         *self = Route {
-            src_qp: u64::from(meta.src_qp),
-            network,
+            sender: meta.sender(),
+            network: Some(network),
             words: words(grh),
             fixed: match (ipv4, network) {
                 (false, _) => FIXED_IN_GRH,
@@ -197,7 +217,8 @@ pub struct Frame<'a> {
     pub reserved: u16,
     /// How long the payload is, from [`PAYLOAD_OFFSET`] on, in bytes; at least 1.
     pub payload_len: usize,
-    /// The sender, without flags, if the packet was unicast and had a GRH.
+    /// The sender, without flags, if the packet was unicast and says who that is. Without a GRH its GID is
+    /// [`Gid::from_lid`].
     pub source: Option<&'a HwAddr>,
     /// To whom the packet was sent.
     pub dest: Destination,
@@ -387,6 +408,7 @@ mod tests {
 
     const META: RxMeta = RxMeta {
         src_qp: OUR_QPN,
+        slid: 0,
         network: Some(Network::Grh),
     };
 
@@ -508,6 +530,38 @@ mod tests {
         assert_eq!(source, None);
         assert_eq!(frame.dest, Destination::Unicast);
         assert_eq!(frame.payload_len, 20);
+    }
+
+    /// Within a subnet, the LID and the queue pair tell senders apart, of packets one after the other, too.
+    #[test]
+    fn senders_without_grh() {
+        let bytes = packet([0xff; 16], [0xff; 16], IPV4);
+        let mut route = Route::NONE;
+        let mut source = |slid, src_qp, network| {
+            let meta = RxMeta {
+                src_qp,
+                slid,
+                network,
+            };
+            let frame = super::classify(&bytes, meta, &local(), &mut route)?;
+            assert_eq!(frame.dest, Destination::Unicast);
+            Ok::<_, DropReason>(frame.source.copied())
+        };
+        for (slid, src_qp) in [(5, 0x11), (5, 0x11), (6, 0x11), (6, 0x12), (5, 0x11)] {
+            let sender = source(slid, src_qp, None);
+            let gid = Gid::from_lid(slid);
+            assert!(sender.is_ok_and(
+                |sender| sender.is_some_and(|s| s.gid() == gid && s.qpn().get() == src_qp)
+            ));
+        }
+        // Neither the one before nor the header that is not there.
+        assert_eq!(source(0, 0x11, None), Ok(None));
+        assert!(source(5, 0x11, Some(Network::Grh)).is_err());
+        assert_eq!(
+            source(5, Qpn::MULTICAST.get(), None),
+            Err(DropReason::BadSource)
+        );
+        assert_eq!(Gid::from_lid(0x1234).as_bytes()[13..], [0, 0x12, 0x34]);
     }
 
     /// RFC 4391, section 6: the reserved field is handed on and not judged.

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ends of jobs of the work item that resolves paths and joins groups: what becomes of a path, of a group, and of the
+//! carrier.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_netdev::netdev_log;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::mgid::Mgid;
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::Ah;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use crate::base::interface::{Interface, Work};
+use crate::ctl::changes;
+
+/// How long the stack may take to notice a carrier, in milliseconds, before it is asked to send by it.
+const ANNOUNCE_MS: u32 = 50;
+
+/// Ends the resolution of a path.
+pub(super) fn resolved(
+    dev: &Device<Interface>,
+    address: HwAddr,
+    ticket: Ticket,
+    made: Result<Arc<Ah>>,
+) {
+    let slow = &dev.data().get_ref().counters.slow;
+    if let Err(error) = &made {
+        slow.paths_failed.add(1);
+        netdev_log!(
+            dev,
+            Warn,
+            limited,
+            "no path to {}: {error:?}\n",
+            address.gid()
+        );
+    } else {
+        slow.paths_resolved.add(1);
+    }
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        if made.is_ok() && tx.rc.is_some() {
+            Interface::queue(dev, Work::Connections, 0);
+        }
+        tx.ud
+            .destinations
+            .resolved(&address, ticket, made, now_ms());
+    }
+}
+
+/// Ends the joining of a group.
+pub(super) fn attached(
+    dev: &Device<Interface>,
+    mgid: &Mgid,
+    ticket: Ticket,
+    made: Result<Arc<Ah>>,
+) {
+    let this = dev.data().get_ref();
+    match &made {
+        Ok(_) => this.counters.slow.groups_joined.add(1),
+        Err(error) => {
+            this.counters.slow.groups_failed.add(1);
+            netdev_log!(
+                dev,
+                Warn,
+                limited,
+                "cannot join {}: {error:?}\n",
+                mgid.gid()
+            );
+        }
+    }
+    let failed = made.is_err();
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.destinations.attached(mgid, ticket, made, now_ms());
+    }
+    if mgid.is_broadcast() {
+        if failed {
+            dev.set_carrier(false);
+        } else {
+            carrier_on(dev);
+        }
+    }
+}
+
+/// Turns the carrier on if frames can be sent, of the sizes that the stack may send.
+pub(super) fn carrier_on(dev: &Device<Interface>) {
+    let this = dev.data().get_ref();
+    if !changes::is_ready(dev) || !this.suits_group(dev.mtu()) {
+        return;
+    }
+    // Not under the transmit lock: it tells the stack, which takes locks of its own. If the
+    // interface goes down meanwhile, `stop` waits for us and takes the carrier off again.
+    dev.set_carrier(true);
+    if !changes::is_ready(dev) {
+        // The port went down meanwhile.
+        dev.set_carrier(false);
+    }
+    if this.moved.load(Relaxed) {
+        // Once the stack has noticed, too.
+        this.port.refresh(ANNOUNCE_MS);
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The InfiniBand link layer: paths and groups are the business of the subnet's administrator (SA), which is asked
+//! by the work item of `resolve.rs` and answers later.
+
+use ipoib_netdev::device::{Device, OwnedDevice};
+use ipoib_netdev::netdev_log;
+use ipoib_proto::gid::Gid;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::mgid::Mgid;
+use ipoib_proto::mtu;
+use ipoib_proto::multicast::Membership;
+use ipoib_proto::qkey::QKey;
+use ipoib_proto::subnet::{self, Link};
+use ipoib_proto::ticket::Ticket;
+use ipoib_rdma::{
+    mcast, sa, Ah, GroupRecord, Join, JoinRequest, MemberKind, Notify, PathQuery, PathRecord,
+    PathRequest,
+};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use crate::base::groups::Joined;
+use crate::base::interface::{Interface, Work};
+use crate::base::subnet::Joining;
+use crate::ctl::answers;
+use crate::ud::endpoint::Endpoint;
+
+/// Time for the SA to answer a question for a path, in milliseconds: that of Linux's C driver.
+const QUERY_MS: u32 = 1000;
+
+/// Wakes the work item that is to look at an answer.
+pub(super) struct Waker(pub(super) OwnedDevice<Interface>);
+
+impl Notify for Waker {
+    fn notify(&self) {
+        Interface::queue(&self.0, Work::Paths, 0);
+    }
+}
+
+/// Asks for the path to a peer.
+///
+/// # Errors
+///
+/// Those of asking; there is no answer then.
+pub(super) fn ask(
+    this: &Interface,
+    endpoint: &Endpoint,
+    address: HwAddr,
+    ticket: Ticket,
+) -> Result {
+    let mut subnet = this.subnet.lock();
+    let request = PathRequest {
+        from: &endpoint.gid,
+        to: address.gid().0,
+        pkey: this.pkey.get(),
+        traffic_class: subnet
+            .link()
+            .map_or(0, |(record, _)| record.traffic_class()),
+        timeout_ms: QUERY_MS,
+    };
+    let client = this.port.shared().sa();
+    let query = PathQuery::new(client, &request, endpoint.notify.clone())?;
+    subnet.asked(address, ticket, query)
+}
+
+/// Asks to join a group.
+///
+/// # Errors
+///
+/// Those of asking; there is no answer then.
+pub(super) fn join(
+    this: &Interface,
+    endpoint: &Endpoint,
+    mgid: Mgid,
+    kind: Membership,
+    ticket: Ticket,
+) -> Result {
+    let mut subnet = this.subnet.lock();
+    // The others have its properties (RFC 4391, section 10).
+    let like = subnet.link().filter(|_| !mgid.is_broadcast());
+    // Another user of the port receives: we send only.
+    let gid = mgid.gid().0;
+    let foreign =
+        this.umcast.load(Relaxed) && !mgid.is_broadcast() && sa::is_joined(&endpoint.gid, gid);
+    let kind = if foreign { Membership::SendOnly } else { kind };
+    let request = JoinRequest {
+        from: &endpoint.gid,
+        mgid: gid,
+        pkey: this.pkey.get(),
+        kind: match kind {
+            Membership::Full => MemberKind::Full,
+            Membership::SendOnly => MemberKind::SendOnlyFull,
+        },
+        like: like.map(|(record, _)| record),
+    };
+    let client = this.port.shared().sa();
+    let join = Join::new(client, &request, endpoint.notify.clone())?;
+    subnet.joining(Joining {
+        mgid,
+        kind,
+        ticket,
+        join,
+    })
+}
+
+/// Takes what the SA has answered, and notes which groups it has forgotten.
+///
+/// # Context
+///
+/// The work item; sleeps.
+pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
+    let this = dev.data().get_ref();
+    loop {
+        let answered = this.subnet.lock().next_path();
+        let Some((address, ticket, record)) = answered else {
+            break;
+        };
+        let made = record.and_then(|record| along(endpoint, &record));
+        answers::resolved(dev, address, ticket, made);
+    }
+    loop {
+        let answered = this.subnet.lock().next_group();
+        let Some((joining, record)) = answered else {
+            break;
+        };
+        let (mgid, ticket) = (joining.mgid, joining.ticket);
+        let made = record.and_then(|record| enter(dev, endpoint, joining, &record));
+        answers::attached(dev, &mgid, ticket, made);
+    }
+    loop {
+        // The state of a membership is not looked at under the transmit lock.
+        let lost = this.groups.lock().take_lost();
+        let Some(mgid) = lost else {
+            break;
+        };
+        if let Some(tx) = dev.lock_tx().as_mut() {
+            tx.ud.destinations.rejoin_one(&mgid);
+        }
+    }
+}
+
+/// Makes the address handle of a path.
+fn along(endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
+    subnet::check_path(record.dlid(), record.mtu_code()).map_err(|_| EPROTO)?;
+    Ah::along(&endpoint.pd, &endpoint.gid, record)
+}
+
+/// Enters a group that the SA has made us a member of.
+fn enter(
+    dev: &Device<Interface>,
+    endpoint: &Endpoint,
+    joining: Joining,
+    record: &GroupRecord,
+) -> Result<Arc<Ah>> {
+    let this = dev.data().get_ref();
+    let mgid = joining.mgid;
+    let checked = subnet::GroupRecord {
+        mgid: Gid(record.mgid()),
+        mlid: record.mlid(),
+        qkey: QKey(record.qkey()),
+        mtu_code: record.mtu_code(),
+    };
+    let known = this.subnet.lock().link().map(|(_, link)| *link);
+    let link = checked
+        .check(&mgid, known.as_ref().filter(|_| !mgid.is_broadcast()))
+        .map_err(|_| EPROTO)?;
+    if mgid.is_broadcast() {
+        adopt(dev, endpoint, record, link)?;
+    }
+    let attached = if joining.kind == Membership::Full {
+        let joined = mcast::Membership::join(&endpoint.qp, record.mgid(), record.mlid())?;
+        Some(joined)
+    } else {
+        None
+    };
+    let ah = Ah::of_group(&endpoint.pd, &endpoint.gid, record)?;
+    let joined = Joined::new(attached, Some(joining.join));
+    this.groups.lock().joined(mgid, joined)?;
+    Ok(ah)
+}
+
+/// Takes the link's properties over from the broadcast group (RFC 4391, section 5).
+fn adopt(dev: &Device<Interface>, endpoint: &Endpoint, record: &GroupRecord, link: Link) -> Result {
+    let this = dev.data().get_ref();
+    if this.qkey() != link.qkey {
+        endpoint.qp.set_qkey(link.qkey.0)?;
+        this.set_qkey(link.qkey);
+        netdev_log!(
+            dev,
+            Info,
+            "Q_Key {:#010x}, IB MTU {} by the broadcast group\n",
+            link.qkey.0,
+            link.ib_mtu
+        );
+    }
+    let limit = mtu::ip_mtu(link.ib_mtu);
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.ring.set_qkey(link.qkey.0);
+        // The interface's MTU follows, which takes RTNL.
+        tx.ud.ring.reduce_mtu(limit);
+    }
+    this.subnet.lock().set_link(*record, link);
+    if this.set_group_mtu(limit) {
+        this.port.refresh(0);
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests to the subnet administrator (SA) of an InfiniBand subnet: paths to other ports ([`PathQuery`]), and
+//! multicast groups ([`Join`]).
+//!
+//! Both are handles of a request that is under way. The answer is kept in the handle, whose owner is [notified]
+//! of it. Dropping the handle cancels the request, and waits until the notification is over.
+//!
+//! C headers: [`include/rdma/ib_sa.h`](srctree/include/rdma/ib_sa.h).
+//!
+//! [notified]: Notify
+
+use core::ptr;
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_uint, c_void};
+use kernel::new_spinlock;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Completion, SpinLock};
+use kernel::types::Opaque;
+
+use crate::device::Device;
+use crate::gid::GidRef;
+
+mod join;
+
+pub use join::{is_joined, GroupRecord, Join, JoinRequest, JoinState, MemberKind};
+
+/// Receiver of the news that an answer has come.
+pub trait Notify: Send + Sync + 'static {
+    /// Called when an answer has come, or when a group that was joined is to be joined anew.
+    ///
+    /// # Context
+    ///
+    /// Process context, of the SA's work queues: leave the work to a work item. Dropping a request waits for it,
+    /// so that it must not do that.
+    fn notify(&self);
+}
+
+/// A user of the SA. Requests hold it, and dropping it waits for the last of them to be over.
+///
+/// # Invariants
+///
+/// `raw` is registered.
+#[pin_data(PinnedDrop)]
+pub struct SaClient {
+    #[pin]
+    raw: Opaque<bindings::ib_sa_client>,
+}
+
+// SAFETY: It is a count and a completion, which any thread may use.
+unsafe impl Send for SaClient {}
+// SAFETY: As above.
+unsafe impl Sync for SaClient {}
+
+impl SaClient {
+    /// Creates a user.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it.
+    pub fn new() -> Result<Arc<Self>> {
+        // INVARIANT: Registered as it is made.
+        Arc::pin_init(
+            pin_init!(Self {
+                raw <- Opaque::ffi_init(|raw| {
+                    // SAFETY: `raw` is writable and pinned.
+                    unsafe { bindings::ib_sa_register_client(raw) };
+                }),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn as_raw(&self) -> *mut bindings::ib_sa_client {
+        self.raw.get()
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for SaClient {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered by the type invariant. On return no request of it is left.
+        unsafe { bindings::ib_sa_unregister_client(self.as_raw()) };
+    }
+}
+
+/// The path to another port, as the SA tells it.
+///
+/// # Invariants
+///
+/// It is of InfiniBand or OPA, not of RoCE.
+#[derive(Clone, Copy)]
+pub struct PathRecord(bindings::sa_path_rec);
+
+impl PathRecord {
+    /// The port's LID. On InfiniBand it has 16 bits.
+    pub fn dlid(&self) -> u32 {
+        let mut rec = self.0;
+        // SAFETY: The record is ours.
+        unsafe { bindings::ipoib_rs_sa_path_dlid(&raw mut rec) }
+    }
+
+    /// The port's GID.
+    pub fn dgid(&self) -> [u8; 16] {
+        // SAFETY: Every view of the union is plain bytes.
+        unsafe { self.0.dgid.raw }
+    }
+
+    /// The code of the largest IB MTU on the way: 1 for 256 bytes, 2 for twice that, and so on; or anything else.
+    pub fn mtu_code(&self) -> u8 {
+        self.0.mtu
+    }
+
+    /// The service level.
+    pub fn sl(&self) -> u8 {
+        self.0.sl
+    }
+
+    /// Whether packets need a GRH, since they leave the subnet.
+    pub fn has_grh(&self) -> bool {
+        self.0.hop_limit > 0
+    }
+
+    pub(crate) fn as_raw(&self) -> *const bindings::sa_path_rec {
+        &raw const self.0
+    }
+}
+
+/// A question for a path.
+#[derive(Clone, Copy)]
+pub struct PathRequest<'a> {
+    /// The GID to send from.
+    pub from: &'a GidRef,
+    /// The GID to send to.
+    pub to: [u8; 16],
+    /// The partition.
+    pub pkey: u16,
+    /// The traffic class.
+    pub traffic_class: u8,
+    /// How long to ask, in milliseconds; the question is repeated ten times meanwhile.
+    pub timeout_ms: u32,
+}
+
+/// Answer to a query, which outlives the handle if need be.
+#[pin_data]
+struct Answer {
+    /// The query is in the SA's list for as long as this is None.
+    #[pin]
+    result: SpinLock<Option<Result<PathRecord>>>,
+    #[pin]
+    over: Completion,
+    notify: Arc<dyn Notify>,
+}
+
+/// A question for a path. Dropping it cancels it.
+///
+/// # Invariants
+///
+/// `id` and `raw` name a query whose callback has or had one reference to `answer`, and gives that back.
+pub struct PathQuery {
+    id: c_int,
+    raw: *mut bindings::ib_sa_query,
+    answer: Arc<Answer>,
+    _client: Arc<SaClient>,
+    _device: Device,
+}
+
+// SAFETY: A query may be cancelled by any thread.
+unsafe impl Send for PathQuery {}
+// SAFETY: As above.
+unsafe impl Sync for PathQuery {}
+
+impl PathQuery {
+    /// Asks for a path; `notify` is told of the answer, which may come before this returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the device has no SA, as on RoCE; `EAGAIN` if the port does not know its subnet manager;
+    /// `ENOMEM`; those of sending.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it, which waits for [`Notify::notify`].
+    pub fn new(
+        client: &Arc<SaClient>,
+        request: &PathRequest<'_>,
+        notify: Arc<dyn Notify>,
+    ) -> Result<Self> {
+        let answer = Arc::pin_init(
+            pin_init!(Answer {
+                result <- new_spinlock!(None),
+                over <- Completion::new(),
+                notify,
+            }),
+            GFP_KERNEL,
+        )?;
+        let device = request.from.device();
+        if !device.is_infiniband(request.from.port()) {
+            return Err(ENODEV);
+        }
+        let path = bindings::ipoib_rs_sa_path {
+            sgid: bindings::ib_gid {
+                raw: request.from.raw(),
+            },
+            dgid: bindings::ib_gid { raw: request.to },
+            pkey: request.pkey,
+            traffic_class: request.traffic_class,
+            timeout_ms: request.timeout_ms,
+        };
+        let mut raw = ptr::null_mut();
+        let context = Arc::into_raw(answer.clone());
+        // SAFETY: The client and the device are registered, and the port is the device's, since it has a GID
+        // there. The callback takes the reference over that is the context.
+        let id = unsafe {
+            bindings::ipoib_rs_sa_query_path(
+                client.as_raw(),
+                device.as_raw(),
+                request.from.port(),
+                &raw const path,
+                Some(answered),
+                context.cast_mut().cast(),
+                &raw mut raw,
+            )
+        };
+        if let Err(error) = to_result(id) {
+            // SAFETY: Made above, and there is no callback for a query that was not sent.
+            drop(unsafe { Arc::from_raw(context) });
+            return Err(error);
+        }
+        // INVARIANT: It was just sent.
+        Ok(Self {
+            id,
+            raw,
+            answer,
+            _client: client.clone(),
+            _device: device.clone(),
+        })
+    }
+
+    /// The answer, if it has come. Errors: `ETIMEDOUT` if there was none, `EINVAL` if the SA knows no such path,
+    /// `EIO` if the question could not be sent.
+    pub fn answer(&self) -> Option<Result<PathRecord>> {
+        *self.answer.result.lock()
+    }
+}
+
+impl Drop for PathQuery {
+    fn drop(&mut self) {
+        {
+            let result = self.answer.result.lock();
+            if result.is_none() {
+                // SAFETY: The query is in the list, since its callback has yet to take the lock: nobody else can
+                // have got its number and its memory.
+                unsafe { bindings::ib_sa_cancel_query(self.id, self.raw) };
+            }
+        }
+        self.answer.over.wait_for_completion();
+    }
+}
+
+/// # Safety
+///
+/// Called by the SA, once for each query of [`PathQuery::new`], with its context; `rec` is valid if `status` is 0.
+unsafe extern "C" fn answered(
+    status: c_int,
+    rec: *mut bindings::sa_path_rec,
+    _count: c_uint,
+    context: *mut c_void,
+) {
+    // SAFETY: The context is that reference, and given up here.
+    let answer = unsafe { Arc::<Answer>::from_raw(context.cast_const().cast()) };
+    let result = match to_result(status) {
+        // SAFETY: By this function's requirements.
+        //
+        // INVARIANT: The SA has no others.
+        Ok(()) if status == 0 && !rec.is_null() => Ok(PathRecord(unsafe { *rec })),
+        Ok(()) => Err(EIO),
+        Err(error) => Err(error),
+    };
+    *answer.result.lock() = Some(result);
+    answer.notify.notify();
+    answer.over.complete_all();
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Multicast groups, as the subnet administrator keeps them.
+
+use super::super::ipoib::{COUNTER, SENDER};
+use super::super::{EXCLUSIVE, hca};
+use super::{Driver, Kind, talk, up};
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use std::time::{Duration, Instant};
+
+/// Has one host send to a group that others have joined: each gets what is sent after something has come.
+fn send(from: &Host, to: &[Host]) -> Result<()> {
+    let tasks = to
+        .iter()
+        .map(|host| host.spawn_python(COUNTER, &[]))
+        .collect::<Result<Vec<_>>>()?;
+    let limit = from.scaled(Duration::from_secs(15));
+    for task in &tasks {
+        task.wait_for("joined", limit)?;
+    }
+    for task in &tasks {
+        let begin = Instant::now();
+        while !task.peek()?.stdout.contains("warm") {
+            ensure!(begin.elapsed() < limit, "nothing comes to a member");
+            from.python(SENDER, &["W", "10"])?.ok()?;
+        }
+    }
+    from.python(SENDER, &["D", "200"])?.ok()?;
+    from.python(SENDER, &["E", "3"])?.ok()?;
+    for task in &tasks {
+        let text = task.wait(limit)?.ok()?;
+        ensure!(text.contains("received 200 200"), "{text}");
+    }
+    Ok(())
+}
+
+/// Sends to a group by each driver, to members of either.
+fn either_way(bed: &Bed, kinds: &[Kind]) -> Result<()> {
+    let manager = up(bed, &format!("star {}", kinds.len()), "", kinds)?;
+    let hosts = &bed.hosts[..];
+    for from in [0, 1] {
+        let others: Vec<Host> = hosts
+            .iter()
+            .filter(|host| host.number() != hosts[from].number())
+            .cloned()
+            .collect();
+        send(&hosts[from], &others)?;
+    }
+    manager.end()
+}
+
+scenario! {
+    /// Who sends to a group without listening to it is a member that only sends, and hears nothing; who listens
+    /// gets each datagram once, whoever sent it.
+    #[on(lockdep)]
+    fn multicast_by_either_driver(bed) {
+        let bed = bed.one_machine().hosts(4).append(EXCLUSIVE).up()?;
+        let (ours, c) = ((Driver::Ours, "datagram"), (Driver::C, "datagram"));
+        either_way(&bed, &[ours, c, ours, c])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A sender is known to the administrator as one that only sends (join state 8), and is forgotten with its
+    /// interface, as are those that listen (1).
+    fn the_administrator_knows_who_sends(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        // Only those who know its key are told of members.
+        let members = format!("saquery -C {} -P 1 --smkey 1 MCMR", hca(a));
+        b.python(SENDER, &["D", "3"])?.ok()?;
+        for (group, state) in [("ffff::f01:203", "0x8"), ("ffff::ffff:ffff", "0x1")] {
+            a.wait_until(
+                &format!("{members} | grep -A11 '{group}' | grep -q 'JoinState.*{state}$'"),
+                Duration::from_secs(10),
+            )
+            .with_context(|| a.ok(&members).unwrap_or_default())?;
+        }
+        b.ok("ip link set ib0 down")?;
+        a.wait_until(
+            &format!("! {members} | grep -q 'ffff::f01:203'"),
+            Duration::from_secs(10),
+        )?;
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The broadcast group says the MTU, whatever the ports could: 4092 where the partition says so.
+    #[on(lockdep)]
+    fn the_broadcast_group_says_the_mtu(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        bed.pair()?.0.outside().ok(
+            "echo 'Default=0x7fff, ipoib, mtu=5, rate=7 : ALL=full;' >/tmp/partitions.conf",
+        )?;
+        let kinds = [(Driver::Ours, "datagram"), (Driver::C, "datagram")];
+        let manager = up(&bed, "pair", "-P /tmp/partitions.conf", &kinds)?;
+        let (a, b) = bed.pair()?;
+        talk(&bed, a, b, 4092)?;
+        manager.end()?;
+        bed.finish()
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Subnet managers that end, come again, hand over, and give ports other LIDs.
+
+use super::super::fields::Fields;
+use super::super::manager::Manager;
+use super::super::{EXCLUSIVE, Port, hca};
+use super::{Driver, Kind, up};
+use crate::interop::neighbour;
+use crate::transfer::Transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Options of a standby that gives its master up after a second.
+const WATCHFUL: &str = "sminfo_polling_timeout 300\npolling_retry_number 2\n";
+
+/// Ours, and either driver.
+const PAIRS: [[Kind; 2]; 2] = [
+    [(Driver::Ours, "datagram"), (Driver::C, "datagram")],
+    [(Driver::Ours, "connected"), (Driver::Ours, "connected")],
+];
+
+/// Streams both ways while `f` does something; each has to arrive as it was sent.
+fn under_traffic(bed: &Bed, seconds: u32, f: impl FnOnce() -> Result<()>) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    let streams = [
+        Transfer::start(a, b, &b.ip4(), 1, seconds)?,
+        Transfer::start(b, a, &a.ip6(), 1, seconds)?,
+    ];
+    f()?;
+    for stream in streams {
+        stream.finish()?;
+    }
+    Ok(())
+}
+
+/// Whether each of two hosts reaches the other, by both versions of IP and by multicast, once it is past `LIMIT`.
+pub(super) fn up_again(a: &Host, b: &Host) -> Result<()> {
+    for (from, to) in [(a, b), (b, a)] {
+        for target in [to.ip4(), to.ip6()] {
+            from.wait_until(&format!("ping -q -c 1 -W 1 {target}"), LIMIT)?;
+        }
+        from.wait_until("ip -o link show ib0 | grep -q LOWER_UP", LIMIT)?;
+    }
+    let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
+    for mgid in ["ff12:401b:ffff::ffff:ffff", "ff12:601b:ffff::1"] {
+        ensure!(
+            groups.texts("MGID").contains(&mgid),
+            "no {mgid} in {groups}"
+        );
+    }
+    Ok(())
+}
+
+scenario! {
+    /// The manager is killed: all goes on. Another one knows of no group; all are joined again, and the
+    /// carrier is never lost.
+    #[on(lockdep)]
+    fn a_manager_is_killed_and_restarted(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &PAIRS[0])?;
+        let (a, b) = bed.pair()?;
+        let changes = || a.ok("cat /sys/class/net/ib0/carrier_down_count");
+        let before = changes()?;
+        let mut manager = manager;
+        under_traffic(&bed, 8, || {
+            for _ in 0..2 {
+                manager.kill()?;
+                a.ok("sleep 0.5")?;
+                a.ok(&format!("ping -q -c 2 -i 0.1 -W 2 {}", b.ip4()))?;
+                manager = Manager::start(a, &hca(a), "")?;
+                manager.wait_for("SUBNET UP", LIMIT)?;
+                up_again(a, b)?;
+            }
+            Ok(())
+        })?;
+        ensure!(before == changes()?, "the carrier was lost");
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A standby takes over under traffic, and hands back to one of higher priority.
+    #[on(lockdep)]
+    fn managers_hand_over(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let master = up(&bed, "star 2", "", &PAIRS[1])?;
+        let (a, b) = bed.pair()?;
+        a.outside().ok(&format!("printf '{WATCHFUL}' >/tmp/watchful.conf"))?;
+        let standby = Manager::start(b, &hca(b), "-F /tmp/watchful.conf")?;
+        standby.wait_for("Entering STANDBY state", LIMIT)?;
+        let mut higher = None;
+        under_traffic(&bed, 8, || {
+            master.kill()?;
+            let is_master = |host: &Host| -> Result<()> {
+                let lid = Port::of(host, &hca(host))?.lid;
+                a.wait_until(
+                    &format!("sminfo -C {} -P 1 | grep -q 'sm lid {lid} .*SMINFO_MASTER'", hca(a)),
+                    2 * LIMIT,
+                )
+            };
+            is_master(b)?;
+            up_again(a, b)?;
+            let again = Manager::start(a, &hca(a), "-p 10")?;
+            is_master(a)?;
+            higher = Some(again);
+            up_again(a, b)
+        })?;
+        standby.kill()?;
+        higher.context("no manager")?.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A manager gives all ports other LIDs under traffic: paths are asked for again, and no stream breaks.
+    #[on(lockdep)]
+    fn ports_get_other_lids(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let mut manager = up(&bed, "star 2", "", &PAIRS[0])?;
+        let (a, b) = bed.pair()?;
+        let ports = [Port::of(a, &hca(a))?, Port::of(b, &hca(b))?];
+        under_traffic(&bed, 8, || {
+            manager.kill()?;
+            let cache = format!("/var/cache/opensm-{}/guid2lid", hca(a));
+            let lines: Vec<String> = ports
+                .iter()
+                .zip([0x31, 0x27])
+                .map(|(port, lid)| format!("{:#018x} {lid:#06x} {lid:#06x}", port.guid))
+                .collect();
+            a.ok(&format!("printf '{}\\n' >{cache}", lines.join("\\n\\n")))?;
+            manager = Manager::start(a, &hca(a), "")?;
+            a.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 49'", hca(a)), LIMIT)?;
+            b.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)), LIMIT)?;
+            up_again(a, b)
+        })?;
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A manager gives the subnet another prefix: GIDs are others, and so are addresses, which the neighbours hear of.
+    #[on(lockdep)]
+    fn the_subnet_gets_another_prefix(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "star 2", "", &PAIRS[1])?;
+        let (a, b) = bed.pair()?;
+        manager.kill()?;
+        a.outside().ok("echo 'subnet_prefix 0xfec0000000000001' >/tmp/prefix.conf")?;
+        let manager = Manager::start(a, &hca(a), "-F /tmp/prefix.conf")?;
+        for host in [a, b] {
+            host.wait_until("grep -q ':fe:c0:00:00:00:00:00:01:' /sys/class/net/ib0/address", 2 * LIMIT)?;
+        }
+        up_again(a, b)?;
+        for (from, to) in [(a, b), (b, a)] {
+            let address = to.ok("cat /sys/class/net/ib0/address")?;
+            ensure!(neighbour(from, &to.ip4(), "ib0")? == address.trim());
+        }
+        manager.kill()?;
+        bed.finish()
+    }
+}
