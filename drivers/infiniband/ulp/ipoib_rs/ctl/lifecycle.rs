@@ -104,14 +104,8 @@ impl Verbs {
         qp.start(random_psn())?;
         let (sender, completions) = send_ring(&qp, sends, self.max_sge, params::qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
-        let ring = UdRing::new(
-            sender,
-            thresholds,
-            dev.mtu().min(mtu::ip_mtu(running.ib_mtu)),
-            this.settings.extensions(),
-            self.tx.handle().waker(),
-            this.counters.clone(),
-        );
+        let mtu = dev.mtu().min(mtu::ip_mtu(running.ib_mtu));
+        let ring = UdRing::new(dev, sender, thresholds, mtu, self.tx.handle().waker());
         let mut parts = if this.is_connected() {
             Some(self.connected(dev, &running)?)
         } else {
@@ -157,8 +151,6 @@ impl Verbs {
                 parts.and_then(|parts| parts.rx.take()),
                 local,
                 Order::new(this.settings.clone())?,
-                this.settings.clone(),
-                this.counters.clone(),
                 dev.get_typed(),
             ),
             Events(qp.recv_cq().clone(), cq),
