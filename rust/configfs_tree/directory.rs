@@ -248,7 +248,7 @@ impl<T: Directory + Parent> Children<T> {
     const OPERATIONS: bindings::configfs_group_operations =
         operations(make_group::<T>, drop_item::<T>);
 
-    /// Those that the directory makes.
+    /// Functions for those that the directory makes.
     // INVARIANT: The functions are those for the type.
     pub const MADE: Self = Self {
         operations: &Self::OPERATIONS,

@@ -7,17 +7,20 @@
 //!
 //! C headers: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h).
 
-use core::ptr::NonNull;
+use core::marker::PhantomData;
+use core::ptr;
 
 use ipoib_sys::bindings;
 use kernel::error::from_result;
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::str::{CStr, CString};
+use kernel::ModuleMetadata;
 
-use crate::device::{Device, Driver, OwnedDevice};
+use crate::device::{Device, Driver};
 use crate::named::Joined;
+use crate::raw_device::DeviceRef;
 
 /// A driver whose devices can be looked into: in a directory of the driver's name there is one for
 /// each device. It has the device's name, behind which, outside the initial network namespace, stand
@@ -69,92 +72,24 @@ impl Drop for Dir {
     }
 }
 
-/// Content of a file.
-trait Show: Send + Sync + 'static {
-    /// As [`Inspect::show`].
-    fn show(&self, out: &SeqFile) -> Result;
-}
-
-/// Content of a file of a device.
-struct OfDevice<T: Inspect> {
-    dev: OwnedDevice<T>,
+/// The subject of a file: the device, and the file's index.
+pub(crate) struct Shown {
+    dev: DeviceRef,
     id: usize,
-}
-
-impl<T: Inspect> Show for OfDevice<T> {
-    fn show(&self, out: &SeqFile) -> Result {
-        T::show(&self.dev, self.id, out)
-    }
-}
-
-/// A debugfs file, and the object that it shows.
-#[repr(C)]
-struct Content<S: Show> {
-    file: bindings::ipoib_rs_file,
-    shown: S,
-}
-
-/// A content of whatever shows something.
-trait AnyContent: Send + Sync {}
-
-impl<S: Show> AnyContent for Content<S> {}
-
-/// A content to which debugfs has a pointer. So there is no box, whose owner would be the only one to have one.
-///
-/// # Invariants
-///
-/// The pointer came out of a [`KBox`], which this owns.
-struct Shared(NonNull<dyn AnyContent>);
-
-// SAFETY: It owns the content, which is `Send`.
-unsafe impl Send for Shared {}
-// SAFETY: It gives nobody a reference.
-unsafe impl Sync for Shared {}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant; debugfs has forgotten it, as `Directory` sees to.
-        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
-    }
 }
 
 /// The directory of a device.
 ///
 /// # Invariants
 ///
-/// The files in `dir` show some of `contents`. Whoever drops this drops `dir` first, which waits for readers.
-pub(crate) struct Directory {
+/// The files in `dir` show elements of `shown`, which do not move. Fields are dropped in this order: `dir` waits for
+/// readers.
+pub(crate) struct Directory<S = Shown> {
     dir: Dir,
-    contents: KVec<Shared>,
+    shown: KVec<S>,
 }
 
 impl Directory {
-    /// Adds a file.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    fn add<S: Show>(&mut self, name: &CStr, shown: S) -> Result {
-        let content = Content {
-            file: bindings::ipoib_rs_file {
-                show: Some(show::<S>),
-            },
-            shown,
-        };
-        self.contents.reserve(1, GFP_KERNEL)?;
-        let content = KBox::into_raw(KBox::new(content, GFP_KERNEL)?);
-        // SAFETY: It came out of a box.
-        let shared = Shared(unsafe { NonNull::new_unchecked(content) });
-        // INVARIANT: There is room for it, so that it is among the contents before there is a file.
-        self.contents.push(shared, GFP_KERNEL)?;
-        // SAFETY: The name is copied. The content stays where it is until it is dropped, after the directory
-        // by the type invariant. Its first field is what `show` gets.
-        unsafe {
-            bindings::ipoib_rs_debugfs_file(name.as_char_ptr(), self.dir.0, content.cast());
-        }
-        Ok(())
-    }
-
     /// Makes the directory of `dev` in `root`, under its present name and namespace.
     ///
     /// # Errors
@@ -166,6 +101,11 @@ impl Directory {
     /// Process context under RTNL. The result holds references to the device, and must not outlive
     /// `root`.
     pub(crate) fn new<T: Inspect>(root: &Dir, dev: &Device<T>) -> Result<Self> {
+        let mut shown = KVec::with_capacity(T::FILES.len(), GFP_KERNEL)?;
+        for id in 0..T::FILES.len() {
+            let dev = dev.get();
+            shown.push(Shown { dev, id }, GFP_KERNEL)?;
+        }
         // SAFETY: RTNL keeps the name, which is a string, and the namespace as they are.
         let (name, net) = unsafe {
             (
@@ -181,33 +121,68 @@ impl Directory {
             let inode = CString::try_from_fmt(fmt!(":{inode}"))?;
             root.subdir(Joined::new(&[name, &inode])?.as_c_str())
         };
-        // INVARIANT: There is no file yet. All that goes wrong from now on drops this as it should be.
-        let mut this = Self {
-            dir,
-            contents: KVec::new(),
-        };
-        for (id, name) in T::FILES.iter().enumerate() {
-            let dev = dev.get_typed();
-            this.add(name, OfDevice { dev, id })?;
-        }
+        let this = Self { dir, shown };
+        // SAFETY: The operations are for `Shown` of a device of `T`'s.
+        unsafe { this.fill(T::FILES, &Operations::<T>::TABLE) };
         Ok(this)
     }
 }
 
-/// # Safety
-///
-/// Called for a [`Content<S>`], which begins with `file`, with a `seq_file` that nobody else uses.
-unsafe extern "C" fn show<S: Show>(
-    seq: *mut bindings::seq_file,
-    file: *const bindings::ipoib_rs_file,
-) -> c_int {
-    from_result(|| {
-        // SAFETY: By this function's requirements; the pointer is to the whole content.
-        let (out, content) =
-            unsafe { (SeqFile::from_raw(seq.cast()), &*file.cast::<Content<S>>()) };
-        content.shown.show(out)?;
-        Ok(0)
-    })
+impl<S> Directory<S> {
+    /// Makes a file for each name, which shows the element at that place.
+    ///
+    /// # Safety
+    ///
+    /// `operations` must be for such elements.
+    unsafe fn fill(&self, names: &[&CStr], operations: &'static bindings::file_operations) {
+        for (name, shown) in names.iter().zip(&self.shown) {
+            let data = ptr::from_ref(shown).cast_mut().cast();
+            // SAFETY: The name is copied. The element stays where it is, and is dropped after the directory, by the
+            // type invariant; the rest by this function's requirements.
+            unsafe {
+                bindings::ipoib_rs_debugfs_file(name.as_char_ptr(), self.dir.0, data, operations);
+            }
+        }
+    }
+}
+
+/// The operations of files that show [`Shown`] of a device of `T`'s.
+struct Operations<T>(PhantomData<T>);
+
+impl<T: Inspect> Operations<T> {
+    const TABLE: bindings::file_operations = bindings::file_operations {
+        owner: <T as Driver>::OwnerModule::THIS_MODULE.as_ptr().cast(),
+        open: Some(Self::open),
+        read: Some(bindings::seq_read),
+        llseek: Some(bindings::seq_lseek),
+        release: Some(bindings::single_release),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by debugfs for a file of these operations.
+    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: By this function's requirements; any bits of the union are a pointer.
+        unsafe { bindings::single_open(file, Some(Self::show), (*inode).i_private) }
+    }
+
+    /// # Safety
+    ///
+    /// Called by debugfs for a file that [`Self::open`] has opened, with a `seq_file` that nobody else uses.
+    unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+        from_result(|| {
+            // SAFETY: By this function's requirements; debugfs uses the file, whose element is there until then.
+            let (out, shown) = unsafe {
+                let shown = (*seq).private.cast_const().cast::<Shown>();
+                (SeqFile::from_raw(seq.cast()), &*shown)
+            };
+            // SAFETY: A registered device of `T`'s, which the element holds.
+            let dev = unsafe { Device::<T>::from_raw(shown.dev.as_raw()) };
+            T::show(dev, shown.id, out)?;
+            Ok(0)
+        })
+    }
 }
 
 #[cfg(CONFIG_DEBUG_FS)]
@@ -217,6 +192,15 @@ mod tests {
     use kernel::sync::Arc;
 
     use super::*;
+    use crate::dummy::Dummy;
+
+    impl Inspect for Dummy {
+        const FILES: &'static [&'static CStr] = &[];
+
+        fn show(_dev: &Device<Self>, _id: usize, _out: &SeqFile) -> Result {
+            Ok(())
+        }
+    }
 
     /// Notes whether its file was still there when it was dropped.
     struct Witness {
@@ -228,12 +212,6 @@ mod tests {
     unsafe impl Send for Witness {}
     // SAFETY: As above.
     unsafe impl Sync for Witness {}
-
-    impl Show for Witness {
-        fn show(&self, _out: &SeqFile) -> Result {
-            Ok(())
-        }
-    }
 
     impl Drop for Witness {
         fn drop(&mut self) {
@@ -247,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Making the directory of a device stops where memory does: what files show goes after the files.
+    /// What files show goes after the files.
     #[test]
     fn files_go_before_what_they_show() -> Result {
         let dir = Dir::new(c"ipoib_rs_kunit");
@@ -256,16 +234,18 @@ mod tests {
             bindings::debugfs_lookup(c"ipoib_rs_kunit".as_char_ptr(), core::ptr::null_mut())
         };
         let outlived = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let mut half = Directory {
-            dir,
-            contents: KVec::new(),
-        };
-        let witness = Witness {
-            dir: raw,
-            outlived: outlived.clone(),
-        };
-        half.add(c"file", witness)?;
-        drop(half);
+        let mut shown = KVec::with_capacity(1, GFP_KERNEL)?;
+        shown.push(
+            Witness {
+                dir: raw,
+                outlived: outlived.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let directory = Directory { dir, shown };
+        // SAFETY: Nobody opens the file.
+        unsafe { directory.fill(&[c"file"], &Operations::<Dummy>::TABLE) };
+        drop(directory);
         // SAFETY: `debugfs_lookup` took the reference.
         unsafe { bindings::dput(raw) };
         assert_eq!(outlived.load(Relaxed), 0);

@@ -37,7 +37,7 @@ use crate::stats::LinkStats;
 pub struct Taken(bindings::netdev_tx_t);
 
 impl Taken {
-    /// It did.
+    /// The driver took the frame.
     pub const TAKEN: Self = Self(bindings::netdev_tx_NETDEV_TX_OK);
 
     #[inline]
@@ -270,7 +270,7 @@ impl<T: Driver> Deref for Device<T> {
 /// `data` is initialised and pinned, and the first [`Tasks::TASKS`] of `tasks` are initialised.
 #[repr(C)]
 pub(crate) struct Private<T: Driver> {
-    /// Decoy for `ib_ipoib`, which takes the device for one of its own and looks here, at the
+    /// Decoy for drivers that take any device of this link-layer type for one of their own, and look here, at the
     /// beginning.
     decoy: UnsafeCell<*const c_void>,
     filled: UnsafeCell<bool>,
@@ -370,7 +370,7 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Where what the device has under its name is kept, protected by RTNL.
+    /// The objects that bear the device's name, protected by RTNL.
     pub(crate) fn named(&self) -> *mut Option<Named> {
         self.private().named.get()
     }

@@ -43,12 +43,12 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Where the device sits.
+    /// Sets the bus address of the device.
     pub fn set_bus(&mut self, text: &[u8]) {
         copy(self.bus, text);
     }
 
-    /// Its firmware's version.
+    /// Sets the version of the firmware.
     pub fn set_firmware(&mut self, text: &[u8]) {
         copy(self.firmware, text);
     }

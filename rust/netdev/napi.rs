@@ -25,11 +25,8 @@ pub trait Poll: Send + 'static {
     /// Whether this polls transmit completions only.
     const TX: bool;
 
-    /// Where events come from.
+    /// The source of events.
     type Source: Source;
-
-    /// A question that others can ask the state ([`Handle::ask`]), and the place for the answer.
-    type Question: Send;
 
     /// Passes `binding` on to the page pools that the poll allocates from.
     ///
@@ -37,13 +34,6 @@ pub trait Poll: Send + 'static {
     ///
     /// Process context, while NAPI is disabled; may sleep.
     fn bind_pools(&mut self, _binding: &Binding<'_>) {}
-
-    /// Answers a question.
-    ///
-    /// # Context
-    ///
-    /// Softirq, or with interrupts off. Must not sleep.
-    fn answer(&mut self, question: &mut Self::Question);
 
     /// Does up to `budget` units of work, which is 1 at least.
     ///
@@ -56,7 +46,7 @@ pub trait Poll: Send + 'static {
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize;
 }
 
-/// Where a NAPI instance's events come from.
+/// The source of a NAPI instance's events.
 pub trait Source: Send + Sync + 'static {
     /// Asks for an event when there is something to poll. True: there may be something already that
     /// no event will come for.
@@ -125,15 +115,15 @@ struct Inner<P: Poll> {
     source: UnsafeCell<Option<P::Source>>,
     #[pin]
     enabled: Mutex<bool>,
-    asked: Atomic<*mut Asked<P::Question>>,
+    asked: Atomic<*mut Asked<'static, P>>,
     #[pin]
     _pin: PhantomPinned,
 }
 
-/// A question, which is on the stack of who asks, as this is.
+/// A question to the state of a poll, on the stack of whoever asks.
 #[pin_data]
-struct Asked<Q> {
-    question: *mut Q,
+struct Asked<'a, P> {
+    question: *mut (dyn FnMut(&mut P) + Send + 'a),
     #[pin]
     answered: Completion,
 }
@@ -351,33 +341,39 @@ impl<P: Poll> Handle<P> {
         unsafe { schedule(self.inner.napi.get()) };
     }
 
-    /// Asks the poll's state something, and waits until the next poll has answered.
+    /// Has the next poll call `f` with its state, and waits for the result.
+    ///
+    /// `f` runs in softirq, between two batches, and must not sleep.
     ///
     /// # Errors
     ///
-    /// `ENETDOWN` while NAPI is disabled.
+    /// `ENETDOWN` while NAPI is disabled; `f` is dropped then.
     ///
     /// # Context
     ///
     /// Process context; sleeps. With RTNL or without.
-    pub fn ask(&self, mut question: P::Question) -> Result<P::Question> {
+    pub fn ask<R: Send>(&self, f: impl FnOnce(&mut P) -> R + Send) -> Result<R> {
         let enabled = self.inner.enabled.lock();
         if !*enabled {
             return Err(ENETDOWN);
         }
-        let place = &raw mut question;
-        pin_init::stack_pin_init!(let asked = pin_init!(Asked {
-            question: place,
-            answered <- Completion::new(),
-        }));
-        // INVARIANT: We hold `enabled` until it is answered.
-        self.inner
-            .asked
-            .store(core::ptr::from_ref(&*asked).cast_mut(), Release);
-        self.schedule();
-        asked.answered.wait_for_completion();
+        let (mut f, mut answer) = (Some(f), None);
+        {
+            let mut question = |state: &mut P| answer = f.take().map(|f| f(state));
+            let question: *mut (dyn FnMut(&mut P) + Send + '_) = &raw mut question;
+            pin_init::stack_pin_init!(let asked = pin_init!(Asked {
+                question,
+                answered <- Completion::new(),
+            }));
+            // INVARIANT: We hold `enabled` until it is answered.
+            self.inner
+                .asked
+                .store(core::ptr::from_ref(&*asked).cast_mut().cast(), Release);
+            self.schedule();
+            asked.answered.wait_for_completion();
+        }
         drop(enabled);
-        Ok(question)
+        answer.ok_or(ENETDOWN)
     }
 }
 
@@ -451,7 +447,7 @@ fn answer<P: Poll>(inner: &Inner<P>, state: &mut P) {
     // SAFETY: Who asked waits until it is answered, by the type invariant, and looks at the question
     // only then; polls do not run at the same time.
     unsafe {
-        state.answer(&mut *(*asked).question);
+        (*(*asked).question)(state);
         (*asked).answered.complete_all();
     }
 }

@@ -17,7 +17,7 @@ const MIN_IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const MIN_TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
-/// Where the upper half of a byte is a TCP header's length in words.
+/// Offset of the byte whose upper half is a TCP header's length in words.
 const TCP_DOFF: usize = 12;
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;

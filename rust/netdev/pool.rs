@@ -163,7 +163,7 @@ mod tests {
     use crate::napi::{Napi, Poll, Source};
     use crate::page_pool::PagePool;
 
-    /// So much that a page holds one buffer.
+    /// Length of a buffer: a page holds one.
     const BUF_LEN: usize = kernel::page::PAGE_SIZE - 700;
 
     impl Pool {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A poll that allocates from a pool. Questions take the pool away.
+    /// A poll that allocates from a pool.
     struct Allocates {
         pool: Option<PagePool>,
         binds: bool,
@@ -220,16 +220,11 @@ mod tests {
     impl Poll for Allocates {
         const TX: bool = false;
         type Source = Quiet;
-        type Question = Option<PagePool>;
 
         fn bind_pools(&mut self, binding: &Binding<'_>) {
             if let Some(pool) = self.pool.as_mut().filter(|_| self.binds) {
                 pool.bind(binding);
             }
-        }
-
-        fn answer(&mut self, question: &mut Option<PagePool>) {
-            *question = self.pool.take();
         }
 
         fn poll(&mut self, context: &Context<'_>, _budget: usize) -> usize {
@@ -311,7 +306,7 @@ mod tests {
             found,
         };
         napi.enable(state, Quiet)?;
-        let pool = napi.handle().ask(None)?.ok_or(EINVAL)?;
+        let pool = napi.handle().ask(|poll| poll.pool.take())?.ok_or(EINVAL)?;
         assert!(pool.pool().is_bound());
         drop(napi);
         let mut other = Napi::new(registered.device())?;

@@ -18,10 +18,10 @@ use crate::device::{Device, NAME_LEN};
 
 /// A user of RDMA devices.
 pub trait Client: 'static {
-    /// Its data for a device.
+    /// The client's data for a device.
     type Data: Send + Sync + 'static;
 
-    /// Its name, unique in the kernel.
+    /// The client's name, unique in the kernel.
     const NAME: &'static CStr;
 
     /// There is a new device called `name`, or one that was there before the client.

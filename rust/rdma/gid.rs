@@ -63,7 +63,7 @@ impl GidRef {
         unsafe { self.attr().gid.raw }
     }
 
-    /// Its place in the table.
+    /// The index in the table.
     pub fn index(&self) -> u16 {
         self.attr().index
     }

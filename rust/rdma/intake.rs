@@ -200,7 +200,7 @@ impl Intake {
         self.max_sge
     }
 
-    /// Its protection domain.
+    /// The protection domain.
     #[inline]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.body.pd

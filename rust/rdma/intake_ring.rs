@@ -37,8 +37,8 @@ mod memory;
 mod queues;
 
 use mapping::Mapping;
+use memory::Memory;
 pub use memory::RcReceived;
-use memory::{Memory, Slot};
 use queues::Queues;
 
 type PostFn = unsafe extern "C" fn(
@@ -162,50 +162,29 @@ impl IntakeRing {
         {
             return Err(EINVAL);
         }
-        let n = size as usize;
-        let pd = intake.pd();
-        let ops = pd.device().ops();
+        let ops = intake.pd().device().ops();
         intake.bind(cq)?;
         let claim = cq.claim()?;
         let generation = claim.next;
         let wcs = KVec::from_elem(bindings::ib_wc::default(), Self::BATCH, GFP_KERNEL)?;
-        let mut late = KVec::with_capacity(n, GFP_KERNEL)?;
+        let mut late = KVec::with_capacity(size as usize, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
-        let mut memory = Memory {
-            slots: KVec::with_capacity(n, GFP_KERNEL)?,
+        let mut memory = Memory::new(
             pool,
-            mapping: Mapping {
+            Mapping {
                 virt_dma: device.dma_device().is_null(),
-                pd: pd.clone(),
+                pd: intake.pd().clone(),
             },
             claim,
-        };
-        for _ in 0..n {
-            let buf = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let addresses = memory.mapping.addresses(&buf);
-            let slot = Slot {
-                wr: RecvWr::new(parts),
-                sge: core::array::from_fn(|i| bindings::ib_sge {
-                    addr: addresses[i],
-                    length: memory.pool.part_len(i) as u32,
-                    lkey: pd.local_dma_lkey(),
-                }),
-                parts: buf,
-                queue: 0,
-            };
-            memory.slots.push(slot, GFP_KERNEL)?;
-        }
+            size as usize,
+        )?;
         let mut chain = RecvChain::after(generation);
-        for (index, slot) in memory.slots.iter_mut().enumerate() {
-            // INVARIANT: The slots do not move any more.
-            slot.wr.set_elements(slot.sge.as_mut_ptr());
-            if intake.is_shared() {
+        let post = if intake.is_shared() {
+            for (index, slot) in memory.slots.iter_mut().enumerate() {
                 // SAFETY: The slots stay, and are not touched while they are chained.
                 unsafe { chain.push(&mut slot.wr, index) };
                 late.push(RecvWr::IDLE, GFP_KERNEL)?;
             }
-        }
-        let post = if intake.is_shared() {
             Post::Shared(ops.post_srq_recv.ok_or(EOPNOTSUPP)?, intake.as_raw())
         } else {
             let post_recv = ops.post_recv.ok_or(EOPNOTSUPP)?;

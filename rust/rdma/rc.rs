@@ -103,7 +103,7 @@ impl Drop for Body {
 
 /// The objects that a reliable connection queue pair is made of.
 pub struct RcInit<'a> {
-    /// Its protection domain.
+    /// The protection domain.
     pub pd: &'a Arc<Pd>,
     /// The completion queue of its sends.
     pub send_cq: &'a Arc<Cq>,
@@ -113,6 +113,34 @@ pub struct RcInit<'a> {
     pub intake: &'a Arc<Intake>,
     /// The sizes of its queues. Those of the receive queue do not count where the intake is shared.
     pub caps: QpCaps,
+}
+
+impl RcInit<'_> {
+    /// The attributes of a queue pair whose events are noted in `fate`.
+    fn attributes(&self, fate: &Arc<Fate>) -> bindings::ib_qp_init_attr {
+        let (recv_wr, recv_sge) = if self.intake.is_shared() {
+            (0, 0)
+        } else {
+            (self.caps.recv_wr, self.caps.recv_sge)
+        };
+        bindings::ib_qp_init_attr {
+            event_handler: Some(event),
+            qp_context: Arc::as_ptr(fate).cast_mut().cast(),
+            send_cq: self.send_cq.as_raw(),
+            recv_cq: self.recv_cq.as_raw(),
+            srq: self.intake.as_raw(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: self.caps.send_wr,
+                max_send_sge: self.caps.send_sge,
+                max_recv_wr: recv_wr,
+                max_recv_sge: recv_sge,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        }
+    }
 }
 
 impl RcQp {
@@ -127,29 +155,16 @@ impl RcQp {
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
     pub fn new(init: RcInit<'_>, permit: Arc<dyn Send + Sync>) -> Result<Arc<Self>> {
-        let RcInit {
-            pd,
-            send_cq,
-            recv_cq,
-            intake,
-            caps,
-        } = init;
-        let dev = pd.device();
-        if !dev.same(send_cq.device())
-            || !dev.same(recv_cq.device())
+        let dev = init.pd.device();
+        let intake = init.intake;
+        if !dev.same(init.send_cq.device())
+            || !dev.same(init.recv_cq.device())
             || !dev.same(intake.pd().device())
+            || (!intake.is_shared() && init.caps.recv_sge < intake.max_sge())
         {
             return Err(EINVAL);
         }
-        if !intake.is_shared() && caps.recv_sge < intake.max_sge() {
-            return Err(EINVAL);
-        }
-        intake.bind(recv_cq)?;
-        let (recv_wr, recv_sge) = if intake.is_shared() {
-            (0, 0)
-        } else {
-            (caps.recv_wr, caps.recv_sge)
-        };
+        intake.bind(init.recv_cq)?;
         let fate = Arc::new(
             Fate {
                 last_receive: Atomic::new(false),
@@ -157,45 +172,30 @@ impl RcQp {
             },
             GFP_KERNEL,
         )?;
-        let mut attr = bindings::ib_qp_init_attr {
-            event_handler: Some(event),
-            qp_context: Arc::as_ptr(&fate).cast_mut().cast(),
-            send_cq: send_cq.as_raw(),
-            recv_cq: recv_cq.as_raw(),
-            srq: intake.as_raw(),
-            cap: bindings::ib_qp_cap {
-                max_send_wr: caps.send_wr,
-                max_send_sge: caps.send_sge,
-                max_recv_wr: recv_wr,
-                max_recv_sge: recv_sge,
-                ..Default::default()
-            },
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
-            ..Default::default()
-        };
-        let reserved = Reserved::new(pd.deferred_drop())?;
+        let mut attr = init.attributes(&fate);
+        // The device may round up; what was asked for is what rings rely on.
+        let recv_wr = attr.cap.max_recv_wr;
+        let reserved = Reserved::new(init.pd.deferred_drop())?;
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
         // type invariants.
-        let qp = unsafe { OwnedQp::new(pd, &mut attr, Some(fate.clone())) }?;
+        let qp = unsafe { OwnedQp::new(init.pd, &mut attr, Some(fate.clone())) }?;
         // SAFETY: It was just made.
         let qpn = unsafe { (*qp.as_raw()).qp_num };
         // INVARIANT: As was just made.
         let body = reserved.fill(Body {
             qp,
             fate,
-            send_cq: send_cq.clone(),
-            recv_cq: recv_cq.clone(),
+            send_cq: init.send_cq.clone(),
+            recv_cq: init.recv_cq.clone(),
             intake: intake.clone(),
-            pd: pd.clone(),
+            pd: init.pd.clone(),
             _permit: permit,
         });
         Arc::pin_init(
             pin_init!(Self {
                 qpn,
-                // The device may have rounded up; what was asked for is what rings rely on.
-                send_wr: caps.send_wr,
-                send_sge: caps.send_sge,
+                send_wr: init.caps.send_wr,
+                send_sge: init.caps.send_sge,
                 recv_wr,
                 receives: Atomic::new(false),
                 is_reset: Atomic::new(false),
@@ -211,7 +211,7 @@ impl RcQp {
         self.body.qp.as_raw()
     }
 
-    /// Its number, 24 bits, by which the peer addresses it.
+    /// The number, 24 bits, by which the peer addresses it.
     pub fn qpn(&self) -> u32 {
         self.qpn
     }
@@ -232,7 +232,7 @@ impl RcQp {
         self.send_sge
     }
 
-    /// Its protection domain.
+    /// The protection domain.
     #[inline]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.body.pd
@@ -258,7 +258,7 @@ impl RcQp {
         &self.body.intake
     }
 
-    /// Its fate, which outlives it.
+    /// The fate of the queue pair, which outlives it.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
         &self.body.fate
     }

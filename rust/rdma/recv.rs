@@ -114,6 +114,33 @@ struct Memory {
 // SAFETY: The pointers are to the slots; all else is `Send`.
 unsafe impl Send for Memory {}
 
+impl Memory {
+    /// Makes `n` slots, for which there is room, each with a buffer to which an element like `sge` refers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn fill_slots(&mut self, n: usize, sge: bindings::ib_sge) -> Result {
+        for _ in 0..n {
+            let buf = self.pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let slot = Slot {
+                wr: RecvWr::new(1),
+                sge: bindings::ib_sge {
+                    addr: self.mapping.address(&buf),
+                    ..sge
+                },
+                buf,
+            };
+            self.slots.push(slot, GFP_KERNEL)?;
+        }
+        for slot in &mut self.slots {
+            // INVARIANT: The slots do not move any more.
+            slot.wr.set_elements(&raw mut slot.sge);
+        }
+        Ok(())
+    }
+}
+
 impl Left for Memory {
     fn abandon(&mut self) {
         core::mem::forget(core::mem::take(&mut self.slots));
@@ -149,7 +176,7 @@ pub struct RecvRing {
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn,
     report: ReceiveReport,
-    /// Where the buffers go if the device may still reach them when the ring is dropped.
+    /// Place for the buffers if the device may still reach them when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
     qp: Arc<UdQp>,
 }
@@ -281,28 +308,7 @@ impl RecvRing {
             place: ManuallyDrop::new(place),
             qp: qp.clone(),
         };
-        let Memory {
-            slots,
-            mapping,
-            pool,
-            ..
-        } = &mut *ring.buffers.memory;
-        for _ in 0..n {
-            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let slot = Slot {
-                wr: RecvWr::new(1),
-                sge: bindings::ib_sge {
-                    addr: mapping.address(&buf),
-                    ..sge
-                },
-                buf,
-            };
-            slots.push(slot, GFP_KERNEL)?;
-        }
-        for slot in slots.iter_mut() {
-            // INVARIANT: The slots do not move any more.
-            slot.wr.set_elements(&raw mut slot.sge);
-        }
+        ring.buffers.memory.fill_slots(n, sge)?;
         Ok(ring)
     }
 

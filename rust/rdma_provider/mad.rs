@@ -21,7 +21,7 @@ pub struct MadSource {
 /// Decision on a management datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is none of the device's: agents of the host get it.
+    /// The datagram is none of the device's: agents of the host get it.
     Pass,
     /// The device has dealt with it, and there is no answer.
     Consume,

@@ -123,7 +123,7 @@ pub(crate) fn permitted(domain: &Domain, pieces: &[Piece], right: Right) -> bool
 /// While it is within a piece of a region's, nobody can take that region away: it is a short time, in which no
 /// lock is taken that is held by somebody who does that.
 pub(crate) struct Cursor<'a> {
-    /// Where its keys mean something; the pieces have none if there is no such.
+    /// The domain of the keys; the pieces have none without one.
     domain: Option<&'a Domain>,
     right: Right,
     pieces: &'a [Piece],

@@ -17,7 +17,7 @@ use crate::adapter::Adapter;
 pub struct Netns(u64);
 
 impl Netns {
-    /// That of the current task.
+    /// The network namespace of the current task.
     ///
     /// # Context
     ///

@@ -61,7 +61,7 @@ pub(crate) struct Sizes {
 /// Abilities that a queue pair was made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
-    /// It does not hear what it sends to a multicast group.
+    /// The queue pair does not hear what it sends to a multicast group.
     pub(crate) block_loopback: bool,
     /// Checksums of IP datagrams are computed and checked.
     pub(crate) checksum: bool,
@@ -86,7 +86,7 @@ struct ReceiveSide {
     state: State,
     port: u8,
     qkey: u32,
-    /// Where packets go and come from.
+    /// The path of packets, in both directions.
     path: Path,
     /// Receive requests; of a queue pair with a shared receive queue, the one of the present message.
     queue: WorkQueue<ReceiveEntry>,
@@ -141,7 +141,7 @@ pub struct Qp {
     srq: Option<Arc<Srq>>,
     domain: Arc<Domain>,
     faults: Arc<Faults>,
-    /// It has left the state Reset.
+    /// The queue pair has left the state Reset.
     left: Atomic<bool>,
     /// Deadlines of the requester, of the responder, and of an event that is late; [`NEVER`] if there is none.
     due: [Atomic<u64>; 3],
@@ -250,12 +250,12 @@ impl Qp {
         }
     }
 
-    /// Its number, 24 bits.
+    /// The number, 24 bits.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its service.
+    /// The transport service.
     pub fn kind(&self) -> Kind {
         self.kind
     }

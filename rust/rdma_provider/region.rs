@@ -188,7 +188,7 @@ impl Region {
         pushed.map_err(|_| ENOMEM)
     }
 
-    /// Ends it: where the region begins, and how long it is.
+    /// Ends the draft: the region begins at `iova` and has `len` bytes.
     pub(crate) fn end_draft(&self, iova: u64, len: u64) {
         let mut draft = self.draft.lock();
         (draft.iova, draft.len) = (iova, len);

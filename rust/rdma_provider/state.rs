@@ -11,11 +11,11 @@ pub enum State {
     Reset,
     /// Receives can be posted.
     Init,
-    /// It receives.
+    /// The queue pair receives.
     ReadyToReceive,
-    /// It receives and sends.
+    /// The queue pair receives and sends.
     ReadyToSend,
-    /// It receives; sends wait.
+    /// The queue pair receives; sends wait.
     SendQueueDrained,
     /// A send has failed: it receives, and sends are flushed.
     SendQueueError,
@@ -38,7 +38,7 @@ impl State {
         })
     }
 
-    /// Its value in `enum ib_qp_state`.
+    /// The value in `enum ib_qp_state`.
     pub(crate) fn as_raw(self) -> bindings::ib_qp_state {
         match self {
             State::Reset => bindings::ib_qp_state_IB_QPS_RESET,

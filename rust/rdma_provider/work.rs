@@ -11,7 +11,7 @@ use crate::ah::AddressVector;
 /// Outcome of a work request (IB specification, section 11.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is done.
+    /// The request is done.
     Success,
     /// The message is longer than may be sent, or than the receive request has room for.
     LocalLength,
@@ -37,7 +37,7 @@ pub enum Status {
     LocalAccess,
     /// The device has failed.
     Fatal,
-    /// It failed for another reason.
+    /// The request failed for another reason.
     General,
 }
 

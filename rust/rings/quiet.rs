@@ -39,7 +39,7 @@ impl Quiet {
         self.0.get()
     }
 
-    /// Ends it: there may be completions, or somebody wants to look.
+    /// Ends the quiet: there may be completions, or somebody wants to look.
     #[inline]
     pub fn end(&self) {
         self.0.set(false);

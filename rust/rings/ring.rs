@@ -55,7 +55,7 @@ impl Ring {
         self.size
     }
 
-    /// Where slot `n` is among all: below the size.
+    /// The index of slot `n`: below the size.
     #[inline]
     pub fn index(&self, n: u32) -> usize {
         (n & self.size.wrapping_sub(1)) as usize

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, AtomicUsize};
 pub struct Tally {
     /// Frames.
     pub frames: u32,
-    /// Their bytes.
+    /// Bytes of the frames.
     pub bytes: usize,
 }
 

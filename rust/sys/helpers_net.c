@@ -370,36 +370,15 @@ void ipoib_rs_ethtool_speed(struct ethtool_link_ksettings *settings, u32 mbps)
 	settings->base.port = PORT_OTHER;
 }
 
-static int file_show(struct seq_file *seq, void *unused)
-{
-	const struct ipoib_rs_file *file = seq->private;
-
-	return file->show(seq, file);
-}
-
-static int file_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, file_show, inode->i_private);
-}
-
-/* Not those of the kernel crate: without an owner, an open file outlives the module. */
-static const struct file_operations file_ops = {
-	.owner = THIS_MODULE,
-	.open = file_open,
-	.read = seq_read,
-	.llseek = seq_lseek,
-	.release = single_release,
-};
-
 struct dentry *ipoib_rs_debugfs_dir(const char *name, struct dentry *parent)
 {
 	return debugfs_create_dir(name, parent);
 }
 
-void ipoib_rs_debugfs_file(const char *name, struct dentry *parent,
-			   const struct ipoib_rs_file *file)
+void ipoib_rs_debugfs_file(const char *name, struct dentry *parent, void *data,
+			   const struct file_operations *fops)
 {
-	debugfs_create_file(name, 0400, parent, (void *)file, &file_ops);
+	debugfs_create_file(name, 0400, parent, data, fops);
 }
 
 void ipoib_rs_debugfs_remove(struct dentry *dir)

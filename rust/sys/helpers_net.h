@@ -81,14 +81,9 @@ enum {
 /* Sysctl. */
 int ipoib_rs_restart_syscall(void);
 
-/* Debugfs: a file whose content @show prints; it is given the file itself. */
-struct ipoib_rs_file {
-	int (*show)(struct seq_file *seq, const struct ipoib_rs_file *file);
-};
-
 struct dentry *ipoib_rs_debugfs_dir(const char *name, struct dentry *parent);
-void ipoib_rs_debugfs_file(const char *name, struct dentry *parent,
-			   const struct ipoib_rs_file *file);
+void ipoib_rs_debugfs_file(const char *name, struct dentry *parent, void *data,
+			   const struct file_operations *fops);
 void ipoib_rs_debugfs_remove(struct dentry *dir);
 
 /* Work. */

@@ -9,6 +9,7 @@ mod hostile;
 mod life;
 pub(crate) mod mtu;
 mod share;
+mod stuck;
 
 use crate::capture::{Capture, Datagram};
 use crate::inspect::{directory, table};

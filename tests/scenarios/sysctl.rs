@@ -19,8 +19,6 @@ scenario! {
             ("reorder_timeout_us", "5000", "0", "100001"),
             ("extensions", "1", "0", "2"),
             ("rx_copybreak", "0", "256", "2049"),
-            ("recv_queue_size", "512", "1024", "1000"),
-            ("send_queue_size", "512", "64", "63"),
             ("napi_budget", "64", "1", "65"),
             ("icrc", "1", "0", "2"),
             ("large_frames", "1", "0", "2"),

@@ -23,9 +23,9 @@ const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 /// to be written `offset` bytes behind `start`, where its pseudo-header's sum stands now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialChecksum {
-    /// Where the sum begins, counted from the first byte of the packet.
+    /// Offset at which the sum begins, counted from the first byte of the packet.
     pub start: u16,
-    /// Where it goes, counted from `start`.
+    /// Offset of the checksum, counted from `start`.
     pub offset: u16,
 }
 

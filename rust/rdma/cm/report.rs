@@ -14,14 +14,14 @@ use super::{private_data, CmEvent, CmHandler, REJECT_DATA, REPLY_DATA};
 
 /// The CM owes no report.
 pub(super) const NONE: u32 = 0;
-/// It owes one on our request, which is unanswered.
+/// The CM owes a report on our request, which is unanswered.
 pub(super) const REQ: u32 = 1;
-/// It owes one on our reply, which is unanswered.
+/// The CM owes a report on our reply, which is unanswered.
 pub(super) const REP: u32 = 2;
 /// There is a connection. The CM disconnects by itself if the peer connects the same queue pair again, and
 /// reports on that as if we had.
 pub(super) const LINK: u32 = 3;
-/// It owes one on our disconnection, which is unanswered.
+/// The CM owes a report on our disconnection, which is unanswered.
 pub(super) const DREQ: u32 = 4;
 
 /// The context of a connection ID, which the CM passes to [`event`].
@@ -96,7 +96,25 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     let event = unsafe { &*event };
     // Once the report is settled, nobody waits for this function any more.
     let handler = context.handler.clone();
-    let event = match event.event {
+    // SAFETY: By this function's requirements.
+    if let Some(event) = unsafe { interpret(context, id, event) } {
+        handler.event(event);
+    }
+    // An error would destroy the ID, which has an owner.
+    0
+}
+
+/// Settles the reports that an event stands for, and says what it means to the handler.
+///
+/// # Safety
+///
+/// As for [`event`].
+unsafe fn interpret<'a, H: CmHandler>(
+    context: &Context<H>,
+    id: *mut bindings::ib_cm_id,
+    event: &'a bindings::ib_cm_event,
+) -> Option<CmEvent<'a>> {
+    Some(match event.event {
         bindings::ib_cm_event_type_IB_CM_REP_RECEIVED => {
             context.settle(REQ, NONE);
             CmEvent::Accepted {
@@ -142,11 +160,8 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
             CmEvent::Over
         }
         // Delays of the peer's, and alternate paths.
-        _ => return 0,
-    };
-    handler.event(event);
-    // An error would destroy the ID, which has an owner.
-    0
+        _ => return None,
+    })
 }
 
 #[cfg(CONFIG_KUNIT)]

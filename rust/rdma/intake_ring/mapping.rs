@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the device finds the buffers of a receive ring, which their pool maps, and whose they are.
+//! DMA addresses of the buffers of a receive ring, which their pool maps, and who owns them.
 
 use ipoib_netdev::parts::{Exchange, Parts, HEAD_LEN, MAX_PARTS};
 use ipoib_sys::bindings;

@@ -24,7 +24,7 @@ pub struct RcReceived<'a> {
     /// The queue pair that received it.
     pub qp: QpKey,
     len: usize,
-    /// Where its head is mapped, which the CPU was lent, if it is.
+    /// DMA address of the head, if the head is mapped: the CPU was lent it.
     lent: Option<u64>,
     sge: &'a mut [bindings::ib_sge; MAX_PARTS],
     parts: &'a mut Parts,
@@ -183,6 +183,48 @@ impl Memory {
             pool,
             mapping,
         })
+    }
+}
+
+impl Memory {
+    /// Makes `size` slots, each with a buffer of `pool`'s, whose requests are idle.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(
+        pool: PartsPool,
+        mapping: Mapping,
+        claim: Claim,
+        size: usize,
+    ) -> Result<Self> {
+        let mut memory = Self {
+            slots: KVec::with_capacity(size, GFP_KERNEL)?,
+            pool,
+            mapping,
+            claim,
+        };
+        let lkey = memory.mapping.pd.local_dma_lkey();
+        for _ in 0..size {
+            let parts = memory.pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let addresses = memory.mapping.addresses(&parts);
+            let slot = Slot {
+                wr: RecvWr::new(memory.pool.parts()),
+                sge: core::array::from_fn(|i| bindings::ib_sge {
+                    addr: addresses[i],
+                    length: memory.pool.part_len(i) as u32,
+                    lkey,
+                }),
+                parts,
+                queue: 0,
+            };
+            memory.slots.push(slot, GFP_KERNEL)?;
+        }
+        for slot in &mut memory.slots {
+            // INVARIANT: The slots do not move any more.
+            slot.wr.set_elements(slot.sge.as_mut_ptr());
+        }
+        Ok(memory)
     }
 }
 

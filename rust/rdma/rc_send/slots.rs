@@ -132,12 +132,12 @@ pub(super) struct Frame {
     /// The identifier of the unsignalled request in front of this one, which a completion of this one
     /// completes as well; 0 if there is none.
     pub(super) before: u64,
-    /// It is charged to BQL.
+    /// The frame is charged to BQL.
     pub(super) charged: bool,
 }
 
 impl Frame {
-    /// Its lane.
+    /// The lane of the frame.
     #[inline]
     pub(super) fn lane(&self) -> &Lane {
         // SAFETY: By the type invariant.

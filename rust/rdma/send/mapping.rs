@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the frames of a send ring are mapped for DMA.
+//! DMA mapping of the frames of a send ring.
 
 use core::cell::UnsafeCell;
 

@@ -90,7 +90,7 @@ pub(super) struct Ring {
     pub(super) shared: ring::Ring,
     /// The address handle of the last frame, once the sender is gone, until when it had it.
     last_ah: UnsafeCell<Option<Arc<Ah>>>,
-    /// Where `memory` goes if the device may still reach it when the ring is dropped.
+    /// Place for `memory` if the device may still reach it when the ring is dropped.
     place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
     qp: Arc<UdQp>,
 }

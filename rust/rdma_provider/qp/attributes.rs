@@ -39,7 +39,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Those of a queue pair in the state Reset.
+    /// The attributes of a queue pair in the state Reset.
     pub(super) fn new(port: u8) -> Self {
         Self {
             state: State::Reset,
@@ -61,7 +61,7 @@ impl Attributes {
         }
     }
 
-    /// Those after a change.
+    /// Returns the attributes after a change.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Attributes {
 }
 
 impl Qp {
-    /// Its attributes, and whether its send queue is draining.
+    /// The attributes, and whether the send queue is draining.
     pub(crate) fn attributes(&self) -> (Attributes, bool) {
         let side = self.sends.lock();
         let mut attributes = side.attributes;

@@ -24,7 +24,7 @@ const RUNS: usize = 16;
 /// Fate of a run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It is under way, or lost, or there.
+    /// The run is under way, or lost, or there.
     Sent,
     /// The receiver has no receive request for it, and keeps the sender waiting.
     Held,
@@ -42,7 +42,7 @@ pub struct Answered {
 
 /// Reason why the oldest request fails.
 enum Failure {
-    /// It has this status.
+    /// The request has this status.
     Status(Status),
     /// The memory that its answer is read from is not the responder's to use.
     Denied,
@@ -103,19 +103,7 @@ impl Qp {
                     self.note_requester(side);
                     return false;
                 }
-                Next::Local(index) => {
-                    let done = side
-                        .queue
-                        .get(index)
-                        .is_some_and(|(entry, _)| self.local(&entry.what));
-                    if done {
-                        let n = requester.settle(&side.queue);
-                        let struck = self.settle_sends(side, n, wakeups);
-                        struck.map(|status| (0, status))
-                    } else {
-                        Some((index, Status::LocalOperation))
-                    }
-                }
+                Next::Local(index) => self.run_local(side, index, wakeups),
                 Next::Run { index, offset, bth } => {
                     let Some((_, pieces)) = side.queue.get(index) else {
                         return false;
@@ -125,14 +113,13 @@ impl Qp {
                     let payload = unsafe { Payload::of_request(&self.domain, pieces, offset, len) };
                     bytes += payload.len();
                     let path = side.attributes.path();
-                    let delivered = if self.may_send(&bth.op, pieces) {
-                        match deliver(wakeups, &path, &bth, &payload) {
-                            _ if payload.is_cut_off() => Err(Status::LocalProtection),
-                            delivered => delivered,
+                    let mut delivered = Err(Status::LocalProtection);
+                    if self.may_send(&bth.op, pieces) {
+                        let sent = deliver(wakeups, &path, &bth, &payload);
+                        if !payload.is_cut_off() {
+                            delivered = sent;
                         }
-                    } else {
-                        Err(Status::LocalProtection)
-                    };
+                    }
                     if delivered == Ok(Delivery::Held) {
                         requester.hold(now, &side.queue);
                     }
@@ -151,6 +138,24 @@ impl Qp {
         }
         self.note_requester(side);
         true
+    }
+
+    /// Carries out a local request, and completes what is done. Returns the request that has failed, if one has, and
+    /// how.
+    fn run_local(
+        &self,
+        side: &mut SendSide,
+        index: usize,
+        wakeups: &mut Wakeups,
+    ) -> Option<(usize, Status)> {
+        let entry = side.queue.get(index).map(|(entry, _)| entry.what);
+        let requester = side.requester.as_mut()?;
+        if !entry.is_some_and(|what| self.local(&what)) {
+            return Some((index, Status::LocalOperation));
+        }
+        let n = requester.settle(&side.queue);
+        let struck = self.settle_sends(side, n, wakeups);
+        struck.map(|status| (0, status))
     }
 
     /// Whether the memory of a request may be used for its operation.
@@ -371,7 +376,7 @@ impl Qp {
         self.catch_up(&mut self.sends.lock(), wakeups);
     }
 
-    /// Does that with the lock of the sending half held.
+    /// As [`Self::follow`], with the lock of the sending half held.
     pub(super) fn catch_up(&self, side: &mut SendSide, wakeups: &mut Wakeups) {
         let broken = core::mem::take(&mut self.receives.lock().broken);
         if broken {

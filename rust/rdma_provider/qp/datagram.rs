@@ -9,8 +9,8 @@ use kernel::sync::Arc;
 
 use super::frames::{self, Progress};
 use super::queue::What;
-use super::{Kind, Payload, Qp, Refused};
-use crate::memory::{length, permitted, Cursor, Denied, Side};
+use super::{Kind, Payload, Qp, Refused, SendSide};
+use crate::memory::{length, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 use crate::state::State;
 use crate::wakeups::Wakeups;
@@ -45,6 +45,7 @@ pub struct Meta {
 impl Meta {
     /// Fills in the fields of a completion.
     fn fill(&self, wc: &mut bindings::ib_wc) {
+        wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
         wc.src_qp = self.src_qp;
         wc.slid = self.slid.into();
         wc.sl = self.sl;
@@ -132,15 +133,20 @@ impl Qp {
         self.complete_send(&entry, status, wakeups);
         side.queue.count_end(status, entry.sent_bytes());
         if status != Status::Success {
-            side.attributes.state = State::SendQueueError;
-            let mut other = self.receives.lock();
-            if other.state != State::Error {
-                other.state = State::SendQueueError;
-            }
-            drop(other);
-            self.flush_sends(&mut side.queue, wakeups);
+            self.fail_sends(side, wakeups);
         }
         true
+    }
+
+    /// Takes the queue pair to the state Send Queue Error, since a request has failed.
+    fn fail_sends(&self, side: &mut SendSide, wakeups: &mut Wakeups) {
+        side.attributes.state = State::SendQueueError;
+        let mut other = self.receives.lock();
+        if other.state != State::Error {
+            other.state = State::SendQueueError;
+        }
+        drop(other);
+        self.flush_sends(&mut side.queue, wakeups);
     }
 
     /// Puts a message that came to a port into the oldest receive request. `check` gets the index of the queue
@@ -174,48 +180,64 @@ impl Qp {
         if len > length(pieces) {
             return Err(Refused::TooLong);
         }
-        let mut wc: bindings::ib_wc = pin_init::zeroed();
-        let header = meta.route.unwrap_or([0; ROUTE_ROOM]);
-        let allowed = permitted(&self.domain, pieces, Right::LocalWrite) && {
-            // SAFETY: The request is in its queue, whose lock is held.
-            let mut to = unsafe { Cursor::new(Some(&self.domain), Right::LocalWrite, pieces, 0) };
-            let put = to.put(&header).map_err(|Denied| Side::To);
-            match put.and_then(|()| payload.copy(0, &mut to, payload.len())) {
-                Ok(()) => true,
-                Err(Side::To) => false,
-                // The request is as good as before, and the sender's fails.
-                Err(Side::From) => return Err(Refused::Payload),
-            }
+        // SAFETY: The request is in its queue, whose lock is held.
+        let allowed = match unsafe { self.put(pieces, &meta, payload) } {
+            Ok(()) => true,
+            Err(Side::To) => false,
+            // The request is as good as before, and the sender's fails.
+            Err(Side::From) => return Err(Refused::Payload),
         };
+        let mut flags = 0;
         let status = if allowed {
             // SAFETY: The request is in its queue, whose lock is held.
             let check = || unsafe { frames::is_right(&self.domain, pieces, payload.len()) };
             if self.abilities.checksum && check() {
-                wc.wc_flags |= bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
+                flags = bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
             }
             self.receive_status()
         } else {
             Status::LocalProtection
         };
         let allowed = status == Status::Success;
-        wc.status = status.as_raw();
         side.queue.pop();
         side.queue.count_end(status, payload.len() as u64);
+        let mut wc = bindings::ib_wc {
+            status: status.as_raw(),
+            wc_flags: flags,
+            byte_len: len as u32,
+            qp: self.raw,
+            ..pin_init::zeroed()
+        };
         wc.__bindgen_anon_1.wr_id = entry.wr_id;
-        wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
-        wc.byte_len = len as u32;
-        wc.qp = self.raw;
         meta.fill(&mut wc);
         self.distort(&mut wc);
         let wake = self.receive_cq.push(wc, meta.solicited || !allowed);
         wakeups.add(&self.receive_cq, wake);
         if allowed {
-            Ok(())
-        } else {
-            self.break_receives(&mut side, None, wakeups);
-            // The lock of the sending half is not to be had here.
-            side.broken = true;
-            Err(Refused::Protection)
+            return Ok(());
         }
+        self.break_receives(&mut side, None, wakeups);
+        // The lock of the sending half is not to be had here.
+        side.broken = true;
+        Err(Refused::Protection)
+    }
+    /// Writes a datagram and what is in front of it to the memory of a receive request.
+    ///
+    /// # Errors
+    ///
+    /// The side whose memory is not to be used.
+    ///
+    /// # Safety
+    ///
+    /// The request must be in its queue, and stay there meanwhile.
+    unsafe fn put(&self, pieces: &[Piece], meta: &Meta, payload: &Payload<'_>) -> Result<(), Side> {
+        if !permitted(&self.domain, pieces, Right::LocalWrite) {
+            return Err(Side::To);
+        }
+        // SAFETY: By the safety requirement.
+        let mut to = unsafe { Cursor::new(Some(&self.domain), Right::LocalWrite, pieces, 0) };
+        let header = meta.route.unwrap_or([0; ROUTE_ROOM]);
+        to.put(&header).map_err(|Denied| Side::To)?;
+        payload.copy(0, &mut to, payload.len())
     }
 }

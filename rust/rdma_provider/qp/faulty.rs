@@ -102,7 +102,7 @@ impl Qp {
         self.left.load(Relaxed)
     }
 
-    /// It has left the state Reset.
+    /// Notes that the queue pair has left the state Reset.
     pub(crate) fn leave_reset(&self) {
         self.left.store(true, Relaxed);
     }
@@ -176,8 +176,8 @@ impl Qp {
         wakeups.add_event(self, own);
     }
 
-    /// Ends it and its queues for RDMA core, which has not destroyed them: they have no request, and their ULPs are not
-    /// told of anything, a grace period of RCU later.
+    /// Ends the queue pair and its queues for RDMA core, which has not destroyed them: they have no request, and their
+    /// ULPs are not told of anything, a grace period of RCU later.
     ///
     /// # Context
     ///

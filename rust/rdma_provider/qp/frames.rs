@@ -38,9 +38,9 @@ pub(super) struct Offload {
 
 /// State of a request after some of its datagrams were sent.
 pub(super) enum Progress {
-    /// It has ended.
+    /// The request has ended.
     Done(Status),
-    /// So many datagrams were sent.
+    /// Number of datagrams that were sent.
     Sent(usize),
 }
 

@@ -57,11 +57,11 @@ pub(crate) enum QpEvent {
     Access,
     /// The queue pair has failed.
     Fatal,
-    /// It uses the alternate path now.
+    /// The queue pair uses the alternate path now.
     Migrated,
-    /// It cannot use the alternate path.
+    /// The queue pair cannot use the alternate path.
     MigrationError,
-    /// It takes no more requests from its shared receive queue.
+    /// The queue pair takes no more requests from its shared receive queue.
     LastReceive,
 }
 
@@ -78,7 +78,7 @@ impl QpEvent {
         QpEvent::LastReceive,
     ];
 
-    /// Its bit in a set of events.
+    /// The event's bit in a set of events.
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32
     }

@@ -55,6 +55,12 @@ pub(super) enum Parsed {
     Invalidate(u32),
 }
 
+/// An atomic operation on the memory that a request names.
+fn work_on(request: &bindings::ib_atomic_wr, op: AtomicOp) -> Work {
+    let (address, key) = (request.remote_addr, request.rkey);
+    Work::Atomic { address, key, op }
+}
+
 /// Reads the operation of a request of a connection, and its name in a completion.
 ///
 /// # Errors
@@ -86,6 +92,8 @@ pub(super) unsafe fn parse(
         let work = Work::Write { address, key, tail };
         message(bindings::ib_wc_opcode_IB_WC_RDMA_WRITE, work)
     };
+    // SAFETY: The opcodes for which this is called say that the request is the first field of this.
+    let atomic = || unsafe { &*wr.cast::<bindings::ib_atomic_wr>() };
     match raw.opcode {
         bindings::ib_wr_opcode_IB_WR_SEND => send(Tail::Plain),
         bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => send(Tail::Immediate(immediate)),
@@ -97,20 +105,15 @@ pub(super) unsafe fn parse(
             let work = Work::Read { address, key };
             message(bindings::ib_wc_opcode_IB_WC_RDMA_READ, work)
         }
-        opcode @ (bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP
-        | bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD) => {
-            // SAFETY: The opcode says that the request is the first field of this.
-            let atomic = unsafe { &*wr.cast::<bindings::ib_atomic_wr>() };
-            let (name, op) = if opcode == bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP {
-                let (compare, swap) = (atomic.compare_add, atomic.swap);
-                let op = AtomicOp::CompareSwap { compare, swap };
-                (bindings::ib_wc_opcode_IB_WC_COMP_SWAP, op)
-            } else {
-                let op = AtomicOp::FetchAdd(atomic.compare_add);
-                (bindings::ib_wc_opcode_IB_WC_FETCH_ADD, op)
-            };
-            let (address, key) = (atomic.remote_addr, atomic.rkey);
-            message(name, Work::Atomic { address, key, op })
+        bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => {
+            let atomic = atomic();
+            let (compare, swap) = (atomic.compare_add, atomic.swap);
+            let work = work_on(atomic, AtomicOp::CompareSwap { compare, swap });
+            message(bindings::ib_wc_opcode_IB_WC_COMP_SWAP, work)
+        }
+        bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => {
+            let work = work_on(atomic(), AtomicOp::FetchAdd(atomic().compare_add));
+            message(bindings::ib_wc_opcode_IB_WC_FETCH_ADD, work)
         }
         bindings::ib_wr_opcode_IB_WR_REG_MR => {
             // SAFETY: The opcode says that the request is the first field of this.

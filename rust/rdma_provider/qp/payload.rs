@@ -23,7 +23,7 @@ pub struct Payload<'a> {
     right: Right,
     head: &'a [u8],
     pieces: &'a [Piece],
-    /// Where in the pieces it goes on behind the head.
+    /// Offset in the pieces at which the payload goes on behind the head.
     offset: usize,
     /// Bytes in it, those of the head included.
     len: usize,
@@ -109,7 +109,7 @@ impl Payload<'_> {
         let _ = self.try_read(out);
     }
 
-    /// Does that, and says whether it is.
+    /// As [`Self::read`], and says whose memory is not to be used.
     pub(super) fn try_read(&self, out: &mut [u8]) -> Result<(), Side> {
         let piece = Piece::of_mut(out);
         let list = slice::from_ref(&piece);

@@ -17,9 +17,9 @@ use crate::work::{Send, Status};
 #[derive(Clone, Copy)]
 pub(super) struct SendEntry {
     pub(super) wr_id: u64,
-    /// It completes even if it succeeds.
+    /// The request completes even if it succeeds.
     pub(super) signaled: bool,
-    /// Its name in a completion.
+    /// The operation as a completion names it.
     pub(super) opcode: bindings::ib_wc_opcode,
     pub(super) what: What,
     pieces: usize,

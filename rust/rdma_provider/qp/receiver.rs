@@ -19,7 +19,7 @@ use crate::work::{Path, Status};
 /// Fate of a request of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// It waits for a receive request.
+    /// The message waits for a receive request.
     pub held: bool,
     /// There is an answer: call [`Qp::respond`] soon, from another context.
     pub owes: bool,

@@ -16,7 +16,7 @@ pub struct QueueTally {
     pub posted: u64,
     /// Requests that have come to their end, whether or not their ULP wanted to know.
     pub completed: u64,
-    /// Those among them that were flushed.
+    /// Requests among them that were flushed.
     pub flushed: u64,
     /// Bytes of the messages that were sent, or received, with success.
     pub bytes: u64,
@@ -25,7 +25,7 @@ pub struct QueueTally {
 /// The tallies of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpTally {
-    /// Its state.
+    /// The state.
     pub state: State,
     /// Send requests.
     pub sends: QueueTally,

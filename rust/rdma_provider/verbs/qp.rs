@@ -385,7 +385,21 @@ pub(super) unsafe extern "C" fn query_qp(
         cap,
         ..pin_init::zeroed()
     };
-    let how = bindings::ib_qp_init_attr {
+    // SAFETY: It is memory for the answers.
+    unsafe {
+        attr.write(answer);
+        init.write(creation(core, own, cap));
+    }
+    0
+}
+
+/// The attributes that a queue pair was created with.
+fn creation(
+    core: &bindings::ib_qp,
+    own: &Qp,
+    cap: bindings::ib_qp_cap,
+) -> bindings::ib_qp_init_attr {
+    bindings::ib_qp_init_attr {
         event_handler: core.registered_event_handler,
         qp_context: core.qp_context,
         send_cq: core.send_cq,
@@ -399,11 +413,5 @@ pub(super) unsafe extern "C" fn query_qp(
         },
         qp_type: core.qp_type,
         ..pin_init::zeroed()
-    };
-    // SAFETY: It is memory for the answers.
-    unsafe {
-        attr.write(answer);
-        init.write(how);
     }
-    0
 }

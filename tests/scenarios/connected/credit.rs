@@ -51,13 +51,18 @@ scenario! {
     }
 }
 
-/// Two hosts with buffers for 64 messages in all, so that a window has room for one, the second with a receive
-/// poll that takes one at a time.
-fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
+/// Loads the driver with buffers for 64 messages in all, so that a window has room for one.
+pub(super) fn few_buffers(bed: &Bed) -> Result<()> {
     for host in &bed.hosts {
-        // In one kernel, the first one does it for both.
+        // In one kernel, the first one does it for all.
         host.outside().ok("grep -qs ^64$ /tmp/few || { modprobe -r ipoib_rs; modprobe ipoib_rs rc_recv_queue_size=64 && echo 64 >/tmp/few; }")?;
     }
+    Ok(())
+}
+
+/// Two hosts with few buffers, the second with a receive poll that takes one message at a time.
+fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
+    few_buffers(bed)?;
     bed.rxe()?;
     let (a, b) = bed.pair()?;
     for host in [a, b] {

@@ -110,7 +110,7 @@ scenario! {
     }
 }
 
-const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
+pub(super) const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
 
 scenario! {
     /// A peer that is sent much to falls silent: those that are sent to as well do not wait until that

@@ -47,7 +47,7 @@ impl Hca {
         }
     }
 
-    /// Its side in the fabric.
+    /// The adapter's side in the fabric.
     pub(crate) fn host(&self) -> &Arc<Host> {
         self.sender.job()
     }

@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{Payload, Wakeups};
 
-use crate::deliver::{arrive, Origin};
+use crate::deliver::{arrive, Incoming};
 use crate::node::{NextHop, Node};
 use crate::rc;
 use crate::switch::{Step, Switch};
@@ -107,7 +107,7 @@ pub(crate) fn carry(
         };
         let switch = match node {
             Node::Host(host) => {
-                arrive(&host, port, Origin::Wire, packet, payload, wakeups);
+                arrive(&host, Incoming::by_wire(port, packet, payload), wakeups);
                 continue;
             }
             Node::Trunk(trunk) => {
@@ -128,7 +128,7 @@ pub(crate) fn carry(
                 for port in ports {
                     match switch.next_hop(port) {
                         Some(NextHop::End((Node::Host(host), at))) => {
-                            arrive(&host, at, Origin::Wire, packet, payload, wakeups);
+                            arrive(&host, Incoming::by_wire(at, packet, payload), wakeups);
                         }
                         Some(NextHop::End((Node::Trunk(trunk), _))) => trunk.send(packet, payload),
                         Some(NextHop::End((Node::Switch(_), _))) => {
@@ -183,7 +183,7 @@ fn manage(
         let step = match next.take() {
             Some(NextHop::End((Node::Host(host), at))) => {
                 Payload::with(&mad, |payload| {
-                    arrive(&host, at, Origin::Wire, &packet, payload, wakeups);
+                    arrive(&host, Incoming::by_wire(at, &packet, payload), wakeups);
                 });
                 break;
             }

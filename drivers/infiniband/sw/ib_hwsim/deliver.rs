@@ -52,7 +52,13 @@ pub(crate) fn send(
         (packet, way.local, ahead)
     };
     if local {
-        arrive(host, port, Origin::Own(Some(qp)), &packet, payload, wakeups);
+        let incoming = Incoming {
+            port,
+            origin: Origin::Own(Some(qp)),
+            packet: &packet,
+            payload,
+        };
+        arrive(host, incoming, wakeups);
     }
     if let Some(way) = ahead {
         host.capture.take(&packet, payload);
@@ -81,11 +87,9 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
     let pkey = if management {
         DEFAULT_PKEY
     } else {
-        let pkey = port.pkey(request.pkey_index).unwrap_or(0);
-        if pkey & 0x7fff == 0 {
-            return Err(Status::LocalOperation);
-        }
-        pkey
+        let pkey = port.pkey(request.pkey_index);
+        pkey.filter(|pkey| pkey & 0x7fff != 0)
+            .ok_or(Status::LocalOperation)?
     };
     let ethernet = port.is_ethernet();
     let grh = match &request.to.route {
@@ -93,20 +97,9 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
         None => None,
         Some(route) => Some(grh(port, route).ok_or(Status::LocalOperation)?),
     };
-    let dlid = if ethernet {
-        Lid::NONE
-    } else {
-        Lid::new(request.to.dlid)
-    };
+    let (slid, dlid) = lids(port, request);
     let packet = Packet {
-        // A directed route begins and ends at the permissive LID, and so does all before there is one.
-        slid: if ethernet {
-            Lid::NONE
-        } else if port.lid().is_unicast() && dlid != Lid::PERMISSIVE {
-            port.lid_with(request.to.path_bits)
-        } else {
-            Lid::PERMISSIVE
-        },
+        slid,
         dlid,
         sl: request.to.sl,
         pkey,
@@ -135,6 +128,21 @@ fn outgoing(hca: &Hca, kind: Kind, src_qp: u32, request: &Send) -> Result<(Packe
     Ok((packet, ways))
 }
 
+/// The source and destination LID of a message; none on Ethernet.
+fn lids(port: &Port, request: &Send) -> (Lid, Lid) {
+    if port.is_ethernet() {
+        return (Lid::NONE, Lid::NONE);
+    }
+    let dlid = Lid::new(request.to.dlid);
+    // A directed route begins and ends at the permissive LID, and so does all before there is one.
+    let slid = if port.lid().is_unicast() && dlid != Lid::PERMISSIVE {
+        port.lid_with(request.to.path_bits)
+    } else {
+        Lid::PERMISSIVE
+    };
+    (slid, dlid)
+}
+
 /// Makes the global route header of packets by a port; `None` if that has not the source GID.
 pub(crate) fn grh(port: &Port, route: &GlobalRoute) -> Option<Grh> {
     Some(Grh {
@@ -157,22 +165,50 @@ pub(crate) fn carries(port: &Port, management: bool) -> bool {
 
 /// Origin of a packet that comes to a port.
 #[derive(Clone, Copy)]
-pub(crate) enum Origin<'a> {
+enum Origin<'a> {
     /// The cable.
     Wire,
     /// This very adapter, and the queue pair of it that has sent the packet; an agent has none.
     Own(Option<&'a Qp>),
 }
 
-/// Takes a packet that came to a port to the queue pairs that it is for.
-pub(crate) fn arrive(
-    host: &Host,
+/// A packet that comes to a port.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
     port: u8,
-    origin: Origin<'_>,
-    packet: &Packet,
-    payload: &Payload<'_>,
-    wakeups: &mut Wakeups,
-) {
+    origin: Origin<'a>,
+    packet: &'a Packet,
+    payload: &'a Payload<'a>,
+}
+
+impl<'a> Incoming<'a> {
+    /// One that comes by a cable.
+    pub(crate) fn by_wire(port: u8, packet: &'a Packet, payload: &'a Payload<'a>) -> Self {
+        Self {
+            port,
+            origin: Origin::Wire,
+            packet,
+            payload,
+        }
+    }
+
+    /// One that an agent of the adapter has sent.
+    pub(crate) fn of_agent(port: u8, packet: &'a Packet, payload: &'a Payload<'a>) -> Self {
+        Self {
+            origin: Origin::Own(None),
+            ..Self::by_wire(port, packet, payload)
+        }
+    }
+}
+
+/// Takes a packet that came to a port to the queue pairs that it is for.
+pub(crate) fn arrive(host: &Host, incoming: Incoming<'_>, wakeups: &mut Wakeups) {
+    let Incoming {
+        port,
+        origin,
+        packet,
+        payload,
+    } = incoming;
     let by_wire = matches!(origin, Origin::Wire);
     if !host.admit(port, by_wire, packet) {
         return;
@@ -198,7 +234,7 @@ pub(crate) fn arrive(
             };
             if !echo {
                 receivers += 1;
-                hand_over(host, port, member, packet, payload, wakeups);
+                hand_over(host, member, incoming, wakeups);
             }
         }
         if receivers != 1 {
@@ -207,21 +243,15 @@ pub(crate) fn arrive(
     } else {
         let qp = host.qps.lock().find(packet.dest_qp, port);
         match qp {
-            Some(qp) => hand_over(host, port, &qp, packet, payload, wakeups),
+            Some(qp) => hand_over(host, &qp, incoming, wakeups),
             None => host.discard(port, Discard::NoQp, packet),
         }
     }
 }
 
 /// Gives a packet to a queue pair.
-fn hand_over(
-    host: &Host,
-    number: u8,
-    qp: &Arc<Qp>,
-    packet: &Packet,
-    payload: &Payload<'_>,
-    wakeups: &mut Wakeups,
-) {
+fn hand_over(host: &Host, qp: &Arc<Qp>, incoming: Incoming<'_>, wakeups: &mut Wakeups) {
+    let (number, packet) = (incoming.port, incoming.packet);
     let Transport::Ud {
         src_qp,
         immediate,
@@ -234,7 +264,7 @@ fn hand_over(
     if qp.kind() == Kind::Rc {
         return host.discard(number, Discard::NoQp, packet);
     }
-    let received = qp.receive(wakeups, number, payload, |pkey_index, qkey| {
+    let received = qp.receive(wakeups, number, incoming.payload, |pkey_index, qkey| {
         let managed = &mut *host.managed.lock();
         let port = managed.hca.port(number).ok_or(Discard::PortDown)?;
         qp_accepts(port, pkey_index, qkey, packet)?;

@@ -14,7 +14,7 @@ use rdma_provider::{Again, Faults, Handle, Job, Kind, Payload, Qp, Trigger, Wake
 
 use crate::capture::Capture;
 use crate::carry::depart;
-use crate::deliver::{self, arrive, Origin};
+use crate::deliver::{self, arrive, Incoming};
 use crate::faults::Turns;
 use crate::groups::Groups;
 use crate::node::Links;
@@ -319,7 +319,7 @@ impl Host {
                     self.capture.take(&packet, payload);
                     depart(way, &packet, payload, wakeups);
                 }
-                None => arrive(self, port, Origin::Own(None), &packet, payload, wakeups),
+                None => arrive(self, Incoming::of_agent(port, &packet, payload), wakeups),
             });
             wakeups.flush_if_many();
         }

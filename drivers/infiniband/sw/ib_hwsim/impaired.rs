@@ -155,7 +155,7 @@ impl Pipes {
 enum Decision {
     Lost,
     Discarded,
-    /// Its copies, and whether its CRC is right.
+    /// The copies of the run, and whether its CRC is right.
     Arrives([Option<(Arrival, Option<KBox<PacketCopy>>)>; 2], bool),
 }
 

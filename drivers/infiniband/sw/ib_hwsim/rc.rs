@@ -30,7 +30,7 @@ const BUDGET: usize = 16;
 pub(crate) struct Deadlines {
     /// The earliest one, in ns; `u64::MAX` if there is none.
     due: Atomic<u64>,
-    /// Those of the queue pairs that have one.
+    /// Places of the queue pairs that have a deadline.
     places: Places,
 }
 
@@ -343,9 +343,9 @@ fn deliver(
 
 /// A cable that takes copies of packets, which go on later, or elsewhere.
 enum Exit {
-    /// It has faults.
+    /// A cable with faults.
     Impaired(Impaired),
-    /// It leads to another kernel.
+    /// A cable to another kernel.
     Trunk(Arc<Trunk>),
 }
 

@@ -68,23 +68,6 @@ impl QKey {
     pub const fn get(self) -> u32 {
         self.0
     }
-
-    /// Whether the key is a controlled one, which a work request cannot name (section 10.2.5).
-    #[inline]
-    pub const fn is_controlled(self) -> bool {
-        self.0 & 0x8000_0000 != 0
-    }
-
-    /// Returns the key that a packet carries: the one of the work request, or the queue pair's
-    /// if the work request names a controlled one.
-    #[inline]
-    pub const fn to_send(self, queue_pair: QKey) -> QKey {
-        if self.is_controlled() {
-            queue_pair
-        } else {
-            self
-        }
-    }
 }
 
 /// A queue pair number, 24 bits.
@@ -117,12 +100,6 @@ impl Qpn {
     pub const fn get(self) -> u32 {
         self.0
     }
-
-    /// Whether the number is that of a management interface.
-    #[inline]
-    pub const fn is_management(self) -> bool {
-        self.0 <= Qpn::GSI.0
-    }
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_keys))]
@@ -150,20 +127,9 @@ mod tests {
         }
     }
 
-    /// Section 10.2.5: the high bit asks for the key of the queue pair.
-    #[test]
-    fn controlled_qkey_is_the_queue_pairs() {
-        let own = QKey::new(0x0b1b);
-        assert_eq!(QKey::new(0x11).to_send(own), QKey::new(0x11));
-        assert_eq!(QKey::GSI.to_send(own), own);
-        assert!(QKey::GSI.is_controlled());
-    }
-
     #[test]
     fn qpn_has_24_bits() {
         assert_eq!(Qpn::new(0xff_ffff), Some(Qpn::MULTICAST));
         assert_eq!(Qpn::new(0x100_0000), None);
-        assert!(Qpn::SMI.is_management() && Qpn::GSI.is_management());
-        assert_eq!(Qpn::new(2).map(Qpn::is_management), Some(false));
     }
 }

@@ -33,6 +33,16 @@ fn port_of_modifier(modifier: u32, ingress: u8) -> Option<u8> {
     }
 }
 
+/// The first of the ports whose M_Key forbids a request: that of the port that is asked counts as well as that of the
+/// port that was reached.
+fn locked(hca: &mut Hca, ports: [Option<u8>; 2], key: u64, is_set: bool) -> Option<u8> {
+    let mut ports = ports.into_iter().flatten();
+    ports.find(|&port| {
+        let port = hca.port_mut(port);
+        port.is_some_and(|port| !port.m_key.admits(key, is_set))
+    })
+}
+
 /// Answers a subnet management packet that came in by port `ingress`, which exists.
 pub(crate) fn process(
     hca: &mut Hca,
@@ -67,17 +77,10 @@ pub(crate) fn process(
         attribute::PORT_INFO => port_of_modifier(header.modifier, ingress),
         _ => Some(ingress),
     };
-    // The key of the port that is asked counts as well as that of the port that was reached.
     let key = m_key(request);
-    let second = target.filter(|&port| port != ingress);
-    for port in [Some(ingress), second].into_iter().flatten() {
-        if hca
-            .port_mut(port)
-            .is_some_and(|p| !p.m_key.admits(key, is_set))
-        {
-            hca.note_m_key(port, arrival.slid, request);
-            return Outcome::consume(ingress);
-        }
+    if let Some(port) = locked(hca, [Some(ingress), target], key, is_set) {
+        hca.note_m_key(port, arrival.slid, request);
+        return Outcome::consume(ingress);
     }
     let effects = match target {
         Some(target) if is_set => set(hca, target, header, smp_data(request)),

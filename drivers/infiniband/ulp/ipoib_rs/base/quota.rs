@@ -23,7 +23,7 @@ const COLLECT_MS: u32 = 5;
 struct Usage {
     /// Permits that there are.
     taken: Atomic<u32>,
-    /// Those of them whose connections have ended and are not gone yet.
+    /// Permits whose connections have ended and are not gone yet.
     ending: Atomic<u32>,
     /// The interface that found none left: a [`Need`].
     need: Atomic<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Its connection has ended: there will be room.
+    /// Notes that the connection has ended: there will be room.
     pub(crate) fn mark_ending(&self) {
         if !self.ends.xchg(true, Relaxed) {
             self.usage.ending.fetch_add(1, Relaxed);

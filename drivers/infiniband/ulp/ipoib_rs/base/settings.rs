@@ -10,7 +10,7 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::sysctl::Variable;
 use ipoib_proto::cm::MAX_CHANNELS;
 use ipoib_proto::reorder;
-use ipoib_proto::sizes::{self, Sizes};
+use ipoib_proto::sizes::Sizes;
 use kernel::c_str;
 use kernel::sync::atomic::Atomic;
 
@@ -23,10 +23,6 @@ pub(crate) enum Effect {
     Immediate,
     /// The interface's address and its connections are made anew.
     Extensions,
-    /// A new receive ring.
-    ReceiveRing,
-    /// A new send ring.
-    SendRing,
     /// The receive NAPI gets another budget.
     Budget,
     /// All connections end, and new ones are made.
@@ -45,6 +41,8 @@ macro_rules! settings {
         /// Values, written under RTNL and read in any context.
         pub(crate) struct Settings {
             $($(#[$doc])* $name: Atomic<u32>,)*
+            receive: Atomic<u32>,
+            send: Atomic<u32>,
             max_receive: Atomic<u32>,
             max_send: Atomic<u32>,
             rx_usecs: Atomic<u32>,
@@ -64,6 +62,8 @@ macro_rules! settings {
                 let sizes = params::queue_sizes();
                 Self {
                     $($name: Atomic::new($default),)*
+                    receive: Atomic::new(sizes.receive),
+                    send: Atomic::new(sizes.send),
                     max_receive: Atomic::new(sizes.receive),
                     max_send: Atomic::new(sizes.send),
                     rx_usecs: Atomic::new(0),
@@ -120,12 +120,6 @@ settings! {
     /// To copy more than the maximum costs more than a new buffer.
     rx_copybreak: u32 in 0..=2048, default 0 => Immediate;
 
-    /// Frames in the receive ring: a power of two, up to four times the larger parameter.
-    recv_queue_size: u32 in 64..=8192, default params::queue_sizes().receive => ReceiveRing;
-
-    /// Frames in the send ring: a power of two, up to four times the larger parameter.
-    send_queue_size: u32 in 64..=8192, default params::queue_sizes().send => SendRing;
-
     /// Frames that a receive poll takes at a time.
     napi_budget: u32 in 1..=64, default 64 => Budget;
 
@@ -156,26 +150,24 @@ const _: () = {
     assert!(*limits::reorder_window.end() == reorder::MAX_WIDTH as u32);
     assert!(*limits::napi_budget.end() == napi::MAX_BUDGET);
     assert!(*limits::rc_max_qps.end() == MAX_CHANNELS as u32);
-    assert!(*limits::recv_queue_size.start() == *sizes::RANGE.start());
-    assert!(*limits::recv_queue_size.end() == *sizes::RANGE.end());
 };
 
 /// Limit of connections with peers that an interface sends to.
 pub(crate) const MAX_CONNECTIONS: usize = *limits::rc_max_connections.end() as usize;
 
 impl Settings {
-    /// Frames in the rings.
+    /// Frames in the rings, as `ethtool -G` sets them.
     pub(crate) fn queue_sizes(&self) -> Sizes {
         Sizes {
-            receive: self.recv_queue_size(),
-            send: self.send_queue_size(),
+            receive: self.receive.get(),
+            send: self.send.get(),
         }
     }
 
     /// Stores sizes that were found good.
     pub(crate) fn set_queue_sizes(&self, sizes: Sizes) {
-        self.recv_queue_size.set(sizes.receive);
-        self.send_queue_size.set(sizes.send);
+        self.receive.set(sizes.receive);
+        self.send.set(sizes.send);
     }
 
     /// Work requests that the queues have room for, and so the most that the rings can hold.

@@ -16,7 +16,8 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Connected;
 use crate::base::interface::{Interface, Work};
-use crate::data::rx::{self, Question};
+use crate::data::rx;
+use crate::data::tx::Tx;
 use crate::rc::conn::{Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Place};
@@ -42,8 +43,11 @@ fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
     rc.flow.begin(terms.credits, rc.width);
     rc.cm.ready(rc.qp())?;
     // Before the other end is told, and sends: what came now would find nobody.
-    let question = Question::learn(rc.clone(), terms.extended);
-    rx::ask(&rc.id.dev, question)?.into_result()
+    let (learned, extended) = (rc.clone(), terms.extended);
+    rx::ask(&rc.id.dev, |poll| {
+        let connections = poll.connections().ok_or(ENETDOWN)?;
+        connections.learn(learned, extended)
+    })?
 }
 
 impl ConnId {
@@ -57,7 +61,7 @@ impl ConnId {
         guard.as_ref()?.rc.as_ref()?.connections.find(self)
     }
 
-    /// It came to an end.
+    /// Ends the connection in the table.
     fn ended(&self, found: &Found, end: End) {
         let mut guard = self.dev.lock_tx();
         if let Some(tx) = guard.as_mut() {
@@ -91,6 +95,26 @@ impl ConnId {
         tx.connection_up(&self.dev, self, ticket, Some(terms), now_ms())
     }
 
+    /// Ends a connection that the peer has accepted.
+    fn not_usable(&self, found: &Found, error: Error) {
+        // It may have ended before the poll was told of it.
+        rx::forget(&self.dev, &found.rc);
+        // The peer's own request has come up meanwhile.
+        if self.find().is_none() {
+            return;
+        }
+        let refusal = Refusal::Data.encode(self.rc_context.qpn);
+        let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "connection not usable: {error:?}\n"
+        );
+        self.counters().failed.add_shared(1);
+        self.ended(found, found.end());
+    }
+
     fn log_failure(&self, what: &str) {
         netdev_log!(
             &self.dev,
@@ -112,33 +136,22 @@ impl CmHandler for ConnId {
         match event {
             CmEvent::Accepted { private_data } => {
                 if let Err(error) = self.accepted(&found, private_data) {
-                    // It may have ended before the poll was told of it.
-                    let key = found.rc.qp().key();
-                    let _ = rx::ask(&self.dev, Question::forget(key));
-                    // The peer's own request has come up meanwhile.
-                    if self.find().is_none() {
-                        return;
-                    }
-                    let refusal = Refusal::Data.encode(self.rc_context.qpn);
-                    let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
-                    netdev_log!(
-                        &self.dev,
-                        Info,
-                        limited,
-                        "connection not usable: {error:?}\n"
-                    );
-                    self.counters().failed.add_shared(1);
-                    self.ended(&found, found.end());
+                    self.not_usable(&found, error);
                 }
             }
             CmEvent::Confirmed => {
                 let mut guard = self.dev.lock_tx();
-                match (guard.as_mut(), found.place) {
-                    (Some(tx), Place::Channel(ticket)) => {
+                let Some(tx) = guard.as_mut() else {
+                    return;
+                };
+                match (found.place, tx.connections()) {
+                    (Place::Channel(ticket), _) => {
                         let _ = tx.connection_up(&self.dev, self, ticket, None, now_ms());
                     }
-                    (Some(tx), Place::Sender) => tx.sender_confirmed(&self.dev, &found.rc),
-                    (None, _) => {}
+                    (Place::Sender, Some(connections)) => {
+                        connections.sender_confirmed(&self.dev, &found.rc);
+                    }
+                    (Place::Sender, None) => {}
                 }
             }
             CmEvent::Rejected { private_data, .. } => {
@@ -199,8 +212,9 @@ impl ConnListener {
     /// Whether there is room for it, and if so, a window.
     fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, Room), Refusal> {
         let mut guard = self.dev.lock_tx();
-        let tx = guard.as_mut().ok_or(Refusal::Closed)?;
-        tx.admit(&self.dev, peer, data, now_ms())
+        let connections = guard.as_mut().and_then(Tx::connections);
+        let connections = connections.ok_or(Refusal::Closed)?;
+        connections.admit(&self.dev, peer, data, now_ms())
     }
 
     fn count_refused(&self, refusal: Refusal) {
@@ -246,8 +260,8 @@ impl ConnListener {
         if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
-            if let Some(tx) = self.dev.lock_tx().as_mut() {
-                tx.connection_unused(&self.dev, rc);
+            if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
+                connections.end(&self.dev, rc);
             }
             return Ok(Some(refusal));
         }
@@ -267,11 +281,10 @@ impl ConnListener {
             self.log(&rc.id.peer, error);
             Refusal::Full
         })?;
-        self.dev
-            .lock_tx()
-            .as_mut()
-            .ok_or(Refusal::Closed)?
-            .connection_accepted(&self.dev, rc.clone(), terms, now_ms())
+        let mut guard = self.dev.lock_tx();
+        let connections = guard.as_mut().and_then(Tx::connections);
+        let connections = connections.ok_or(Refusal::Closed)?;
+        connections.accepted(&self.dev, rc.clone(), terms, now_ms())
     }
 
     fn reply(&self, rc: &Conn) -> Result {
@@ -317,8 +330,8 @@ impl Listen for ConnListener {
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {
                 self.log(&peer, error);
-                if let Some(tx) = self.dev.lock_tx().as_mut() {
-                    tx.not_accepted(width);
+                if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
+                    connections.give_back(width);
                 }
             }
         }

@@ -15,7 +15,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::ctl::cm;
-use crate::data::rx::{self, Question};
+use crate::data::rx;
 use crate::rc::conn::{Conn, ConnId, Role, Room};
 use crate::rc::context::RcContext;
 use crate::rc::table::{Ended, Job, Wanted};
@@ -74,9 +74,11 @@ fn end(dev: &Device<Interface>, mut ended: Ended) {
     let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
     let stays = kept && ended.rc.qp().to_reset().is_err();
     if let Some(tx) = dev.lock_tx().as_mut() {
-        match wait {
-            Some(wait) => tx.connection_ends(ended, now.saturating_add(wait)),
-            None => tx.connection_over(dev, &ended.rc),
+        match (wait, tx.connections()) {
+            (Some(wait), Some(connections)) => {
+                connections.keep_ending(ended, now.saturating_add(wait));
+            }
+            _ => tx.connection_over(dev, &ended.rc),
         }
     }
     if stays {
@@ -110,7 +112,7 @@ fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u6
         if step != Step::Ask {
             break;
         }
-        let Ok(Some(left)) = rx::ask(dev, Question::left(qp.key())).map(Question::into_left) else {
+        let Ok(Some(left)) = rx::ask(dev, |poll| Some(poll.connections()?.left(qp.key()))) else {
             step = Step::Over;
             break;
         };
@@ -122,7 +124,7 @@ fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u6
         Step::Ask => return Some(1),
         Step::Over => {}
     }
-    let _ = rx::ask(dev, Question::forget(qp.key()));
+    rx::forget(dev, rc);
     None
 }
 

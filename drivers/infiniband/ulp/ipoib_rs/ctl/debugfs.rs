@@ -17,7 +17,7 @@ use kernel::str::{BStr, CStr};
 use crate::base::interface::Interface;
 use crate::base::order::{Copied, CopiedSource};
 use crate::base::settings::MAX_CONNECTIONS;
-use crate::data::rx::{self, Question};
+use crate::data::rx;
 use crate::rc::conn::Conn;
 use crate::ud::paths::Destinations;
 
@@ -235,14 +235,10 @@ impl Inspect for Interface {
             SOURCES => {
                 let known = dev.data().counters.sequence.sources.get();
                 let room = usize::try_from(known)?.saturating_add(SPARE);
-                let question = Question::Sources(Copied::new(room)?);
-                match rx::ask(dev, question) {
-                    Err(error) if error == ENETDOWN => show_sources(&[], out),
-                    answer => {
-                        let sources = answer?.into_sources().ok_or(EINVAL)?;
-                        show_sources(sources.rows(), out);
-                    }
-                }
+                let mut sources = Copied::new(room)?;
+                // None while the interface is down.
+                let _ = rx::ask(dev, |poll| sources.note(poll.order()));
+                show_sources(sources.rows(), out);
                 Ok(())
             }
             PATHS => show_paths(dev, out),

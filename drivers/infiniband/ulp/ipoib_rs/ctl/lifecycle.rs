@@ -106,14 +106,8 @@ impl Verbs {
         qp.start(random_psn())?;
         let (sender, completions) = send_ring(&qp, sends, self.max_sge, this.qkey().0)?;
         let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
-        let ring = UdRing::new(
-            sender,
-            thresholds,
-            dev.mtu().min(this.datagram_mtu(running.ib_mtu)),
-            this.settings.extensions(),
-            self.tx.handle().waker(),
-            this.counters.clone(),
-        );
+        let mtu = dev.mtu().min(this.datagram_mtu(running.ib_mtu));
+        let ring = UdRing::new(dev, sender, thresholds, mtu, self.tx.handle().waker());
         let mut parts = if this.is_connected() {
             Some(self.connected(dev, &running)?)
         } else {
@@ -160,8 +154,6 @@ impl Verbs {
                 parts.and_then(|parts| parts.rx.take()),
                 local,
                 Order::new(this.settings.clone())?,
-                this.settings.clone(),
-                this.counters.clone(),
                 dev.get_typed(),
             ),
             Events(qp.recv_cq().clone(), cq),

@@ -6,7 +6,6 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::sysctl::{Tunable, Variable};
-use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::str::CStr;
 
@@ -25,29 +24,13 @@ impl Tunable for Interface {
     fn set(dev: &Device<Self>, id: usize, value: u32, rtnl: &mut Rtnl) -> Result {
         let settings = &dev.data().get_ref().settings;
         let (setting, effect) = settings.get(id).ok_or(EINVAL)?;
-        let sizes = settings.queue_sizes();
-        let receive = value;
-        // The rings' sizes change only if the rings do.
-        match effect {
-            Effect::ReceiveRing => return Self::resize(dev, Sizes { receive, ..sizes }, rtnl),
-            Effect::SendRing => {
-                return Self::resize(
-                    dev,
-                    Sizes {
-                        send: value,
-                        ..sizes
-                    },
-                    rtnl,
-                )
-            }
-            _ => setting.set(value),
-        }
+        setting.set(value);
         match effect {
             Effect::Extensions => Self::extensions_changed(dev, rtnl),
             Effect::Budget => Self::budget_changed(dev, rtnl),
             Effect::Class => Self::class_changed(dev, rtnl),
             Effect::Connections => Self::connections_changed(dev),
-            Effect::Immediate | Effect::ReceiveRing | Effect::SendRing => {}
+            Effect::Immediate => {}
         }
         Ok(())
     }

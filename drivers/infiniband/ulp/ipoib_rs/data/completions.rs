@@ -2,8 +2,6 @@
 
 //! Sent: the NAPI that takes completed frames off the send ring.
 
-use core::convert::Infallible;
-
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
@@ -15,7 +13,7 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::interface::{Interface, Work};
-use crate::data::events::Events;
+use crate::data::events::{to_poll, Events};
 use crate::rc::shared::Shared;
 
 /// The state of the completion NAPI.
@@ -105,19 +103,6 @@ impl TxPoll {
         }
     }
 
-    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
-    /// are looked at.
-    #[inline]
-    fn due(&self) -> (bool, bool) {
-        let Some(rc) = &self.rc else {
-            return (true, false);
-        };
-        match (self.completions.is_due(), rc.completions.is_due()) {
-            (false, false) => (true, true),
-            due => due,
-        }
-    }
-
     /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
     // Apart, as `RxPoll::poll_datagrams` is.
     #[inline(never)]
@@ -174,14 +159,11 @@ impl TxPoll {
 impl Poll for TxPoll {
     const TX: bool = true;
     type Source = Events;
-    type Question = Infallible;
-
-    fn answer(&mut self, question: &mut Infallible) {
-        match *question {}
-    }
 
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let (datagrams, connections) = self.due();
+        let due = self.rc.as_ref();
+        let due = due.map(|rc| (self.completions.is_due(), rc.completions.is_due()));
+        let (datagrams, connections) = to_poll(due);
         let mut released = Released::default();
         if datagrams {
             released = self.reap_datagrams(context);

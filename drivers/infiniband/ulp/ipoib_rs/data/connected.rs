@@ -17,7 +17,6 @@ use crate::data::tx::{addressed, Tx};
 use crate::rc::form::tcp_v4_header;
 use crate::rc::tx::{Fate, RcTx, Route};
 use crate::ud::paths::Channels;
-use crate::ud::tx::UdTx;
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
@@ -73,11 +72,7 @@ impl Tx {
         if address.is_multicast() || !address.flags().contains(Flags::RC) {
             return None;
         }
-        let UdTx {
-            destinations,
-            ring: ud,
-        } = &mut self.ud;
-        let RcTx { connections, ring } = self.rc.as_mut()?;
+        let (destinations, ud, RcTx { connections, ring }) = self.parts()?;
         let number = connections.pick_channel(skb);
         let peer = destinations.peer(address, now)?;
         let at = *peer.channels.0.get(usize::from(number))?;
@@ -121,11 +116,7 @@ impl Tx {
             return self.send_datagram(dev, address, skb, now);
         }
         let at = self.place(dev, &address, number, now);
-        let UdTx {
-            destinations,
-            ring: ud,
-        } = &mut self.ud;
-        let Some(RcTx { connections, ring }) = &mut self.rc else {
+        let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
             return;
         };
         if let Some(channel) = connections.channel_at(at) {

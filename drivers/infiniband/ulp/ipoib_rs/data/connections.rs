@@ -5,10 +5,8 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
-use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
@@ -19,15 +17,14 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::data::tx::Tx;
-use crate::rc::conn::{Conn, ConnId, Role, Room};
+use crate::rc::conn::{Conn, ConnId};
 use crate::rc::context::Negotiated;
-use crate::rc::table::{Connections, Ended, Found, Job, Place, Wanted};
+use crate::rc::table::{Connections, Found, Job, Place, Wanted};
 use crate::rc::tx::{RcTx, Route};
-use crate::ud::tx::UdTx;
 
 impl Tx {
-    /// The connections of a peer and others', in connected mode.
-    fn connections(&mut self) -> Option<&mut Connections> {
+    /// The table of connections, in connected mode.
+    pub(crate) fn connections(&mut self) -> Option<&mut Connections> {
         self.rc.as_mut().map(|rc| &mut rc.connections)
     }
 
@@ -74,11 +71,7 @@ impl Tx {
     /// Sends what waits for a channel, as far as that goes.
     fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         loop {
-            let UdTx {
-                destinations,
-                ring: ud,
-            } = &mut self.ud;
-            let Some(RcTx { connections, ring }) = &mut self.rc else {
+            let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
                 return;
             };
             let Some(channel) = connections.channel_at(at) else {
@@ -303,55 +296,6 @@ impl Tx {
         Ok(())
     }
 
-    /// The peer's request was accepted.
-    ///
-    /// # Errors
-    ///
-    /// Why it is to be refused after all.
-    pub(crate) fn connection_accepted(
-        &mut self,
-        dev: &Device<Interface>,
-        rc: Arc<Conn>,
-        terms: Negotiated,
-        now: u64,
-    ) -> Result<(), Refusal> {
-        let connections = self.connections().ok_or(Refusal::Closed)?;
-        Interface::queue(dev, Work::Connections, 0);
-        connections.accepted(dev, rc, terms, now)
-    }
-
-    /// A connection that somebody else sends by is confirmed.
-    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
-        if let Some(connections) = self.connections() {
-            connections.sender_confirmed(dev, rc);
-            // It counts them.
-            Interface::queue(dev, Work::Connections, 0);
-        }
-    }
-
-    /// A connection that did not get into the table.
-    pub(crate) fn connection_unused(&mut self, dev: &Device<Interface>, rc: Arc<Conn>) {
-        if let Some(connections) = self.connections() {
-            connections.end(dev, rc);
-        }
-    }
-
-    /// Whether there is room for a connection that a peer asks for.
-    ///
-    /// # Errors
-    ///
-    /// Why it is refused.
-    pub(crate) fn admit(
-        &mut self,
-        dev: &Device<Interface>,
-        peer: &HwAddr,
-        data: &PrivateData,
-        now: u64,
-    ) -> Result<(Role, Room), Refusal> {
-        let connections = self.connections().ok_or(Refusal::Closed)?;
-        connections.admit(dev, peer, data, now)
-    }
-
     /// A connection that was asked for has its queue pair. True: ask for it.
     pub(crate) fn asked(
         &mut self,
@@ -402,13 +346,6 @@ impl Tx {
         }
     }
 
-    /// One that has ended is not over before `due`.
-    pub(crate) fn connection_ends(&mut self, ended: Ended, due: u64) {
-        if let Some(connections) = self.connections() {
-            connections.keep_ending(ended, due);
-        }
-    }
-
     /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
     pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Conn) {
         let Some(RcTx { connections, ring }) = &mut self.rc else {
@@ -432,12 +369,5 @@ impl Tx {
             ring.sender.forget(&ended.rc.lane);
         }
         Some(job)
-    }
-
-    /// Nothing came of what was admitted.
-    pub(crate) fn not_accepted(&mut self, width: u16) {
-        if let Some(connections) = self.connections() {
-            connections.give_back(width);
-        }
     }
 }

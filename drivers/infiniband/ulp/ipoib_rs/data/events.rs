@@ -18,3 +18,14 @@ impl Source for Events {
         }
     }
 }
+
+/// The queues that a poll takes completions from, of datagrams and of connections, which are as `due` says if there are
+/// both. An event is for one of them; a poll without one looks at both.
+#[inline]
+pub(crate) fn to_poll(due: Option<(bool, bool)>) -> (bool, bool) {
+    match due {
+        None => (true, false),
+        Some((false, false)) => (true, true),
+        Some(due) => due,
+    }
+}

@@ -11,19 +11,19 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_proto::turn::Turn;
-use ipoib_rdma::{Lane, NetworkHeader, QpKey, Received, RecvRing};
+use ipoib_rdma::{Lane, NetworkHeader, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::interface::{Interface, Work};
-use crate::base::order::{Copied, Order};
+use crate::base::order::Order;
 use crate::base::settings::Settings;
-use crate::data::events::Events;
+use crate::data::events::{to_poll, Events};
 use crate::rc::conn::Conn;
-use crate::rc::rx::{Ask, Left, Owner, RcRx};
+use crate::rc::rx::{Owner, RcRx};
 
-/// Asks the receive poll of an interface, and waits for the answer.
+/// Has the receive poll of an interface call `f` with its state, and waits for the result.
 ///
 /// # Errors
 ///
@@ -32,62 +32,27 @@ use crate::rc::rx::{Ask, Left, Owner, RcRx};
 /// # Context
 ///
 /// Process context, without the transmit lock; sleeps.
-pub(crate) fn ask(dev: &Device<Interface>, question: Question) -> Result<Question> {
+pub(crate) fn ask<R: Send>(
+    dev: &Device<Interface>,
+    f: impl FnOnce(&mut RxPoll) -> R + Send,
+) -> Result<R> {
     let rx = dev.lock_tx().as_ref().map(|tx| tx.rx.clone());
-    rx.ok_or(ENETDOWN)?.ask(question)
+    rx.ok_or(ENETDOWN)?.ask(f)
 }
 
-/// A question to the receive poll.
-pub(crate) enum Question {
-    /// Sources of numbered frames.
-    Sources(Copied),
-    /// About connections.
-    Connections(Ask),
-}
-
-impl Question {
-    /// To take a connection's frames from now on, extended ones if that was agreed on.
-    pub(crate) fn learn(rc: Arc<Conn>, extended: bool) -> Self {
-        Question::Connections(Ask::Learn(Some(rc), extended, Err(ENETDOWN)))
-    }
-
-    /// To take no more of a queue pair's frames.
-    pub(crate) fn forget(key: QpKey) -> Self {
-        Question::Connections(Ask::Forget(key))
-    }
-
-    /// Asks how much is left to receive of a queue pair.
-    pub(crate) fn left(key: QpKey) -> Self {
-        Question::Connections(Ask::Left(key, None))
-    }
-
-    /// The result of [`Self::learn`].
-    ///
-    /// # Errors
-    ///
-    /// `ENETDOWN` outside connected mode; `ENOSPC`; those of the device.
-    pub(crate) fn into_result(self) -> Result {
-        match self {
-            Question::Connections(Ask::Learn(_, _, result)) => result,
-            _ => Ok(()),
+/// Has the receive poll take no more of a connection's frames.
+///
+/// # Context
+///
+/// As [`ask`].
+pub(crate) fn forget(dev: &Device<Interface>, rc: &Conn) {
+    let key = rc.qp().key();
+    // Without a poll there is nothing to forget.
+    let _ = ask(dev, |poll| {
+        if let Some(connections) = poll.connections() {
+            connections.forget(key);
         }
-    }
-
-    /// The answer to [`Self::left`].
-    pub(crate) fn into_left(self) -> Option<Left> {
-        match self {
-            Question::Connections(Ask::Left(_, left)) => left,
-            _ => None,
-        }
-    }
-
-    /// The answer to [`Self::Sources`].
-    pub(crate) fn into_sources(self) -> Option<Copied> {
-        match self {
-            Question::Sources(sources) => Some(sources),
-            Question::Connections(_) => None,
-        }
-    }
+    });
 }
 
 /// The state of the receive NAPI.
@@ -142,10 +107,10 @@ impl RxPoll {
         rc: Option<KBox<RcRx>>,
         local: Local,
         order: Order,
-        settings: Arc<Settings>,
-        counters: Arc<Counters>,
         dev: OwnedDevice<Interface>,
     ) -> Self {
+        let interface = dev.data().get_ref();
+        let (settings, counters) = (interface.settings.clone(), interface.counters.clone());
         Self {
             rc,
             turn: Turn::new(),
@@ -162,19 +127,6 @@ impl RxPoll {
             },
             order,
             dev,
-        }
-    }
-
-    /// Which of the two to poll: datagrams, connections. An event is for one of them; without one, both
-    /// are looked at.
-    #[inline]
-    fn due(&self) -> (bool, bool) {
-        let Some(rc) = &self.rc else {
-            return (true, false);
-        };
-        match (self.ring.is_due(), rc.is_due()) {
-            (false, false) => (true, true),
-            due => due,
         }
     }
 
@@ -228,6 +180,16 @@ impl RxPoll {
             }
         }
         done
+    }
+
+    /// The receiving side of connections, in connected mode.
+    pub(crate) fn connections(&mut self) -> Option<&mut RcRx> {
+        self.rc.as_deref_mut()
+    }
+
+    /// The order of numbered frames.
+    pub(crate) fn order(&self) -> &Order {
+        &self.order
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
@@ -297,7 +259,6 @@ impl Sink {
 impl Poll for RxPoll {
     const TX: bool = false;
     type Source = Events;
-    type Question = Question;
 
     fn bind_pools(&mut self, binding: &Binding<'_>) {
         self.ring.bind_pool(binding);
@@ -306,20 +267,11 @@ impl Poll for RxPoll {
         }
     }
 
-    fn answer(&mut self, question: &mut Question) {
-        match question {
-            Question::Sources(sources) => sources.note(&self.order),
-            Question::Connections(ask) => {
-                if let Some(rc) = &mut self.rc {
-                    rc.answer(ask);
-                }
-            }
-        }
-    }
-
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
-        let (datagrams, connections) = self.due();
+        let due = self.rc.as_ref();
+        let due = due.map(|rc| (self.ring.is_due(), rc.is_due()));
+        let (datagrams, connections) = to_poll(due);
         let shares = self.turn.share(budget, (datagrams, connections));
         let (mut first, mut second) = (0, 0);
         if datagrams {

@@ -22,6 +22,8 @@ use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
+use crate::ud::paths::Destinations;
+use crate::ud::ring::UdRing;
 use crate::ud::tx::UdTx;
 
 /// A transmit queue of an interface that is up, which the transmit lock protects.
@@ -57,6 +59,13 @@ impl Tx {
         Taken::TAKEN
     }
 
+    /// The parts that a frame goes through in connected mode.
+    #[inline(always)]
+    pub(super) fn parts(&mut self) -> Option<(&mut Destinations, &mut UdRing, &mut RcTx)> {
+        let UdTx { destinations, ring } = &mut self.ud;
+        Some((destinations, ring, self.rc.as_mut()?))
+    }
+
     /// Drops a frame that cannot be sent. The stack may have said of what was put on either ring before it
     /// that more follows.
     #[cold]
@@ -72,7 +81,7 @@ impl Tx {
     }
 }
 
-/// Where a frame as the stack gave it goes, and its type, which is one that the link carries.
+/// Returns the destination of a frame as the stack gave it, and its EtherType, which is one that the link carries.
 ///
 /// # Errors
 ///

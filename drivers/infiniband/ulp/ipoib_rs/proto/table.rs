@@ -87,7 +87,7 @@ pub struct Table<V, S> {
     storage: S,
     seed: Seed,
     len: usize,
-    /// Where the last look-up to change something ended: most frames go where the one before went.
+    /// Place at which the last look-up to change something ended: most frames go where the one before went.
     last: usize,
     /// A bit for each group: whether any of its slots has an entry.
     busy: [u64; GROUPS / 64],

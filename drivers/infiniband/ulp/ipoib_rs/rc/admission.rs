@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose request for a connection is accepted, what room there is for one more, and which one makes room.
+//! Admission of requests for connections, and the room for one more, which the least recently used one makes.
 
 use ipoib_netdev::device::Device;
 use ipoib_proto::admission::{Asker, Load};
@@ -17,11 +17,9 @@ use crate::rc::channel::Channel;
 use crate::rc::conn::{Conn, Role, Room};
 use crate::rc::context::Negotiated;
 use crate::rc::inbound::Sender;
-use crate::rc::table::{Connections, MOST};
+use crate::rc::table::Connections;
 
-/// The widest window of a connection.
-const WINDOW: u16 = 64;
-/// Where the least recently used connection is.
+/// The place of the least recently used connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Least {
     /// Among the channels.
@@ -94,36 +92,6 @@ impl Connections {
         }
     }
 
-    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
-    /// If not, and `may_evict`, there may be soon.
-    pub(super) fn take_room(
-        &mut self,
-        dev: &Device<Interface>,
-        now: u64,
-        may_evict: bool,
-    ) -> Option<Room> {
-        let count = self.count();
-        let others = self.cap.saturating_sub(count + 1) as u32;
-        let quota = dev.data().get_ref().port.quota();
-        if count < self.cap && count + (self.ending as usize) < MOST {
-            if let Some(width) = self.pool.take(WINDOW, others) {
-                match quota.take(self.number, count, now) {
-                    Ok(permit) => return Some(Room { width, permit }),
-                    Err(_) => self.give_back(width),
-                }
-                if may_evict {
-                    quota.want(self.number, count, now);
-                }
-                return None;
-            }
-        }
-        // What nobody has confirmed goes by itself, and takes no other one's place.
-        if may_evict {
-            self.make_room(dev, now);
-        }
-        None
-    }
-
     /// Load that counts against a request of `peer`.
     fn load(&self, peer: &HwAddr) -> Load {
         let own = || {
@@ -194,6 +162,7 @@ impl Connections {
         terms: Negotiated,
         now: u64,
     ) -> Result<(), Refusal> {
+        Interface::queue(dev, Work::Connections, 0);
         let (peer, number) = (rc.id.peer, rc.id.number);
         if rc.id.role == Role::Sender {
             let sender = Sender {
@@ -265,6 +234,8 @@ impl Connections {
         };
         sender.confirmed = true;
         self.counters.connected.connected.add_shared(1);
+        // It counts them.
+        Interface::queue(dev, Work::Connections, 0);
         let before = |other: &Sender| {
             let (other, this) = (&other.rc.id, &rc.id);
             other.peer == this.peer

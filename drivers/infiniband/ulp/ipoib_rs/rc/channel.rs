@@ -17,19 +17,19 @@ use crate::rc::context::Negotiated;
 const WANT_MS: u64 = 5_000;
 /// How often it is looked at what becomes of a connection that is up: sending alone has nobody look.
 const LOOK_MS: u64 = 500;
-/// A peer that acknowledges nothing for so long is slow.
+/// A connection by which nothing goes for so long, though frames wait or were sent, holds up no others.
 const SLOW_MS: u64 = LOOK_MS;
 /// A connection by which nothing goes for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
 
 /// A channel to a peer: the connection, and the frames that wait for it.
 pub(crate) struct Channel {
-    /// Its address as it announces itself.
+    /// The peer's address, as the peer announces it.
     pub(crate) address: HwAddr,
     pub(super) number: u8,
     pub(crate) machine: Connection<Arc<Conn>>,
     pub(crate) terms: Negotiated,
-    /// Those of the connection that the peer has yet to confirm.
+    /// Terms of the connection that the peer has yet to confirm.
     pub(super) offered: Negotiated,
     /// Messages that had come when that was looked at.
     seen: u64,
@@ -126,10 +126,9 @@ impl Channel {
         }
     }
 
-    /// Whether the stack may wait for the peer: it takes something now and then.
-    fn is_trusted(&self, now: u64) -> bool {
-        let rc = self.machine.present();
-        !self.machine.is_held_off(now) && rc.is_some_and(|rc| !rc.lane.is_slow())
+    /// Whether the stack may wait for the peer: frames go on, and it was not given up of late.
+    fn is_trusted(&mut self, now: u64) -> bool {
+        self.observe(now) < SLOW_MS && !self.machine.is_held_off(now)
     }
 
     /// Notes that the stack's queue is stopped, if the backlog is high. Says whether it is.

@@ -108,12 +108,12 @@ impl Conn {
         self.permit.mark_ending();
     }
 
-    /// Its queue pair.
+    /// The queue pair.
     pub(crate) fn qp(&self) -> &Arc<RcQp> {
         self.lane.qp()
     }
 
-    /// Ends it, whatever becomes of what is on its way: the interface goes down.
+    /// Ends the connection, whatever becomes of what is on its way: the interface goes down.
     ///
     /// # Context
     ///

@@ -11,7 +11,7 @@ use crate::rc::context::Negotiated;
 
 /// Why a frame goes without an extended header.
 pub(super) enum Unfit {
-    /// It goes as RFC 4391 has it, with its checksum.
+    /// The frame goes as RFC 4391 has it, with its checksum.
     Plain,
     /// The peer wants it segmented.
     Segment,

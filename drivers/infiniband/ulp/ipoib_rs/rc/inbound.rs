@@ -15,7 +15,7 @@ const SENDER_CONFIRM_MS: u64 = 15_000;
 /// A connection that somebody else sends by.
 pub(super) struct Sender {
     pub(super) rc: Arc<Conn>,
-    /// Its peer has said that it was it who asked, or has sent something.
+    /// The peer has confirmed that it asked, or has sent something.
     pub(super) confirmed: bool,
     /// Messages that had come when that was looked at, and since when there are no more.
     pub(super) seen: u64,

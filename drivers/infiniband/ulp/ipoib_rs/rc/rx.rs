@@ -99,16 +99,6 @@ impl Peers {
     }
 }
 
-/// A question to the receive poll about connections.
-pub(crate) enum Ask {
-    /// To take a connection's frames from now on; and whether that worked.
-    Learn(Option<Arc<Conn>>, bool, Result),
-    /// To take them no more.
-    Forget(QpKey),
-    /// To tell what is left to receive of a queue pair.
-    Left(QpKey, Option<Left>),
-}
-
 /// State of a queue pair's remaining receives.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
@@ -153,29 +143,27 @@ impl RcRx {
         self.ring.bind_pool(binding);
     }
 
-    /// Answers.
-    pub(crate) fn answer(&mut self, ask: &mut Ask) {
-        match ask {
-            Ask::Learn(rc, extended, result) => {
-                if let Some(rc) = rc.take() {
-                    *result = self.learn(rc, *extended);
-                }
-            }
-            Ask::Forget(key) => {
-                self.peers.list.retain(|peer| peer.key != *key);
-                self.ring.end(*key);
-            }
-            Ask::Left(key, left) => {
-                *left = Some(Left {
-                    times_empty: self.times_empty,
-                    held: self.ring.held(*key),
-                });
-                self.asked = true;
-            }
+    /// Takes no more of a queue pair's frames.
+    pub(crate) fn forget(&mut self, key: QpKey) {
+        self.peers.list.retain(|peer| peer.key != key);
+        self.ring.end(key);
+    }
+
+    /// Returns what is left to receive of a queue pair.
+    pub(crate) fn left(&mut self, key: QpKey) -> Left {
+        self.asked = true;
+        Left {
+            times_empty: self.times_empty,
+            held: self.ring.held(key),
         }
     }
 
-    fn learn(&mut self, rc: Arc<Conn>, extended: bool) -> Result {
+    /// Takes a connection's frames from now on, extended ones if that was agreed on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there are too many connections, or they have all buffers; those of the device.
+    pub(crate) fn learn(&mut self, rc: Arc<Conn>, extended: bool) -> Result {
         let qp = rc.qp().clone();
         let peer = Peer {
             key: qp.key(),

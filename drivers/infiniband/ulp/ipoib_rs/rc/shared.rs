@@ -9,7 +9,7 @@ use kernel::sync::atomic::{Acquire, Atomic};
 pub(crate) struct Shared {
     /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,
-    /// So many that the queue was stopped.
+    /// The queue is stopped, since so many frames wait.
     pub(crate) blocked: Atomic<bool>,
     /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
     pub(crate) sweep: Atomic<bool>,

@@ -29,16 +29,18 @@ use crate::rc::inbound::Sender;
 const MAX_SENDERS: usize = 64;
 /// The most of both, those that have ended and are not over included. A peer may have asked for another
 /// connection while its first one is there.
-pub(super) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+/// The widest window of a connection.
+const WINDOW: u16 = 64;
 /// How long until it is looked for room once more, in milliseconds.
 const ROOM_MS: u64 = 20;
 
 /// The table.
 pub(crate) struct Connections {
     pub(crate) channels: KVec<Option<KBox<Channel>>>,
-    /// Those that others send by.
+    /// Connections that others send by.
     pub(super) senders: KVec<Sender>,
-    /// Those that have come to an end and are not over yet, but for one that the work item has in hand.
+    /// Connections that have come to an end and are not over yet, but for one that the work item has in hand.
     ended: KVec<Ended>,
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Conn>>,
@@ -56,7 +58,7 @@ pub(crate) struct Connections {
     idle_ms: u64,
 }
 
-/// Where a connection stands.
+/// The place of a connection in the table.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     /// In a channel's state machine, by that ticket.
@@ -197,7 +199,7 @@ impl Connections {
         self.channels.iter().flatten().map(|channel| &**channel)
     }
 
-    /// Those that others send by.
+    /// Connections that others send by.
     pub(crate) fn senders(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
         self.senders.iter().map(|sender| &sender.rc)
     }
@@ -243,7 +245,7 @@ impl Connections {
         Some(at)
     }
 
-    /// Where the channel of a peer is, a new one if need be. None: there is no room for another peer now.
+    /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now.
     #[cold]
     pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
         let at = self.channel_or_new(*address, number, now)?;
@@ -323,12 +325,12 @@ impl Connections {
         self.pool.give_back(rc.width);
     }
 
-    /// Where the channel of a peer is.
+    /// The place of a peer's channel.
     pub(crate) fn position(&self, peer: &HwAddr, number: u8) -> Option<u16> {
         u16::try_from(self.find_channel(peer, number)?).ok()
     }
 
-    /// Where the channel of a connection is, present or not.
+    /// The place of a connection's channel, whether the connection is there or not.
     pub(crate) fn place_of(&self, id: &ConnId) -> Option<u16> {
         self.position(&id.peer, id.number)
     }
@@ -494,6 +496,36 @@ impl Connections {
                 Advance::Deadline(deadline)
             }
         }
+    }
+
+    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
+    /// If not, and `may_evict`, there may be soon.
+    pub(super) fn take_room(
+        &mut self,
+        dev: &Device<Interface>,
+        now: u64,
+        may_evict: bool,
+    ) -> Option<Room> {
+        let count = self.count();
+        let others = self.cap.saturating_sub(count + 1) as u32;
+        let quota = dev.data().get_ref().port.quota();
+        if count < self.cap && count + (self.ending as usize) < MOST {
+            if let Some(width) = self.pool.take(WINDOW, others) {
+                match quota.take(self.number, count, now) {
+                    Ok(permit) => return Some(Room { width, permit }),
+                    Err(_) => self.give_back(width),
+                }
+                if may_evict {
+                    quota.want(self.number, count, now);
+                }
+                return None;
+            }
+        }
+        // What nobody has confirmed goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(dev, now);
+        }
+        None
     }
 
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.

@@ -24,9 +24,9 @@ use crate::ud::ring::UdRing;
 
 /// Fate of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// It is in the backlog, or was dropped and counted.
+    /// The frame is in the backlog, or was dropped and counted.
     Queued,
-    /// It is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
+    /// The frame is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
     /// over no other at once.
     Sent(bool),
     /// The peer wants it segmented. It begins as the stack gave it.

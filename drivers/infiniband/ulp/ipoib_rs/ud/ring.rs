@@ -38,24 +38,24 @@ pub(crate) struct UdRing {
 }
 
 impl UdRing {
-    /// Creates the ring, for frames of up to `mtu` bytes, which may be numbered if `extensions`.
+    /// Creates the ring, for frames of up to `mtu` bytes.
     pub(crate) fn new(
+        dev: &Device<Interface>,
         sender: Sender,
         thresholds: Thresholds,
         mtu: u32,
-        extensions: bool,
         completions: Waker,
-        counters: Arc<Counters>,
     ) -> Self {
+        let interface = dev.data().get_ref();
         Self {
             sender,
             thresholds,
             max_len: max_len(mtu),
             hold: false,
-            extensions,
+            extensions: interface.settings.extensions(),
             watched: false,
             completions,
-            counters,
+            counters: interface.counters.clone(),
         }
     }
 

@@ -12,9 +12,9 @@ pub const MAX_CALL: u32 = 1_000_000_000;
 /// Calls that a rule is for, counted from 1 since the rule was given. As a text: `at N` or `from N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// That one.
+    /// The call of that number.
     At(u32),
-    /// That one and all behind it.
+    /// The call of that number, and all behind it.
     From(u32),
 }
 

@@ -13,7 +13,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
     hidden: usize,
-    /// Those that were hidden in this turn.
+    /// Completions that were hidden in this turn.
     fresh: usize,
     /// One of the hidden ones, or of those hidden with them, was solicited.
     solicited: bool,

@@ -17,11 +17,11 @@ pub struct Arrival {
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is lost on the way.
+    /// The packet is lost on the way.
     Lost,
-    /// It finds the queue full, and is not sent.
+    /// The packet finds the queue full, and is not sent.
     Discarded,
-    /// It arrives.
+    /// The packet arrives.
     Arrives {
         /// The time of it.
         first: Arrival,

@@ -55,7 +55,7 @@ pub(super) struct Network {
     pub(super) end: usize,
     /// Protocol of the payload; that of an extension header, if there is one.
     pub(super) protocol: u8,
-    /// It is not a whole datagram.
+    /// The packet is not a whole datagram.
     pub(super) fragment: bool,
 }
 

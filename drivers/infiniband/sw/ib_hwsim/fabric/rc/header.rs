@@ -27,14 +27,14 @@ pub struct Bth {
 pub enum Op {
     /// A part of a SEND.
     Send {
-        /// Where in the message it is.
+        /// The place of the packet in the message.
         part: Part,
         /// The end of the message, if the part has that.
         tail: Tail,
     },
     /// A part of an RDMA WRITE.
     Write {
-        /// Where in the message it is.
+        /// The place of the packet in the message.
         part: Part,
         /// The memory to write, in the part that begins the message.
         to: Option<Reth>,
@@ -54,7 +54,7 @@ pub enum Op {
     },
     /// A part of the answer to an RDMA READ.
     ReadResponse {
-        /// Where in the answer it is.
+        /// The place of the packet in the answer.
         part: Part,
     },
     /// The answer to an atomic operation: the number that was there before.

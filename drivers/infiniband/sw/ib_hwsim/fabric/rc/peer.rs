@@ -12,7 +12,7 @@ use crate::ud::Discard;
 /// The other end of a connection, as a queue pair knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its LID.
+    /// The LID.
     pub lid: Lid,
     /// The low bits of the own LID that it sends to.
     pub path_bits: u8,

@@ -35,11 +35,11 @@ pub enum Purpose {
 /// Reason why a request cannot be done, with which the queue pair goes to error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is longer than the receive request has room for.
+    /// The message is longer than the receive request has room for.
     Length,
     /// The memory of the receive request is not the owner's to use.
     Protection,
-    /// It is none that can be done, or comes out of turn.
+    /// The request is none that can be done, or comes out of turn.
     Invalid,
     /// The remote memory that it names is not the requester's to use.
     Access,
@@ -50,7 +50,7 @@ pub enum Fault {
 pub struct Received {
     /// Bytes of it.
     pub bytes: u32,
-    /// Its end.
+    /// The end of the message.
     pub tail: Tail,
     /// Whether it was an RDMA WRITE.
     pub is_write: bool,
@@ -62,7 +62,7 @@ pub struct Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Put {
-    /// It is where it belongs.
+    /// The payload is where it belongs.
     All,
     /// The rest of it cannot be read any more, as the sender's memory is gone.
     CutOff,
@@ -114,14 +114,14 @@ pub trait Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {
-    /// It was taken, or dropped in a way that the sender will learn of, or need not.
+    /// The request was taken, or dropped in a way that the sender will learn of, or need not.
     Done,
-    /// It waits for a receive request.
+    /// The request waits for a receive request.
     Held,
-    /// It did not come to its end, and is as if it had not come at all. The sender has to learn of that
+    /// The request did not come to its end, and is as if it had not come at all. The sender has to learn of that
     /// at once.
     CutOff,
-    /// It cannot be done: the queue pair is in error, once what is owed has been sent.
+    /// The request cannot be done: the queue pair is in error, once what is owed has been sent.
     Failed(Fault),
 }
 

@@ -102,7 +102,7 @@ pub enum Next {
     Run {
         /// Index of the request.
         index: usize,
-        /// Where in its message the payload begins.
+        /// Offset of the payload in its message.
         offset: u32,
         /// The headers.
         bth: Bth,
@@ -129,11 +129,11 @@ pub enum Failure {
 /// A piece of an answer, which belongs in the memory of the request that is then the oldest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Where in the payload of the run the piece begins.
+    /// Offset of the piece in the payload of the run.
     pub from: u32,
-    /// Where in the memory of the request it belongs.
+    /// Offset of the piece in the memory of the request.
     pub offset: u32,
-    /// Its bytes.
+    /// Bytes of the piece.
     pub bytes: u32,
 }
 
@@ -141,11 +141,11 @@ pub struct Data {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
-    /// So many of the oldest requests are done.
+    /// Number of the oldest requests that are done.
     pub done: usize,
     /// Data for the oldest request.
     pub data: Option<Data>,
-    /// So many more are done.
+    /// Number of the requests behind them that are done.
     pub done_then: usize,
     /// The oldest request has failed.
     pub failure: Option<Failure>,

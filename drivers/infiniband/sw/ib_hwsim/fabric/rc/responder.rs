@@ -22,7 +22,7 @@ struct Run {
     now: u64,
     psn: Psn,
     packets: u32,
-    /// Where in the payload of the run they begin.
+    /// Offset of the packets in the payload of the run.
     from: u32,
     /// Bytes of their payload.
     bytes: u32,

@@ -28,7 +28,7 @@ pub(super) const GROUPS_PER_BLOCK: usize = 32;
 /// each, as in SLtoVLMappingTable (section 14.2.5.8).
 pub type Mapping = [u8; 8];
 
-/// Where a switch keeps its tables: vectors of the driver's or of a test's.
+/// Memory for the tables of a switch: vectors of the driver's or of a test's.
 pub trait Memory {
     /// The ports, [`SwitchConfig::port_count`] of them: port 0, which is the management port,
     /// and the external ones.

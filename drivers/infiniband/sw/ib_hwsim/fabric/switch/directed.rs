@@ -8,13 +8,13 @@ use crate::mad::DirectedRoute;
 /// The next step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It leaves by the port that the initial path has for a hop.
+    /// The packet leaves by the port that the initial path has for a hop.
     Forth(u8),
-    /// It leaves by the port that the return path has for a hop.
+    /// The packet leaves by the port that the return path has for a hop.
     Back(u8),
-    /// Its directed part ends here, and it goes on by LID.
+    /// The directed part ends here, and the packet goes on by LID.
     ByLid(Lid),
-    /// It is for this switch.
+    /// The packet is for this switch.
     Here,
 }
 

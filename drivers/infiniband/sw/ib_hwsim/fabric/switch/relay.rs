@@ -17,13 +17,13 @@ use crate::ud::Discard;
 /// A decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// It leaves by this port.
+    /// The packet leaves by this port.
     Out(u8),
-    /// It is a multicast packet and leaves by these ports, at least one.
+    /// The packet is a multicast one and leaves by these ports, at least one.
     Flood(PortMask),
-    /// It is a management datagram that goes to [`Switch::manage`].
+    /// The packet is a management datagram that goes to [`Switch::manage`].
     Manage,
-    /// It is dropped, and that is counted.
+    /// The packet is dropped, and that is counted.
     Drop,
 }
 

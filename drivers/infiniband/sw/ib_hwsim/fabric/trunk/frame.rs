@@ -92,13 +92,13 @@ pub enum Frame<'a> {
 /// A reason why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BadFrame {
-    /// They end too early.
+    /// The bytes end too early.
     Short,
-    /// They are of another version.
+    /// The bytes are of another version.
     Version,
-    /// They are neither a hello nor a packet.
+    /// The bytes are neither a hello nor a packet.
     Kind,
-    /// They have no session.
+    /// The bytes name no session.
     Session,
     /// A hello offers what there is not.
     Offer,

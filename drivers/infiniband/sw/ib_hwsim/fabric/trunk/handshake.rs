@@ -42,7 +42,7 @@ pub enum Heard {
     News,
     /// Nothing has.
     Known,
-    /// It is of a third party, and was not taken.
+    /// The frame is of a third party, and was not taken.
     Third,
 }
 
@@ -56,9 +56,9 @@ pub struct Stranger;
 pub enum Step {
     /// None.
     Stay,
-    /// It is to be taken down, and trained again if it can be.
+    /// The link is to be taken down, and trained again if it can be.
     Lose,
-    /// It can be trained: both ends know of each other.
+    /// The link can be trained: both ends know of each other.
     Train,
 }
 

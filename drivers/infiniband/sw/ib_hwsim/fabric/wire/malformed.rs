@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Malformed {
-    /// They end before the packet does.
+    /// The bytes end before the packet does.
     Short,
     /// There are more bytes than the packet has.
     Long,

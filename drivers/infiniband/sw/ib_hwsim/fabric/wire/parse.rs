@@ -31,6 +31,16 @@ struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
+    /// The bytes between LRH and ICRC of a packet that has so many bytes up to its VCRC.
+    fn behind_route(bytes: &'a [u8], covered: usize) -> Result<Self, Malformed> {
+        let end = covered.checked_sub(ICRC).ok_or(Malformed::PacketLength)?;
+        let inner = bytes.get(..end).ok_or(Malformed::Short)?;
+        Ok(Self {
+            bytes: inner.get(LRH..).ok_or(Malformed::PacketLength)?,
+            at: LRH,
+        })
+    }
+
     fn take<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
         let (header, rest) = self
             .bytes
@@ -68,12 +78,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     if bytes.len() < len {
         return Err(Malformed::Short);
     }
-    let end = covered.checked_sub(ICRC).ok_or(Malformed::PacketLength)?;
-    let inner = bytes.get(..end).ok_or(Malformed::Short)?;
-    let mut rest = Rest {
-        bytes: inner.get(LRH..).ok_or(Malformed::PacketLength)?,
-        at: LRH,
-    };
+    let mut rest = Rest::behind_route(bytes, covered)?;
     let grh = if is_global {
         Some(read_grh(&mut rest)?)
     } else {
@@ -175,28 +180,33 @@ impl Extension {
     }
 }
 
+/// Reads the end of the headers of a message.
+fn tail(end: End, rest: &mut Rest<'_>) -> Result<Tail, Malformed> {
+    Ok(match end {
+        End::Plain => Tail::Plain,
+        End::Immediate => Tail::Immediate(rest.word()?),
+        End::Invalidate => Tail::Invalidate(rest.word()?),
+    })
+}
+
+/// Reads the extended headers of a datagram.
+fn datagram(end: End, rest: &mut Rest<'_>) -> Result<Extension, Malformed> {
+    let (qkey, src_qp) = extended::read_deth(rest.take()?);
+    let immediate = match tail(end, rest)? {
+        Tail::Immediate(data) => Some(data),
+        Tail::Plain | Tail::Invalidate(_) => None,
+    };
+    Ok(Extension::Datagram {
+        qkey,
+        src_qp,
+        immediate,
+    })
+}
+
 /// Reads the extended headers.
 fn extension(form: Form, rest: &mut Rest<'_>) -> Result<Extension, Malformed> {
-    let tail = |end, rest: &mut Rest<'_>| {
-        Ok(match end {
-            End::Plain => Tail::Plain,
-            End::Immediate => Tail::Immediate(rest.word()?),
-            End::Invalidate => Tail::Invalidate(rest.word()?),
-        })
-    };
     Ok(match form {
-        Form::Datagram(end) => {
-            let (qkey, src_qp) = extended::read_deth(rest.take()?);
-            let immediate = match tail(end, rest)? {
-                Tail::Immediate(data) => Some(data),
-                Tail::Plain | Tail::Invalidate(_) => None,
-            };
-            Extension::Datagram {
-                qkey,
-                src_qp,
-                immediate,
-            }
-        }
+        Form::Datagram(end) => datagram(end, rest)?,
         Form::Send(part, end) => Extension::Part(Op::Send {
             part,
             tail: tail(end, rest)?,

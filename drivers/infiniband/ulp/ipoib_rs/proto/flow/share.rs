@@ -95,9 +95,9 @@ pub struct Holder {
 /// How good a reason there is to take a connection away: the greater, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// It is in use, and its interface has more than the one in need: so many, and not used for so long.
+    /// The connection is in use, and its interface has more than the one in need: so many, and not used for so long.
     Share(usize, u64),
-    /// It was not used for so long.
+    /// The connection was not used for so long.
     Idle(u64),
 }
 

@@ -14,7 +14,7 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Those of the `n`th interface on a device with `count` vectors. Its two polls run side by side, and
+    /// Returns the vectors of the `n`th interface on a device with `count` vectors. Its two polls run side by side, and
     /// interfaces take turns, as long as there are enough.
     pub fn new(n: u32, count: NonZero<u32>) -> Vectors {
         let first = n.wrapping_mul(2);

@@ -41,7 +41,7 @@ pub enum End {
     Yielded,
     /// Nothing was ever sent by it. If it was up, it says nothing about the next one.
     Unused,
-    /// It could not be made, was rejected, ended by the peer or by an error.
+    /// The connection could not be made, was rejected, or ended by the peer or by an error.
     Failed,
 }
 
@@ -456,7 +456,7 @@ impl<C> Connection<C> {
         };
     }
 
-    /// Ends it, with no request before `until`.
+    /// Ends the connection, with no request before `until`.
     fn end(&mut self, until: u64) -> Option<C> {
         let ended = self.take().into_connection();
         self.state = State::Waiting { until };

@@ -54,7 +54,7 @@ enum State<A> {
     Attaching {
         membership: Membership,
         ticket: Ticket,
-        /// Its result is out of date already.
+        /// The result is out of date already.
         stale: bool,
     },
     Attached {

@@ -10,7 +10,7 @@ use crate::drop::DropReason;
 pub enum Verdict<T> {
     /// Transmit it now.
     Transmit(T),
-    /// It waits. Poll the state machine: there may be something to do.
+    /// The frame waits. Poll the state machine: there may be something to do.
     Queued,
     /// Free it and count the reason.
     Drop(T, DropReason),

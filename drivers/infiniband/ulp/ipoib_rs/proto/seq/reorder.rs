@@ -80,7 +80,7 @@ pub struct Window<T, B> {
     held: u8,
     /// The distance of the highest number that is held, 0 if none is.
     highest: u8,
-    /// Where in the ring distance 0 is.
+    /// The place of distance 0 in the ring.
     base: u8,
     score: u8,
     late_run: u8,

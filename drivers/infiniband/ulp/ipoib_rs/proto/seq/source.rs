@@ -50,7 +50,7 @@ pub struct Source<T, B> {
 }
 
 impl<T, B> Source<T, B> {
-    /// Its window.
+    /// The window.
     pub const fn window(&self) -> &Window<T, B> {
         &self.window
     }

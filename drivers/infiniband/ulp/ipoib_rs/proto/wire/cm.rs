@@ -157,13 +157,13 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusa
 pub enum Refusal {
     /// There are no connections at present.
     Closed = 1,
-    /// Its own request, which crosses this one, is to be accepted (RFC 4755, section 3.3).
+    /// The sender's own request, which crosses this one, is to be accepted (RFC 4755, section 3.3).
     Crossing = 2,
     /// There is no room for another connection.
     Full = 3,
     /// The partition is not that of the interface.
     Partition = 4,
-    /// It is not sent to the GID of the interface.
+    /// The request is not sent to the GID of the interface.
     Gid = 5,
     /// The private data make no sense.
     Data = 6,

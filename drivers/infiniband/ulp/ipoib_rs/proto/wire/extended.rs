@@ -36,13 +36,13 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const MIN_TCP_LEN: usize = 20;
-/// Where the upper half of a byte is the length of TCP's header in words.
+/// Offset of the byte whose upper half is the length of TCP's header in words.
 const TCP_DOFF: usize = 12;
 /// Of IPv4's flags and offset: more fragments, or not the first one.
 const FRAGMENT: u16 = 0x3fff;
 const IPV6_LEN: usize = 40;
 const MIN_IPV4_LEN: usize = 20;
-/// Where TCP and UDP store their checksums.
+/// Offsets of the checksums of TCP and UDP.
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
 /// As many datagrams as Linux makes one packet of.
@@ -79,16 +79,16 @@ pub struct Gso {
     pub segments: u16,
 }
 
-/// Where a checksum is to be computed.
+/// A checksum that is to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
     /// The first byte that it covers, counted from the packet's first one.
     pub start: u16,
-    /// Where it is stored, counted from `start`.
+    /// Offset of the checksum, counted from `start`.
     pub offset: u16,
 }
 
-/// That of TCP behind IPv4 without options.
+/// The checksum of TCP behind IPv4 without options.
 pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
     start: MIN_IPV4_LEN as u16,
     offset: TCP_CHECK,
@@ -99,7 +99,7 @@ pub const TCP_V4_CHECKSUM: PartialChecksum = PartialChecksum {
 pub struct Extended {
     /// The packet's type: IPv4 or IPv6.
     pub ether_type: EtherType,
-    /// Its checksum, if that is still to be computed.
+    /// The checksum, if that is still to be computed.
     pub checksum: Option<PartialChecksum>,
     /// How to segment it, if that is still to be done. There is `checksum` then, too.
     pub gso: Option<Gso>,
@@ -108,7 +108,7 @@ pub struct Extended {
 /// Error in an extended frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedError {
-    /// It ends within its headers, or they are not all in the part that was shown.
+    /// The packet ends within its headers, or they are not all in the part that was shown.
     Short,
     /// Flags, kinds or reserved bytes that are undefined, or that contradict each other.
     Undefined,
@@ -127,9 +127,9 @@ pub enum ExtendedError {
 struct Layout {
     protocol: u8,
     is_ipv4: bool,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     transport: usize,
-    /// Where its payload begins.
+    /// Offset of the payload.
     payload: usize,
 }
 
@@ -329,7 +329,7 @@ fn ipv6(head: &[u8], len: usize) -> Result<(usize, u8), ExtendedError> {
     Ok((IPV6_LEN, next))
 }
 
-/// Where the payload of TCP or UDP begins.
+/// Returns the offset of the payload of TCP or UDP.
 fn payload(
     head: &[u8],
     len: usize,

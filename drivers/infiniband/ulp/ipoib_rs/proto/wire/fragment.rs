@@ -31,7 +31,7 @@ pub enum FragmentError {
     Malformed,
     /// Fewer bytes than the header says.
     Truncated,
-    /// It is not to be fragmented (DF).
+    /// The packet is not to be fragmented (DF).
     Forbidden,
     /// A fragment of that size has no room for any payload.
     TooSmall,
@@ -64,7 +64,7 @@ impl Ipv4Header {
         self.bytes.get(..self.len()).unwrap_or(&[])
     }
 
-    /// Their number.
+    /// The number of fragments.
     #[inline]
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -185,9 +185,9 @@ fn sum(header: &[u8]) -> u16 {
 /// A fragment: its header, and what part of the packet follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Its header.
+    /// The header.
     pub header: Ipv4Header,
-    /// Where its payload begins in the packet, whose header counts.
+    /// Offset of the payload in the packet, whose header counts.
     pub offset: usize,
     /// Bytes of payload.
     pub len: usize,

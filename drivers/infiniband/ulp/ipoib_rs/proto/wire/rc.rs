@@ -12,13 +12,13 @@ use crate::wire::header::{EtherType, Header};
 /// A packet that passed the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its type, one that the link carries.
+    /// The EtherType, one that the link carries.
     pub ether_type: EtherType,
     /// The reserved field of the encapsulation header, in host byte order.
     pub reserved: u16,
     /// Bytes in front of it.
     pub offset: u16,
-    /// Its length in bytes, at least 1.
+    /// The length in bytes, at least 1.
     pub len: usize,
 }
 
@@ -124,7 +124,7 @@ impl<'a> ExtendedMessage<'a> {
 /// an extended header, not to be segmented, with a checksum to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpV4 {
-    /// Its packet.
+    /// The packet.
     pub packet: Packet,
     /// The sender's credit limit.
     pub credit_limit: u16,

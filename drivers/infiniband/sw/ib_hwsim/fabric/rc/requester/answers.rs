@@ -126,21 +126,25 @@ impl Requester {
             bytes: wanted,
         });
         self.acked = self.acked.saturating_add(n);
-        let mut done = outcome.done;
         if n == left {
-            self.oldest = self.una();
-            self.acked = 0;
-            done = done.saturating_add(1);
-            // Behind the cursor, which has been put back, it does not count.
-            if self.at > 0 {
-                self.reads = self.reads.saturating_sub(1);
-            }
-            self.forget(1);
-            outcome.done_then = 1usize.saturating_add(self.locals(done, requests));
-            done = outcome.done.saturating_add(outcome.done_then);
+            outcome.done_then = self.end_read(outcome.done, requests);
         }
+        let done = outcome.done.saturating_add(outcome.done_then);
         self.progress(now, done, requests);
         Some(())
+    }
+
+    /// Ends a request behind `done` others, whose answer is complete. Returns how many are done now.
+    fn end_read(&mut self, done: usize, requests: &impl Requests) -> usize {
+        self.oldest = self.una();
+        self.acked = 0;
+        // Behind the cursor, which has been put back, it does not count.
+        if self.at > 0 {
+            self.reads = self.reads.saturating_sub(1);
+        }
+        self.forget(1);
+        let locals = self.locals(done.saturating_add(1), requests);
+        locals.saturating_add(1)
     }
 
     /// Takes all before `end` for acknowledged, as far as that does not take data; returns the number
