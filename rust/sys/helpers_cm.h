@@ -12,7 +12,7 @@
 /* A connection request; numbers in host order. */
 struct ipoib_rs_cm_request {
 	const struct ib_gid_attr *sgid_attr;
-	/* On InfiniBand, the path; otherwise NULL, and it is made of what follows, down to the time. */
+	/* On InfiniBand, the path; NULL on RoCE, where what follows tells it. */
 	const struct sa_path_rec *path;
 	union ib_gid dgid;
 	u8 dmac[ETH_ALEN];

@@ -20,8 +20,11 @@ enum Op {
     /// Let time pass until the path has something to do on its own.
     Deadline,
     Answer(bool),
+    /// There is no such path.
+    Gone,
     StaleAnswer,
     Invalidate,
+    Refresh,
     PortDown,
 }
 
@@ -32,8 +35,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => prop_oneof![0u64..100, 0u64..20_000, 0u64..200_000].prop_map(Op::Advance),
         2 => Just(Op::Deadline),
         4 => any::<bool>().prop_map(Op::Answer),
+        1 => Just(Op::Gone),
         1 => Just(Op::StaleAnswer),
         1 => Just(Op::Invalidate),
+        2 => Just(Op::Refresh),
         1 => Just(Op::PortDown),
     ]
 }
@@ -127,20 +132,27 @@ impl Driver {
                 );
                 // At the deadline there is something, which the next poll sees.
                 self.now = deadline;
-                self.due = true;
+                // An old one only gives its question up.
+                self.due = self.path.state() != "old";
             }
             Op::Answer(true) => {
                 if let Some(ticket) = self.asked.take() {
                     let handle = self.next_handle;
                     self.next_handle += 1;
-                    if self.path.resolved(ticket, handle).is_none() {
+                    let back = self.path.resolved(ticket, handle);
+                    if back != Some(handle) {
+                        assert!(back.is_none_or(|old| self.handles.remove(&old)));
                         self.handles.insert(handle);
                     }
                 }
             }
-            Op::Answer(false) => {
+            Op::Answer(false) | Op::Gone => {
                 if let Some(ticket) = self.asked.take() {
-                    self.path.resolve_failed(ticket, false, self.now);
+                    let usable = self.path.handle().copied();
+                    let gone = matches!(op, Op::Gone);
+                    self.path.resolve_failed(ticket, gone, self.now);
+                    // Silence leaves what there is.
+                    assert!(gone || self.path.handle().copied() == usable);
                 }
             }
             Op::StaleAnswer => {
@@ -149,6 +161,11 @@ impl Driver {
                 }
             }
             Op::Invalidate => self.path.invalidate(),
+            Op::Refresh => {
+                let usable = self.path.handle().copied();
+                self.path.refresh();
+                assert_eq!(self.path.handle().copied(), usable);
+            }
             Op::PortDown => self.path.port_down(),
         }
     }

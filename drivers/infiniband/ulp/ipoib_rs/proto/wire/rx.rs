@@ -48,7 +48,7 @@ pub struct RxMeta {
 impl RxMeta {
     /// The sender, as the completion has it.
     const fn sender(&self) -> u64 {
-        (self.slid as u64) << 32 | self.src_qp as u64
+        ((self.slid as u64) << 32) | self.src_qp as u64
     }
 }
 
