@@ -231,7 +231,7 @@ scenario! {
         fabric.write("cables/c3/corrupt", "1000000")?;
         // More packets than opensm lets the threshold of the port be.
         let ask = format!("smpquery {} -t 50 -D nodeinfo 0,1", fabric.from("h3")?);
-        for _ in 0..8 {
+        for _ in 0..20 {
             host.run(&ask)?.refused()?;
         }
         fabric.write("cables/c3/corrupt", "0")?;
