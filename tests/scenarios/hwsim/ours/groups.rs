@@ -76,7 +76,7 @@ scenario! {
         b.python(SENDER, &["D", "3"])?.ok()?;
         for (group, state) in [("ffff::f01:203", "0x8"), ("ffff::ffff:ffff", "0x1")] {
             a.wait_until(
-                &format!("{members} | grep -A11 '{group}' | grep -q 'JoinState.*{state}$'"),
+                &format!("{members} | grep -A13 '{group}' | grep -q 'JoinState.*{state}$'"),
                 Duration::from_secs(10),
             )
             .with_context(|| a.ok(&members).unwrap_or_default())?;
