@@ -197,6 +197,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
+    /// Takes `address`, which a user has chosen and nobody has checked, for the device's own. The stack is told
+    /// afterwards; the driver itself has set it by [`Device::set_address`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever forbids it; nothing has changed then.
+    fn take_address(_dev: &Device<Self>, _address: &Self::Address, _rtnl: &mut Rtnl) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
     /// Returns the interface index of the device underneath.
     ///
     /// # Context
@@ -404,12 +414,23 @@ impl<T: Driver> Device<T> {
         kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
     }
 
-    /// Sets the device's own address; before or during registration only.
+    /// Sets the device's own address; before or during registration, and in [`Driver::take_address`].
     pub fn set_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
         unsafe {
             bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast())
         };
+    }
+
+    /// The device's own address. Without RTNL, somebody may just be giving it another one.
+    pub fn address(&self) -> T::Address {
+        // SAFETY: The device is allocated, and an array of bytes, of whatever values, is an address.
+        unsafe {
+            (*self.as_raw())
+                .dev_addr
+                .cast::<T::Address>()
+                .read_volatile()
+        }
     }
 
     /// Changes a registered device's own address and tells the stack.
@@ -519,7 +540,13 @@ impl<T: Tasks> Device<T> {
             return;
         };
         // SAFETY: Initialised by the invariant.
-        unsafe { bindings::ipoib_rs_delayed_work_queue(task.work.get(), delay_ms) };
+        unsafe {
+            bindings::ipoib_rs_delayed_work_queue(
+                bindings::ipoib_rs_wq_IPOIB_RS_WQ_DEVICE,
+                task.work.get(),
+                delay_ms,
+            )
+        };
     }
 
     /// Waits for work item `id` and takes it off the queue; it can be queued again.

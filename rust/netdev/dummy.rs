@@ -13,11 +13,12 @@ use kernel::sync::Arc;
 
 use crate::device::{Device, Driver, Layout, Taken, Tasks};
 use crate::ethtool::Ethtool;
+use crate::files::Files;
 use crate::header::Outgoing;
 use crate::link::{self, Link, Request};
-use crate::modes::Modes;
 use crate::rtnl::Rtnl;
 use crate::skb::{DropReason, TxSkb};
+use crate::vf::Functions;
 
 /// Counts of a device's events.
 pub(crate) struct Seen {
@@ -176,7 +177,10 @@ impl Tasks for Dummy {
 impl Ethtool for Dummy {}
 
 #[vtable]
-impl Modes for Dummy {}
+impl Files for Dummy {}
+
+#[vtable]
+impl Functions for Dummy {}
 
 #[vtable]
 impl Link for Dummy {

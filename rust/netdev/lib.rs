@@ -5,7 +5,7 @@
 //! A driver is a `net_device` by these, without `unsafe`: the device and its callbacks
 //! ([`device`], [`ops`]), its queues ([`queue`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
 //! ([`skb`], [`page_pool`], [`parts`]) and packets before they are frames ([`header`]), offloads
-//! ([`features`]), ethtool ([`ethtool`]), sysfs ([`modes`]), notifiers ([`notifier`]), work that a
+//! ([`features`]), ethtool ([`ethtool`]), virtual functions ([`vf`]), sysfs ([`files`]), notifiers ([`notifier`]), work that a
 //! device or a module owns ([`task`]), module parameters ([`param`]), and RTNL as a token ([`rtnl`]).
 //!
 //! Locks and contexts are types here: a callback that runs under RTNL gets a [`rtnl::Rtnl`], one
@@ -15,6 +15,7 @@
 #![crate_name = "ipoib_netdev"]
 
 pub mod address;
+mod attributes;
 pub mod clock;
 pub mod debugfs;
 pub mod device;
@@ -22,12 +23,13 @@ pub mod device;
 mod dummy;
 pub mod ethtool;
 pub mod features;
+pub mod files;
 pub mod header;
 pub mod link;
 pub mod log;
-pub mod modes;
 pub mod named;
 pub mod napi;
+pub mod net;
 pub mod notifier;
 mod ops;
 mod packet;
@@ -46,6 +48,7 @@ pub mod sysctl;
 pub mod task;
 #[cfg(CONFIG_KUNIT)]
 mod tests;
+pub mod vf;
 
 #[cfg(CONFIG_KUNIT)]
 use dummy::LocalModule;

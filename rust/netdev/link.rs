@@ -11,13 +11,18 @@ use kernel::error::{from_result, to_result, VTABLE_DEFAULT_ERROR};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::Arc;
 use kernel::types::Opaque;
 
+use crate::attributes;
+pub use crate::attributes::{Attributes, Message, Policy, Type};
 use crate::device::{Device, OwnedDevice, RawDevice, Tasks};
 use crate::ethtool::{self, Ethtool};
-use crate::modes::{self, Modes};
+use crate::files::{self, Files};
+use crate::net::Net;
 use crate::ops::Tables;
-use crate::rtnl::Rtnl;
+use crate::rtnl::{Rtnl, RtnlCell};
+use crate::vf::Functions;
 
 /// Where to put an error's text, which `ip` prints.
 ///
@@ -56,37 +61,12 @@ impl Extack<'_> {
     }
 }
 
-/// The 16-bit attributes of a request.
-///
-/// # Invariants
-///
-/// `data` is null or an array of `len` pointers, each null or to an attribute that holds a `u16`.
-pub struct Attributes<'a> {
-    data: *mut *mut bindings::nlattr,
-    len: usize,
-    _lifetime: PhantomData<&'a bindings::nlattr>,
-}
-
-impl Attributes<'_> {
-    /// The value of attribute `kind`, if it was given.
-    pub fn get(&self, kind: u16) -> Option<u16> {
-        if self.data.is_null() || usize::from(kind) >= self.len {
-            return None;
-        }
-        // SAFETY: Within the array by the check and the invariant.
-        let attribute = unsafe { *self.data.add(usize::from(kind)) };
-        if attribute.is_null() {
-            return None;
-        }
-        // SAFETY: Holds a `u16` by the invariant.
-        Some(unsafe { bindings::ipoib_rs_nla_get_u16(attribute) })
-    }
-}
-
 /// Parameters of a new device.
 pub struct Request<'a> {
     /// The device that it is to stand on (`link`).
     pub lower: Option<&'a RawDevice>,
+    /// The namespace that names in the request are of, in which the caller may configure the network.
+    pub net: &'a Net,
     /// Its MTU, if one was asked for.
     pub mtu: Option<u32>,
     /// The kind's own attributes.
@@ -95,33 +75,11 @@ pub struct Request<'a> {
     pub extack: &'a Extack<'a>,
 }
 
-/// Netlink message that `fill_info` writes attributes to.
-///
-/// # Invariants
-///
-/// `skb` is a netlink message under construction.
-pub struct Message<'a> {
-    skb: *mut bindings::sk_buff,
-    _lifetime: PhantomData<&'a mut bindings::sk_buff>,
-}
-
-impl Message<'_> {
-    /// Appends attribute `kind`.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: no room.
-    pub fn put(&mut self, kind: u16, value: u16) -> Result {
-        // SAFETY: A message under construction by the invariant.
-        to_result(unsafe { bindings::ipoib_rs_nla_put_u16(self.skb, c_int::from(kind), value) })
-    }
-}
-
-/// A driver whose devices are made by netlink, with attributes that are all 16-bit numbers.
+/// A driver whose devices are made by netlink.
 #[vtable]
-pub trait Link: Ethtool + Modes + Tasks {
-    /// The highest attribute.
-    const ATTRIBUTES: u16 = 0;
+pub trait Link: Ethtool + Files + Functions + Tasks {
+    /// The kind's own attributes.
+    const ATTRIBUTES: Policy = &[];
 
     /// Checks a request before anything is made.
     ///
@@ -182,14 +140,29 @@ impl<T: Link> OwnedDevice<T> {
     }
 }
 
+/// The namespace of a new device.
+pub enum Home<'a> {
+    /// This one.
+    Net(&'a Net),
+    /// That of another device.
+    Of(&'a RawDevice),
+}
+
 /// A registered kind of link. Dropping it deletes all its devices.
 ///
 /// # Context
 ///
 /// Made and dropped in process context without RTNL.
-pub struct Registration<T: Link> {
-    ops: Pin<KBox<LinkOps>>,
-    _driver: PhantomData<T>,
+pub struct Registration<T: Link>(Kind<T>);
+
+/// A kind of link, which may have ended since.
+///
+/// # Invariants
+///
+/// `ops` is registered for devices of `T`'s while its `open` is true, and its devices are deleted afterwards.
+pub struct Kind<T: Link> {
+    ops: Arc<LinkOps>,
+    _driver: PhantomData<fn() -> T>,
 }
 
 #[pin_data]
@@ -197,6 +170,9 @@ struct LinkOps {
     #[pin]
     ops: Opaque<bindings::ipoib_rs_kind>,
     policy: KVec<bindings::nla_policy>,
+    files: files::Group,
+    /// Whether devices may be made.
+    open: RtnlCell<bool>,
 }
 
 // SAFETY: Rtnetlink does its own locking.
@@ -207,8 +183,12 @@ unsafe impl Sync for LinkOps {}
 impl<T: Link> Registration<T> {
     /// Returns the operations that devices of this kind refer to.
     pub(crate) fn as_raw(&self) -> *const bindings::rtnl_link_ops {
-        // SAFETY: Computing a field's address does not read it.
-        unsafe { &raw const (*self.ops.ops.get()).ops }
+        self.0.as_raw()
+    }
+
+    /// The kind, for those who make devices of it.
+    pub fn kind(&self) -> Kind<T> {
+        self.0.clone()
     }
 
     /// Registers `kind`.
@@ -217,24 +197,22 @@ impl<T: Link> Registration<T> {
     ///
     /// `EEXIST`: another driver has that kind.
     pub fn new(kind: &'static CStr) -> Result<Self> {
-        let count = usize::from(T::ATTRIBUTES) + 1;
-        let mut policy = KVec::with_capacity(count, GFP_KERNEL)?;
-        for i in 0..count {
-            let mut entry: bindings::nla_policy = pin_init::zeroed();
-            if i > 0 {
-                entry.type_ = bindings::NLA_U16 as u8;
-            }
-            policy.push(entry, GFP_KERNEL)?;
-        }
+        let policy = attributes::table(T::ATTRIBUTES)?;
         let table = policy.as_ptr();
-        let ops = KBox::pin_init(
+        let files = files::Group::new::<T>()?;
+        let group = if T::FILES.is_empty() {
+            core::ptr::null()
+        } else {
+            files.as_raw()
+        };
+        let ops = Arc::pin_init(
             try_pin_init!(LinkOps {
                 ops <- Opaque::ffi_init(|slot: *mut bindings::ipoib_rs_kind| {
                     let ops = bindings::rtnl_link_ops {
                         kind: kind.as_char_ptr(),
                         priv_size: Device::<T>::PRIVATE_SIZE,
                         setup: Some(setup::<T>),
-                        maxtype: u32::from(T::ATTRIBUTES),
+                        maxtype: u32::from(attributes::highest(T::ATTRIBUTES)),
                         policy: table,
                         validate: if T::HAS_VALIDATE {
                             Some(validate::<T>)
@@ -265,13 +243,15 @@ impl<T: Link> Registration<T> {
                     unsafe {
                         slot.write(bindings::ipoib_rs_kind {
                             ops,
-                            mode: if T::HAS_MODE {
-                                Some(modes::mode::<T>)
+                            files: group,
+                            has: Some(files::has::<T>),
+                            show: if T::HAS_SHOW {
+                                Some(files::show::<T>)
                             } else {
                                 None
                             },
-                            set_mode: if T::HAS_SET_MODE {
-                                Some(modes::set_mode::<T>)
+                            store: if T::HAS_STORE {
+                                Some(files::store::<T>)
                             } else {
                                 None
                             },
@@ -279,22 +259,95 @@ impl<T: Link> Registration<T> {
                     }
                 }),
                 policy,
+                files,
+                open: RtnlCell::new(false),
             }? Error),
             GFP_KERNEL,
         )?;
         // SAFETY: The table is pinned, with its policy, until `Drop` unregistered it.
         to_result(unsafe { bindings::rtnl_link_register(&raw mut (*ops.ops.get()).ops) })?;
-        Ok(Self {
+        *ops.open.get(&mut Rtnl::lock()) = true;
+        // INVARIANT: Just registered.
+        Ok(Self(Kind {
             ops,
             _driver: PhantomData,
-        })
+        }))
     }
 }
 
 impl<T: Link> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: Registered by `new`.
-        unsafe { bindings::rtnl_link_unregister(&raw mut (*self.ops.ops.get()).ops) };
+        let ops = &self.0.ops;
+        *ops.open.get(&mut Rtnl::lock()) = false;
+        // SAFETY: Registered by `new`. It deletes the devices that there are, and no more are made.
+        unsafe { bindings::rtnl_link_unregister(&raw mut (*ops.ops.get()).ops) };
+    }
+}
+
+impl<T: Link> Clone for Kind<T> {
+    fn clone(&self) -> Self {
+        // INVARIANT: That of `self`.
+        Self {
+            ops: self.ops.clone(),
+            _driver: PhantomData,
+        }
+    }
+}
+
+impl<T: Link> Kind<T> {
+    fn as_raw(&self) -> *const bindings::rtnl_link_ops {
+        // SAFETY: Computing a field's address does not read it.
+        unsafe { &raw const (*self.ops.ops.get()).ops }
+    }
+
+    /// Makes and registers a device that nobody has asked for by netlink. A `%d` in `name` becomes the lowest
+    /// number that is free.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the kind or the namespace has ended; `ENOMEM`, `EEXIST`, `EINVAL` for a name that cannot be; those of `init` and
+    /// of [`Driver::init`](crate::device::Driver::init).
+    pub fn make(
+        &self,
+        name: &CStr,
+        home: Home<'_>,
+        init: impl PinInit<T, Error>,
+        rtnl: &mut Rtnl,
+    ) -> Result<OwnedDevice<T>> {
+        if !*self.ops.open.get(rtnl) {
+            return Err(ENODEV);
+        }
+        let net = match home {
+            Home::Net(net) => net.as_raw(),
+            // SAFETY: Any device is in some namespace, which RTNL keeps there.
+            Home::Of(dev) => unsafe { bindings::ipoib_rs_netdev_net(dev.as_raw()) },
+        };
+        // SAFETY: The namespace is alive; under RTNL, one that has not ended takes the device with it if it ends.
+        if unsafe { bindings::ipoib_rs_net_ends(net) } {
+            return Err(ENODEV);
+        }
+        // SAFETY: The private area has the size that `setup` wants; the name is copied, and the namespace alive.
+        // The table stays registered while there are devices that refer to it, by the type invariant.
+        let dev = unsafe {
+            bindings::ipoib_rs_netdev_alloc(
+                Device::<T>::PRIVATE_SIZE as c_int,
+                name.as_char_ptr(),
+                Some(setup::<T>),
+                net,
+                self.as_raw(),
+            )
+        };
+        if dev.is_null() {
+            return Err(ENOMEM);
+        }
+        // SAFETY: `setup` has seen it, nobody else knows it, RTNL is held, and our token is not used meanwhile.
+        if let Err(error) = unsafe { register(dev, init) } {
+            // SAFETY: Registration has failed, and nobody else frees it.
+            unsafe { bindings::free_netdev(dev) };
+            return Err(error);
+        }
+        // SAFETY: Registered, and filled by `register`.
+        Ok(unsafe { Device::<T>::from_raw(dev) }.get_typed())
     }
 }
 
@@ -318,9 +371,6 @@ pub(crate) unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
         }
         (*dev).ethtool_ops = const { &ethtool::Table::<T>::OPS };
         (*dev).priv_destructor = Some(destroy::<T>);
-        if T::HAS_MODE {
-            bindings::ipoib_rs_netdev_add_mode(dev);
-        }
     }
 }
 
@@ -358,11 +408,12 @@ unsafe extern "C" fn newlink<T: Link>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: By this function's requirements.
-        let (mut rtnl, (attributes, extack), lower) = unsafe {
+        let (mut rtnl, (attributes, extack), lower, net) = unsafe {
             (
                 Rtnl::assume(),
                 request::<T>((*params).data, extack),
                 bindings::ipoib_rs_newlink_lower(params),
+                Net::from_raw(bindings::ipoib_rs_newlink_net(params)),
             )
         };
         // SAFETY: RTNL keeps the device that was found.
@@ -371,6 +422,7 @@ unsafe extern "C" fn newlink<T: Link>(
         let mtu = unsafe { bindings::ipoib_rs_newlink_mtu(params) };
         let request = Request {
             lower,
+            net,
             mtu: (mtu != 0).then_some(mtu),
             attributes: &attributes,
             extack: &extack,
@@ -402,6 +454,9 @@ pub(crate) unsafe fn register<T: Link>(
     // SAFETY: By this function's requirements.
     unsafe {
         Device::<T>::fill(dev, init)?;
+        if !(*dev).rtnl_link_ops.is_null() {
+            bindings::ipoib_rs_netdev_add_files(dev);
+        }
         let result = to_result(bindings::register_netdevice(dev));
         if result.is_err() && bindings::ipoib_rs_netdev_fresh(dev) {
             // `ndo_init` has failed, or did not run. Otherwise the core has called the destructor, or
@@ -458,8 +513,7 @@ unsafe extern "C" fn dellink<T: Link>(
 ///
 /// Called by rtnetlink.
 unsafe extern "C" fn size<T: Link>(_dev: *const bindings::net_device) -> usize {
-    // SAFETY: Pure arithmetic.
-    usize::from(T::ATTRIBUTES) * unsafe { bindings::ipoib_rs_nla_total_size(2) }
+    attributes::room(T::ATTRIBUTES)
 }
 
 /// # Safety
@@ -471,10 +525,11 @@ unsafe extern "C" fn fill_info<T: Link>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: By this function's requirements.
-        let dev = unsafe { Device::<T>::from_raw(dev.cast_mut()) };
-        let mut message = Message {
-            skb,
-            _lifetime: PhantomData,
+        let (dev, mut message) = unsafe {
+            (
+                Device::<T>::from_raw(dev.cast_mut()),
+                Message::from_raw(skb),
+            )
         };
         T::describe(dev, &mut message)?;
         Ok(0)
@@ -506,16 +561,12 @@ unsafe fn request<'a, T: Link>(
     data: *mut *mut bindings::nlattr,
     extack: *mut bindings::netlink_ext_ack,
 ) -> (Attributes<'a>, Extack<'a>) {
-    // INVARIANT: Rtnetlink allocates `maxtype + 1` pointers and checked them against the policy.
-    (
-        Attributes {
-            data,
-            len: usize::from(T::ATTRIBUTES) + 1,
-            _lifetime: PhantomData,
-        },
-        Extack {
-            extack,
-            _lifetime: PhantomData,
-        },
-    )
+    // SAFETY: Rtnetlink allocates `maxtype + 1` pointers and has checked them against the policy; the rest by
+    // this function's requirements.
+    unsafe {
+        (
+            Attributes::from_raw(data, T::ATTRIBUTES),
+            Extack::from_raw(extack),
+        )
+    }
 }

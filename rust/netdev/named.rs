@@ -78,7 +78,7 @@ impl Joined {
 /// The order of the fields is that of their ends.
 pub struct Registration<T: Tunable + Inspect + Link> {
     watch: Pin<KBox<Watch>>,
-    _kinds: KVec<link::Registration<T>>,
+    kinds: KVec<link::Registration<T>>,
     _driver: PhantomData<T>,
 }
 
@@ -132,9 +132,16 @@ impl<T: Tunable + Inspect + Link> Registration<T> {
         to_result(unsafe { bindings::register_netdevice_notifier(watch.block.get()) })?;
         Ok(Self {
             watch,
-            _kinds: kinds,
+            kinds,
             _driver: PhantomData,
         })
+    }
+}
+
+impl<T: Tunable + Inspect + Link> Registration<T> {
+    /// The last of the kinds, for those who make devices of it.
+    pub fn kind(&self) -> Option<link::Kind<T>> {
+        Some(self.kinds.last()?.kind())
     }
 }
 

@@ -18,6 +18,10 @@ pub enum Event {
     Registered,
     /// Its MTU was changed.
     MtuChanged,
+    /// It was taken up.
+    Up,
+    /// It was taken down.
+    Down,
 }
 
 /// Handler of a device's events.
@@ -93,6 +97,8 @@ unsafe extern "C" fn call<L: Listen>(
     let event = match event as bindings::netdev_cmd {
         bindings::netdev_cmd_NETDEV_REGISTER => Event::Registered,
         bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::MtuChanged,
+        bindings::netdev_cmd_NETDEV_UP => Event::Up,
+        bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
         _ => return bindings::NOTIFY_DONE as c_int,
     };
     // SAFETY: Valid by this function's requirements, and the device is for the call.

@@ -16,9 +16,10 @@ use crate::device::{Device, Tasks};
 use crate::header::Outgoing;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
+use crate::vf::Functions;
 
 /// The tables of driver `T`.
-pub(crate) struct Tables<T: Tasks>(PhantomData<T>);
+pub(crate) struct Tables<T: Tasks + Functions>(PhantomData<T>);
 
 /// Evaluates to a callback if the driver has it, which is optional.
 macro_rules! optional {
@@ -33,7 +34,7 @@ macro_rules! optional {
 
 pub(crate) use optional;
 
-impl<T: Tasks> Tables<T> {
+impl<T: Tasks + Functions> Tables<T> {
     const HEADER_LEN: usize = Device::<T>::HEADER_LEN;
 
     /// Where in `hh_data` the link-layer header stands: at its end, which is aligned (`HH_DATA_OFF`).
@@ -70,8 +71,14 @@ impl<T: Tasks> Tables<T> {
         ndo_tx_timeout: optional!(HAS_TRANSMIT_TIMEOUT, transmit_timeout),
         ndo_set_rx_mode_async: optional!(HAS_SET_RX_MODE, set_rx_mode),
         ndo_change_mtu: optional!(HAS_CHANGE_MTU, change_mtu),
+        ndo_set_mac_address: optional!(HAS_TAKE_ADDRESS, take_address),
         ndo_get_iflink: optional!(HAS_LOWER_IFINDEX, lower_ifindex),
         ndo_get_stats64: optional!(HAS_STATS, stats),
+        ndo_set_vf_link_state: optional!(HAS_SET_LINK_STATE, set_vf_link_state),
+        ndo_get_vf_config: optional!(HAS_CONFIG, get_vf_config),
+        ndo_get_vf_stats: optional!(HAS_FUNCTION_STATS, get_vf_stats),
+        ndo_get_vf_guid: optional!(HAS_GUIDS, get_vf_guid),
+        ndo_set_vf_guid: optional!(HAS_SET_GUID, set_vf_guid),
         ..pin_init::zeroed()
     };
 
@@ -192,6 +199,32 @@ impl<T: Tasks> Tables<T> {
             T::change_mtu(raw, mtu, &mut rtnl)?;
             // SAFETY: RTNL is held; readers use a volatile read.
             unsafe { core::ptr::write_volatile(&raw mut (*dev).mtu, mtu) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::init`], with a `sockaddr_storage`.
+    unsafe extern "C" fn take_address(
+        dev: *mut bindings::net_device,
+        address: *mut c_void,
+    ) -> c_int {
+        from_result(|| {
+            const {
+                assert!(size_of::<T::Address>() <= bindings::MAX_ADDR_LEN as usize);
+            }
+            // SAFETY: By this function's requirements; the storage has room for the longest address there is.
+            let (dev, mut rtnl, address) = unsafe {
+                (
+                    Device::<T>::from_raw(dev),
+                    Rtnl::assume(),
+                    bindings::ipoib_rs_address_of(address)
+                        .cast::<T::Address>()
+                        .read(),
+                )
+            };
+            T::take_address(dev, &address, &mut rtnl)?;
             Ok(0)
         })
     }

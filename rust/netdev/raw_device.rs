@@ -5,7 +5,11 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::prelude::*;
 use kernel::types::Opaque;
+
+use crate::rtnl::Rtnl;
 
 /// A network device of any driver.
 ///
@@ -48,6 +52,32 @@ impl RawDevice {
     pub fn ifindex(&self) -> i32 {
         // SAFETY: The device is allocated; the index is an int that C reads without a lock too.
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
+    }
+
+    /// Whether the interface's namespace is going away, and the interface with it.
+    pub fn net_ends(&self, _rtnl: &mut Rtnl) -> bool {
+        // SAFETY: Any device is in some namespace, which RTNL keeps there.
+        unsafe { bindings::ipoib_rs_net_ends(bindings::ipoib_rs_netdev_net(self.as_raw())) }
+    }
+
+    /// Calls `f` with the interface's name, and returns what that does. Without RTNL, somebody may just be giving
+    /// it another one.
+    pub fn with_name<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let mut name = [0; bindings::IFNAMSIZ as usize];
+        // SAFETY: The device is allocated, and there is room for its name.
+        unsafe { bindings::ipoib_rs_netdev_name(self.as_raw(), name.as_mut_ptr().cast()) };
+        let len = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+        f(&name[..len])
+    }
+
+    /// Takes the interface up or down, as a user does; nothing happens to one that is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver, and of those who may refuse.
+    pub fn set_up(&self, up: bool, _rtnl: &mut Rtnl) -> Result {
+        // SAFETY: RTNL is held, and our token not used while the core calls back.
+        to_result(unsafe { bindings::ipoib_rs_netdev_set_up(self.as_raw(), up) })
     }
 
     /// A number that no other device has while this one exists.

@@ -67,6 +67,16 @@ impl Rtnl {
     }
 }
 
+/// The error that has a system call made again: what it waits for cannot be waited for here.
+///
+/// # Context
+///
+/// In a system call, which ends with this error.
+pub fn retry() -> Error {
+    // SAFETY: We are in a system call.
+    Error::from_errno(unsafe { bindings::ipoib_rs_restart_syscall() })
+}
+
 /// RTNL, held until this value is dropped.
 ///
 /// Dropping it also waits for the devices that were unregistered under it.

@@ -12,7 +12,7 @@ use kernel::str::CStr;
 
 use crate::device::{Device, Driver};
 use crate::named::Joined;
-use crate::rtnl::Rtnl;
+use crate::rtnl::{retry, Rtnl};
 
 /// A whole number that can be read and written.
 pub struct Variable {
@@ -152,10 +152,7 @@ unsafe extern "C" fn handle<T: Tunable>(
         to_result(result).map_err(|error| if error == ERANGE { EINVAL } else { error })?;
         if write != 0 && value != before {
             // Waiting for RTNL would be waiting for one who may wait for us in `Directory::drop`.
-            let Some(mut rtnl) = Rtnl::try_lock() else {
-                // SAFETY: We are in a system call.
-                return Ok(unsafe { bindings::ipoib_rs_restart_syscall() });
-            };
+            let mut rtnl = Rtnl::try_lock().ok_or_else(retry)?;
             T::set(dev, id, value, &mut rtnl)?;
         }
         Ok(0)

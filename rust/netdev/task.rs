@@ -1,15 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work that belongs to no device.
+//! Work that belongs to no device, and the queues of all work.
 
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
+use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
+/// The module's own work queues, which go on when memory is short. Those who have none use the system's.
+pub struct Queues(());
+
+impl Queues {
+    /// Makes the queues; before any work is queued. A module has one of these.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub fn new() -> Result<Self> {
+        // SAFETY: As this function demands.
+        to_result(unsafe { bindings::ipoib_rs_wq_create() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        // SAFETY: Made by `new`. Work that is queued by mistake is done before this returns.
+        unsafe { bindings::ipoib_rs_wq_destroy() };
+    }
+}
+
 /// Function of a [`Task`], with its data.
 pub trait Run: Send + Sync + 'static {
+    /// Whether it must go on when memory is short. Such work may not wait for the system's, as whoever deletes a
+    /// network device does.
+    const RECLAIMS: bool = true;
+
     /// Runs, never twice at once.
     ///
     /// # Context
@@ -19,14 +51,23 @@ pub trait Run: Send + Sync + 'static {
     fn run(&self, task: &Queue<'_>);
 }
 
+fn queue<R: Run>(work: &Opaque<bindings::delayed_work>, delay_ms: u32) {
+    let which = if R::RECLAIMS {
+        bindings::ipoib_rs_wq_IPOIB_RS_WQ_RTNL
+    } else {
+        bindings::ipoib_rs_wq_IPOIB_RS_WQ_SYSTEM
+    };
+    // SAFETY: Work of a `Task`, whose owner has it or in which we run, hence initialised and alive.
+    unsafe { bindings::ipoib_rs_delayed_work_queue(which, work.get(), delay_ms) };
+}
+
 /// Queues the running work item again.
-pub struct Queue<'a>(&'a Opaque<bindings::delayed_work>);
+pub struct Queue<'a>(&'a dyn Fn(u32));
 
 impl Queue<'_> {
     /// Queues it to run again in `delay_ms`, unless it is queued already.
     pub fn queue(&self, delay_ms: u32) {
-        // SAFETY: The work is running, hence initialised and alive.
-        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.get(), delay_ms) };
+        (self.0)(delay_ms);
     }
 }
 
@@ -76,8 +117,7 @@ impl<R: Run> Task<R> {
     ///
     /// Any.
     pub fn queue(&self, delay_ms: u32) {
-        // SAFETY: The work was initialised by `new`.
-        unsafe { bindings::ipoib_rs_delayed_work_queue(self.0.work.get(), delay_ms) };
+        queue::<R>(&self.0.work, delay_ms);
     }
 
     /// Waits for the item and keeps it from ever running again. To be called where dropping it
@@ -115,7 +155,9 @@ unsafe extern "C" fn trampoline<R: Run>(work: *mut bindings::work_struct) {
         let delayed = kernel::container_of!(work, bindings::delayed_work, work);
         &*kernel::container_of!(Opaque::cast_from(delayed), Inner<R>, work)
     };
-    inner.run.run(&Queue(&inner.work));
+    inner
+        .run
+        .run(&Queue(&|delay_ms| queue::<R>(&inner.work, delay_ms)));
 }
 
 #[kunit_tests(ipoib_rs_task)]

@@ -3,8 +3,9 @@
 //! Clients of the RDMA core, which are told of devices as they come and go.
 
 use core::marker::PhantomData;
-use core::ptr;
+use core::ptr::{self, NonNull};
 
+use ipoib_netdev::device::RawDevice;
 use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
@@ -43,6 +44,16 @@ pub trait Client: 'static {
     /// As for [`Client::add`].
     fn renamed(data: &Self::Data, name: &CStr);
 
+    /// The interface that a request for a connection by the RDMA connection manager comes to, if it is one of this
+    /// client's.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Must not wait for RTNL, whose holder may wait for this.
+    fn interface(_data: &Self::Data, _sought: &Sought<'_>) -> Option<Found> {
+        None
+    }
+
     /// The device is going away: every [`Device`] of it, those that resources hold included, must
     /// be gone on return.
     ///
@@ -50,6 +61,62 @@ pub trait Client: 'static {
     ///
     /// As for [`Client::add`].
     fn remove(data: Arc<Self::Data>);
+}
+
+/// Properties of an interface that the RDMA connection manager looks for.
+pub struct Sought<'a> {
+    /// The port of the device.
+    pub port: u32,
+    /// The P_Key of the request, whatever its membership bit.
+    pub pkey: u16,
+    /// The GID that it came to, if it says so.
+    pub gid: Option<[u8; 16]>,
+    address: *const bindings::sockaddr,
+    _lifetime: PhantomData<&'a bindings::sockaddr>,
+}
+
+impl Sought<'_> {
+    /// `dev`, or the interface on top of it, such as a bond, that has the IP address which the request came to.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn with_address(&self, dev: &RawDevice) -> Option<Found> {
+        // SAFETY: The device is allocated, and the address, if there is one, valid while this is.
+        Found::new(unsafe { bindings::ipoib_rs_ib_with_address(dev.as_raw(), self.address) })
+    }
+
+    /// `dev`, or the bond on top of it.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn with_any(&self, dev: &RawDevice) -> Option<Found> {
+        // SAFETY: The device is allocated.
+        Found::new(unsafe { bindings::ipoib_rs_ib_topmost(dev.as_raw()) })
+    }
+}
+
+/// An interface that was found.
+///
+/// # Invariants
+///
+/// A reference to it is held.
+pub struct Found(NonNull<bindings::net_device>);
+
+impl Found {
+    /// Takes a reference over; `None` if it is null.
+    fn new(dev: *mut bindings::net_device) -> Option<Self> {
+        // INVARIANT: The C functions above give a reference with what they return.
+        NonNull::new(dev).map(Self)
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // SAFETY: Held by the type invariant.
+        unsafe { bindings::ipoib_rs_dev_put(self.0.as_ptr()) };
+    }
 }
 
 /// The module's one registered client: the callback that tells of a new device does not say for
@@ -97,6 +164,7 @@ impl<T: Client> Registration<T> {
                     (*client).add = Some(add::<T>);
                     (*client).rename = Some(rename::<T>);
                     (*client).remove = Some(remove::<T>);
+                    (*client).get_net_dev_by_params = Some(interface::<T>);
                     bindings::ib_register_client(client)
                 };
                 to_result(err).inspect_err(|_| REGISTERED.store(ptr::null_mut(), Release))
@@ -168,6 +236,43 @@ unsafe extern "C" fn rename<T: Client>(device: *mut bindings::ib_device, data: *
     // SAFETY: `add` made it of an `Arc<T::Data>`, which `remove` has not taken back yet. This is a
     // callback that tells the name.
     unsafe { T::renamed(&*data.cast_const().cast(), name_of(device)) };
+}
+
+/// # Safety
+///
+/// As [`rename`], with a valid address, and a GID that is valid or null.
+unsafe extern "C" fn interface<T: Client>(
+    _device: *mut bindings::ib_device,
+    port: u32,
+    pkey: u16,
+    gid: *const bindings::ib_gid,
+    address: *const bindings::sockaddr,
+    data: *mut c_void,
+) -> *mut bindings::net_device {
+    if data.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: By this function's requirements.
+    let (data, gid) = unsafe {
+        (
+            &*data.cast_const().cast::<T::Data>(),
+            (!gid.is_null()).then(|| (*gid).raw),
+        )
+    };
+    let sought = Sought {
+        port,
+        pkey,
+        gid,
+        address,
+        _lifetime: PhantomData,
+    };
+    match T::interface(data, &sought) {
+        Some(found) => {
+            // The reference is the core's now.
+            core::mem::ManuallyDrop::new(found).0.as_ptr()
+        }
+        None => ptr::null_mut(),
+    }
 }
 
 /// # Safety

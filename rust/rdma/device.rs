@@ -9,9 +9,11 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use ipoib_netdev::device::{Device as NetDevice, Driver, RawDevice};
+use ipoib_netdev::net::Net;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
+use kernel::str::CStr;
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
@@ -97,6 +99,30 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_ib(self.as_raw(), port) }
     }
 
+    /// The namespace that the device is in: that of the host, unless RDMA keeps namespaces apart.
+    pub fn net(&self) -> &Net {
+        // SAFETY: Registered by the type invariant. The core takes a device from its clients, and so from all
+        // references, before it moves it to another namespace, or its own one ends.
+        unsafe { Net::from_raw(bindings::ipoib_rs_ib_net(self.as_raw())) }
+    }
+
+    /// Whether the device has a name in `net`. All devices have one in each namespace, unless RDMA is told
+    /// to keep namespaces apart (`rdma system set netns exclusive`).
+    pub fn is_visible(&self, net: &Net) -> bool {
+        // SAFETY: Registered by the type invariant; both are only looked at.
+        unsafe { bindings::ipoib_rs_ib_is_visible(self.as_raw(), net.as_raw()) }
+    }
+
+    /// Whether the caller, who may configure the network of `net`, may use the device for that.
+    ///
+    /// # Context
+    ///
+    /// In a system call.
+    pub fn may_configure(&self, net: &Net) -> bool {
+        // SAFETY: As in `is_visible`.
+        unsafe { bindings::ipoib_rs_ib_may_configure(self.as_raw(), net.as_raw()) }
+    }
+
     /// Whether `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it
     /// sits: where the RDMA device has a parent such as a PCI function.
     ///
@@ -106,6 +132,12 @@ impl Device {
     pub fn carries(&self, port: u32, ndev: &RawDevice) -> bool {
         // SAFETY: Registered by the type invariant; `ndev` is only looked at.
         unsafe { bindings::ipoib_rs_ib_carries(self.as_raw(), port, ndev.as_raw()) }
+    }
+
+    /// Whether it is a virtual function itself.
+    pub fn is_virtual_function(&self) -> bool {
+        let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_VIRTUAL_FUNCTION);
+        self.attrs().kernel_cap_flags & capability != 0
     }
 
     fn attrs(&self) -> &bindings::ib_device_attr {
@@ -218,6 +250,17 @@ impl Device {
     pub fn is_netdev(&self, port: u32, ndev: &RawDevice) -> bool {
         // SAFETY: Registered by the type invariant; `ndev` is only compared.
         unsafe { bindings::ipoib_rs_ib_is_netdev(self.as_raw(), port, ndev.as_raw()) }
+    }
+
+    /// Calls `f` with the name of the device's parent, such as a PCI function's address, if it has one.
+    pub fn with_parent_name<R>(&self, f: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        // SAFETY: Registered by the type invariant, and so is the parent meanwhile. Those that an RDMA device has
+        // keep their names.
+        let name = unsafe {
+            let name = bindings::ipoib_rs_ib_parent_name(self.as_raw());
+            (!name.is_null()).then(|| CStr::from_char_ptr(name))
+        };
+        f(name.map(CStr::to_bytes))
     }
 
     /// Notes in sysfs that `ndev` sits on `port` of this device: `dev_port`, `dev_id` and, where the

@@ -46,12 +46,13 @@ mod recv_chain;
 pub mod sa;
 pub mod send;
 mod send_chain;
+mod vf;
 
 /// The prefix of log lines, for the kernel crate's printing macros.
 const __LOG_PREFIX: &[u8] = b"ipoib_rs\0";
 
 pub use ah::{Ah, AhOptions, Route};
-pub use client::{Client, Registration};
+pub use client::{Client, Found, Registration, Sought};
 pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };

@@ -62,6 +62,22 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Entry `index` of a port's table of P_Keys, as the RDMA core has it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a port or an entry that does not exist.
+    pub fn pkey_at(&self, port: u32, index: u16) -> Result<u16> {
+        let mut pkey = 0;
+        // SAFETY: The device is registered; the P_Key is ours.
+        to_result(unsafe {
+            bindings::ib_get_cached_pkey(self.as_raw(), port, c_int::from(index), &raw mut pkey)
+        })?;
+        Ok(pkey)
+    }
+}
+
 fn mtu_bytes(mtu: bindings::ib_mtu) -> u32 {
     // SAFETY: A computation.
     let bytes: c_int = unsafe { bindings::ipoib_rs_ib_mtu_bytes(mtu) };

@@ -122,6 +122,13 @@ impl PathRecord {
         self.0.sl
     }
 
+    /// The rate that the way allows, in Mbit/s; 0 for unknown.
+    pub fn rate_mbps(&self) -> u32 {
+        // SAFETY: A computation; a code that there is none of gives -1.
+        let mbps = unsafe { bindings::ib_rate_to_mbps(self.0.rate.into()) };
+        u32::try_from(mbps).unwrap_or(0)
+    }
+
     /// Whether packets need a GRH, since they leave the subnet.
     pub fn has_grh(&self) -> bool {
         self.0.hop_limit > 0

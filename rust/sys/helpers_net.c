@@ -112,6 +112,44 @@ const void *ipoib_rs_netdev_decoy(void)
 	return decoy_priv;
 }
 
+/* A device of kind @ops with a single queue in @net, to be registered there; or NULL. */
+struct net_device *ipoib_rs_netdev_alloc(int priv_size, const char *name,
+					 void (*setup)(struct net_device *dev), struct net *net,
+					 const struct rtnl_link_ops *ops)
+{
+	unsigned char assigned = strchr(name, '%') ? NET_NAME_ENUM : NET_NAME_PREDICTABLE;
+	struct net_device *dev = alloc_netdev(priv_size, name, assigned, setup);
+
+	if (!dev)
+		return NULL;
+
+	dev_net_set(dev, net);
+	dev->rtnl_link_ops = ops;
+	return dev;
+}
+
+/* Takes an interface up or down, as a user does, under RTNL. */
+int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
+{
+	if (up)
+		return dev_open(dev, NULL);
+
+	dev_close(dev);
+	return 0;
+}
+
+/* The name as it is, which may just be changing unless RTNL is held. */
+void ipoib_rs_netdev_name(const struct net_device *dev, char name[IFNAMSIZ])
+{
+	strscpy(name, dev->name, IFNAMSIZ);
+}
+
+/* Whether the namespace is going away, and all devices in it. */
+bool ipoib_rs_net_ends(const struct net *net)
+{
+	return !check_net(net);
+}
+
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
 {
 	memcpy(dev->broadcast, addr, dev->addr_len);
@@ -122,6 +160,14 @@ void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
 	__dev_addr_set(dev, addr, dev->addr_len);
 	/* Netlink has noted that one was given, which is not the one that the device has. */
 	dev->addr_assign_type = NET_ADDR_PERM;
+}
+
+/* The address in a struct sockaddr_storage. */
+const void *ipoib_rs_address_of(const void *sockaddr)
+{
+	const struct sockaddr_storage *storage = sockaddr;
+
+	return storage->__data;
 }
 
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
@@ -188,6 +234,12 @@ struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params)
 				  nla_get_u32(params->tb[IFLA_LINK]));
 }
 
+/* The namespace in which a request names what is there already. */
+struct net *ipoib_rs_newlink_net(struct rtnl_newlink_params *params)
+{
+	return rtnl_newlink_link_net(params);
+}
+
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params)
 {
 	return params->tb[IFLA_MTU] ? nla_get_u32(params->tb[IFLA_MTU]) : 0;
@@ -250,15 +302,20 @@ static const struct ipoib_rs_kind *kind_of(const struct net_device *dev)
 	return container_of(dev->rtnl_link_ops, const struct ipoib_rs_kind, ops);
 }
 
-static ssize_t mode_show(struct device *d, struct device_attribute *attr, char *buf)
+static const struct ipoib_rs_attr *attr_of(struct device_attribute *attr)
+{
+	return container_of(attr, const struct ipoib_rs_attr, attr);
+}
+
+static ssize_t file_attr_show(struct device *d, struct device_attribute *attr, char *page)
 {
 	struct net_device *dev = to_net_dev(d);
 
-	return sysfs_emit(buf, "%s\n", kind_of(dev)->mode(dev));
+	return kind_of(dev)->show(dev, attr_of(attr)->id, page);
 }
 
-static ssize_t mode_store(struct device *d, struct device_attribute *attr, const char *buf,
-			  size_t count)
+static ssize_t file_attr_store(struct device *d, struct device_attribute *attr, const char *text,
+			       size_t len)
 {
 	struct net_device *dev = to_net_dev(d);
 	int err;
@@ -266,25 +323,40 @@ static ssize_t mode_store(struct device *d, struct device_attribute *attr, const
 	if (!ns_capable(dev_net(dev)->user_ns, CAP_NET_ADMIN))
 		return -EPERM;
 
-	err = kind_of(dev)->set_mode(dev, buf, count);
-	return err ?: count;
+	err = kind_of(dev)->store(dev, attr_of(attr)->id, text, len);
+	return err ?: len;
 }
 
-static DEVICE_ATTR_RW(mode);
+static umode_t file_attr_visible(struct kobject *kobj, struct attribute *attr, int n)
+{
+	struct net_device *dev = to_net_dev(kobj_to_dev(kobj));
 
-static struct attribute *mode_attrs[] = {
-	&dev_attr_mode.attr,
-	NULL
-};
+	return kind_of(dev)->has(dev, n) ? attr->mode : 0;
+}
 
-static const struct attribute_group mode_group = {
-	.attrs = mode_attrs,
-};
+/* Returns the part of @attr that a group has. */
+struct attribute *ipoib_rs_attr_init(struct ipoib_rs_attr *attr, const char *name, u16 mode,
+				     unsigned int id)
+{
+	sysfs_attr_init(&attr->attr.attr);
+	attr->attr.attr.name = name;
+	attr->attr.attr.mode = mode;
+	attr->attr.show = file_attr_show;
+	attr->attr.store = file_attr_store;
+	attr->id = id;
+	return &attr->attr.attr;
+}
+
+void ipoib_rs_attr_group_init(struct attribute_group *group, struct attribute **attrs)
+{
+	group->attrs = attrs;
+	group->is_visible = file_attr_visible;
+}
 
 /* To be called before the device, which is of an ipoib_rs_kind, is registered. */
-void ipoib_rs_netdev_add_mode(struct net_device *dev)
+void ipoib_rs_netdev_add_files(struct net_device *dev)
 {
-	dev->sysfs_groups[0] = &mode_group;
+	dev->sysfs_groups[0] = kind_of(dev)->files;
 }
 
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
@@ -325,12 +397,66 @@ void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func)
 	INIT_DELAYED_WORK(work, func);
 }
 
+/*
+ * Two queues with a rescuer each, so that memory can come free through an interface (NFS, swap).
+ * What belongs to interfaces and is waited for under RTNL must not be behind what takes RTNL.
+ * Before they are made, and in modules that have none, the system's has to do.
+ */
+static struct workqueue_struct *wqs[] = {
+	[IPOIB_RS_WQ_DEVICE] = NULL,
+	[IPOIB_RS_WQ_RTNL] = NULL,
+};
+
+static const char * const wq_names[] = {
+	[IPOIB_RS_WQ_DEVICE] = "ipoib_rs_device",
+	[IPOIB_RS_WQ_RTNL] = "ipoib_rs_rtnl",
+};
+
+/* Before any work is queued. */
+int ipoib_rs_wq_create(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(wqs); i++) {
+		wqs[i] = alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, wq_names[i]);
+		if (!wqs[i]) {
+			ipoib_rs_wq_destroy();
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* After the last work has ended. */
+void ipoib_rs_wq_destroy(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(wqs); i++) {
+		if (wqs[i])
+			destroy_workqueue(wqs[i]);
+		wqs[i] = NULL;
+	}
+}
+
+static struct workqueue_struct *wq_of(enum ipoib_rs_wq which)
+{
+	return (which < ARRAY_SIZE(wqs) ? wqs[which] : NULL) ?: system_dfl_wq;
+}
+
+bool ipoib_rs_work_queue(struct work_struct *work)
+{
+	return queue_work(wq_of(IPOIB_RS_WQ_DEVICE), work);
+}
+
 /* What is queued already keeps its time if that is earlier. */
-void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms)
+void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *work,
+				 unsigned int delay_ms)
 {
 	unsigned long delay = msecs_to_jiffies(delay_ms);
+	struct workqueue_struct *wq = wq_of(which);
 
-	if (delay && queue_delayed_work(system_dfl_wq, work, delay))
+	if (delay && queue_delayed_work(wq, work, delay))
 		return;
 	/*
 	 * Late by this delay if the timer runs meanwhile, or by the other one if that is just being
@@ -338,7 +464,7 @@ void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_m
 	 */
 	if (!delay || (timer_pending(&work->timer) &&
 		       time_after(READ_ONCE(work->timer.expires), jiffies + delay)))
-		mod_delayed_work(system_dfl_wq, work, delay);
+		mod_delayed_work(wq, work, delay);
 }
 
 int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value)
@@ -346,9 +472,37 @@ int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value)
 	return nla_put_u16(skb, type, value);
 }
 
+int ipoib_rs_nla_put_u32(struct sk_buff *skb, int type, u32 value)
+{
+	return nla_put_u32(skb, type, value);
+}
+
+/* A string of @len bytes, with a zero behind it. */
+int ipoib_rs_nla_put_text(struct sk_buff *skb, int type, const char *text, size_t len)
+{
+	struct nlattr *attr = nla_reserve(skb, type, len + 1);
+
+	if (!attr)
+		return -EMSGSIZE;
+
+	memcpy(nla_data(attr), text, len);
+	((char *)nla_data(attr))[len] = 0;
+	return 0;
+}
+
 u16 ipoib_rs_nla_get_u16(const struct nlattr *attr)
 {
 	return nla_get_u16(attr);
+}
+
+u32 ipoib_rs_nla_get_u32(const struct nlattr *attr)
+{
+	return nla_get_u32(attr);
+}
+
+const char *ipoib_rs_nla_text(const struct nlattr *attr)
+{
+	return nla_data(attr);
 }
 
 size_t ipoib_rs_nla_total_size(int payload)

@@ -6,6 +6,7 @@
 #define IPOIB_RS_HELPERS_NET_H
 
 #include <linux/debugfs.h>
+#include <linux/device.h>
 #include <linux/ethtool.h>
 #include <linux/seq_file.h>
 #include <linux/hrtimer.h>
@@ -35,9 +36,16 @@ struct ipoib_rs_layout {
 
 void ipoib_rs_netdev_setup(struct net_device *dev,
 			   const struct ipoib_rs_layout *layout);
+struct net_device *ipoib_rs_netdev_alloc(int priv_size, const char *name,
+					 void (*setup)(struct net_device *dev), struct net *net,
+					 const struct rtnl_link_ops *ops);
+int ipoib_rs_netdev_set_up(struct net_device *dev, bool up);
+void ipoib_rs_netdev_name(const struct net_device *dev, char name[IFNAMSIZ]);
+bool ipoib_rs_net_ends(const struct net *net);
 const void *ipoib_rs_netdev_decoy(void);
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
+const void *ipoib_rs_address_of(const void *sockaddr);
 void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on);
 int ipoib_rs_netdev_single_queue(struct net_device *dev);
 bool ipoib_rs_netdev_fresh(const struct net_device *dev);
@@ -47,6 +55,7 @@ void ipoib_rs_netdev_wait_unused(const struct net_device *dev);
 void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
 void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
 struct net_device *ipoib_rs_newlink_lower(struct rtnl_newlink_params *params);
+struct net *ipoib_rs_newlink_net(struct rtnl_newlink_params *params);
 u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
@@ -56,16 +65,28 @@ void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gs
 void ipoib_rs_netdev_keep_dst(struct net_device *dev);
 
 /*
- * A kind of link: what rtnetlink knows of it, and the file "mode" of each of its devices in sysfs.
- * @mode returns a string, @set_mode 0 or an error.
+ * A kind of link: what rtnetlink knows of it, and the files of its devices in sysfs, by their
+ * numbers. @files is NULL where there are none. @show returns a length or an error, @store 0 or an
+ * error, @has whether a device that is being registered has the file.
  */
 struct ipoib_rs_kind {
 	struct rtnl_link_ops ops;
-	const char *(*mode)(struct net_device *dev);
-	int (*set_mode)(struct net_device *dev, const char *mode, size_t len);
+	const struct attribute_group *files;
+	bool (*has)(struct net_device *dev, unsigned int id);
+	int (*show)(struct net_device *dev, unsigned int id, char *page);
+	int (*store)(struct net_device *dev, unsigned int id, const char *text, size_t len);
 };
 
-void ipoib_rs_netdev_add_mode(struct net_device *dev);
+/* A file in sysfs. */
+struct ipoib_rs_attr {
+	struct device_attribute attr;
+	unsigned int id;
+};
+
+struct attribute *ipoib_rs_attr_init(struct ipoib_rs_attr *attr, const char *name, u16 mode,
+				     unsigned int id);
+void ipoib_rs_attr_group_init(struct attribute_group *group, struct attribute **attrs);
+void ipoib_rs_netdev_add_files(struct net_device *dev);
 
 /* NAPI. */
 void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
@@ -89,11 +110,29 @@ void ipoib_rs_debugfs_remove(struct dentry *dir);
 /* Work. */
 void ipoib_rs_device_work_init(struct delayed_work *work, work_func_t func);
 void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func);
-void ipoib_rs_delayed_work_queue(struct delayed_work *work, unsigned int delay_ms);
+
+enum ipoib_rs_wq {
+	/* For what is waited for under RTNL. */
+	IPOIB_RS_WQ_DEVICE,
+	/* For what takes RTNL. */
+	IPOIB_RS_WQ_RTNL,
+	/* The system's, for what waits for work of the system's. */
+	IPOIB_RS_WQ_SYSTEM,
+};
+
+int ipoib_rs_wq_create(void);
+void ipoib_rs_wq_destroy(void);
+bool ipoib_rs_work_queue(struct work_struct *work);
+void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *work,
+				 unsigned int delay_ms);
 
 /* Netlink. */
 int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value);
+int ipoib_rs_nla_put_u32(struct sk_buff *skb, int type, u32 value);
+int ipoib_rs_nla_put_text(struct sk_buff *skb, int type, const char *text, size_t len);
 u16 ipoib_rs_nla_get_u16(const struct nlattr *attr);
+u32 ipoib_rs_nla_get_u32(const struct nlattr *attr);
+const char *ipoib_rs_nla_text(const struct nlattr *attr);
 size_t ipoib_rs_nla_total_size(int payload);
 void ipoib_rs_extack_set(struct netlink_ext_ack *extack, const char *text);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Parameters that can be written while the module runs, which those of Rust cannot.
+ * Parameters of kinds that those of Rust do not have: written while the module runs, and strings.
  */
 
 #include "helpers_param.h"
@@ -27,4 +27,16 @@ MODULE_PARM_DESC(rc_max_device_connections,
 unsigned int ipoib_rs_rc_max_device_connections(void)
 {
 	return READ_ONCE(rc_max_device_connections);
+}
+
+static char *ports;
+
+module_param(ports, charp, 0444);
+MODULE_PARM_DESC(ports,
+		 "Ports that get an interface by themselves: none, all (of InfiniBand), or a list such as mlx5_0:1,mlx5_1:1; without it none, or all with replace=1");
+
+/* NULL if it was not given. */
+const char *ipoib_rs_ports(void)
+{
+	return ports;
 }

@@ -5,7 +5,9 @@
 
 #include "helpers_rdma.h"
 
+#include <linux/capability.h>
 #include <linux/if_arp.h>
+#include <linux/inetdevice.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/string.h>
@@ -67,6 +69,27 @@ enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr)
 	return owner;
 }
 
+struct net *ipoib_rs_ib_net(const struct ib_device *device)
+{
+	return read_pnet(&device->coredev.rdma_net);
+}
+
+bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *net)
+{
+	return rdma_dev_access_netns(device, net);
+}
+
+/*
+ * Whether the caller, who may configure the network of @net, may have an interface on @device. In
+ * shared mode, devices of the host are visible in namespaces that others administer.
+ */
+bool ipoib_rs_ib_may_configure(const struct ib_device *device, const struct net *net)
+{
+	const struct net *own = read_pnet(&device->coredev.rdma_net);
+
+	return net_eq(own, net) || ns_capable(own->user_ns, CAP_NET_ADMIN);
+}
+
 /*
  * Whether @ndev is an IPoIB interface on the port, of whatever driver. All of them say so in sysfs
  * by device and dev_port, see ipoib_rs_ib_place(); children do not.
@@ -105,6 +128,11 @@ bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 	return ours == ndev;
 }
 
+const char *ipoib_rs_ib_parent_name(const struct ib_device *device)
+{
+	return device->dev.parent ? dev_name(device->dev.parent) : NULL;
+}
+
 /*
  * Notes in sysfs where a network device sits: udev names it by that. As with ib_ipoib, dev_id is
  * the port, too, for programs that do not know of dev_port.
@@ -117,6 +145,74 @@ void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_devi
 	SET_NETDEV_DEV(ndev, device->dev.parent);
 	ndev->dev_port = port - 1;
 	ndev->dev_id = port - 1;
+}
+
+static bool has_address(struct net_device *dev, const struct sockaddr *addr)
+{
+	const void *any = addr;
+
+	if (addr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = any;
+		struct in_device *in_dev = __in_dev_get_rcu(dev);
+
+		return in_dev && inet_confirm_addr(dev_net(dev), in_dev, 0, in->sin_addr.s_addr,
+						   RT_SCOPE_HOST);
+	}
+	if (IS_ENABLED(CONFIG_IPV6) && addr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = any;
+
+		return ipv6_chk_addr(dev_net(dev), &in6->sin6_addr, dev, 1);
+	}
+	return false;
+}
+
+struct address_search {
+	const struct sockaddr *addr;
+	struct net_device *found;
+};
+
+static int look_at_upper(struct net_device *upper, struct netdev_nested_priv *priv)
+{
+	struct address_search *search = priv->data;
+
+	if (!has_address(upper, search->addr))
+		return 0;
+
+	search->found = upper;
+	return 1;
+}
+
+/* @ndev or one on top of it that has the IP address @addr, with a reference; or NULL. */
+struct net_device *ipoib_rs_ib_with_address(struct net_device *ndev, const struct sockaddr *addr)
+{
+	struct address_search search = { .addr = addr };
+	struct netdev_nested_priv priv = { .data = &search };
+
+	if (!addr)
+		return NULL;
+
+	rcu_read_lock();
+	if (has_address(ndev, addr))
+		search.found = ndev;
+	else
+		netdev_walk_all_upper_dev_rcu(ndev, look_at_upper, &priv);
+	dev_hold(search.found);
+	rcu_read_unlock();
+	return search.found;
+}
+
+/* @ndev or, if it has one that is no VRF, its master, with a reference. */
+struct net_device *ipoib_rs_ib_topmost(struct net_device *ndev)
+{
+	struct net_device *master;
+
+	rcu_read_lock();
+	master = netdev_master_upper_dev_get_rcu(ndev);
+	if (master && !netif_is_l3_master(master))
+		ndev = master;
+	dev_hold(ndev);
+	rcu_read_unlock();
+	return ndev;
 }
 
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr)
@@ -161,11 +257,6 @@ void ipoib_rs_copy_name(struct rdma_restrack_entry *res)
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);
-}
-
-bool ipoib_rs_work_queue(struct work_struct *work)
-{
-	return queue_work(system_dfl_wq, work);
 }
 
 /*

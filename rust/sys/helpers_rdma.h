@@ -25,11 +25,17 @@ bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
 bool ipoib_rs_ib_is_ib(const struct ib_device *device, u32 port);
 int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
 enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr);
+struct net *ipoib_rs_ib_net(const struct ib_device *device);
+bool ipoib_rs_ib_is_visible(const struct ib_device *device, const struct net *net);
+bool ipoib_rs_ib_may_configure(const struct ib_device *device, const struct net *net);
 bool ipoib_rs_ib_carries(const struct ib_device *device, u32 port, const struct net_device *ndev);
 int ipoib_rs_ib_netdev_ifindex(struct ib_device *device, u32 port);
 void ipoib_rs_dev_put(struct net_device *ndev);
 bool ipoib_rs_ib_is_netdev(struct ib_device *device, u32 port,
 			   const struct net_device *ndev);
+struct net_device *ipoib_rs_ib_with_address(struct net_device *ndev, const struct sockaddr *addr);
+struct net_device *ipoib_rs_ib_topmost(struct net_device *ndev);
+const char *ipoib_rs_ib_parent_name(const struct ib_device *device);
 void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_device *ndev);
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);
 int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu);
@@ -41,7 +47,6 @@ void ipoib_rs_ib_event_handler_init(struct ib_event_handler *handler,
 bool ipoib_rs_keep_module(void);
 void ipoib_rs_copy_name(struct rdma_restrack_entry *res);
 void ipoib_rs_work_init(struct work_struct *work, work_func_t func);
-bool ipoib_rs_work_queue(struct work_struct *work);
 
 /* The group's IP side, on RoCE. */
 struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,

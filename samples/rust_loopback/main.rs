@@ -6,11 +6,12 @@
 
 use ipoib_netdev::device::{Device, Driver, Layout, Taken, Tasks};
 use ipoib_netdev::ethtool::Ethtool;
+use ipoib_netdev::files::Files;
 use ipoib_netdev::link::{Link, Registration, Request};
-use ipoib_netdev::modes::Modes;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_netdev::stats::{Counter, LinkStats};
+use ipoib_netdev::vf::Functions;
 use kernel::prelude::*;
 
 module! {
@@ -94,6 +95,9 @@ impl Link for Loopback {
 #[vtable]
 impl Ethtool for Loopback {}
 #[vtable]
-impl Modes for Loopback {}
+impl Files for Loopback {}
+
+#[vtable]
+impl Functions for Loopback {}
 #[vtable]
 impl Tasks for Loopback {}

@@ -7,6 +7,7 @@ mod bad;
 mod caps;
 mod captures;
 mod churn;
+mod control;
 mod device_failures;
 mod events;
 mod fabric;

@@ -125,7 +125,7 @@ scenario! {
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let first = directory(a, "ib0")?;
-        ensure!(a.ok(&format!("ls {first}"))?.split_whitespace().eq(["connections", "device", "groups", "paths", "sources"]));
+        ensure!(a.ok(&format!("ls {first}"))?.split_whitespace().eq(["connections", "device", "groups", "mcg", "path", "paths", "sources"]));
         a.ok("ip link set ib0 down && ip link set ib0 name ib.7")?;
         a.run(&format!("ls {first}"))?.refused()?;
         let second = directory(a, "ib.7")?;

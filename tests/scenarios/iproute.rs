@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 /// The environment of an `ip` that finds no plugin.
 const BARE: &str = "IP_LIB_DIR=/nonexistent";
 
+const ATTRIBUTES: &str = include_str!("../guest/iproute/attributes.py");
+
 /// The line of `ip -d link show ib0` that describes the type, after its name.
 fn details(host: &Host, kind: &str) -> Result<String> {
     let text = host.ok("ip -d link show ib0")?;
@@ -48,10 +50,12 @@ scenario! {
         ] {
             host.ok(&format!("ip link add link eth0 name ib0 type ipoib_rs {options}"))?;
             let text = details(host, "ipoib_rs ")?;
-            ensure!(text.starts_with(&format!("pkey 0xffff mode {mode} umcast {umcast} ")), "{options}: {text}");
+            let device = host.rxe();
+            let shown = format!("pkey 0xffff mode {mode} umcast {umcast} device {device} port 1 ");
+            ensure!(text.starts_with(&shown), "{options}: {text}");
             let expected = json!({
                 "info_kind": "ipoib_rs",
-                "info_data": { "key": "0xffff", "mode": mode, "umcast": umcast },
+                "info_data": { "key": "0xffff", "mode": mode, "umcast": umcast, "device": device, "port": "1" },
             });
             let info = info(host)?;
             ensure!(info == expected, "{options}: {info}");
@@ -87,7 +91,8 @@ scenario! {
 }
 
 scenario! {
-    /// The type ipoib and this one are described in the same words and fields.
+    /// The type ipoib and this one are described in the same words and fields, but for the port, which the other
+    /// one does not have.
     fn it_is_shown_as_ipoib_is(bed) {
         let bed = bed.hosts(1).up()?;
         bed.rxe()?;
@@ -96,10 +101,73 @@ scenario! {
         host.ok("modprobe ipoib_rs replace=1")?;
         for kind in ["ipoib", "ipoib_rs"] {
             host.ok(&format!("ip link add link eth0 name ib0 type {kind} pkey 0xffff mode connected umcast 1"))?;
-            seen.push((details(host, &format!("{kind} "))?, info(host)?["info_data"].clone()));
+            let (text, mut data) = (details(host, &format!("{kind} "))?, info(host)?["info_data"].clone());
+            let place = format!("device {} port 1 ", host.rxe());
+            ensure!(text.contains(&place) == (kind == "ipoib_rs"), "{kind}: {text}");
+            if let Some(data) = data.as_object_mut() {
+                data.retain(|key, _| !matches!(key.as_str(), "device" | "port"));
+            }
+            seen.push((text.replace(&place, ""), data));
             host.ok("ip link del ib0")?;
         }
         ensure!(seen[0] == seen[1], "{seen:?}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An interface is made on a port that is named, without the interface under it; what does not exist or does
+    /// not agree is refused in words.
+    #[on(both)]
+    fn the_port_is_named(bed) {
+        let bed = bed.up()?;
+        bed.rxe()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            let rxe = host.rxe();
+            host.ok(&format!("modprobe ipoib_rs && ip link add name ib0 type ipoib_rs device {rxe}"))?;
+            ensure!(details(host, "ipoib_rs ")?.contains(&format!(" device {rxe} port 1 ")));
+            host.ok(&format!(
+                "ip link add link eth0 name ib1 type ipoib_rs device {rxe} port 1 && ip link del ib1
+                 ip link add link ib0 name ib1 type ipoib_rs port 1 device {rxe} && ip link del ib1
+                 ip link set ib0 type ipoib_rs device {rxe} port 1"
+            ))?;
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        let rxe = a.rxe();
+        for (options, reason) in [
+            ("type ipoib_rs", "Name the RDMA port"),
+            ("type ipoib_rs port 1", "A port needs the name of its RDMA device"),
+            ("type ipoib_rs device nosuch0", "There is no such RDMA device"),
+            (&format!("type ipoib_rs device {rxe}x"), "There is no such RDMA device"),
+            (&format!("type ipoib_rs device {rxe} port 2"), "The RDMA device has no such port"),
+            (&format!("type ipoib_rs device {rxe} port 4294967295"), "The RDMA device has no such port"),
+            (&format!("type ipoib_rs device {rxe} port 0"), "port must be a number, from 1"),
+            (&format!("type ipoib_rs device {}", "x".repeat(64)), "device must be the name of an RDMA device"),
+            ("type ipoib_rs device", "option \"device\" needs a value"),
+            ("link lo type ipoib_rs device rxe0", "The link is neither"),
+        ] {
+            let text = a.run(&format!("ip link add name ib7 {options}"))?.refused()?;
+            ensure!(text.contains(reason), "{options}: {text}");
+            a.run("ip link show ib7")?.refused()?;
+        }
+        let text = a.run("ip link set ib0 type ipoib_rs port 2")?.refused()?;
+        ensure!(text.contains("port of an interface cannot be changed"), "{text}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Attributes that no `ip` would send are refused: too short, too long, without an end, unknown.
+    fn malformed_attributes_are_refused(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.rxe()?;
+        let host = &bed.hosts[0];
+        host.ok("modprobe ipoib_rs")?;
+        let text = host.python(ATTRIBUTES, &[&host.rxe()])?.ok()?;
+        ensure!(text.contains("17 requests answered"), "{text}");
+        host.run("ip -o link show type ipoib_rs | grep .")?.refused()?;
         bed.finish()
     }
 }
@@ -109,7 +177,7 @@ scenario! {
     fn help_is_there(bed) {
         let bed = bed.hosts(1).up()?;
         let host = &bed.hosts[0];
-        let usage = "Usage: ... ipoib_rs [ pkey PKEY ]";
+        let usage = "Usage: ... ipoib_rs [ device DEVICE [ port PORT ] ]";
         ensure!(host.ok("ip link help ipoib_rs")?.contains(usage));
         let text = host.run("ip link add name ib0 type ipoib_rs help")?.refused()?;
         ensure!(text.contains(usage), "{text}");

@@ -4,7 +4,9 @@
 //!
 //! `make test` runs each of them once; `make test T=ping` those with `ping` in their name.
 
+mod automatic;
 mod capture;
+mod children;
 mod coexist;
 mod connected;
 mod debian;

@@ -4,7 +4,7 @@
  * <libdir>/ip/link_<type>.so for a type that it does not know.
  *
  * Options, output and JSON fields are those that ip has for the type ipoib, so that scripts need
- * another type and nothing else.
+ * another type and nothing else; device and port, which it does not have, stand behind them.
  *
  * iproute2 promises plugins nothing. So this one calls few functions, such as have not changed
  * for years, and is linked with -z now: where one is missing, it does not load, and ip treats the
@@ -12,6 +12,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <linux/if_link.h>
@@ -20,6 +21,14 @@
 
 /* As ip does for its own types: less than it has. */
 #define MAX_MESSAGE 1024
+
+/* Attributes that <linux/if_link.h> does not have: name and port of the RDMA device. */
+#define IFLA_IPOIB_RS_DEVICE 32
+#define IFLA_IPOIB_RS_PORT 33
+#define IFLA_IPOIB_RS_MAX IFLA_IPOIB_RS_PORT
+
+/* That of an RDMA device's name, its terminating zero included. */
+#define MAX_NAME 64
 
 static const char * const modes[] = {
 	[IPOIB_MODE_DATAGRAM] = "datagram",
@@ -30,15 +39,20 @@ static const char * const options[] = {
 	[IFLA_IPOIB_PKEY] = "pkey",
 	[IFLA_IPOIB_MODE] = "mode",
 	[IFLA_IPOIB_UMCAST] = "umcast",
+	[IFLA_IPOIB_RS_DEVICE] = "device",
+	[IFLA_IPOIB_RS_PORT] = "port",
 };
 
 static void usage(FILE *f)
 {
-	fputs("Usage: ... ipoib_rs [ pkey PKEY ]\n"
+	fputs("Usage: ... ipoib_rs [ device DEVICE [ port PORT ] ]\n"
+	      "\t\t [ pkey PKEY ]\n"
 	      "\t\t [ mode {datagram | connected} ]\n"
 	      "\t\t [ umcast {0|1} ]\n"
 	      "\n"
-	      "PKEY  := 0x8001-0xffff\n", f);
+	      "DEVICE := name of an RDMA device, where there is no \"link\"\n"
+	      "PORT   := its port, from 1\n"
+	      "PKEY   := 0x8001-0xffff\n", f);
 }
 
 static int refuse(const char *value, const char *why)
@@ -48,7 +62,7 @@ static int refuse(const char *value, const char *why)
 }
 
 /* A decimal, octal or hexadecimal number that is not above max. */
-static int parse_number(const char *text, unsigned long max, __u16 *value)
+static int parse_number(const char *text, unsigned long max, __u32 *value)
 {
 	unsigned long number;
 	char *end;
@@ -75,15 +89,58 @@ static int find(const char * const *words, size_t count, const char *word)
 	return -1;
 }
 
+static int parse_u16(struct nlmsghdr *n, int option, const char *value)
+{
+	__u32 number;
+	__u16 wire;
+	int mode;
+
+	switch (option) {
+	case IFLA_IPOIB_PKEY:
+		/* Which of the 16-bit numbers are P_Keys of the port, the driver knows. */
+		if (parse_number(value, 0xffff, &number))
+			return refuse(value, "pkey must be a number, at most 0xffff");
+		break;
+	case IFLA_IPOIB_MODE:
+		mode = find(modes, ARRAY_SIZE(modes), value);
+		if (mode < 0)
+			return refuse(value, "mode must be datagram or connected");
+		number = mode;
+		break;
+	default:
+		if (parse_number(value, 1, &number))
+			return refuse(value, "umcast must be 0 or 1");
+		break;
+	}
+	wire = number;
+	return addattr_l(n, MAX_MESSAGE, option, &wire, sizeof(wire));
+}
+
+static int parse_value(struct nlmsghdr *n, int option, const char *value)
+{
+	__u32 number;
+
+	switch (option) {
+	case IFLA_IPOIB_RS_DEVICE:
+		if (!*value || strlen(value) >= MAX_NAME)
+			return refuse(value, "device must be the name of an RDMA device");
+		return addattr_l(n, MAX_MESSAGE, option, value, strlen(value) + 1);
+	case IFLA_IPOIB_RS_PORT:
+		if (parse_number(value, UINT32_MAX, &number) || !number)
+			return refuse(value, "port must be a number, from 1");
+		return addattr_l(n, MAX_MESSAGE, option, &number, sizeof(number));
+	default:
+		return parse_u16(n, option, value);
+	}
+}
+
 static int parse_opt(struct link_util *lu, int argc, char **argv, struct nlmsghdr *n)
 {
 	(void)lu;
 
 	for (; argc > 0; argc--, argv++) {
 		const char *option = *argv;
-		int attribute, mode;
-		const char *value;
-		__u16 number;
+		int attribute;
 
 		if (!strcmp(option, "help")) {
 			usage(stderr);
@@ -103,26 +160,7 @@ static int parse_opt(struct link_util *lu, int argc, char **argv, struct nlmsghd
 				option);
 			return -1;
 		}
-		value = *argv;
-
-		switch (attribute) {
-		case IFLA_IPOIB_PKEY:
-			/* Which of the 16-bit numbers are P_Keys of the port, the driver knows. */
-			if (parse_number(value, 0xffff, &number))
-				return refuse(value, "pkey must be a number, at most 0xffff");
-			break;
-		case IFLA_IPOIB_MODE:
-			mode = find(modes, ARRAY_SIZE(modes), value);
-			if (mode < 0)
-				return refuse(value, "mode must be datagram or connected");
-			number = mode;
-			break;
-		default:
-			if (parse_number(value, 1, &number))
-				return refuse(value, "umcast must be 0 or 1");
-			break;
-		}
-		if (addattr_l(n, MAX_MESSAGE, attribute, &number, sizeof(number)))
+		if (parse_value(n, attribute, *argv))
 			return -1;
 	}
 	return 0;
@@ -147,6 +185,28 @@ static void print_field(FILE *f, const char *name, const char *key, const char *
 		fprintf(f, "%s %s ", name, value);
 }
 
+/* The port that the interface is on, if the kernel says so. */
+static void print_place(FILE *f, struct rtattr *tb[])
+{
+	const struct rtattr *rta = tb[IFLA_IPOIB_RS_DEVICE];
+	char text[MAX_NAME] = "";
+	size_t len;
+	__u32 port;
+
+	if (rta) {
+		len = RTA_PAYLOAD(rta);
+		memcpy(text, RTA_DATA(rta), len < sizeof(text) ? len : sizeof(text) - 1);
+		print_field(f, "device", "device", text);
+	}
+
+	rta = tb[IFLA_IPOIB_RS_PORT];
+	if (rta && RTA_PAYLOAD(rta) >= sizeof(port)) {
+		memcpy(&port, RTA_DATA(rta), sizeof(port));
+		snprintf(text, sizeof(text), "%u", port);
+		print_field(f, "port", "port", text);
+	}
+}
+
 static void print_opt(struct link_util *lu, FILE *f, struct rtattr *tb[])
 {
 	char text[16];
@@ -167,6 +227,7 @@ static void print_opt(struct link_util *lu, FILE *f, struct rtattr *tb[])
 		snprintf(text, sizeof(text), "%.4x", value);
 		print_field(f, "umcast", "umcast", text);
 	}
+	print_place(f, tb);
 }
 
 static void print_help(struct link_util *lu, int argc, char **argv, FILE *f)
@@ -182,7 +243,7 @@ static void print_help(struct link_util *lu, int argc, char **argv, FILE *f)
 __attribute__((visibility("default")))
 struct link_util ipoib_rs_link_util = {
 	.id = "ipoib_rs",
-	.maxattr = IFLA_IPOIB_MAX,
+	.maxattr = IFLA_IPOIB_RS_MAX,
 	.parse_opt = parse_opt,
 	.print_opt = print_opt,
 	.print_help = print_help,

@@ -179,17 +179,20 @@ scenario! {
 }
 
 scenario! {
-    /// The name of an RDMA device changes while it is asked for, and `ethtool -i` has the new one.
+    /// The name of an RDMA device changes while it is asked for, and `ip -d link` has the new one. `ethtool -i` tells
+    /// what the device sits on.
     #[on(lockdep, races)]
-    fn an_hca_is_renamed_under_ethtool(bed) {
+    fn an_hca_is_renamed_under_ip(bed) {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
-        let asking = a.spawn("sh -c 'while ethtool -i ib0 >/dev/null; do :; done'")?;
+        let asking = a.spawn("sh -c 'while ip -d link show ib0 >/dev/null; do :; done'")?;
         let mut name = hca(a);
         for new in ["fabric-of-a", "x", "a-longer-name-than-before", &hca(a)] {
             a.outside().ok(&format!("rdma dev set {name} name {new}"))?;
-            a.ok(&format!("ethtool -i ib0 | grep -qx 'bus-info: {new}'"))?;
+            a.ok(&format!("ip -d link show ib0 | grep -q 'device {new} port 1 '"))?;
+            let parent = a.ok("basename $(readlink /sys/class/net/ib0/device)")?;
+            a.ok(&format!("ethtool -i ib0 | grep -qx 'bus-info: {}'", parent.trim()))?;
             ping(b, a)?;
             name = new.to_owned();
         }

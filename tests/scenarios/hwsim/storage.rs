@@ -8,7 +8,7 @@ use super::fabric::Fabric;
 use super::fields::Fields;
 use super::manager::Manager;
 use anyhow::{Context, Result, ensure};
-use lab::bed::Host;
+use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::time::Duration;
 
@@ -88,47 +88,71 @@ fn carried(host: &Host) -> Result<[u64; 2]> {
     ])
 }
 
+/// A disk behind nvme-rdma, over the IP addresses of interfaces of a driver that makes them by itself.
+fn disk(bed: &Bed, driver: &str) -> Result<()> {
+    let host = bed.hosts[0].outside();
+    host.ok(&format!("modprobe {driver}"))?;
+    let fabric = Fabric::make(&host, "pair")?;
+    let manager = Manager::start(&host, HCAS[0], "-s 1")?;
+    for hca in HCAS {
+        active(&host, hca)?;
+    }
+    addresses(&host)?;
+    serve(&host)?;
+    host.ok(&format!(
+        "modprobe nvme-rdma && nvme connect -t rdma -a {TARGET} -w {INITIATOR} -s 4420 -n disk -c 1 -k 2 -i 2"
+    ))?;
+    host.wait_until(&format!("test -b {DISK}"), Duration::from_secs(10))?;
+
+    verify_by_wire(&host, DISK)?;
+
+    fabric.write("cables/c1/plugged", "0")?;
+    let state = "/sys/class/nvme/nvme0/state";
+    host.wait_until(
+        &format!("grep -q connecting {state}"),
+        Duration::from_secs(30),
+    )
+    .context("the initiator does not notice")?;
+    fabric.write("cables/c1/plugged", "1")?;
+    host.wait_until(&format!("grep -q live {state}"), Duration::from_secs(30))
+        .context("the initiator does not come back")?;
+    verify(&host, DISK)?;
+
+    // The target goes first, under its initiator.
+    fabric.write("hcas/h2/power", "0")?;
+    host.wait_until(&format!("! grep -q live {state}"), Duration::from_secs(30))?;
+    host.run_for("nvme disconnect -n disk", Duration::from_secs(60))?
+        .ok()?;
+    host.ok(&format!(
+        "cd {NVMET} && rm ports/1/subsystems/disk && rmdir ports/1
+        rmdir subsystems/disk/namespaces/1 subsystems/disk && rmdir /sys/kernel/config/nullb/store"
+    ))?;
+    manager.kill()?;
+    host.run_for(
+        "ib-hwsim down && modprobe -r ib_hwsim",
+        Duration::from_secs(60),
+    )?
+    .ok()?;
+    Ok(())
+}
+
 scenario! {
     /// fio finds on a disk behind nvme-rdma what it wrote, before and after the cable was pulled; both drivers let
     /// go of their HCAs when these go.
     #[on(lockdep)]
     fn nvme_over_rdma(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
-        let host = bed.hosts[0].outside();
-        host.ok("modprobe ib_ipoib")?;
-        let fabric = Fabric::make(&host, "pair")?;
-        let manager = Manager::start(&host, HCAS[0], "-s 1")?;
-        for hca in HCAS {
-            active(&host, hca)?;
-        }
-        addresses(&host)?;
-        serve(&host)?;
-        host.ok(&format!(
-            "modprobe nvme-rdma && nvme connect -t rdma -a {TARGET} -w {INITIATOR} -s 4420 -n disk -c 1 -k 2 -i 2"
-        ))?;
-        host.wait_until(&format!("test -b {DISK}"), Duration::from_secs(10))?;
+        disk(&bed, "ib_ipoib")?;
+        bed.finish()
+    }
+}
 
-        verify_by_wire(&host, DISK)?;
-
-        fabric.write("cables/c1/plugged", "0")?;
-        let state = "/sys/class/nvme/nvme0/state";
-        host.wait_until(&format!("grep -q connecting {state}"), Duration::from_secs(30))
-            .context("the initiator does not notice")?;
-        fabric.write("cables/c1/plugged", "1")?;
-        host.wait_until(&format!("grep -q live {state}"), Duration::from_secs(30))
-            .context("the initiator does not come back")?;
-        verify(&host, DISK)?;
-
-        // The target goes first, under its initiator.
-        fabric.write("hcas/h2/power", "0")?;
-        host.wait_until(&format!("! grep -q live {state}"), Duration::from_secs(30))?;
-        host.run_for("nvme disconnect -n disk", Duration::from_secs(60))?.ok()?;
-        host.ok(&format!(
-            "cd {NVMET} && rm ports/1/subsystems/disk && rmdir ports/1
-            rmdir subsystems/disk/namespaces/1 subsystems/disk && rmdir /sys/kernel/config/nullb/store"
-        ))?;
-        manager.kill()?;
-        host.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+scenario! {
+    /// The same over the addresses of this checkout's interfaces, which the RDMA connection manager finds.
+    #[on(lockdep)]
+    fn nvme_over_rdma_by_ours(bed) {
+        let bed = bed.one_machine().hosts(1).memory(512).up()?;
+        disk(&bed, "ipoib_rs replace=1")?;
         bed.finish()
     }
 }

@@ -102,9 +102,19 @@ fn parameters() -> Vec<Entry> {
     };
     let rust =
         r#"(?<name>\w+): \w+ \{\s*default: (?<default>\w+),\s*description: "(?<text>[^"]+)""#;
-    let c = r#"static unsigned int (?<name>\w+) = (?<default>\d+);(?s:.*)MODULE_PARM_DESC\(\w+,\s*"(?<text>[^"]+)""#;
+    let description = r#"(?s:.*?)MODULE_PARM_DESC\(\w+,\s*"(?<text>[^"]+)""#;
+    let number = r"static unsigned int (?<name>\w+) = (?<default>\d+);";
+    let string = r"static char \*(?<name>\w+);";
+    let helpers = "rust/sys/helpers_param.c";
     let mut parameters = all(&format!("{DRIVER}/main.rs"), rust, entry);
-    parameters.extend(all("rust/sys/helpers_param.c", c, entry));
+    parameters.extend(all(helpers, &format!("{number}{description}"), entry));
+    // What a string is without it stands in its description.
+    let entry = |c: &Captures<'_>| Entry {
+        name: c["name"].to_string(),
+        limits: String::new(),
+        sentence: format!("{}.", &c["text"]),
+    };
+    parameters.extend(all(helpers, &format!("{string}{description}"), entry));
     parameters
 }
 

@@ -4,16 +4,21 @@
 //!
 //! Process context, most of it under RTNL.
 
+pub(crate) mod adapters;
 mod answers;
 pub(crate) mod changes;
+pub(crate) mod children;
 pub(crate) mod cm;
 pub(crate) mod connect;
 pub(crate) mod connected;
 pub(crate) mod debugfs;
 pub(crate) mod events;
 pub(crate) mod evict;
+mod files;
+mod functions;
 pub(crate) mod health;
 pub(crate) mod lifecycle;
+mod members;
 pub(crate) mod netdev;
 pub(crate) mod netlink;
 pub(crate) mod ports;

@@ -28,7 +28,7 @@ use kernel::prelude::*;
 
 use crate::base::interface::Interface;
 use crate::base::params;
-use crate::ctl::{netlink, ports};
+use crate::ctl::{adapters, children, netlink};
 
 module! {
     type: Module,
@@ -64,22 +64,43 @@ module! {
 /// The loaded module.
 ///
 /// The order of the fields is the order of unloading: first no more links can be made and all there
-/// are go; then the ports go.
+/// are go; then the ports go, and at last the queues of all work.
 #[pin_data]
 struct Module {
-    _links: ipoib_netdev::named::Registration<Interface>,
-    _mtu: ipoib_netdev::notifier::Registration,
+    _links: Links,
+    _watch: ipoib_netdev::notifier::Registration,
     #[pin]
-    _ports: ipoib_rdma::Registration<ports::Ports>,
+    _ports: ipoib_rdma::Registration<adapters::Adapters>,
+    _queues: ipoib_netdev::task::Queues,
+}
+
+/// The link types. Unregistering them deletes all interfaces, and then no more are made.
+struct Links {
+    _types: ipoib_netdev::named::Registration<Interface>,
+    _making: children::Making,
+}
+
+impl Links {
+    /// Registers the types, and makes the interfaces that come by themselves.
+    fn new() -> Result<Self> {
+        let making = children::Making::new()?;
+        let types = ipoib_netdev::named::Registration::new(netlink::register()?)?;
+        making.begin(types.kind().ok_or(EINVAL)?);
+        Ok(Self {
+            _types: types,
+            _making: making,
+        })
+    }
 }
 
 impl kernel::InPlaceModule for Module {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             _: { params::check()? },
+            _queues: ipoib_netdev::task::Queues::new()?,
             _ports <- ipoib_rdma::Registration::new(),
-            _mtu: ipoib_netdev::notifier::Registration::new::<ports::LowerMtu>()?,
-            _links: ipoib_netdev::named::Registration::new(netlink::register()?)?,
+            _watch: ipoib_netdev::notifier::Registration::new::<adapters::Watch>()?,
+            _links: Links::new()?,
         })
     }
 }

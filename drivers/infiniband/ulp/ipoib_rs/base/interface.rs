@@ -2,10 +2,11 @@
 
 //! An interface's data, whatever state it is in.
 
-use ipoib_netdev::device::{Device, RawDevice};
+use ipoib_netdev::device::{Device, DeviceRef, RawDevice};
 use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::fragment;
+use ipoib_proto::gid::Gid;
 use ipoib_proto::header::EtherType;
 use ipoib_proto::hwaddr::Flags;
 use ipoib_proto::mgid::{self, Mgid, Scope};
@@ -13,6 +14,7 @@ use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::stall::Watch;
+use ipoib_rdma::GidRef;
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -84,10 +86,30 @@ pub(crate) struct Interface {
     pub(crate) moved: Atomic<bool>,
     /// Work items leave their work to a later run.
     pub(crate) pausing: Atomic<bool>,
+    /// The GUID that a user has chosen for its address, or 0.
+    guid: Atomic<u64>,
+    /// Who made it.
+    pub(crate) origin: Origin,
+    /// It is to be deleted as soon as RTNL can be had.
+    pub(crate) doomed: Atomic<bool>,
     /// The interface that this is a P_Key child of: a child is deleted with its parent.
     parent: Option<Parent>,
+    /// A reference to it, until the child is unregistered.
+    #[pin]
+    parent_dev: Mutex<Option<DeviceRef>>,
     /// The MTU that `ip link add` asked for.
     pub(crate) initial_mtu: Option<u32>,
+}
+
+/// The maker of an interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A user, by netlink.
+    Link,
+    /// A user, by its parent's file `create_child`.
+    File,
+    /// The driver, when the port came.
+    Port,
 }
 
 /// The parent of a P_Key child.
@@ -106,6 +128,7 @@ pub(crate) struct Options<'a> {
     pub(crate) mtu: Option<u32>,
     pub(crate) umcast: bool,
     pub(crate) connected: bool,
+    pub(crate) origin: Origin,
 }
 
 impl Interface {
@@ -126,8 +149,13 @@ impl Interface {
             mtu,
             umcast,
             connected,
+            origin,
             ..
         } = options;
+        let parent_dev = options.parent.map(|dev| dev.get());
+        let guid = options
+            .parent
+            .map_or(0, |dev| dev.data().guid.load(Relaxed));
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
         let qkey = match port.layer() {
             LinkLayer::Roce => params::qkey(),
@@ -152,7 +180,11 @@ impl Interface {
             broken: Atomic::new(false),
             moved: Atomic::new(false),
             pausing: Atomic::new(false),
+            guid: Atomic::new(guid),
+            origin,
+            doomed: Atomic::new(false),
             parent,
+            parent_dev <- new_mutex!(parent_dev),
             initial_mtu: mtu,
         }))
     }
@@ -228,6 +260,22 @@ impl Interface {
             .is_some_and(|parent| parent.id == dev.id())
     }
 
+    /// Calls `f` with the name of the parent, if it has one that is still there.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn with_parent_name(&self, f: impl FnOnce(&[u8])) {
+        if let Some(parent) = self.parent_dev.lock().as_ref() {
+            parent.with_name(f);
+        }
+    }
+
+    /// Gives the reference to the parent back.
+    pub(crate) fn forget_parent(&self) {
+        self.parent_dev.lock().take();
+    }
+
     /// The interface index of the parent or, without one, of the port's netdev.
     pub(crate) fn lower_ifindex(&self) -> i32 {
         match &self.parent {
@@ -263,6 +311,42 @@ impl Interface {
     /// Process context; may sleep.
     pub(crate) fn lacks_pkey(&self) -> bool {
         self.port.is_infiniband() && self.port.find_pkey(self.pkey).is_err()
+    }
+
+    /// Notes the GUID that a user has chosen; 0 for the port's own.
+    pub(crate) fn set_guid(&self, guid: u64) {
+        self.guid.store(guid, Relaxed);
+    }
+
+    /// The GID of its address, where that of the port is `gid`.
+    pub(crate) fn own_gid(&self, gid: Gid) -> Gid {
+        match self.guid.load(Relaxed) {
+            0 => gid,
+            _ if gid == Gid::ZERO => gid,
+            guid => gid.with_guid(guid),
+        }
+    }
+
+    /// The GID to send from.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::gid`].
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn gid(&self) -> Result<GidRef> {
+        self.port.gid(self.guid.load(Relaxed))
+    }
+
+    /// Whether the port has not the GUID that a user has chosen: the subnet manager may yet give it that.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn lacks_guid(&self) -> bool {
+        self.guid.load(Relaxed) != 0 && self.gid().is_err()
     }
 
     /// The Q_Key of all packets.

@@ -5,6 +5,7 @@
 use ipoib_netdev::param;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::sizes::{self, Sizes};
+use ipoib_proto::text::Selection;
 use kernel::prelude::*;
 
 /// Frames in the rings of a new interface.
@@ -28,6 +29,16 @@ pub(crate) fn rc_max_device_connections() -> u32 {
 /// True if the link type `ipoib` is to be registered as well.
 pub(crate) fn replace() -> bool {
     crate::module_parameters::replace.value() != 0
+}
+
+/// The ports that get an interface by themselves.
+pub(crate) fn ports() -> Selection<'static> {
+    match param::ports() {
+        None if replace() => Selection::All,
+        None => Selection::None,
+        // `check` has seen to it that there is one.
+        Some(text) => Selection::parse(text.to_bytes()).unwrap_or(Selection::None),
+    }
 }
 
 /// Q_Key of all interfaces.
@@ -56,6 +67,11 @@ pub(crate) fn check() -> Result {
     let replace = crate::module_parameters::replace.value();
     if replace > 1 {
         pr_err!("replace={replace}: must be 0 or 1\n");
+        return Err(EINVAL);
+    }
+    let ports = param::ports().unwrap_or(c"none");
+    if Selection::parse(ports.to_bytes()).is_none() {
+        pr_err!("ports={ports}: must be none, all, or a list such as mlx5_0:1,mlx5_1:1\n");
         return Err(EINVAL);
     }
     if !qkey().is_controlled() {

@@ -138,17 +138,23 @@ impl Port {
         self.layer == LinkLayer::Infiniband
     }
 
-    /// The GID to send from.
+    /// The GID to send from: that of the GUID, unless it is 0.
     ///
     /// # Errors
     ///
-    /// Those of [`choose_gid`].
+    /// Those of [`choose_gid`]; `ENODEV` if the port has not the GUID.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn gid(&self) -> Result<GidRef> {
-        choose_gid(&self.device, (self.number, self.layer))
+    pub(crate) fn gid(&self, guid: u64) -> Result<GidRef> {
+        let own = choose_gid(&self.device, (self.number, self.layer))?;
+        if guid == 0 {
+            return Ok(own);
+        }
+        let wanted = Gid(own.raw()).with_guid(guid);
+        let mut gids = self.device.gids(self.number);
+        gids.find(|gid| Gid(gid.raw()) == wanted).ok_or(ENODEV)
     }
 
     /// The index of a partition in the port's table, whatever kind of member the port is.

@@ -5,18 +5,18 @@
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::device::NAME_LEN;
 use ipoib_rdma::{Device, SaClient};
-use kernel::new_mutex;
+use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::{Arc, SpinLock};
 
 /// Kept from when the device comes until the last interface on it is gone.
 #[pin_data]
 pub(crate) struct Shared {
     /// The device's name, as the RDMA core told it last.
     #[pin]
-    name: Mutex<Name>,
+    name: SpinLock<Name>,
     /// How many interfaces have got vectors.
     served: Atomic<u32>,
     /// Asks the administrators of InfiniBand subnets.
@@ -50,7 +50,7 @@ impl Shared {
         let sa = SaClient::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                name <- new_mutex!(Name::new(name)),
+                name <- new_spinlock!(Name::new(name)),
                 served: Atomic::new(0),
                 sa,
             }),
@@ -76,13 +76,18 @@ impl Shared {
         )
     }
 
-    /// Calls `f` with the device's name.
+    /// Whether the device is called `name`.
+    pub(crate) fn is_called(&self, name: &CStr) -> bool {
+        self.with_name(|own| own == name.to_bytes())
+    }
+
+    /// Calls `f` with the device's name, and returns what it does.
     ///
     /// # Context
     ///
-    /// Process context; may sleep.
-    pub(crate) fn with_name(&self, f: impl FnOnce(&[u8])) {
+    /// Process context. `f` must not sleep.
+    pub(crate) fn with_name<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let name = self.name.lock();
-        f(name.bytes.get(..name.len).unwrap_or(&[]));
+        f(name.bytes.get(..name.len).unwrap_or(&[]))
     }
 }

@@ -60,13 +60,14 @@ impl Interface {
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
-            if dev.is_running() && !this.lacks_pkey() {
+            if dev.is_running() && !this.lacks_pkey() && !this.lacks_guid() {
                 // The last restart failed, or the partition was not there.
                 Self::restart_in_time(dev, rtnl);
             }
             return;
         };
-        let moved = attributes.gid != running.gid && attributes.gid != Gid::ZERO;
+        let gid = this.own_gid(attributes.gid);
+        let moved = (gid != running.gid && gid != Gid::ZERO) || this.lacks_guid();
         let repartitioned =
             this.port.is_infiniband() && this.port.find_pkey(this.pkey) != Ok(running.pkey_index);
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
@@ -185,7 +186,8 @@ impl Interface {
         else {
             return;
         };
-        let address = HwAddr::new(dev.data().flags(), qpn, gid);
+        let this = dev.data();
+        let address = HwAddr::new(this.flags(), qpn, this.own_gid(gid));
         dev.change_address(address.as_bytes(), rtnl);
     }
 
@@ -332,6 +334,13 @@ pub(crate) fn want_groups(dev: &Device<Interface>) -> bool {
     match guard.as_mut() {
         Some(tx) => tx.ud.destinations.want(groups.wanted()),
         None => false,
+    }
+}
+
+/// Leaves groups alone that another user of the port has joined, or does not.
+pub(crate) fn set_umcast(dev: &Device<Interface>, umcast: bool) {
+    if dev.data().umcast.xchg(umcast, Relaxed) != umcast {
+        rejoin(dev);
     }
 }
 

@@ -7,8 +7,11 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::debugfs::Inspect;
 use ipoib_netdev::device::Device;
+use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
+use ipoib_rdma::ah::Route;
+use kernel::fmt;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
@@ -29,6 +32,8 @@ const PATHS: usize = 1;
 const GROUPS: usize = 2;
 const CONNECTIONS: usize = 3;
 const DEVICE: usize = 4;
+const MCG: usize = 5;
+const PATH: usize = 6;
 
 fn show_sources(sources: &[CopiedSource], out: &SeqFile) {
     seq_print!(
@@ -111,8 +116,8 @@ fn show_paths(dev: &Device<Interface>, out: &SeqFile) -> Result {
     Ok(())
 }
 
-fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
-    let rows = copy(dev, Destinations::group_count, |destinations, note| {
+fn groups(dev: &Device<Interface>) -> Result<KVVec<Group>> {
+    copy(dev, Destinations::group_count, |destinations, note| {
         let _ = destinations.groups().all(|group| {
             note(Group {
                 mgid: *group.mgid(),
@@ -121,11 +126,69 @@ fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
                 waiting: group.waiting(),
             })
         });
-    })?;
+    })
+}
+
+fn show_groups(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let rows = groups(dev)?;
     seq_print!(out, "mgid state wanted waiting\n");
     for row in &rows {
         let (mgid, wanted) = (row.mgid.gid(), u8::from(row.wanted));
         seq_print!(out, "{mgid} {} {wanted} {}\n", row.state, row.waiting);
+    }
+    Ok(())
+}
+
+/// A GID as the C driver prints it: eight groups of digits, none left out.
+struct Plain(Gid);
+
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, pair) in self.0 .0.chunks_exact(2).enumerate() {
+            let [high, low] = *pair else {
+                continue;
+            };
+            let colon = if at == 0 { "" } else { ":" };
+            write!(f, "{colon}{:x}", u16::from_be_bytes([high, low]))?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows the groups in the format of the C driver's `<interface>_mcg`, less the time when they were made.
+fn show_mcg(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let yes_or_no = |yes| if yes { "yes" } else { "no" };
+    for row in &groups(dev)? {
+        let (complete, send_only) = match row.state {
+            "joined" => (true, false),
+            "send-only" => (true, true),
+            _ => (false, !row.wanted),
+        };
+        seq_print!(out, "GID: {}\n", Plain(row.mgid.gid()));
+        seq_print!(out, "  queuelen: {:9}\n", row.waiting);
+        seq_print!(out, "  complete: {:>9}\n", yes_or_no(complete));
+        seq_print!(out, "  send_only: {:>8}\n\n", yes_or_no(send_only));
+    }
+    Ok(())
+}
+
+/// Shows the paths in the format of the C driver's `<interface>_path`.
+fn show_path(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let rows = copy(dev, Destinations::path_count, |destinations, note| {
+        let _ = destinations.paths().all(|path| {
+            let route = path.handle().map(|ah| *ah.route());
+            note((path.addr().gid(), route))
+        });
+    })?;
+    for (gid, route) in &rows {
+        let complete = if route.is_some() { "yes" } else { "no" };
+        seq_print!(out, "GID: {}\n  complete: {complete:>6}\n", Plain(*gid));
+        if let Some(Route::Path(record)) = route {
+            let (mbps, sl) = (record.rate_mbps(), record.sl());
+            seq_print!(out, "  DLID:     {:#06x}\n  SL: {sl:12}\n", record.dlid());
+            seq_print!(out, "  rate: {:8}.{} Gb/sec\n", mbps / 1000, mbps % 1000);
+        }
+        seq_print!(out, "\n");
     }
     Ok(())
 }
@@ -227,8 +290,15 @@ fn show_device(dev: &Device<Interface>, out: &SeqFile) {
 }
 
 impl Inspect for Interface {
-    const FILES: &'static [&'static CStr] =
-        &[c"sources", c"paths", c"groups", c"connections", c"device"];
+    const FILES: &'static [&'static CStr] = &[
+        c"sources",
+        c"paths",
+        c"groups",
+        c"connections",
+        c"device",
+        c"mcg",
+        c"path",
+    ];
 
     fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
         match id {
@@ -248,6 +318,8 @@ impl Inspect for Interface {
                 show_device(dev, out);
                 Ok(())
             }
+            MCG => show_mcg(dev, out),
+            PATH => show_path(dev, out),
             _ => Err(EINVAL),
         }
     }

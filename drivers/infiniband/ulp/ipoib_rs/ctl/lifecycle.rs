@@ -53,7 +53,7 @@ impl Verbs {
 
     fn try_start(&mut self, dev: &Device<Interface>, attributes: &Attributes) -> Result<Gid> {
         let this = dev.data().get_ref();
-        let gid = this.port.gid()?;
+        let gid = this.gid()?;
         let our_gid = Gid(gid.raw());
         let pkey_index = this.port.find_pkey(this.pkey)?;
         let mut destinations = Destinations::new(this.broadcast, this.port.is_infiniband())?;

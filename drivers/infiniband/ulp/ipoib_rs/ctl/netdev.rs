@@ -24,7 +24,7 @@ use crate::base::counters;
 use crate::base::interface::{Interface, Work};
 use crate::ctl::changes::{self, Control};
 use crate::ctl::verbs::Verbs;
-use crate::ctl::{connect, health, ports, resolve};
+use crate::ctl::{children, connect, health, ports, resolve};
 use crate::data::tx::Tx;
 
 #[vtable]
@@ -81,7 +81,7 @@ impl Driver for Interface {
         this.set_multicast_limit(&attributes);
         Self::set_offloads(dev, rtnl);
         dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
-        let address = HwAddr::new(this.flags(), qpn, attributes.gid);
+        let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
         if !this.is_child() {
             this.port.device().place(this.port.number(), dev, rtnl);
@@ -91,8 +91,11 @@ impl Driver for Interface {
     }
 
     fn uninit(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        ports::remove(dev, rtnl);
+        if ports::remove(dev, rtnl) {
+            children::tend_soon(rtnl);
+        }
         dev.control(rtnl).take();
+        dev.data().forget_parent();
     }
 
     fn open(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
@@ -108,6 +111,15 @@ impl Driver for Interface {
                 this.pkey.get()
             );
             // An event says when it is.
+            return Ok(());
+        }
+        if this.lacks_guid() {
+            netdev_log!(
+                dev,
+                Info,
+                limited,
+                "no carrier: the port does not have the GUID of the address\n"
+            );
             return Ok(());
         }
         let gid = control.verbs.start(dev, &attributes)?;
@@ -157,6 +169,10 @@ impl Driver for Interface {
         Ok(())
     }
 
+    fn take_address(dev: &Device<Self>, address: &[u8; HwAddr::LEN], rtnl: &mut Rtnl) -> Result {
+        children::set_guid(dev, &HwAddr(*address), rtnl)
+    }
+
     fn lower_ifindex(dev: &Device<Self>) -> i32 {
         // One that stands on no other interface has its own, as the stack has it.
         match dev.data().lower_ifindex() {
@@ -187,7 +203,11 @@ impl Ethtool for Interface {
 
     fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
         let this = dev.data();
-        this.port.shared().with_name(|name| identity.set_bus(name));
+        // Soft-RoCE sits on no bus.
+        this.port.device().with_parent_name(|parent| match parent {
+            Some(parent) => identity.set_bus(parent),
+            None => this.port.shared().with_name(|name| identity.set_bus(name)),
+        });
         identity.set_firmware(this.port.device().firmware(&mut [0; FIRMWARE_LEN]));
     }
 

@@ -2,20 +2,23 @@
 
 //! `ip link add … type ipoib_rs`: the rtnl kind and its attributes.
 
-use ipoib_netdev::device::Device;
-use ipoib_netdev::link::{Attributes, Extack, Link, Message, Registration, Request};
-use ipoib_netdev::modes::Modes;
+use ipoib_netdev::device::{Device, OwnedDevice};
+use ipoib_netdev::link::{Attributes, Extack, Link, Message, Policy, Registration, Request, Type};
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
+use ipoib_rdma::device::NAME_LEN;
 use ipoib_rdma::Device as RdmaDevice;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Options};
+use crate::base::interface::{Interface, Options, Origin};
 use crate::base::params;
+use crate::base::port::Port;
+use crate::ctl::ports::Missing;
 use crate::ctl::{changes, ports};
 
 // Attributes, as in <linux/if_link.h>. The comments stand in Documentation/ as well.
@@ -27,10 +30,17 @@ const MODE: u16 = 2;
 /// 1: multicast groups that user space has joined on the port's netdev are left to it.
 const UMCAST: u16 = 3;
 
-/// An attribute: number, check of its value, text of the refusal.
-type Attribute = (u16, fn(u16) -> bool, &'static CStr);
+// Those that <linux/if_link.h> does not have are far from those that it may yet get.
 
-const ATTRIBUTES: [Attribute; 3] = [
+/// The name of the RDMA device, where no network interface stands for its port.
+const DEVICE: u16 = 32;
+/// The number of the RDMA device's port, from 1; not needed where the device has one only.
+const PORT: u16 = 33;
+
+/// A check of an attribute: number, what its value has to be, text of the refusal.
+type Check = (u16, fn(u16) -> bool, &'static CStr);
+
+const CHECKS: [Check; 3] = [
     (
         PKEY,
         |pkey| PKey::new(pkey).is_some(),
@@ -66,18 +76,91 @@ pub(crate) fn register() -> Result<KVec<Registration<Interface>>> {
     Ok(kinds)
 }
 
-/// Checks that an RDMA device has what an interface needs.
-fn check_device(device: &RdmaDevice, extack: &Extack<'_>) -> Result {
-    if !device.has_multicast() {
+/// The port that a new interface is to use, and the interface that it is to be a P_Key child of.
+type Place = (Arc<Port>, Option<OwnedDevice<Interface>>);
+
+/// Chooses the port by `link` or by name; both may be given if they agree.
+fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
+    let extack = request.extack;
+    let by_link = request.lower.map(|lower| {
+        ports::find(lower, rtnl).ok_or_else(|| {
+            extack.refuse(
+                c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
+                ENODEV,
+            )
+        })
+    });
+    let by_link = by_link.transpose()?;
+    let named = named(request, rtnl)?;
+    match (by_link, named) {
+        (Some((port, _)), Some(named)) if !Arc::ptr_eq(&port, &named) => {
+            Err(extack.refuse(c"The link is not on the RDMA port that is named", EINVAL))
+        }
+        (Some(place), _) => Ok(place),
+        (None, Some(named)) => Ok((named, None)),
+        (None, None) => Err(extack.refuse(
+            c"Name the RDMA port: link <interface>, or device <RDMA device> port <number>",
+            EINVAL,
+        )),
+    }
+}
+
+/// The port that is named, if one is.
+fn named(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
+    let &Request {
+        attributes,
+        extack,
+        net,
+        ..
+    } = request;
+    let number = attributes.get_u32(PORT);
+    let Some(name) = attributes.get_text(DEVICE) else {
+        if number.is_some() {
+            return Err(extack.refuse(c"A port needs the name of its RDMA device", EINVAL));
+        }
+        return Ok(None);
+    };
+    let found = ports::find_named(name, number, net, rtnl).map_err(|missing| match missing {
+        Missing::Device => extack.refuse(
+            c"There is no such RDMA device, or no interface can use it",
+            ENODEV,
+        ),
+        Missing::Port => extack.refuse(
+            c"The RDMA device has no such port, or no interface can use it",
+            ENODEV,
+        ),
+        Missing::Ambiguous => extack.refuse(c"The RDMA device has several ports: name one", EINVAL),
+    })?;
+    if !found.device().may_configure(net) {
         return Err(extack.refuse(
+            c"The RDMA device belongs to another network namespace",
+            EPERM,
+        ));
+    }
+    Ok(Some(found))
+}
+
+/// Checks that an RDMA device has what an interface needs.
+///
+/// # Errors
+///
+/// What it has not, and the error for that.
+pub(super) fn check_device(device: &RdmaDevice) -> Result<(), (&'static CStr, Error)> {
+    if !device.has_multicast() {
+        return Err((
             c"The RDMA device has no multicast, without which there is no link",
             EOPNOTSUPP,
         ));
     }
     if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
-        return Err(extack.refuse(c"The RDMA device has no queues of 64 requests", EINVAL));
+        return Err((c"The RDMA device has no queues of 64 requests", EINVAL));
     }
     Ok(())
+}
+
+/// Whether the port is a member of a partition. On InfiniBand, the subnet manager may yet make it one.
+pub(super) fn may_be_member(port: &Port, pkey: PKey) -> bool {
+    port.is_infiniband() || port.find_pkey(pkey).is_ok()
 }
 
 /// Checks the MTU of a new interface on a port of `ib_mtu`.
@@ -94,30 +177,17 @@ fn check_mtu(mtu: u32, connected: bool, ib_mtu: u32, extack: &Extack<'_>) -> Res
 }
 
 #[vtable]
-impl Modes for Interface {
-    fn mode(dev: &Device<Self>) -> &'static CStr {
-        if dev.data().is_connected() {
-            c"connected"
-        } else {
-            c"datagram"
-        }
-    }
-
-    fn set_mode(dev: &Device<Self>, mode: &[u8], rtnl: &mut Rtnl) -> Result {
-        match mode {
-            b"datagram" => Self::set_connected(dev, false, rtnl),
-            b"connected" => Self::set_connected(dev, true, rtnl),
-            _ => Err(EINVAL),
-        }
-    }
-}
-
-#[vtable]
 impl Link for Interface {
-    const ATTRIBUTES: u16 = ATTRIBUTES.len() as u16;
+    const ATTRIBUTES: Policy = &[
+        (PKEY, Type::U16),
+        (MODE, Type::U16),
+        (UMCAST, Type::U16),
+        (DEVICE, Type::Text(NAME_LEN as u16 - 1)),
+        (PORT, Type::U32),
+    ];
 
     fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result {
-        for (kind, is_valid, refusal) in ATTRIBUTES {
+        for (kind, is_valid, refusal) in CHECKS {
             if attributes.get(kind).is_some_and(|value| !is_valid(value)) {
                 return Err(extack.refuse(refusal, EINVAL));
             }
@@ -129,18 +199,7 @@ impl Link for Interface {
         let Request {
             attributes, extack, ..
         } = request;
-        let Some(lower) = request.lower else {
-            return Err(extack.refuse(
-                c"Name the RDMA port: ip link add link <netdev> ... type ipoib_rs",
-                EINVAL,
-            ));
-        };
-        let Some((port, parent)) = ports::find(lower, rtnl) else {
-            return Err(extack.refuse(
-                c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
-                ENODEV,
-            ));
-        };
+        let (port, parent) = choose(request, rtnl)?;
         if parent.as_ref().is_some_and(|dev| dev.data().is_child()) {
             return Err(extack.refuse(c"A P_Key child cannot have children", EINVAL));
         }
@@ -148,12 +207,10 @@ impl Link for Interface {
             None => parent.as_ref().map_or(PKey::DEFAULT, |dev| dev.data().pkey),
             Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
         };
-        let device = port.device();
-        // On InfiniBand, the subnet manager may yet make it one.
-        if port.find_pkey(pkey).is_err() && !port.is_infiniband() {
+        if !may_be_member(&port, pkey) {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         }
-        check_device(device, extack)?;
+        check_device(port.device()).map_err(|(text, error)| extack.refuse(text, error))?;
         let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
             check_mtu(mtu, connected, port.attributes(rtnl).ib_mtu, extack)?;
@@ -168,6 +225,7 @@ impl Link for Interface {
                 mtu: request.mtu,
                 umcast,
                 connected,
+                origin: Origin::Link,
             },
         )
     }
@@ -179,6 +237,19 @@ impl Link for Interface {
         rtnl: &mut Rtnl,
     ) -> Result {
         let this = dev.data();
+        let port = &this.port;
+        let moves = attributes
+            .get_text(DEVICE)
+            .is_some_and(|name| !port.shared().is_called(name))
+            || attributes
+                .get_u32(PORT)
+                .is_some_and(|number| number != port.number());
+        if moves {
+            return Err(extack.refuse(
+                c"The RDMA port of an interface cannot be changed",
+                EOPNOTSUPP,
+            ));
+        }
         if let Some(pkey) = attributes.get(PKEY) {
             if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey) {
                 return Err(
@@ -195,9 +266,7 @@ impl Link for Interface {
             })?;
         }
         if let Some(umcast) = attributes.get(UMCAST) {
-            if this.umcast.xchg(umcast != 0, Relaxed) != (umcast != 0) {
-                changes::rejoin(dev);
-            }
+            changes::set_umcast(dev, umcast != 0);
         }
         Ok(())
     }
@@ -219,6 +288,10 @@ impl Link for Interface {
             MODE_DATAGRAM
         };
         message.put(MODE, mode)?;
-        message.put(UMCAST, u16::from(this.umcast.load(Relaxed)))
+        message.put(UMCAST, u16::from(this.umcast.load(Relaxed)))?;
+        this.port
+            .shared()
+            .with_name(|name| message.put_text(DEVICE, name))?;
+        message.put_u32(PORT, this.port.number())
     }
 }

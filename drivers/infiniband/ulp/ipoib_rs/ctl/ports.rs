@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ports that interfaces can use, and the interfaces on each.
+//! The ports that interfaces can use, and the interfaces on each. The RDMA client that fills the list is in
+//! `adapters.rs`.
 
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
-use ipoib_netdev::notifier;
+use ipoib_netdev::net::Net;
 use ipoib_netdev::rtnl::{Rtnl, RtnlCell};
-use ipoib_netdev::task::{Queue, Run};
-use ipoib_rdma::{Client, Device as RdmaDevice, EventHandler};
+use ipoib_rdma::Device as RdmaDevice;
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::base::interface::Interface;
-use crate::base::port::{LinkLayer, Port, Refresh, Refresher};
+use crate::base::interface::{Interface, Origin};
+use crate::base::params;
+use crate::base::port::{LinkLayer, Port, Refresher};
 use crate::base::quota::Quota;
 use crate::base::shared::Shared;
-
-/// Milliseconds until what memory was short for is tried again.
-const RETRY_MS: u32 = 1000;
+use crate::ctl::members::Members;
 
 /// A port, and its interfaces.
 struct Entry {
     port: Arc<Port>,
     interfaces: KVec<OwnedDevice<Interface>>,
+    /// All on its RDMA device.
+    members: Arc<Members>,
+    /// Whether it has had the interface that it may get by itself.
+    served: bool,
 }
 
 /// All ports that an interface can use.
@@ -44,15 +48,77 @@ fn interfaces_of<'a>(
 ///
 /// `ENOMEM`; `ENODEV` if the port is gone.
 pub(crate) fn add(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result {
-    let interfaces = interfaces_of(&dev.data().port, rtnl).ok_or(ENODEV)?;
-    Ok(interfaces.push(dev.get_typed(), GFP_KERNEL)?)
+    let port = &dev.data().get_ref().port;
+    let mut entries = PORTS.get(rtnl).iter_mut();
+    let entry = entries
+        .find(|entry| Arc::ptr_eq(&entry.port, port))
+        .ok_or(ENODEV)?;
+    entry.interfaces.push(dev.get_typed(), GFP_KERNEL)?;
+    entry.members.add(dev)
 }
 
-/// Removes an interface from those of its port.
-pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) {
-    if let Some(interfaces) = interfaces_of(&dev.data().port, rtnl) {
-        interfaces.retain(|other| !other.is(dev));
+/// Removes an interface from those of its port. True: the port has got it by itself, and is to have another one, since
+/// only the namespace that it was in goes away.
+pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
+    let this = dev.data();
+    let ends = this.origin == Origin::Port && dev.net_ends(rtnl);
+    let mut entries = PORTS.get(rtnl).iter_mut();
+    let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.port, &this.port)) else {
+        return false;
+    };
+    entry.interfaces.retain(|other| !other.is(dev));
+    entry.members.remove(dev);
+    entry.served &= !ends;
+    ends
+}
+
+/// An interface that is to be deleted.
+pub(crate) fn next_doomed(rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
+    let entries = PORTS.get(rtnl).iter();
+    let mut interfaces = entries.flat_map(|entry| entry.interfaces.iter());
+    let doomed = interfaces.find(|dev| dev.data().doomed.load(Relaxed));
+    doomed.map(|dev| dev.get_typed())
+}
+
+/// A port of `device`, or of any device, that is to have an interface by itself and has not had it; it counts as
+/// one that has from now on.
+pub(crate) fn next_unserved(device: Option<&RdmaDevice>, rtnl: &mut Rtnl) -> Option<Arc<Port>> {
+    let selection = params::ports();
+    let wanted = |entry: &&mut Entry| {
+        let port = &entry.port;
+        !entry.served
+            && device.is_none_or(|device| port.device().same(device))
+            && port
+                .shared()
+                .with_name(|name| selection.has(name, port.number(), port.is_infiniband()))
+    };
+    let entry = PORTS.get(rtnl).iter_mut().find(wanted)?;
+    entry.served = true;
+    Some(entry.port.clone())
+}
+
+/// Reads the port again whose netdev `lower` is, if there is one.
+pub(crate) fn refresh_on(lower: &RawDevice, rtnl: &mut Rtnl) {
+    for Entry { port, .. } in PORTS.get(rtnl).iter() {
+        if port.device().is_netdev(port.number(), lower) {
+            port.refresh(0);
+        }
     }
+}
+
+/// The P_Key children of `parent`, if that is an interface of ours. Where memory is short, not all of them.
+pub(crate) fn children_of(parent: &RawDevice, rtnl: &mut Rtnl) -> KVec<OwnedDevice<Interface>> {
+    let mut children = KVec::new();
+    let interfaces = PORTS
+        .get(rtnl)
+        .iter()
+        .flat_map(|entry| entry.interfaces.iter());
+    for child in interfaces.filter(|dev| dev.data().is_child_of(parent)) {
+        if children.push(child.get_typed(), GFP_KERNEL).is_err() {
+            break;
+        }
+    }
+    children
 }
 
 /// Calls `f` for each interface on the port of `dev`.
@@ -82,7 +148,10 @@ pub(crate) fn find(
     lower: &RawDevice,
     rtnl: &mut Rtnl,
 ) -> Option<(Arc<Port>, Option<OwnedDevice<Interface>>)> {
-    for Entry { port, interfaces } in PORTS.get(rtnl).iter() {
+    for Entry {
+        port, interfaces, ..
+    } in PORTS.get(rtnl).iter()
+    {
         if port.device().is_netdev(port.number(), lower) {
             return Some((port.clone(), None));
         }
@@ -95,12 +164,49 @@ pub(crate) fn find(
     Some((entry.port.clone(), None))
 }
 
+/// Why a port is not found by its name.
+pub(crate) enum Missing {
+    /// There is no such device, or it has no port that an interface can use.
+    Device,
+    /// The device has no such port, or none that an interface can use.
+    Port,
+    /// The device has several ports, and none was named.
+    Ambiguous,
+}
+
+/// Finds a port by the name that its device has in `net`, and its number; without a number, the only one.
+pub(crate) fn find_named(
+    name: &CStr,
+    number: Option<u32>,
+    net: &Net,
+    rtnl: &mut Rtnl,
+) -> Result<Arc<Port>, Missing> {
+    let ports = PORTS.get(rtnl).iter().map(|entry| &entry.port);
+    let mut ports = ports
+        .filter(|port| port.shared().is_called(name) && port.device().is_visible(net))
+        .peekable();
+    let Some(first) = ports.peek() else {
+        return Err(Missing::Device);
+    };
+    let only = first.device().ports().count() == 1;
+    let found = match number {
+        Some(number) => ports.find(|port| port.number() == number),
+        None if only => ports.next(),
+        None => return Err(Missing::Ambiguous),
+    };
+    found.cloned().ok_or(Missing::Port)
+}
+
 /// Reads the ports of a device, and tells their interfaces.
 ///
 /// # Errors
 ///
 /// `ENOMEM`; some have not been told.
-fn refresh(device: &RdmaDevice) -> Result {
+///
+/// # Context
+///
+/// Takes RTNL; sleeps.
+pub(crate) fn refresh(device: &RdmaDevice) -> Result {
     let mut ports = KVec::new();
     for entry in PORTS.get(&mut Rtnl::lock()).iter() {
         if entry.port.device().same(device) {
@@ -123,75 +229,17 @@ fn refresh(device: &RdmaDevice) -> Result {
     Ok(())
 }
 
-impl Run for Refresh {
-    fn run(&self, task: &Queue<'_>) {
-        if refresh(&self.device).is_err() {
-            task.queue(RETRY_MS);
-        }
-    }
-}
-
-/// Our side of an RDMA device.
-#[pin_data]
-pub(crate) struct Adapter {
-    device: RdmaDevice,
-    refresher: Arc<Refresher>,
-    quota: Arc<Quota>,
-    shared: Arc<Shared>,
-    #[pin]
-    _events: EventHandler<Refresher>,
-}
-
-/// The RDMA client.
-pub(crate) struct Ports;
-
-impl Client for Ports {
-    type Data = Adapter;
-    const NAME: &'static CStr = c"ipoib_rs";
-
-    fn add(device: &RdmaDevice, name: &CStr) -> Result<Arc<Adapter>> {
-        let refresher = Refresher::new(device)?;
-        let quota = Quota::new(device)?;
-        let shared = Shared::new(name)?;
-        let (own, sink) = (refresher.clone(), refresher.clone());
-        let own_quota = quota.clone();
-        add_ports(device, &refresher, &quota, &shared)
-            .and_then(|()| {
-                Arc::pin_init(
-                    try_pin_init!(Adapter {
-                        device: device.clone(),
-                        refresher: own,
-                        quota: own_quota,
-                        shared,
-                        _events <- EventHandler::new(device, sink),
-                    }),
-                    GFP_KERNEL,
-                )
-            })
-            // Changes from before the handler was there are seen now.
-            .inspect(|_| refresher.queue(0))
-            .inspect_err(|_| forget(device, &refresher, &quota))
-    }
-
-    fn renamed(adapter: &Adapter, name: &CStr) {
-        adapter.shared.renamed(name);
-    }
-
-    fn remove(adapter: Arc<Adapter>) {
-        forget(&adapter.device, &adapter.refresher, &adapter.quota);
-    }
-}
-
 /// Adds the ports of `device` to the list.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP`: there is none that interfaces can use; `ENOMEM`.
-fn add_ports(
+pub(crate) fn add_ports(
     device: &RdmaDevice,
     refresher: &Arc<Refresher>,
     quota: &Arc<Quota>,
     shared: &Arc<Shared>,
+    members: &Arc<Members>,
 ) -> Result {
     let mut found = false;
     let layers = device
@@ -203,6 +251,8 @@ fn add_ports(
         let entry = Entry {
             port,
             interfaces: KVec::new(),
+            members: members.clone(),
+            served: false,
         };
         PORTS.get(&mut Rtnl::lock()).push(entry, GFP_KERNEL)?;
     }
@@ -218,7 +268,7 @@ fn add_ports(
 /// # Context
 ///
 /// Without RTNL; sleeps.
-fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
+pub(crate) fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
     let mut rtnl = Rtnl::lock();
     loop {
         let entries = PORTS.get(&mut rtnl);
@@ -241,20 +291,4 @@ fn forget(device: &RdmaDevice, refresher: &Refresher, quota: &Quota) {
     // It may hold the last reference to a port, and so to itself.
     refresher.end();
     quota.end();
-}
-
-/// Watches the MTU of the netdevs under RoCE ports, of which soft-RoCE tells nobody.
-pub(crate) struct LowerMtu;
-
-impl notifier::Listen for LowerMtu {
-    fn event(dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
-        if event != notifier::Event::MtuChanged {
-            return;
-        }
-        for Entry { port, .. } in PORTS.get(rtnl).iter() {
-            if port.device().is_netdev(port.number(), dev) {
-                port.refresh(0);
-            }
-        }
-    }
 }

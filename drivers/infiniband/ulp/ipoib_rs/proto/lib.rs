@@ -37,6 +37,7 @@ pub mod flow;
 pub mod fsm;
 pub mod seq;
 pub mod table;
+pub mod text;
 pub mod wire;
 
 // Users name the modules without the directories, which are the order of imports: `fsm` imports from `flow`

@@ -28,6 +28,21 @@ impl Gid {
         u128::from_ne_bytes(self.0) == 0
     }
 
+    /// The lower half, which on InfiniBand is a GUID of the port: its own or one that the subnet manager gave it.
+    #[inline]
+    pub const fn guid(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// The GID in the same subnet with another GUID.
+    #[inline]
+    pub const fn with_guid(&self, guid: u64) -> Gid {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        let [i, j, k, l, m, n, o, p] = guid.to_be_bytes();
+        Gid([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
+    }
+
     /// Whether this GID names a group: its first byte is 0xff (RFC 4391, section 4).
     #[inline]
     pub const fn is_multicast(&self) -> bool {

@@ -172,6 +172,14 @@ impl HwAddr {
         self.same_peer(other) && self.0[0] == other.0[0]
     }
 
+    /// The GUID that would make this address the other one; `None` if they differ elsewhere or it is 0. An
+    /// interface's flags, queue pair number and subnet are no user's to choose.
+    pub fn change_guid(&self, to: &HwAddr) -> Option<u64> {
+        let guid = to.gid().guid();
+        let changed = HwAddr::new(self.flags(), self.qpn(), self.gid().with_guid(guid));
+        (guid != 0 && changed == *to).then_some(guid)
+    }
+
     /// The first four bytes, to be read as one word and masked: the three of the queue pair number
     /// by themselves would be several loads.
     #[inline]
@@ -214,6 +222,31 @@ mod tests {
     const PEER: HwAddr = HwAddr([
         0x80, 0x00, 0x00, 0x11, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 1,
     ]);
+
+    #[test]
+    fn only_the_guid_can_be_changed() {
+        let mut bytes = [0x20; 20];
+        bytes[1] = 0;
+        let address = HwAddr(bytes);
+        for at in 0..20 {
+            let mut other = address;
+            other.0[at] ^= 1;
+            let guid = u64::from_be_bytes([
+                other.0[12],
+                other.0[13],
+                other.0[14],
+                other.0[15],
+                other.0[16],
+                other.0[17],
+                other.0[18],
+                other.0[19],
+            ]);
+            assert_eq!(address.change_guid(&other), (at >= 12).then_some(guid));
+        }
+        assert_eq!(address.change_guid(&address), Some(0x2020_2020_2020_2020));
+        bytes[12..].fill(0);
+        assert_eq!(address.change_guid(&HwAddr(bytes)), None);
+    }
 
     #[test]
     fn flags_of_both() {

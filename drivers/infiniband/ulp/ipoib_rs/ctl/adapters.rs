@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices as they come and go, and what happens to them and to the network devices around.
+
+use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::notifier;
+use ipoib_netdev::rtnl::Rtnl;
+use ipoib_netdev::task::{Queue, Run};
+use ipoib_rdma::{Client, Device as RdmaDevice, EventHandler, Found, Sought};
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::Arc;
+
+use crate::base::port::{Refresh, Refresher};
+use crate::base::quota::Quota;
+use crate::base::shared::Shared;
+use crate::ctl::members::Members;
+use crate::ctl::{children, ports};
+
+/// Milliseconds until what memory was short for is tried again.
+const RETRY_MS: u32 = 1000;
+
+impl Run for Refresh {
+    fn run(&self, task: &Queue<'_>) {
+        if ports::refresh(&self.device).is_err() {
+            task.queue(RETRY_MS);
+        }
+    }
+}
+
+/// Our side of an RDMA device.
+#[pin_data]
+pub(crate) struct Adapter {
+    device: RdmaDevice,
+    refresher: Arc<Refresher>,
+    quota: Arc<Quota>,
+    shared: Arc<Shared>,
+    members: Arc<Members>,
+    #[pin]
+    _events: EventHandler<Refresher>,
+}
+
+/// The RDMA client.
+pub(crate) struct Adapters;
+
+impl Client for Adapters {
+    type Data = Adapter;
+    const NAME: &'static CStr = c"ipoib_rs";
+
+    fn add(device: &RdmaDevice, name: &CStr) -> Result<Arc<Adapter>> {
+        let refresher = Refresher::new(device)?;
+        let quota = Quota::new(device)?;
+        let shared = Shared::new(name)?;
+        let members = Members::new()?;
+        let (own, sink) = (refresher.clone(), refresher.clone());
+        let own_quota = quota.clone();
+        ports::add_ports(device, &refresher, &quota, &shared, &members)
+            .and_then(|()| {
+                Arc::pin_init(
+                    try_pin_init!(Adapter {
+                        device: device.clone(),
+                        refresher: own,
+                        quota: own_quota,
+                        shared,
+                        members,
+                        _events <- EventHandler::new(device, sink),
+                    }),
+                    GFP_KERNEL,
+                )
+            })
+            .inspect(|_| {
+                children::serve(Some(device), &mut Rtnl::lock());
+                // Changes from before the handler was there are seen now.
+                refresher.queue(0);
+            })
+            .inspect_err(|_| ports::forget(device, &refresher, &quota))
+    }
+
+    fn renamed(adapter: &Adapter, name: &CStr) {
+        adapter.shared.renamed(name);
+        // A port of that name may be one that gets an interface by itself.
+        children::tend_soon(&mut Rtnl::lock());
+    }
+
+    fn interface(adapter: &Adapter, sought: &Sought<'_>) -> Option<Found> {
+        adapter.members.find(sought)
+    }
+
+    fn remove(adapter: Arc<Adapter>) {
+        ports::forget(&adapter.device, &adapter.refresher, &adapter.quota);
+    }
+}
+
+/// Watches network devices: the MTU of those under RoCE ports, of which soft-RoCE tells nobody, and whether
+/// interfaces of ours are taken up or down, which their children follow.
+pub(crate) struct Watch;
+
+impl notifier::Listen for Watch {
+    fn event(dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
+        match event {
+            notifier::Event::MtuChanged => ports::refresh_on(dev, rtnl),
+            notifier::Event::Up => children::follow(dev, true, rtnl),
+            notifier::Event::Down => children::follow(dev, false, rtnl),
+            notifier::Event::Registered => {}
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! P_Key children, and the files of interfaces in sysfs that the C driver has, too.
+
+use anyhow::ensure;
+use lab::scenario;
+use std::time::Duration;
+
+scenario! {
+    /// `pkey` and `umcast` tell what `ip -d link` does, and `umcast` can be written; nonsense is refused.
+    fn sysfs_has_what_ip_shows(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        host.ok("ip link add link ib0 name ib0.ffff type ipoib_rs umcast 1")?;
+        let file = |dev: &str, name: &str| format!("/sys/class/net/{dev}/{name}");
+        for (dev, umcast) in [("ib0", "0\n"), ("ib0.ffff", "1\n")] {
+            ensure!(host.ok(&format!("cat {}", file(dev, "pkey")))? == "0xffff\n");
+            ensure!(host.ok(&format!("cat {}", file(dev, "umcast")))? == umcast);
+            ensure!(host.ok(&format!("cat {}", file(dev, "mode")))? == "datagram\n");
+            host.ok(&format!("echo 1 >{}", file(dev, "umcast")))?;
+            ensure!(host.ok(&format!("ip -d link show {dev}"))?.contains("umcast 0001"));
+            host.ok(&format!("echo 0x0 >{}", file(dev, "umcast")))?;
+            ensure!(host.ok(&format!("cat {}", file(dev, "umcast")))? == "0\n");
+            for text in ["", "-1", "on", "1x", "4294967296"] {
+                let text = host.run(&format!("echo {text} | tee {}", file(dev, "umcast")))?.refused()?;
+                ensure!(text.contains("Invalid argument"), "{text}");
+            }
+        }
+        ensure!(host.ok(&format!("cat {}", file("ib0.ffff", "parent")))? == "ib0\n");
+        host.ok("ip link set ib0 down && ip link set ib0 name fabric0")?;
+        ensure!(host.ok(&format!("cat {}", file("ib0.ffff", "parent")))? == "fabric0\n");
+        host.run(&format!("ls {}", file("fabric0", "parent")))?.refused()?;
+        for name in ["create_child", "delete_child"] {
+            ensure!(host.ok(&format!("stat -c %a {}", file("fabric0", name)))?.trim() == "200");
+            host.run(&format!("ls {}", file("ib0.ffff", name)))?.refused()?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What names no partition of the port makes no child, and what names no child deletes none.
+    fn sysfs_refuses_nonsense(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        // Made by netlink, and so not to be deleted in sysfs.
+        host.ok("ip link add link ib0 name ib0.ffff type ipoib_rs")?;
+        for (file, texts, reason) in [
+            ("create_child", &["", "x", "0", "0x8000", "0x10000", "-1", "0x8001 1", "0x8001,0x8002"][..], "Invalid argument"),
+            ("delete_child", &["", "x", "0", "0x8000", "0x10000", "-1", "0x8001 1"][..], "Invalid argument"),
+            // The port of soft-RoCE is a member of the default partition only, in which ib0 is.
+            ("create_child", &["0x8001", "1"][..], "Invalid argument"),
+            ("create_child", &["0xffff", "0x7fff", "65535", "0177777"][..], "not unique"),
+            ("delete_child", &["0x8001", "0xffff"][..], "No such device"),
+        ] {
+            for text in texts {
+                let said = host.run(&format!("echo '{text}' | tee /sys/class/net/ib0/{file}"))?.refused()?;
+                ensure!(said.contains(reason), "{file}, {text}: {said}");
+            }
+        }
+        let links = host.ok("ip -o link show type ipoib_rs")?;
+        ensure!(links.lines().count() == 2, "{links}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Children are taken up and down with their parent, and can be the other way between.
+    #[on(lockdep, both)]
+    fn children_follow_their_parent(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let names = ["ib0.1", "ib0.2"];
+        for host in [a, b] {
+            for name in names {
+                host.ok(&format!("ip link add link ib0 name {name} type ipoib_rs"))?;
+            }
+            host.ok("ip link add link eth0 name ib9 type ipoib_rs")?;
+        }
+        let is_up = |name: &str| -> anyhow::Result<bool> {
+            Ok(a.ok(&format!("cat /sys/class/net/{name}/flags"))?.trim().ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f']))
+        };
+        let expect = |up: bool| -> anyhow::Result<()> {
+            for name in names {
+                ensure!(is_up(name)? == up, "{name}");
+            }
+            ensure!(!is_up("ib9")?, "one that is no child");
+            Ok(())
+        };
+        expect(false)?;
+        for _ in 0..3 {
+            a.ok("ip link set ib0 down")?;
+            expect(false)?;
+            a.ok("ip link set ib0 up")?;
+            expect(true)?;
+        }
+        a.ok("ip link set ib0.1 down")?;
+        ensure!(is_up("ib0")? && !is_up("ib0.1")? && is_up("ib0.2")?);
+        // A restart is none of a user's.
+        a.ok("echo connected >/sys/class/net/ib0/mode")?;
+        ensure!(!is_up("ib0.1")? && is_up("ib0.2")?);
+        a.ok("ip link set ib0 down && ip link set ib0.1 up")?;
+        ensure!(!is_up("ib0")? && is_up("ib0.1")? && !is_up("ib0.2")?);
+        for host in [a, b] {
+            host.ok("ip link set ib0 down && ip link set ib0 up")?;
+            host.ok(&format!("ip addr add 10.9.0.{}/24 dev ib0.1", host.number()))?;
+        }
+        a.wait_until("ping -c 1 -W 1 10.9.0.2", Duration::from_secs(15))?;
+        for host in [a, b] {
+            host.ok("ip link del ib0")?;
+            host.run("ip link show ib0.1")?.refused()?;
+        }
+        bed.finish()
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What users see of this checkout's interfaces on InfiniBand ports: how they come and go, their children, their
+//! addresses.
+
+use super::manager::Manager;
+use super::{EXCLUSIVE, Port, hca, inhabit, make};
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(15);
+const PARTITIONS: &str = "/tmp/partitions.conf";
+
+/// Interfaces that come by themselves on a fabric of a topology: each host's HCA has one in the host's namespace,
+/// which is not up. The default partition and 0x0001 have all ports as members.
+fn by_themselves(bed: &Bed, topology: &str, parameters: &str) -> Result<Manager> {
+    let outside = bed.hosts.first().context("no host")?.outside();
+    outside.ok(&format!(
+        "modprobe ipoib_rs {parameters}
+         printf 'Default=0x7fff, ipoib : ALL=full;\\nBlue=0x0001, ipoib : ALL=full;\\n' >{PARTITIONS}"
+    ))?;
+    make(&outside, topology)?;
+    inhabit(bed, &format!("-P {PARTITIONS}"))
+}
+
+fn file(host: &Host, path: &str) -> Result<String> {
+    Ok(host
+        .ok(&format!("cat /sys/class/net/{path}"))?
+        .trim()
+        .to_owned())
+}
+
+/// Paths and groups in debugfs, in the C driver's format.
+fn as_the_c_driver_shows(from: &Host, to: &Host) -> Result<()> {
+    let directory = from.ok("ls -d /sys/kernel/debug/ipoib_rs/ib0*")?;
+    let text = |name: &str| -> Result<String> {
+        let inode = from.ok("stat -L -c %i /proc/self/ns/net")?;
+        let mine = directory.lines().find(|line| line.ends_with(inode.trim()));
+        from.ok(&format!("cat {}/{name}", mine.context("no directory")?))
+    };
+    let (path, mcg) = (text("path")?, text("mcg")?);
+    let guid = Port::of(to, &hca(to))?.guid;
+    let groups = [48, 32, 16, 0]
+        .map(|at| format!("{:x}", guid >> at & 0xffff))
+        .join(":");
+    let lid = Port::of(to, &hca(to))?.lid;
+    let wanted = format!(
+        "GID: fe80:0:0:0:{groups}\n  complete:    yes\n  DLID:     {lid:#06x}\n  SL:            0\n  rate: "
+    );
+    ensure!(path.contains(&wanted), "{wanted} {path}");
+    let wanted = "GID: ff12:401b:ffff:0:0:0:ffff:ffff\n  queuelen:         0\n  complete:       yes\n  send_only:       no\n\n";
+    ensure!(mcg.contains(wanted), "{mcg}");
+    Ok(())
+}
+
+scenario! {
+    /// With `replace=1` each InfiniBand port has an `ib0` of the type ipoib, as ib_ipoib gives it: in the namespace of
+    /// its device, of the port's P_Key, on its device in sysfs. It goes with the device.
+    #[on(lockdep, both)]
+    fn ports_have_interfaces(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "replace=1")?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            let text = host.ok("ip -d link show ib0")?;
+            ensure!(text.contains("ipoib pkey  0xffff") || text.contains("ipoib pkey 0xffff"), "{text}");
+            ensure!(file(host, "ib0/dev_port")? == "0" && file(host, "ib0/dev_id")? == "0x0");
+            ensure!(file(host, "ib0/ifindex")? == file(host, "ib0/iflink")?);
+            // Which is what ibdev2netdev looks at.
+            host.ok(&format!("test -d /sys/class/net/ib0/device/infiniband/{}", hca(host)))?;
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        as_the_c_driver_shows(a, b)?;
+        let outside = a.outside();
+        outside.run("modprobe ib_ipoib")?.refused()?;
+        // To the other host, where there is one already, and back.
+        let (home, other) = (a.netns().context("a host")?, b.netns().context("a host")?);
+        a.ok(&format!("rdma dev set {} netns {other}", hca(a)))?;
+        a.run("ip link show ib0")?.refused()?;
+        b.ok("test -e /sys/class/net/ib1")?;
+        b.ok(&format!("rdma dev set {} netns {home}", hca(a)))?;
+        b.run("ip link show ib1")?.refused()?;
+        ensure!(file(a, "ib0/operstate")? == "down");
+        manager.kill()?;
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
+        for host in [a, b] {
+            host.run("ip link show ib0")?.refused()?;
+        }
+        outside.ok("modprobe -r ipoib_rs")?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A port has no network interface: it is named, or any IPoIB interface on it is.
+    fn a_port_is_named(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let outside = bed.hosts[0].outside();
+        outside.ok("modprobe ib_ipoib && modprobe ipoib_rs")?;
+        make(&outside, "pair")?;
+        let manager = inhabit(&bed, "")?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok("ip link set ib0 name ibc0")?;
+        }
+        a.ok(&format!("ip link add name ib0 type ipoib_rs device {} port 1", hca(a)))?;
+        b.ok("ip link add link ibc0 name ib0 type ipoib_rs")?;
+        for host in [a, b] {
+            ensure!(host.ok("ip -d link show ib0")?.contains(&format!("device {} port 1", hca(host))));
+            host.ib_up()?;
+        }
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
+        let text = a
+            .run(&format!("ip link add name ib7 type ipoib_rs device {}", hca(b)))?
+            .refused()?;
+        ensure!(text.contains("There is no such RDMA device"), "{text}");
+        let text = a
+            .run(&format!("ip link add name ib7 type ipoib_rs device {} port 2", hca(a)))?
+            .refused()?;
+        ensure!(text.contains("The RDMA device has no such port"), "{text}");
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Children by sysfs as NetworkManager makes them: named by the P_Key, one for each partition, up and down with
+    /// the parent, deleted by the P_Key.
+    #[on(lockdep, both)]
+    fn children_by_sysfs(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "ports=all")?;
+        let (a, b) = bed.pair()?;
+        let write = |host: &Host, name: &str, text: &str| {
+            host.run(&format!("echo {text} | tee /sys/class/net/ib0/{name}"))
+        };
+        for host in [a, b] {
+            host.ib_up()?;
+            write(host, "create_child", "0x8001")?.ok()?;
+            ensure!(file(host, "ib0.8001/pkey")? == "0x8001");
+            ensure!(file(host, "ib0.8001/parent")? == "ib0");
+            ensure!(file(host, "ib0.8001/name_assign_type")? == "2");
+            ensure!(host.ok("ip -o link show ib0.8001")?.contains("ib0.8001@ib0"));
+            for text in ["0x8001", "1", "0x0001", "0xffff"] {
+                let said = write(host, "create_child", text)?.refused()?;
+                ensure!(said.contains("not unique"), "{text}: {said}");
+            }
+            host.ok(&format!(
+                "ip link set ib0 down && ip link set ib0 up
+                 ip addr replace {}/24 dev ib0
+                 ip addr add 10.2.0.{}/24 dev ib0.8001",
+                host.ip4(),
+                host.number()
+            ))?;
+        }
+        for address in ["10.2.0.2", &b.ip4()] {
+            a.wait_until(&format!("ping -q -c 1 -W 1 {address}"), LIMIT)?;
+        }
+        // One that has no partition yet waits; netlink may make several for one partition.
+        write(a, "create_child", "0x9999")?.ok()?;
+        a.ok("ip link set ib0.9999 up && ip link add link ib0 name second type ipoib_rs pkey 0x8001")?;
+        ensure!(a.ok("ip -o link show ib0.9999")?.contains("NO-CARRIER"));
+        for (text, name) in [("0x8001", "ib0.8001"), ("0x1999", "ib0.9999")] {
+            write(a, "delete_child", text)?.ok()?;
+            write(a, "delete_child", text)?.refused()?;
+            a.wait_until(&format!("! test -e /sys/class/net/{name}"), LIMIT)?;
+        }
+        a.ok("ip link show second")?;
+        // Whoever makes one anew waits until the old one is gone.
+        for _ in 0..20 {
+            write(a, "create_child", "0x8001")?.ok()?;
+            write(a, "delete_child", "0x8001")?.ok()?;
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Files are written while interfaces are deleted, renamed and made: nothing hangs, and nobody is told what is
+    /// not so.
+    #[on(lockdep)]
+    fn sysfs_races_removal(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "")?;
+        let (a, _) = bed.pair()?;
+        let writers = [
+            "create_child 0x8001",
+            "create_child 0x8002",
+            "delete_child 0x8001",
+            "delete_child 0x8002",
+            "umcast 1",
+            "mode connected",
+            "mode datagram",
+        ]
+        .map(|what| {
+            let (name, text) = what.split_once(' ').unwrap_or_default();
+            a.spawn(&format!(
+                "while :; do echo {text} >/sys/class/net/ib0/{name}; cat /sys/class/net/ib0*/parent; done 2>/dev/null >&2"
+            ))
+        });
+        for _ in 0..30 {
+            a.ok(&format!(
+                "ip link add name ib0 type ipoib_rs device {}
+                 ip link set ib0 up
+                 ip link add link ib0 name ib0x type ipoib_rs pkey 0x8001
+                 ip link set ib0 down
+                 ip link set ib0 up
+                 ip link del ib0",
+                hca(a)
+            ))?;
+        }
+        for writer in writers {
+            writer?.stop()?;
+        }
+        let left = a.ok("ip -o link show type ipoib_rs")?;
+        ensure!(left.is_empty(), "{left}");
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The GUID of the address can be changed while the interface is down, and nothing else of it. One that the port
+    /// does not have is waited for; with the port's own the interface works again. Children have their parent's.
+    fn the_guid_of_the_address(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "ports=all")?;
+        let (a, b) = bed.pair()?;
+        a.ok("echo 0x8001 >/sys/class/net/ib0/create_child")?;
+        let own = file(a, "ib0/address")?;
+        let (rest, guid) = own.split_at(36);
+        for (wrong, reason) in [
+            (format!("00:11:22:33{}", &own[11..]), "Invalid argument"),
+            (format!("{}:fe:81{}", &own[..11], &own[17..]), "Invalid argument"),
+            (format!("{rest}00:00:00:00:00:00:00:00"), "Invalid argument"),
+            ("02:00:5e:00:53:01".to_owned(), ""),
+        ] {
+            let text = a.run(&format!("ip link set ib0 address {wrong}"))?.refused()?;
+            ensure!(text.contains(reason), "{wrong}: {text}");
+            ensure!(file(a, "ib0/address")? == own);
+        }
+        let other = format!("{rest}02:00:5e:ff:fe:00:53:01");
+        a.ok(&format!("ip link set ib0 address {other}"))?;
+        ensure!(file(a, "ib0/address")? == other);
+        a.wait_until("grep -q 02:00:5e:ff:fe:00:53:01 /sys/class/net/ib0.8001/address", LIMIT)?;
+        for host in [a, b] {
+            host.ok(&format!("ip addr add {}/24 dev ib0", host.ip4()))?;
+        }
+        a.ok("ip link set ib0 up")?;
+        b.ok("ip link set ib0 up")?;
+        std::thread::sleep(a.scaled(Duration::from_millis(1500)));
+        ensure!(a.ok("ip -o link show ib0")?.contains("NO-CARRIER"));
+        let text = a.run(&format!("ip link set ib0 address {own}"))?.refused()?;
+        ensure!(text.contains("busy"), "{text}");
+        a.ok(&format!("ip link set ib0 down && ip link set ib0 address {rest}{guid} && ip link set ib0 up"))?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        a.wait_until(&format!("grep -q {guid} /sys/class/net/ib0.8001/address"), LIMIT)?;
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The device has no virtual functions, and says so.
+    fn virtual_functions_are_the_devices(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "ports=all")?;
+        let (a, _) = bed.pair()?;
+        for option in [
+            "state enable",
+            "node_guid 00:11:22:33:44:55:66:77",
+            "port_guid 00:11:22:33:44:55:66:77",
+        ] {
+            let text = a.run(&format!("ip link set ib0 vf 0 {option}"))?.refused()?;
+            ensure!(text.contains("not supported"), "{option}: {text}");
+        }
+        ensure!(Port::of(a, &hca(a))?.guid != 0);
+        manager.end()?;
+        bed.finish()
+    }
+}
