@@ -455,8 +455,8 @@ free:
 }
 
 /*
- * An skb with a copy of a frame, as one made of a buffer is (rust/netdev/page_pool.rs): @header is the
- * wire header, @len counts it.
+ * An skb with a copy of a frame, as one made of a buffer is (rust/netdev/page_pool.rs): @header
+ * is the wire header, @len counts it.
  */
 struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
 				 unsigned int len, __be16 protocol, bool csum_ok)

@@ -12,7 +12,7 @@
 #define IPOIB_RS_PSEUDO_LEN	20
 #define IPOIB_RS_ENCAP_LEN	4
 
-/* What an skb's head has behind its data, and a multiple of what the length of these is rounded up to. */
+/* Room behind the data of an skb's head, and the unit to which the length of these is rounded up. */
 enum {
 	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
 	IPOIB_RS_DATA_ALIGN = SMP_CACHE_BYTES,
@@ -47,7 +47,8 @@ struct ipoib_rs_parts_pools {
 	struct page_pool *copies;
 	struct page_pool *bodies[IPOIB_RS_MAX_BODIES];
 	u32 body_len[IPOIB_RS_MAX_BODIES];
-	u32 copied[IPOIB_RS_MAX_BODIES];	/* What ends a message of up to so many bytes is copied. */
+	/* The end of a message is copied if it has up to so many bytes. */
+	u32 copied[IPOIB_RS_MAX_BODIES];
 };
 
 /*
