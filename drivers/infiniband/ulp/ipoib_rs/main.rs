@@ -34,7 +34,7 @@ module! {
     type: Module,
     name: "ipoib_rs",
     authors: ["The ipoib_rs developers"],
-    description: "IP over InfiniBand (RFC 4391, RFC 4755) on RoCE ports",
+    description: "IP over InfiniBand (RFC 4391, RFC 4755), also on RoCE ports",
     license: "GPL",
     alias: ["rtnl-link-ipoib_rs"],
     params: {
