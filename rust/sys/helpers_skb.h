@@ -12,7 +12,7 @@
 #define IPOIB_RS_PSEUDO_LEN	20
 #define IPOIB_RS_ENCAP_LEN	4
 
-/* Room behind the data of an skb's head, and the unit to which the length of these is rounded up. */
+/* Room behind the data of an skb's head, and the unit that their length is rounded up to. */
 enum {
 	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
 	IPOIB_RS_DATA_ALIGN = SMP_CACHE_BYTES,

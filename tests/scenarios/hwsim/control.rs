@@ -43,7 +43,7 @@ fn as_the_c_driver_shows(from: &Host, to: &Host) -> Result<()> {
     let (path, mcg) = (text("path")?, text("mcg")?);
     let guid = Port::of(to, &hca(to))?.guid;
     let groups = [48, 32, 16, 0]
-        .map(|at| format!("{:x}", guid >> at & 0xffff))
+        .map(|at| format!("{:x}", (guid >> at) & 0xffff))
         .join(":");
     let lid = Port::of(to, &hca(to))?.lid;
     let wanted = format!(
