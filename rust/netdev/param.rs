@@ -19,6 +19,8 @@ pub fn rc_max_device_connections() -> u32 {
 }
 
 /// The ports that get an interface by themselves, if the parameter was given.
+// In line, so that a module without the parameter can link this crate.
+#[inline]
 pub fn ports() -> Option<&'static CStr> {
     // SAFETY: Reads a variable that is always there, and does not change after the module was loaded.
     let ports = unsafe { bindings::ipoib_rs_ports() };
