@@ -68,7 +68,7 @@ macro_rules! bytes {
         $(
             // SAFETY: That is what it is, as is asserted.
             unsafe impl Bytes for [u8; $len] {}
-            const _: () = assert!($len <= bindings::MAX_ADDR_LEN);
+            const _: () = assert!(bindings::MAX_ADDR_LEN as usize >= size_of::<[u8; $len]>());
         )*
     };
 }

@@ -34,11 +34,13 @@ fn file(host: &Host, path: &str) -> Result<String> {
 
 /// Paths and groups in debugfs, in the C driver's format.
 fn as_the_c_driver_shows(from: &Host, to: &Host) -> Result<()> {
-    let directory = from.ok("ls -d /sys/kernel/debug/ipoib_rs/ib0*")?;
+    // A namespace's /sys has no debugfs.
+    let outside = from.outside();
+    let directory = outside.ok("ls -d /sys/kernel/debug/ipoib_rs/ib0*")?;
     let text = |name: &str| -> Result<String> {
         let inode = from.ok("stat -L -c %i /proc/self/ns/net")?;
         let mine = directory.lines().find(|line| line.ends_with(inode.trim()));
-        from.ok(&format!("cat {}/{name}", mine.context("no directory")?))
+        outside.ok(&format!("cat {}/{name}", mine.context("no directory")?))
     };
     let (path, mcg) = (text("path")?, text("mcg")?);
     let guid = Port::of(to, &hca(to))?.guid;

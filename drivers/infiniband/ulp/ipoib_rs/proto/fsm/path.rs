@@ -386,13 +386,18 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
 
     /// Ends the states whose time is over.
     fn expire(&mut self, now: u64) {
+        if let State::Old {
+            request: Some((_, deadline)),
+            ..
+        } = self.state
+        {
+            if now >= deadline {
+                self.keep_old(now);
+            }
+        }
         match self.state {
             State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
             State::Failed { until } if now >= until => self.state = State::Idle,
-            State::Old {
-                request: Some((_, deadline)),
-                ..
-            } if now >= deadline => self.keep_old(now),
             State::Ready(_) | State::Old { request: None, .. }
                 if self.waiting.is_empty() && self.is_unused(now) =>
             {
