@@ -115,7 +115,13 @@ mod tests {
     use kernel::ffi::c_void;
     use kernel::str::{CStr, CStrExt};
 
+    /// # Safety
+    ///
+    /// None is needed: it does nothing.
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, _context: *mut c_void) {}
+    /// # Safety
+    ///
+    /// None is needed: it does nothing.
     unsafe extern "C" fn event(_event: *mut bindings::ib_event, _context: *mut c_void) {}
 
     /// An object of the RDMA core's, zeroed.

@@ -72,7 +72,7 @@ impl Device {
         ];
         if !kinds
             .iter()
-            .any(|known| u32::try_from(kind) == Ok(*known as u32))
+            .any(|known| u32::try_from(kind) == Ok(*known))
         {
             return Err(EINVAL);
         }
