@@ -70,10 +70,7 @@ impl Device {
             bindings::IFLA_VF_IB_NODE_GUID,
             bindings::IFLA_VF_IB_PORT_GUID,
         ];
-        if !kinds
-            .iter()
-            .any(|known| u32::try_from(kind) == Ok(*known))
-        {
+        if !kinds.iter().any(|known| u32::try_from(kind) == Ok(*known)) {
             return Err(EINVAL);
         }
         // SAFETY: As in `set_vf_link_state`.

@@ -121,24 +121,9 @@ impl Verbs {
         let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
         let wake = Wake::new(self.tx.handle(), dev);
         let send_cq = Cq::new(device, RC_SENDS, self.vectors.send, wake)?;
-        let mut ring = IntakeRing::new(&intake, &recv_cq, pool, buffers)?;
-        ring.fill()?;
+        let rx_ring = Self::filled(&intake, &recv_cq, pool)?;
         let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
-        let rc_context = Arc::new(
-            RcContext {
-                pd: self.pd.clone(),
-                intake,
-                send_cq,
-                recv_cq,
-                max_sge: self.max_sge,
-                settings: this.settings.clone(),
-                gid: running.gid,
-                qpn: self.qpn,
-                pkey: this.pkey,
-                ib_mtu: running.ib_mtu,
-            },
-            GFP_KERNEL,
-        )?;
+        let rc_context = self.rc_context(dev, running, intake, send_cq, recv_cq)?;
         let counters = &this.counters;
         let number = this.port.quota().number();
         let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, number)?;
@@ -146,7 +131,7 @@ impl Verbs {
         let shared = send.shared().clone();
         let parts = Parts {
             rc_context,
-            rx: Some(RcRx::new(ring, shared.clone(), counters.clone())?),
+            rx: Some(RcRx::new(rx_ring, shared.clone(), counters.clone())?),
             done: Some(RcDone {
                 completions,
                 shared,
@@ -157,6 +142,40 @@ impl Verbs {
             }),
         };
         Ok(KBox::new(parts, GFP_KERNEL)?)
+    }
+
+    /// Makes the ring of `intake`, and fills it. A function of its own, for the sake of the stack.
+    #[inline(never)]
+    fn filled(intake: &Arc<Intake>, recv_cq: &Arc<Cq>, pool: MessagePool) -> Result<IntakeRing> {
+        let mut ring = IntakeRing::new(intake, recv_cq, pool, intake.max_wr())?;
+        ring.fill()?;
+        Ok(ring)
+    }
+
+    /// Makes what connections have in common. A function of its own, for the sake of the stack.
+    #[inline(never)]
+    fn rc_context(
+        &self,
+        dev: &Device<Interface>,
+        running: &Running,
+        intake: Arc<Intake>,
+        send_cq: Arc<Cq>,
+        recv_cq: Arc<Cq>,
+    ) -> Result<Arc<RcContext>> {
+        let this = dev.data().get_ref();
+        let rc_context = RcContext {
+            pd: self.pd.clone(),
+            intake,
+            send_cq,
+            recv_cq,
+            max_sge: self.max_sge,
+            settings: this.settings.clone(),
+            gid: running.gid,
+            qpn: self.qpn,
+            pkey: this.pkey,
+            ib_mtu: running.ib_mtu,
+        };
+        Ok(Arc::new(rc_context, GFP_KERNEL)?)
     }
 
     /// Answers requests for connections from now on.
