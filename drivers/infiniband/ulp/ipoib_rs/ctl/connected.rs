@@ -20,6 +20,7 @@ use crate::rc::conn;
 use crate::rc::context::{RcContext, MAX_MESSAGE};
 use crate::rc::ring::RcRing;
 use crate::rc::rx::RcRx;
+use crate::rc::shared::Shared;
 use crate::rc::table::Connections;
 use crate::rc::tx::RcTx;
 
@@ -121,38 +122,57 @@ impl Verbs {
         let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
         let wake = Wake::new(self.tx.handle(), dev);
         let send_cq = Cq::new(device, RC_SENDS, self.vectors.send, wake)?;
-        let rx_ring = Self::filled(&intake, &recv_cq, pool)?;
-        let (sender, completions) = rc_ring(&self.pd, &send_cq, RC_SENDS, self.max_sge)?;
-        let rc_context = self.rc_context(dev, running, intake, send_cq, recv_cq)?;
+        let parts = Parts {
+            rc_context: self.rc_context(dev, running, intake, send_cq, recv_cq)?,
+            rx: None,
+            done: None,
+            tx: None,
+        };
+        let mut parts = KBox::new(parts, GFP_KERNEL)?;
+        let shared = self.add_sends(dev, &mut parts)?;
+        Self::add_receives(dev, &mut parts, pool, shared)?;
+        Ok(parts)
+    }
+
+    /// Makes the send ring and the table of connections.
+    #[inline(never)]
+    fn add_sends(&self, dev: &Device<Interface>, parts: &mut Parts) -> Result<Arc<Shared>> {
+        let this = dev.data().get_ref();
+        let rc_context = &parts.rc_context;
+        let (sender, completions) = rc_ring(&self.pd, &rc_context.send_cq, RC_SENDS, self.max_sge)?;
+        let buffers = rc_context.intake.max_wr();
         let counters = &this.counters;
         let number = this.port.quota().number();
         let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, number)?;
-        let send = RcRing::new(sender, counters.clone())?;
-        let shared = send.shared().clone();
-        let parts = Parts {
-            rc_context,
-            rx: Some(RcRx::new(rx_ring, shared.clone(), counters.clone())?),
-            done: Some(RcDone {
-                completions,
-                shared,
-            }),
-            tx: Some(RcTx {
-                connections,
-                ring: send,
-            }),
-        };
-        Ok(KBox::new(parts, GFP_KERNEL)?)
+        let ring = RcRing::new(sender, counters.clone())?;
+        let shared = ring.shared().clone();
+        parts.done = Some(RcDone {
+            completions,
+            shared: shared.clone(),
+        });
+        parts.tx = Some(RcTx { connections, ring });
+        Ok(shared)
     }
 
-    /// Makes the ring of `intake`, and fills it. A function of its own, for the sake of the stack.
+    /// Makes the receive ring, and fills it.
     #[inline(never)]
-    fn filled(intake: &Arc<Intake>, recv_cq: &Arc<Cq>, pool: MessagePool) -> Result<IntakeRing> {
+    fn add_receives(
+        dev: &Device<Interface>,
+        parts: &mut Parts,
+        pool: MessagePool,
+        shared: Arc<Shared>,
+    ) -> Result {
+        let RcContext {
+            intake, recv_cq, ..
+        } = &*parts.rc_context;
         let mut ring = IntakeRing::new(intake, recv_cq, pool, intake.max_wr())?;
         ring.fill()?;
-        Ok(ring)
+        let counters = dev.data().get_ref().counters.clone();
+        parts.rx = Some(RcRx::new(ring, shared, counters)?);
+        Ok(())
     }
 
-    /// Makes what connections have in common. A function of its own, for the sake of the stack.
+    /// Makes what connections have in common.
     #[inline(never)]
     fn rc_context(
         &self,
