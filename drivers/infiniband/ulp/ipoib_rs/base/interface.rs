@@ -62,7 +62,7 @@ pub(crate) struct Interface {
     /// The multicast groups that it is a member of or wants to join.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
-    /// What was asked of the administrator of an InfiniBand subnet.
+    /// Questions to the administrator of an InfiniBand subnet.
     #[pin]
     pub(crate) subnet: Mutex<Subnet>,
     /// The Q_Key of all packets: of InfiniBand's broadcast group once that was joined.
@@ -88,7 +88,7 @@ pub(crate) struct Interface {
     pub(crate) pausing: Atomic<bool>,
     /// The GUID that a user has chosen for its address, or 0.
     guid: Atomic<u64>,
-    /// Who made it.
+    /// Its maker.
     pub(crate) origin: Origin,
     /// It is to be deleted as soon as RTNL can be had.
     pub(crate) doomed: Atomic<bool>,

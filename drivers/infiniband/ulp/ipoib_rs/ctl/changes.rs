@@ -311,7 +311,7 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
-/// What is known of paths may be out of date, and of groups that could not be joined.
+/// Paths, and groups that could not be joined, may be out of date.
 fn refresh(dev: &Device<Interface>) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.ud.destinations.refresh();

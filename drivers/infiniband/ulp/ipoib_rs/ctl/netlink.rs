@@ -144,7 +144,7 @@ fn named(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
 ///
 /// # Errors
 ///
-/// What it has not, and the error for that.
+/// A capability that it lacks, and the error for that.
 pub(super) fn check_device(device: &RdmaDevice) -> Result<(), (&'static CStr, Error)> {
     if !device.has_multicast() {
         return Err((

@@ -666,7 +666,7 @@ mod tests {
         Ok(())
     }
 
-    /// Who does not answer says nothing of the way; who says that there is none is believed.
+    /// Silence says nothing of the way; an answer that there is none is believed.
     #[test]
     fn an_old_path_goes_only_if_there_is_none() -> Result<(), ()> {
         for gone in [false, true] {
