@@ -279,8 +279,10 @@ scenario! {
         for size in [100, 2_000, 6_000, 9_000, 30_000, 60_000] {
             flood(size, "-w 6")?;
         }
-        // To bind or connect a socket takes memory that TCP does not wait for.
+        // To bind or connect a socket takes memory that TCP does not wait for. Nor does it wait for a neighbour whose
+        // last ARP request was one of those without memory.
         stop(&[a, b])?;
+        settle()?;
         // Until they are both there and memory fails, some seconds pass where all is slow.
         let seconds = 5 + a.scaled(Duration::from_secs(3)).as_secs() as u32;
         let flows = [
