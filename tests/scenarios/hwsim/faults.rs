@@ -61,3 +61,53 @@ scenario! {
         bed.finish()
     }
 }
+
+/// Two HCAs with Ethernet ports back to back, which are off, and this checkout's driver to use them.
+const BEGIN_ETHERNET: &str = "set -e
+    ip link add e0 mtu 4400 type veth peer name e1 mtu 4400
+    ip link set e0 up
+    ip link set e1 up
+    modprobe ipoib_rs
+    modprobe ib_hwsim
+    mount -t configfs configfs /sys/kernel/config
+    cd /sys/kernel/config/ib_hwsim
+    mkdir x x/hcas/a x/hcas/b x/cables/c
+    cd x
+    for n in 0 1; do
+        hca=hcas/$(echo ab | cut -c$((n + 1)))
+        echo 1 >$hca/pkeys
+        echo e$n >$hca/netdev
+    done
+    echo a/1 b/1 >cables/c/ends";
+
+scenario! {
+    /// The same with Ethernet ports, whose HCAs have a network device to find and let go.
+    #[on(debug, lockdep)]
+    fn ethernet_ports_that_cannot_be_made(bed) {
+        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
+        let host = &bed.hosts[0].outside();
+        host.ok(BEGIN_ETHERNET)?;
+        let owners = "cd /sys/class/infiniband && ls | grep -c hwsim";
+        all_fail(host, "put('hcas/a/netdev', b'e1'); change('hcas/a/netdev', b'e0', b'e1'); put('hcas/a/netdev', b'e0')", (1, 1))?;
+        all_fail(host, "change('live', b'1', b'0')", (200, 50))?;
+        host.run(owners)?.refused()?;
+        host.ok(&format!("echo 1 >{CONFIGFS}/x/live"))?;
+        for (act, least) in [
+            ("put('hcas/a/power', b'0'); change('hcas/a/power', b'1', b'0')", (200, 50)),
+            ("put('hcas/a/power', b'1'); put('cables/c/plugged', b'0'); change('cables/c/plugged', b'1', b'0')", (4, 3)),
+            ("put('cables/c/plugged', b'1'); change('cables/c/jitter', b'1000', b'0')", (8, 4)),
+            ("change('hcas/a/faults', b'create_ah ENOMEM at 3', b'clear')", (4, 4)),
+        ] {
+            all_fail(host, act, least)?;
+        }
+        ensure!(host.ok(owners)?.trim() == "2");
+        for n in [0, 1] {
+            host.ok(&format!("ip link add link e{n} name ib{n} type ipoib_rs && ip link set ib{n} up"))?;
+            host.wait_until(&format!("ip -o link show ib{n} | grep -q LOWER_UP"), Duration::from_secs(10))?;
+        }
+        host.ok("ip link del ib0 && ip link del ib1 && ib-hwsim down")?;
+        // Nobody keeps them now, either.
+        host.ok("ip link del e0 && modprobe -r ipoib_rs && modprobe -r ib_hwsim")?;
+        bed.finish()
+    }
+}
