@@ -19,7 +19,7 @@ use kernel::str::{CStr, CString};
 use kernel::ModuleMetadata;
 
 use crate::device::{Device, Driver};
-use crate::named::Joined;
+use crate::joined::Joined;
 use crate::raw_device::DeviceRef;
 
 /// A driver whose devices can be looked into: in a directory of the driver's name there is one for

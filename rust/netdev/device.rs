@@ -9,6 +9,7 @@
 //! and the device's work items. The private area is filled by [`crate::link`] before the device is
 //! registered and dropped when its last reference is gone, so every callback finds a live `T`.
 
+use core::any::Any;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -23,8 +24,7 @@ use kernel::types::Opaque;
 
 use crate::address::AddressList;
 use crate::header::Outgoing;
-use crate::named::Named;
-use crate::queue::Polled;
+use crate::napi::Polled;
 pub use crate::raw_device::{DeviceRef, RawDevice};
 use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::TxSkb;
@@ -287,7 +287,7 @@ pub(crate) struct Private<T: Driver> {
     /// Protected by the transmit lock.
     pub(crate) tx: UnsafeCell<Option<T::Tx>>,
     /// Protected by RTNL.
-    named: UnsafeCell<Option<Named>>,
+    named: UnsafeCell<Option<KBox<dyn Any>>>,
     control: RtnlCell<Option<T::Control>>,
     /// Instances that the queues refer to, protected by RTNL.
     pub(crate) polled: UnsafeCell<Polled>,
@@ -381,7 +381,7 @@ impl<T: Driver> Device<T> {
     }
 
     /// The objects that bear the device's name, protected by RTNL.
-    pub(crate) fn named(&self) -> *mut Option<Named> {
+    pub(crate) fn named(&self) -> *mut Option<KBox<dyn Any>> {
         self.private().named.get()
     }
 

@@ -10,8 +10,8 @@ use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
 use crate::device::{Device, Driver};
-use crate::link::Extack;
-use crate::ops::optional;
+use crate::extack::Extack;
+use crate::optional::optional;
 use crate::rtnl::Rtnl;
 
 /// The rings' sizes, as `ethtool -g` shows them.

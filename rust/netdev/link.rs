@@ -18,48 +18,13 @@ use crate::attributes;
 pub use crate::attributes::{Attributes, Message, Policy, Type};
 use crate::device::{Device, OwnedDevice, RawDevice, Tasks};
 use crate::ethtool::{self, Ethtool};
+pub use crate::extack::Extack;
 use crate::files::{self, Files};
 use crate::net::Net;
 use crate::ops::Tables;
+use crate::optional::optional;
 use crate::rtnl::{Rtnl, RtnlCell};
 use crate::vf::Functions;
-
-/// Where to put an error's text, which `ip` prints.
-///
-/// # Invariants
-///
-/// `extack` is null or valid during `'a`.
-pub struct Extack<'a> {
-    extack: *mut bindings::netlink_ext_ack,
-    _lifetime: PhantomData<&'a mut bindings::netlink_ext_ack>,
-}
-
-impl Extack<'_> {
-    /// Wraps a pointer.
-    ///
-    /// # Safety
-    ///
-    /// `extack` must be null, or valid during `'a`.
-    pub(crate) unsafe fn from_raw<'a>(extack: *mut bindings::netlink_ext_ack) -> Extack<'a> {
-        // INVARIANT: By this function's requirements.
-        Extack {
-            extack,
-            _lifetime: PhantomData,
-        }
-    }
-
-    /// Sets the text of an error that is returned.
-    pub fn say(&self, text: &'static CStr) {
-        // SAFETY: Null or valid by the invariant; the text is static.
-        unsafe { bindings::ipoib_rs_extack_set(self.extack, text.as_char_ptr()) };
-    }
-
-    /// Sets the text and gives `error` back, to be returned.
-    pub fn refuse(&self, text: &'static CStr, error: Error) -> Error {
-        self.say(text);
-        error
-    }
-}
 
 /// Parameters of a new device.
 pub struct Request<'a> {
@@ -214,29 +179,13 @@ impl<T: Link> Registration<T> {
                         setup: Some(setup::<T>),
                         maxtype: u32::from(attributes::highest(T::ATTRIBUTES)),
                         policy: table,
-                        validate: if T::HAS_VALIDATE {
-                            Some(validate::<T>)
-                        } else {
-                            None
-                        },
+                        validate: optional!(HAS_VALIDATE, validate::<T>),
                         newlink: Some(newlink::<T>),
-                        changelink: if T::HAS_CHANGE {
-                            Some(changelink::<T>)
-                        } else {
-                            None
-                        },
+                        changelink: optional!(HAS_CHANGE, changelink::<T>),
                         dellink: Some(dellink::<T>),
                         get_size: Some(size::<T>),
-                        fill_info: if T::HAS_DESCRIBE {
-                            Some(fill_info::<T>)
-                        } else {
-                            None
-                        },
-                        get_link_net: if T::HAS_WITH_LOWER {
-                            Some(link_net::<T>)
-                        } else {
-                            None
-                        },
+                        fill_info: optional!(HAS_DESCRIBE, fill_info::<T>),
+                        get_link_net: optional!(HAS_WITH_LOWER, link_net::<T>),
                         ..pin_init::zeroed()
                     };
                     // SAFETY: `slot` is valid for writes.
@@ -245,16 +194,8 @@ impl<T: Link> Registration<T> {
                             ops,
                             files: group,
                             has: Some(files::has::<T>),
-                            show: if T::HAS_SHOW {
-                                Some(files::show::<T>)
-                            } else {
-                                None
-                            },
-                            store: if T::HAS_STORE {
-                                Some(files::store::<T>)
-                            } else {
-                                None
-                            },
+                            show: optional!(HAS_SHOW, files::show::<T>),
+                            store: optional!(HAS_STORE, files::store::<T>),
                         });
                     }
                 }),

@@ -9,7 +9,6 @@ use ipoib_sys::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
-use kernel::str::CStr;
 use kernel::types::Opaque;
 
 use crate::debugfs::{self, Dir, Inspect};
@@ -44,31 +43,6 @@ impl Named {
             _sysctls: sysctls.ok(),
             _files: files.ok(),
         }
-    }
-}
-
-/// A string made of several, which are names of devices and need not be UTF-8.
-pub(crate) struct Joined(KVec<u8>);
-
-impl Joined {
-    /// Joins the strings.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(parts: &[&CStr]) -> Result<Self> {
-        let mut joined = KVec::new();
-        for part in parts {
-            joined.extend_from_slice(part.to_bytes(), GFP_KERNEL)?;
-        }
-        joined.push(0, GFP_KERNEL)?;
-        Ok(Self(joined))
-    }
-
-    /// The string.
-    pub(crate) fn as_c_str(&self) -> &CStr {
-        // None of the parts has a NUL.
-        CStr::from_bytes_with_nul(&self.0).unwrap_or(c"")
     }
 }
 
@@ -190,7 +164,13 @@ unsafe extern "C" fn call<T: Tunable + Inspect>(
     }
     if make {
         // SAFETY: Removed above at the event that precedes either.
-        *slot = Some(unsafe { Named::new(&watch.root, dev) });
+        let named = unsafe { Named::new(&watch.root, dev) };
+        match KBox::new(named, GFP_KERNEL) {
+            Ok(named) => *slot = Some(named),
+            Err(error) => {
+                netdev_log!(dev, Warn, "no sysctls and files in debugfs: {error:?}\n");
+            }
+        }
     }
     bindings::NOTIFY_DONE as c_int
 }

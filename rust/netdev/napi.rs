@@ -69,6 +69,13 @@ impl<P: Poll> Instance for Inner<P> {
     }
 }
 
+/// The NAPI instances that a device's queues refer to.
+#[derive(Default)]
+pub(crate) struct Polled {
+    pub(crate) receive: Option<Arc<dyn Instance>>,
+    pub(crate) transmit: Option<Arc<dyn Instance>>,
+}
+
 /// A NAPI instance that is about to be enabled or was just disabled, for the page pools that its poll
 /// allocates from. Their pages return to them without a lock meanwhile.
 pub struct Binding<'a> {

@@ -2,6 +2,8 @@
 
 //! The C side of [`Driver`]: `net_device_ops` and `header_ops`.
 
+mod vf;
+
 use core::marker::PhantomData;
 use core::ptr;
 
@@ -14,25 +16,13 @@ use kernel::sync::atomic::{Atomic, Release};
 use crate::address::AddressList;
 use crate::device::{Device, Tasks};
 use crate::header::Outgoing;
+use crate::optional::optional;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
 use crate::vf::Functions;
 
 /// The tables of driver `T`.
 pub(crate) struct Tables<T: Tasks + Functions>(PhantomData<T>);
-
-/// Evaluates to a callback if the driver has it, which is optional.
-macro_rules! optional {
-    ($has:ident, $callback:ident) => {
-        if T::$has {
-            Some(Self::$callback)
-        } else {
-            None
-        }
-    };
-}
-
-pub(crate) use optional;
 
 impl<T: Tasks + Functions> Tables<T> {
     const HEADER_LEN: usize = Device::<T>::HEADER_LEN;

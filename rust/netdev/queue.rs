@@ -7,11 +7,10 @@
 use core::ops::{Deref, DerefMut};
 
 use ipoib_sys::bindings;
-use kernel::sync::Arc;
 use kernel::types::NotThreadSafe;
 
 use crate::device::{Device, Driver};
-use crate::napi::{Instance, Napi, Poll};
+use crate::napi::{Napi, Poll, Polled};
 use crate::rtnl::Rtnl;
 
 impl<T: Driver> Device<T> {
@@ -72,13 +71,6 @@ impl<T: Driver> Device<T> {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
     }
-}
-
-/// The NAPI instances that a device's queues refer to.
-#[derive(Default)]
-pub(crate) struct Polled {
-    receive: Option<Arc<dyn Instance>>,
-    transmit: Option<Arc<dyn Instance>>,
 }
 
 impl<T: Driver> Device<T> {

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 
 use crate::device::{Device, Driver};
-use crate::named::Joined;
+use crate::joined::Joined;
 use crate::rtnl::{retry, Rtnl};
 
 /// A whole number that can be read and written.

@@ -14,7 +14,7 @@ use kernel::time::{delay::fsleep, Delta};
 use crate::device::{Device, OwnedDevice, RawDevice};
 use crate::dummy::{Dummy, Registered, Seen, ADDR_LEN, HEADER_LEN};
 use crate::header::Outgoing;
-use crate::named::Joined;
+use crate::joined::Joined;
 use crate::napi::{Context, Napi, Poll, Source};
 use crate::ops::Tables;
 use crate::queue::TxGuard;

@@ -5,12 +5,10 @@
 use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
-use kernel::error::{from_result, VTABLE_DEFAULT_ERROR};
-use kernel::ffi::c_int;
+use kernel::error::VTABLE_DEFAULT_ERROR;
 use kernel::prelude::*;
 
-use crate::device::{Device, Driver, Tasks};
-use crate::ops::Tables;
+use crate::device::{Device, Driver};
 
 /// Room for an answer about a virtual function, which C code fills.
 ///
@@ -28,7 +26,7 @@ impl<C> Answer<'_, C> {
     /// # Safety
     ///
     /// `raw` must be valid for reads and writes during the new lifetime.
-    unsafe fn from_raw<'a>(raw: *mut C) -> Answer<'a, C> {
+    pub(crate) unsafe fn from_raw<'a>(raw: *mut C) -> Answer<'a, C> {
         // INVARIANT: By this function's requirements.
         Answer {
             raw,
@@ -97,103 +95,5 @@ pub trait Functions: Driver {
     /// As [`Functions::set_link_state`].
     fn set_guid(_dev: &Device<Self>, _vf: i32, _guid: u64, _kind: i32) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
-    }
-}
-
-impl<T: Tasks + Functions> Tables<T> {
-    /// # Safety
-    ///
-    /// Called by rtnetlink under RTNL for a registered device of `T`'s, as are all that follow.
-    pub(crate) unsafe extern "C" fn set_vf_link_state(
-        dev: *mut bindings::net_device,
-        vf: c_int,
-        state: c_int,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: By this function's requirements.
-            T::set_link_state(unsafe { Device::<T>::from_raw(dev) }, vf, state)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// As [`Self::set_vf_link_state`], with a valid `info`.
-    pub(crate) unsafe extern "C" fn get_vf_config(
-        dev: *mut bindings::net_device,
-        vf: c_int,
-        info: *mut bindings::ifla_vf_info,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: By this function's requirements.
-            let (typed, mut config) =
-                unsafe { (Device::<T>::from_raw(dev), Answer::from_raw(info)) };
-            T::config(typed, vf, &mut config)?;
-            // SAFETY: As above; RTNL keeps the device's address, and there is room for any.
-            unsafe {
-                (*info).vf = vf as u32;
-                core::ptr::copy_nonoverlapping(
-                    (*dev).dev_addr,
-                    (&raw mut (*info).mac).cast(),
-                    usize::from((*dev).addr_len),
-                );
-            }
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// As [`Self::set_vf_link_state`], with valid `stats`.
-    pub(crate) unsafe extern "C" fn get_vf_stats(
-        dev: *mut bindings::net_device,
-        vf: c_int,
-        stats: *mut bindings::ifla_vf_stats,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: By this function's requirements.
-            let (dev, mut stats) = unsafe { (Device::<T>::from_raw(dev), Answer::from_raw(stats)) };
-            T::function_stats(dev, vf, &mut stats)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// As [`Self::set_vf_link_state`], with valid GUIDs.
-    pub(crate) unsafe extern "C" fn get_vf_guid(
-        dev: *mut bindings::net_device,
-        vf: c_int,
-        node: *mut bindings::ifla_vf_guid,
-        port: *mut bindings::ifla_vf_guid,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: By this function's requirements.
-            let (dev, mut node, mut port) = unsafe {
-                (
-                    Device::<T>::from_raw(dev),
-                    Answer::from_raw(node),
-                    Answer::from_raw(port),
-                )
-            };
-            T::guids(dev, vf, &mut node, &mut port)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// As [`Self::set_vf_link_state`].
-    pub(crate) unsafe extern "C" fn set_vf_guid(
-        dev: *mut bindings::net_device,
-        vf: c_int,
-        guid: u64,
-        kind: c_int,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: By this function's requirements.
-            T::set_guid(unsafe { Device::<T>::from_raw(dev) }, vf, guid, kind)?;
-            Ok(0)
-        })
     }
 }

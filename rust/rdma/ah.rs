@@ -116,22 +116,7 @@ impl Ah {
         if !pd.device().is_roce(gid.port()) {
             return Err(EOPNOTSUPP);
         }
-        let mut attr = bindings::rdma_ah_attr {
-            type_: bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
-            ah_flags: bindings::ib_ah_flags_IB_AH_GRH as u8,
-            port_num: gid.port(),
-            sl: options.sl,
-            grh: bindings::ib_global_route {
-                sgid_attr: gid.as_raw(),
-                sgid_index: u8::try_from(gid.index())?,
-                dgid: bindings::ib_gid { raw: dgid },
-                flow_label: options.flow_label & bindings::IB_GRH_FLOWLABEL_MASK,
-                hop_limit: options.hop_limit,
-                traffic_class: options.traffic_class,
-            },
-            ..Default::default()
-        };
-
+        let mut attr = roce_attributes(gid, dgid, &options)?;
         let reserved = Reserved::new(pd.deferred_drop())?;
         let raw = match link_local_mac(&dgid) {
             Some(mac) => {
@@ -268,6 +253,33 @@ impl Ah {
     pub fn route(&self) -> &Route {
         &self.route
     }
+}
+
+/// Attributes of a handle for RoCE, but for the Ethernet address. They refer to the GID.
+///
+/// # Errors
+///
+/// An index of the GID beyond 255.
+fn roce_attributes(
+    gid: &GidRef,
+    dgid: [u8; 16],
+    options: &AhOptions,
+) -> Result<bindings::rdma_ah_attr> {
+    Ok(bindings::rdma_ah_attr {
+        type_: bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
+        ah_flags: bindings::ib_ah_flags_IB_AH_GRH as u8,
+        port_num: gid.port(),
+        sl: options.sl,
+        grh: bindings::ib_global_route {
+            sgid_attr: gid.as_raw(),
+            sgid_index: u8::try_from(gid.index())?,
+            dgid: bindings::ib_gid { raw: dgid },
+            flow_label: options.flow_label & bindings::IB_GRH_FLOWLABEL_MASK,
+            hop_limit: options.hop_limit,
+            traffic_class: options.traffic_class,
+        },
+        ..Default::default()
+    })
 }
 
 /// The Ethernet address in a link-local GID that was made from one, as every RoCE port's default

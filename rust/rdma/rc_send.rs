@@ -118,8 +118,7 @@ impl RcSender {
     /// for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
-        let under_way = lane.counts().under_way();
-        under_way < lane.qp().send_wr() && under_way < self.free()
+        lane.counts().has_share(lane.qp().send_wr(), self.free())
     }
 
     /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts

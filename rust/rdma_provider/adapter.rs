@@ -2,16 +2,15 @@
 
 //! The operations of a device.
 
-use ib_fabric::LinkLayer;
+use ib_fabric::{Arrival, LinkLayer, Mad, Verdict};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::attributes::{Capabilities, PortAttributes};
 use crate::faults::Faults;
-use crate::mad::{Mad, MadSource, Verdict};
-use crate::netdev::NetdevName;
+use crate::handle::Handle;
+use crate::netns::NetdevName;
 use crate::qp::{Kind, Qp};
-use crate::registration::Handle;
 
 /// A channel adapter, as its driver sees it.
 ///
@@ -84,7 +83,7 @@ pub trait Adapter: Send + Sync + 'static {
     /// # Context
     ///
     /// Any; must not sleep.
-    fn process_mad(&self, port: u8, source: MadSource, request: &Mad, reply: &mut Mad) -> Verdict;
+    fn process_mad(&self, port: u8, arrival: &Arrival, request: &Mad, reply: &mut Mad) -> Verdict;
 
     /// Chooses the number of a queue pair that is being made.
     ///

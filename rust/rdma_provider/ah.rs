@@ -5,6 +5,8 @@
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
+use crate::object::own;
+
 /// Destination of a datagram (IB specification, section 11.2.2.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddressVector {
@@ -106,4 +108,15 @@ impl AddressVector {
         }
         attr
     }
+}
+
+/// The address that a handle stands for.
+///
+/// # Safety
+///
+/// `ah` has to be an address handle of a device of this crate's.
+pub(crate) unsafe fn address(ah: *const bindings::ib_ah) -> AddressVector {
+    // SAFETY: By the safety requirement.
+    let address = unsafe { own::<_, AddressVector>(ah) };
+    address.copied().unwrap_or_default()
 }

@@ -11,31 +11,7 @@ use kernel::sync::Arc;
 use raw_ether::notifier::{Follow, Notifier, Rtnl};
 
 use crate::adapter::Adapter;
-
-/// A network namespace, which need not exist any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Netns(u64);
-
-impl Netns {
-    /// The network namespace of the current task.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub fn current() -> Self {
-        // SAFETY: The current task has namespaces, as it is not exiting.
-        Self(unsafe { bindings::rdma_provider_netns() })
-    }
-}
-
-/// A network device by its name.
-#[derive(Clone, Copy, Debug)]
-pub struct NetdevName {
-    /// The name, with a zero behind it.
-    pub name: [u8; 16],
-    /// The network namespace in which it has that name.
-    pub netns: Netns,
-}
+use crate::netns::NetdevName;
 
 /// A reference to a network device, until it is dropped.
 struct Netdev(NonNull<bindings::net_device>);

@@ -13,6 +13,7 @@ mod parse;
 mod payload;
 mod queue;
 mod receiver;
+mod sizes;
 mod store;
 mod tally;
 
@@ -39,35 +40,11 @@ pub use datagram::Meta;
 pub use kind::Kind;
 pub(crate) use kind::QpEvent;
 pub use payload::Payload;
+pub use queue::QueueTally;
 pub(crate) use queue::{ReceiveEntry, WorkQueue};
 pub use receiver::{Accepted, Arrival};
-pub use tally::{QpTally, QueueTally};
-
-/// Sizes of a queue pair's queues.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// Send requests.
-    pub(crate) sends: usize,
-    /// Receive requests.
-    pub(crate) receives: usize,
-    /// Elements of a send request.
-    pub(crate) send_sges: usize,
-    /// Elements of a receive request.
-    pub(crate) receive_sges: usize,
-    /// Bytes that a send request can have in itself.
-    pub(crate) inline_data: usize,
-}
-
-/// Abilities that a queue pair was made with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
-    /// The queue pair does not hear what it sends to a multicast group.
-    pub(crate) block_loopback: bool,
-    /// Checksums of IP datagrams are computed and checked.
-    pub(crate) checksum: bool,
-    /// Bytes of payload that one request can have segmented; 0 if none can.
-    pub(crate) lso: u32,
-}
+pub(crate) use sizes::{Abilities, Sizes};
+pub use tally::QpTally;
 
 /// The sending half.
 struct SendSide {

@@ -11,117 +11,12 @@ use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::str::CString;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::{rcu, Arc};
+use kernel::sync::Arc;
 
 use crate::adapter::Adapter;
 use crate::netdev::Netdevs;
 use crate::readers::wait_for_readers;
 use crate::verbs::{Holder, Operations};
-
-/// Event of a port that ULPs are told of (IB specification, section 11.6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The link has become active.
-    PortActive,
-    /// The link is not active any more.
-    PortError,
-    /// The LID or the LID mask has changed.
-    LidChange,
-    /// The subnet manager has changed.
-    SmChange,
-    /// The subnet manager wants subscriptions and memberships anew.
-    ClientReregister,
-    /// The P_Key table has changed.
-    PKeyChange,
-    /// The GID table has changed.
-    GidChange,
-    /// The speed of a link has changed.
-    SpeedChange,
-    /// The device has failed; it is an event of all ports.
-    DeviceFatal,
-}
-
-impl Event {
-    fn as_raw(self) -> bindings::ib_event_type {
-        match self {
-            Event::PortActive => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            Event::PortError => bindings::ib_event_type_IB_EVENT_PORT_ERR,
-            Event::LidChange => bindings::ib_event_type_IB_EVENT_LID_CHANGE,
-            Event::SmChange => bindings::ib_event_type_IB_EVENT_SM_CHANGE,
-            Event::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
-            Event::PKeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
-            Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
-            Event::SpeedChange => bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE,
-            Event::DeviceFatal => bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
-        }
-    }
-}
-
-/// The way from an adapter to RDMA core.
-///
-/// # Invariants
-///
-/// `device` is null; or [`CLOSED`], after which it never changes; or an `ib_device` that stays for a grace
-/// period of RCU after it has become closed.
-pub struct Handle {
-    device: Atomic<*mut bindings::ib_device>,
-}
-
-/// A handle for good closed: no device has this address.
-const CLOSED: *mut bindings::ib_device = ptr::without_provenance_mut(usize::MAX);
-
-impl Handle {
-    /// One that has not been opened.
-    pub const fn new() -> Self {
-        // INVARIANT: It is null.
-        Self {
-            device: Atomic::new(ptr::null_mut()),
-        }
-    }
-
-    /// Opens it for a device that is registered and has no clients yet, unless it is open or closed.
-    ///
-    /// # Safety
-    ///
-    /// The device has to stay until the handle has been closed.
-    pub(crate) unsafe fn open(&self, device: *mut bindings::ib_device) {
-        // INVARIANT: By the safety requirement. RDMA core asks again when the device moves to another network
-        // namespace, which may be while it is being unregistered.
-        let _ = self.device.cmpxchg(ptr::null_mut(), device, Release);
-    }
-
-    /// Closes it for good. After this, nobody uses the device by it.
-    fn close(&self) {
-        self.device.store(CLOSED, Release);
-        wait_for_readers();
-    }
-
-    /// Tells ULPs of an event, unless the adapter is not registered.
-    ///
-    /// # Context
-    ///
-    /// Any. Hold no lock that a method of [`Adapter`] takes.
-    pub fn dispatch(&self, port: u8, event: Event) {
-        let _rcu = rcu::read_lock();
-        let device = self.device.load(Acquire);
-        if device.is_null() || device == CLOSED {
-            return;
-        }
-        let mut raw: bindings::ib_event = pin_init::zeroed();
-        raw.device = device;
-        raw.element.port_num = port.into();
-        raw.event = event.as_raw();
-        // SAFETY: The device exists as long as RCU is held. It is called in any context.
-        unsafe { bindings::ib_dispatch_event(&raw const raw) };
-    }
-}
-
-impl Default for Handle {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// A registered device; dropping this unregisters it.
 ///
@@ -141,21 +36,17 @@ unsafe impl<A: Adapter> Send for Registration<A> {}
 unsafe impl<A: Adapter> Sync for Registration<A> {}
 
 impl<A: Adapter> Registration<A> {
-    /// Registers a device whose operations are the adapter's.
+    /// Makes a device that is complete but for its network devices. The caller has to free it, if it does not register
+    /// it.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and what RDMA core or its clients say; for Ethernet ports, `ENODEV`, `EINVAL` or `EBUSY` if there is no
-    /// such network device, it is not Ethernet, or another RDMA device has it.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep. The adapter's methods are called meanwhile.
-    pub fn new(
-        adapter: Arc<A>,
+    /// `ENOMEM`.
+    fn allocate(
+        adapter: &Arc<A>,
         parent: &device::Device<device::Bound>,
         module: &'static ThisModule,
-    ) -> Result<Self> {
+    ) -> Result<NonNull<bindings::ib_device>> {
         // SAFETY: The size is that of a type whose first field is the device.
         let raw = unsafe { bindings::rdma_provider_alloc(core::mem::size_of::<Holder<A>>()) };
         let device = NonNull::new(raw).ok_or(ENOMEM)?;
@@ -163,7 +54,7 @@ impl<A: Adapter> Registration<A> {
         // counted.
         unsafe {
             (*raw.cast::<Holder<A>>()).faults = Arc::as_ptr(adapter.faults());
-            (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(&adapter);
+            (*raw.cast::<Holder<A>>()).adapter = Arc::as_ptr(adapter);
         }
         let limits = adapter.capabilities().limits;
         let operations = Operations::<A>::table(module, adapter.link_layer(), &limits);
@@ -180,6 +71,26 @@ impl<A: Adapter> Registration<A> {
             (*raw).node_guid = adapter.capabilities().node_guid.to_be();
             (*raw).node_desc = adapter.description();
         }
+        Ok(device)
+    }
+
+    /// Registers a device whose operations are the adapter's.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and what RDMA core or its clients say; for Ethernet ports, `ENODEV`, `EINVAL` or `EBUSY` if there is no
+    /// such network device, it is not Ethernet, or another RDMA device has it.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. The adapter's methods are called meanwhile.
+    pub fn new(
+        adapter: Arc<A>,
+        parent: &device::Device<device::Bound>,
+        module: &'static ThisModule,
+    ) -> Result<Self> {
+        let device = Self::allocate(&adapter, parent, module)?;
+        let raw = device.as_ptr();
         let netdevs = match adapter.link_layer() {
             LinkLayer::InfiniBand => Ok(None),
             // SAFETY: They are dropped before the device is freed.

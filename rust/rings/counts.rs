@@ -36,6 +36,14 @@ impl Counts {
         self.posted.get().wrapping_sub(self.done.get())
     }
 
+    /// Returns true if the producer, who may have up to `most` frames under way, has no more slots of a ring than the
+    /// `free` ones that are left to all. So one whose frames are not done with leaves room to others.
+    #[inline(always)]
+    pub fn has_share(&self, most: u32, free: u32) -> bool {
+        let under_way = self.under_way();
+        under_way < most && under_way < free
+    }
+
     /// How many are done with.
     #[inline]
     pub fn done(&self) -> u32 {

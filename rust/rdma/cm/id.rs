@@ -16,6 +16,7 @@ use super::report::{as_context, event, Context, DREQ, LINK, NONE, REP, REQ};
 use super::{send_reject, CmHandler, RejectReason, Reply, Request, REPLY_DATA, REQUEST_DATA};
 use crate::ah::{AhOptions, Route};
 use crate::deferred::{DeferDrop, Deferred, Reserved};
+use crate::gid::GidRef;
 use crate::pd::Pd;
 use crate::qp::random_psn;
 use crate::rc::RcQp;
@@ -187,20 +188,7 @@ impl<H: CmHandler> CmId<H> {
             .cmpxchg(false, true, Relaxed)
             .map_err(|_| EBUSY)?;
 
-        // The CM has the attributes only once the request is sent, when it may be answered already.
-        let mut attr = bindings::ib_qp_attr {
-            qp_state: bindings::ib_qp_state_IB_QPS_INIT,
-            pkey_index: dev.find_pkey(gid.port(), req.pkey)?,
-            port_num: gid.port(),
-            ..Default::default()
-        };
-        let mask = bindings::ib_qp_attr_mask_IB_QP_STATE
-            | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS
-            | bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX
-            | bindings::ib_qp_attr_mask_IB_QP_PORT;
-        // SAFETY: There is no address.
-        unsafe { qp.modify(&mut attr, mask as c_int) }?;
-
+        init_qp(qp, gid, req.pkey)?;
         let raw = bindings::ipoib_rs_cm_request {
             sgid_attr: gid.as_raw(),
             path,
@@ -379,6 +367,28 @@ impl<H: CmHandler> CmId<H> {
             },
         )
     }
+}
+
+/// Takes a queue pair from Reset to Init, at the port of a GID and in a partition.
+///
+/// The CM has the attributes only once the request is sent, when it may be answered already.
+///
+/// # Errors
+///
+/// `ENOENT` if the port is not in the partition; whatever the device says.
+fn init_qp(qp: &RcQp, gid: &GidRef, pkey: u16) -> Result {
+    let mut attr = bindings::ib_qp_attr {
+        qp_state: bindings::ib_qp_state_IB_QPS_INIT,
+        pkey_index: gid.device().find_pkey(gid.port(), pkey)?,
+        port_num: gid.port(),
+        ..Default::default()
+    };
+    let mask = bindings::ib_qp_attr_mask_IB_QP_STATE
+        | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS
+        | bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX
+        | bindings::ib_qp_attr_mask_IB_QP_PORT;
+    // SAFETY: There is no address.
+    unsafe { qp.modify(&mut attr, mask as c_int) }
 }
 
 impl<H: CmHandler> Body<H> {

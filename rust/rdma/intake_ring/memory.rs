@@ -11,7 +11,7 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 
 use super::mapping::{Elements, Mapping};
-use super::queues::Queues;
+use super::queues::{Queues, Slot};
 use crate::cq::{wr_id, Claim};
 use crate::left::Left;
 use crate::rc::QpKey;
@@ -92,15 +92,6 @@ impl Drop for RcReceived<'_> {
             self.give_back();
         }
     }
-}
-
-/// A buffer and the request that posts it.
-pub(super) struct Slot {
-    pub(super) wr: RecvWr,
-    pub(super) sge: [bindings::ib_sge; MAX_PARTS],
-    pub(super) parts: Parts,
-    /// The index of the queue that has it, where queue pairs have receive queues of their own.
-    pub(super) queue: usize,
 }
 
 /// Memory that a ring leaves behind.

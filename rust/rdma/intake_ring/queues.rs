@@ -6,20 +6,29 @@
 //! again. When it fails, its slots come back as the device flushes them, or at the latest when it was
 //! destroyed.
 
+use ipoib_netdev::parts::{Parts, MAX_PARTS};
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::memory::Slot;
 use crate::rc::{Fate, QpKey, RcQp};
-use crate::recv_chain::RecvChain;
+use crate::recv_chain::{RecvChain, RecvWr};
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_qp,
     *const bindings::ib_recv_wr,
     *mut *const bindings::ib_recv_wr,
 ) -> c_int;
+
+/// A buffer and the request that posts it.
+pub(super) struct Slot {
+    pub(super) wr: RecvWr,
+    pub(super) sge: [bindings::ib_sge; MAX_PARTS],
+    pub(super) parts: Parts,
+    /// The index of the queue that has it, where queue pairs have receive queues of their own.
+    pub(super) queue: usize,
+}
 
 /// The most queue pairs at a time, those whose slots have not come back included.
 const MAX_QUEUES: usize = 512;

@@ -7,7 +7,7 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::frames::{self, Progress};
+use super::frames::{self, Progress, ROUTE_ROOM};
 use super::queue::What;
 use super::{Kind, Payload, Qp, Refused, SendSide};
 use crate::memory::{length, permitted, Cursor, Denied, Piece, Side};
@@ -15,9 +15,6 @@ use crate::region::Right;
 use crate::state::State;
 use crate::wakeups::Wakeups;
 use crate::work::{Send, Status};
-
-/// Room in front of a datagram for a global route header (IB specification, section 11.4.1.2).
-pub(super) const ROUTE_ROOM: usize = 40;
 
 /// Header fields of a message that a receive completion shows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,10 +169,9 @@ impl Qp {
             return Err(Refused::State);
         }
         let meta = check(side.path.pkey_index, side.qkey).map_err(Refused::Driver)?;
-        let Some((entry, pieces)) = side.queue.first() else {
+        let Some((&entry, pieces)) = side.queue.first() else {
             return Err(Refused::NoRequest);
         };
-        let entry = *entry;
         let len = ROUTE_ROOM + payload.len();
         if len > length(pieces) {
             return Err(Refused::TooLong);
@@ -221,6 +217,7 @@ impl Qp {
         side.broken = true;
         Err(Refused::Protection)
     }
+
     /// Writes a datagram and what is in front of it to the memory of a receive request.
     ///
     /// # Errors

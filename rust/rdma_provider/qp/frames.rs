@@ -12,13 +12,16 @@ use ib_fabric::offload::{Checksums, Segments, Sum, HEAD};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-use super::datagram::ROUTE_ROOM;
+use super::payload::Payload;
+use super::sizes::Abilities;
 use super::store::Store;
-use super::{Abilities, Payload};
 use crate::domain::Domain;
 use crate::memory::{self, Cursor, Denied, Piece};
 use crate::region::Right;
 use crate::work::{Send, Status};
+
+/// Room in front of a datagram for a global route header (IB specification, section 11.4.1.2).
+pub(super) const ROUTE_ROOM: usize = 40;
 
 /// Segments in a row, with interrupts disabled.
 const SEGMENTS: usize = 16;

@@ -8,10 +8,25 @@ use kernel::prelude::*;
 
 use super::frames::Offload;
 use super::parse::{parse, Flags, Parsed};
+use super::sizes::{Abilities, Sizes};
 use super::store::Store;
-use super::{Abilities, QueueTally, Sizes};
 use crate::memory::Piece;
 use crate::work::{Send, Status};
+
+/// Counters of the work requests of one queue.
+///
+/// `posted` is `completed` and those that wait, but for what a queue pair that goes to the state Reset forgets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueTally {
+    /// Requests that were posted; those of a shared receive queue count when they are taken from it.
+    pub posted: u64,
+    /// Requests that have come to their end, whether or not their ULP wanted to know.
+    pub completed: u64,
+    /// Requests among them that were flushed.
+    pub flushed: u64,
+    /// Bytes of the messages that were sent, or received, with success.
+    pub bytes: u64,
+}
 
 /// A request in a send queue.
 #[derive(Clone, Copy)]
@@ -323,7 +338,7 @@ impl WorkQueue<SendEntry> {
             return Err(EINVAL);
         }
         // SAFETY: The handle is one of this device's.
-        let to = unsafe { crate::verbs::address(ud.ah) };
+        let to = unsafe { crate::ah::address(ud.ah) };
         // SAFETY: By the safety requirement.
         let (pieces, len) = unsafe { self.read_list(slot, &ud.wr, flags.inline)? };
         let mut offload = Offload::checksum(flags.checksum);

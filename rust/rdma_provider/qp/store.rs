@@ -8,7 +8,7 @@ use ib_fabric::offload::HEAD;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-use super::{Abilities, Sizes};
+use super::sizes::{Abilities, Sizes};
 use crate::memory::Piece;
 
 /// Memory for a header and for inline data in each slot of a send queue.

@@ -4,23 +4,8 @@
 
 use ib_fabric::rc::{RequesterTally, ResponderTally};
 
-use super::{Qp, ReceiveSide, SendSide};
+use super::{Qp, QueueTally, ReceiveSide, SendSide};
 use crate::state::State;
-
-/// Counters of the work requests of one queue.
-///
-/// `posted` is `completed` and those that wait, but for what a queue pair that goes to the state Reset forgets.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct QueueTally {
-    /// Requests that were posted; those of a shared receive queue count when they are taken from it.
-    pub posted: u64,
-    /// Requests that have come to their end, whether or not their ULP wanted to know.
-    pub completed: u64,
-    /// Requests among them that were flushed.
-    pub flushed: u64,
-    /// Bytes of the messages that were sent, or received, with success.
-    pub bytes: u64,
-}
 
 /// The tallies of a queue pair.
 #[derive(Clone, Copy, Debug)]

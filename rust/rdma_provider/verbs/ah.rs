@@ -6,20 +6,9 @@ use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
 
-use super::count::limited;
-use super::object::{fill, own};
-use crate::ah::AddressVector;
-
-/// The address that a handle stands for.
-///
-/// # Safety
-///
-/// `ah` has to be an address handle of a device of this crate's.
-pub(crate) unsafe fn address(ah: *const bindings::ib_ah) -> AddressVector {
-    // SAFETY: By the safety requirement.
-    let address = unsafe { own::<_, AddressVector>(ah) };
-    address.copied().unwrap_or_default()
-}
+use super::holder::limited;
+use crate::ah::{address, AddressVector};
+use crate::object::fill;
 
 /// Makes an address handle.
 ///

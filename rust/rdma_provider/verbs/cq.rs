@@ -9,12 +9,12 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::count::limited;
-use super::object::{fill, own, take};
-use super::Operations;
+use super::device::Operations;
+use super::holder::limited;
 use crate::adapter::Adapter;
 use crate::bh_work::BhWork;
 use crate::cq::{Bell, Cq};
+use crate::object::{fill, own, take};
 
 /// Halves of this crate's of a completion queue.
 pub(super) struct Kept {

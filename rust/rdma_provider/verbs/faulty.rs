@@ -16,10 +16,12 @@ use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::object::own;
-use super::{ah, cq, mr, pd, qp, srq, Holder, Operations};
+use super::device::Operations;
+use super::holder::Holder;
+use super::{ah, cq, mr, pd, qp, srq};
 use crate::adapter::Adapter;
 use crate::faults::Faults;
+use crate::object::own;
 use crate::qp::{Kind, Qp};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;

@@ -8,7 +8,7 @@ use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::count::limited;
+use super::holder::limited;
 use super::pd::domain;
 use crate::attributes::MAX_PAGES;
 use crate::domain::Domain;

@@ -8,9 +8,9 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::count::limited;
-use super::object::{fill, own, take};
+use super::holder::limited;
 use crate::domain::Domain;
+use crate::object::{fill, own, take};
 
 /// The domain that a protection domain of RDMA core's stands for.
 ///

@@ -9,11 +9,12 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::count::limited;
 use super::cq::half;
-use super::object::{fill, own, posted, take};
-use super::{pd, Operations};
+use super::device::Operations;
+use super::holder::limited;
+use super::pd;
 use crate::adapter::Adapter;
+use crate::object::{fill, own, posted, take};
 use crate::qp::{Abilities, Blueprint, Kind, Qp, Sizes};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;
@@ -45,14 +46,10 @@ impl<A: Adapter> Operations<A> {
             let (send_cq, receive_cq) = unsafe { (half(attr.send_cq), half(attr.recv_cq)) };
             let send_cq = send_cq.ok_or(EINVAL)?;
             let receive_cq = receive_cq.ok_or(EINVAL)?;
-            let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
-            let special = kind.is_special();
-            if special && (port == 0 || port > adapter.ports()) {
-                return Err(EINVAL);
-            }
+            let port = first_port(attr, kind, adapter.ports())?;
             // SAFETY: RDMA core calls with the queue pair that its device makes.
             let (_, counts) = unsafe { limited((*qp).device) };
-            let claim = if special {
+            let claim = if kind.is_special() {
                 None
             } else {
                 Some(counts.queue_pairs.claim(limits.get(Limit::Qp))?)
@@ -263,6 +260,19 @@ impl<A: Adapter> Operations<A> {
             Ok(0)
         })
     }
+}
+
+/// Returns the port of a new queue pair, which counts for a special one.
+///
+/// # Errors
+///
+/// `EINVAL` if the device has no such port.
+fn first_port(attr: &bindings::ib_qp_init_attr, kind: Kind, ports: u8) -> Result<u8> {
+    let port = u8::try_from(attr.port_num).map_err(|_| EINVAL)?;
+    if kind.is_special() && !(1..=ports).contains(&port) {
+        return Err(EINVAL);
+    }
+    Ok(port)
 }
 
 /// The shared receive queue that a queue pair is made with, which then has no receive queue of its own.

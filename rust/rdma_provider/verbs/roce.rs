@@ -8,7 +8,7 @@ use kernel::error::from_result;
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 
-use super::{number, Operations};
+use super::device::{number, Operations};
 use crate::adapter::Adapter;
 
 impl<A: Adapter> Operations<A> {

@@ -8,10 +8,10 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::count::limited;
-use super::object::{fill, own, posted, take};
-use super::Operations;
+use super::device::Operations;
+use super::holder::limited;
 use crate::adapter::Adapter;
+use crate::object::{fill, own, posted, take};
 use crate::srq::Srq;
 use crate::wakeups::Wakeups;
 

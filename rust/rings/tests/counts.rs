@@ -31,3 +31,21 @@ fn the_last_user_is_told_and_nobody_follows() {
     assert!(users.leave());
     assert!(!users.enter());
 }
+
+/// Producers whose frames are never done with share a ring: the more of them, the less each gets.
+#[test]
+fn silent_producers_leave_room_to_others() {
+    const MOST: u32 = 128;
+    let mut free = 1024;
+    let mut shares = Vec::new();
+    for _ in 0..9 {
+        let counts = Counts::new();
+        while counts.has_share(MOST, free) {
+            counts.add_posted();
+            free -= 1;
+        }
+        shares.push(counts.under_way());
+    }
+    assert!(shares.iter().rev().is_sorted(), "{shares:?}");
+    assert_eq!((shares[0], shares[8], free), (MOST, 32, 32));
+}

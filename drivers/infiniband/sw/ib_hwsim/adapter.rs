@@ -3,12 +3,11 @@
 //! A simulated channel adapter, as RDMA core sees it.
 
 use ib_fabric::topology::{Netdevs, NodePlan};
-use ib_fabric::{Arrival, Config, Gid, Lid, Limits, LinkLayer, Verdict as Ruling};
+use ib_fabric::{Arrival, Config, Gid, Lid, Limits, LinkLayer, Mad, Verdict};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{
-    Adapter, BhWork, Capabilities, Faults, Handle, Kind, Mad, MadSource, NetdevName, Netns,
-    PortAttributes, Qp, Verdict,
+    Adapter, BhWork, Capabilities, Faults, Handle, Kind, NetdevName, Netns, PortAttributes, Qp,
 };
 
 use crate::groups::{GROUPS, MEMBERS};
@@ -163,35 +162,25 @@ impl Adapter for Hca {
         *self.host().managed.lock().hca.description()
     }
 
-    fn process_mad(&self, port: u8, source: MadSource, request: &Mad, reply: &mut Mad) -> Verdict {
-        let arrival = Arrival {
-            local: source.trusted,
-            slid: Lid::new(source.slid),
-            src_qp: source.src_qp,
-            pkey_index: source.pkey_index,
-        };
+    fn process_mad(&self, port: u8, arrival: &Arrival, request: &Mad, reply: &mut Mad) -> Verdict {
         let host = self.host();
         let outcome = {
             let seconds = host.seconds_since();
             let hca = &mut host.managed.lock().hca;
             hca.elapse(seconds);
-            hca.process_mad(port, &arrival, request, reply)
+            hca.process_mad(port, arrival, request, reply)
         };
         host.tell(outcome.port, outcome.events);
         host.check_traps();
         if let Some(target) = outcome.retrain {
             // The answer to the host itself needs no link.
-            if host.is_own(port, &arrival, request) {
+            if host.is_own(port, arrival, request) {
                 host.retrain(target);
             } else {
                 host.retrain_later(target);
             }
         }
-        match outcome.verdict {
-            Ruling::Pass => Verdict::Pass,
-            Ruling::Consume => Verdict::Consume,
-            Ruling::Reply => Verdict::Reply,
-        }
+        outcome.verdict
     }
 
     fn reserve_qp(&self, kind: Kind, port: u8) -> Result<u32> {

@@ -8,19 +8,12 @@ use kernel::sync::Arc;
 use rdma_provider::{Payload, Wakeups};
 
 use crate::deliver::{arrive, Incoming};
-use crate::node::{NextHop, Node};
+use crate::node::{End, NextHop, Node, MAX_HOPS};
 use crate::rc;
 use crate::switch::{Step, Switch};
 
-/// Switches that a packet may pass before it is dropped as one that loops. A directed route has
-/// at most 63 hops, and as many back; a multicast packet passes each switch of its tree.
-pub(crate) const MAX_HOPS: usize = 1024;
-
 /// Switches at which copies of a multicast packet may be pending.
 const MAX_BRANCHES: usize = 16;
-
-/// End of a cable where a packet comes in: a node and its port.
-pub(crate) type End = (Node, u8);
 
 /// Pending copies of a multicast packet.
 struct Branches {

@@ -3,44 +3,14 @@
 //! Faults of an adapter that is on: completions that are held back, and events on demand.
 
 use ib_fabric::fault::{EventName, Order, Target};
-use ib_fabric::LinkError;
+use ib_fabric::{Event, LinkError};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::Arc;
 use kernel::time::Delta;
-use rdma_provider::{now, Again, Event, Qp, Wakeups, MILLISECOND};
+use rdma_provider::{now, Again, Qp, Wakeups, MILLISECOND};
 
 use crate::host::Host;
-use crate::qps::ROOM;
-
-/// Turns by which late completions are released.
-pub(crate) struct Turns {
-    /// Number of the present turn.
-    turn: Atomic<u32>,
-    /// The time at which it ends, in ns.
-    end: Atomic<u64>,
-}
-
-impl Turns {
-    pub(crate) const fn new() -> Self {
-        Self {
-            turn: Atomic::new(0),
-            end: Atomic::new(0),
-        }
-    }
-}
 
 impl Host {
-    /// Calls a function with each queue pair.
-    pub(crate) fn each_qp(&self, mut act: impl FnMut(&Arc<Qp>)) {
-        for place in 0..ROOM {
-            let qp = self.qps.lock().at(place);
-            if let Some(qp) = qp {
-                act(&qp);
-            }
-        }
-    }
-
     /// Acts on a change of the rules.
     pub(crate) fn faults_changed(&self) {
         if self.faults.is_gated() {
@@ -75,13 +45,8 @@ impl Host {
             return Again::Idle;
         };
         let delay = u64::from(delay) * MILLISECOND;
-        let (end, now) = (self.turns.end.load(Relaxed), now());
-        let mut left = end.saturating_sub(now);
-        // The delay may have become shorter.
-        if left == 0 || left > delay {
-            left = delay;
-            self.turns.end.store(now.saturating_add(delay), Relaxed);
-            let turn = self.turns.turn.fetch_add(1, Relaxed).wrapping_add(1);
+        let (left, begun) = self.turns.pass(now(), delay);
+        if let Some(turn) = begun {
             self.each_qp(|qp| {
                 qp.show(wakeups, Some(turn));
                 wakeups.flush_if_many();

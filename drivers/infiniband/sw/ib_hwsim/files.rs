@@ -13,7 +13,7 @@ use ib_fabric::{Limit, LinkLayer};
 use kernel::module::this_module;
 use kernel::prelude::*;
 
-use crate::tree::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
+use crate::directories::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
 use crate::LocalModule;
 
 /// The files of a fabric.

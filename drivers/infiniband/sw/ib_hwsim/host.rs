@@ -2,32 +2,25 @@
 
 //! A channel adapter, as the fabric sees it.
 
+mod job;
+
 use ib_fabric::mad::{class, DirectedRoute, Header};
 use ib_fabric::ud::port_accepts;
 use ib_fabric::{Arrival, Config, Counted, Discard, Events, Hca, LinkOffer, Mad, Packet};
-use ib_fabric::{Port, Retrains, TrapDue};
+use ib_fabric::{Port, Retrains};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{Again, Faults, Handle, Job, Kind, Payload, Qp, Trigger, Wakeups};
+use kernel::time::{Instant, Monotonic};
+use rdma_provider::{Faults, Handle, Qp, Trigger};
 
 use crate::capture::Capture;
-use crate::carry::depart;
-use crate::deliver::{self, arrive, Incoming};
-use crate::faults::Turns;
 use crate::groups::Groups;
 use crate::node::Links;
 use crate::places::Places;
-use crate::qps::Qps;
-use crate::rc;
+use crate::qps::{Qps, ROOM};
 use crate::stats::Stats;
-
-/// Messages that a queue pair sends in a row.
-const BUDGET: usize = 64;
-
-/// Queue pairs that are served in a row, before the job yields the CPU.
-const VISITS: usize = 16;
+use crate::timers::{Deadlines, Turns};
 
 /// Part of an adapter that subnet management sees, and its cables.
 pub(crate) struct Managed {
@@ -66,10 +59,10 @@ pub(crate) struct Host {
     traps: Atomic<bool>,
     /// Whether a link waits for an answer.
     waits: Atomic<bool>,
-    /// Schedules [`Job::run`].
+    /// Schedules the job ([`job`]).
     trigger: Arc<Trigger>,
     /// Deadlines of the queue pairs.
-    pub(crate) deadlines: rc::Deadlines,
+    pub(crate) deadlines: Deadlines,
     pub(crate) handle: Handle,
     #[pin]
     pub(crate) capture: Capture,
@@ -108,7 +101,7 @@ impl Host {
                 traps: Atomic::new(false),
                 waits: Atomic::new(false),
                 trigger,
-                deadlines: rc::Deadlines::new(),
+                deadlines: Deadlines::new(),
                 handle: Handle::new(),
                 capture <- Capture::new(),
                 faults,
@@ -144,7 +137,7 @@ impl Host {
     /// Tells ULPs of events. Hold no lock of a node's, nor a cable's.
     pub(crate) fn tell(&self, port: u8, events: Events) {
         for event in events.iter() {
-            self.handle.dispatch(port, deliver::event(event));
+            self.handle.dispatch(port, event);
         }
     }
 
@@ -182,24 +175,6 @@ impl Host {
     pub(crate) fn answer_left(&self) {
         let ports = self.managed.lock().retrains.take();
         ports.for_each(|port| self.retrain(port));
-    }
-
-    /// Retrains the links that have waited for too long. Returns when to call it again.
-    #[inline(never)]
-    fn retrain_overdue(&self) -> Again {
-        let now = self.millis();
-        let (ports, deadline) = {
-            let retrains = &mut self.managed.lock().retrains;
-            let ports = retrains.take_overdue(now);
-            let deadline = retrains.deadline();
-            self.waits.store(deadline.is_some(), Relaxed);
-            (ports, deadline)
-        };
-        ports.for_each(|port| self.retrain(port));
-        deadline.map_or(Again::Idle, |then| {
-            let left = i64::try_from(then.saturating_sub(now)).unwrap_or(i64::MAX);
-            Again::In(Delta::from_millis(left))
-        })
     }
 
     /// Milliseconds since this was made.
@@ -273,62 +248,6 @@ impl Host {
         self.trigger.schedule();
     }
 
-    /// Sends the traps that are due. Returns when to call it again.
-    #[inline(never)]
-    fn send_traps(&self, wakeups: &mut Wakeups) -> Again {
-        let mut mad: Mad = [0; size_of::<Mad>()];
-        let now = self.made.elapsed().as_millis();
-        let mut next: Option<i64> = None;
-        let mut port = 1;
-        loop {
-            let (packet, way) = {
-                let managed = &mut *self.managed.lock();
-                if managed.hca.port(port).is_none() {
-                    break;
-                }
-                match managed.hca.trap(port, now.unsigned_abs(), &mut mad) {
-                    TrapDue::Send { out, packet } => {
-                        managed.stats.trap(out);
-                        let sender = managed.hca.port(out);
-                        if sender.is_some_and(|port| port.has_lid(packet.dlid)) {
-                            (packet, None)
-                        } else {
-                            managed.hca.count(out, packet.sent());
-                            managed.stats.sent(out, &packet, None);
-                            match managed.links.next_hop(out) {
-                                Some(way) => (packet, Some(way)),
-                                None => {
-                                    managed.stats.lost(out, packet.packets());
-                                    continue;
-                                }
-                            }
-                        }
-                    }
-                    due => {
-                        if let TrapDue::At(then) = due {
-                            let then = i64::try_from(then).unwrap_or(i64::MAX);
-                            next = Some(next.map_or(then, |next| next.min(then)));
-                        }
-                        port += 1;
-                        continue;
-                    }
-                }
-            };
-            Payload::with(&mad, |payload| match way {
-                Some(way) => {
-                    self.capture.take(&packet, payload);
-                    depart(way, &packet, payload, wakeups);
-                }
-                None => arrive(self, Incoming::of_agent(port, &packet, payload), wakeups),
-            });
-            wakeups.flush_if_many();
-        }
-        next.map_or(Again::Idle, |then| {
-            self.traps.store(true, Relaxed);
-            Again::In(Delta::from_millis(then.saturating_sub(now)))
-        })
-    }
-
     /// Seconds since the last call.
     pub(crate) fn seconds_since(&self) -> u16 {
         let mut told = self.told.lock();
@@ -344,41 +263,19 @@ impl Host {
         self.trigger.schedule();
     }
 
-    /// Schedules [`Job::run`].
+    /// Calls a function with each queue pair.
+    pub(crate) fn each_qp(&self, mut act: impl FnMut(&Arc<Qp>)) {
+        for place in 0..ROOM {
+            let qp = self.qps.lock().at(place);
+            if let Some(qp) = qp {
+                act(&qp);
+            }
+        }
+    }
+
+    /// Schedules the job ([`job`]).
     pub(crate) fn trigger(&self) -> &Arc<Trigger> {
         &self.trigger
-    }
-
-    /// Serves the queue pairs that have something to send, within the budget. True if there may be more.
-    fn drain_all(&self, wakeups: &mut Wakeups) -> bool {
-        for _ in 0..VISITS {
-            let Some(place) = self.ready.take_from(self.next.load(Relaxed)) else {
-                return false;
-            };
-            self.next.store(place + 1, Relaxed);
-            let qp = self.qps.lock().at(place);
-            if qp.is_some_and(|qp| self.drain(&qp, wakeups)) {
-                self.ready.add(place);
-            }
-        }
-        true
-    }
-
-    /// Sends the messages of a queue pair, within the budget. True if there are more.
-    fn drain(&self, qp: &Arc<Qp>, wakeups: &mut Wakeups) -> bool {
-        if qp.kind() == Kind::Rc {
-            return rc::drain(self, qp, wakeups);
-        }
-        for _ in 0..BUDGET {
-            let sent = qp.transmit(wakeups, |wakeups, request, payload| {
-                deliver::send(self, qp, request, payload, wakeups)
-            });
-            wakeups.flush_if_many();
-            if !sent {
-                return false;
-            }
-        }
-        true
     }
 }
 
@@ -391,26 +288,5 @@ fn hca(config: &Config) -> Result<KBox<Hca>> {
     match Hca::new(config) {
         Ok(hca) => Ok(KBox::write(place, hca)),
         Err(_) => Err(EINVAL),
-    }
-}
-
-impl Job for Host {
-    fn run(&self) -> Again {
-        let mut wakeups = Wakeups::new();
-        let mut again = Again::Idle;
-        rc::expire(self, &mut wakeups);
-        if self.traps.load(Relaxed) && self.traps.xchg(false, Full) {
-            again = self.send_traps(&mut wakeups);
-        }
-        if self.waits.load(Relaxed) {
-            again = again.or_sooner(self.retrain_overdue());
-        }
-        if self.drain_all(&mut wakeups) {
-            again = Again::Now;
-        }
-        if self.faults.is_gated() {
-            again = again.or_sooner(self.pass_turn(&mut wakeups));
-        }
-        again.or_sooner(self.deadlines.again())
     }
 }

@@ -13,7 +13,7 @@
 //! Users make fabrics in configfs ([`tree`]): directories stand for nodes and cables, which are there for RDMA
 //! core as long as the fabric is live ([`topology`], [`change`]). When it is loaded, the module has none. It cannot be
 //! unloaded as long as there is one, since each directory has references to it. Users see what goes on in it in
-//! debugfs, and by tracepoints ([`stats`]).
+//! debugfs, and by tracepoints ([`debugfs`], [`stats`]).
 //!
 //! A cable may lead through a network device, to a port in another kernel or another fabric ([`trunk::Trunk`]).
 //!
@@ -29,7 +29,9 @@ mod cable;
 mod capture;
 mod carry;
 mod change;
+mod debugfs;
 mod deliver;
+mod directories;
 mod faults;
 mod files;
 mod groups;
@@ -41,8 +43,10 @@ mod places;
 mod power;
 mod qps;
 mod rc;
+mod send;
 mod stats;
 mod switch;
+mod timers;
 mod topology;
 mod tree;
 mod trunk;

@@ -7,12 +7,18 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::cable::Wire;
-use crate::carry::End;
 use crate::host::Host;
 use crate::impaired::Impaired;
 use crate::stats::{Stats, View};
 use crate::switch::Switch;
 use crate::trunk::Trunk;
+
+/// Switches that a packet may pass before it is dropped as one that loops. A directed route has
+/// at most 63 hops, and as many back; a multicast packet passes each switch of its tree.
+pub(crate) const MAX_HOPS: usize = 1024;
+
+/// End of a cable where a packet comes in: a node and its port.
+pub(crate) type End = (Node, u8);
 
 /// A node of a fabric.
 #[derive(Clone)]

@@ -14,9 +14,10 @@ use kernel::sync::Arc;
 use rdma_provider::{BhWork, Faults, Netns, Registration};
 
 use crate::adapter::Hca;
+use crate::debugfs::NodeFiles;
 use crate::host::Host;
 use crate::node::Node;
-use crate::stats::{NodeFiles, Stats};
+use crate::stats::Stats;
 use crate::switch::Switch;
 
 /// Number of the next adapter's parent device.

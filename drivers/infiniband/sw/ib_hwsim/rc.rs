@@ -6,71 +6,19 @@ use ib_fabric::rc::{self, Bth, Response};
 use ib_fabric::roce::{self, Ways};
 use ib_fabric::{Counted, Discard, Gid, Hca, Lid, Packet, Port, Transport};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
-use kernel::time::Delta;
-use rdma_provider::MILLISECOND;
-use rdma_provider::{now, Again, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
+use rdma_provider::{now, Arrival, Delivery, Kind, Path, Payload, Qp, Refused, Wakeups};
 
 use crate::capture::Capture;
-use crate::carry::{End, MAX_HOPS};
 use crate::deliver::{carries, grh};
 use crate::host::Host;
 use crate::impaired::Impaired;
-use crate::node::{NextHop, Node};
-use crate::places::Places;
-use crate::qps::Qps;
+use crate::node::{End, NextHop, Node, MAX_HOPS};
 use crate::switch::Step;
 use crate::trunk::Trunk;
 
 /// Runs that a queue pair sends, or answers, in a row.
 const BUDGET: usize = 16;
-
-/// Deadlines of the queue pairs of an adapter.
-pub(crate) struct Deadlines {
-    /// The earliest one, in ns; `u64::MAX` if there is none.
-    due: Atomic<u64>,
-    /// Places of the queue pairs that have a deadline.
-    places: Places,
-}
-
-impl Deadlines {
-    /// None.
-    pub(crate) const fn new() -> Self {
-        Self {
-            due: Atomic::new(u64::MAX),
-            places: Places::new(),
-        }
-    }
-
-    /// Notes the deadline of a queue pair. True if there was none that is as early.
-    fn note(&self, qp: &Qp) -> bool {
-        let Some(due) = qp.due() else {
-            return false;
-        };
-        // Both are written even if they do not change: either `expire` takes the bit after this, and sees the queue
-        // pair's deadline, or this comes after it has reset the earliest one.
-        self.places.add(Qps::place_of(qp));
-        let mut old = self.due.load(Relaxed);
-        while let Err(now) = self.due.cmpxchg(old, old.min(due), Full) {
-            old = now;
-        }
-        due < old
-    }
-
-    /// The next time at which [`expire`] has something to do.
-    pub(crate) fn again(&self) -> Again {
-        let due = self.due.load(Relaxed);
-        if due == u64::MAX {
-            return Again::Idle;
-        }
-        // Rounded up, since it would be in vain otherwise.
-        let millis = due.saturating_sub(now()) / MILLISECOND + 1;
-        Again::In(Delta::from_millis(
-            i64::try_from(millis).unwrap_or(i64::MAX),
-        ))
-    }
-}
 
 /// Acts on the deadlines of an adapter's queue pairs that have passed.
 pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
@@ -79,17 +27,10 @@ pub(crate) fn expire(host: &Host, wakeups: &mut Wakeups) {
             host.deadlines.note(qp);
         });
     }
-    let due = host.deadlines.due.load(Relaxed);
-    if due == u64::MAX {
+    let Some(now) = host.deadlines.take_passed() else {
         return;
-    }
-    let now = now();
-    if now < due {
-        return;
-    }
-    // A deadline that is noted meanwhile has set its bit before, or lowers this again.
-    host.deadlines.due.store(u64::MAX, Relaxed);
-    host.deadlines.places.drain(|place| {
+    };
+    host.deadlines.drain(|place| {
         let qp = host.qps.lock().at(place);
         let Some(qp) = qp else {
             return;

@@ -2,16 +2,17 @@
 
 //! A switch, as the fabric sees it.
 
+mod job;
+
 use ib_fabric::impair::{Adaptive, Balancer, Routing};
 use ib_fabric::topology::Name;
 use ib_fabric::{Counted, Discard, Events, Forward, LinkOffer, Mad, Memory, Packet, Port};
-use ib_fabric::{PortMask, SwitchConfig, TrapDue};
+use ib_fabric::{PortMask, SwitchConfig};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
-use kernel::time::{Delta, Instant, Monotonic};
-use rdma_provider::{now, Again, Job, Payload, Trigger, Wakeups};
+use kernel::time::{Instant, Monotonic};
+use rdma_provider::{now, Trigger};
 
-use crate::carry::depart;
 use crate::node::{Links, NextHop};
 use crate::stats::Stats;
 
@@ -68,7 +69,7 @@ impl Managed {
 pub(crate) struct Switch {
     #[pin]
     pub(crate) managed: SpinLockIrq<Managed>,
-    /// Schedules [`Job::run`], which sends traps.
+    /// Schedules the job ([`job`]), which sends traps.
     trigger: Arc<Trigger>,
     made: Instant<Monotonic>,
 }
@@ -167,7 +168,7 @@ impl Switch {
         self.trigger.schedule();
     }
 
-    /// Schedules [`Job::run`].
+    /// Schedules the job ([`job`]).
     pub(crate) fn trigger(&self) -> &Arc<Trigger> {
         &self.trigger
     }
@@ -340,31 +341,4 @@ fn add_port(ports: &mut KVVec<Port>, config: &SwitchConfig, number: u8) -> Resul
         ib_fabric::Switch::<Tables>::port_template(config, number),
         GFP_KERNEL,
     )?)
-}
-
-impl Job for Switch {
-    /// Sends the traps that are due.
-    fn run(&self) -> Again {
-        let mut mad: Mad = [0; size_of::<Mad>()];
-        let now = self.made.elapsed().as_millis();
-        let (packet, way) = {
-            let managed = &mut *self.managed.lock();
-            match managed.switch.trap(now.unsigned_abs(), &mut mad) {
-                TrapDue::Never => return Again::Idle,
-                TrapDue::At(then) => {
-                    let millis = i64::try_from(then).unwrap_or(i64::MAX).saturating_sub(now);
-                    return Again::In(Delta::from_millis(millis));
-                }
-                TrapDue::Send { out, packet } => {
-                    managed.stats.trap(out);
-                    (packet, managed.send(out, &packet))
-                }
-            }
-        };
-        if let Some(way) = way {
-            let mut wakeups = Wakeups::new();
-            Payload::with(&mad, |payload| depart(way, &packet, payload, &mut wakeups));
-        }
-        Again::Now
-    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The directories in configfs: fabrics, and the nodes and cables in each.
+//! The ways that directories in configfs come and go: fabrics, and the nodes and cables in each.
 //!
 //! All that a directory knows is its name, and the fabric that it belongs to. A fabric's mutexes are taken in
 //! the callbacks of configfs, under the subsystem's mutex or under the semaphore of the directory's files; RDMA
@@ -18,6 +18,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::change::Fabric;
+use crate::directories::{CableDirectory, FabricDirectory, Hcas, Kind, NodeDirectory, Switches};
 use crate::files;
 use crate::LocalModule;
 
@@ -61,9 +62,6 @@ fn valid(name: &str) -> Result<Name> {
     Name::new(name).ok_or(EINVAL)
 }
 
-/// A fabric's directory.
-pub(crate) struct FabricDirectory(pub(crate) Arc<Fabric>);
-
 impl Directory for FabricDirectory {
     type Module = LocalModule;
     const FILES: &'static [File<Self>] = files::FABRIC;
@@ -75,24 +73,11 @@ impl Directory for FabricDirectory {
     }
 }
 
-/// A kind of nodes, which have a directory.
-pub(crate) trait Kind: Send + Sync + Sized + 'static {
-    const KIND: NodeKind;
-    const FILES: &'static [File<NodeDirectory<Self>>];
-    const BINARY_FILES: &'static [BinaryFile<NodeDirectory<Self>>] = &[];
-}
-
-/// Adapters.
-pub(crate) struct Hcas;
-
 impl Kind for Hcas {
     const KIND: NodeKind = NodeKind::Hca;
     const FILES: &'static [File<NodeDirectory<Self>>] = files::HCA;
     const BINARY_FILES: &'static [BinaryFile<NodeDirectory<Self>>] = files::HCA_BINARY;
 }
-
-/// Switches.
-pub(crate) struct Switches;
 
 impl Kind for Switches {
     const KIND: NodeKind = NodeKind::Switch;
@@ -127,29 +112,12 @@ impl<K: Kind> Parent for Nodes<K> {
         let guid = Guid::new(FIRST_GUID + GUIDS.fetch_add(1, Relaxed) * 256);
         let plan = NodePlan::new(K::KIND, name, guid).ok_or(EINVAL)?;
         self.fabric.change().topology().add_node(plan)?;
-        Ok(NodeDirectory {
-            fabric: self.fabric.clone(),
-            name,
-            _kind: PhantomData,
-        })
+        Ok(NodeDirectory::new(&self.fabric, name))
     }
 
     fn remove(&self, child: &NodeDirectory<K>) {
         self.fabric.change().remove_node(child.name);
     }
-}
-
-/// A node's directory.
-pub(crate) struct NodeDirectory<K: Kind> {
-    pub(crate) fabric: Arc<Fabric>,
-    pub(crate) name: Name,
-    _kind: PhantomData<K>,
-}
-
-impl<K: Kind> Directory for NodeDirectory<K> {
-    type Module = LocalModule;
-    const FILES: &'static [File<Self>] = K::FILES;
-    const BINARY_FILES: &'static [BinaryFile<Self>] = K::BINARY_FILES;
 }
 
 /// The directory of a fabric's cables.
@@ -175,12 +143,6 @@ impl Parent for Cables {
     fn remove(&self, child: &CableDirectory) {
         self.0.change().remove_cable(child.name);
     }
-}
-
-/// A cable's directory.
-pub(crate) struct CableDirectory {
-    pub(crate) fabric: Arc<Fabric>,
-    pub(crate) name: Name,
 }
 
 impl Directory for CableDirectory {

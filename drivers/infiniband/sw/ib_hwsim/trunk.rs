@@ -3,24 +3,24 @@
 //! Cables that lead through a network device.
 
 mod counters;
+mod listen;
 mod queue;
 
 use core::fmt::Write;
 
 use ib_fabric::topology::CablePlan;
-use ib_fabric::trunk::frame::{self, fits, Frame as Content, ETHER_TYPE, HEADER};
-use ib_fabric::trunk::{largest_mtu, Address, Greeting, Header, Heard, Hello, Outgoing, Step};
-use ib_fabric::wire::{parse, Head, Malformed};
+use ib_fabric::trunk::frame::{ETHER_TYPE, HEADER};
+use ib_fabric::trunk::{largest_mtu, Greeting, Header, Outgoing, Step};
+use ib_fabric::wire::Head;
 use ib_fabric::{Events, LinkOffer, Packet};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use kernel::time::Delta;
-use raw_ether::{Attachment, Frame, Interface, Listen};
-use rdma_provider::{now, Again, BhWork, Job, Payload, Trigger, Wakeups};
+use raw_ether::{Attachment, Frame, Interface};
+use rdma_provider::{now, Again, BhWork, Job, Payload, Trigger};
 
 use crate::cable::Cable;
-use crate::carry::enter;
-use crate::node::{Link, Links, Node};
+use crate::node::{Links, Node};
 use counters::{Counted, Counters};
 use queue::Queue;
 
@@ -195,56 +195,6 @@ impl Trunk {
         }
     }
 
-    fn take_hello(&self, from: Address, header: &Header, hello: &Hello) {
-        let news = {
-            let state = &mut *self.managed.lock();
-            match state.end.hello(now(), from, header, hello) {
-                Heard::News => true,
-                // There may be room for more packets.
-                Heard::Known => !state.queue.is_empty(),
-                Heard::Third => {
-                    self.counters.add(Counted::Third, 1);
-                    false
-                }
-            }
-        };
-        if news {
-            self.trigger.schedule();
-        }
-    }
-
-    fn take_packet(&self, from: Address, header: &Header, frame: usize, bytes: &[u8]) {
-        let parsed = parse(bytes).and_then(|parsed| {
-            let whole = fits(frame, parsed.len);
-            whole.then_some(parsed).ok_or(Malformed::Long)
-        });
-        let (parsed, payload) = match &parsed {
-            Ok(parsed) => match bytes.get(parsed.payload.clone()) {
-                Some(payload) => (parsed, payload),
-                None => return,
-            },
-            Err(reason) => return self.counters.malformed(*reason),
-        };
-        let (link, ask) = {
-            let state = &mut *self.managed.lock();
-            if state.end.packet(from, header).is_err() {
-                return self.counters.add(Counted::Stranger, 1);
-            }
-            let ask = state.end.owes() || !state.queue.is_empty();
-            (state.links.get(1).cloned(), ask)
-        };
-        self.counters.add(Counted::Received, 1);
-        if ask {
-            self.trigger.schedule();
-        }
-        if let Some(Link { peer, port, .. }) = link {
-            let mut wakeups = Wakeups::new();
-            Payload::with(payload, |payload| {
-                enter((peer, port), 0, &parsed.packet, payload, &mut wakeups);
-            });
-        }
-    }
-
     /// Prints the counters, one in a line.
     pub(crate) fn print(&self, out: &mut dyn Write) -> Result {
         let (up, lost) = {
@@ -263,22 +213,6 @@ fn make(header: &Header, head: &Head, payload: &Payload<'_>) -> Option<Frame> {
     first.copy_from_slice(&header.packet());
     let done = head.write(rest, |from, place| payload.copy_part(from, place));
     done.then_some(frame)
-}
-
-impl Listen for Trunk {
-    fn received(&self, from: Address, bytes: &[u8]) {
-        match frame::parse(bytes) {
-            Ok(Content::Hello(header, hello)) => self.take_hello(from, &header, &hello),
-            Ok(Content::Packet(header, packet)) => {
-                self.take_packet(from, &header, bytes.len(), packet);
-            }
-            Err(reason) => self.counters.bad(reason),
-        }
-    }
-
-    fn changed(&self) {
-        self.trigger.schedule();
-    }
 }
 
 impl Job for Trunk {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The constants of an adapter and their limits.
+//! The constants of an adapter and of a switch, and their limits.
 
 use crate::addr::Guid;
 use crate::mtu::Mtu;
@@ -16,6 +16,9 @@ pub const MAX_GUIDS: usize = 32;
 
 /// The most entries of the GID table of an Ethernet port.
 pub const MAX_GIDS: usize = 16;
+
+/// The most external ports of a switch.
+pub const MAX_SWITCH_PORTS: u8 = 64;
 
 /// A link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +116,90 @@ impl Config {
     }
 }
 
+/// The constants of a switch: what firmware and factory give to real ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// The GUID of the switch and of its management port.
+    pub node_guid: Guid,
+    /// The GUID of the chassis around it, or [`Guid::NONE`].
+    pub system_guid: Guid,
+    /// The number of external ports, 1 to 64.
+    pub ports: u8,
+    /// The capacity of each port's P_Key table, 1 to 128.
+    pub pkeys: u16,
+    /// The largest MTU.
+    pub mtu: Mtu,
+    /// The vendor, an IEEE identifier of 24 bits.
+    pub vendor_id: u32,
+    /// The product.
+    pub device_id: u16,
+    /// The revision of the product.
+    pub revision: u32,
+}
+
+impl SwitchConfig {
+    /// A small switch for the tests.
+    #[cfg(any(test, CONFIG_KUNIT))]
+    pub(crate) const EXAMPLE: SwitchConfig = SwitchConfig {
+        node_guid: Guid::new(0x50),
+        system_guid: Guid::new(0x5f),
+        ports: 4,
+        pkeys: 4,
+        mtu: Mtu::B4096,
+        vendor_id: 0x00_1234,
+        device_id: 0x5678,
+        revision: 0x9abc_def0,
+    };
+
+    /// Returns the constants of an adapter with ports like this switch's.
+    pub(crate) fn as_adapter(&self) -> Config {
+        Config {
+            link_layer: LinkLayer::InfiniBand,
+            node_guid: self.node_guid,
+            system_guid: self.system_guid,
+            port_guids: [self.node_guid, Guid::NONE],
+            ports: 1,
+            pkeys: self.pkeys,
+            guids: 1,
+            mtu: self.mtu,
+            vendor_id: self.vendor_id,
+            device_id: self.device_id,
+            revision: self.revision,
+        }
+    }
+
+    /// Returns the number of ports with the management port: the length of its table of ports.
+    #[inline]
+    pub const fn port_count(&self) -> usize {
+        (self.ports as usize).saturating_add(1)
+    }
+
+    /// Returns the number of ways from port to port: the length of its table of lanes.
+    #[inline]
+    pub const fn lane_count(&self) -> usize {
+        self.port_count().saturating_mul(self.port_count())
+    }
+
+    /// Checks that a switch can be like this.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConfigError`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=MAX_SWITCH_PORTS).contains(&self.ports) {
+            Err(ConfigError::Ports)
+        } else if !(1..=MAX_PKEYS).contains(&usize::from(self.pkeys)) {
+            Err(ConfigError::PKeys)
+        } else if self.vendor_id >> 24 != 0 {
+            Err(ConfigError::Vendor)
+        } else if self.node_guid == Guid::NONE {
+            Err(ConfigError::Guid)
+        } else {
+            Ok(())
+        }
+    }
+}
+
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ib_fabric_config))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
@@ -162,5 +249,26 @@ mod tests {
         config.ports = 1;
         config.port_guids[1] = Guid::NONE;
         assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn limits_of_a_switch() {
+        type Case = (fn(&mut SwitchConfig), Result<(), ConfigError>);
+        let cases: [Case; 9] = [
+            (|_| {}, Ok(())),
+            (|c| (c.ports, c.pkeys) = (1, 1), Ok(())),
+            (|c| (c.ports, c.pkeys) = (64, 128), Ok(())),
+            (|c| c.ports = 0, Err(ConfigError::Ports)),
+            (|c| c.ports = 65, Err(ConfigError::Ports)),
+            (|c| c.pkeys = 0, Err(ConfigError::PKeys)),
+            (|c| c.pkeys = 129, Err(ConfigError::PKeys)),
+            (|c| c.vendor_id = 1 << 24, Err(ConfigError::Vendor)),
+            (|c| c.node_guid = Guid::NONE, Err(ConfigError::Guid)),
+        ];
+        for (change, expected) in cases {
+            let mut config = SwitchConfig::EXAMPLE;
+            change(&mut config);
+            assert_eq!(config.check(), expected);
+        }
     }
 }

@@ -20,19 +20,25 @@ pub enum Event {
     PKeyChange = 1 << 5,
     /// The subnet prefix or the GUID table is another.
     GidChange = 1 << 6,
+    /// The speed of the link is another.
+    SpeedChange = 1 << 7,
+    /// The device has failed; it is an event of all its ports.
+    DeviceFatal = 1 << 8,
 }
 
 impl Event {
     /// All events, in the order in which they are to be reported: tables and addresses before
     /// the state that makes them usable.
-    pub const ALL: [Event; 7] = [
+    pub const ALL: [Event; 9] = [
         Event::PortError,
         Event::GidChange,
         Event::PKeyChange,
         Event::LidChange,
         Event::SmChange,
         Event::ClientReregister,
+        Event::SpeedChange,
         Event::PortActive,
+        Event::DeviceFatal,
     ];
 }
 
@@ -103,6 +109,6 @@ mod tests {
             assert!(!all.contains(event));
             all.add_if(true, event);
         }
-        assert_eq!(all.iter().count(), 7);
+        assert_eq!(all.iter().count(), 9);
     }
 }

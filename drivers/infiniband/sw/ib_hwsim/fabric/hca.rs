@@ -2,18 +2,18 @@
 
 //! A channel adapter, as management sees it.
 
+use crate::addr::{Gid, Lid};
+use crate::config::{Config, ConfigError, LinkLayer, MAX_PORTS};
 use crate::counters::{Counted, LinkError};
+use crate::discard::Discard;
 use crate::event::Events;
 use crate::link::LinkOffer;
-use crate::mad::{class, Header, Mad, Status};
+use crate::mad::{Header, Mad, Status};
 use crate::nodeinfo::NodeType;
 use crate::packet::Packet;
 use crate::port::Port;
 use crate::trap::{Due, TrapDue, Traps};
-use crate::ud::Discard;
-use crate::{capability, notice, pma, sma, Gid, Lid};
-
-pub use crate::config::{Config, ConfigError, LinkLayer, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+use crate::{capability, notice};
 
 /// The way a management datagram came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,35 +126,6 @@ impl Hca {
             ports: [Port::new(config, 1, first), Port::new(config, 2, second)],
             traps: Default::default(),
         })
-    }
-
-    /// Answers a management datagram that came in by a port, from 1.
-    ///
-    /// `reply` is written only if the verdict is [`Verdict::Reply`]. The datagrams that the
-    /// adapter answers are Get and Set of subnet management, except SMInfo, and of performance
-    /// management. It takes those TrapRepress that answer its own traps.
-    pub fn process_mad(
-        &mut self,
-        port: u8,
-        arrival: &Arrival,
-        request: &Mad,
-        reply: &mut Mad,
-    ) -> Outcome {
-        if self.port(port).is_none() {
-            return Outcome::consume(port);
-        }
-        let header = Header::parse(request);
-        let subnet = matches!(header.class, class::SUBNET_LID | class::SUBNET_DIRECTED);
-        if subnet && self.config.link_layer == LinkLayer::Ethernet {
-            return Outcome::consume(port);
-        }
-        match header.class {
-            class::SUBNET_LID | class::SUBNET_DIRECTED => {
-                sma::process(self, port, arrival, &header, request, reply)
-            }
-            class::PERFORMANCE => pma::process(self, port, &header, request, reply),
-            _ => Outcome::pass(port),
-        }
     }
 
     /// Takes a port to Init after training with what the other end offers.

@@ -35,10 +35,12 @@
 
 mod addr;
 mod addresses;
+mod agents;
 mod bits;
 pub mod capability;
 mod config;
 pub mod counters;
+mod discard;
 pub mod event;
 pub mod fault;
 pub mod grh;
@@ -76,8 +78,10 @@ pub mod ud;
 pub mod wire;
 
 pub use addr::{Gid, Guid, Lid};
-pub use config::{Config, ConfigError, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+pub use config::{Config, ConfigError, LinkLayer, SwitchConfig};
+pub use config::{MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS, MAX_SWITCH_PORTS};
 pub use counters::{Counted, LinkError, Traffic};
+pub use discard::Discard;
 pub use event::{Event, Events};
 pub use grh::Grh;
 pub use hca::{Arrival, Hca, Outcome, Verdict};
@@ -90,7 +94,6 @@ pub use mtu::Mtu;
 pub use packet::{Packet, Transport};
 pub use port::Port;
 pub use retrain::Retrains;
-pub use switch::{Forward, Managed, Memory, PortMask, Switch, SwitchConfig};
+pub use switch::{Forward, Managed, Memory, PortMask, Switch};
 pub use tally::Tally;
 pub use trap::TrapDue;
-pub use ud::Discard;

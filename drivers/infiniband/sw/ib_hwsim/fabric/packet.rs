@@ -7,7 +7,7 @@ use crate::counters::{Counted, Traffic};
 use crate::grh::Grh;
 use crate::keys::PKey;
 use crate::rc::Bth;
-use crate::roce;
+use crate::roce::header::{is_group, route_bytes};
 
 /// Bytes of a local route header.
 const LRH: u32 = 8;
@@ -117,6 +117,19 @@ impl Packet {
         Counted::Sent(self.traffic())
     }
 
+    /// Whether the packet is one of RoCE v2: it has no LIDs.
+    pub fn is_ethernet(&self) -> bool {
+        self.dlid == Lid::NONE && self.grh.is_some()
+    }
+
+    /// Whether the destination is a multicast group: by the DLID, or by the DGID where there are no LIDs.
+    pub fn is_multicast(&self) -> bool {
+        match &self.grh {
+            Some(grh) if self.dlid == Lid::NONE => is_group(&grh.dgid),
+            _ => self.dlid.is_multicast(),
+        }
+    }
+
     /// Returns what a port counts that it comes to.
     pub fn received(&self) -> Counted {
         Counted::Received(self.traffic())
@@ -160,7 +173,7 @@ impl Packet {
     /// Returns the bytes on the wire, from LRH or the Ethernet header to ICRC, of all packets of the run.
     pub fn wire_bytes(&self) -> u32 {
         let route = match &self.grh {
-            Some(grh) if self.is_ethernet() => roce::route_bytes(grh),
+            Some(grh) if self.is_ethernet() => route_bytes(grh),
             Some(_) => ROUTED,
             None => LRH,
         };

@@ -5,13 +5,12 @@
 use crate::addr::{Gid, Guid, Lid};
 use crate::addresses::Addresses;
 use crate::capability;
-use crate::config::{Config, LinkLayer};
+use crate::config::{Config, LinkLayer, SwitchConfig};
 use crate::counters::{Counted, Counters, LinkError};
 use crate::keys::PKey;
 use crate::link::{PhysState, PortState, SPEEDS, VL_CAP, WIDTHS};
 use crate::mkey::MKey;
 use crate::mtu::Mtu;
-use crate::switch::SwitchConfig;
 use crate::tables::{PKeyTable, VirtualLanes};
 
 /// The place of a port in its node, on which the meaning of PortInfo depends.

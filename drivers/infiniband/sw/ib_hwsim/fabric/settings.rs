@@ -229,8 +229,8 @@ mod tests {
     use super::*;
     use crate::addr::{Gid, Guid};
     use crate::config::Config;
+    use crate::config::SwitchConfig;
     use crate::portinfo::read;
-    use crate::switch::SwitchConfig;
 
     /// Makes a port with a trained link and the PortInfo that configures it.
     fn configured() -> (Port, [u8; 64]) {

@@ -90,7 +90,7 @@ pub(crate) fn process(
     let target = target.unwrap_or(ingress);
     let mut data = [0; 64];
     let done = effects.and_then(|effects| {
-        get(hca, ingress, target, header, key, &mut data)?;
+        get(hca, (ingress, target), header, key, &mut data)?;
         Ok(effects)
     });
     match done {
@@ -140,11 +140,10 @@ fn set(hca: &mut Hca, target: u8, header: &Header, data: &[u8]) -> Result<Effect
     }
 }
 
-/// Reads an attribute into `data`, which is zero before.
+/// Reads an attribute of a port into `data`, which is zero before. The request came in by port `ingress` with an M_Key.
 fn get(
     hca: &Hca,
-    ingress: u8,
-    target: u8,
+    (ingress, target): (u8, u8),
     header: &Header,
     key: u64,
     data: &mut [u8; 64],

@@ -20,8 +20,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::discard::Discard;
 use crate::packet::Packet;
-use crate::ud::Discard;
 
 /// Packets, and their lengths from the first header to the ICRC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

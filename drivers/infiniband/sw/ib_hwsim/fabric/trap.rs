@@ -307,7 +307,7 @@ fn packet(port: &Port) -> Packet {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
-    use crate::switch::SwitchConfig;
+    use crate::config::SwitchConfig;
 
     /// Makes a management port with LID 4, whose subnet manager has LID 1.
     fn port() -> Port {

@@ -4,10 +4,10 @@
 //! 9.6.1.5).
 
 use crate::addr::{Gid, Lid};
+use crate::discard::Discard;
 use crate::keys::PKey;
 use crate::packet::{Packet, Transport};
 use crate::port::Port;
-use crate::ud::Discard;
 
 /// The other end of a connection, as a queue pair knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,17 +16,17 @@
 //! Forwarding is linear. There is no RandomForwardingTable; DefaultPort, which belongs to it, is
 //! stored only.
 
-mod config;
 mod directed;
 mod general;
 mod info;
 mod manage;
 mod mask;
+mod memory;
 mod relay;
 mod sma;
 mod tables;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, SwitchConfig};
 use crate::counters::{Counted, LinkError};
 use crate::link::LinkOffer;
 use crate::mad::Mad;
@@ -35,10 +35,11 @@ use crate::notice;
 use crate::port::{Port, Role};
 use crate::trap::{Due, TrapDue, Traps};
 use info::SwitchInfo;
+use memory::check_tables;
 
-pub use config::{Mapping, Memory, SwitchConfig, MAX_GROUPS, MAX_ROUTES, MAX_SWITCH_PORTS};
 pub use manage::Managed;
 pub use mask::PortMask;
+pub use memory::{Mapping, Memory, MAX_GROUPS, MAX_ROUTES};
 pub use relay::Forward;
 
 /// The entry of a linear forwarding table that stands for no port.
@@ -73,7 +74,7 @@ impl<M: Memory> Switch<M> {
         mut lanes: M::Lanes,
     ) -> Result<Switch<M>, ConfigError> {
         config.check()?;
-        config.check_tables::<M>(&ports, &routes, &groups, &lanes)?;
+        check_tables::<M>(config, &ports, &routes, &groups, &lanes)?;
         routes.fill(NO_PORT);
         groups.fill(0);
         lanes.fill([0; 8]);

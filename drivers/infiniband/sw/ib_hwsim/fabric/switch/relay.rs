@@ -9,10 +9,10 @@
 use super::{Memory, PortMask, Switch};
 use crate::addr::Lid;
 use crate::counters::Counted;
+use crate::discard::Discard;
 use crate::keys::{PKey, Qpn};
 use crate::link::PortState;
 use crate::packet::Packet;
-use crate::ud::Discard;
 
 /// A decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Forwarding tables in blocks: LinearForwardingTable (section 14.2.5.10) and
 //! MulticastForwardingTable (14.2.5.12).
 
-use super::config::{GROUPS_PER_BLOCK, ROUTES_PER_BLOCK};
+use super::memory::{GROUPS_PER_BLOCK, ROUTES_PER_BLOCK};
 use super::PortMask;
 use crate::bits::{copy, Field};
 

@@ -7,12 +7,13 @@ use core::ops::RangeInclusive;
 
 use super::text::{guid, mtu, Device, Ends, Name, Speed, Width};
 use crate::addr::Guid;
-use crate::config::{Config, LinkLayer, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS};
+use crate::config::{
+    Config, LinkLayer, SwitchConfig, MAX_GIDS, MAX_GUIDS, MAX_PKEYS, MAX_PORTS, MAX_SWITCH_PORTS,
+};
 use crate::impair::{Impairment, Impairments, Routing, RoutingSetting};
 use crate::limits::{Limit, Limits};
 use crate::link::{LinkOffer, VL_CAP};
 use crate::mtu::Mtu;
-use crate::switch::{SwitchConfig, MAX_SWITCH_PORTS};
 use crate::text::number;
 
 /// No vendor's company identifier.

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 /// Between the return of the operation that made the object and the call of the one that destroys it, `own` is
 /// `Some`.
 #[repr(C)]
-pub(super) struct Object<C, T> {
+pub(crate) struct Object<C, T> {
     core: C,
     own: Option<T>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Object<C, T> {
 /// # Safety
 ///
 /// `object` has to be one of RDMA core's that is being made, with room for `Object<C, T>`.
-pub(super) unsafe fn fill<C, T>(object: *mut C, own: T) {
+pub(crate) unsafe fn fill<C, T>(object: *mut C, own: T) {
     // SAFETY: By the safety requirement. What was there was never a value.
     unsafe { (&raw mut (*object.cast::<Object<C, T>>()).own).write(Some(own)) };
 }
@@ -32,7 +32,7 @@ pub(super) unsafe fn fill<C, T>(object: *mut C, own: T) {
 /// # Safety
 ///
 /// `object` has to be one of this crate's that was made and is not being destroyed, for `'a`.
-pub(super) unsafe fn own<'a, C, T>(object: *const C) -> Option<&'a T> {
+pub(crate) unsafe fn own<'a, C, T>(object: *const C) -> Option<&'a T> {
     // SAFETY: By the safety requirement and the type invariant.
     unsafe { (*object.cast::<Object<C, T>>()).own.as_ref() }
 }
@@ -42,7 +42,7 @@ pub(super) unsafe fn own<'a, C, T>(object: *const C) -> Option<&'a T> {
 /// # Safety
 ///
 /// As for [`own`], and nobody else may have the object.
-pub(super) unsafe fn take<C, T>(object: *mut C) -> Option<T> {
+pub(crate) unsafe fn take<C, T>(object: *mut C) -> Option<T> {
     // SAFETY: By the safety requirement and the type invariant.
     unsafe { (*object.cast::<Object<C, T>>()).own.take() }
 }
@@ -52,7 +52,7 @@ pub(super) unsafe fn take<C, T>(object: *mut C) -> Option<T> {
 /// # Safety
 ///
 /// `bad` has to be the place that the ULP has for it.
-pub(super) unsafe fn posted<R>(
+pub(crate) unsafe fn posted<R>(
     result: Result<(), (Error, *const R)>,
     bad: *mut *const R,
 ) -> Result<c_int> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers of a device's objects, which are limited.
+//! Memory of a device, and the numbers of its objects, which are limited.
 
 use core::mem;
 
@@ -8,7 +8,21 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-use super::Holder;
+use crate::faults::Faults;
+
+/// Memory of a device.
+///
+/// # Invariants
+///
+/// Until the device is freed, `adapter` is its adapter, and `faults` are the adapter's.
+#[repr(C)]
+pub(crate) struct Holder<A> {
+    device: bindings::ib_device,
+    // In front of the adapter, so that its place does not depend on that one's type.
+    pub(crate) faults: *const Faults,
+    pub(crate) adapter: *const A,
+    counts: Counts,
+}
 
 /// Number of objects of a kind. All zero, as memory that is cleared, it is 0.
 pub(super) struct Count(Atomic<u32>);
