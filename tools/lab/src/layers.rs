@@ -3,190 +3,314 @@
 //! The order of a crate's layers: a file imports from its own layer and those below it, and no two files import
 //! each other.
 
-use anyhow::{Context, Result, ensure};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use crate::modules::{self, Graph};
+use anyhow::{Result, ensure};
+use std::collections::BTreeSet;
 use std::path::Path;
-use syn::visit::{self, Visit};
+
+/// Modules of a layer. One that is not named belongs to the layer of the module around it.
+type Layer = &'static [&'static str];
 
 /// A crate whose modules have an order.
 struct Layered {
-    /// Directory of the crate's root file.
-    dir: &'static str,
-    /// Top-level modules, the lowest first. Others, as the root file, are above all of them.
-    layers: &'static [&'static str],
+    /// Root file of the crate. What it declares itself is nobody's import.
+    root: &'static str,
+    /// The layers, the lowest first.
+    layers: &'static [Layer],
+    /// Files that may import each other, since their types hold each other.
+    knots: &'static [&'static [&'static str]],
 }
 
 const CRATES: &[Layered] = &[
     Layered {
-        dir: "drivers/infiniband/ulp/ipoib_rs",
-        layers: &["base", "ud", "rc", "data", "ctl"],
+        root: "drivers/infiniband/ulp/ipoib_rs/main.rs",
+        layers: &[&["base"], &["ud"], &["rc"], &["data"], &["ctl"]],
+        knots: &[],
     },
     Layered {
-        dir: "drivers/infiniband/ulp/ipoib_rs/proto",
-        layers: &["drop", "wire", "table", "seq", "flow", "fsm"],
+        root: "drivers/infiniband/ulp/ipoib_rs/proto/lib.rs",
+        layers: &[
+            &["drop", "fmt", "text", "wire"],
+            &["table"],
+            &["seq"],
+            &["flow"],
+            &["fsm"],
+        ],
+        knots: &[],
+    },
+    Layered {
+        root: "drivers/infiniband/sw/ib_hwsim/fabric/lib.rs",
+        layers: &[
+            // Numbers, names and settings.
+            &[
+                "addr",
+                "bits",
+                "capability",
+                "config",
+                "counters",
+                "event",
+                "fault",
+                "grh",
+                "keys",
+                "limits",
+                "link",
+                "mkey",
+                "moderation",
+                "mtu",
+                "offload",
+                "text",
+            ],
+            // What is on the wire.
+            &[
+                "discard",
+                "mad",
+                "nodeinfo",
+                "opcode",
+                "packet",
+                "rc::header",
+                "rc::psn",
+                "roce::header",
+                "trunk",
+                "wire",
+            ],
+            // A port.
+            &[
+                "addresses",
+                "notice",
+                "port",
+                "portinfo",
+                "roce",
+                "settings",
+                "tables",
+                "transition",
+                "trap",
+            ],
+            // The rules of nodes, connections and cables.
+            &[
+                "agents", "hca", "impair", "pma", "rc", "retrain", "sma", "switch", "tally", "ud",
+            ],
+            &["topology"],
+        ],
+        knots: &[],
+    },
+    Layered {
+        root: "drivers/infiniband/sw/ib_hwsim/main.rs",
+        layers: &[
+            // What nodes and cables are made of.
+            &[
+                "capture",
+                "groups",
+                "in_flight",
+                "places",
+                "qps",
+                "stats",
+                "timers",
+                "trunk::counters",
+                "trunk::queue",
+            ],
+            &["cable", "host", "impaired", "node", "switch", "trunk"],
+            // Packets on their way.
+            &["carry", "deliver", "faults", "rc", "send"],
+            // What runs by itself.
+            &["host::job", "impaired::job", "switch::job", "trunk::listen"],
+            &["adapter", "change", "debugfs", "power", "topology"],
+            // What users see.
+            &["directories", "files", "tree"],
+        ],
+        // Nodes hold their cables, and cables their nodes.
+        knots: &[&["cable", "host", "impaired", "node", "switch", "trunk"]],
+    },
+    Layered {
+        root: "rust/netdev/lib.rs",
+        layers: &[
+            &[
+                "address",
+                "attributes",
+                "clock",
+                "extack",
+                "joined",
+                "log",
+                "net",
+                "notifier",
+                "optional",
+                "packet",
+                "param",
+                "random",
+                "raw_device",
+                "relaxed",
+                "rtnl",
+                "stats",
+                "task",
+            ],
+            // Packets, and who polls them.
+            &["header", "napi", "page_pool", "parts", "pool", "skb"],
+            &["device", "features", "queue"],
+            // What a driver may have.
+            &["debugfs", "ethtool", "files", "ops", "sysctl", "vf"],
+            &["link"],
+            &["dummy", "named"],
+        ],
+        knots: &[],
+    },
+    Layered {
+        root: "rust/rdma/lib.rs",
+        layers: &[
+            &["deferred", "device", "left", "recv::received", "recv_chain"],
+            // A device and its ports.
+            &["client", "event", "gid", "pd", "port", "sa", "vf"],
+            &[
+                "ah",
+                "cq",
+                "intake_ring::mapping",
+                "mcast",
+                "qp",
+                "send::mapping",
+                "send_chain",
+            ],
+            &["intake", "intake_ring", "rc", "rc_send", "recv", "send"],
+            &["cm"],
+        ],
+        knots: &[],
+    },
+    Layered {
+        root: "rust/rdma_provider/lib.rs",
+        layers: &[
+            &[
+                "ah", "bh_work", "clock", "domain", "faults", "handle", "memory", "netns",
+                "object", "readers", "region", "state", "work",
+            ],
+            // What a queue pair is made of.
+            &[
+                "qp::frames",
+                "qp::kind",
+                "qp::parse",
+                "qp::payload",
+                "qp::queue",
+                "qp::sizes",
+                "qp::store",
+            ],
+            &["cq", "qp", "srq", "wakeups"],
+            &["adapter", "attributes", "netdev"],
+            &["verbs"],
+            &["registration"],
+        ],
+        // A queue pair has queues, which know their users; who waits for an event is told by way of all of them.
+        knots: &[&["cq", "qp", "srq", "wakeups"]],
+    },
+    Layered {
+        root: "rust/configfs_tree/lib.rs",
+        layers: &[&["binary", "directory", "file"], &["subsystem"]],
+        // A file belongs to a type of directories, which lists its files.
+        knots: &[&["binary", "directory", "file"]],
+    },
+    Layered {
+        root: "rust/raw_ether/lib.rs",
+        layers: &[&["frame", "notifier"], &["interface"], &["attachment"]],
+        knots: &[],
+    },
+    Layered {
+        root: "rust/rings/lib.rs",
+        layers: &[
+            &["atomics", "cell", "line", "ops"],
+            &["unsent"],
+            &[
+                "counts",
+                "deferred",
+                "generations",
+                "quiet",
+                "ring",
+                "slots",
+            ],
+        ],
+        knots: &[],
     },
 ];
-
-/// Modules that a file imports, as paths below `crate`.
-type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates that have layers.
 ///
 /// # Errors
 ///
-/// Each import that leads up, and each circle, a line each.
+/// Each import that leads up, each circle, and each module without a layer, a line each.
 pub fn check(checkout: &Path) -> Result<()> {
     let mut wrong = Vec::new();
     for layered in CRATES {
-        let imports = read(&checkout.join(layered.dir), layered.layers)?;
-        wrong.extend(upward(&imports, layered.layers));
-        wrong.extend(circles(&imports));
+        let graph = modules::read(&checkout.join(layered.root))?;
+        let complaints = complaints(&graph, layered);
+        wrong.extend(complaints.map(|complaint| format!("{}: {complaint}", layered.root)));
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 
-/// Reads the imports of all files in a crate's layers.
-fn read(dir: &Path, layers: &[&str]) -> Result<Imports> {
-    let mut sources = BTreeMap::new();
-    for layer in layers {
-        let file = dir.join(format!("{layer}.rs"));
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        sources.insert((*layer).to_owned(), text);
-        let Ok(entries) = fs::read_dir(dir.join(layer)) else {
+fn complaints(graph: &Graph, layered: &Layered) -> impl Iterator<Item = String> {
+    let mut wrong = upward(graph, layered.layers);
+    wrong.extend(circles(graph, layered.knots));
+    wrong.into_iter()
+}
+
+/// Height of a module: that of the closest one around it that is named.
+fn height(name: &str, layers: &[Layer]) -> Option<usize> {
+    let at = layers.iter().position(|layer| layer.contains(&name));
+    at.or_else(|| height(name.rsplit_once("::")?.0, layers))
+}
+
+/// The modules without a layer, and the imports that lead from a layer to one above it.
+fn upward(graph: &Graph, layers: &[Layer]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (from, targets) in graph {
+        let Some(floor) = height(from, layers) else {
+            wrong.push(format!("{from} is in no layer"));
             continue;
         };
-        for entry in entries {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "rs") {
-                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-                sources.insert(format!("{layer}::{stem}"), text);
+        let up = targets.iter().filter(|to| height(to, layers) > Some(floor));
+        wrong.extend(up.map(|to| format!("{from} imports from {to}, which is above it")));
+    }
+    wrong
+}
+
+/// The files that a file imports from, also by way of others.
+fn reach<'a>(graph: &'a Graph, start: &str) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut rest = Vec::new();
+    let mut imports = graph.get(start);
+    loop {
+        for name in imports.into_iter().flatten() {
+            if seen.insert(name.as_str()) {
+                rest.push(name);
             }
         }
-    }
-    let names: BTreeSet<String> = sources.keys().cloned().collect();
-    let parsed = sources.into_iter().map(|(name, text)| {
-        let file = syn::parse_file(&text).with_context(|| name.clone())?;
-        let mut collector = Collector {
-            names: &names,
-            found: BTreeSet::new(),
+        let Some(name) = rest.pop() else {
+            return seen;
         };
-        collector.visit_file(&file);
-        collector.found.remove(&name);
-        // The root of a layer declares its files, which is no import.
-        Ok((name, collector.found))
-    });
-    parsed.collect()
-}
-
-/// Collects the modules that the paths of a file lead to.
-struct Collector<'a> {
-    names: &'a BTreeSet<String>,
-    found: BTreeSet<String>,
-}
-
-impl Collector<'_> {
-    /// Notes the file that a path below `crate` leads to: the longest prefix that is one.
-    fn note(&mut self, segments: &[String]) {
-        for len in (1..=segments.len().min(2)).rev() {
-            let name = segments[..len].join("::");
-            if self.names.contains(&name) {
-                self.found.insert(name);
-                return;
-            }
-        }
-    }
-
-    fn note_use(&mut self, tree: &syn::UseTree, before: &[String]) {
-        match tree {
-            syn::UseTree::Path(path) => {
-                let mut segments = before.to_vec();
-                segments.push(path.ident.to_string());
-                self.note_use(&path.tree, &segments);
-            }
-            syn::UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.note_use(tree, before);
-                }
-            }
-            syn::UseTree::Name(_) | syn::UseTree::Rename(_) | syn::UseTree::Glob(_) => {
-                let mut segments = before.to_vec();
-                match tree {
-                    syn::UseTree::Name(name) => segments.push(name.ident.to_string()),
-                    syn::UseTree::Rename(name) => segments.push(name.ident.to_string()),
-                    _ => {}
-                }
-                if let Some(("crate", segments)) = segments
-                    .split_first()
-                    .map(|(first, rest)| (first.as_str(), rest))
-                {
-                    self.note(segments);
-                }
-            }
-        }
+        imports = graph.get(name);
     }
 }
 
-impl<'ast> Visit<'ast> for Collector<'_> {
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.note_use(&item.tree, &[]);
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
-        if segments.first().is_some_and(|first| first == "crate") {
-            self.note(&segments[1..]);
+/// The files that import themselves by way of others, but for those of one knot.
+fn circles(graph: &Graph, knots: &[&[&str]]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for name in graph.keys() {
+        let all = reach(graph, name);
+        let back = |other: &&str| *other != name && reach(graph, other).contains(name.as_str());
+        let circle: Vec<_> = all.iter().copied().filter(back).collect();
+        let tied = |knot: &&&[&str]| {
+            knot.contains(&name.as_str()) && circle.iter().all(|other| knot.contains(other))
+        };
+        if !circle.is_empty() && !knots.iter().any(|knot| tied(&knot)) {
+            wrong.push(format!(
+                "{name} imports itself by way of {}",
+                circle.join(", ")
+            ));
         }
-        visit::visit_path(self, path);
     }
-}
-
-/// The imports that lead from a layer to one above it.
-fn upward(imports: &Imports, layers: &[&str]) -> Vec<String> {
-    let height = |name: &str| {
-        let layer = name.split("::").next().unwrap_or(name);
-        layers.iter().position(|other| *other == layer)
-    };
-    let all = imports
-        .iter()
-        .flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
-    all.filter(|(from, to)| height(to) > height(from))
-        .map(|(from, to)| format!("{from} imports from {to}, which is above it"))
-        .collect()
-}
-
-/// The files that import themselves by way of others.
-fn circles(imports: &Imports) -> Vec<String> {
-    let circular = |start: &String| {
-        let mut seen = BTreeSet::new();
-        let mut rest = vec![start];
-        while let Some(name) = rest.pop() {
-            for next in imports.get(name).into_iter().flatten() {
-                if next == start {
-                    return true;
-                }
-                if seen.insert(next) {
-                    rest.push(next);
-                }
-            }
-        }
-        false
-    };
-    imports
-        .keys()
-        .filter(|name| circular(name))
-        .map(|name| format!("{name} imports itself by way of others"))
-        .collect()
+    wrong
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::error::Error;
 
-    fn imports(list: &[(&str, &[&str])]) -> Imports {
+    fn graph(list: &[(&str, &[&str])]) -> Graph {
         list.iter()
             .map(|(from, to)| {
                 let to = to.iter().map(|name| (*name).to_owned()).collect();
@@ -197,40 +321,32 @@ mod tests {
 
     #[test]
     fn imports_lead_down() {
-        let layers = ["low", "high"];
-        let down = imports(&[("high::a", &["low::b"]), ("low::b", &["low::c"])]);
-        assert!(upward(&down, &layers).is_empty());
-        let up = imports(&[("low::b", &["high::a"])]);
+        const LAYERS: &[Layer] = &[&["low", "high::deep"], &["high", "other"]];
+        let down = graph(&[
+            ("high::a", &["low::b", "other"]),
+            ("low::b", &["low::c", "high::deep::d"]),
+        ]);
+        assert!(upward(&down, LAYERS).is_empty());
+        let up = graph(&[("low::b", &["high::a"]), ("high::deep", &["high"])]);
         assert_eq!(
-            upward(&up, &layers),
-            ["low::b imports from high::a, which is above it"]
+            upward(&up, LAYERS),
+            [
+                "high::deep imports from high, which is above it",
+                "low::b imports from high::a, which is above it"
+            ]
         );
+        let stray = graph(&[("lower", &[])]);
+        assert_eq!(upward(&stray, LAYERS), ["lower is in no layer"]);
     }
 
     #[test]
     fn circles_are_found() {
-        let chain = imports(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]);
-        assert!(circles(&chain).is_empty());
-        let circle = imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"]), ("d", &["a"])]);
-        assert_eq!(circles(&circle).len(), 3);
-    }
-
-    #[test]
-    fn all_forms_of_paths_are_seen() -> Result<(), Box<dyn Error>> {
-        let names = ["low::b", "low::c", "high::a", "low"].map(str::to_owned);
-        let names = BTreeSet::from(names);
-        let mut collector = Collector {
-            names: &names,
-            found: BTreeSet::new(),
-        };
-        collector.visit_file(&syn::parse_file(
-            "use crate::{low::{b::{self, X}}, high};
-             use other::high::a;
-             fn f() -> crate::low::c::Y { crate::high::a::g() }",
-        )?);
-        let found: Vec<_> = collector.found.into_iter().collect();
-        assert_eq!(found, ["high::a", "low::b", "low::c"]);
-        Ok(())
+        let chain = graph(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]);
+        assert!(circles(&chain, &[]).is_empty());
+        let circle = graph(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"]), ("d", &["a"])]);
+        assert_eq!(circles(&circle, &[]).len(), 3);
+        assert_eq!(circles(&circle, &[&["a", "b"]]).len(), 3);
+        assert!(circles(&circle, &[&["a", "b", "c"]]).is_empty());
     }
 
     /// The checkout's own layers.

@@ -8,6 +8,7 @@ use crate::layers;
 use crate::layout::Layout;
 use crate::machine::{Kernel, Lane};
 use crate::module::{self, MODULES};
+use crate::sizes;
 use crate::source;
 use crate::step::print;
 use crate::tally::Tally;
@@ -27,6 +28,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("rustfmt (kernel)", kernel_format),
     ("SPDX", licences),
     ("layers", layers),
+    ("sizes", sizes),
     ("shellcheck", shellcheck),
     ("python", python),
     ("checkpatch", checkpatch),
@@ -117,6 +119,10 @@ fn with_extension(files: &[PathBuf], wanted: &[&str]) -> Vec<PathBuf> {
 
 fn layers(layout: &Layout) -> Result<()> {
     layers::check(&layout.checkout)
+}
+
+fn sizes(layout: &Layout) -> Result<()> {
+    sizes::check(&layout.checkout)
 }
 
 fn host_format(layout: &Layout) -> Result<()> {
