@@ -36,7 +36,8 @@ const CRATES: &[Layered] = &[
             &["flow"],
             &["fsm"],
         ],
-        knots: &[],
+        // A packet makes its header, which describes the packet.
+        knots: &[&["wire::extended", "wire::extended::header"]],
     },
     Layered {
         root: "drivers/infiniband/sw/ib_hwsim/fabric/lib.rs",
@@ -170,7 +171,11 @@ const CRATES: &[Layered] = &[
             &["intake", "intake_ring", "rc", "rc_send", "recv", "send"],
             &["cm"],
         ],
-        knots: &[],
+        // The halves of a ring, which one call makes.
+        knots: &[
+            &["rc_send", "rc_send::completions"],
+            &["send", "send::completions"],
+        ],
     },
     Layered {
         root: "rust/rdma_provider/lib.rs",
@@ -195,7 +200,7 @@ const CRATES: &[Layered] = &[
             &["registration"],
         ],
         // A queue pair has queues, which know their users; who waits for an event is told by way of all of them.
-        knots: &[&["cq", "qp", "srq", "wakeups"]],
+        knots: &[&["cq", "qp", "qp::attributes", "srq", "wakeups"]],
     },
     Layered {
         root: "rust/configfs_tree/lib.rs",

@@ -100,7 +100,9 @@ impl<'ast> Visit<'ast> for Measure {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if is_test(&item.attrs) || item.ident == "tests" {
             let content = item.content.as_ref();
-            self.tests += content.map_or(1, |(brace, _)| lines(item.mod_token.span, brace));
+            let attribute = item.attrs.first().map(|first| first.pound_token.span);
+            let first = attribute.unwrap_or(item.mod_token.span);
+            self.tests += content.map_or(1, |(brace, _)| lines(first, brace));
         } else {
             visit::visit_item_mod(self, item);
         }

@@ -30,7 +30,7 @@ impl Hca {
         }
         match header.class {
             class::SUBNET_LID | class::SUBNET_DIRECTED => {
-                sma::process(self, port, arrival, &header, request, reply)
+                sma::process(self, port, arrival, request, reply)
             }
             class::PERFORMANCE => pma::process(self, port, &header, request, reply),
             _ => Outcome::pass(port),

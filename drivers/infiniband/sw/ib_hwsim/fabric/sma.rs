@@ -48,10 +48,10 @@ pub(crate) fn process(
     hca: &mut Hca,
     ingress: u8,
     arrival: &Arrival,
-    header: &Header,
     request: &Mad,
     reply: &mut Mad,
 ) -> Outcome {
+    let header = &Header::parse(request);
     let Some(is_set) = header.is_set() else {
         let ours = header.method == method::TRAP_REPRESS && hca.repress(ingress, header, request);
         return if ours {
