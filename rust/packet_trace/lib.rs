@@ -26,7 +26,7 @@ mod keys {
     }
 }
 
-/// Whether somebody uses a tracepoint.
+/// True if somebody uses a tracepoint.
 macro_rules! is_on {
     ($key:ident) => {{
         #[cfg(CONFIG_TRACEPOINTS)]

@@ -46,7 +46,7 @@ impl Interface {
         (!dev.is_null()).then(|| f(dev))
     }
 
-    /// Whether the device is up and has a carrier.
+    /// Returns true if the device is up and has a carrier.
     pub fn is_ready(&self) -> bool {
         // SAFETY: RCU keeps the device, by the type invariant.
         self.with(|dev| unsafe { bindings::raw_ether_is_ready(dev) }) == Some(true)
@@ -83,7 +83,7 @@ impl Interface {
         self.ether_type
     }
 
-    /// Whether this is the device.
+    /// Returns true if this is the device.
     pub(crate) fn is(&self, dev: *mut bindings::net_device) -> bool {
         ptr::eq(self.dev.load(Acquire), dev)
     }

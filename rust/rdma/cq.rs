@@ -197,7 +197,7 @@ impl Cq {
         to_result(unsafe { bindings::rdma_set_cq_moderation(self.as_raw(), count, us) })
     }
 
-    /// Whether it is armed and no event has come, so that there is nothing to poll for. A poll that is not
+    /// Returns true if it is armed and no event has come, so that there is nothing to poll for. A poll that is not
     /// due to an event should look all the same.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {

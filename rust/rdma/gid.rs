@@ -73,7 +73,7 @@ impl GidRef {
         self.attr().port_num
     }
 
-    /// Whether packets with this GID are RoCEv2.
+    /// Returns true if packets with this GID are RoCEv2.
     pub fn is_rocev2(&self) -> bool {
         self.attr().gid_type == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
     }

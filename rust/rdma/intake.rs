@@ -179,7 +179,7 @@ impl Intake {
         Ok(Arc::new(intake, GFP_KERNEL)?)
     }
 
-    /// Whether its queue pairs share a receive queue.
+    /// Returns true if its queue pairs share a receive queue.
     pub fn is_shared(&self) -> bool {
         self.raw.is_some()
     }

@@ -30,7 +30,7 @@ unsafe impl Send for Membership {}
 // SAFETY: As above.
 unsafe impl Sync for Membership {}
 
-/// Whether the netdev of RoCE port `port` is a member of the group `mgid`, whoever has joined it.
+/// Returns true if the netdev of RoCE port `port` is a member of the group `mgid`, whoever has joined it.
 ///
 /// # Context
 ///
@@ -82,7 +82,7 @@ impl Membership {
         Ok(membership)
     }
 
-    /// Whether nobody took the netdev's IPv6 away since, and all of its memberships with it.
+    /// Returns true if nobody took the netdev's IPv6 away since, and all of its memberships with it.
     ///
     /// # Context
     ///

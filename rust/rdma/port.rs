@@ -12,7 +12,7 @@ use crate::device::Device;
 /// Attributes of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortAttr {
-    /// Whether it carries data.
+    /// True if it carries data.
     pub active: bool,
     /// The largest payload of a packet now, in bytes.
     pub active_mtu_bytes: u32,

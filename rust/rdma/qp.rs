@@ -190,7 +190,7 @@ impl OwnedQp {
         self.raw.as_ptr()
     }
 
-    /// Whether it is destroyed.
+    /// Returns true if it is destroyed.
     pub(crate) fn is_gone(&self) -> bool {
         self.end.copy() == Some(Ok(()))
     }

@@ -36,7 +36,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// Whether it is destroyed, so that the device has none of what was posted to it.
+    /// Returns true if it is destroyed, so that the device has none of what was posted to it.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Acquire)
     }
@@ -65,7 +65,7 @@ pub struct RcQp {
     send_wr: u32,
     send_sge: u32,
     recv_wr: u32,
-    /// Whether it may have taken receives.
+    /// True if it may have taken receives.
     receives: Atomic<bool>,
     is_reset: Atomic<bool>,
     #[pin]
@@ -306,7 +306,7 @@ impl RcQp {
         unsafe { self.modify(&mut attr, bindings::ib_qp_attr_mask_IB_QP_STATE as c_int) }
     }
 
-    /// Whether it may still take receives from a shared receive queue, or have taken one that is not
+    /// Returns true if it may still take receives from a shared receive queue, or have taken one that is not
     /// completed: in error, until the device says otherwise. What has completed is in the completion
     /// queue then.
     ///
@@ -344,12 +344,12 @@ impl RcQp {
         Ok(())
     }
 
-    /// Whether it was reset, so that the device has none of the requests that were posted.
+    /// Returns true if it was reset, so that the device has none of the requests that were posted.
     pub(crate) fn is_reset(&self) -> bool {
         self.is_reset.load(Acquire)
     }
 
-    /// Whether it was reset or destroyed, so that nothing may be posted to it.
+    /// Returns true if it was reset or destroyed, so that nothing may be posted to it.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_reset() || self.body.qp.is_gone()
     }

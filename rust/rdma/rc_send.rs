@@ -101,20 +101,20 @@ impl RcSender {
         self.slots.ring.free()
     }
 
-    /// Whether the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a
+    /// Returns true if the chain is full, so that the next [`Self::post`] would post it first. The caller flushes a
     /// full chain itself, after it has accounted the last frame.
     #[inline]
     pub fn chain_full(&self) -> bool {
         self.chain.is_full()
     }
 
-    /// Whether the ring and `lane`'s queue pair take another frame now.
+    /// Returns true if the ring and `lane`'s queue pair take another frame now.
     #[inline]
     pub fn takes(&self, lane: &Lane) -> bool {
         self.free() > 0 && lane.counts().under_way() < lane.qp().send_wr()
     }
 
-    /// Whether they do, and the lane has no more of the ring than is left, so that a slow lane leaves room
+    /// Returns true if they do, and the lane has no more of the ring than is left, so that a slow lane leaves room
     /// for others.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {

@@ -342,7 +342,7 @@ impl RecvRing {
         self.post_chain()
     }
 
-    /// Whether a poll may have something to do: completions of which there was an event, or what the
+    /// Returns true if a poll may have something to do: completions of which there was an event, or what the
     /// device refused.
     #[inline]
     pub fn is_due(&self) -> bool {

@@ -123,7 +123,7 @@ impl RecvChain {
         self.first = ptr::null_mut();
     }
 
-    /// Whether the request with this identifier is not chained, so that the device may have it.
+    /// Returns true if the request with this identifier is not chained, so that the device may have it.
     ///
     /// May return false for a request that was posted 2^32 receives ago.
     #[inline]

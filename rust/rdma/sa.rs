@@ -129,7 +129,7 @@ impl PathRecord {
         u32::try_from(mbps).unwrap_or(0)
     }
 
-    /// Whether packets need a GRH, since they leave the subnet.
+    /// Returns true if packets need a GRH, since they leave the subnet.
     pub fn has_grh(&self) -> bool {
         self.0.hop_limit > 0
     }

@@ -145,7 +145,7 @@ impl Sender {
         self.at.tail()
     }
 
-    /// Whether the chain is full, so that the next [`Self::post`] would send it first.
+    /// Returns true if the chain is full, so that the next [`Self::post`] would send it first.
     ///
     /// The caller flushes a full chain itself, *after* it has accounted the last frame: a frame may complete
     /// before the call that posts it returns.
@@ -269,7 +269,7 @@ impl Sender {
         self.chain.change(|wr| wr.remote_qkey = qkey);
     }
 
-    /// Whether there is something to [flush](Self::flush), or to report.
+    /// Returns true if there is something to [flush](Self::flush), or to report.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.chain.pending() > 0 || self.posted.frames | self.posted.dropped > 0

@@ -148,7 +148,7 @@ pub struct PortAttributes {
     pub width: u8,
     /// LinkSpeedActive.
     pub speed: u16,
-    /// Whether GIDs are IP addresses.
+    /// True if GIDs are IP addresses.
     pub ip_gids: bool,
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.bits() == 0
     }

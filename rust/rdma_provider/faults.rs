@@ -223,7 +223,7 @@ impl Faults {
         failure.map(Status::of_rule)
     }
 
-    /// Whether the device has a quirk.
+    /// Returns true if the device has a quirk.
     #[inline]
     pub(crate) fn has(&self, quirk: Quirk) -> bool {
         self.has_rules(QUIRKS) && self.rules.lock().table.has(quirk)
@@ -249,14 +249,14 @@ impl Faults {
         }
     }
 
-    /// Whether a queue pair has got an event to report later since this was asked last: [`Qp::due`](crate::Qp::due) may
-    /// be sooner than it was, of any.
+    /// Returns true if a queue pair has got an event to report later since this was asked last:
+    /// [`Qp::due`](crate::Qp::due) may be sooner than it was, of any.
     #[inline]
     pub fn take_late(&self) -> bool {
         self.has_rules(LATE) && self.update(|rules| core::mem::take(&mut rules.late))
     }
 
-    /// Whether completions are held back, or late.
+    /// Returns true if completions are held back, or late.
     #[inline]
     pub fn is_gated(&self) -> bool {
         self.has_rules(GATE)

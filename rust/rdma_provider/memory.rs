@@ -109,7 +109,7 @@ pub(crate) fn length(pieces: &[Piece]) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied;
 
-/// Whether all pieces may be used so.
+/// Returns true if all pieces may be used so.
 pub(crate) fn permitted(domain: &Domain, pieces: &[Piece], right: Right) -> bool {
     pieces.iter().all(|piece| {
         piece.len == 0
@@ -164,7 +164,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Whether it is at the end of the list.
+    /// Returns true if it is at the end of the list.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

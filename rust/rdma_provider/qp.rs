@@ -242,7 +242,7 @@ impl Qp {
         self.first_port
     }
 
-    /// Whether it is kept from hearing its own messages to a multicast group.
+    /// Returns true if it is kept from hearing its own messages to a multicast group.
     pub fn blocks_loopback(&self) -> bool {
         self.abilities.block_loopback
     }

@@ -309,7 +309,7 @@ impl Use {
         Some((at, usize::try_from(n).ok()?))
     }
 
-    /// Whether `len` bytes from an address on are all in the region.
+    /// Returns true if `len` bytes from an address on are all in the region.
     pub(crate) fn has(&self, address: u64, len: usize) -> bool {
         let mapping = self.mapping();
         let offset = address.checked_sub(mapping.iova);

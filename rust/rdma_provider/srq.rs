@@ -21,7 +21,7 @@ use crate::wakeups::{Debt, Wakeups};
 pub(crate) struct Srq {
     raw: *mut bindings::ib_srq,
     open: Atomic<bool>,
-    /// Whether the ULP is going to be told that it runs empty.
+    /// True if the ULP is going to be told that it runs empty.
     debt: Debt,
     size: usize,
     sges: usize,

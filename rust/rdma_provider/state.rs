@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// Whether messages are delivered to it.
+    /// Returns true if messages are delivered to it.
     pub(crate) fn receives(self) -> bool {
         matches!(
             self,
@@ -62,12 +62,12 @@ impl State {
         )
     }
 
-    /// Whether a receive request can be posted.
+    /// Returns true if a receive request can be posted.
     pub(crate) fn takes_receives(self) -> bool {
         self != State::Reset
     }
 
-    /// Whether a send request can be posted.
+    /// Returns true if a send request can be posted.
     pub(crate) fn takes_sends(self) -> bool {
         matches!(
             self,
@@ -75,7 +75,7 @@ impl State {
         )
     }
 
-    /// Whether send requests are flushed.
+    /// Returns true if send requests are flushed.
     pub(crate) fn flushes_sends(self) -> bool {
         matches!(self, State::SendQueueError | State::Error)
     }

@@ -116,7 +116,7 @@ pub struct Send {
     pub pkey_index: u16,
     /// Immediate data, in network order.
     pub immediate: Option<[u8; 4]>,
-    /// Whether the receiver is to be told.
+    /// True if the receiver is to be told.
     pub solicited: bool,
     /// Bytes of payload.
     pub len: usize,

@@ -50,7 +50,7 @@ impl Counts {
         self.done.get()
     }
 
-    /// Whether nothing was ever posted.
+    /// Returns true if nothing was ever posted.
     pub fn is_unused(&self) -> bool {
         self.in_flight() == 0 && self.done() == 0
     }

@@ -89,7 +89,7 @@ impl Default for List {
 pub struct Taken(*mut Link);
 
 impl Taken {
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_null()
     }

@@ -62,7 +62,7 @@ impl Generations {
         self.posted = generation;
     }
 
-    /// Whether the slot with an identifier is not chained, so that the device may have it.
+    /// Returns true if the slot with an identifier is not chained, so that the device may have it.
     ///
     /// Of a slot that was posted 2^32 receives ago, it may say that it is not.
     #[inline]

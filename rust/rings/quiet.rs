@@ -19,7 +19,7 @@
 use crate::ops::Ops;
 use crate::sync::AtomicBool;
 
-/// Whether a queue is quiet.
+/// True if a queue is quiet.
 ///
 /// # Invariants
 ///
@@ -33,7 +33,7 @@ impl Quiet {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether it is.
+    /// Returns true if it is.
     #[inline]
     pub fn get(&self) -> bool {
         self.0.get()

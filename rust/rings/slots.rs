@@ -206,7 +206,7 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         Some(frame)
     }
 
-    /// Whether all slots are free, once nobody posts any more.
+    /// Returns true if all slots are free, once nobody posts any more.
     pub fn is_idle(&self) -> bool {
         self.taken.get() == self.given.load_acquire()
     }

@@ -53,7 +53,7 @@ impl Unsent {
         self.frames.add_full(1);
     }
 
-    /// Whether there are any.
+    /// Returns true if there are any.
     #[inline]
     pub fn has_some(&self) -> bool {
         self.frames.get() != 0

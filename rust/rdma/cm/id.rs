@@ -74,7 +74,7 @@ unsafe impl<H: CmHandler> Sync for Body<H> {}
 /// `raw` is the connection ID of `body`.
 pub struct CmId<H: CmHandler> {
     raw: NonNull<bindings::ib_cm_id>,
-    /// Whether the peer has requested the connection.
+    /// True if the peer has requested the connection.
     incoming: bool,
     requested: Atomic<bool>,
     /// The number of the peer's first packet.
@@ -432,7 +432,7 @@ impl<H: CmHandler> DeferDrop for Body<H> {
 }
 
 impl<H: CmHandler> Body<H> {
-    /// Whether the CM does not call the handler any more, that long after the ID was destroyed.
+    /// Returns true if the CM does not call the handler any more, that long after the ID was destroyed.
     ///
     /// It may have given a message up since we looked, and be about to call the handler, which is a matter
     /// of instructions. Nobody can tell that from a message that was cancelled, or a connection that just

@@ -214,7 +214,7 @@ impl Incoming<'_> {
             .then(|| 128 << mtu)
     }
 
-    /// Whether that is a reliable connection one.
+    /// Returns true if that is a reliable connection one.
     pub fn is_rc(&self) -> bool {
         self.req.qp_type == bindings::ib_qp_type_IB_QPT_RC
     }

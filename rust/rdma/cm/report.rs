@@ -37,7 +37,7 @@ impl<H> Context<H> {
         self.owed.store(message, Release);
     }
 
-    /// Whether the CM owes no report.
+    /// Returns true if the CM owes no report.
     pub(super) fn is_settled(&self) -> bool {
         self.owed.load(Acquire) == NONE
     }
@@ -53,7 +53,7 @@ impl<H> Context<H> {
         self.owed.store(NONE, Release);
     }
 
-    /// Whether the CM, whose state this is, has given up on a message, be it one that it sent by itself, and
+    /// Returns true if the CM, whose state this is, has given up on a message, be it one that it sent by itself, and
     /// has yet to report that.
     pub(super) fn is_owed_report(&self, state: bindings::ib_cm_state) -> bool {
         !self.is_settled()

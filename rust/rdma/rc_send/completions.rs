@@ -26,7 +26,7 @@ pub struct RcReaped {
     /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
     /// Bytes are counted as far as they were charged.
     pub released: Tally,
-    /// Whether there may be more completions.
+    /// True if there may be more completions.
     pub more: bool,
 }
 
@@ -68,7 +68,7 @@ impl RcCompletions {
         })
     }
 
-    /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
+    /// Returns true if [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {

@@ -74,7 +74,7 @@ impl Lane {
         self.counts.in_flight()
     }
 
-    /// Whether nothing was ever posted.
+    /// Returns true if nothing was ever posted.
     pub fn is_unused(&self) -> bool {
         self.counts.is_unused()
     }
@@ -104,12 +104,12 @@ impl Lane {
         }
     }
 
-    /// Whether frames are acknowledged.
+    /// Returns true if frames are acknowledged.
     pub fn has_worked(&self) -> bool {
         self.state.get() == WORKS
     }
 
-    /// Whether its frames are not charged to BQL.
+    /// Returns true if its frames are not charged to BQL.
     #[inline]
     pub fn is_slow(&self) -> bool {
         self.state.get() == SLOW

@@ -61,7 +61,7 @@ impl Received<'_> {
         (self.wc.wc_flags & WC_GRH != 0).then_some(NetworkHeader::Unknown)
     }
 
-    /// Whether the device has verified the checksums of the IP datagram.
+    /// Returns true if the device has verified the checksums of the IP datagram.
     #[inline]
     pub fn csum_ok(&self) -> bool {
         self.wc.wc_flags & WC_CSUM_OK != 0
@@ -82,7 +82,7 @@ pub struct ReceiveReport {
     pub flushed: u32,
     /// Completions of requests that are not posted, which are ignored.
     pub unknown: u32,
-    /// Whether a count is not 0.
+    /// True if a count is not 0.
     some: bool,
 }
 

@@ -217,7 +217,7 @@ unsafe extern "C" fn changed(status: c_int, multicast: *mut bindings::ib_sa_mult
     0
 }
 
-/// Whether a port is a member of a group, whoever has joined it.
+/// Returns true if a port is a member of a group, whoever has joined it.
 ///
 /// # Context
 ///

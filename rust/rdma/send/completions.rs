@@ -34,12 +34,12 @@ pub struct Reaped {
     pub unknown: u32,
     /// The status of the last failure, `IB_WC_*`.
     pub status: u32,
-    /// Whether a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
+    /// True if a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
     pub failed: bool,
     /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
     /// dropped: to be reported to BQL.
     pub released: Tally,
-    /// Whether there may be more completions.
+    /// True if there may be more completions.
     pub more: bool,
 }
 
@@ -75,7 +75,7 @@ impl SendCompletions {
         self.at.free(&self.ring.shared)
     }
 
-    /// Whether [`Self::reap`] may have something to do: completions of which there was an event, or
+    /// Returns true if [`Self::reap`] may have something to do: completions of which there was an event, or
     /// frames that the device refused.
     #[inline]
     pub fn is_due(&self) -> bool {

@@ -158,7 +158,7 @@ impl Qp {
         struck.map(|status| (0, status))
     }
 
-    /// Whether the memory of a request may be used for its operation.
+    /// Returns true if the memory of a request may be used for its operation.
     fn may_send(&self, op: &Op, pieces: &[Piece]) -> bool {
         let right = match op {
             Op::Read(_) | Op::Atomic { .. } => Right::LocalWrite,

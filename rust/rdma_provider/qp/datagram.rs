@@ -31,7 +31,7 @@ pub struct Meta {
     pub pkey_index: u16,
     /// Immediate data, in network order.
     pub immediate: Option<[u8; 4]>,
-    /// Whether the sender wants the receiver told.
+    /// True if the sender wants the receiver told.
     pub solicited: bool,
     /// Global route header as it was on the wire, if there was one; on Ethernet, the header of IP.
     pub route: Option<[u8; 40]>,

@@ -92,12 +92,12 @@ impl Qp {
         }
     }
 
-    /// Whether it is in the state Reset.
+    /// Returns true if it is in the state Reset.
     pub(crate) fn is_reset(&self) -> bool {
         self.attributes().0.state == State::Reset
     }
 
-    /// Whether it has left the state Reset before.
+    /// Returns true if it has left the state Reset before.
     pub(crate) fn has_left_reset(&self) -> bool {
         self.left.load(Relaxed)
     }

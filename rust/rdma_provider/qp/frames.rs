@@ -58,7 +58,7 @@ impl Offload {
         }
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     pub(super) fn is_none(&self) -> bool {
         !self.checksum && self.header == 0
     }
@@ -183,7 +183,7 @@ fn fill(payload: &Payload<'_>, head: &mut [u8], offset: usize, len: usize) -> Re
     Ok(())
 }
 
-/// Whether the frame of `len` bytes that was received into these pieces has checksums, and they are right.
+/// Returns true if the frame of `len` bytes that was received into these pieces has checksums, and they are right.
 ///
 /// # Safety
 ///

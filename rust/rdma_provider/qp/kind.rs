@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Whether each port has one of its own.
+    /// Returns true if each port has one of its own.
     pub(crate) fn is_special(self) -> bool {
         matches!(self, Kind::Smi | Kind::Gsi)
     }

@@ -137,7 +137,7 @@ impl Payload<'_> {
         copied
     }
 
-    /// Whether somebody could not read it to its end, since the sender's memory is not its to use any more.
+    /// Returns true if somebody could not read it to its end, since the sender's memory is not its to use any more.
     pub(super) fn is_cut_off(&self) -> bool {
         self.cut_off.get()
     }
@@ -162,7 +162,7 @@ impl Payload<'_> {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns true if it has none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

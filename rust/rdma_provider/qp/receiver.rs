@@ -32,8 +32,8 @@ pub struct Arrival {
     pub now: u64,
     /// The port.
     pub port: u8,
-    /// Whether the other end learns at once, from [`Accepted::held`], that it has to wait. If it does not, as where it
-    /// has gone on or is in another kernel, no request is held, and it gets an RNR NAK.
+    /// True if the other end learns at once, from [`Accepted::held`], that it has to wait. If it does not, as where
+    /// it has gone on or is in another kernel, no request is held, and it gets an RNR NAK.
     pub holds: bool,
 }
 

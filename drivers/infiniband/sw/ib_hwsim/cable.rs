@@ -17,7 +17,7 @@ use crate::node::{Link, Node};
 pub(crate) struct Wire {
     ends: [(Node, u8); 2],
     limits: LinkOffer,
-    /// Whether it is plugged in. Its links change under this lock, which is taken before those of the nodes.
+    /// True if it is plugged in. Its links change under this lock, which is taken before those of the nodes.
     #[pin]
     plugged: SpinLockIrq<bool>,
     #[pin]

@@ -33,7 +33,7 @@ struct Records {
 }
 
 impl Records {
-    /// Whether there is room for `len` bytes.
+    /// Returns true if there is room for `len` bytes.
     fn has_room(&self, len: usize) -> bool {
         self.bytes.len() - self.len >= len
     }
@@ -112,7 +112,7 @@ impl Capture {
         }
     }
 
-    /// Whether the capture is on.
+    /// Returns true if the capture is on.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Relaxed)

@@ -22,7 +22,7 @@ pub(crate) fn grh(port: &Port, route: &GlobalRoute) -> Option<Grh> {
     })
 }
 
-/// Whether the link carries such packets: management ones as soon as it is up, data when it is Active.
+/// Returns true if the link carries such packets: management ones as soon as it is up, data when it is Active.
 pub(crate) fn carries(port: &Port, management: bool) -> bool {
     match port.state() {
         PortState::Down => false,

@@ -95,7 +95,7 @@ fn parse_flag(text: &str) -> Result<bool> {
     flag(text).ok_or(EINVAL)
 }
 
-/// Whether a fabric is live.
+/// The file that switches a fabric on: 1 if it is live.
 struct Live;
 
 impl Show<FabricDirectory> for Live {
@@ -136,7 +136,7 @@ impl Store<FabricDirectory> for Seed {
     }
 }
 
-/// Whether a node is switched on.
+/// The file that switches a node on: 1 if it is.
 struct Power;
 
 impl<K: Kind> Show<NodeDirectory<K>> for Power {
@@ -271,7 +271,7 @@ impl Store<NodeDirectory<Hcas>> for LastEvent {
     }
 }
 
-/// Whether a cable is plugged.
+/// The file that plugs a cable in: 1 if it is.
 struct Plugged;
 
 impl Show<CableDirectory> for Plugged {

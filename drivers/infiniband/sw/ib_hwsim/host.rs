@@ -55,9 +55,9 @@ pub(crate) struct Host {
     ready: Places,
     /// Place to continue from.
     next: Atomic<usize>,
-    /// Whether a trap may have to be sent.
+    /// True if a trap may have to be sent.
     traps: Atomic<bool>,
-    /// Whether a link waits for an answer.
+    /// True if a link waits for an answer.
     waits: Atomic<bool>,
     /// Schedules the job ([`job`]).
     trigger: Arc<Trigger>,
@@ -149,7 +149,7 @@ impl Host {
         }
     }
 
-    /// Whether a management datagram came from this host: by a directed route without hops, which RDMA core
+    /// Returns true if a management datagram came from this host: by a directed route without hops, which RDMA core
     /// answers without a queue pair, or from the port's own LID.
     pub(crate) fn is_own(&self, port: u8, arrival: &Arrival, mad: &Mad) -> bool {
         let directed = Header::parse(mad).class == class::SUBNET_DIRECTED;

@@ -22,7 +22,7 @@ use crate::node::MAX_HOPS;
 /// The faults of a cable, and the packets that are on it.
 #[pin_data]
 pub(crate) struct Pipes {
-    /// Whether packets of each direction have to go by [`Impaired::send`].
+    /// True if packets of each direction have to go by [`Impaired::send`].
     impaired: [Atomic<bool>; 2],
     /// No other lock is taken under its lock.
     #[pin]
@@ -57,7 +57,7 @@ impl Pipes {
         }))
     }
 
-    /// Whether packets that enter at an end have to go by [`Impaired::send`].
+    /// Returns true if packets that enter at an end have to go by [`Impaired::send`].
     #[inline]
     pub(crate) fn is_impaired(&self, side: usize) -> bool {
         self.impaired[side & 1].load(Relaxed)

@@ -85,7 +85,7 @@ impl Direction {
         })
     }
 
-    /// Whether there is room for so many packets.
+    /// Returns true if there is room for so many packets.
     pub(crate) fn has_room(&self, packets: usize, management: bool) -> bool {
         let most = if management {
             ROOM + MANAGEMENT_ROOM
@@ -95,7 +95,7 @@ impl Direction {
         self.in_flight.len() + self.copied + packets <= most.min(self.in_flight.capacity())
     }
 
-    /// Whether packets need not pass by it: it has no faults, and nothing is in flight.
+    /// Returns true if packets need not pass by it: it has no faults, and nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.pipe.impairments().is_none() && self.in_flight.is_empty() && self.copied == 0
     }

@@ -144,7 +144,7 @@ macro_rules! each {
 }
 
 impl Node {
-    /// Whether two are the same node.
+    /// Returns true if two are the same node.
     pub(crate) fn is(&self, other: &Node) -> bool {
         match (self, other) {
             (Node::Host(one), Node::Host(other)) => Arc::ptr_eq(one, other),

@@ -66,7 +66,7 @@ pub(crate) fn send(
     Status::Success
 }
 
-/// Whether a management datagram answers another one (IB specification, section 13.4.3).
+/// Returns true if a management datagram answers another one (IB specification, section 13.4.3).
 fn is_answer(payload: &Payload<'_>) -> bool {
     let mut head = [0; 4];
     payload.read(&mut head);

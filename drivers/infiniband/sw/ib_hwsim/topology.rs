@@ -176,17 +176,17 @@ impl Topology {
         Ok(())
     }
 
-    /// Whether the fabric is live.
+    /// Returns true if the fabric is live.
     pub(crate) fn live(&self) -> bool {
         self.live
     }
 
-    /// Whether a node is switched on.
+    /// Returns true if a node is switched on.
     pub(crate) fn powered(&self, name: Name) -> Result<bool> {
         Ok(self.nodes.get(name)?.power.is_some())
     }
 
-    /// Whether a cable is plugged.
+    /// Returns true if a cable is plugged.
     pub(crate) fn plugged(&self, name: Name) -> Result<bool> {
         Ok(self.cables.get(name)?.plugged.is_some())
     }
@@ -252,7 +252,7 @@ impl Topology {
         self.host(name)?.obey(&order)
     }
 
-    /// Whether the fabric can be, and makes its directory in debugfs.
+    /// Returns true if the fabric can be, and makes its directory in debugfs.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Topology {
         Ok(plan)
     }
 
-    /// Whether a cable that is unplugged can be plugged.
+    /// Returns true if a cable that is unplugged can be plugged.
     ///
     /// # Errors
     ///

@@ -72,8 +72,8 @@ impl Trunk {
         )
     }
 
-    /// Whether the device carries all packets that a port with this offer may send. The subnet manager sets a link's MTU
-    /// by what both ports are capable of, and knows of nothing between them.
+    /// Returns true if the device carries all packets that a port with this offer may send. The subnet manager sets a
+    /// link's MTU by what both ports are capable of, and knows of nothing between them.
     fn carries(&self, offer: &LinkOffer) -> bool {
         largest_mtu(self.interface.mtu()) >= Some(offer.mtu)
     }

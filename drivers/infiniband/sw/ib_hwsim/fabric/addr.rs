@@ -61,7 +61,7 @@ impl Gid {
         &self.0
     }
 
-    /// Whether the GID names a multicast group: its first byte is 0xff.
+    /// Returns true if the GID names a multicast group: its first byte is 0xff.
     #[inline]
     pub const fn is_multicast(&self) -> bool {
         self.0[0] == 0xff
@@ -104,13 +104,13 @@ impl Lid {
         self.0
     }
 
-    /// Whether the LID names a multicast group.
+    /// Returns true if the LID names a multicast group.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         matches!(self.0, 0xc000..=0xfffe)
     }
 
-    /// Whether the LID can be that of one port.
+    /// Returns true if the LID can be that of one port.
     #[inline]
     pub const fn is_unicast(self) -> bool {
         matches!(self.0, 1..=0xbfff)

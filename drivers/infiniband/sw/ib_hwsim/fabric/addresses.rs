@@ -65,7 +65,7 @@ impl Addresses {
         }
     }
 
-    /// Whether a GID is one of these, in a subnet also with the default prefix (section 4.1.1).
+    /// Returns true if a GID is one of these, in a subnet also with the default prefix (section 4.1.1).
     pub(crate) fn contains(&self, prefix: u64, gid: &Gid) -> bool {
         match self {
             Addresses::Guids(table) => {

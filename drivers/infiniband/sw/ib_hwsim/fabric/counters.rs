@@ -14,7 +14,7 @@ pub struct Traffic {
     pub packets: u32,
     /// The length of all of them from the first header to the ICRC, in bytes.
     pub bytes: u32,
-    /// Whether they are for a multicast group.
+    /// True if they are for a multicast group.
     pub multicast: bool,
 }
 

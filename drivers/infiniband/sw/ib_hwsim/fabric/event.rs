@@ -50,13 +50,13 @@ impl Events {
     /// The empty set.
     pub const NONE: Events = Events(0);
 
-    /// Whether the event is in the set.
+    /// Returns true if the event is in the set.
     #[inline]
     pub const fn contains(self, event: Event) -> bool {
         self.0 & event as u16 != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -18,7 +18,7 @@ use crate::{capability, notice};
 /// The way a management datagram came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Whether this host's own management layer handed it down, not the wire.
+    /// True if this host's own management layer handed it down, not the wire.
     pub local: bool,
     /// The LID of the sender.
     pub slid: Lid,

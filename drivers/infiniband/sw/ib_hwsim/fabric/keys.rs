@@ -26,19 +26,19 @@ impl PKey {
         self.0
     }
 
-    /// Whether the key names a partition: 0x0000 and 0x8000 do not.
+    /// Returns true if the key names a partition: 0x0000 and 0x8000 do not.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.0 & !PKey::FULL != 0
     }
 
-    /// Whether the key is that of a full member.
+    /// Returns true if the key is that of a full member.
     #[inline]
     pub const fn is_full(self) -> bool {
         self.0 & PKey::FULL != 0
     }
 
-    /// Whether a packet with one key may meet a queue pair with the other (section 10.9.3): one
+    /// Returns true if a packet with one key may meet a queue pair with the other (section 10.9.3): one
     /// valid partition, and not two limited members.
     #[inline]
     pub const fn matches(self, other: PKey) -> bool {

@@ -35,11 +35,11 @@ pub enum Limit {
     Mr,
     /// Bytes of a message that lie in the send request itself.
     InlineData,
-    /// Whether queue pairs can be attached to multicast groups.
+    /// True if queue pairs can be attached to multicast groups.
     Multicast,
-    /// Whether a queue pair can be made that does not hear its own multicast.
+    /// True if a queue pair can be made that does not hear its own multicast.
     BlockLoopback,
-    /// Whether checksums of IP datagrams are computed and checked.
+    /// True if checksums of IP datagrams are computed and checked.
     Checksum,
     /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.
     Lso,

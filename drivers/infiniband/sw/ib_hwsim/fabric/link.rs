@@ -56,7 +56,7 @@ impl PhysState {
         self as u8
     }
 
-    /// Whether a link can be trained from this state.
+    /// Returns true if a link can be trained from this state.
     #[inline]
     pub const fn can_train(self) -> bool {
         matches!(self, PhysState::Sleep | PhysState::Polling)

@@ -159,7 +159,7 @@ impl Header {
         field::MODIFIER.put(mad, self.modifier);
     }
 
-    /// Whether the versions are those of the classes here.
+    /// Returns true if the versions are those of the classes here.
     pub fn version_matches(&self) -> bool {
         (self.base_version, self.class_version) == (BASE_VERSION, CLASS_VERSION)
     }
@@ -202,7 +202,7 @@ pub struct DirectedRoute {
     pub slid: Lid,
     /// The LID to which the packet goes at the end; permissive if there is no such part.
     pub dlid: Lid,
-    /// Whether the packet is on its way back.
+    /// True if the packet is on its way back.
     pub returning: bool,
 }
 
@@ -226,7 +226,7 @@ impl DirectedRoute {
         field::HOP_POINTER.put(mad, hop_pointer);
     }
 
-    /// Whether an outgoing packet has come to the end of its route, beyond the last hop: the
+    /// Returns true if an outgoing packet has come to the end of its route, beyond the last hop: the
     /// agent there answers it (section 14.2.2.2, C14-9:4).
     pub fn has_arrived(&self) -> bool {
         !self.returning

@@ -18,7 +18,7 @@ pub(crate) struct MKey {
 }
 
 impl MKey {
-    /// Whether a request with this key is to be answered.
+    /// Returns true if a request with this key is to be answered.
     ///
     /// A read needs the key at protection level 2 and above, a write always does. A refusal
     /// counts and starts the lease; the right key stops it (sections 14.2.4.1 and 14.2.4.2).

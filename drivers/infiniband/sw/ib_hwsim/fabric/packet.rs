@@ -44,7 +44,7 @@ pub struct Packet {
     pub grh: Option<Grh>,
     /// The length of the payload in bytes; in a run, that of its longest packet.
     pub len: u32,
-    /// Whether it came on virtual lane 15, that of subnet management.
+    /// True if it came on virtual lane 15, that of subnet management.
     pub management: bool,
     /// The headers that the queue pairs look at.
     pub transport: Transport,
@@ -61,7 +61,7 @@ pub enum Transport {
         src_qp: u32,
         /// The immediate data, if there are any.
         immediate: Option<u32>,
-        /// Whether the receiver's solicited event is asked for.
+        /// True if the receiver's solicited event is asked for.
         solicited: bool,
     },
     /// A reliable connection (section 9.7).
@@ -117,12 +117,12 @@ impl Packet {
         Counted::Sent(self.traffic())
     }
 
-    /// Whether the packet is one of RoCE v2: it has no LIDs.
+    /// Returns true if the packet is one of RoCE v2: it has no LIDs.
     pub fn is_ethernet(&self) -> bool {
         self.dlid == Lid::NONE && self.grh.is_some()
     }
 
-    /// Whether the destination is a multicast group: by the DLID, or by the DGID where there are no LIDs.
+    /// Returns true if the destination is a multicast group: by the DLID, or by the DGID where there are no LIDs.
     pub fn is_multicast(&self) -> bool {
         match &self.grh {
             Some(grh) if self.dlid == Lid::NONE => is_group(&grh.dgid),

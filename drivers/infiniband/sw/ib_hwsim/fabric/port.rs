@@ -25,12 +25,12 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether the port has an agent, and with it addresses and a management key.
+    /// Returns true if the port has an agent, and with it addresses and a management key.
     pub(crate) fn has_agent(self) -> bool {
         self != Role::External
     }
 
-    /// Whether the port has a link whose settings can be changed.
+    /// Returns true if the port has a link whose settings can be changed.
     pub(crate) fn has_link(self) -> bool {
         self != Role::Management
     }
@@ -160,7 +160,7 @@ impl Port {
         self.addresses.own()
     }
 
-    /// Whether the port is one of RoCE v2, with GIDs in place of GUIDs.
+    /// Returns true if the port is one of RoCE v2, with GIDs in place of GUIDs.
     #[inline]
     pub fn is_ethernet(&self) -> bool {
         matches!(self.addresses, Addresses::Gids(_))
@@ -315,13 +315,13 @@ impl Port {
         !u16::MAX.wrapping_shl(u32::from(self.lmc))
     }
 
-    /// Whether a LID is one of this port's 2^LMC.
+    /// Returns true if a LID is one of this port's 2^LMC.
     #[inline]
     pub fn has_lid(&self, lid: Lid) -> bool {
         self.lid != Lid::NONE && lid.is_unicast() && lid.base(self.lmc) == self.lid
     }
 
-    /// Whether a GID is one of this port's, with the subnet's prefix or the default one, which
+    /// Returns true if a GID is one of this port's, with the subnet's prefix or the default one, which
     /// every port answers to (section 4.1.1).
     pub fn has_gid(&self, gid: &Gid) -> bool {
         self.addresses.contains(self.prefix, gid)
@@ -353,14 +353,14 @@ impl Port {
         failed
     }
 
-    /// Whether the partitions of an external port let a packet in, by PartitionEnforcementInbound.
+    /// Returns true if the partitions of an external port let a packet in, by PartitionEnforcementInbound.
     ///
     /// A limited member's packets pass by its own key, so that the membership bits do not count.
     pub(crate) fn lets_in(&self, key: PKey) -> bool {
         self.enforcement & Port::INBOUND == 0 || self.pkeys.admits(key, true)
     }
 
-    /// Whether the partitions of an external port let a packet out, by
+    /// Returns true if the partitions of an external port let a packet out, by
     /// PartitionEnforcementOutbound: if the receiver at the other end may take it.
     pub(crate) fn lets_out(&self, key: PKey) -> bool {
         self.enforcement & Port::OUTBOUND == 0 || self.pkeys.admits(key, false)

@@ -28,7 +28,7 @@ impl Retrains {
         self.ports = PortMask::new(self.ports.bits() | PortMask::of(port).bits());
     }
 
-    /// Whether the link of a port waits, so that the answer has to leave by it although its port is down.
+    /// Returns true if the link of a port waits, so that the answer has to leave by it although its port is down.
     pub fn contains(&self, port: u8) -> bool {
         self.ports.contains(port)
     }

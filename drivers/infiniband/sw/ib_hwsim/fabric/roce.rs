@@ -61,8 +61,8 @@ pub fn ways(port: &Port, grh: &Grh) -> Ways {
     }
 }
 
-/// Whether a packet is for an Ethernet port: for a group and all queue pairs attached to it, or for a queue pair and one
-/// of the port's GIDs.
+/// Returns true if a packet is for an Ethernet port: for a group and all queue pairs attached to it, or for a queue
+/// pair and one of the port's GIDs.
 pub(crate) fn accepts(port: &Port, packet: &Packet) -> bool {
     let Some(grh) = &packet.grh else {
         return false;

@@ -61,7 +61,7 @@ impl PKeyTable {
         find(true).or_else(|| find(false))
     }
 
-    /// Whether an entry matches a packet's key. A match of two limited members counts if
+    /// Returns true if an entry matches a packet's key. A match of two limited members counts if
     /// `limited`.
     pub(crate) fn admits(&self, key: PKey, limited: bool) -> bool {
         let full = PKey::new(key.get() | 0x8000);
@@ -126,7 +126,7 @@ impl GuidTable {
         self.entries().get(usize::from(index)).copied()
     }
 
-    /// Whether a GUID is in the table.
+    /// Returns true if a GUID is in the table.
     pub(crate) fn contains(&self, guid: Guid) -> bool {
         guid != Guid::NONE && self.entries().contains(&guid)
     }

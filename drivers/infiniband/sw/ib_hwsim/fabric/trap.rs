@@ -98,7 +98,7 @@ pub(crate) struct Traps {
     error: Option<(LinkError, u8)>,
 }
 
-/// Whether traps of a port can reach a subnet manager.
+/// Returns true if traps of a port can reach a subnet manager.
 fn can_send(port: &Port) -> bool {
     port.state == PortState::Active && port.lid.is_unicast() && port.sm_lid.is_unicast()
 }

@@ -52,7 +52,7 @@ pub fn port_accepts(hca: &Hca, port: u8, packet: &Packet) -> Result<(), Discard>
     Ok(())
 }
 
-/// Whether a packet on virtual lane 15 is one for this port's queue pair 0: never with a global
+/// Returns true if a packet on virtual lane 15 is one for this port's queue pair 0: never with a global
 /// route header (section 13.5), by LID or by the permissive one.
 fn smi_accepts(port: &Port, packet: &Packet) -> bool {
     packet.dest_qp == Qpn::SMI.get()
@@ -60,12 +60,12 @@ fn smi_accepts(port: &Port, packet: &Packet) -> bool {
         && (packet.dlid == Lid::PERMISSIVE || port.has_lid(packet.dlid))
 }
 
-/// Whether a packet to a multicast LID names a group and all queue pairs attached to it.
+/// Returns true if a packet to a multicast LID names a group and all queue pairs attached to it.
 fn group_accepts(packet: &Packet) -> bool {
     packet.dest_qp == Qpn::MULTICAST.get() && packet.grh.is_some_and(|grh| grh.dgid.is_multicast())
 }
 
-/// Whether a data packet is for a single queue pair of this port: not for number 0, which
+/// Returns true if a data packet is for a single queue pair of this port: not for number 0, which
 /// virtual lane 15 alone reaches, and with one of the port's GIDs if it has any.
 fn unicast_accepts(port: &Port, packet: &Packet) -> bool {
     packet.dest_qp != Qpn::SMI.get()

@@ -41,7 +41,7 @@ impl Dice {
         (high.wrapping_mul(u64::from(sides)) >> 32) as u32
     }
 
-    /// Whether something happens that does in `ppm` cases of a million.
+    /// Returns true if something happens that does in `ppm` cases of a million.
     pub fn happens(&mut self, ppm: u32) -> bool {
         self.below(1_000_000) < ppm
     }

@@ -27,7 +27,7 @@ pub enum Fate {
         first: Arrival,
         /// The time at which it arrives once more.
         again: Option<Arrival>,
-        /// Whether its CRC is right. If not, the receiver drops it.
+        /// True if its CRC is right. If not, the receiver drops it.
         intact: bool,
     },
 }

@@ -65,7 +65,7 @@ impl Impairments {
         queue: 1024,
     };
 
-    /// Whether there is no fault.
+    /// Returns true if there is no fault.
     pub fn is_none(&self) -> bool {
         let queue = self.queue;
         *self

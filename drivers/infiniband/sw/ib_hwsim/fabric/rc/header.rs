@@ -14,9 +14,9 @@ pub struct Bth {
     pub packets: u32,
     /// The bytes of payload of all of them. Each but the last one is as long as the path MTU.
     pub bytes: u32,
-    /// Whether the last packet asks for an acknowledgement.
+    /// True if the last packet asks for an acknowledgement.
     pub ack_request: bool,
-    /// Whether the message asks for a solicited event.
+    /// True if the message asks for a solicited event.
     pub solicited: bool,
     /// The operation, with its extended headers.
     pub op: Op,
@@ -69,9 +69,9 @@ pub enum Op {
 /// A place in a message: its beginning, its end, both or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Whether the message begins here.
+    /// True if the message begins here.
     pub first: bool,
-    /// Whether the message ends here.
+    /// True if the message ends here.
     pub last: bool,
 }
 
@@ -183,7 +183,7 @@ impl Bth {
         }
     }
 
-    /// Whether it is a request, which goes to a responder; an answer goes to a requester.
+    /// Returns true if it is a request, which goes to a responder; an answer goes to a requester.
     pub const fn is_request(&self) -> bool {
         matches!(
             self.op,

@@ -52,9 +52,9 @@ pub struct Received {
     pub bytes: u32,
     /// The end of the message.
     pub tail: Tail,
-    /// Whether it was an RDMA WRITE.
+    /// True if it was an RDMA WRITE.
     pub is_write: bool,
-    /// Whether it asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
 }
 
@@ -70,7 +70,7 @@ pub enum Put {
 
 /// A receiving side: its receive requests and its memory.
 pub trait Receiver {
-    /// Whether there is a receive request for the present message. It stays that message's until
+    /// Returns true if there is a receive request for the present message. It stays that message's until
     /// [`Receiver::complete`].
     fn claim(&mut self) -> bool;
 
@@ -84,7 +84,7 @@ pub trait Receiver {
     /// The message that the claimed receive request is for has come to its end.
     fn complete(&mut self, message: &Received);
 
-    /// Whether this memory may be used so.
+    /// Returns true if this memory may be used so.
     fn allows(&mut self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool;
 
     /// Writes `bytes` of the run's payload, beginning at `from`.

@@ -30,9 +30,9 @@ pub struct Request {
     pub work: Work,
     /// Bytes of the message.
     pub len: u32,
-    /// Whether all READ requests and atomic operations before it must have been done.
+    /// True if all READ requests and atomic operations before it must have been done.
     pub fence: bool,
-    /// Whether it asks for a solicited event.
+    /// True if it asks for a solicited event.
     pub solicited: bool,
 }
 
@@ -68,18 +68,18 @@ pub enum Work {
     },
     /// Something of which the other side does not learn.
     Local {
-        /// Whether all requests before it must have been done.
+        /// True if all requests before it must have been done.
         last: bool,
     },
 }
 
 impl Work {
-    /// Whether it is done when an answer has come, rather than an acknowledgement.
+    /// Returns true if it is done when an answer has come, rather than an acknowledgement.
     pub(super) const fn is_read(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Atomic { .. })
     }
 
-    /// Whether it is an atomic operation.
+    /// Returns true if it is an atomic operation.
     pub(super) const fn is_atomic(&self) -> bool {
         matches!(self, Work::Atomic { .. })
     }

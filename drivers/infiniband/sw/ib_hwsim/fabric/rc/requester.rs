@@ -105,17 +105,17 @@ impl Requester {
         }
     }
 
-    /// Whether something was sent that has not been acknowledged.
+    /// Returns true if something was sent that has not been acknowledged.
     pub fn is_waiting(&self) -> bool {
         self.top != self.una()
     }
 
-    /// Whether all that was begun is done; what is asked of a send queue that drains.
+    /// Returns true if all that was begun is done; what is asked of a send queue that drains.
     pub fn is_drained(&self) -> bool {
         !self.is_waiting() && self.packet == 0
     }
 
-    /// Whether there may be something to do next, now.
+    /// Returns true if there may be something to do next, now.
     pub fn is_eager(&self, requests: &impl Requests) -> bool {
         self.pause == Pause::No && requests.get(self.at).is_some()
     }
@@ -161,7 +161,7 @@ impl Requester {
         }
     }
 
-    /// Whether a request may be begun that was not before.
+    /// Returns true if a request may be begun that was not before.
     fn may_begin(&self, request: &Request, drains: bool) -> bool {
         let has_reads = self.reads > 0;
         let full = self.reads >= self.max_reads;

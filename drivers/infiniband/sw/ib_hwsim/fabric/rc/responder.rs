@@ -97,7 +97,7 @@ impl Responder {
         &self.tally
     }
 
-    /// Whether a message has begun that has not come to its end, and that uses a receive request.
+    /// Returns true if a message has begun that has not come to its end, and that uses a receive request.
     pub fn is_receiving(&self) -> bool {
         matches!(self.message, Message::Send { .. })
     }
@@ -433,7 +433,7 @@ impl Responder {
         }
     }
 
-    /// Whether an answer is owed.
+    /// Returns true if an answer is owed.
     pub fn owes(&self) -> bool {
         self.saved.is_pending() || self.ack || self.nak.is_some() || self.resume
     }

@@ -61,7 +61,7 @@ impl Saved {
         self.pending > 0
     }
 
-    /// Whether the place for the next one is free: it has been sent, and nobody may ask for it.
+    /// Returns true if the place for the next one is free: it has been sent, and nobody may ask for it.
     pub(super) fn has_room(&self) -> bool {
         let entry = self.entries.get(self.oldest).copied().flatten();
         self.room > 0 && !entry.is_some_and(|entry| entry.is_pending())

@@ -57,7 +57,7 @@ fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
     (*prefix == MAPPED).then_some(address)?.try_into().ok()
 }
 
-/// Whether a GID names a multicast group of IPv6 or IPv4.
+/// Returns true if a GID names a multicast group of IPv6 or IPv4.
 pub(crate) fn is_group(gid: &Gid) -> bool {
     gid.is_multicast() || ipv4(gid).is_some_and(|[first, ..]| first & 0xf0 == 0xe0)
 }

@@ -32,7 +32,7 @@ pub(super) struct SwitchInfo {
     /// DefaultMulticastNotPrimaryPort: those that came in by the primary port leave by it.
     pub(super) not_primary: u8,
     life_time: u8,
-    /// Whether the state of a link has changed since the subnet manager cleared this.
+    /// True if the state of a link has changed since the subnet manager cleared this.
     pub(super) port_state_change: bool,
 }
 

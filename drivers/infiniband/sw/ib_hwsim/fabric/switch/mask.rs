@@ -39,13 +39,13 @@ impl PortMask {
         }
     }
 
-    /// Whether a port is in the set.
+    /// Returns true if a port is in the set.
     #[inline]
     pub const fn contains(self, port: u8) -> bool {
         self.0 & PortMask::of(port).0 != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -53,7 +53,7 @@ pub enum NodeSetting {
 }
 
 impl NodeSetting {
-    /// Whether it may change while the node is on.
+    /// Returns true if it may change while the node is on.
     pub const fn is_live(self) -> bool {
         matches!(self, NodeSetting::Routing(_))
     }
@@ -319,7 +319,7 @@ pub enum CableSetting {
 }
 
 impl CableSetting {
-    /// Whether it may change while the cable is plugged.
+    /// Returns true if it may change while the cable is plugged.
     pub const fn is_live(self) -> bool {
         matches!(self, CableSetting::Impairments(_))
     }

@@ -187,7 +187,7 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, BadFrame> {
     }
 }
 
-/// Whether a frame of `all` bytes may have a packet of `len` bytes: there is nothing behind it but what
+/// Returns true if a frame of `all` bytes may have a packet of `len` bytes: there is nothing behind it but what
 /// fills a short frame up.
 pub fn fits(all: usize, len: usize) -> bool {
     let frame = len.saturating_add(HEADER);

@@ -142,7 +142,7 @@ impl Trunk {
         }
     }
 
-    /// Whether the link is up.
+    /// Returns true if the link is up.
     pub const fn is_up(&self) -> bool {
         self.up.is_some()
     }
@@ -234,12 +234,12 @@ impl Trunk {
         self.sent.wrapping_sub(self.acked)
     }
 
-    /// Whether the other end waits to hear which packets have come.
+    /// Returns true if the other end waits to hear which packets have come.
     pub const fn owes(&self) -> bool {
         self.seen.wrapping_sub(self.told) >= WINDOW / 4
     }
 
-    /// Whether something has changed that no hello has told of.
+    /// Returns true if something has changed that no hello has told of.
     pub const fn has_news(&self) -> bool {
         self.news
     }

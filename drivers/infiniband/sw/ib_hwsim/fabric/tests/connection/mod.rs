@@ -31,7 +31,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// Whether something happens that does in `percent` cases of a hundred.
+    /// Returns true if something happens that does in `percent` cases of a hundred.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.roll(100) < percent
     }
