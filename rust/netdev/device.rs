@@ -113,7 +113,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Whether [`Driver::admits`] is to see each packet for `dest`. Otherwise the stack may keep the header,
+    /// Returns true if [`Driver::admits`] is to see each packet for `dest`. Otherwise the stack may keep the header,
     /// as long as the device keeps its address, and admit all of them.
     ///
     /// # Context
@@ -123,7 +123,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Whether `packet`, whose EtherType is `proto`, can be sent to a destination that [`Driver::inspects`]
+    /// Returns true if `packet`, whose EtherType is `proto`, can be sent to a destination that [`Driver::inspects`]
     /// names. If not, a sender on this host is told so (`EINVAL`).
     ///
     /// # Context

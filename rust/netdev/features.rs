@@ -7,7 +7,7 @@ use ipoib_sys::bindings;
 use crate::device::{Device, Driver, RawDevice};
 use crate::rtnl::Rtnl;
 
-/// Whether a device verifies checksums of received frames.
+/// Verification of received frames' checksums by a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RxChecksum {
     /// It does not.
@@ -31,7 +31,7 @@ pub struct Offloads {
 }
 
 impl RawDevice {
-    /// Whether a checksum that the driver found good need not be verified again (`ethtool -K rx`).
+    /// Returns true if a checksum that the driver found good need not be verified again (`ethtool -K rx`).
     #[inline]
     pub fn trusts_checksums(&self) -> bool {
         // SAFETY: The device is allocated; the features are a word that C reads without a lock too.

@@ -55,7 +55,7 @@ pub trait Files: Driver {
     /// All files.
     const FILES: &'static [File] = &[];
 
-    /// Whether a device, which is being registered, is to have file `id`, an index of [`Files::FILES`].
+    /// Returns true if a device, which is being registered, is to have file `id`, an index of [`Files::FILES`].
     fn has_file(_dev: &Device<Self>, _id: usize) -> bool {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

@@ -45,13 +45,13 @@ impl Outgoing<'_> {
         self.len
     }
 
-    /// Whether no packet that is sent is longer than `limit`.
+    /// Returns true if no packet that is sent is longer than `limit`.
     #[inline]
     pub fn fits(&self, limit: u32) -> bool {
         self.len <= limit || self.segments_fit(limit)
     }
 
-    /// Whether this is a super-frame of packets that are no longer than `limit`.
+    /// Returns true if this is a super-frame of packets that are no longer than `limit`.
     #[cold]
     fn segments_fit(&self, limit: u32) -> bool {
         // SAFETY: Valid by the type invariant. In a super-frame the headers are in the head and
@@ -61,7 +61,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Whether this host, which has made the packet, may fragment it though its header forbids that.
+    /// Returns true if this host, which has made the packet, may fragment it though its header forbids that.
     #[inline]
     pub fn ignores_df(&self) -> bool {
         // SAFETY: Valid by the type invariant.
@@ -80,7 +80,7 @@ impl Outgoing<'_> {
         unsafe { core::slice::from_raw_parts((*self.skb).data, super::skb::headlen(self.skb)) }
     }
 
-    /// Whether IP made the packet, which then comes here from a neighbour's output, where it is complete.
+    /// Returns true if IP made the packet, which then comes here from a neighbour's output, where it is complete.
     /// `packet_snd` gives the skb a protocol only after it has copied what the user sends; the frames of
     /// `tpacket_fill_skb` have one, but nothing in the head.
     #[inline]

@@ -136,7 +136,7 @@ struct LinkOps {
     ops: Opaque<bindings::ipoib_rs_kind>,
     policy: KVec<bindings::nla_policy>,
     files: files::Group,
-    /// Whether devices may be made.
+    /// True if devices may be made.
     open: RtnlCell<bool>,
 }
 

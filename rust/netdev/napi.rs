@@ -22,7 +22,7 @@ pub const MAX_BUDGET: u32 = bindings::NAPI_POLL_WEIGHT;
 
 /// State that a NAPI instance polls.
 pub trait Poll: Send + 'static {
-    /// Whether this polls transmit completions only.
+    /// True if this polls transmit completions only.
     const TX: bool;
 
     /// The source of events.

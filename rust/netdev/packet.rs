@@ -40,7 +40,7 @@ pub enum GsoKind {
 pub struct Gso {
     /// The kind of segmentation.
     pub kind: GsoKind,
-    /// Whether only the first TCP segment has the flag CWR.
+    /// True if only the first TCP segment has the flag CWR.
     pub ecn: bool,
     /// Bytes of payload in a segment, but for the last.
     pub size: u16,
@@ -96,7 +96,7 @@ impl Packet {
         (self.link >> bindings::IPOIB_RS_LINK_CSUM_OFFSET) as u16
     }
 
-    /// Whether the head of a message, which is all there is of it up to `head` bytes, holds the link
+    /// Returns true if the head of a message, which is all there is of it up to `head` bytes, holds the link
     /// headers and what the checksum needs.
     #[inline(always)]
     pub(crate) fn fits(&self, head: usize) -> bool {
@@ -140,7 +140,7 @@ impl Packet {
         (self.gso >> bindings::IPOIB_RS_GSO_TYPE) as u32
     }
 
-    /// Whether a message of `len` bytes, which begins with `head`, can be segmented as this says.
+    /// Returns true if a message of `len` bytes, which begins with `head`, can be segmented as this says.
     ///
     /// Whoever segments a packet trusts all of it, unless the packet says that it is dodgy.
     pub(crate) fn can_be_segmented(&self, head: &[u8], len: usize) -> bool {
@@ -182,8 +182,8 @@ impl Packet {
     }
 }
 
-/// Whether a packet of a type begins with a header of that type, behind which, at `start`, there is a transport header of
-/// `transport`.
+/// Returns true if a packet of a type begins with a header of that type, behind which, at `start`, there is a
+/// transport header of `transport`.
 fn has_network_header(protocol: u16, head: &[u8], start: usize, transport: u8) -> bool {
     match (protocol, head) {
         (ETH_P_IP, [first, _, _, _, _, _, _, _, _, next, ..]) => {
@@ -203,7 +203,7 @@ mod tests {
 
     const PAYLOAD: usize = 2500;
 
-    /// Whether a packet of 2500 bytes of payload behind `head` can be segmented, as TCP or UDP.
+    /// Returns true if a packet of 2500 bytes of payload behind `head` can be segmented, as TCP or UDP.
     fn segments(protocol: u16, head: &[u8], start: u16, kind: GsoKind) -> bool {
         let offset = match kind {
             GsoKind::Udp => UDP_CHECK,

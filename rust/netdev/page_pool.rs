@@ -251,7 +251,7 @@ pub struct Frame {
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
-    /// Whether the hardware has verified its checksums.
+    /// True if the hardware has verified its checksums.
     pub csum_ok: bool,
 }
 

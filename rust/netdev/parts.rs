@@ -477,7 +477,7 @@ mod tests {
         /// Page fragments of the skb.
         frags: u8,
         cost: usize,
-        /// Whether the parts of the buffer are new ones.
+        /// True if the parts of the buffer are new ones.
         new: [bool; MAX_PARTS],
     }
 

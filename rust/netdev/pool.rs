@@ -73,7 +73,7 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Whether a poll may allocate from the pool: it is bound to that poll's instance, or not at all.
+    /// Returns true if a poll may allocate from the pool: it is bound to that poll's instance, or not at all.
     #[inline(always)]
     pub(crate) fn serves(&self, context: &Context<'_>) -> bool {
         self.napi.is_null() || ptr::eq(self.napi, context.as_raw())
@@ -167,7 +167,7 @@ mod tests {
     const BUF_LEN: usize = kernel::page::PAGE_SIZE - 700;
 
     impl Pool {
-        /// Whether the kernel has it bound to a NAPI instance.
+        /// Returns true if the kernel has it bound to a NAPI instance.
         fn is_bound(&self) -> bool {
             // SAFETY: Valid by the type invariant; nobody binds it meanwhile.
             unsafe { !(*self.as_raw()).p.napi.is_null() }
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Whether pages of a pool are mapped, as far as the pool notes it. Where a pointer has no bits to spare,
+    /// Returns true if pages of a pool are mapped, as far as the pool notes it. Where a pointer has no bits to spare,
     /// as on UML, it does not.
     ///
     /// # Safety

@@ -47,7 +47,7 @@ impl<T: Driver> Device<T> {
         unsafe { bindings::ipoib_rs_tx_sent(self.as_raw(), bytes) }
     }
 
-    /// Whether the stack hands over another frame at once, so that the doorbell can wait.
+    /// Returns true if the stack hands over another frame at once, so that the doorbell can wait.
     ///
     /// # Context
     ///

@@ -54,7 +54,7 @@ impl RawDevice {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
     }
 
-    /// Whether the interface's namespace is going away, and the interface with it.
+    /// Returns true if the interface's namespace is going away, and the interface with it.
     pub fn net_ends(&self, _rtnl: &mut Rtnl) -> bool {
         // SAFETY: Any device is in some namespace, which RTNL keeps there.
         unsafe { bindings::ipoib_rs_net_ends(bindings::ipoib_rs_netdev_net(self.as_raw())) }
@@ -85,7 +85,7 @@ impl RawDevice {
         self.as_raw().addr()
     }
 
-    /// Whether the two are the same device.
+    /// Returns true if the two are the same device.
     pub fn is(&self, other: &RawDevice) -> bool {
         core::ptr::eq(self, other)
     }
@@ -97,7 +97,7 @@ impl RawDevice {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).mtu) }
     }
 
-    /// Whether the interface is up.
+    /// Returns true if the interface is up.
     pub fn is_running(&self) -> bool {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_netif_running(self.as_raw()) }

@@ -147,7 +147,7 @@ unsafe fn shared_info(skb: *const bindings::sk_buff) -> *mut bindings::skb_share
     unsafe { (*skb).head.add((*skb).end as usize).cast() }
 }
 
-/// Whether `skb` is a GSO super-frame.
+/// Returns true if `skb` is a GSO super-frame.
 ///
 /// # Safety
 ///
@@ -158,7 +158,7 @@ pub(crate) unsafe fn is_gso(skb: *const bindings::sk_buff) -> bool {
     unsafe { (*shared_info(skb)).gso_size != 0 }
 }
 
-/// Whether `skb` is a packet of this host's that may be fragmented though its header forbids that.
+/// Returns true if `skb` is a packet of this host's that may be fragmented though its header forbids that.
 ///
 /// # Safety
 ///
@@ -242,14 +242,14 @@ impl TxSkb {
         unsafe { usize::from((*self.shared_info()).nr_frags) }
     }
 
-    /// Whether this is a GSO super-frame.
+    /// Returns true if this is a GSO super-frame.
     #[inline]
     pub fn is_gso(&self) -> bool {
         // SAFETY: Valid by the type invariant.
         unsafe { is_gso(self.as_raw()) }
     }
 
-    /// Whether this host, which has made the packet, may fragment it though its header forbids that.
+    /// Returns true if this host, which has made the packet, may fragment it though its header forbids that.
     #[inline]
     pub fn ignores_df(&self) -> bool {
         // SAFETY: Valid by the type invariant.
@@ -391,7 +391,7 @@ impl TxSkb {
         unsafe { ((*skb).data as usize).wrapping_sub((*skb).head as usize) }
     }
 
-    /// Whether somebody else may look at the headers, as `skb_header_cloned` has it.
+    /// Returns true if somebody else may look at the headers, as `skb_header_cloned` has it.
     #[inline]
     fn shares_header(&self) -> bool {
         // SAFETY: Valid by the type invariant.

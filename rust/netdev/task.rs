@@ -38,7 +38,7 @@ impl Drop for Queues {
 
 /// Function of a [`Task`], with its data.
 pub trait Run: Send + Sync + 'static {
-    /// Whether it must go on when memory is short. Such work may not wait for the system's, as whoever deletes a
+    /// True if it must go on when memory is short. Such work may not wait for the system's, as whoever deletes a
     /// network device does.
     const RECLAIMS: bool = true;
 

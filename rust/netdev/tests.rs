@@ -162,7 +162,7 @@ impl Poll for Counting {
     }
 }
 
-/// Whether the device has a NAPI instance.
+/// Returns true if the device has a NAPI instance.
 fn has_napi(dev: &RawDevice) -> bool {
     // SAFETY: The device is registered. Only this test adds to its list and takes from it.
     unsafe {

@@ -67,7 +67,7 @@ pub struct Keep {
 }
 
 impl TxSkb {
-    /// Whether the frame has a checksum that is yet to be made.
+    /// Returns true if the frame has a checksum that is yet to be made.
     #[inline]
     pub fn needs_checksum(&self) -> bool {
         let skb = self.as_raw();
@@ -76,7 +76,7 @@ impl TxSkb {
         u32::from(summed) == bindings::CHECKSUM_PARTIAL
     }
 
-    /// Whether a checksum is yet to be made that covers what is `start` bytes behind the begin of the data,
+    /// Returns true if a checksum is yet to be made that covers what is `start` bytes behind the begin of the data,
     /// and is stored `offset` bytes behind that. Whether the frame is as long is for the caller to see.
     #[inline]
     pub fn has_partial_checksum(&self, start: usize, offset: u16) -> bool {

@@ -51,7 +51,7 @@ impl SkbQueue {
         self.len
     }
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_null()

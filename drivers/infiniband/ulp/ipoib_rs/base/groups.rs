@@ -105,7 +105,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether a group is joined, and the port still receives its packets.
+    /// Returns true if a group is joined, and the port still receives its packets.
     pub(crate) fn is_in(&self, mgid: Mgid) -> bool {
         self.joined
             .iter()

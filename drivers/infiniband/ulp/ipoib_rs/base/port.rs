@@ -24,7 +24,7 @@ const SMALLEST_IB_MTU: u32 = 256;
 /// Attributes of a port, which change with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Whether the port can send and receive.
+    /// True if the port can send and receive.
     pub(crate) active: bool,
     /// The active IB MTU: bytes of the largest UD message.
     pub(crate) ib_mtu: u32,
@@ -110,8 +110,8 @@ impl Port {
         &self.device
     }
 
-    /// Whether the device verifies the checksums of received datagrams. Where a datagram is an IP packet itself, as on
-    /// Ethernet, it may mean those of that.
+    /// Returns true if the device verifies the checksums of received datagrams. Where a datagram is an IP packet
+    /// itself, as on Ethernet, it may mean those of that.
     pub(crate) fn checks_checksums(&self) -> RxChecksum {
         match (
             self.device.checks_checksums(),
@@ -133,7 +133,7 @@ impl Port {
         self.layer
     }
 
-    /// Whether it is a port of InfiniBand.
+    /// Returns true if it is a port of InfiniBand.
     pub(crate) fn is_infiniband(&self) -> bool {
         self.layer == LinkLayer::Infiniband
     }

@@ -76,7 +76,7 @@ impl Shared {
         )
     }
 
-    /// Whether the device is called `name`.
+    /// Returns true if the device is called `name`.
     pub(crate) fn is_called(&self, name: &CStr) -> bool {
         self.with_name(|own| own == name.to_bytes())
     }

@@ -209,7 +209,7 @@ impl ConnListener {
         Ok((peer, data))
     }
 
-    /// Whether there is room for it, and if so, a window.
+    /// Returns true if there is room for it, and if so, a window.
     fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, Room), Refusal> {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);

@@ -74,7 +74,7 @@ impl Members {
     }
 }
 
-/// Whether an interface has the port, the partition and the GID that are sought.
+/// Returns true if an interface has the port, the partition and the GID that are sought.
 fn fits(dev: &Device<Interface>, sought: &Sought<'_>) -> bool {
     let this = dev.data();
     let address = HwAddr(dev.address());

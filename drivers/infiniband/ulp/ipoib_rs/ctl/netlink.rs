@@ -158,7 +158,7 @@ pub(super) fn check_device(device: &RdmaDevice) -> Result<(), (&'static CStr, Er
     Ok(())
 }
 
-/// Whether the port is a member of a partition. On InfiniBand, the subnet manager may yet make it one.
+/// Returns true if the port is a member of a partition. On InfiniBand, the subnet manager may yet make it one.
 pub(super) fn may_be_member(port: &Port, pkey: PKey) -> bool {
     port.is_infiniband() || port.find_pkey(pkey).is_ok()
 }

@@ -25,7 +25,7 @@ struct Entry {
     interfaces: KVec<OwnedDevice<Interface>>,
     /// All on its RDMA device.
     members: Arc<Members>,
-    /// Whether it has had the interface that it may get by itself.
+    /// True if it has had the interface that it may get by itself.
     served: bool,
 }
 

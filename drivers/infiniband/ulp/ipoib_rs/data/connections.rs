@@ -198,7 +198,7 @@ impl Tx {
         Interface::queue(dev, Work::Connections, 0);
     }
 
-    /// Whether there is a connection that may go for another interface on the device, or for this one.
+    /// Returns true if there is a connection that may go for another interface on the device, or for this one.
     pub(crate) fn can_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
         let (holder, _) = self.connections()?.holder(now)?;
         holder.gives(need, now)

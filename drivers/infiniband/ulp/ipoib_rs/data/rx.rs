@@ -94,7 +94,7 @@ struct Sink {
     sums: Sums,
     /// Frames of up to so many bytes are copied; during this poll.
     copybreak: usize,
-    /// Whether the device's word on checksums is taken; during this poll.
+    /// True if the device's word on checksums is taken; during this poll.
     trusts_checksums: bool,
     settings: Arc<Settings>,
     counters: Arc<Counters>,

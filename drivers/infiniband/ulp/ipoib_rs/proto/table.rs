@@ -124,7 +124,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Returns true if there is no entry.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -188,7 +188,7 @@ impl<V, S: BorrowMut<[Slot<V>]>> Table<V, S> {
         Some(value)
     }
 
-    /// Whether the entry of an address is in slot `at`.
+    /// Returns true if the entry of an address is in slot `at`.
     #[inline]
     fn is_at(&self, at: usize, addr: &HwAddr) -> bool {
         match self.storage.borrow().get(at).map(|slot| &slot.entry) {

@@ -76,7 +76,7 @@ impl<'a> Selection<'a> {
         }
     }
 
-    /// Whether port `number` of `device` gets an interface.
+    /// Returns true if port `number` of `device` gets an interface.
     pub fn has(&self, device: &[u8], number: u32, is_infiniband: bool) -> bool {
         match self {
             Self::None => false,

@@ -44,7 +44,7 @@ pub(crate) struct Channel {
     pub(crate) sent: u16,
     /// Frames that wait, for room or for the connection; they begin with the wire's header.
     pub(crate) backlog: SkbQueue,
-    /// Whether the stack's queue is stopped for them.
+    /// True if the stack's queue is stopped for them.
     stop: QueueStop,
     /// A frame was there for it, which counts until then.
     wanted_until: u64,
@@ -91,12 +91,12 @@ impl Channel {
         self.sent = 0;
     }
 
-    /// Whether there is a connection, or we want one, whatever the peer asks for.
+    /// Returns true if there is a connection, or we want one, whatever the peer asks for.
     pub(super) fn is_wanted(&self, now: u64) -> bool {
         self.wants(now) || self.machine.ticket().is_some()
     }
 
-    /// Whether a frame was there for it of late.
+    /// Returns true if a frame was there for it of late.
     pub(super) fn wants(&self, now: u64) -> bool {
         now < self.wanted_until
     }
@@ -113,7 +113,7 @@ impl Channel {
         self.wanted_until = 0;
     }
 
-    /// Whether a message may be sent, as far as the peer is concerned.
+    /// Returns true if a message may be sent, as far as the peer is concerned.
     #[inline(always)]
     pub(crate) fn may_send(&self, rc: &Conn) -> bool {
         !self.terms.extended || credit::may_send(self.sent, rc.flow.credit_limit())
@@ -126,7 +126,7 @@ impl Channel {
         }
     }
 
-    /// Whether the stack may wait for the peer: frames go on, and it was not given up of late.
+    /// Returns true if the stack may wait for the peer: frames go on, and it was not given up of late.
     fn is_trusted(&mut self, now: u64) -> bool {
         self.observe(now) < SLOW_MS && !self.machine.is_held_off(now)
     }

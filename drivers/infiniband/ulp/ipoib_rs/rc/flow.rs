@@ -97,7 +97,7 @@ impl Flow {
         before == 0 || is_due
     }
 
-    /// Whether one came, of late at least.
+    /// Returns true if one came, of late at least.
     pub(crate) fn has_received(&self) -> bool {
         self.received.messages.get() != 0
     }
@@ -123,7 +123,7 @@ impl Flow {
         self.sent.advertised.set(received.into());
     }
 
-    /// Whether the limit is to be advertised in a message of its own.
+    /// Returns true if the limit is to be advertised in a message of its own.
     #[inline]
     pub(crate) fn is_due(&self, width: u16) -> bool {
         credit::is_due(

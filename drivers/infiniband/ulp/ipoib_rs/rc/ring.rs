@@ -53,7 +53,7 @@ impl RcRing {
         &self.counters.rc_tx
     }
 
-    /// Whether one more message can go by a channel.
+    /// Returns true if one more message can go by a channel.
     #[inline(always)]
     pub(crate) fn has_room(&self, channel: &Channel) -> bool {
         match channel.machine.present() {
@@ -62,7 +62,7 @@ impl RcRing {
         }
     }
 
-    /// Whether a frame can go by a channel at once.
+    /// Returns true if a frame can go by a channel at once.
     #[inline(always)]
     pub(crate) fn is_free(&self, channel: &Channel) -> bool {
         channel.backlog.is_empty() && self.has_room(channel)

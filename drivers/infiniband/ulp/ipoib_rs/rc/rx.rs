@@ -176,7 +176,7 @@ impl RcRx {
         self.ring.begin(&qp)
     }
 
-    /// Whether there may be something to receive, or somebody wants to know.
+    /// Returns true if there may be something to receive, or somebody wants to know.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.ring.is_due() || self.asked
@@ -273,7 +273,7 @@ impl RcRx {
         due || (credit && self.shared.is_stalled())
     }
 
-    /// Whether queue pairs have taken too many buffers with them.
+    /// Returns true if queue pairs have taken too many buffers with them.
     pub(crate) fn is_short(&self) -> bool {
         self.ring.overtaken() > self.ring.size() as usize / 4
     }

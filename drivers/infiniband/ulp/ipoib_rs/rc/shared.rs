@@ -24,20 +24,20 @@ impl Shared {
         }
     }
 
-    /// Whether somebody has to look at what waits.
+    /// Returns true if somebody has to look at what waits.
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.get()
     }
 
-    /// Whether the ring is to be swept. It need not be once more, then.
+    /// Returns true if the ring is to be swept. It need not be once more, then.
     #[inline]
     pub(crate) fn take_sweep(&self) -> bool {
         // As a rule there is nothing to write.
         self.sweep.get() && self.sweep.xchg(false, Acquire)
     }
 
-    /// Whether the queue is to stay stopped, since so much waits.
+    /// Returns true if the queue is to stay stopped, since so much waits.
     #[inline]
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.get()

@@ -51,7 +51,7 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Whether a frame can go at once.
+    /// Returns true if a frame can go at once.
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
         self.ring.is_free(self.channel)

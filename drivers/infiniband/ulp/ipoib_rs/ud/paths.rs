@@ -79,7 +79,7 @@ pub(crate) struct Destinations {
     pub(super) paths: Paths,
     pub(super) groups: Groups,
     broadcast: Mgid,
-    /// Whether the port is active.
+    /// True if the port is active.
     up: bool,
     /// Paths are not to be resolved before the broadcast group is joined, which says how.
     after_group: bool,
@@ -163,7 +163,7 @@ impl Destinations {
         Some(Mgid::from_hwaddr(address)?.set_pkey(self.broadcast.pkey()))
     }
 
-    /// Whether the broadcast group can be sent to.
+    /// Returns true if the broadcast group can be sent to.
     pub(crate) fn is_ready(&self) -> bool {
         self.groups.is_ready()
     }
@@ -184,7 +184,7 @@ impl Destinations {
         }
     }
 
-    /// Whether paths can be resolved now; or dropped, since the port is down.
+    /// Returns true if paths can be resolved now; or dropped, since the port is down.
     pub(super) fn may_resolve(&self) -> bool {
         !self.after_group || !self.up || self.is_ready()
     }
@@ -302,7 +302,7 @@ impl Destinations {
         }
     }
 
-    /// Whether groups that the stack wants had no place.
+    /// Returns true if groups that the stack wants had no place.
     pub(crate) fn needs_sync(&self) -> bool {
         self.groups.needs_sync()
     }

@@ -29,9 +29,9 @@ pub(crate) struct UdRing {
     max_len: usize,
     /// More frames follow, whatever the stack says.
     pub(crate) hold: bool,
-    /// Whether frames may be numbered.
+    /// True if frames may be numbered.
     extensions: bool,
-    /// Whether the work item looks after what was handed to the device.
+    /// True if the work item looks after what was handed to the device.
     watched: bool,
     completions: Waker,
     counters: Arc<Counters>,
@@ -70,7 +70,7 @@ impl UdRing {
         }
     }
 
-    /// Whether frames for a peer are numbered.
+    /// Returns true if frames for a peer are numbered.
     #[inline]
     pub(crate) fn numbers(&self, peer: &HwAddr) -> bool {
         self.extensions && peer.flags().contains(Flags::SEQ)

@@ -41,7 +41,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Whether there is room for one more request.
+    /// Returns true if there is room for one more request.
     pub const fn admits(&self, asker: Asker) -> bool {
         if self.ending >= MAX_ENDING {
             return false;

@@ -33,7 +33,7 @@ impl Backlog {
         self.frames >= mark.frames || self.bytes >= mark.bytes
     }
 
-    /// Whether the backlog has reached the high watermark, at which the stack's queue should stop.
+    /// Returns true if the backlog has reached the high watermark, at which the stack's queue should stop.
     #[inline]
     pub const fn is_high(&self) -> bool {
         self.reaches(&Self::HIGH_WATERMARK)
@@ -72,7 +72,7 @@ impl QueueStop {
         Some(self.since?.saturating_add(STOP_MS))
     }
 
-    /// Whether that time has come.
+    /// Returns true if that time has come.
     pub fn is_overdue(&self, now: u64) -> bool {
         self.deadline().is_some_and(|deadline| now >= deadline)
     }

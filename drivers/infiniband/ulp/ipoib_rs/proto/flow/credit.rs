@@ -18,7 +18,7 @@ pub const MAX_WIDTH: u16 = 1024;
 /// no more than another one has been received since the last credit limit that has arrived.
 pub const RESERVE: u16 = 4;
 
-/// Whether an advertised credit limit is higher than the one before: it never shrinks, nor does it promise
+/// Returns true if an advertised credit limit is higher than the one before: it never shrinks, nor does it promise
 /// more than a window.
 #[inline]
 pub const fn is_higher(limit: u16, before: u16) -> bool {
@@ -26,7 +26,7 @@ pub const fn is_higher(limit: u16, before: u16) -> bool {
     more != 0 && more <= MAX_WIDTH
 }
 
-/// Whether one more message may be sent after `sent` have been.
+/// Returns true if one more message may be sent after `sent` have been.
 #[inline]
 pub const fn may_send(sent: u16, limit: u16) -> bool {
     let left = limit.wrapping_sub(sent);
@@ -39,7 +39,7 @@ pub const fn limit(received: u16, width: u16) -> u16 {
     received.wrapping_add(width)
 }
 
-/// Whether a credit limit is to be advertised in a message of its own: the other end may have used half of
+/// Returns true if a credit limit is to be advertised in a message of its own: the other end may have used half of
 /// what was `advertised` before.
 #[inline]
 pub const fn is_due(limit: u16, advertised: u16, width: u16) -> bool {

@@ -63,18 +63,18 @@ impl Need {
         }
     }
 
-    /// Whether it goes before another one.
+    /// Returns true if it goes before another one.
     pub fn goes_before(&self, other: Option<Need>) -> bool {
         other.is_none_or(|other| self.member == other.member || self.held < other.held)
     }
 
-    /// Whether an interface is to leave it the last one.
+    /// Returns true if an interface is to leave it the last one.
     pub fn holds_up(&self, member: u16, held: usize) -> bool {
         self.member != member && held >= self.held.into()
     }
 }
 
-/// Whether an interface that has `held` connections may have one more, where `taken` of `limit` are in use
+/// Returns true if an interface that has `held` connections may have one more, where `taken` of `limit` are in use
 /// and another one may be in need.
 pub fn may_take(taken: u32, limit: u32, member: u16, held: usize, need: Option<Need>) -> bool {
     let reserved = u32::from(need.is_some_and(|need| need.holds_up(member, held)));
@@ -102,7 +102,7 @@ pub enum Reason {
 }
 
 impl Holder {
-    /// Whether its least recently used connection may go for an interface in need.
+    /// Returns true if its least recently used connection may go for an interface in need.
     pub fn gives(&self, need: &Need, now: u64) -> Option<Reason> {
         let (held, theirs) = (self.held, usize::from(need.held));
         let unused = now.saturating_sub(self.last_used);

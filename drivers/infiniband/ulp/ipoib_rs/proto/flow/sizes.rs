@@ -57,7 +57,7 @@ impl Sizes {
         }
     }
 
-    /// Whether queues of these sizes may be made to hold `asked`.
+    /// Returns true if queues of these sizes may be made to hold `asked`.
     pub fn allow(self, asked: Sizes) -> bool {
         let fits =
             |size: u32, max: u32| size.is_power_of_two() && RANGE.contains(&size) && size <= max;

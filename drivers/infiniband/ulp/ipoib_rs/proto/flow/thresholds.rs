@@ -30,13 +30,13 @@ impl Thresholds {
         })
     }
 
-    /// Whether the queue has to be stopped: the next frame might not fit.
+    /// Returns true if the queue has to be stopped: the next frame might not fit.
     #[inline]
     pub const fn must_stop(&self, free: u32) -> bool {
         free < self.stop
     }
 
-    /// Whether a stopped queue may be woken.
+    /// Returns true if a stopped queue may be woken.
     #[inline]
     pub const fn may_wake(&self, free: u32) -> bool {
         free >= self.wake

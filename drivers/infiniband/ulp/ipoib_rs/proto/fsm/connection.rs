@@ -152,7 +152,7 @@ impl<C> Connection<C> {
         present.into_iter().chain(self.offer())
     }
 
-    /// Whether frames can be sent.
+    /// Returns true if frames can be sent.
     pub const fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
@@ -163,7 +163,7 @@ impl<C> Connection<C> {
         Some((offer.ticket, &offer.connection))
     }
 
-    /// Whether a frame that only a connection can carry should wait: one is being made, by either end, or
+    /// Returns true if a frame that only a connection can carry should wait: one is being made, by either end, or
     /// attempts have not failed often enough to say that none comes.
     pub const fn may_queue(&self, now: u64) -> bool {
         let is_coming = self.offer.is_some()
@@ -176,7 +176,7 @@ impl<C> Connection<C> {
         self.held_off_until = now.saturating_add(HOLD_OFF_MS);
     }
 
-    /// Whether the peer was given up so recently that no frame waits for it.
+    /// Returns true if the peer was given up so recently that no frame waits for it.
     #[inline]
     pub const fn is_held_off(&self, now: u64) -> bool {
         now < self.held_off_until
@@ -197,12 +197,13 @@ impl<C> Connection<C> {
         Some(from.max(self.offer_awaited_until()))
     }
 
-    /// Whether [`Connection::want`] makes an attempt now.
+    /// Returns true if [`Connection::want`] makes an attempt now.
     pub fn may_ask(&self, now: u64) -> bool {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
 
-    /// Whether the state is that of a new one, without a connection, a back-off or a hold-off, and may be dropped.
+    /// Returns true if the state is that of a new one, without a connection, a back-off or a hold-off, and may be
+    /// dropped.
     pub fn is_blank(&self, now: u64) -> bool {
         self.may_ask(now) && self.offer.is_none() && !self.is_held_off(now)
     }
@@ -301,7 +302,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Whether a request of the peer's may be accepted at present. If so, make a queue pair, accept it, and
+    /// Returns true if a request of the peer's may be accepted at present. If so, make a queue pair, accept it, and
     /// say so with [`Connection::accept`]. False: it crosses our own, which is on its way or was accepted
     /// just now, and which is the one that counts.
     pub fn may_accept(&self, now: u64) -> bool {
@@ -441,7 +442,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Whether our own request was accepted so recently that one of the peer's may have crossed it.
+    /// Returns true if our own request was accepted so recently that one of the peer's may have crossed it.
     fn is_crossed(&self, now: u64) -> bool {
         matches!(self.state, State::Up { crossing, .. } if now < crossing)
     }

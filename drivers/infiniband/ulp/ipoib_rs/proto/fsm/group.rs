@@ -109,7 +109,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         &self.mgid
     }
 
-    /// Whether the stack wants to receive from the group.
+    /// Returns true if the stack wants to receive from the group.
     #[inline]
     pub const fn is_wanted(&self) -> bool {
         self.wanted
@@ -349,7 +349,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         }
     }
 
-    /// Whether the group can be forgotten: nobody wants it, it holds nothing, and no failure has
+    /// Returns true if the group can be forgotten: nobody wants it, it holds nothing, and no failure has
     /// to be remembered.
     pub fn is_over(&self, now: u64) -> bool {
         matches!(self.state, State::Absent)

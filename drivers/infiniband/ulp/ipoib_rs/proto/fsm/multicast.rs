@@ -121,7 +121,7 @@ where
         refused
     }
 
-    /// Whether [`GroupTable::sync`] refused groups; to be asked when polling has come to its end,
+    /// Returns true if [`GroupTable::sync`] refused groups; to be asked when polling has come to its end,
     /// since that is what makes room.
     pub const fn needs_sync(&self) -> bool {
         self.refused
@@ -150,7 +150,7 @@ where
         }
     }
 
-    /// Whether the broadcast group is joined, so that the link can carry traffic.
+    /// Returns true if the broadcast group is joined, so that the link can carry traffic.
     pub fn is_ready(&self) -> bool {
         let broadcast = self.groups.get(&self.broadcast.to_hwaddr());
         self.up && broadcast.is_some_and(|group| group.handle().is_some())

@@ -181,7 +181,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
         )
     }
 
-    /// Whether it is to be resolved though no frame waits. Poll.
+    /// Returns true if it is to be resolved though no frame waits. Poll.
     #[inline]
     pub const fn is_wanted(&self) -> bool {
         self.wanted

@@ -16,7 +16,7 @@ impl Deadline {
     /// Nothing is held.
     pub const NONE: Deadline = Deadline(None);
 
-    /// Whether frames are held.
+    /// Returns true if frames are held.
     #[inline]
     pub const fn is_set(&self) -> bool {
         self.0.is_some()
@@ -36,7 +36,7 @@ impl Deadline {
         self.0 = rest.map(|rest| now.saturating_add(rest));
     }
 
-    /// Whether frames are to expire now, at the end of a poll; `over`: there is no more to poll.
+    /// Returns true if frames are to expire now, at the end of a poll; `over`: there is no more to poll.
     pub fn is_due(&self, now: u64, timeout: u64, over: bool) -> bool {
         let grace = if over { 0 } else { timeout.max(MIN_GRACE) };
         self.0

@@ -117,7 +117,7 @@ impl<T, B> Window<T, B> {
         &self.counts
     }
 
-    /// Whether a frame would be the first that is held, by a window of `width`.
+    /// Returns true if a frame would be the first that is held, by a window of `width`.
     pub fn wants_ring(&self, id: MsgId, width: u8) -> bool {
         let width = i32::from(width.min(MAX_WIDTH));
         let Some(next) = self.next else {

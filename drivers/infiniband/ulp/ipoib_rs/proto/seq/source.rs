@@ -60,7 +60,7 @@ impl<T, B> Source<T, B> {
         now.saturating_sub(self.last)
     }
 
-    /// Whether it keeps its place.
+    /// Returns true if it keeps its place.
     pub const fn is_established(&self) -> bool {
         self.frames >= ESTABLISHED
     }
@@ -186,7 +186,7 @@ pub struct Numbered<'a, T> {
 pub struct Sources<T, B, S, P> {
     table: Table<Source<T, B>, S>,
     shared: Shared<B, P>,
-    /// Whether there is anything new in `counts`, less `in_order`, or `events`, or another number
+    /// True if there is anything new in `counts`, less `in_order`, or `events`, or another number
     /// of sources.
     changed: bool,
     swept: u64,
@@ -223,7 +223,7 @@ where
         self.table.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }

@@ -37,7 +37,7 @@ pub enum FragmentError {
     TooSmall,
 }
 
-/// Whether a packet, of which at least the header is given, is IPv4 that may be fragmented: DF is not set, or
+/// Returns true if a packet, of which at least the header is given, is IPv4 that may be fragmented: DF is not set, or
 /// `ignore_df`, since this host is the sender.
 #[inline]
 pub fn is_allowed(ether_type: EtherType, packet: &[u8], ignore_df: bool) -> bool {

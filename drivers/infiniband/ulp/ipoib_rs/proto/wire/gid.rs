@@ -22,7 +22,7 @@ impl Gid {
         &self.0
     }
 
-    /// Whether this is the all-zero GID.
+    /// Returns true if this is the all-zero GID.
     #[inline]
     pub const fn is_zero(&self) -> bool {
         u128::from_ne_bytes(self.0) == 0
@@ -43,13 +43,13 @@ impl Gid {
         Gid([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// Whether this GID names a group: its first byte is 0xff (RFC 4391, section 4).
+    /// Returns true if this GID names a group: its first byte is 0xff (RFC 4391, section 4).
     #[inline]
     pub const fn is_multicast(&self) -> bool {
         self.0[0] == 0xff
     }
 
-    /// Whether this is the GID that RoCEv2 gives to an IPv4 address: `::ffff:a.b.c.d`.
+    /// Returns true if this is the GID that RoCEv2 gives to an IPv4 address: `::ffff:a.b.c.d`.
     #[inline]
     pub const fn is_ipv4_mapped(&self) -> bool {
         let bits = u128::from_be_bytes(self.0);
@@ -82,7 +82,7 @@ impl Gid {
         Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low])
     }
 
-    /// Whether the subnet prefix is the link-local one, fe80::/10.
+    /// Returns true if the subnet prefix is the link-local one, fe80::/10.
     #[inline]
     const fn is_link_local(&self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80

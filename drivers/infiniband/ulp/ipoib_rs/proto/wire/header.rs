@@ -24,7 +24,7 @@ impl EtherType {
     /// An extended frame ([`crate::wire::extended`]): a number that is no EtherType (below 0x0600).
     pub const EXTENDED: EtherType = EtherType(0x0101);
 
-    /// Whether the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
+    /// Returns true if the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
     #[inline]
     pub const fn is_supported(self) -> bool {
         matches!(

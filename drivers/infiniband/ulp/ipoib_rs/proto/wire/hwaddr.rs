@@ -36,7 +36,7 @@ impl Qpn {
         }
     }
 
-    /// Whether a unicast packet can be sent to this number.
+    /// Returns true if a unicast packet can be sent to this number.
     #[inline]
     pub const fn is_unicast(self) -> bool {
         Self::unicast(self.0).is_some()
@@ -73,7 +73,7 @@ impl Flags {
     /// Accepts frames whose L4 checksum was left to the fabric's ICRC (our extension).
     pub const ICRC: Flags = Flags(0x10);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -144,20 +144,20 @@ impl HwAddr {
         Gid([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// Whether this is the address of a multicast group: its GID is a multicast one.
+    /// Returns true if this is the address of a multicast group: its GID is a multicast one.
     #[inline]
     pub const fn is_multicast(&self) -> bool {
         self.0[4] == 0xff
     }
 
-    /// Whether a unicast frame can be sent to this address: its queue pair number is not a
+    /// Returns true if a unicast frame can be sent to this address: its queue pair number is not a
     /// reserved one and its GID is neither zero nor that of a group.
     #[inline]
     pub const fn is_unicast(&self) -> bool {
         self.qpn().is_unicast() && !self.is_multicast() && !self.gid().is_zero()
     }
 
-    /// Whether both addresses lead to the same queue pair: equality without the flags.
+    /// Returns true if both addresses lead to the same queue pair: equality without the flags.
     #[inline]
     pub const fn same_peer(&self, other: &HwAddr) -> bool {
         let (a0, a1, a2) = self.words();

@@ -106,14 +106,14 @@ impl Mgid {
         self
     }
 
-    /// Whether this is a broadcast group.
+    /// Returns true if this is a broadcast group.
     #[inline]
     pub const fn is_broadcast(&self) -> bool {
         let [_, _, s0, s1, _, _, group @ ..] = self.0 .0;
         u16::from_be_bytes([s0, s1]) == SIGNATURE_IPV4 && matches!(group, BROADCAST_GROUP)
     }
 
-    /// Whether this group belongs to the link that `broadcast` defines: all groups of a link have
+    /// Returns true if this group belongs to the link that `broadcast` defines: all groups of a link have
     /// its scope (RFC 4391, section 4) and its partition key (section 10).
     #[inline]
     pub const fn matches_broadcast(&self, broadcast: &Mgid) -> bool {

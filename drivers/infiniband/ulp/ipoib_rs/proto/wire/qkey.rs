@@ -20,7 +20,7 @@ impl QKey {
     /// broadcast group by default.
     pub const CONTROLLED_DEFAULT: QKey = QKey(0x8001_0b1b);
 
-    /// Whether the highest bit is set (RFC 4391, section 4.1, recommends it).
+    /// Returns true if the highest bit is set (RFC 4391, section 4.1, recommends it).
     #[inline]
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0

@@ -12,7 +12,7 @@ const FIRST_TYPE: u8 = 133;
 /// Redirect, the last one.
 const LAST_TYPE: u8 = 137;
 
-/// Whether a packet, of which at least the headers are given, is ARP, RARP or neighbour discovery.
+/// Returns true if a packet, of which at least the headers are given, is ARP, RARP or neighbour discovery.
 #[inline]
 pub fn is_resolution(ether_type: EtherType, packet: &[u8]) -> bool {
     match ether_type {

@@ -105,7 +105,7 @@ impl Route {
         source: HwAddr([0; HwAddr::LEN]),
     };
 
-    /// Whether a packet went between the same two; if so, its GRH area is what it should be.
+    /// Returns true if a packet went between the same two; if so, its GRH area is what it should be.
     #[inline]
     fn is_of(&self, grh: &[u8; GRH_LEN], meta: RxMeta) -> bool {
         let [a, b, c, d, e] = words(grh);
@@ -274,7 +274,7 @@ fn cut_off(packet: &[u8]) -> DropReason {
     }
 }
 
-/// Whether a GID names a group: an MGID, or RoCEv2's form of an IPv4 multicast address.
+/// Returns true if a GID names a group: an MGID, or RoCEv2's form of an IPv4 multicast address.
 #[inline]
 fn is_group(gid: &Gid) -> bool {
     gid.is_multicast() || matches!(gid.to_ipv4(), Some([224..=239, ..]))
@@ -306,7 +306,7 @@ fn destined(
     }
 }
 
-/// Whether the GRH area holds an IPv4 header or a GRH, of such a kind as packets have.
+/// Returns true if the GRH area holds an IPv4 header or a GRH, of such a kind as packets have.
 #[inline]
 fn is_ipv4(grh: &[u8; GRH_LEN], network: Network) -> Result<bool, DropReason> {
     let ipv4 = match network {
@@ -321,7 +321,7 @@ fn is_ipv4(grh: &[u8; GRH_LEN], network: Network) -> Result<bool, DropReason> {
     }
 }
 
-/// Whether the first byte of an IPv4 header, or of a GRH, is as it has to be.
+/// Returns true if the first byte of an IPv4 header, or of a GRH, is as it has to be.
 #[inline]
 const fn is_well_formed(grh: &[u8; GRH_LEN], ipv4: bool) -> bool {
     if ipv4 {
@@ -344,7 +344,7 @@ fn looks_like_ipv4(grh: &[u8; GRH_LEN]) -> Option<bool> {
     Some(ipv4 == 0x45 && ipv4_checksum_ok(grh))
 }
 
-/// Whether the ones' complement sum of the IPv4 header is what it must be (RFC 791).
+/// Returns true if the ones' complement sum of the IPv4 header is what it must be (RFC 791).
 fn ipv4_checksum_ok(grh: &[u8; GRH_LEN]) -> bool {
     let Some(header) = grh.get(IPV4_OFFSET..) else {
         return false;

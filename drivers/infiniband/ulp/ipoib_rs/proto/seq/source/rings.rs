@@ -48,7 +48,7 @@ impl<B, P: BorrowMut<[Place<B>]>> Rings<B, P> {
         self.places.borrow().len()
     }
 
-    /// Whether all rings are in use.
+    /// Returns true if all rings are in use.
     pub(super) fn is_empty(&self) -> bool {
         self.free == 0
     }

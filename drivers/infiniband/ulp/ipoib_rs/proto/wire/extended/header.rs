@@ -76,13 +76,13 @@ impl ExtendedHeader {
         }
     }
 
-    /// Whether the header carries nothing but a credit limit, with `len` bytes behind.
+    /// Returns true if the header carries nothing but a credit limit, with `len` bytes behind.
     #[inline]
     pub const fn is_credit_only(&self, len: usize) -> bool {
         self.front | len as u64 == 0 && self.ether_type().0 == 0
     }
 
-    /// Whether there is something to segment.
+    /// Returns true if there is something to segment.
     #[inline]
     pub(super) const fn is_large(&self) -> bool {
         self.kind() != 0 || self.size() != 0
