@@ -87,13 +87,13 @@ impl Device {
         }
     }
 
-    /// Returns true if `port` exists and speaks RoCE.
+    /// Whether `port` exists and speaks RoCE.
     pub fn is_roce(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.
         unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
     }
 
-    /// Returns true if `port` exists and is one of InfiniBand.
+    /// Whether `port` exists and is one of InfiniBand.
     pub fn is_infiniband(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.
         unsafe { bindings::ipoib_rs_ib_is_ib(self.as_raw(), port) }
@@ -106,14 +106,14 @@ impl Device {
         unsafe { Net::from_raw(bindings::ipoib_rs_ib_net(self.as_raw())) }
     }
 
-    /// Returns true if the device has a name in `net`. All devices have one in each namespace, unless RDMA is told
+    /// Whether the device has a name in `net`. All devices have one in each namespace, unless RDMA is told
     /// to keep namespaces apart (`rdma system set netns exclusive`).
     pub fn is_visible(&self, net: &Net) -> bool {
         // SAFETY: Registered by the type invariant; both are only looked at.
         unsafe { bindings::ipoib_rs_ib_is_visible(self.as_raw(), net.as_raw()) }
     }
 
-    /// Returns true if the caller, who may configure the network of `net`, may use the device for that.
+    /// Whether the caller, who may configure the network of `net`, may use the device for that.
     ///
     /// # Context
     ///
@@ -123,8 +123,8 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_may_configure(self.as_raw(), net.as_raw()) }
     }
 
-    /// Returns true if `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where
-    /// it sits: where the RDMA device has a parent such as a PCI function.
+    /// Whether `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it
+    /// sits: where the RDMA device has a parent such as a PCI function.
     ///
     /// # Context
     ///
@@ -134,7 +134,7 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_carries(self.as_raw(), port, ndev.as_raw()) }
     }
 
-    /// Returns true if it is a virtual function itself.
+    /// Whether it is a virtual function itself.
     pub fn is_virtual_function(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_VIRTUAL_FUNCTION);
         self.attrs().kernel_cap_flags & capability != 0
@@ -151,20 +151,20 @@ impl Device {
         unsafe { &(*self.as_raw()).ops }
     }
 
-    /// Returns true if its queue pairs can be attached to multicast groups.
+    /// Whether its queue pairs can be attached to multicast groups.
     pub fn has_multicast(&self) -> bool {
         let ops = self.ops();
         ops.attach_mcast.is_some() && ops.detach_mcast.is_some()
     }
 
-    /// Returns true if it says of a received datagram, [`crate::Received::csum_ok`], that the checksums in it
+    /// Whether it says of a received datagram, [`crate::Received::csum_ok`], that the checksums in it
     /// are good.
     pub fn checks_checksums(&self) -> bool {
         let capability = bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;
         self.attrs().device_cap_flags & capability != 0
     }
 
-    /// Returns true if it can keep a queue pair from hearing what that sends to its own groups.
+    /// Whether it can keep a queue pair from hearing what that sends to its own groups.
     pub(crate) fn blocks_loopback(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK);
         self.attrs().kernel_cap_flags & capability != 0
@@ -242,7 +242,7 @@ impl Device {
         }
     }
 
-    /// Returns true if `ndev` is the netdev that `port` runs over.
+    /// Whether `ndev` is the netdev that `port` runs over.
     ///
     /// # Context
     ///
@@ -272,13 +272,13 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_place(self.as_raw(), port, ndev.as_raw()) };
     }
 
-    /// Returns true if this is the same device.
+    /// Whether this is the same device.
     #[inline]
     pub fn same(&self, other: &Self) -> bool {
         self.raw == other.raw
     }
 
-    /// Returns true if a DMA address of this device is just a kernel address.
+    /// Whether a DMA address of this device is just a kernel address.
     pub(crate) fn virt_dma(&self) -> bool {
         self.dma_device().is_null()
     }

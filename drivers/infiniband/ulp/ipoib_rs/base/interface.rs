@@ -69,7 +69,7 @@ pub(crate) struct Interface {
     qkey: Atomic<u32>,
     /// The largest IP packet that InfiniBand's broadcast group takes.
     group_mtu: Atomic<u32>,
-    /// True if datagrams are sent.
+    /// Whether datagrams are sent.
     #[pin]
     pub(crate) watch: Mutex<Watch>,
     /// Leaves groups alone that another user of the port has joined (the `umcast` flag).
@@ -237,7 +237,7 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
-    /// Returns true if a multicast packet can be sent, whole or in fragments. Out of the way of the others.
+    /// Whether a multicast packet can be sent, whole or in fragments. Out of the way of the others.
     #[inline(never)]
     pub(crate) fn takes_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
         let takes = packet.fits(self.multicast_limit.load(Relaxed))
@@ -248,12 +248,12 @@ impl Interface {
         takes
     }
 
-    /// Returns true if this is a P_Key child.
+    /// Whether this is a P_Key child.
     pub(crate) fn is_child(&self) -> bool {
         self.parent.is_some()
     }
 
-    /// Returns true if this is a P_Key child of `dev`.
+    /// Whether this is a P_Key child of `dev`.
     pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
         self.parent
             .as_ref()
@@ -299,12 +299,12 @@ impl Interface {
         flags
     }
 
-    /// Returns true if the interface is in connected mode.
+    /// Whether the interface is in connected mode.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected.load(Relaxed)
     }
 
-    /// Returns true if the port is not a member of the partition now, as can be on InfiniBand.
+    /// Whether the port is not a member of the partition now, as can be on InfiniBand.
     ///
     /// # Context
     ///
@@ -340,7 +340,7 @@ impl Interface {
         self.port.gid(self.guid.load(Relaxed))
     }
 
-    /// Returns true if the port has not the GUID that a user has chosen: the subnet manager may yet give it that.
+    /// Whether the port has not the GUID that a user has chosen: the subnet manager may yet give it that.
     ///
     /// # Context
     ///
@@ -364,7 +364,7 @@ impl Interface {
         self.group_mtu.xchg(mtu, Relaxed) != mtu
     }
 
-    /// Returns true if an MTU is none that the broadcast group does not allow.
+    /// Whether an MTU is none that the broadcast group does not allow.
     pub(crate) fn suits_group(&self, mtu: u32) -> bool {
         self.is_connected() || mtu <= self.group_mtu.load(Relaxed)
     }

@@ -49,7 +49,7 @@ impl<T, const Q: usize> Queue<T, Q> {
         self.len
     }
 
-    /// Returns true if no frame waits.
+    /// Whether no frame waits.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

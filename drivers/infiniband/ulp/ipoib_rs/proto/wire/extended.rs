@@ -71,7 +71,7 @@ const ECN: u8 = 0x80;
 pub struct Gso {
     /// Kind of its segments.
     pub kind: GsoKind,
-    /// True if only the first segment has the flag CWR.
+    /// Whether only the first segment has the flag CWR.
     pub ecn: bool,
     /// Bytes of payload in a segment, but for the last; at least one segment is full.
     pub size: u16,
@@ -191,14 +191,14 @@ impl ExtendedHeader {
         is_tcp_v4(head, len).then_some(Self::TCP_V4)
     }
 
-    /// Returns true if it says so of a packet that is such a one; if not, [`Extended::parse`] has to check it.
+    /// Whether it says so of a packet that is such a one; if not, [`Extended::parse`] has to check it.
     #[inline(always)]
     pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
         self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
     }
 }
 
-/// Returns true if a packet is TCP over IPv4 without options, and would pass [`check`].
+/// Whether a packet is TCP over IPv4 without options, and would pass [`check`].
 #[inline(always)]
 fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {

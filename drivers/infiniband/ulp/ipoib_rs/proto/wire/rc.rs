@@ -25,7 +25,7 @@ pub struct Packet {
 /// Bytes in front of a packet that has an extended header.
 pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
-/// Returns true if a message that begins with `head` has an extended header. Nothing has one unless that was
+/// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
 /// `agreed` on.
 #[inline]
 pub fn is_extended(head: &[u8], agreed: bool) -> bool {
