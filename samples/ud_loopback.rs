@@ -6,11 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-use ipoib_netdev::page_pool::GRH_LEN;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_rdma::{
-    random_psn, send_ring, Ah, AhOptions, Client, CompletionHandler, Cq, Device, FailureHandler,
-    GidRef, Pd, QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
+    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, CompletionHandler, Cq, Device,
+    FailureHandler, GidRef, Pd, QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::str::CStr;

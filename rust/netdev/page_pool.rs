@@ -19,15 +19,15 @@ use crate::napi::{Binding, Context};
 use crate::pool::Pool;
 use crate::skb::RxSkb;
 
-/// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
-pub const GRH_LEN: usize = 40;
-
 const ENCAP_LEN: usize = bindings::IPOIB_RS_ENCAP_LEN as usize;
 const PSEUDO_LEN: usize = bindings::IPOIB_RS_PSEUDO_LEN as usize;
 
+/// Bytes in front of a frame for which buffers are laid out, whatever a device writes there.
+const LEAD_LEN: usize = 40;
+
 /// Room in front of a buffer's data: the 64 bytes that the stack likes to have (`NET_SKB_PAD`),
-/// and so much more that the network header starts a cache line.
-const HEADROOM: usize = (64 + GRH_LEN + ENCAP_LEN).next_multiple_of(64) - GRH_LEN - ENCAP_LEN;
+/// and so much more that the network header starts a cache line behind [`LEAD_LEN`] bytes.
+const HEADROOM: usize = (64 + LEAD_LEN + ENCAP_LEN).next_multiple_of(64) - LEAD_LEN - ENCAP_LEN;
 
 /// As the kernel rounds the length of an skb's data, which its `skb_shared_info` follows.
 const DATA_ALIGN: usize = bindings::IPOIB_RS_DATA_ALIGN as usize;
@@ -158,12 +158,6 @@ impl PagePool {
         self.buf_len as usize
     }
 
-    /// Bytes of memory that a buffer costs.
-    #[inline]
-    pub fn buf_cost(&self) -> usize {
-        self.frags.size as usize
-    }
-
     /// Allocates an empty buffer in a poll. None if there is no memory, or if that would take a page from a
     /// pool that is bound to another NAPI instance.
     #[inline]
@@ -247,7 +241,7 @@ unsafe impl Sync for RxBuf {}
 /// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Where in the buffer the frame's 4-byte wire header starts; [`GRH_LEN`] at least.
+    /// Where in the buffer the frame's 4-byte wire header starts, behind room for an address.
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
@@ -315,7 +309,7 @@ pub struct FilledBuf {
 }
 
 impl FilledBuf {
-    /// Returns the received bytes, the 40 of the GRH first; as many as the device says.
+    /// Returns the received bytes, as many as the device says.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `len` bytes from there lie in the owned fragment by the type invariants. They are
@@ -431,7 +425,7 @@ mod tests {
 
     /// A frame in a buffer of a pool, as if it were to be sent.
     fn frame(pool: &mut PagePool, len: u32) -> Result<TxSkb> {
-        let offset = GRH_LEN as u32;
+        let offset = LEAD_LEN as u32;
         let wanted = offset + ENCAP_LEN as u32 + len;
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
         // SAFETY: Nobody reads what is not written.

@@ -10,7 +10,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr;
 
 use ipoib_netdev::napi::{Binding, Context};
-use ipoib_netdev::page_pool::{PagePool, RxBuf, GRH_LEN};
+use ipoib_netdev::page_pool::{PagePool, RxBuf};
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -27,6 +27,9 @@ use crate::send::FLUSH_MS;
 mod received;
 
 pub use received::{NetworkHeader, ReceiveReport, Received};
+
+/// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
+pub const GRH_LEN: usize = 40;
 
 type PostFn = unsafe extern "C" fn(
     *mut bindings::ib_qp,

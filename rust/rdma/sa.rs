@@ -129,11 +129,6 @@ impl PathRecord {
         u32::try_from(mbps).unwrap_or(0)
     }
 
-    /// Returns true if packets need a GRH, since they leave the subnet.
-    pub fn has_grh(&self) -> bool {
-        self.0.hop_limit > 0
-    }
-
     pub(crate) fn as_raw(&self) -> *const bindings::sa_path_rec {
         &raw const self.0
     }

@@ -272,12 +272,6 @@ impl Port {
         self.addresses.gid(self.prefix, index)
     }
 
-    /// Returns the capacity of the GID table.
-    #[inline]
-    pub fn gid_capacity(&self) -> u8 {
-        self.addresses.capacity()
-    }
-
     /// Returns the number of packets with a P_Key that did not match, since the subnet manager
     /// cleared it.
     #[inline]
