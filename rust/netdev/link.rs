@@ -41,6 +41,10 @@ pub struct Request<'a> {
 }
 
 /// A driver whose devices are made by netlink.
+///
+/// # Examples
+///
+/// `samples/rust_loopback` registers a kind of link.
 #[vtable]
 pub trait Link: Ethtool + Files + Functions + Tasks {
     /// The kind's own attributes.

@@ -26,7 +26,7 @@ mod keys {
     }
 }
 
-/// True if somebody uses a tracepoint.
+/// Evaluates to true if somebody uses a tracepoint.
 macro_rules! is_on {
     ($key:ident) => {{
         #[cfg(CONFIG_TRACEPOINTS)]

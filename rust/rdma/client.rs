@@ -18,6 +18,10 @@ use kernel::types::Opaque;
 use crate::device::{Device, NAME_LEN};
 
 /// A user of RDMA devices.
+///
+/// # Examples
+///
+/// `samples/ud_loopback.rs` sends a datagram from each port of each device to itself.
 pub trait Client: 'static {
     /// The client's data for a device.
     type Data: Send + Sync + 'static;

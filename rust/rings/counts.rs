@@ -7,6 +7,18 @@ use crate::ops::Ops;
 use crate::sync::AtomicU32;
 
 /// Frames that were posted, and those that are done with; both modulo 2^32.
+///
+/// # Examples
+///
+/// ```
+/// use ipoib_rings::counts::Counts;
+///
+/// let counts = Counts::new();
+/// counts.add_posted();
+/// counts.add_posted();
+/// counts.add_done();
+/// assert_eq!((counts.in_flight(), counts.done()), (1, 1));
+/// ```
 pub struct Counts {
     /// Written by the producer.
     posted: Line<AtomicU32>,

@@ -19,7 +19,20 @@
 use crate::ops::Ops;
 use crate::sync::AtomicBool;
 
-/// True if a queue is quiet.
+/// A flag that is set while a queue is quiet.
+///
+/// # Examples
+///
+/// ```
+/// use ipoib_rings::quiet::Quiet;
+///
+/// let queue = Quiet::new();
+/// // The device has nothing now, and will tell.
+/// assert!(!queue.arm(|| false) && queue.get());
+/// queue.end();
+/// // The device has something that no event will come for: poll again.
+/// assert!(queue.arm(|| true) && !queue.get());
+/// ```
 ///
 /// # Invariants
 ///

@@ -5,7 +5,6 @@
 use ipoib_sys::bindings;
 use kernel::error::from_result;
 use kernel::ffi::c_int;
-use kernel::prelude::*;
 
 use super::Tables;
 use crate::device::{Device, Tasks};

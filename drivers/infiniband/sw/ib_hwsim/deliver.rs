@@ -5,7 +5,6 @@
 use ib_fabric::roce::{self, Network};
 use ib_fabric::ud::{find_pkey, qp_accepts};
 use ib_fabric::{Discard, Gid, Grh, Packet, Port, PortState, Transport};
-use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma_provider::{GlobalRoute, Kind, Meta, Payload, Qp, Refused, Wakeups};
 

@@ -26,7 +26,7 @@ pub(crate) fn rc_max_device_connections() -> u32 {
     param::rc_max_device_connections()
 }
 
-/// True if the link type `ipoib` is to be registered as well.
+/// Returns true if the link type `ipoib` is to be registered as well.
 pub(crate) fn replace() -> bool {
     crate::module_parameters::replace.value() != 0
 }
