@@ -15,7 +15,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::{Interface, Work, RESTART_MS};
-use crate::base::port::Attributes;
 use crate::ctl::verbs::{Running, Verbs};
 
 /// State of an interface's configuration, which RTNL protects, from registration to unregistration.
@@ -34,15 +33,18 @@ impl Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
 
+        let limit = this.mtu_limit(&attributes);
+        dev.set_mtu_limit(limit, rtnl);
         this.set_multicast_limit(&attributes);
-        let running = dev
-            .control(rtnl)
-            .as_ref()
-            .map(|control| control.verbs.running());
-        Self::follow_mtu(dev, &attributes, rtnl);
-        let Some(running) = running else {
+        let Some(control) = dev.control(rtnl) else {
             return;
         };
+        let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
+        let wanted = match admin_mtu {
+            Some(mtu) => mtu.min(limit),
+            None => this.datagram_mtu(attributes.ib_mtu),
+        };
+        Self::follow_mtu(dev, wanted, admin_mtu, rtnl);
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
@@ -86,35 +88,6 @@ impl Interface {
         Self::queue(dev, Work::Paths, 0);
     }
 
-    /// Sets the MTU that the port allows, or the user's if that is smaller.
-    fn follow_mtu(dev: &Device<Self>, attributes: &Attributes, rtnl: &mut Rtnl) {
-        let this = dev.data();
-        let limit = this.mtu_limit(attributes);
-        dev.set_mtu_limit(limit, rtnl);
-        let Some(control) = dev.control(rtnl) else {
-            return;
-        };
-        let admin_mtu = control.admin_mtu;
-        let wanted = match admin_mtu {
-            Some(mtu) => mtu.min(limit),
-            None => this.datagram_mtu(attributes.ib_mtu),
-        };
-        if wanted == dev.mtu() {
-            return;
-        }
-        if let Err(error) = dev.set_mtu(wanted, rtnl) {
-            netdev_log!(
-                dev,
-                Warn,
-                "cannot follow the port to MTU {wanted}: {error:?}\n"
-            );
-        }
-        // `change_mtu` took it for the user's wish.
-        if let Some(control) = dev.control(rtnl) {
-            control.admin_mtu = admin_mtu;
-        }
-    }
-
     /// Takes the interface down and up, unless it was of late: later then. True: it was.
     fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
         let Some(control) = dev.control(rtnl) else {
@@ -129,6 +102,24 @@ impl Interface {
         }
         Self::restart(dev, rtnl);
         true
+    }
+
+    /// Sets the MTU that the port allows, which is not the one that a user has set.
+    fn follow_mtu(dev: &Device<Self>, mtu: u32, admin_mtu: Option<u32>, rtnl: &mut Rtnl) {
+        if mtu == dev.mtu() {
+            return;
+        }
+        if let Err(error) = dev.set_mtu(mtu, rtnl) {
+            netdev_log!(
+                dev,
+                Warn,
+                "cannot follow the port to MTU {mtu}: {error:?}\n"
+            );
+        }
+        // `change_mtu` took it for the user's wish.
+        if let Some(control) = dev.control(rtnl) {
+            control.admin_mtu = admin_mtu;
+        }
     }
 
     /// Takes the interface down and up; if it does not come up, it is tried again.
@@ -333,7 +324,7 @@ fn refresh(dev: &Device<Interface>) {
     }
 }
 
-/// Returns true if frames can be sent.
+/// Whether frames can be sent.
 pub(super) fn is_ready(dev: &Device<Interface>) -> bool {
     let guard = dev.lock_tx();
     guard
