@@ -255,7 +255,9 @@ impl RcRx {
             return arrival.receive_other(news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
-        news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
+        if let Some(limit) = message.credit_limit {
+            news.credit |= peer.rc.flow.raise_credit_limit(limit);
+        }
         let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);
         arrival.pass_up(&message.packet, description, context, order)
     }
@@ -364,7 +366,9 @@ impl Arrival<'_> {
             Some(message) => {
                 let message = message?;
                 let (packet, extended) = message.packet()?;
-                news.credit |= flow.raise_credit_limit(message.credit_limit());
+                if let Some(limit) = message.credit_limit() {
+                    news.credit |= flow.raise_credit_limit(limit);
+                }
                 let description = describe(&packet, extended.checksum, counts);
                 match extended.gso {
                     Some(gso) => (packet, describe_large(description, &gso, counts)),
