@@ -11,7 +11,7 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_proto::turn::Turn;
-use ipoib_rdma::{Lane, NetworkHeader, Received, RecvRing};
+use ipoib_rdma::{FlushTime, Lane, NetworkHeader, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -193,9 +193,9 @@ impl RxPoll {
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime) {
         self.order.close(dev, &self.sink.counters.sequence);
-        if let Err(error) = self.ring.drain() {
+        if let Err(error) = self.ring.drain(time) {
             netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
         }
     }
