@@ -160,6 +160,8 @@ impl Poll for TxPoll {
     const TX: bool = true;
     type Source = Events;
 
+    // As for `RxPoll`.
+    #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let due = self.rc.as_ref();
         let due = due.map(|rc| (self.completions.is_due(), rc.completions.is_due()));

@@ -267,6 +267,8 @@ impl Poll for RxPoll {
         }
     }
 
+    // Its caller is no more than a frame around it.
+    #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
         let due = self.rc.as_ref();
