@@ -4,6 +4,7 @@
 //! change as well.
 
 use crate::capture::Capture;
+use crate::connected::connect;
 use crate::inspect::directory;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
@@ -198,7 +199,7 @@ scenario! {
             host.ok("sysctl -w net.ipoib.ib0.rc_max_qps=2")?;
             host.ok("ip link set ib0 type ipoib_rs mode connected")?;
         }
-        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        connect(a, b)?;
         let capture = Capture::start(b)?;
         let flows = a.spawn_python(FLOWS, &[&b.ip4(), "0"])?;
         let two = "ethtool -S ib0 | grep -q ' rc_current: 2'";
