@@ -27,7 +27,8 @@ impl Tx {
             Ok(front) => front,
             Err(reason) => return self.refuse(dev, skb, reason),
         };
-        let (address, ether_type) = (address(front), ether_type(front));
+        let address = address(front);
+        let ether_type = ether_type(front);
         if ether_type != EtherType::IPV4
             && is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[]))
         {

@@ -201,6 +201,24 @@ impl RxPoll {
     }
 }
 
+/// Contents of the GRH area, from what the device says of the network header.
+#[inline(always)]
+fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
+    let header = match header {
+        Some(header) => header,
+        None if infiniband => return None,
+        // On RoCE there is one, also where the device does not say so (bnxt_re).
+        None => NetworkHeader::Unknown,
+    };
+    Some(match header {
+        NetworkHeader::Grh => Network::Grh,
+        NetworkHeader::Ipv4 => Network::Ipv4,
+        NetworkHeader::Ipv6 => Network::Ipv6,
+        NetworkHeader::Unknown if infiniband => Network::Grh,
+        NetworkHeader::Unknown => Network::Unknown,
+    })
+}
+
 impl Sink {
     /// Checks a frame and passes it up.
     #[inline]
@@ -208,15 +226,7 @@ impl Sink {
         let meta = RxMeta {
             src_qp: received.src_qp(),
             slid: if self.infiniband { received.slid() } else { 0 },
-            network: match received.network() {
-                None if self.infiniband => None,
-                Some(NetworkHeader::Unknown) if self.infiniband => Some(Network::Grh),
-                Some(NetworkHeader::Ipv4) => Some(Network::Ipv4),
-                Some(NetworkHeader::Ipv6) => Some(Network::Ipv6),
-                Some(NetworkHeader::Grh) => Some(Network::Grh),
-                // On RoCE there is one, also where the device does not say so (bnxt_re).
-                Some(NetworkHeader::Unknown) | None => Some(Network::Unknown),
-            },
+            network: network(received.network(), self.infiniband),
         };
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
