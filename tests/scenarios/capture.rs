@@ -38,8 +38,6 @@ pub(crate) struct RcSend {
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
-    /// UDP source port.
-    pub(crate) source_port: u16,
     /// Whether it is the whole message.
     pub(crate) is_whole: bool,
     /// Destination QP number.
@@ -119,7 +117,6 @@ impl RcSend {
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
             destination: roce.destination,
             traffic_class,
-            source_port: roce.source_port,
             is_whole: bth[0] >= RC_SEND_ONLY,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),

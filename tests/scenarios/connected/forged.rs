@@ -185,7 +185,6 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
     Some(RcSend {
         destination: datagram.source,
         traffic_class: datagram.traffic_class,
-        source_port: 0,
         is_whole: true,
         qpn: qpn >> 8,
         psn: psn >> 8,
