@@ -42,7 +42,7 @@ pub fn is_extended(head: &[u8], agreed: bool) -> bool {
 #[inline(always)]
 pub const fn compact_type(header: ExtendedHeader, len: u32, ib_mtu: u32) -> Option<EtherType> {
     // Where the last byte is in the last packet, without the header. If the MTU is 0, it is nowhere near the end.
-    let last = len.wrapping_add(Header::LEN as u32 - 1) & ib_mtu.wrapping_sub(1);
+    let last = len.wrapping_add((Header::LEN as u32).wrapping_sub(1)) & ib_mtu.wrapping_sub(1);
     if last >= ib_mtu.wrapping_sub(ExtendedHeader::LEN as u32) {
         header.compact()
     } else {
