@@ -5,6 +5,7 @@
 mod vf;
 
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ptr;
 
 use ipoib_sys::bindings;
@@ -14,7 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Release};
 
 use crate::address::AddressList;
-use crate::device::{Device, Tasks};
+use crate::device::{Bytes, Device, Tasks};
 use crate::header::Outgoing;
 use crate::optional::optional;
 use crate::rtnl::Rtnl;
@@ -263,7 +264,7 @@ impl<T: Tasks + Functions> Tables<T> {
             (
                 Device::<T>::from_raw(dev),
                 Outgoing::from_raw(skb, len),
-                dest.cast::<T::Address>().read_volatile(),
+                read_changing(dest.cast::<T::Address>()),
             )
         };
         if T::HAS_INSPECTS && T::inspects(dev, &dest) && !T::admits(dev, &packet, proto) {
@@ -342,5 +343,35 @@ impl<T: Tasks + Functions> Tables<T> {
                 size_of::<T::Address>(),
             )
         };
+    }
+}
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Word(u32);
+
+/// Reads what may be written meanwhile, a word at a time: the compiler would read all of it byte by byte.
+///
+/// # Safety
+///
+/// `from` must be valid for reads.
+#[inline(always)]
+unsafe fn read_changing<B: Bytes>(from: *const B) -> B {
+    let mut value = MaybeUninit::<B>::uninit();
+    let to = value.as_mut_ptr();
+    let words = size_of::<B>() / size_of::<Word>();
+    // SAFETY: By this function's requirements. So many words and bytes are the type's, an array of bytes, all of
+    // which is written.
+    unsafe {
+        for i in 0..words {
+            let word = from.cast::<Word>().add(i).read_volatile();
+            to.cast::<Word>().add(i).write(word);
+        }
+        for i in words * size_of::<Word>()..size_of::<B>() {
+            let byte = from.cast::<u8>().add(i).read_volatile();
+            to.cast::<u8>().add(i).write(byte);
+        }
+        value.assume_init()
     }
 }

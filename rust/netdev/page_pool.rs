@@ -211,6 +211,8 @@ impl PagePool {
 
 impl Drop for PagePool {
     fn drop(&mut self) {
+        // It may be dropped elsewhere than in the poll that it is bound to.
+        self.pool.unbind();
         // SAFETY: Owned by the type invariant; the pool is valid until the fields are dropped.
         unsafe { bindings::ipoib_rs_frags_drain(&raw mut self.frags) };
     }

@@ -355,6 +355,8 @@ impl PartsPool {
 
 impl Drop for PartsPool {
     fn drop(&mut self) {
+        // It may be dropped elsewhere than in the poll that it is bound to.
+        self.heads.unbind();
         // SAFETY: Owned by the type invariant; the pool is valid until the fields are dropped.
         unsafe { bindings::ipoib_rs_frags_drain(&raw mut self.pools.heads) };
     }

@@ -370,7 +370,8 @@ impl IntakeRing {
     }
 
     /// Posts the chain.
-    #[inline]
+    // For nearly every message; left to itself, the compiler calls it.
+    #[inline(always)]
     fn post_chain(&mut self) -> Result {
         match &mut self.post {
             Post::Shared(post_recv, srq) => self.chain.post(|first, bad| {

@@ -15,14 +15,13 @@ use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
 
 use crate::cq::{wr_id, Claim, BATCH};
 use crate::device::Device;
+use crate::flush_time::FlushTime;
 use crate::left::Left;
 use crate::qp::{QpState, UdQp};
 use crate::recv_chain::{RecvChain, RecvWr};
-use crate::send::FLUSH_MS;
 
 mod received;
 
@@ -428,7 +427,8 @@ impl RecvRing {
         self.qp.recv_cq().arm()
     }
 
-    /// Takes all buffers back and resets the queue pair. That drops sends as well: drain that ring first.
+    /// Takes all buffers back and resets the queue pair, which has some `time` to flush them. That drops sends as
+    /// well: drain that ring first.
     ///
     /// Datagrams that were received and not polled are dropped; [`Self::fill`] makes the ring usable again.
     ///
@@ -439,7 +439,7 @@ impl RecvRing {
     /// # Context
     ///
     /// Process context, with NAPI disabled; may sleep.
-    pub fn drain(&mut self) -> Result {
+    pub fn drain(&mut self, time: &mut FlushTime) -> Result {
         // Nothing must be posted from here on.
         //
         // INVARIANT: The chain is empty, and its slots are idle.
@@ -451,18 +451,12 @@ impl RecvRing {
         }
         let qp = self.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
-            for _ in 0..FLUSH_MS {
+            loop {
                 self.discard();
-                if self
-                    .buffers
-                    .memory
-                    .slots
-                    .iter()
-                    .all(|slot| slot.wr.is_idle())
-                {
+                let mut slots = self.buffers.memory.slots.iter();
+                if slots.all(|slot| slot.wr.is_idle()) || !time.wait() {
                     break;
                 }
-                fsleep(Delta::from_millis(1));
             }
         }
         qp.to_reset()?;

@@ -33,7 +33,6 @@ mod completions;
 pub(crate) mod mapping;
 mod ring;
 
-pub(crate) use completions::FLUSH_MS;
 pub use completions::{Reaped, SendCompletions};
 use ring::Ring;
 

@@ -17,6 +17,8 @@ pub(crate) struct Datagram {
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
+    /// UDP source port.
+    pub(crate) source_port: u16,
     /// Destination QP number.
     pub(crate) qpn: u32,
     /// Partition key.
@@ -29,13 +31,15 @@ pub(crate) struct Datagram {
     pub(crate) payload: Vec<u8>,
 }
 
-/// The first packet of a message on a reliable connection, or one in the middle.
+/// A packet of a message on a reliable connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RcSend {
     /// Destination GID as its IP address.
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
+    /// Whether it is the whole message.
+    pub(crate) is_whole: bool,
     /// Destination QP number.
     pub(crate) qpn: u32,
     /// Packet sequence number.
@@ -46,6 +50,8 @@ pub(crate) struct RcSend {
 const UD_SEND_ONLY: u8 = 0x64;
 /// The opcodes of RC Sends: first, middle, last, only, with or without immediate data.
 const RC_SENDS: std::ops::RangeInclusive<u8> = 0x00..=0x05;
+/// The first of those that are a whole message.
+const RC_SEND_ONLY: u8 = 0x04;
 /// UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 
@@ -70,7 +76,12 @@ impl Datagram {
 
     /// The UD Send in an Ethernet frame, if it is one.
     fn parse(frame: &[u8]) -> Option<Datagram> {
-        let (source, destination, packet) = transport(frame)?;
+        let Roce {
+            source,
+            destination,
+            source_port,
+            packet,
+        } = transport(frame)?;
         // BTH is 12 bytes, DETH 8, the ICRC 4.
         let (bth, rest) = packet.split_at_checked(12)?;
         let (deth, rest) = rest.split_at_checked(8)?;
@@ -87,6 +98,7 @@ impl Datagram {
             source,
             destination,
             traffic_class: traffic_class(frame)?,
+            source_port,
             pkey: be16(&bth[2..]),
             qpn: be24(&bth[5..]),
             qkey: u32::from_be_bytes(deth[..4].try_into().ok()?),
@@ -99,12 +111,13 @@ impl Datagram {
 impl RcSend {
     /// The RC Send in an Ethernet frame, if it is one.
     fn parse(frame: &[u8]) -> Option<RcSend> {
-        let (_, destination, packet) = transport(frame)?;
-        let bth = packet.get(..12)?;
+        let roce = transport(frame)?;
+        let bth = roce.packet.get(..12)?;
         let traffic_class = traffic_class(frame)?;
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
-            destination,
+            destination: roce.destination,
             traffic_class,
+            is_whole: bth[0] >= RC_SEND_ONLY,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),
         })
@@ -120,8 +133,18 @@ fn traffic_class(frame: &[u8]) -> Option<u8> {
     })
 }
 
-/// The packet in a RoCEv2 frame, from the BTH to the ICRC, and between which GIDs.
-fn transport(frame: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+/// The packet in a RoCEv2 frame.
+struct Roce<'a> {
+    /// Source GID as its IP address.
+    source: IpAddr,
+    destination: IpAddr,
+    source_port: u16,
+    /// From the BTH to the ICRC.
+    packet: &'a [u8],
+}
+
+/// Takes the headers of a RoCEv2 frame apart.
+fn transport(frame: &[u8]) -> Option<Roce<'_>> {
     let ip = frame.get(14..)?;
     let (source, destination, udp): (IpAddr, IpAddr, &[u8]) = match be16(frame.get(12..14)?) {
         0x86dd if *ip.get(6)? == 17 => {
@@ -144,7 +167,12 @@ fn transport(frame: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     if be16(udp.get(2..4)?) != ROCE_PORT {
         return None;
     }
-    Some((source, destination, udp.get(8..)?))
+    Some(Roce {
+        source,
+        destination,
+        source_port: be16(udp),
+        packet: udp.get(8..)?,
+    })
 }
 
 /// The Ethernet frames in a pcap file.
@@ -234,6 +262,8 @@ fn frames_are_taken_apart() {
     frame.extend([0x80, 1, 0x0b, 0x1b, 0, 0, 0, 0x11]);
     frame.extend([8, 6, 0, 0, 1, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
     frame.extend([0; 2]);
+    let source_port = Datagram::parse(&frame).map(|d| d.source_port);
+    assert_eq!(source_port, Some(0xc000));
     let got = Datagram::parse(&frame).map(|d| (d.qpn, d.source_qpn, d.qkey, d.pkey, d.payload));
     assert_eq!(
         got,
@@ -248,8 +278,8 @@ fn frames_are_taken_apart() {
     assert_eq!(RcSend::parse(&frame), None);
     assert_eq!(Datagram::parse(&frame[..60]), None);
     frame[62] = 0x04;
-    let got = RcSend::parse(&frame).map(|send| (send.qpn, send.psn));
-    assert_eq!(got, Some((0xff_ffff, 1)));
+    let got = RcSend::parse(&frame).map(|send| (send.qpn, send.psn, send.is_whole));
+    assert_eq!(got, Some((0xff_ffff, 1, true)));
     assert_eq!(Datagram::parse(&frame), None);
     assert_eq!(RcSend::parse(&frame[..70]), None);
 }

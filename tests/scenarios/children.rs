@@ -116,3 +116,28 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// A child in another namespace tells the index of its parent and where that is.
+    #[on(lockdep)]
+    fn a_child_elsewhere_names_its_parent(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        host.ok("ip link add link ib0 name ib0.1 type ipoib_rs")?;
+        ensure!(!host.ok("ip -o link show ib0.1")?.contains("link-netns"));
+        let index = host.ok("cat /sys/class/net/ib0/ifindex")?;
+        let (holder, pid) = host.netns_add("guest")?;
+        host.ok(&format!("ip link set ib0.1 netns {pid}"))?;
+        let outside = host.outside();
+        let link = outside.ok("ip -n guest -o link show ib0.1")?;
+        ensure!(link.contains(&format!("ib0.1@if{}:", index.trim())) && link.contains("link-netns"), "{link}");
+        ensure!(outside.ok("ip netns exec guest cat /sys/class/net/ib0.1/iflink")? == index);
+        // The parent goes, and its child with it, wherever that is.
+        host.ok("ip link del ib0")?;
+        outside.run("ip -n guest link show ib0.1")?.refused()?;
+        holder.stop()?;
+        outside.ok("ip netns del guest")?;
+        bed.finish()
+    }
+}

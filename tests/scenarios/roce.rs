@@ -8,6 +8,7 @@ use crate::inspect::directory;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
@@ -142,6 +143,52 @@ scenario! {
         for value in ["traffic_class=256", "service_level=8", "traffic_class=-1"] {
             a.run(&format!("sysctl -w net.ipoib.ib0.{value}"))?.refused()?;
         }
+        bed.finish()
+    }
+}
+
+/// The UDP source ports of queue pairs, each of which keeps its own.
+fn source_ports(packets: impl Iterator<Item = (u32, u16)>) -> Result<BTreeMap<u32, u16>> {
+    let mut ports = BTreeMap::new();
+    for (qpn, port) in packets {
+        let first = *ports.entry(qpn).or_insert(port);
+        ensure!(
+            first == port && port >= 0xc000,
+            "queue pair {qpn:#x}: {first:#x} and {port:#x}"
+        );
+    }
+    Ok(ports)
+}
+
+scenario! {
+    /// Switches choose one of several paths by the UDP source port. Two interfaces on a port have different ones; what
+    /// has to stay in order, all that one of them sends, has one.
+    fn queue_pairs_have_udp_source_ports_of_their_own(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok(&format!(
+                "ip link add link eth0 name ib1 type ipoib_rs
+                 ip addr add 10.2.0.{}/24 dev ib1 && ip link set ib1 up",
+                host.number()
+            ))?;
+        }
+        let addresses = [b.ip4(), "10.2.0.2".to_owned()];
+        for address in &addresses {
+            a.wait_until(&format!("ping -q -c 1 -W 1 {address}"), Duration::from_secs(15))?;
+        }
+        let address = crate::wire::hardware_address(a)?;
+        let gid = Ipv6Addr::from(<[u8; 16]>::try_from(&address[4..])?);
+        let capture = Capture::start(b)?;
+        for address in &addresses {
+            a.ok(&format!("ping -q -c 20 -i 0.02 -W 5 -s 2000 {address}"))?;
+        }
+        let datagrams = capture.stop()?;
+        let sent = datagrams.iter().filter(|d| d.source == gid && d.source_qpn > 1);
+        let ports = source_ports(sent.map(|d| (d.source_qpn, d.source_port)))?;
+        let distinct: BTreeSet<&u16> = ports.values().collect();
+        ensure!(ports.len() == 2 && distinct.len() == 2, "{ports:x?}");
         bed.finish()
     }
 }

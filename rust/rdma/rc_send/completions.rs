@@ -8,12 +8,11 @@ use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
 
 use super::slots::{Frame, Lane, Slots};
 use super::RcSender;
 use crate::cq::wr_id;
-use crate::send::FLUSH_MS;
+use crate::flush_time::FlushTime;
 
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
@@ -122,24 +121,23 @@ impl RcCompletions {
         reaped
     }
 
-    /// Waits a short time until all frames are done, for which the lanes' queue pairs must be in error.
+    /// Waits for some `time` until all frames are done, for which the lanes' queue pairs must be in error.
     ///
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
-    pub fn drain(&mut self) -> RcReaped {
+    pub fn drain(&mut self, time: &mut FlushTime) -> RcReaped {
         let mut all = RcReaped::default();
-        for _ in 0..FLUSH_MS {
+        loop {
             loop {
                 all.add(self.reap(None, |_| ()));
                 if !all.more {
                     break;
                 }
             }
-            if self.slots.ring.is_idle() {
+            if self.slots.ring.is_idle() || !time.wait() {
                 break;
             }
-            fsleep(Delta::from_millis(1));
         }
         all
     }

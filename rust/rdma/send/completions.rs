@@ -9,17 +9,14 @@ use ipoib_rings::unsent::Tally;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::time::{delay::fsleep, Delta};
 
 use super::{Ring, Sender};
 use crate::cq::{wr_id, BATCH};
+use crate::flush_time::FlushTime;
 use crate::qp::QpState;
 
 /// The most batches that one call takes.
 const MAX_BATCHES: usize = 8;
-
-/// The longest time for a queue pair in error to flush its requests, in milliseconds.
-pub(crate) const FLUSH_MS: usize = 2000;
 
 /// Frames that left the ring, and completions of others.
 #[derive(Clone, Copy, Default, Debug)]
@@ -182,7 +179,7 @@ impl SendCompletions {
 
     /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
-    /// Frames have a short time to be flushed; what is left after the reset is dropped, and counts as
+    /// Frames have some `time` to be flushed; what is left after the reset is dropped, and counts as
     /// flushed, as does what was not posted yet.
     ///
     /// # Errors
@@ -193,19 +190,18 @@ impl SendCompletions {
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
-    pub fn drain(&mut self, sender: &mut Sender) -> Result<Reaped> {
+    pub fn drain(&mut self, sender: &mut Sender, time: &mut FlushTime) -> Result<Reaped> {
         if !Arc::ptr_eq(&self.ring, &sender.ring) {
             return Err(EINVAL);
         }
         let mut all = Reaped::default();
         let qp = self.ring.qp().clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
-            for _ in 0..FLUSH_MS {
+            loop {
                 self.reap_into(&mut all);
-                if self.at.tail() == self.ring.shared.head() {
+                if self.at.tail() == self.ring.shared.head() || !time.wait() {
                     break;
                 }
-                fsleep(Delta::from_millis(1));
             }
         }
         qp.to_reset()?;

@@ -4,6 +4,7 @@
 //! yet, and checksums that are left out.
 
 use super::{LARGE, RC, amount, connect, connected, set_mode, story, up};
+use crate::capture::Capture;
 use crate::order::{counter, set};
 use crate::transfer::{RECEIVER, Transfer, transfer};
 use crate::wire::hardware_address;
@@ -48,6 +49,38 @@ scenario! {
                 }
                 ensure!(counter(host, "rc_tx_frames")? > 100);
             }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A packet of the InfiniBand MTU, less the header of RFC 4391, takes one InfiniBand packet also between two of
+    /// ours, over IPv4 and IPv6: an extended header would cost another one.
+    #[on(both)]
+    fn a_packet_of_the_mtu_is_one_infiniband_packet(bed) {
+        let mib = amount(&bed, 4);
+        let bed = bed.up()?;
+        bed.rxe()?;
+        for host in &bed.hosts {
+            host.ib_add("mode connected")?;
+            host.ib_up()?;
+            set(host, "large_frames", 0)?;
+            host.ok("ip link set ib0 mtu 4092")?;
+        }
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        for address in [b.ip4(), b.ip6()] {
+            let before = counter(b, "rc_rx_partial")?;
+            let capture = Capture::start(b)?;
+            transfer(a, b, &address, mib)?;
+            let (_, sends) = capture.stop_with_sends()?;
+            let cut = sends.iter().filter(|send| !send.is_whole).count();
+            ensure!(cut == 0 && sends.len() > 100, "{cut} of {} for {address}", sends.len());
+            ensure!(counter(b, "rc_rx_partial")? - before > 100, "{}", story(b));
+        }
+        for host in [a, b] {
+            ensure!(counter(host, "rx_drop_bad_extended")? == 0, "{}", story(host));
         }
         bed.finish()
     }

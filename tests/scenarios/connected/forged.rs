@@ -185,6 +185,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
     Some(RcSend {
         destination: datagram.source,
         traffic_class: datagram.traffic_class,
+        is_whole: true,
         qpn: qpn >> 8,
         psn: psn >> 8,
     })
@@ -216,7 +217,8 @@ scenario! {
             let queue_pair = |send: &RcSend| (send.destination, send.qpn);
             let mut to_it = sends.iter().filter(|send| queue_pair(send) == queue_pair(expected));
             if let Some(first) = to_it.next() {
-                ensure!(first == expected, "{first:x?} is not {expected:x?}");
+                let told = |send: &RcSend| (send.traffic_class, send.psn);
+                ensure!(told(first) == told(expected), "{first:x?} is not {expected:x?}");
                 used += 1;
             }
         }

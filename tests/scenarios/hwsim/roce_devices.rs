@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::machine::Kernel;
 use lab::scenario;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Switches the HCA of a host off and on again, without rules, and gives the host a new `ib0`.
 fn heal(bed: &Bed, host: &Host) -> Result<()> {
@@ -285,7 +285,7 @@ scenario! {
 
 scenario! {
     /// Where connections have receive queues of their own and completions do not come, what was to be sent comes back
-    /// when its queue pair is destroyed.
+    /// when its queue pair is destroyed. All queues together are waited for as long as one, two seconds.
     #[on(lockdep, races)]
     fn queue_pairs_of_their_own_buffers_that_cannot_be_reset(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
@@ -295,7 +295,10 @@ scenario! {
         write(b, "faults", "hold\\nmodify_qp:reset EIO from 1")?;
         let flood = b.spawn(&format!("ping -q -i 0.01 -s 4000 {}", a.ip4()))?;
         std::thread::sleep(b.scaled(Duration::from_millis(300)));
+        let begun = Instant::now();
         b.run_for("ip link set ib0 down", Duration::from_secs(20))?.ok()?;
+        let took = begun.elapsed();
+        ensure!(took < Duration::from_secs(3) + b.scaled(Duration::from_millis(500)), "{took:?}");
         flood.stop()?;
         // The connection manager waits for its messages.
         write(b, "faults", "clear")?;

@@ -9,6 +9,8 @@ unknown = [struct.pack("!HH", t, 0) + bytes(40) for t in (0, 0x88cc, 0xffff)]
 tcp = bytes((1, 1, 5, 168, 0, 20, 0, 16, 8, 0, 0, 0))
 wrong = [extended + bytes(12) + b"\0", extended + tcp + ip, extended + b"\xff" + tcp[1:] + ip + bytes(40)]
 wrong += [extended + os.urandom(n) for n in (12, 60, 1000, 4000)]
+# The compact form of what is neither TCP nor UDP.
+wrong += [struct.pack("!HH", t, 0) + packet for t in range(0x0102, 0x0106) for packet in (b"", ip + bytes(8))]
 messages = short + unknown + wrong
 random.shuffle(messages)
 assert len(messages) + 1 < window, window

@@ -15,10 +15,10 @@ use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::stall::Watch;
 use ipoib_rdma::GidRef;
-use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::{Arc, Mutex, SpinLock};
+use kernel::{new_mutex, new_spinlock};
 
 use crate::base::counters::Counters;
 use crate::base::groups::Groups;
@@ -96,7 +96,7 @@ pub(crate) struct Interface {
     parent: Option<Parent>,
     /// A reference to it, until the child is unregistered.
     #[pin]
-    parent_dev: Mutex<Option<DeviceRef>>,
+    parent_dev: SpinLock<Option<DeviceRef>>,
     /// The MTU that `ip link add` asked for.
     pub(crate) initial_mtu: Option<u32>,
 }
@@ -184,7 +184,7 @@ impl Interface {
             origin,
             doomed: Atomic::new(false),
             parent,
-            parent_dev <- new_mutex!(parent_dev),
+            parent_dev <- new_spinlock!(parent_dev),
             initial_mtu: mtu,
         }))
     }
@@ -260,14 +260,14 @@ impl Interface {
             .is_some_and(|parent| parent.id == dev.id())
     }
 
-    /// Calls `f` with the name of the parent, if it has one that is still there.
+    /// Calls `f` with the parent, if it has one that is still there.
     ///
     /// # Context
     ///
-    /// Process context; may sleep.
-    pub(crate) fn with_parent_name(&self, f: impl FnOnce(&[u8])) {
+    /// Process context, under other locks or not; `f` must not sleep.
+    pub(crate) fn with_parent(&self, f: &mut dyn FnMut(&RawDevice)) {
         if let Some(parent) = self.parent_dev.lock().as_ref() {
-            parent.with_name(f);
+            f(parent);
         }
     }
 

@@ -82,7 +82,7 @@ impl ConnId {
             // Somebody else answers.
             return Err(EPROTO);
         }
-        let terms = self.rc_context.terms(&data);
+        let terms = self.rc_context.terms(&data, self.rc_context.ib_mtu);
         bring_up(rc, &terms)?;
         // If the peer's own request has come up meanwhile, it must not take this one instead.
         if self.find().is_none() {
@@ -255,7 +255,7 @@ impl ConnListener {
             },
             GFP_KERNEL,
         )?;
-        let terms = rc_context.terms(data);
+        let terms = rc_context.terms(data, incoming.mtu().unwrap_or(rc_context.ib_mtu));
         let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
         if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);

@@ -67,7 +67,7 @@ impl Files for Interface {
             PKEY => writeln!(page, "{:#06x}", this.pkey.get())?,
             UMCAST => writeln!(page, "{}", u8::from(this.umcast.load(Relaxed)))?,
             PARENT => {
-                this.with_parent_name(|name| page.write_bytes(name));
+                this.with_parent(&mut |parent| parent.with_name(|name| page.write_bytes(name)));
                 writeln!(page)?;
             }
             _ => return Err(EINVAL),

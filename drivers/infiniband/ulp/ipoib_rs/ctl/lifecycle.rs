@@ -10,7 +10,7 @@ use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{random_psn, send_ring, AhOptions, RecvRing, SendCompletions, UdQp};
+use ipoib_rdma::{random_psn, send_ring, AhOptions, FlushTime, RecvRing, SendCompletions, UdQp};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -283,11 +283,13 @@ impl Verbs {
         for rc in connections.iter().flatten() {
             rc.stop();
         }
+        // Under RTNL: no longer for several queue pairs than for one.
+        let mut time = FlushTime::new();
         self.rx.finish(|rx| {
             if let (Some(tx), Some(completions)) = (tx, &mut completions) {
-                completions.drain(dev, tx.ud.ring.sender());
+                completions.drain(dev, tx.ud.ring.sender(), &mut time);
             }
-            rx.drain(dev);
+            rx.drain(dev, &mut time);
         });
         // Behind the receive ring: what a queue pair that cannot be reset was to send is freed by destroying it,
         // when nobody posts receives to it any more.

@@ -183,7 +183,9 @@ impl Driver for Interface {
 
     fn with_lower(dev: &Device<Self>, f: &mut dyn FnMut(&RawDevice)) {
         let this = dev.data();
-        if !this.is_child() {
+        if this.is_child() {
+            this.with_parent(f);
+        } else {
             this.port.device().with_netdev(this.port.number(), f);
         }
     }

@@ -8,7 +8,7 @@ use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{RcCompletions, RcReaped, SendCompletions, Sender};
+use ipoib_rdma::{FlushTime, RcCompletions, RcReaped, SendCompletions, Sender};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
@@ -136,13 +136,13 @@ impl TxPoll {
     }
 
     /// Frees what is left on the ring of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime) {
         if let Some(rc) = &mut self.rc {
-            let left = rc.completions.drain();
+            let left = rc.completions.drain(time);
             self.counters
                 .dropped(DropReason::Flushed, u64::from(left.lost));
         }
-        match self.completions.drain(sender) {
+        match self.completions.drain(sender, time) {
             Ok(left) => {
                 self.counters.done.frames.add(u64::from(left.sent.frames));
                 self.counters.done.bytes.add(left.sent.bytes as u64);
@@ -160,6 +160,8 @@ impl Poll for TxPoll {
     const TX: bool = true;
     type Source = Events;
 
+    // As for `RxPoll`.
+    #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         let due = self.rc.as_ref();
         let due = due.map(|rc| (self.completions.is_due(), rc.completions.is_due()));

@@ -13,7 +13,7 @@ use ipoib_proto::resolution::is_resolution;
 
 use crate::base::interface::{Interface, Work};
 use crate::base::{ADDR_LEN, HEADER_LEN};
-use crate::data::tx::{addressed, Tx};
+use crate::data::tx::{address, ether_type, front, Tx};
 use crate::rc::form::tcp_v4_header;
 use crate::rc::tx::{Fate, RcTx, Route};
 use crate::ud::paths::Channels;
@@ -23,10 +23,12 @@ impl Tx {
     #[inline(never)]
     pub(super) fn transmit_connected(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Taken {
         let now = now_ms();
-        let (address, ether_type) = match addressed(&skb) {
-            Ok(addressed) => addressed,
+        let front = match front(&skb) {
+            Ok(front) => front,
             Err(reason) => return self.refuse(dev, skb, reason),
         };
+        let address = address(front);
+        let ether_type = ether_type(front);
         if ether_type != EtherType::IPV4
             && is_resolution(ether_type, skb.linear().get(HEADER_LEN..).unwrap_or(&[]))
         {

@@ -10,6 +10,8 @@ use kernel::sync::Arc;
 pub(crate) struct Events(pub(crate) Arc<Cq>, pub(crate) Option<Arc<Cq>>);
 
 impl Source for Events {
+    // For every poll, at its end.
+    #[inline(always)]
     fn arm(&self) -> bool {
         match &self.1 {
             Some(connections) => self.0.arm() | connections.arm(),

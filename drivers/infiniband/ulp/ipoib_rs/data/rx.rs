@@ -11,7 +11,7 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_proto::turn::Turn;
-use ipoib_rdma::{Lane, NetworkHeader, Received, RecvRing};
+use ipoib_rdma::{FlushTime, Lane, NetworkHeader, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -193,12 +193,30 @@ impl RxPoll {
     }
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
-    pub(crate) fn drain(&mut self, dev: &RawDevice) {
+    pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime) {
         self.order.close(dev, &self.sink.counters.sequence);
-        if let Err(error) = self.ring.drain() {
+        if let Err(error) = self.ring.drain(time) {
             netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
         }
     }
+}
+
+/// Contents of the GRH area, from what the device says of the network header.
+#[inline(always)]
+fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
+    let header = match header {
+        Some(header) => header,
+        None if infiniband => return None,
+        // On RoCE there is one, also where the device does not say so (bnxt_re).
+        None => NetworkHeader::Unknown,
+    };
+    Some(match header {
+        NetworkHeader::Grh => Network::Grh,
+        NetworkHeader::Ipv4 => Network::Ipv4,
+        NetworkHeader::Ipv6 => Network::Ipv6,
+        NetworkHeader::Unknown if infiniband => Network::Grh,
+        NetworkHeader::Unknown => Network::Unknown,
+    })
 }
 
 impl Sink {
@@ -208,15 +226,7 @@ impl Sink {
         let meta = RxMeta {
             src_qp: received.src_qp(),
             slid: if self.infiniband { received.slid() } else { 0 },
-            network: match received.network() {
-                None if self.infiniband => None,
-                Some(NetworkHeader::Unknown) if self.infiniband => Some(Network::Grh),
-                Some(NetworkHeader::Ipv4) => Some(Network::Ipv4),
-                Some(NetworkHeader::Ipv6) => Some(Network::Ipv6),
-                Some(NetworkHeader::Grh) => Some(Network::Grh),
-                // On RoCE there is one, also where the device does not say so (bnxt_re).
-                Some(NetworkHeader::Unknown) | None => Some(Network::Unknown),
-            },
+            network: network(received.network(), self.infiniband),
         };
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
@@ -267,6 +277,8 @@ impl Poll for RxPoll {
         }
     }
 
+    // Its caller is no more than a frame around it.
+    #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
         let due = self.rc.as_ref();

@@ -48,8 +48,8 @@ impl Tx {
         if self.rc.is_some() {
             return self.transmit_connected(dev, skb);
         }
-        let (address, _) = match addressed(&skb) {
-            Ok(addressed) => addressed,
+        let address = match front(&skb) {
+            Ok(front) => address(front),
             Err(reason) => return self.refuse(dev, skb, reason),
         };
         if skb.pull(ADDR_LEN).is_err() || skb.len() > self.ud.ring.max_datagram() {
@@ -81,20 +81,31 @@ impl Tx {
     }
 }
 
-/// Returns the destination of a frame as the stack gave it, and its EtherType, which is one that the link carries.
+/// Returns the front of a frame as the stack gave it, whose EtherType is one that the link carries.
 ///
 /// # Errors
 ///
 /// Why it goes nowhere.
 #[inline(always)]
-pub(crate) fn addressed(skb: &TxSkb) -> Result<(HwAddr, EtherType), DropReason> {
-    let head = skb.linear().first_chunk::<HEADER_LEN>();
-    let head = head.ok_or(DropReason::Runt)?;
-    let address = *head.first_chunk::<ADDR_LEN>().ok_or(DropReason::Runt)?;
-    let [.., t0, t1, _, _] = *head;
-    let ether_type = EtherType(u16::from_be_bytes([t0, t1]));
-    if !ether_type.is_supported() {
+pub(crate) fn front(skb: &TxSkb) -> Result<&[u8; HEADER_LEN], DropReason> {
+    let front = skb.linear().first_chunk::<HEADER_LEN>();
+    let front = front.ok_or(DropReason::Runt)?;
+    if !ether_type(front).is_supported() {
         return Err(DropReason::TxEtherType);
     }
-    Ok((HwAddr(address), ether_type))
+    Ok(front)
+}
+
+/// The destination in the front of a frame.
+#[inline(always)]
+pub(crate) fn address(front: &[u8; HEADER_LEN]) -> HwAddr {
+    let [address @ .., _, _, _, _] = *front;
+    HwAddr(address)
+}
+
+/// The EtherType in the front of a frame.
+#[inline(always)]
+pub(crate) fn ether_type(front: &[u8; HEADER_LEN]) -> EtherType {
+    let [.., t0, t1, _, _] = *front;
+    EtherType(u16::from_be_bytes([t0, t1]))
 }

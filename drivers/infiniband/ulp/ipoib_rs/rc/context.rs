@@ -38,11 +38,11 @@ impl RcContext {
     /// Private data for a peer that may send `width` messages on the connection.
     pub(crate) fn private_data(&self, width: u16, number: u8) -> PrivateData {
         let settings = &self.settings;
-        let flags = if settings.icrc() {
-            Flags::SEQ.union(Flags::ICRC)
+        let flags = Flags::SEQ.union(Flags::COMPACT).union(if settings.icrc() {
+            Flags::ICRC
         } else {
-            Flags::SEQ
-        };
+            Flags::NONE
+        });
         PrivateData {
             qpn: self.qpn,
             receive_mtu: mtu::MAX_CONNECTED + Header::LEN as u32,
@@ -55,8 +55,8 @@ impl RcContext {
         }
     }
 
-    /// Negotiated that both ends support.
-    pub(crate) fn terms(&self, peer: &PrivateData) -> Negotiated {
+    /// Terms that both ends support, where `ib_mtu` bytes go into an InfiniBand packet.
+    pub(crate) fn terms(&self, peer: &PrivateData, ib_mtu: u32) -> Negotiated {
         let mtu = cm::connection_mtu(mtu::MAX_CONNECTED + Header::LEN as u32, peer.receive_mtu);
         let settings = &self.settings;
         let extension = peer
@@ -74,6 +74,11 @@ impl RcContext {
             mtu,
             extended: true,
             icrc,
+            compact_mtu: if extension.flags.contains(Flags::COMPACT) {
+                ib_mtu
+            } else {
+                0
+            },
             // Each segment gets a checksum of its own, so that one goes with the other.
             max_large: if icrc && settings.large_frames() {
                 extension.max_message.min(MAX_MESSAGE) - header
@@ -86,7 +91,7 @@ impl RcContext {
     }
 }
 
-/// Negotiated that both ends of a connection have agreed on.
+/// Terms that both ends of a connection have agreed on.
 #[derive(Clone, Copy)]
 pub(crate) struct Negotiated {
     /// The largest IP packet.
@@ -95,6 +100,8 @@ pub(crate) struct Negotiated {
     pub(crate) extended: bool,
     /// The other end takes packets whose checksum was not computed.
     pub(crate) icrc: bool,
+    /// Bytes in an InfiniBand packet of the connection, if the other end takes the compact form; 0 if not.
+    pub(crate) compact_mtu: u32,
     /// The largest IP packet that the other end may have to segment; 0 for none.
     pub(crate) max_large: u32,
     /// The most pieces of memory that such a one is sent from.
@@ -109,6 +116,7 @@ impl Negotiated {
         mtu: 0,
         extended: false,
         icrc: false,
+        compact_mtu: 0,
         max_large: 0,
         max_pieces: 0,
         credits: 0,

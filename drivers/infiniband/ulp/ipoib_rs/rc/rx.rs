@@ -246,18 +246,16 @@ impl RcRx {
         let peer = peers.find(received.qp).ok_or(DropReason::NoConnection)?;
         let counts = &counters.rc_rx;
         let fast = rc::parse_tcp_v4(received.head(), received.len());
-        let arrival = Arrival {
-            received,
-            peer,
-            counts,
-        };
         let (Some(message), true) = (fast, peer.width.is_some()) else {
-            return arrival.receive_other(news, context, order);
+            return Arrival::new(received, peer, counts).receive_other(news, context, order);
         };
         news.due |= peer.rc.flow.note_received(peer.width);
-        news.credit |= peer.rc.flow.raise_credit_limit(message.credit_limit);
+        if let Some(limit) = message.credit_limit {
+            news.credit |= peer.rc.flow.raise_credit_limit(limit);
+        }
         let description = describe(&message.packet, Some(TCP_V4_CHECKSUM), counts);
-        arrival.pass_up(&message.packet, description, context, order)
+        // Not the one above: this one need not be in memory.
+        Arrival::new(received, peer, counts).pass_up(&message.packet, description, context, order)
     }
 
     /// Ends a poll. True: the transmit side is to be served, since a peer lets us send more, or since it is due to
@@ -303,7 +301,16 @@ struct Arrival<'a> {
     counts: &'a ConnectedRx,
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    #[inline(always)]
+    fn new(received: RcReceived<'a>, peer: &'a Peer, counts: &'a ConnectedRx) -> Self {
+        Self {
+            received,
+            peer,
+            counts,
+        }
+    }
+
     /// Makes an skb of a packet that was checked, and passes it up.
     ///
     /// # Errors
@@ -364,7 +371,9 @@ impl Arrival<'_> {
             Some(message) => {
                 let message = message?;
                 let (packet, extended) = message.packet()?;
-                news.credit |= flow.raise_credit_limit(message.credit_limit());
+                if let Some(limit) = message.credit_limit() {
+                    news.credit |= flow.raise_credit_limit(limit);
+                }
                 let description = describe(&packet, extended.checksum, counts);
                 match extended.gso {
                     Some(gso) => (packet, describe_large(description, &gso, counts)),

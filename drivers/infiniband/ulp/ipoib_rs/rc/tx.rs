@@ -118,8 +118,8 @@ impl Route<'_> {
         }
     }
 
-    /// Sends a frame, as the stack gave it, with an extended header while there is room. True: the stack hands
-    /// over no other at once, so that the ring is to be flushed.
+    /// Sends a frame, as the stack gave it, with an extended header, or in the compact form, while there is room.
+    /// True: the stack hands over no other at once, so that the ring is to be flushed.
     // For every frame; left to itself, the compiler calls it.
     #[inline(always)]
     pub(crate) fn send_extended(
@@ -136,12 +136,22 @@ impl Route<'_> {
         if skb.is_gso() {
             counters.large.add(1);
         }
-        let header = header.with_credit_limit(rc.flow.advertise(rc.width));
         let sequence = self.sequence.as_deref_mut();
-        let headers =
-            rc::extended_headers(number(self.ud, &self.channel.address, sequence), header);
-        let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
-        if skb.overwrite(front, &headers).is_err() {
+        let reserved = number(self.ud, &self.channel.address, sequence);
+        let packet = skb.len().wrapping_sub(ADDR_LEN + Header::LEN) as u32;
+        let compact = rc::compact_type(header, packet, self.channel.terms.compact_mtu);
+        let written = if let Some(ether_type) = compact {
+            let header = Header {
+                ether_type,
+                reserved,
+            };
+            skb.overwrite(ADDR_LEN, &header.to_bytes())
+        } else {
+            let header = header.with_credit_limit(rc.flow.advertise(rc.width));
+            let front = ADDR_LEN + Header::LEN - EXTENDED_HEADERS;
+            skb.overwrite(front, &rc::extended_headers(reserved, header))
+        };
+        if written.is_err() {
             rc.flow.readvertise();
             return self.unsent(dev, skb, DropReason::NoMemory);
         }

@@ -265,18 +265,20 @@ where
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
-        if let Some(source) = self.table.get_mut(frame.from) {
+        let Numbered { from, id, item } = frame;
+        if let Some(source) = self.table.get_mut(from) {
             // A clock that went back is dealt with below.
             let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
-            if !paused && source.window.receive_in_order(frame.id) {
+            if !paused && source.window.receive_in_order(id) {
                 source.frames = source.frames.wrapping_add(1);
                 source.last = now;
                 self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
-                sink.deliver(frame.item);
+                sink.deliver(item);
                 return false;
             }
         }
-        self.receive_other(frame, width, now, sink)
+        // Another one: that above need not be in memory.
+        self.receive_other(Numbered { from, id, item }, width, now, sink)
     }
 
     /// A frame of a new source, or one that is not the next.

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | 8 to 11 | [`MAGIC`] |
 //! | 12 | version, 1 |
-//! | 13 | what it takes, as in the hardware address ([`Flags::SEQ`], [`Flags::ICRC`]) |
+//! | 13 | what it takes: [`Flags::SEQ`] and [`Flags::ICRC`] as in the hardware address, [`Flags::COMPACT`] |
 //! | 14, 15 | messages that it can receive now, the first credit of the other side |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
 //! | 20 | channel: which of several connections of the same two ends, below [`MAX_CHANNELS`] |
@@ -26,6 +26,9 @@ use crate::wire::hwaddr::{Flags, Qpn};
 /// Magic number of our private data: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
 const VERSION: u8 = 1;
+
+/// Features that an end can announce.
+const FEATURES: Flags = Flags::SEQ.union(Flags::ICRC).union(Flags::COMPACT);
 
 /// The length of RFC 4755's private data in bytes.
 pub const BASE_LEN: usize = 8;
@@ -57,7 +60,7 @@ pub const fn linux_service_id(qpn: Qpn) -> u64 {
 /// Fields beyond RFC 4755, which one of ours adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Features that it accepts: [`Flags::SEQ`] and [`Flags::ICRC`].
+    /// Features that it accepts: [`Flags::SEQ`], [`Flags::ICRC`] and [`Flags::COMPACT`].
     pub flags: Flags,
     /// Messages that it can receive now.
     pub credits: u16,
@@ -144,7 +147,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusa
         return Err(Refusal::Data);
     }
     Ok(Some(Extension {
-        flags: Flags(flags & Flags::SEQ.union(Flags::ICRC).0),
+        flags: Flags(flags & FEATURES.0),
         credits: u16::from_be_bytes([c0, c1]),
         max_message,
         channel,
@@ -205,7 +208,7 @@ mod tests {
 
     const RFC: [u8; 8] = [0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4];
     const OURS: [u8; 24] = [
-        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 1, 0x30, 0x01, 0x00, 0, 1,
+        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 1, 0x38, 0x01, 0x00, 0, 1,
         0x10, 0, 3, 0, 0, 0,
     ];
 
@@ -218,7 +221,7 @@ mod tests {
             qpn: qpn(),
             receive_mtu: 65524,
             extension: Some(Extension {
-                flags: Flags(0x30),
+                flags: Flags(0x38),
                 credits: 256,
                 max_message: 0x11000,
                 channel: 3,

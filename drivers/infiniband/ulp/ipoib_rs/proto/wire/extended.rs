@@ -19,6 +19,13 @@
 //!
 //! A frame in which all else is 0, with nothing behind it, carries nothing but the credit limit.
 //!
+//! The 12 bytes may make a message take one InfiniBand packet more. If they would say no more than that the
+//! checksum of TCP or UDP, directly behind IPv6 or IPv4 without options, is still to be computed, the *compact
+//! form* leaves them out, and the EtherType says so: [`EtherType::COMPACT_TCP_V4`] and the three that follow.
+//! Such a frame carries no credit limit, and goes only to peers that announced [`Flags::COMPACT`].
+//!
+//! [`Flags::COMPACT`]: crate::wire::hwaddr::Flags::COMPACT
+//!
 //! The fields are those of a `virtio_net_hdr`. A stack trusts them when it segments a packet or computes its
 //! checksum, so that nothing is trusted here: they have to agree with the packet's own headers. The packet
 //! has to be TCP or UDP directly behind IPv4 or IPv6, unfragmented and of the length that the frame has.
@@ -177,12 +184,38 @@ impl Extended {
 impl ExtendedHeader {
     /// The header of most packets: TCP over IPv4 without options, with a checksum to be computed, and not to
     /// be segmented.
-    const TCP_V4: Self = Self {
-        front: ((NEEDS_CSUM as u64) << 56)
-            | ((TCP_V4_CHECKSUM.start as u64) << 16)
-            | TCP_V4_CHECKSUM.offset as u64,
-        back: (EtherType::IPV4.0 as u32) << 16,
-    };
+    const TCP_V4: Self = Self::new(EtherType::IPV4, Some(TCP_V4_CHECKSUM));
+    const TCP_V6: Self = Self::partial(EtherType::IPV6, IPV6_LEN, TCP_CHECK);
+    const UDP_V4: Self = Self::partial(EtherType::IPV4, MIN_IPV4_LEN, UDP_CHECK);
+    const UDP_V6: Self = Self::partial(EtherType::IPV6, IPV6_LEN, UDP_CHECK);
+
+    const fn partial(ether_type: EtherType, transport: usize, offset: u16) -> Self {
+        let start = transport as u16;
+        Self::new(ether_type, Some(PartialChecksum { start, offset }))
+    }
+
+    /// The EtherType that stands for this header, whose credit limit is 0, in the compact form.
+    #[inline(always)]
+    pub const fn compact(self) -> Option<EtherType> {
+        match self {
+            Self::TCP_V4 => Some(EtherType::COMPACT_TCP_V4),
+            Self::TCP_V6 => Some(EtherType::COMPACT_TCP_V6),
+            Self::UDP_V4 => Some(EtherType::COMPACT_UDP_V4),
+            Self::UDP_V6 => Some(EtherType::COMPACT_UDP_V6),
+            _ => None,
+        }
+    }
+
+    /// The header for which an EtherType stands in the compact form.
+    pub const fn from_compact(ether_type: EtherType) -> Option<Self> {
+        match ether_type {
+            EtherType::COMPACT_TCP_V4 => Some(Self::TCP_V4),
+            EtherType::COMPACT_TCP_V6 => Some(Self::TCP_V6),
+            EtherType::COMPACT_UDP_V4 => Some(Self::UDP_V4),
+            EtherType::COMPACT_UDP_V6 => Some(Self::UDP_V6),
+            _ => None,
+        }
+    }
 
     /// Makes the header for a packet of `len` bytes, whose headers are in `head`, if it is such a one, as
     /// [`Extended::encode`] would, with a credit limit of 0.
@@ -191,16 +224,17 @@ impl ExtendedHeader {
         is_tcp_v4(head, len).then_some(Self::TCP_V4)
     }
 
-    /// Whether it says so of a packet that is such a one; if not, [`Extended::parse`] has to check it.
+    /// Whether it is that header, with any credit limit. What it says of the packet is still to be checked, by
+    /// [`is_tcp_v4`].
     #[inline(always)]
-    pub fn is_tcp_v4(self, head: &[u8], len: usize) -> bool {
-        self.with_credit_limit(0) == Self::TCP_V4 && is_tcp_v4(head, len)
+    pub fn says_tcp_v4(self) -> bool {
+        self.with_credit_limit(0) == Self::TCP_V4
     }
 }
 
 /// Whether a packet is TCP over IPv4 without options, and would pass [`check`].
 #[inline(always)]
-fn is_tcp_v4(head: &[u8], len: usize) -> bool {
+pub fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {
         return false;
     };
@@ -377,7 +411,7 @@ mod tests {
         let parsed = Extended::parse(header, head, len);
         // The short ways find the same.
         let is_tcp_v4 = parsed == Ok(WHOLE_TCP_V4);
-        assert!(header.is_tcp_v4(head, len) == is_tcp_v4);
+        assert!((header.says_tcp_v4() && super::is_tcp_v4(head, len)) == is_tcp_v4);
         assert!(ExtendedHeader::for_tcp_v4(head, len) == WHOLE_TCP_V4.encode(head, len).ok());
         parsed
     }
@@ -591,6 +625,30 @@ mod tests {
             let mut header = TCP_V4;
             header[2..4].copy_from_slice(&size.to_be_bytes());
             assert!(parse(&header, &tcp_v4(), LEN).is_ok());
+        }
+    }
+
+    /// RFC 791, RFC 8200: where TCP and UDP are, and the only headers that an EtherType stands for.
+    #[test]
+    fn headers_that_an_ether_type_stands_for() {
+        for (ether_type, bytes) in [
+            (0x0102, [1, 0, 0, 0, 0, 20, 0, 16, 0x08, 0x00, 0, 0]),
+            (0x0103, [1, 0, 0, 0, 0, 40, 0, 16, 0x86, 0xdd, 0, 0]),
+            (0x0104, [1, 0, 0, 0, 0, 20, 0, 6, 0x08, 0x00, 0, 0]),
+            (0x0105, [1, 0, 0, 0, 0, 40, 0, 6, 0x86, 0xdd, 0, 0]),
+        ] {
+            let header = ExtendedHeader::from_bytes(&bytes);
+            assert!(header.compact() == Some(EtherType(ether_type)));
+            assert!(ExtendedHeader::from_compact(EtherType(ether_type)) == Some(header));
+            // Nothing that says more, or something else.
+            for at in 0..bytes.len() {
+                let mut other = bytes;
+                other[at] ^= 0x80;
+                assert!(ExtendedHeader::from_bytes(&other).compact().is_none());
+            }
+        }
+        for ether_type in [0, 0x0101, 0x0106, 0x0800, 0x86dd] {
+            assert!(ExtendedHeader::from_compact(EtherType(ether_type)).is_none());
         }
     }
 

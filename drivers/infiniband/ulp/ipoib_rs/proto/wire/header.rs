@@ -23,6 +23,14 @@ impl EtherType {
 
     /// An extended frame ([`crate::wire::extended`]): a number that is no EtherType (below 0x0600).
     pub const EXTENDED: EtherType = EtherType(0x0101);
+    /// TCP over IPv4 in the compact form of an extended frame, which has four types.
+    pub const COMPACT_TCP_V4: EtherType = EtherType(0x0102);
+    /// TCP over IPv6 in that form.
+    pub const COMPACT_TCP_V6: EtherType = EtherType(0x0103);
+    /// UDP over IPv4 in that form.
+    pub const COMPACT_UDP_V4: EtherType = EtherType(0x0104);
+    /// UDP over IPv6 in that form.
+    pub const COMPACT_UDP_V6: EtherType = EtherType(0x0105);
 
     /// Returns true if the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
     #[inline]
@@ -137,7 +145,9 @@ mod tests {
         assert!(!EtherType(0x0008).is_supported());
         assert!(!EtherType(0x8100).is_supported());
         assert!(!EtherType(0x88cc).is_supported());
-        assert!(!EtherType(0x0101).is_supported());
+        for ours in 0x0101..=0x0105 {
+            assert!(!EtherType(ours).is_supported());
+        }
         assert!(!EtherType(0).is_supported());
     }
 

@@ -6,7 +6,7 @@
 //! two of ours an extended header may follow. The connection tells the sender.
 
 use crate::drop::DropReason;
-use crate::wire::extended::{Extended, ExtendedHeader};
+use crate::wire::extended::{is_tcp_v4, Extended, ExtendedHeader};
 use crate::wire::header::{EtherType, Header};
 
 /// A packet that passed the checks.
@@ -25,11 +25,29 @@ pub struct Packet {
 /// Bytes in front of a packet that has an extended header.
 pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
-/// Whether a message that begins with `head` has an extended header. Nothing has one unless that was
+/// Whether a message that begins with `head` is an extended frame. Nothing is one unless that was
 /// `agreed` on.
 #[inline]
 pub fn is_extended(head: &[u8], agreed: bool) -> bool {
-    agreed && Header::parse(head).is_ok_and(|header| header.ether_type == EtherType::EXTENDED)
+    let is_extended = |header: Header| {
+        header.ether_type == EtherType::EXTENDED
+            || ExtendedHeader::from_compact(header.ether_type).is_some()
+    };
+    agreed && Header::parse(head).is_ok_and(is_extended)
+}
+
+/// The EtherType with which a packet of `len` bytes goes in the compact form: `header`, whose credit limit is 0, can
+/// be left out, and would make the message one InfiniBand packet longer where `ib_mtu` bytes go into each. An `ib_mtu`
+/// of 0 is that of a peer that does not take the form; others are powers of two.
+#[inline(always)]
+pub const fn compact_type(header: ExtendedHeader, len: u32, ib_mtu: u32) -> Option<EtherType> {
+    // Where the last byte is in the last packet, without the header. If the MTU is 0, it is nowhere near the end.
+    let last = len.wrapping_add((Header::LEN as u32).wrapping_sub(1)) & ib_mtu.wrapping_sub(1);
+    if last >= ib_mtu.wrapping_sub(ExtendedHeader::LEN as u32) {
+        header.compact()
+    } else {
+        None
+    }
 }
 
 /// Checks a message of `len` bytes without an extended header, which begins with `head`.
@@ -55,11 +73,13 @@ pub fn parse(head: &[u8], len: usize) -> Result<Packet, DropReason> {
     })
 }
 
-/// A message with an extended header, whose length alone was checked.
+/// An extended frame, whose length alone was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtendedMessage<'a> {
     reserved: u16,
     header: ExtendedHeader,
+    /// Bytes in front of the packet: those of the encapsulation header alone in the compact form.
+    offset: usize,
     head: &'a [u8],
     len: usize,
 }
@@ -72,34 +92,46 @@ impl<'a> ExtendedMessage<'a> {
     /// The reason to drop it.
     #[inline]
     pub fn new(head: &'a [u8], len: usize) -> Result<Self, DropReason> {
-        let Header { reserved, .. } = Header::parse(head)?;
-        let (header, head) = head
-            .get(Header::LEN..)
-            .and_then(|head| head.split_first_chunk::<{ ExtendedHeader::LEN }>())
-            .ok_or(DropReason::Short)?;
-        let len = len
-            .checked_sub(EXTENDED_HEADERS)
-            .ok_or(DropReason::BadExtended)?;
+        let Header {
+            ether_type,
+            reserved,
+        } = Header::parse(head)?;
+        let rest = head.get(Header::LEN..).ok_or(DropReason::Short)?;
+        let (header, offset, head) = match ExtendedHeader::from_compact(ether_type) {
+            Some(header) => (header, Header::LEN, rest),
+            None => {
+                let (header, head) = rest.split_first_chunk().ok_or(DropReason::Short)?;
+                (ExtendedHeader::from_bytes(header), EXTENDED_HEADERS, head)
+            }
+        };
+        let len = len.checked_sub(offset).ok_or(DropReason::BadExtended)?;
         Ok(Self {
             reserved,
-            header: ExtendedHeader::from_bytes(header),
+            header,
+            offset,
             head,
             len,
         })
     }
 
-    /// The sender's credit limit. It is not to be believed if anything else is wrong.
+    /// The sender's credit limit, if the header is there. It is not to be believed if anything else is wrong.
     #[inline]
-    pub const fn credit_limit(&self) -> u16 {
-        self.header.credit_limit()
+    pub const fn credit_limit(&self) -> Option<u16> {
+        if self.offset == EXTENDED_HEADERS {
+            Some(self.header.credit_limit())
+        } else {
+            None
+        }
     }
 
     /// The credit limit, if it carries nothing else: then it does not count, and has used no room.
     #[inline]
-    pub fn credit_only(&self) -> Option<u16> {
-        self.header
-            .is_credit_only(self.len)
-            .then(|| self.credit_limit())
+    pub const fn credit_only(&self) -> Option<u16> {
+        if self.header.is_credit_only(self.len) {
+            self.credit_limit()
+        } else {
+            None
+        }
     }
 
     /// Checks its packet, and returns that with its metadata.
@@ -113,47 +145,57 @@ impl<'a> ExtendedMessage<'a> {
         let packet = Packet {
             ether_type: extended.ether_type,
             reserved: self.reserved,
-            offset: EXTENDED_HEADERS as u16,
+            offset: self.offset as u16,
             len: self.len,
         };
         Ok((packet, extended))
     }
 }
 
-/// A message of the most frequent kind, which passed the checks: a packet of TCP over IPv4 without options behind
-/// an extended header, not to be segmented, with a checksum to be computed.
+/// A message of the most frequent kind, which passed the checks: an extended frame, compact or not, with a packet of
+/// TCP over IPv4 without options, not to be segmented, and with a checksum to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpV4 {
     /// The packet.
     pub packet: Packet,
-    /// The sender's credit limit.
-    pub credit_limit: u16,
+    /// The sender's credit limit, which is not in the compact form.
+    pub credit_limit: Option<u16>,
 }
 
 /// Checks a message of `len` bytes, which begins with `head`. None: it is of another kind, or malformed;
 /// [`ExtendedMessage`] finds out.
 #[inline(always)]
 pub fn parse_tcp_v4(head: &[u8], len: usize) -> Option<TcpV4> {
-    let (headers, head) = head.split_first_chunk::<EXTENDED_HEADERS>()?;
-    let (front, back) = headers.split_first_chunk::<{ Header::LEN }>()?;
+    let (front, rest) = head.split_first_chunk::<{ Header::LEN }>()?;
     let Header {
         ether_type,
         reserved,
     } = Header::parse(front).ok()?;
-    let header = ExtendedHeader::from_bytes(back.first_chunk()?);
-    let len = len.checked_sub(EXTENDED_HEADERS)?;
-    if ether_type != EtherType::EXTENDED || !header.is_tcp_v4(head, len) {
+    let (credit_limit, offset, head) = match ether_type {
+        EtherType::EXTENDED => {
+            let (header, head) = rest.split_first_chunk()?;
+            let header = ExtendedHeader::from_bytes(header);
+            if !header.says_tcp_v4() {
+                return None;
+            }
+            (Some(header.credit_limit()), EXTENDED_HEADERS, head)
+        }
+        EtherType::COMPACT_TCP_V4 => (None, Header::LEN, rest),
+        _ => return None,
+    };
+    let len = len.checked_sub(offset)?;
+    if !is_tcp_v4(head, len) {
         return None;
     }
     let packet = Packet {
         ether_type: EtherType::IPV4,
         reserved,
-        offset: EXTENDED_HEADERS as u16,
+        offset: offset as u16,
         len,
     };
     Some(TcpV4 {
         packet,
-        credit_limit: header.credit_limit(),
+        credit_limit,
     })
 }
 
@@ -239,7 +281,9 @@ mod tests {
         head[25] = 17;
         head[41] = 80;
         let message = ExtendedMessage::new(&head, 116);
-        assert!(message.is_ok_and(|m| m.credit_limit() == 0x0102 && m.credit_only().is_none()));
+        assert!(
+            message.is_ok_and(|m| m.credit_limit() == Some(0x0102) && m.credit_only().is_none())
+        );
         let packet = Packet {
             ether_type: EtherType::IPV4,
             reserved: 9,
@@ -266,6 +310,91 @@ mod tests {
         assert!(large.is_ok_and(|gso| gso.is_some_and(|gso| gso.segments == 3)));
     }
 
+    /// InfiniBand packets of a message.
+    fn ib_packets(message: usize, ib_mtu: u32) -> usize {
+        message.div_ceil(ib_mtu as usize)
+    }
+
+    /// Largest packets at usual MTUs take as many InfiniBand packets as they do with RFC 4391's header.
+    #[test]
+    fn a_header_costs_no_infiniband_packet() {
+        let header = ExtendedHeader::from_compact(EtherType::COMPACT_TCP_V4);
+        let header = header.unwrap_or(ExtendedHeader::credit_only(0));
+        let message = |len: u32, ib_mtu| match compact_type(header, len, ib_mtu) {
+            Some(_) => len as usize + Header::LEN,
+            None => len as usize + EXTENDED_HEADERS,
+        };
+        for (len, packets) in [(4092, 1), (8188, 2), (16380, 4), (32764, 8), (65520, 16)] {
+            assert!(ib_packets(message(len, 4096), 4096) == packets);
+        }
+        assert!(ib_packets(message(2044, 2048), 2048) == 1);
+        for ib_mtu in [256, 512, 1024, 2048, 4096] {
+            for len in 1..=65_535 {
+                let plain = ib_packets(len as usize + Header::LEN, ib_mtu);
+                let extended = ib_packets(len as usize + EXTENDED_HEADERS, ib_mtu);
+                assert!(ib_packets(message(len, ib_mtu), ib_mtu) == plain);
+                // The credit limit goes with all others.
+                assert!((message(len, ib_mtu) == len as usize + Header::LEN) == (plain < extended));
+            }
+        }
+        // Not to who does not take it, and not what has more to say.
+        for len in 0..=65_535 {
+            assert!(compact_type(header, len, 0).is_none());
+        }
+        assert!(compact_type(ExtendedHeader::credit_only(0), 4092, 4096).is_none());
+        assert!(compact_type(header, 4092, 4096) == Some(EtherType::COMPACT_TCP_V4));
+    }
+
+    #[test]
+    fn compact_frames() {
+        let mut head = [0; 64];
+        head[..4].copy_from_slice(&[0x01, 0x04, 0, 9]);
+        // 100 bytes of UDP over IPv4.
+        head[4] = 0x45;
+        head[7] = 100;
+        head[13] = 17;
+        head[29] = 80;
+        assert!(is_extended(&head, true) && !is_extended(&head, false));
+        assert!(parse(&head, 104) == Err(DropReason::EtherType));
+        let message = ExtendedMessage::new(&head, 104);
+        assert!(message.is_ok_and(|m| m.credit_limit().is_none() && m.credit_only().is_none()));
+        let parsed = message.and_then(|m| m.packet());
+        let extended = ExtendedHeader::from_compact(EtherType(0x0104));
+        let wanted = Packet {
+            ether_type: EtherType::IPV4,
+            reserved: 9,
+            offset: 4,
+            len: 100,
+        };
+        assert!(parsed.is_ok_and(|(packet, found)| {
+            packet == wanted
+                && found.gso.is_none()
+                && extended.is_some_and(|header| header.checksum() == Ok(found.checksum))
+        }));
+        // Another type, another length, options, nothing at all.
+        for (at, value) in [(1, 0x02), (1, 0x03), (1, 0x05), (7, 99), (4, 0x46)] {
+            let mut wrong = head;
+            wrong[at] = value;
+            let parsed = ExtendedMessage::new(&wrong, 104).and_then(|m| m.packet());
+            assert!(parsed == Err(DropReason::BadExtended));
+        }
+        let empty = ExtendedMessage::new(&head[..4], 4).and_then(|m| m.packet());
+        assert!(empty == Err(DropReason::BadExtended));
+        let short = ExtendedMessage::new(&head, 3);
+        assert!(short.err() == Some(DropReason::BadExtended));
+    }
+
+    #[test]
+    fn compact_tcp_over_ipv4_is_found_as_by_the_long_way() {
+        let mut head = [0; 64];
+        head[..4].copy_from_slice(&[0x01, 0x02, 0, 9]);
+        head[4..14].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
+        head[36] = 0x80;
+        let found = parse_tcp_v4(&head, 1004);
+        assert!(found.is_some_and(|m| m.credit_limit.is_none() && m.packet.offset == 4));
+        finds_the_same(&mut head, 1004);
+    }
+
     #[test]
     fn tcp_over_ipv4_is_found_as_by_the_long_way() {
         let mut head = [0; 76];
@@ -275,34 +404,39 @@ mod tests {
         head[16..26].copy_from_slice(&[0x45, 0, 3, 232, 0, 1, 0x40, 0, 64, 6]);
         head[48] = 0x80;
         let found = parse_tcp_v4(&head, 1016);
-        assert!(found.is_some_and(|m| m.credit_limit == 0x0102 && m.packet.reserved == 9));
+        assert!(found.is_some_and(|m| m.credit_limit == Some(0x0102) && m.packet.reserved == 9));
+        finds_the_same(&mut head, 1016);
+    }
+
+    /// Whether both ways find the same in a message, and in those that differ from it in a byte.
+    fn finds_the_same(head: &mut [u8], len: usize) {
         let agrees = |head: &[u8], len| {
             let short = parse_tcp_v4(head, len);
             let long =
                 ExtendedMessage::new(head, len).and_then(|m| Ok((m.packet()?, m.credit_limit())));
             match long {
-                Ok(((packet, extended), limit)) if is_extended(head, true) => {
+                Ok(((packet, extended), credit_limit)) if is_extended(head, true) => {
                     let is_common = extended.checksum == Some(TCP_V4_CHECKSUM)
                         && extended.ether_type == EtherType::IPV4
                         && extended.gso.is_none();
                     short
                         == is_common.then_some(TcpV4 {
                             packet,
-                            credit_limit: limit,
+                            credit_limit,
                         })
                 }
                 _ => short.is_none(),
             }
         };
-        assert!(agrees(&head, 1016) && agrees(&head, 1015) && agrees(&head, 3));
+        assert!(agrees(head, len) && agrees(head, len - 1) && agrees(head, 3));
         for end in 0..head.len() {
-            assert!(agrees(&head[..end], 1016) && agrees(&head[..end], end));
+            assert!(agrees(&head[..end], len) && agrees(&head[..end], end));
         }
         for at in 0..head.len() {
             let before = head[at];
             for change in [0x01, 0x02, 0x10, 0x20, 0x80, 0xff] {
                 head[at] = before ^ change;
-                assert!(agrees(&head, 1016));
+                assert!(agrees(head, len));
             }
             head[at] = before;
         }

@@ -46,9 +46,15 @@ pub struct RxMeta {
 }
 
 impl RxMeta {
-    /// The sender, as the completion has it.
+    /// The sender, and in which form the addresses are there, as the completion has them: one number, less than
+    /// 2^51.
+    #[inline]
     const fn sender(&self) -> u64 {
-        ((self.slid as u64) << 32) | self.src_qp as u64
+        let network = match self.network {
+            None => 0,
+            Some(network) => (network as u64).wrapping_add(1),
+        };
+        (network << 48) | ((self.slid as u64) << 32) | self.src_qp as u64
     }
 }
 
@@ -83,10 +89,8 @@ type Words = [u64; GRH_LEN / 8];
 /// branch for each word.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// The sender, as the completion has it; nobody if there was no packet.
+    /// [`RxMeta::sender`]; nobody if there was no packet.
     sender: u64,
-    /// In which form the addresses stood there, as the device said.
-    network: Option<Network>,
     /// The GRH area of that packet.
     words: Words,
     /// Mask of the bits in it that were checked, which all packets of the route have in common.
@@ -99,7 +103,6 @@ impl Route {
     /// No packet yet.
     pub const NONE: Route = Route {
         sender: u64::MAX,
-        network: None,
         words: [0; GRH_LEN / 8],
         fixed: [0; GRH_LEN / 8],
         source: HwAddr([0; HwAddr::LEN]),
@@ -116,7 +119,7 @@ impl Route {
             | ((c ^ was_c) & fixed_c)
             | ((d ^ was_d) & fixed_d)
             | ((e ^ was_e) & fixed_e);
-        meta.network == self.network && meta.sender() == self.sender && differ == 0
+        meta.sender() == self.sender && differ == 0
     }
 
     /// Finds out between whom a packet went.
@@ -135,7 +138,6 @@ impl Route {
             // A packet within an InfiniBand subnet: the LID stands for the GID that is not there.
             *self = Route {
                 sender: meta.sender(),
-                network: None,
                 words: [0; GRH_LEN / 8],
                 fixed: [0; GRH_LEN / 8],
                 source: HwAddr::new(Flags::NONE, qpn, Gid::from_lid(meta.slid)),
@@ -163,7 +165,6 @@ impl Route {
         }
         *self = Route {
             sender: meta.sender(),
-            network: Some(network),
             words: words(grh),
             fixed: match (ipv4, network) {
                 (false, _) => FIXED_IN_GRH,

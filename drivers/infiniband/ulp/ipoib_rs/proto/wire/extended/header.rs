@@ -40,16 +40,16 @@ impl ExtendedHeader {
 
     /// Of a packet that is not to be segmented, with a credit limit of 0.
     #[inline(always)]
-    pub(super) fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
+    pub(super) const fn new(ether_type: EtherType, checksum: Option<PartialChecksum>) -> Self {
         let front = match checksum {
             Some(PartialChecksum { start, offset }) => {
-                (u64::from(NEEDS_CSUM) << 56) | (u64::from(start) << 16) | u64::from(offset)
+                ((NEEDS_CSUM as u64) << 56) | ((start as u64) << 16) | offset as u64
             }
             None => 0,
         };
         Self {
             front,
-            back: u32::from(ether_type.0) << 16,
+            back: (ether_type.0 as u32) << 16,
         }
     }
 
