@@ -188,7 +188,7 @@ impl Verbs {
         *dev.lock_tx() = Some(Tx {
             ud,
             rc,
-            too_big: Queue::new(u32::MAX),
+            too_big: Queue::default(),
             endpoint,
             rx: self.rx.handle(),
         });

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::multicast::{Action, Group, GroupTable, Membership};
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::queue::Verdict;
+use ipoib_proto::queue::{Queue, Verdict};
 use ipoib_proto::table::{Seed, Slot};
 use ipoib_proto::ticket::Ticket;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn group(number: u8) -> Mgid {
 }
 
 struct Fabric {
-    table: GroupTable<u32, u32, 2, Vec<Slot<Group<u32, u32, 2>>>>,
+    table: GroupTable<u32, Queue<u32, 2>, Vec<Slot<Group<u32, Queue<u32, 2>>>>>,
     now: u64,
     up: bool,
     /// Groups that are joined, as the fabric sees it.
