@@ -50,8 +50,10 @@ fn group(number: u8) -> Mgid {
     Mgid::parse(gid).unwrap()
 }
 
+type Waiting = Queue<u32, 2>;
+
 struct Fabric {
-    table: GroupTable<u32, Queue<u32, 2>, Vec<Slot<Group<u32, Queue<u32, 2>>>>>,
+    table: GroupTable<u32, Waiting, Vec<Slot<Group<u32, Waiting>>>>,
     now: u64,
     up: bool,
     /// Groups that are joined, as the fabric sees it.
