@@ -451,7 +451,7 @@ impl<T: Driver> Device<T> {
         unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
     }
 
-    /// Sets the broadcast address; before or during registration only.
+    /// Sets the broadcast address; before or during registration, and in [`Self::change_broadcast`].
     pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
         unsafe {

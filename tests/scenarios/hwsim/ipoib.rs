@@ -59,6 +59,11 @@ scenario! {
 
 /// A multicast ping is answered, and the SA knows the groups that IPoIB needs (RFC 4391, section 4).
 pub(super) fn multicast(a: &Host, b: &Host) -> Result<()> {
+    multicast_in(a, b, 0xffff)
+}
+
+/// The same where `ib0` is in a partition.
+pub(super) fn multicast_in(a: &Host, b: &Host, pkey: u16) -> Result<()> {
     let address = b.ok("ip -6 -o addr show dev ib0 scope link")?;
     let address = Regex::new("fe80::[0-9a-f:]+")?
         .find(&address)
@@ -70,13 +75,10 @@ pub(super) fn multicast(a: &Host, b: &Host) -> Result<()> {
         Duration::from_secs(10),
     )?;
     let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
-    for mgid in [
-        "ff12:401b:ffff::ffff:ffff",
-        "ff12:401b:ffff::1",
-        "ff12:601b:ffff::1",
-    ] {
+    for (signature, group) in [("401b", "ffff:ffff"), ("401b", "1"), ("601b", "1")] {
+        let mgid = format!("ff12:{signature}:{pkey:x}::{group}");
         ensure!(
-            groups.texts("MGID").contains(&mgid),
+            groups.texts("MGID").contains(&mgid.as_str()),
             "no {mgid} in {groups}"
         );
     }

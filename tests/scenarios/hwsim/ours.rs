@@ -5,6 +5,7 @@
 
 mod groups;
 mod managers;
+mod neighbours;
 mod partitions;
 mod weather;
 
@@ -12,7 +13,7 @@ use super::fabric::CONFIGFS;
 use super::ipoib::multicast;
 use super::manager::Manager;
 use super::weather::PARALLEL;
-use super::{EXCLUSIVE, inhabit, make};
+use super::{EXCLUSIVE, hca, inhabit, make};
 use crate::interop::neighbour;
 use crate::order::counter;
 use crate::streams::iperf3;
@@ -46,7 +47,10 @@ fn up_made(
     make: impl FnOnce(&Host) -> Result<()>,
 ) -> Result<Manager> {
     let outside = bed.hosts.first().context("no host")?.outside();
-    outside.ok("modprobe ib_ipoib && modprobe ipoib_rs")?;
+    outside.ok("modprobe ipoib_rs")?;
+    if kinds.iter().any(|(driver, _)| *driver == Driver::C) {
+        outside.ok("modprobe ib_ipoib")?;
+    }
     make(&outside)?;
     let manager = inhabit(bed, options)?;
     for (host, (driver, mode)) in bed.hosts.iter().zip(kinds) {
@@ -64,10 +68,11 @@ fn up_made(
 }
 
 /// Makes `ib0` of ours on the HCA of a host. Where `ib_ipoib` has made one, that goes on under another name.
-pub(super) fn add(host: &Host, options: &str) -> Result<()> {
+fn add(host: &Host, options: &str) -> Result<()> {
     host.ok("! test -e /sys/class/net/ib0 || ip link set ib0 name ibc0")?;
     host.ok(&format!(
-        "ip link add link ibc0 name ib0 type ipoib_rs {options}"
+        "ip link add name ib0 type ipoib_rs device {} {options}",
+        hca(host)
     ))?;
     Ok(())
 }

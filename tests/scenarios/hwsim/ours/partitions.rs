@@ -2,11 +2,13 @@
 
 //! Partitions that come late, move in the table, and go.
 
+use super::super::ipoib::multicast_in;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, up};
-use anyhow::{Result, ensure};
-use lab::bed::Host;
+use crate::transfer::Transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::time::Duration;
 
@@ -16,10 +18,39 @@ const FILE: &str = "/tmp/partitions.conf";
 /// Starts a manager with these partitions besides the default one; none is running.
 fn start(host: &Host, partitions: &[String]) -> Result<Manager> {
     let text = partitions.join("\n");
-    host.outside().ok(&format!(
-        "printf 'Default=0x7fff, ipoib : ALL=full;\\n{text}\\n' >{FILE}"
-    ))?;
+    start_with(host, &format!("Default=0x7fff, ipoib : ALL=full;\n{text}"))
+}
+
+/// Starts a manager with these partitions; none is running.
+fn start_with(host: &Host, partitions: &str) -> Result<Manager> {
+    host.outside()
+        .ok(&format!("cat >{FILE} <<'END'\n{partitions}\nEND\n"))?;
     Manager::start(host, &hca(host), &format!("-P {FILE}"))
+}
+
+/// Checks that `ib0` of each host is in a partition, with its broadcast address, and that all reach each other, the
+/// first and the last, which are ours, by multicast as well.
+fn all_in(bed: &Bed, pkey: u16) -> Result<()> {
+    for host in &bed.hosts {
+        let is_in = format!("test $(cat /sys/class/net/ib0/pkey) = {pkey:#06x}");
+        host.wait_until(&is_in, LIMIT)
+            .with_context(|| format!("host {}", host.number()))?;
+        let [high, low] = pkey.to_be_bytes();
+        let wanted = format!("00:ff:ff:ff:ff:12:40:1b:{high:02x}:{low:02x}:");
+        let text = host.ok("cat /sys/class/net/ib0/broadcast")?;
+        ensure!(text.starts_with(&wanted), "{wanted} {text}");
+    }
+    for from in &bed.hosts {
+        for to in bed.hosts.iter().filter(|to| to.number() != from.number()) {
+            from.wait_until(&format!("ping -q -c 1 -W 1 {}", to.ip4()), LIMIT)
+                .with_context(|| format!("{pkey:#06x} from host {}", from.number()))?;
+        }
+    }
+    if let [first, .., last] = &bed.hosts[..] {
+        multicast_in(first, last, pkey)?;
+        multicast_in(last, first, pkey)?;
+    }
+    Ok(())
 }
 
 scenario! {
@@ -60,6 +91,62 @@ scenario! {
             }
             a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
         }
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Interfaces are in the partition that comes first in the port's table. When the manager puts another one there,
+    /// they follow, and streams go on. A child stays where it is.
+    #[on(lockdep)]
+    fn the_first_partition_is_another_one(bed) {
+        let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).up()?;
+        let (ours, c) = ((Driver::Ours, "connected"), (Driver::C, "datagram"));
+        let mut manager = up(&bed, "star 3", "", &[ours, c, ours])?;
+        let [a, b, last] = &bed.hosts[..] else {
+            anyhow::bail!("three hosts");
+        };
+        let mut guids = Vec::new();
+        for host in &bed.hosts {
+            guids.push(format!("{:#018x}", Port::of(host, &hca(host))?.guid));
+        }
+        let green = "Green=0x0002, ipoib : ALL=full;";
+        let default = |first: &str| format!("Default=0x7fff,{first} ipoib : ALL=full;\n{green}");
+        let blue = || {
+            let members: Vec<String> = guids.iter().map(|guid| format!("{guid}=full")).collect();
+            format!("{}\nBlue=0x0001, indx0, ipoib : {};", default(""), members.join(", "))
+        };
+        manager.kill()?;
+        manager = start_with(a, &default(" indx0,"))?;
+        for host in [a, last] {
+            host.ok(&format!(
+                "ip link add link ib0 name green type ipoib_rs pkey 0x8002
+                 ip addr add 10.2.0.{}/24 dev green
+                 ip link set green up",
+                host.number()
+            ))?;
+        }
+        all_in(&bed, 0xffff)?;
+        let streams = [
+            Transfer::start(a, b, &b.ip4(), 1, 20)?,
+            Transfer::start(b, last, &last.ip4(), 1, 20)?,
+            Transfer::start(last, a, &a.ip6(), 1, 20)?,
+        ];
+        for (partitions, pkey) in [
+            (blue(), 0x8001),
+            (default(" indx0,"), 0xffff),
+        ] {
+            manager.kill()?;
+            manager = start_with(a, &partitions)?;
+            manager.wait_for("SUBNET UP", LIMIT)?;
+            all_in(&bed, pkey).with_context(|| partitions.clone())?;
+            a.wait_until("ping -q -c 1 -W 1 10.2.0.3", LIMIT)?;
+        }
+        for stream in streams {
+            stream.finish()?;
+        }
+        ensure!(a.ok("cat /sys/class/net/green/pkey")?.trim() == "0x8002");
         manager.kill()?;
         bed.finish()
     }

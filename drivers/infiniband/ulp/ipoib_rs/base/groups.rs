@@ -63,6 +63,11 @@ impl Groups {
         }
     }
 
+    /// The interface is in another partition.
+    pub(crate) fn set_broadcast(&mut self, broadcast: Mgid) {
+        self.broadcast = broadcast;
+    }
+
     /// The stack wants these, and no others. Addresses that are no MGID of our link are passed
     /// over, as nobody could send to them.
     ///

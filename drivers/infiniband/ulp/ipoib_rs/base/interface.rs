@@ -5,6 +5,7 @@
 use ipoib_netdev::device::{Device, DeviceRef, RawDevice};
 use ipoib_netdev::header::Outgoing;
 use ipoib_netdev::netdev_log;
+use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::fragment;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::EtherType;
@@ -53,10 +54,10 @@ impl Work {
 pub(crate) struct Interface {
     /// The port that it uses.
     pub(crate) port: Arc<Port>,
-    /// Its partition, with the full-member bit (RFC 4391, section 4.1).
-    pub(crate) pkey: PKey,
-    /// Its broadcast group.
-    pub(crate) broadcast: Mgid,
+    /// Its partition, with the full-member bit (RFC 4391, section 4.1); RTNL protects changes.
+    pkey: Atomic<u32>,
+    /// It is in the partition that comes first in the port's table, whichever that is.
+    follows_table: bool,
     pub(crate) counters: Arc<Counters>,
     pub(crate) settings: Arc<Settings>,
     /// The multicast groups that it is a member of or wants to join.
@@ -124,7 +125,8 @@ struct Parent {
 pub(crate) struct Options<'a> {
     /// The interface that it is to be a P_Key child of.
     pub(crate) parent: Option<&'a Device<Interface>>,
-    pub(crate) pkey: PKey,
+    /// None: the partition that comes first in the port's table.
+    pub(crate) pkey: Option<PKey>,
     pub(crate) mtu: Option<u32>,
     pub(crate) umcast: bool,
     pub(crate) connected: bool,
@@ -156,6 +158,9 @@ impl Interface {
         let guid = options
             .parent
             .map_or(0, |dev| dev.data().guid.load(Relaxed));
+        let follows_table = pkey.is_none();
+        let pkey = pkey.or_else(|| port.first_pkey());
+        let pkey = pkey.unwrap_or(PKey::DEFAULT);
         let broadcast = mgid::broadcast(pkey, Scope::LINK_LOCAL);
         let qkey = match port.layer() {
             LinkLayer::Roce => params::qkey(),
@@ -163,11 +168,11 @@ impl Interface {
         };
         Ok(try_pin_init!(Self {
             port,
-            pkey,
-            broadcast,
+            pkey: Atomic::new(pkey.get().into()),
+            follows_table,
             counters,
             settings,
-            groups <- new_mutex!(Groups::new(*broadcast)),
+            groups <- new_mutex!(Groups::new(broadcast)),
             subnet <- new_mutex!(Subnet::new()),
             qkey: Atomic::new(qkey.0),
             group_mtu: Atomic::new(u32::MAX),
@@ -248,6 +253,31 @@ impl Interface {
         takes
     }
 
+    /// Its partition, with the full-member bit.
+    pub(crate) fn pkey(&self) -> PKey {
+        PKey::new(self.pkey.load(Relaxed) as u16).unwrap_or(PKey::DEFAULT)
+    }
+
+    /// Its broadcast group.
+    pub(crate) fn broadcast(&self) -> Mgid {
+        mgid::broadcast(self.pkey(), Scope::LINK_LOCAL)
+    }
+
+    /// Follows the port's table to another partition, if it is in the first one there. True: it has changed.
+    ///
+    /// # Context
+    ///
+    /// Process context under RTNL.
+    pub(crate) fn follow_table(&self, _rtnl: &mut Rtnl) -> bool {
+        let first = self.follows_table.then(|| self.port.first_pkey()).flatten();
+        let Some(pkey) = first.filter(|first| *first != self.pkey()) else {
+            return false;
+        };
+        self.pkey.store(pkey.get().into(), Relaxed);
+        self.groups.lock().set_broadcast(self.broadcast());
+        true
+    }
+
     /// Whether this is a P_Key child.
     pub(crate) fn is_child(&self) -> bool {
         self.parent.is_some()
@@ -310,7 +340,7 @@ impl Interface {
     ///
     /// Process context; may sleep.
     pub(crate) fn lacks_pkey(&self) -> bool {
-        self.port.is_infiniband() && self.port.find_pkey(self.pkey).is_err()
+        self.port.is_infiniband() && self.port.find_pkey(self.pkey()).is_err()
     }
 
     /// Notes the GUID that a user has chosen; 0 for the port's own.

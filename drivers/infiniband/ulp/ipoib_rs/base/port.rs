@@ -170,6 +170,12 @@ impl Port {
         self.device.find_pkey(self.number, pkey.get())
     }
 
+    /// The partition that comes first in the port's table, as a full member; none while there is no key.
+    pub(crate) fn first_pkey(&self) -> Option<PKey> {
+        let raw = self.device.pkey_at(self.number, 0).ok()?;
+        PKey::new(raw).map(PKey::to_full)
+    }
+
     /// The index of the port's netdev when that was last looked at, or 0.
     pub(crate) fn lower_ifindex(&self) -> i32 {
         self.lower_ifindex.load(Relaxed)

@@ -32,6 +32,7 @@ impl Interface {
     pub(crate) fn port_changed(dev: &Device<Self>, paths: bool, rtnl: &mut Rtnl) {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
+        Self::follow_partition(dev, rtnl);
 
         let limit = this.mtu_limit(&attributes);
         dev.set_mtu_limit(limit, rtnl);
@@ -56,8 +57,9 @@ impl Interface {
         };
         let gid = this.own_gid(attributes.gid);
         let moved = (gid != running.gid && gid != Gid::ZERO) || this.lacks_guid();
-        let repartitioned =
-            this.port.is_infiniband() && this.port.find_pkey(this.pkey) != Ok(running.pkey_index);
+        let repartitioned = this.pkey() != running.pkey
+            || (this.port.is_infiniband()
+                && this.port.find_pkey(running.pkey) != Ok(running.pkey_index));
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
@@ -81,11 +83,21 @@ impl Interface {
         }
         if !attributes.active {
             dev.set_carrier(false);
-        } else if !this.port.is_infiniband() && !this.groups.lock().is_in(this.broadcast) {
+        } else if !this.port.is_infiniband() && !this.groups.lock().is_in(this.broadcast()) {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             rejoin(dev);
         }
         Self::queue(dev, Work::Paths, 0);
+    }
+
+    /// Follows the port's table to another partition, whose groups are others. A running interface is in the one before
+    /// until it restarts.
+    fn follow_partition(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        if this.follow_table(rtnl) {
+            netdev_log!(dev, Info, "now in partition {:#06x}\n", this.pkey().get());
+            dev.change_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        }
     }
 
     /// Takes the interface down and up, unless it was of late: later then. True: it was.

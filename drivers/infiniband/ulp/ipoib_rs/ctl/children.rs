@@ -104,12 +104,9 @@ pub(super) fn serve(device: Option<&RdmaDevice>, rtnl: &mut Rtnl) {
 fn make(port: &Arc<Port>, rtnl: &mut Rtnl) -> Result {
     let device = port.device();
     netlink::check_device(device).map_err(|(_, error)| error)?;
-    // The first one of the table is that of the port's own partition.
-    let first = device.pkey_at(port.number(), 0);
-    let pkey = first.ok().and_then(PKey::new).unwrap_or(PKey::DEFAULT);
     let options = Options {
         parent: None,
-        pkey: pkey.to_full(),
+        pkey: None,
         mtu: None,
         umcast: false,
         connected: false,
@@ -140,7 +137,7 @@ fn made_in_sysfs(
     let mut found = None;
     ports::for_each_beside(dev, rtnl, &mut |other| {
         let data = other.data();
-        if data.is_child_of(dev) && data.pkey == pkey && data.origin == Origin::File {
+        if data.is_child_of(dev) && data.pkey() == pkey && data.origin == Origin::File {
             found = Some(other.get_typed());
         }
     });
@@ -163,7 +160,7 @@ pub(super) fn create(dev: &Device<Interface>, (raw, pkey): (u16, PKey), rtnl: &m
             ENOTUNIQ
         });
     }
-    if this.pkey == pkey {
+    if this.pkey() == pkey {
         return Err(ENOTUNIQ);
     }
     if !netlink::may_be_member(&this.port, pkey) {
@@ -171,7 +168,7 @@ pub(super) fn create(dev: &Device<Interface>, (raw, pkey): (u16, PKey), rtnl: &m
     }
     let options = Options {
         parent: Some(dev),
-        pkey,
+        pkey: Some(pkey),
         mtu: None,
         umcast: false,
         connected: false,

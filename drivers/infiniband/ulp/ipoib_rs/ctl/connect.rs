@@ -8,6 +8,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{linux_service_id, rfc_service_id};
 use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::queue::Waiting;
 use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;

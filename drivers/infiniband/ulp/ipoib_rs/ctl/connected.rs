@@ -192,7 +192,7 @@ impl Verbs {
             settings: this.settings.clone(),
             gid: running.gid,
             qpn: self.qpn,
-            pkey: this.pkey,
+            pkey: running.pkey,
             ib_mtu: running.ib_mtu,
         };
         Ok(Arc::new(rc_context, GFP_KERNEL)?)

@@ -64,7 +64,7 @@ impl Files for Interface {
         match id {
             MODE if this.is_connected() => writeln!(page, "connected")?,
             MODE => writeln!(page, "datagram")?,
-            PKEY => writeln!(page, "{:#06x}", this.pkey.get())?,
+            PKEY => writeln!(page, "{:#06x}", this.pkey().get())?,
             UMCAST => writeln!(page, "{}", u8::from(this.umcast.load(Relaxed)))?,
             PARENT => {
                 this.with_parent(&mut |parent| parent.with_name(|name| page.write_bytes(name)));

@@ -55,8 +55,9 @@ impl Verbs {
         let this = dev.data().get_ref();
         let gid = this.gid()?;
         let our_gid = Gid(gid.raw());
-        let pkey_index = this.port.find_pkey(this.pkey)?;
-        let mut destinations = Destinations::new(this.broadcast, this.port.is_infiniband())?;
+        let pkey = this.pkey();
+        let pkey_index = this.port.find_pkey(pkey)?;
+        let mut destinations = Destinations::new(this.broadcast(), this.port.is_infiniband())?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
         let endpoint = Arc::new(
@@ -78,6 +79,7 @@ impl Verbs {
         let running = Running {
             gid: our_gid,
             ib_mtu: attributes.ib_mtu,
+            pkey,
             pkey_index,
         };
         self.run(dev, running, destinations, endpoint)?;
@@ -145,7 +147,7 @@ impl Verbs {
         let local = Local {
             gid: running.gid,
             qpn: self.qpn,
-            broadcast: this.broadcast,
+            broadcast: this.broadcast(),
         };
         let cq = parts.as_ref().map(|parts| parts.rc_context.recv_cq.clone());
         self.rx.enable(
@@ -188,7 +190,7 @@ impl Verbs {
         *dev.lock_tx() = Some(Tx {
             ud,
             rc,
-            too_big: Queue::new(u32::MAX),
+            too_big: Queue::default(),
             endpoint,
             rx: self.rx.handle(),
         });

@@ -79,6 +79,6 @@ fn fits(dev: &Device<Interface>, sought: &Sought<'_>) -> bool {
     let this = dev.data();
     let address = HwAddr(dev.address());
     this.port.number() == sought.port
-        && PKey::new(sought.pkey).map(PKey::to_full) == Some(this.pkey)
+        && PKey::new(sought.pkey).map(PKey::to_full) == Some(this.pkey())
         && sought.gid.is_none_or(|gid| Gid(gid) == address.gid())
 }

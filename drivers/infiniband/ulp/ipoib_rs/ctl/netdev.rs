@@ -80,7 +80,7 @@ impl Driver for Interface {
         dev.set_limits(mtu.min(max), mtu::MIN_IPV4, max, sg, rtnl);
         this.set_multicast_limit(&attributes);
         Self::set_offloads(dev, rtnl);
-        dev.set_broadcast(this.broadcast.to_hwaddr().as_bytes(), rtnl);
+        dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
         let address = HwAddr::new(this.flags(), qpn, this.own_gid(attributes.gid));
         dev.set_address(address.as_bytes(), rtnl);
         if !this.is_child() {
@@ -108,7 +108,7 @@ impl Driver for Interface {
                 Info,
                 limited,
                 "no carrier: the port is not a member of partition {:#06x}\n",
-                this.pkey.get()
+                this.pkey().get()
             );
             // An event says when it is.
             return Ok(());

@@ -204,10 +204,10 @@ impl Link for Interface {
             return Err(extack.refuse(c"A P_Key child cannot have children", EINVAL));
         }
         let pkey = match attributes.get(PKEY) {
-            None => parent.as_ref().map_or(PKey::DEFAULT, |dev| dev.data().pkey),
-            Some(raw) => PKey::new(raw).ok_or(EINVAL)?.to_full(),
+            None => parent.as_ref().map(|dev| dev.data().pkey()),
+            Some(raw) => Some(PKey::new(raw).ok_or(EINVAL)?.to_full()),
         };
-        if !may_be_member(&port, pkey) {
+        if pkey.is_some_and(|pkey| !may_be_member(&port, pkey)) {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         }
         check_device(port.device()).map_err(|(text, error)| extack.refuse(text, error))?;
@@ -251,7 +251,7 @@ impl Link for Interface {
             ));
         }
         if let Some(pkey) = attributes.get(PKEY) {
-            if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey) {
+            if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey()) {
                 return Err(
                     extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP)
                 );
@@ -281,7 +281,7 @@ impl Link for Interface {
 
     fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result {
         let this = dev.data();
-        message.put(PKEY, this.pkey.get())?;
+        message.put(PKEY, this.pkey().get())?;
         let mode = if this.is_connected() {
             MODE_CONNECTED
         } else {

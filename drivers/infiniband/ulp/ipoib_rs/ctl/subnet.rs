@@ -54,7 +54,7 @@ pub(super) fn ask(
     let request = PathRequest {
         from: &endpoint.gid,
         to: address.gid().0,
-        pkey: this.pkey.get(),
+        pkey: this.pkey().get(),
         traffic_class: subnet
             .link()
             .map_or(0, |(record, _)| record.traffic_class()),
@@ -88,7 +88,7 @@ pub(super) fn join(
     let request = JoinRequest {
         from: &endpoint.gid,
         mgid: gid,
-        pkey: this.pkey.get(),
+        pkey: this.pkey().get(),
         kind: match kind {
             Membership::Full => MemberKind::Full,
             Membership::SendOnly => MemberKind::SendOnlyFull,

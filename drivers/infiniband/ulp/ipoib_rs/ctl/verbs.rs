@@ -11,6 +11,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
+use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::vectors::Vectors;
 use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, Reaper, UdInit, UdQp};
@@ -40,7 +41,9 @@ pub(crate) struct Running {
     pub(crate) gid: Gid,
     /// The largest message that a receive buffer holds.
     pub(crate) ib_mtu: u32,
-    /// The index of the partition in the port's table.
+    /// The partition.
+    pub(crate) pkey: PKey,
+    /// Its index in the port's table.
     pub(crate) pkey_index: u16,
 }
 

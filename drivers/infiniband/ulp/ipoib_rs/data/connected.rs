@@ -9,6 +9,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::fragment;
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::queue::Waiting;
 use ipoib_proto::resolution::is_resolution;
 
 use crate::base::interface::{Interface, Work};

@@ -5,16 +5,15 @@
 //! The protocol's state machines (`proto/fsm`) decide. Nothing here sends or sleeps: address handles are made
 //! and groups are joined by a work item (`ctl/resolve.rs`), to which [`Jobs`] are handed.
 
-use core::mem::MaybeUninit;
-
 use ipoib_netdev::random::random;
-use ipoib_netdev::skb::TxSkb;
+use ipoib_netdev::skb::{SkbQueue, TxSkb};
 use ipoib_proto::cm::MAX_CHANNELS;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast::{self, GroupTable};
 use ipoib_proto::path::{self, InsertError, PathTable, Seed, Slot};
+use ipoib_proto::queue::Waiting;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Ah;
@@ -29,17 +28,50 @@ const PATH_SLOTS: usize = 8192;
 const GROUP_SLOTS: usize = 1024;
 /// Groups that it can send to without being a member.
 const SEND_ONLY: usize = 128;
-/// Frames that wait for a path.
-const PATH_WAITING: usize = 64;
+/// Frames that wait for a path, of as many bytes as by default for a neighbour entry (`unres_qlen_bytes`).
+type PathWaiting = Frames<64, 212_992>;
 /// Frames that wait for a group.
-const GROUP_WAITING: usize = 8;
+type GroupWaiting = Frames<8, 65_536>;
+/// The most bytes that an idle peer may take, without its address handle.
+const PEER_LEN: usize = 256;
 /// Jobs that the work item takes at a time.
 ///
 /// Few: each path may take a second to resolve, and the interface cannot go down meanwhile.
 const JOBS: usize = 4;
 
+/// Up to `LEN` frames that wait, of `BYTES` bytes in all; one is taken whatever its length. They are linked, so that
+/// nothing is set aside for those that may come.
+pub(crate) struct Frames<const LEN: usize, const BYTES: usize>(SkbQueue);
+
+impl<const LEN: usize, const BYTES: usize> Default for Frames<LEN, BYTES> {
+    fn default() -> Self {
+        Self(SkbQueue::new(LEN, BYTES))
+    }
+}
+
+impl<const LEN: usize, const BYTES: usize> Waiting for Frames<LEN, BYTES> {
+    type Frame = TxSkb;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, frame: TxSkb, _bytes: u32) -> Result<(), TxSkb> {
+        self.0.push(frame)
+    }
+
+    fn pop(&mut self) -> Option<TxSkb> {
+        self.0.pop()
+    }
+}
+
 /// The path to a peer.
-pub(crate) type Path = path::Path<Arc<Ah>, TxSkb, PATH_WAITING>;
+pub(crate) type Path = path::Path<Arc<Ah>, PathWaiting>;
 type Paths = PathTable<KBox<Peer>, Storage<Slot<KBox<Peer>>>>;
 /// The places of a peer's connections in the table of connections, or [`Channels::NOWHERE`].
 #[derive(Clone, Copy)]
@@ -71,8 +103,8 @@ pub(crate) struct PeerRef<'a> {
 }
 
 /// A multicast group.
-pub(crate) type Group = multicast::Group<Arc<Ah>, TxSkb, GROUP_WAITING>;
-type Groups = GroupTable<Arc<Ah>, TxSkb, GROUP_WAITING, Storage<Slot<Group>>>;
+pub(crate) type Group = multicast::Group<Arc<Ah>, GroupWaiting>;
+type Groups = GroupTable<Arc<Ah>, GroupWaiting, Storage<Slot<Group>>>;
 
 /// All destinations of an interface.
 pub(crate) struct Destinations {
@@ -93,16 +125,14 @@ pub(crate) enum Job {
 }
 
 impl Peer {
-    /// One that nothing is known of yet; made where it stays, since it is large for a stack.
-    // Apart, so that its stack frame is gone when anything is called that needs one.
-    #[inline(never)]
-    fn write(peer: KBox<MaybeUninit<Self>>, address: HwAddr, now: u64) -> Result<KBox<Self>> {
+    /// One that nothing is known of yet.
+    fn new(address: HwAddr, now: u64) -> Self {
+        const { assert!(size_of::<Self>() <= PEER_LEN) };
         let [start] = random();
-        let sequence = Sequence::new(start as u16);
-        peer.write_init(try_init!(Self {
-            path: Path::new(address, sequence, now),
+        Self {
+            path: Path::new(address, Sequence::new(start as u16), now),
             channels: Channels::NONE,
-        }))
+        }
     }
 }
 
@@ -236,8 +266,8 @@ impl Destinations {
 
     fn path_or_new(&mut self, address: HwAddr, now: u64) -> Result<&mut Path, DropReason> {
         if self.paths.get(&address).is_none() {
-            let peer = KBox::new_uninit(GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
-            let peer = Peer::write(peer, address, now).map_err(|_| DropReason::NoMemory)?;
+            let peer =
+                KBox::new(Peer::new(address, now), GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
             if let Err((InsertError::Full, peer)) = self.paths.insert(address, peer) {
                 // The longest idle of those in the way goes; none that frames wait for.
                 let victim = self.paths.victim(&address, |peer| peer.path.idle_for(now));

@@ -14,7 +14,7 @@
 
 use crate::drop::DropReason;
 use crate::flow::backoff::Backoff;
-use crate::fsm::queue::{Queue, Verdict};
+use crate::fsm::queue::{Verdict, Waiting};
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::wire::mgid::Mgid;
 
@@ -29,8 +29,6 @@ pub enum Membership {
 
 /// Time without a transmission after which a send-only membership ends.
 const IDLE_MS: u64 = 60_000;
-/// The most bytes that wait for the join.
-const MAX_WAITING: u32 = 65_536;
 
 /// Action that the driver has to carry out for a group.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,10 +64,10 @@ enum State<A> {
 
 /// One multicast group.
 #[derive(Debug)]
-pub struct Group<A, T, const Q: usize> {
+pub struct Group<A, W> {
     mgid: Mgid,
     state: State<A>,
-    waiting: Queue<T, Q>,
+    waiting: W,
     /// The stack wants to receive from it.
     wanted: bool,
     /// Mark of the table's [`sync`](crate::fsm::multicast::GroupTable::sync): it is on the list.
@@ -85,13 +83,13 @@ pub struct Group<A, T, const Q: usize> {
     tickets: Tickets,
 }
 
-impl<A, T, const Q: usize> Group<A, T, Q> {
+impl<A, W: Waiting + Default> Group<A, W> {
     /// Makes a group that nobody wants yet.
-    pub const fn new(mgid: Mgid) -> Self {
+    pub fn new(mgid: Mgid) -> Self {
         Group {
             mgid,
             state: State::Absent,
-            waiting: Queue::new(MAX_WAITING),
+            waiting: W::default(),
             wanted: false,
             listed: false,
             sending: false,
@@ -143,7 +141,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
     }
 
     /// Returns how many frames wait for the join.
-    pub const fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
@@ -190,7 +188,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
     }
 
     /// Event: a frame of `bytes` bytes is to be sent to the group.
-    pub fn send(&mut self, frame: T, bytes: u32, now: u64) -> Verdict<T> {
+    pub fn send(&mut self, frame: W::Frame, bytes: u32, now: u64) -> Verdict<W::Frame> {
         if self.handle().is_some() && self.waiting.is_empty() {
             self.sending = true;
             self.last_sent = now;
@@ -283,7 +281,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
     ///
     /// `open` says whether groups may be joined now; while it is not set, the group is left and
     /// what waits is dropped.
-    pub fn poll(&mut self, open: bool, now: u64) -> Option<Action<A, T>> {
+    pub fn poll(&mut self, open: bool, now: u64) -> Option<Action<A, W::Frame>> {
         if self.sending && self.waiting.is_empty() && now.saturating_sub(self.last_sent) >= IDLE_MS
         {
             self.sending = false;
@@ -337,7 +335,7 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
         }
     }
 
-    fn detach(&mut self) -> Option<Action<A, T>> {
+    fn detach(&mut self) -> Option<Action<A, W::Frame>> {
         match core::mem::replace(&mut self.state, State::Absent) {
             State::Attached {
                 membership, handle, ..
@@ -390,10 +388,11 @@ impl<A, T, const Q: usize> Group<A, T, Q> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+    use crate::fsm::queue::Queue;
     use crate::wire::mgid::{self, Scope};
     use crate::wire::pkey::PKey;
 
-    type TestGroup = Group<&'static str, u8, 4>;
+    type TestGroup = Group<&'static str, Queue<u8, 4>>;
 
     fn group() -> TestGroup {
         let mgid = mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL);

@@ -11,7 +11,7 @@
 use core::borrow::BorrowMut;
 
 use crate::drop::DropReason;
-use crate::fsm::queue::Verdict;
+use crate::fsm::queue::{Verdict, Waiting};
 use crate::fsm::ticket::Ticket;
 use crate::table::{InsertError, Seed, Slot, Table};
 use crate::wire::mgid::Mgid;
@@ -20,10 +20,9 @@ pub use crate::fsm::group::{Action, Group, Membership};
 
 /// The groups of an interface. `S` is the storage: see [`Table`].
 ///
-/// `A` is the driver's address handle, `T` its frame, `Q` the number of frames that may wait for
-/// one group.
-pub struct GroupTable<A, T, const Q: usize, S> {
-    groups: Table<Group<A, T, Q>, S>,
+/// `A` is the driver's address handle, `W` what the frames to one group wait in.
+pub struct GroupTable<A, W, S> {
+    groups: Table<Group<A, W>, S>,
     max_send_only: usize,
     broadcast: Mgid,
     /// The port is active.
@@ -34,9 +33,10 @@ pub struct GroupTable<A, T, const Q: usize, S> {
     refused: bool,
 }
 
-impl<A, T, const Q: usize, S> GroupTable<A, T, Q, S>
+impl<A, W, S> GroupTable<A, W, S>
 where
-    S: BorrowMut<[Slot<Group<A, T, Q>>]>,
+    W: Waiting + Default,
+    S: BorrowMut<[Slot<Group<A, W>>]>,
 {
     /// Makes a table with nothing but the broadcast group, whose port is down.
     ///
@@ -60,7 +60,7 @@ where
     }
 
     /// Walks over the groups, to show them.
-    pub fn iter(&self) -> impl Iterator<Item = &Group<A, T, Q>> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = &Group<A, W>> + '_ {
         self.groups.iter().map(|(_, group)| group)
     }
 
@@ -176,7 +176,13 @@ where
     }
 
     /// Event: a frame of `bytes` bytes is to be sent to a group.
-    pub fn send(&mut self, mgid: &Mgid, frame: T, bytes: u32, now: u64) -> Verdict<T> {
+    pub fn send(
+        &mut self,
+        mgid: &Mgid,
+        frame: W::Frame,
+        bytes: u32,
+        now: u64,
+    ) -> Verdict<W::Frame> {
         if !self.is_ready() {
             return Verdict::Drop(frame, DropReason::LinkDown);
         }
@@ -228,7 +234,7 @@ where
     /// event other than [`GroupTable::transmit`] and when [`GroupTable::deadline`] has come.
     ///
     /// The actions of one group have to be carried out in the order in which they come.
-    pub fn poll(&mut self, now: u64) -> Option<(Mgid, Action<A, T>)> {
+    pub fn poll(&mut self, now: u64) -> Option<(Mgid, Action<A, W::Frame>)> {
         let (broadcast, up) = (self.broadcast, self.up);
         if let Some(group) = self.groups.get_mut(&broadcast.to_hwaddr()) {
             if let Some(action) = group.poll(up, now) {
@@ -275,14 +281,15 @@ where
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+    use crate::fsm::queue::Queue;
     use crate::wire::mgid::{self, Scope};
     use crate::wire::pkey::PKey;
 
     const SEED: Seed = Seed([1, 3, 5, 7, 11, 13]);
     const SLOTS: usize = 8;
 
-    type TestGroup = Group<u8, u8, 2>;
-    type TestTable = GroupTable<u8, u8, 2, [Slot<TestGroup>; SLOTS]>;
+    type TestGroup = Group<u8, Queue<u8, 2>>;
+    type TestTable = GroupTable<u8, Queue<u8, 2>, [Slot<TestGroup>; SLOTS]>;
 
     fn broadcast() -> Mgid {
         mgid::broadcast(PKey::DEFAULT, Scope::LINK_LOCAL)

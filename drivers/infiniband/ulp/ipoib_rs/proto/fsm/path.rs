@@ -7,12 +7,12 @@
 //! do, one [`Action`] at a time, until it returns `None`. Answers to a request carry its
 //! [`Ticket`], so that one that was overtaken by another event is recognised.
 //!
-//! `A` is the driver's address handle and `T` its frame. Both are owned by the machine while it
+//! `A` is the driver's address handle, and `W` what its frames wait in. Both are owned by the machine while it
 //! holds them and leave it by value, so that nothing is ever freed in here.
 
 use crate::drop::DropReason;
 use crate::flow::backoff::Backoff;
-use crate::fsm::queue::{Queue, Verdict};
+use crate::fsm::queue::{Verdict, Waiting};
 use crate::fsm::ticket::{Ticket, Tickets};
 use crate::seq::Sequence;
 use crate::wire::hwaddr::HwAddr;
@@ -23,8 +23,6 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
-/// The most bytes that wait: as many as by default for a neighbour entry (`unres_qlen_bytes`).
-const MAX_WAITING: u32 = 212_992;
 
 /// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,10 +65,10 @@ enum State<A> {
 
 /// The path to one peer.
 #[derive(Debug)]
-pub struct Path<A, T, const Q: usize> {
+pub struct Path<A, W> {
     addr: HwAddr,
     state: State<A>,
-    waiting: Queue<T, Q>,
+    waiting: W,
     /// If set, the frames that wait are to be dropped for this reason.
     flush: Option<DropReason>,
     /// It is to be resolved though no frame waits here.
@@ -81,16 +79,14 @@ pub struct Path<A, T, const Q: usize> {
     tickets: Tickets,
 }
 
-impl<A, T, const Q: usize> Path<A, T, Q> {
+impl<A, W: Waiting + Default> Path<A, W> {
     /// Makes a path to `addr` that is not resolved yet. Frames to it are numbered from `sequence`
     /// on.
-    // Made where it is wanted, and not copied there: it is large for a stack.
-    #[inline(always)]
-    pub const fn new(addr: HwAddr, sequence: Sequence, now: u64) -> Self {
+    pub fn new(addr: HwAddr, sequence: Sequence, now: u64) -> Self {
         Path {
             addr,
             state: State::Idle,
-            waiting: Queue::new(MAX_WAITING),
+            waiting: W::default(),
             flush: None,
             wanted: false,
             last_used: now,
@@ -119,7 +115,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     }
 
     /// Returns how many frames wait for the path.
-    pub const fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
@@ -162,7 +158,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// For how long nothing was sent, a score for [`PathTable::victim`]; `None` while there are
     /// frames or an outstanding request.
     #[inline]
-    pub const fn idle_for(&self, now: u64) -> Option<u64> {
+    pub fn idle_for(&self, now: u64) -> Option<u64> {
         if !self.waiting.is_empty() || self.has_request() {
             None
         } else {
@@ -188,7 +184,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     }
 
     /// Event: a frame of `bytes` bytes is to be sent.
-    pub fn send(&mut self, frame: T, bytes: u32, now: u64) -> Verdict<T> {
+    pub fn send(&mut self, frame: W::Frame, bytes: u32, now: u64) -> Verdict<W::Frame> {
         self.last_used = now;
         if let Some(reason) = self.flush {
             return Verdict::Drop(frame, reason);
@@ -339,7 +335,7 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
     /// Says what there is to do at `now`; to be called after every event other than
     /// [`Path::transmit`], and when [`Path::deadline`] has come, until it returns `None` or
     /// [`Action::Remove`].
-    pub fn poll(&mut self, now: u64) -> Option<Action<A, T>> {
+    pub fn poll(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
         self.expire(now);
         if matches!(self.state, State::Stale(_)) {
             if let State::Stale(handle) = core::mem::replace(&mut self.state, State::Idle) {
@@ -432,8 +428,9 @@ impl<A, T, const Q: usize> Path<A, T, Q> {
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
     use super::*;
+    use crate::fsm::queue::Queue;
 
-    type TestPath = Path<&'static str, u8, 4>;
+    type TestPath = Path<&'static str, Queue<u8, 4>>;
 
     const PEER: HwAddr = HwAddr([
         0, 0, 0, 0x11, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0x15, 0x5d, 0xff, 0xfe, 0, 0, 2,

@@ -16,10 +16,32 @@ pub enum Verdict<T> {
     Drop(T, DropReason),
 }
 
-/// A queue of frames in the order of their arrival, bounded by number and by bytes.
+/// Frames in the order of their arrival, bounded by number and by bytes.
 ///
 /// A frame that does not fit is refused, not an older one displaced: what waits is the beginning of
 /// a conversation, which is of no use to the peer with a gap in front.
+pub trait Waiting {
+    /// A frame.
+    type Frame;
+
+    /// How many wait.
+    fn len(&self) -> usize;
+
+    /// Whether none waits.
+    fn is_empty(&self) -> bool;
+
+    /// Appends a frame of `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Gives the frame back if it exceeds one of the limits.
+    fn push(&mut self, frame: Self::Frame, bytes: u32) -> Result<(), Self::Frame>;
+
+    /// Takes the oldest frame.
+    fn pop(&mut self) -> Option<Self::Frame>;
+}
+
+/// [`Waiting`] frames in place.
 #[derive(Debug)]
 pub struct Queue<T, const Q: usize> {
     slots: [Option<(T, u32)>; Q],
@@ -31,8 +53,6 @@ pub struct Queue<T, const Q: usize> {
 
 impl<T, const Q: usize> Queue<T, Q> {
     /// Makes an empty queue for up to `Q` frames of up to `max_bytes` together.
-    // As of `Path`.
-    #[inline(always)]
     pub const fn new(max_bytes: u32) -> Self {
         Queue {
             slots: [const { None }; Q],
@@ -43,30 +63,27 @@ impl<T, const Q: usize> Queue<T, Q> {
         }
     }
 
-    /// How many frames wait.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether no frame waits.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// How many bytes the waiting frames have together.
     #[inline]
     pub const fn bytes(&self) -> u32 {
         self.bytes
     }
+}
 
-    /// Appends a frame of `bytes` bytes.
-    ///
-    /// # Errors
-    ///
-    /// Gives the frame back if it exceeds one of the limits.
-    pub fn push(&mut self, frame: T, bytes: u32) -> Result<(), T> {
+impl<T, const Q: usize> Waiting for Queue<T, Q> {
+    type Frame = T;
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn push(&mut self, frame: T, bytes: u32) -> Result<(), T> {
         let total = match self.bytes.checked_add(bytes) {
             Some(total) if total <= self.max_bytes && self.len < Q => total,
             _ => return Err(frame),
@@ -85,8 +102,7 @@ impl<T, const Q: usize> Queue<T, Q> {
         Ok(())
     }
 
-    /// Takes the oldest frame.
-    pub fn pop(&mut self) -> Option<T> {
+    fn pop(&mut self) -> Option<T> {
         let (frame, bytes) = self.slots.get_mut(self.first)?.take()?;
         self.first = self.first.wrapping_add(1);
         if self.first >= Q {
@@ -98,10 +114,17 @@ impl<T, const Q: usize> Queue<T, Q> {
     }
 }
 
+impl<T, const Q: usize> Default for Queue<T, Q> {
+    /// One that is bounded by number only.
+    fn default() -> Self {
+        Queue::new(u32::MAX)
+    }
+}
+
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_queue))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
-    use super::Queue;
+    use super::{Queue, Waiting};
 
     #[test]
     fn first_in_first_out_around_the_end() {

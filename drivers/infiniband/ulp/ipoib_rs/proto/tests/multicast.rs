@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::multicast::{Action, Group, GroupTable, Membership};
 use ipoib_proto::pkey::PKey;
-use ipoib_proto::queue::Verdict;
+use ipoib_proto::queue::{Queue, Verdict};
 use ipoib_proto::table::{Seed, Slot};
 use ipoib_proto::ticket::Ticket;
 use proptest::prelude::*;
@@ -50,8 +50,10 @@ fn group(number: u8) -> Mgid {
     Mgid::parse(gid).unwrap()
 }
 
+type Waiting = Queue<u32, 2>;
+
 struct Fabric {
-    table: GroupTable<u32, u32, 2, Vec<Slot<Group<u32, u32, 2>>>>,
+    table: GroupTable<u32, Waiting, Vec<Slot<Group<u32, Waiting>>>>,
     now: u64,
     up: bool,
     /// Groups that are joined, as the fabric sees it.

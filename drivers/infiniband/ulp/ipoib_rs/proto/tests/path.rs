@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::path::{self, Action, Path};
-use ipoib_proto::queue::Verdict;
+use ipoib_proto::queue::{Queue, Verdict};
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ const PEER: HwAddr = HwAddr([
 
 /// The driver: what it holds and what it saw.
 struct Driver {
-    path: Path<u32, u32, 4>,
+    path: Path<u32, Queue<u32, 4>>,
     now: u64,
     next_frame: u32,
     next_handle: u32,
