@@ -5,6 +5,7 @@
 
 mod groups;
 mod managers;
+mod offload;
 mod partitions;
 mod weather;
 
