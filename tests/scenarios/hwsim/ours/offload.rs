@@ -2,9 +2,9 @@
 
 //! Work that an HCA does for datagrams: checksums, and the segments of what TCP sends.
 
+use super::super::EXCLUSIVE;
 use super::super::caps::{features, make_pair, sent, wrong_checksums};
 use super::super::manager::Manager;
-use super::super::EXCLUSIVE;
 use super::{Driver, Kind, up_made};
 use crate::order::counter;
 use crate::streams::iperf3;
