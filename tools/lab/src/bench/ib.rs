@@ -174,8 +174,11 @@ struct Rig {
     _servers: [Task; 3],
 }
 
+/// So many of a driver's functions are told.
+const FUNCTIONS: usize = 8;
+
 /// Instructions of a workload.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Cost {
     /// The driver's own text.
     driver: u64,
@@ -187,6 +190,8 @@ struct Cost {
     user: u64,
     /// All the rest: the stack.
     stack: u64,
+    /// The driver's functions, the largest first.
+    functions: Vec<(String, u64)>,
 }
 
 impl Cost {
@@ -197,10 +202,16 @@ impl Cost {
             copies: 0,
             user: 0,
             stack: 0,
+            functions: Vec::new(),
         };
         for ((of, symbol), count) in counts.by_symbol(symbols) {
             *cost.place(of, symbol, module) += count;
+            if of == module {
+                cost.functions.push((symbol.to_owned(), count));
+            }
         }
+        cost.functions
+            .sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         ensure!(
             cost.driver > 0 && cost.device > 0,
             "nothing of {module} was executed"
@@ -225,7 +236,7 @@ impl Cost {
     }
 
     /// Instructions outside the device.
-    fn outside(self) -> u64 {
+    fn outside(&self) -> u64 {
         self.driver + self.copies + self.user + self.stack
     }
 }
@@ -242,7 +253,10 @@ impl fmt::Display for Cost {
             share(self.copies),
             share(self.user),
             share(self.device)
-        )
+        )?;
+        let mut functions = self.functions.iter().take(FUNCTIONS);
+        functions
+            .try_for_each(|(function, count)| write!(f, "\n     {:.3}% {function}", share(*count)))
     }
 }
 
@@ -428,10 +442,10 @@ impl Rig {
                 pairs.set_share(our_cost.driver as f64 / our_cost.outside() as f64);
                 if share {
                     // For the same work, not of one's own total.
-                    let own = |(rate, cost): (f64, Cost)| {
+                    let own = |rate: f64, cost: &Cost| {
                         cost.driver as f64 / cost.outside() as f64 * 1e9 / rate
                     };
-                    let (own, peers) = (own((ours.0, our_cost)), own((peer.0, peer_cost)));
+                    let (own, peers) = (own(ours.0, &our_cost), own(peer.0, &peer_cost));
                     text.add(own, peers, peers / own);
                 }
             }
