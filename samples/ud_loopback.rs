@@ -66,6 +66,7 @@ fn loop_back(dev: &Device, port: u32) -> Result {
             recv_sge: 1,
         },
         port,
+        offloads: false,
     };
     let qp = UdQp::new(init, Polled)?;
 

@@ -19,15 +19,63 @@ pub enum RxChecksum {
     Yes,
 }
 
+/// Work on frames that are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TxOffload {
+    /// Frames come complete.
+    #[default]
+    None,
+    /// Checksums of whatever protocol, and segmentation of TCP and UDP. The stack has the latter only with scattered
+    /// frames.
+    Any,
+    /// Checksums of TCP and UDP, and segmentation of TCP: over IPv4, and over IPv6 without extension headers, which
+    /// is offered; a user has to say that the device does it.
+    Ip {
+        /// It segments.
+        segments: bool,
+    },
+}
+
 /// Offloads that a driver has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offloads {
-    /// Checksums, of whatever protocol.
-    pub checksum: bool,
-    /// Segmentation of TCP and UDP. The stack has it only with `checksum` and scattered frames.
-    pub gso: bool,
+    /// Work on frames that are sent.
+    pub tx: TxOffload,
     /// Verified checksums of received frames, as long as [`RawDevice::trusts_checksums`].
     pub rx_checksum: RxChecksum,
+}
+
+const fn bit(number: u32) -> u64 {
+    1 << number
+}
+
+impl Offloads {
+    /// Features that are offered, and those of them that are on unless a user says otherwise (`NETIF_F_*`).
+    fn features(self) -> (u64, u64) {
+        const TSO: u64 = bit(bindings::NETIF_F_TSO_BIT);
+        const TSO6: u64 = bit(bindings::NETIF_F_TSO6_BIT);
+        const ANY: u64 = bit(bindings::NETIF_F_HW_CSUM_BIT)
+            | TSO
+            | TSO6
+            | bit(bindings::NETIF_F_TSO_ECN_BIT)
+            | bit(bindings::NETIF_F_GSO_UDP_L4_BIT);
+        const IP: u64 = bit(bindings::NETIF_F_IP_CSUM_BIT);
+        const IPV6: u64 = bit(bindings::NETIF_F_IPV6_CSUM_BIT);
+        const RX: u64 = bit(bindings::NETIF_F_RXCSUM_BIT);
+
+        let (tx, tx_on) = match self.tx {
+            TxOffload::None => (0, 0),
+            TxOffload::Any => (ANY, ANY),
+            TxOffload::Ip { segments: false } => (IP | IPV6, IP),
+            TxOffload::Ip { segments: true } => (IP | IPV6 | TSO | TSO6, IP | TSO),
+        };
+        let (rx, rx_on) = match self.rx_checksum {
+            RxChecksum::No => (0, 0),
+            RxChecksum::Offered => (RX, 0),
+            RxChecksum::Yes => (RX, RX),
+        };
+        (tx | rx, tx_on | rx_on)
+    }
 }
 
 impl RawDevice {
@@ -50,16 +98,9 @@ impl<T: Driver> Device<T> {
     /// A super-frame is shorter than 65536, link-layer header included, which cannot be made more by a
     /// user. The packet in it is thus no longer than 65511.
     pub fn set_offloads(&self, offloads: Offloads, _rtnl: &mut Rtnl) {
+        let (offered, defaults) = offloads.features();
         // SAFETY: RTNL is held. Our token is not used while the core calls back.
-        unsafe {
-            bindings::ipoib_rs_netdev_set_offloads(
-                self.as_raw(),
-                offloads.checksum,
-                offloads.gso,
-                offloads.rx_checksum != RxChecksum::No,
-                offloads.rx_checksum == RxChecksum::Yes,
-            );
-        }
+        unsafe { bindings::ipoib_rs_netdev_set_offloads(self.as_raw(), offered, defaults) };
     }
 
     /// Lets frames have their routes when they are handed over, which costs the stack a reference

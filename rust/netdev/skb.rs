@@ -26,7 +26,7 @@ mod path_mtu;
 mod queue;
 mod reason;
 
-pub use offload::{GsoInfo, GsoKind, Keep, PartialChecksum, Segments};
+pub use offload::{GsoInfo, GsoKind, Keep, PartialChecksum, Segments, TcpSegments};
 pub use queue::SkbQueue;
 pub use reason::DropReason;
 
@@ -164,6 +164,13 @@ impl TxSkb {
     pub fn len(&self) -> usize {
         // SAFETY: Valid by the type invariant.
         unsafe { (*self.as_raw()).len as usize }
+    }
+
+    /// The address of the first byte of the data. Bytes that were taken off lie in front of it.
+    #[inline]
+    pub fn front(&self) -> *const u8 {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.as_raw()).data }
     }
 
     /// Bytes of it in the head, which [`Self::linear`] shows.

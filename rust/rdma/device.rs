@@ -157,11 +157,17 @@ impl Device {
         ops.attach_mcast.is_some() && ops.detach_mcast.is_some()
     }
 
-    /// Whether it says of a received datagram, [`crate::Received::csum_ok`], that the checksums in it
-    /// are good.
+    /// Whether it makes the checksums of TCP and UDP over IPv4 in datagrams that are sent ([`crate::UdInit::offloads`]),
+    /// and says of a received one, [`crate::Received::csum_ok`], that the checksums in it are good.
     pub fn checks_checksums(&self) -> bool {
         let capability = bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;
         self.attrs().device_cap_flags & capability != 0
+    }
+
+    /// Whether it segments what TCP sends by queue pairs that are made for that ([`crate::UdInit::offloads`]).
+    pub fn segments(&self) -> bool {
+        let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_UD_TSO);
+        self.attrs().kernel_cap_flags & capability != 0
     }
 
     /// Whether it can keep a queue pair from hearing what that sends to its own groups.

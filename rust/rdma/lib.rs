@@ -68,7 +68,7 @@ pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;
-pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdInit, UdQp};
+pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdInit, UdOffloads, UdQp};
 pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};

@@ -234,6 +234,19 @@ impl Drop for OwnedQp {
     }
 }
 
+/// The flags of a datagram queue pair.
+fn create_flags(blocks_loopback: bool, segments: bool) -> u32 {
+    let mut flags = 0;
+    if blocks_loopback {
+        flags |= bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK;
+    }
+    if segments {
+        // mlx5 makes no checksums either without it.
+        flags |= bindings::ib_qp_create_flags_IB_QP_CREATE_IPOIB_UD_LSO;
+    }
+    flags as u32
+}
+
 /// An unreliable datagram queue pair.
 ///
 /// # Invariants
@@ -249,6 +262,7 @@ pub struct UdQp {
     #[pin]
     left: Mutex<[Option<KBox<dyn Left>>; 2]>,
     port: u32,
+    offloads: UdOffloads,
     caps: QpCaps,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -267,6 +281,21 @@ pub struct UdInit<'a> {
     pub caps: QpCaps,
     /// The port that it uses.
     pub port: u32,
+    /// Datagrams are frames of IP over InfiniBand, of which the device is to do as much as it can:
+    /// [`Device::checks_checksums`], [`Device::segments`].
+    ///
+    /// [`Device::checks_checksums`]: crate::Device::checks_checksums
+    /// [`Device::segments`]: crate::Device::segments
+    pub offloads: bool,
+}
+
+/// Work on frames of IP over InfiniBand that a queue pair's device does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UdOffloads {
+    /// Checksums of TCP and UDP.
+    pub checksums: bool,
+    /// Segmentation of TCP.
+    pub segments: bool,
 }
 
 impl UdQp {
@@ -288,6 +317,7 @@ impl UdQp {
             recv_cq,
             caps,
             port,
+            offloads,
         } = init;
         let dev = pd.device();
         if !dev.same(send_cq.device())
@@ -296,6 +326,10 @@ impl UdQp {
         {
             return Err(EINVAL);
         }
+        let offloads = UdOffloads {
+            checksums: offloads && dev.checks_checksums(),
+            segments: offloads && dev.segments(),
+        };
         let handler = Arc::pin_init(Revocable::new(handler), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {
             event_handler: Some(event::<H>),
@@ -311,11 +345,7 @@ impl UdQp {
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: bindings::ib_qp_type_IB_QPT_UD,
-            create_flags: if dev.blocks_loopback() {
-                bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as u32
-            } else {
-                0
-            },
+            create_flags: create_flags(dev.blocks_loopback(), offloads.segments),
             ..Default::default()
         };
         // SAFETY: All that the attributes refer to is valid, and outlives the queue pair by the
@@ -328,6 +358,7 @@ impl UdQp {
                 life <- new_mutex!(Ok(())),
                 left <- new_mutex!([None, None]),
                 port,
+                offloads,
                 // The device may have rounded up; what was asked for is what rings rely on.
                 caps,
                 send_cq: send_cq.clone(),
@@ -369,6 +400,11 @@ impl UdQp {
     /// The port that it uses.
     pub fn port(&self) -> u32 {
         self.port
+    }
+
+    /// Work on frames that its device does.
+    pub fn offloads(&self) -> UdOffloads {
+        self.offloads
     }
 
     /// The sizes of its queues.

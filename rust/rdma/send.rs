@@ -26,7 +26,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::ah::Ah;
-use crate::qp::UdQp;
+use crate::qp::{UdOffloads, UdQp};
 use crate::send_chain::SendChain;
 
 mod completions;
@@ -57,6 +57,18 @@ pub struct Posted {
     pub unsignalled: bool,
 }
 
+/// The most bytes of headers that a device has room for: of encapsulation, IPv4 and TCP, with all options.
+const MAX_HEADERS: usize = 4 + 60 + 60;
+
+/// How a frame is to be segmented.
+#[derive(Clone, Copy)]
+struct Large {
+    /// Bytes in front of its data that each segment begins with.
+    headers: u32,
+    /// Bytes of its data in each segment but the last.
+    mss: u32,
+}
+
 /// The half of a send ring that posts.
 ///
 /// # Invariants
@@ -72,6 +84,8 @@ pub struct Sender {
     at: Producer,
     ah: Option<Arc<Ah>>,
     posted: Posted,
+    offloads: UdOffloads,
+    max_sge: usize,
 }
 
 /// Makes the send ring of `qp`, with room for `size` frames (a power of two) of up to `max_sge`
@@ -120,6 +134,8 @@ pub fn send_ring(
         at,
         ah: None,
         posted: Posted::default(),
+        offloads: qp.offloads(),
+        max_sge: max_sge as usize,
     };
     Ok((sender, completions))
 }
@@ -159,13 +175,26 @@ impl Sender {
         self.at.free(&self.ring.shared)
     }
 
-    /// Adds a frame for queue pair `qpn` at `ah` to the chain; [`Self::flush`] sends it.
+    /// Work on frames that the device does: those that come to [`Self::post`] may have it left to be done.
+    #[inline]
+    pub fn offloads(&self) -> UdOffloads {
+        self.offloads
+    }
+
+    /// The most elements that a frame is gathered from.
+    #[inline]
+    pub fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    /// Adds a frame for queue pair `qpn` at `ah` to the chain; [`Self::flush`] sends it. If it has a checksum
+    /// that is yet to be made, the device makes it.
     ///
     /// # Errors
     ///
     /// With the frame: `EBUSY` if the ring is full; `EINVAL` if `ah` is of another protection domain
-    /// than the queue pair; `ENOMEM` if the frame has too many parts and no memory to join them;
-    /// `EIO` if it cannot be mapped for DMA.
+    /// than the queue pair, the frame is to be segmented, or has a checksum that the device does not make;
+    /// `ENOMEM` if the frame has too many parts and no memory to join them; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
     ///
@@ -177,6 +206,53 @@ impl Sender {
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
+        self.post_any(skb, 0, ah, qpn)
+    }
+
+    /// Adds a super-frame of TCP, which the device segments: the first `headers` bytes are the headers that all
+    /// segments get. They are taken off the frame, so that its length is that of the payload.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::post`], and `EINVAL` if the queue pair does not segment, or there are no such headers.
+    ///
+    /// # Context
+    ///
+    /// Any but hard interrupt.
+    #[inline(never)]
+    pub fn post_large(
+        &mut self,
+        mut skb: TxSkb,
+        headers: usize,
+        ah: &Arc<Ah>,
+        qpn: u32,
+    ) -> core::result::Result<(), (TxSkb, Error)> {
+        let possible = self.offloads.segments && (1..=MAX_HEADERS).contains(&headers);
+        if !possible || headers > skb.headlen() || skb.pull(headers).is_err() {
+            return Err((skb, EINVAL));
+        }
+        self.post_any(skb, headers, ah, qpn)
+    }
+
+    /// Adds a frame, in front of whose data are `headers` bytes that each of its segments begins with; 0 if it is not
+    /// to be segmented.
+    #[inline(always)]
+    fn post_any(
+        &mut self,
+        skb: TxSkb,
+        headers: usize,
+        ah: &Arc<Ah>,
+        qpn: u32,
+    ) -> core::result::Result<(), (TxSkb, Error)> {
+        let gso = if headers > 0 { skb.gso() } else { None };
+        // What is left to be done has to be what the device does.
+        if (headers == 0 && skb.is_gso()) || (skb.needs_checksum() && !self.offloads.checksums) {
+            return Err((skb, EINVAL));
+        }
+        let large = gso.map(|gso| Large {
+            headers: headers as u32,
+            mss: gso.size.into(),
+        });
         if self.free_at_least() == 0 && self.free() == 0 {
             return Err((skb, EBUSY));
         }
@@ -186,10 +262,10 @@ impl Sender {
         if matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah)) {
             // SAFETY: There is room in both; the address handle is the last one, and was of the protection
             // domain then.
-            unsafe { self.append(skb, ah, qpn) }
+            unsafe { self.append(skb, large, ah, qpn) }
         } else {
             // SAFETY: There is room in both.
-            unsafe { self.append_to_another(skb, ah, qpn) }
+            unsafe { self.append_to_another(skb, large, ah, qpn) }
         }
     }
 
@@ -206,6 +282,7 @@ impl Sender {
     unsafe fn append_to_another(
         &mut self,
         skb: TxSkb,
+        large: Option<Large>,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
@@ -214,7 +291,7 @@ impl Sender {
         }
         let slot = self.ring.slot(self.at.head());
         // SAFETY: By this function's requirements, and as was just checked; the address handle follows.
-        unsafe { self.append(skb, ah, qpn) }?;
+        unsafe { self.append(skb, large, ah, qpn) }?;
         // SAFETY: The slot was filled just now and has no address handle yet. It stays ours until the
         // doorbell rings.
         unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
@@ -236,6 +313,7 @@ impl Sender {
     unsafe fn append(
         &mut self,
         mut skb: TxSkb,
+        large: Option<Large>,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
@@ -248,9 +326,21 @@ impl Sender {
             Ok(num_sge) => num_sge,
             Err(error) => return Err((skb, error)),
         };
+        let checksum = skb.needs_checksum();
+        let front = skb.front();
         let fill = |wr: &mut bindings::ib_ud_wr| {
             wr.ah = ah.as_raw();
             wr.remote_qpn = qpn;
+            if checksum {
+                wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
+            }
+            if let Some(Large { headers, mss }) = large {
+                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
+                // They were taken off the front. The head may have moved since, and they with it.
+                wr.header = front.wrapping_sub(headers as usize).cast_mut().cast();
+                wr.hlen = headers as c_int;
+                wr.mss = mss as c_int;
+            }
         };
         // SAFETY: As above; that many elements were filled.
         unsafe { self.chain.push(u64::from(head), num_sge, fill) };

@@ -80,7 +80,6 @@ impl<W: SendWr> SendChain<W> {
         let mut next = ptr::null_mut();
         for (wr, sges) in wrs.iter_mut().zip(sges.chunks_exact_mut(max_sge)).rev() {
             let wr = wr.base();
-            wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
             wr.sg_list = sges.as_mut_ptr();
             wr.next = next;
             next = wr;
@@ -121,7 +120,7 @@ impl<W: SendWr> SendChain<W> {
             .sg_list
     }
 
-    /// Adds a request, of which `num_sge` elements are filled, unsignalled; `fill` completes it.
+    /// Adds a request to send, of which `num_sge` elements are filled, unsignalled; `fill` completes it.
     ///
     /// # Safety
     ///
@@ -133,6 +132,7 @@ impl<W: SendWr> SendChain<W> {
         let base = wr.base();
         base.__bindgen_anon_1.wr_id = id;
         base.num_sge = num_sge;
+        base.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         base.send_flags = 0;
         fill(wr);
         // INVARIANT: It is complete.
@@ -164,7 +164,7 @@ impl<W: SendWr> SendChain<W> {
                 .add(pending.wrapping_sub(1))
                 .cast::<bindings::ib_send_wr>()
         };
-        last.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
+        last.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
         let next = core::mem::replace(&mut last.next, ptr::null_mut());
         let last: *mut bindings::ib_send_wr = last;
         let first = wrs.cast_const().cast();

@@ -265,18 +265,17 @@ int ipoib_rs_restart(struct net_device *dev)
 	return ops->ndo_open(dev);
 }
 
-/* Features that the driver offers at some times and at others does not, under RTNL. */
-void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
-				  bool rx_checksum, bool rx_checksum_on)
+/*
+ * Features that the driver offers at some times and at others does not, under RTNL. Of those that
+ * are new, @defaults are switched on.
+ */
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, u64 offered, u64 defaults)
 {
-	const netdev_features_t gso_features = NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO6 |
-					       NETIF_F_GSO_UDP_L4;
-	const netdev_features_t all = NETIF_F_HW_CSUM | NETIF_F_RXCSUM | gso_features;
-	netdev_features_t offered = (checksum ? NETIF_F_HW_CSUM : 0) | (gso ? gso_features : 0) |
-				    (rx_checksum ? NETIF_F_RXCSUM : 0);
+	const netdev_features_t all = NETIF_F_CSUM_MASK | NETIF_F_RXCSUM | NETIF_F_ALL_TSO |
+				      NETIF_F_GSO_UDP_L4;
 	netdev_features_t lost = dev->hw_features & all & ~offered;
 	netdev_features_t gained = offered & ~dev->hw_features;
-	netdev_features_t on = rx_checksum_on ? gained : gained & ~NETIF_F_RXCSUM;
+	netdev_features_t on = gained & defaults;
 
 	if (!lost && !gained)
 		return;

@@ -60,8 +60,7 @@ u32 ipoib_rs_newlink_mtu(struct rtnl_newlink_params *params);
 struct net *ipoib_rs_netdev_net(const struct net_device *dev);
 int ipoib_rs_restart(struct net_device *dev);
 
-void ipoib_rs_netdev_set_offloads(struct net_device *dev, bool checksum, bool gso,
-				  bool rx_checksum, bool rx_checksum_on);
+void ipoib_rs_netdev_set_offloads(struct net_device *dev, u64 offered, u64 defaults);
 void ipoib_rs_netdev_keep_dst(struct net_device *dev);
 
 /*

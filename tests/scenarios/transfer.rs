@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) const RECEIVER: &str = include_str!("../guest/transfer/receiver.py");
 
-const SENDER: &str = include_str!("../guest/transfer/sender.py");
+pub(crate) const SENDER: &str = include_str!("../guest/transfer/sender.py");
 
 /// A stream on its way.
 pub(crate) struct Transfer {

@@ -17,6 +17,7 @@ const LINK: usize = (bindings::IPOIB_RS_PSEUDO_LEN + bindings::IPOIB_RS_ENCAP_LE
 const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
 const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
 const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+const DODGY: u32 = bindings::SKB_GSO_DODGY as u32;
 const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 
 /// A checksum that is yet to be made: over the bytes from `start` to the end of the packet, and
@@ -55,6 +56,15 @@ pub struct GsoInfo {
     pub segments: u16,
     /// Pieces of memory that it is in, its head and its fragments.
     pub pieces: u32,
+}
+
+/// How a super-frame of TCP is to be segmented.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpSegments {
+    /// Bytes of payload in a segment, the last one excepted.
+    pub size: usize,
+    /// Pieces of memory that the frame is in, its head and its fragments.
+    pub pieces: usize,
 }
 
 /// Offloads that the frames which [`TxSkb::segment`] makes may need.
@@ -167,6 +177,23 @@ impl TxSkb {
             size,
             segments,
             pieces: u32::from(fragments).wrapping_add(1),
+        })
+    }
+
+    /// Returns how the frame is to be segmented if it is a super-frame of TCP like nearly all, whose checksum is yet to
+    /// be made too: one whose CWR flag, if it has one, any segment may have. Its headers may be untrusted, as a virtual
+    /// machine's are.
+    #[inline]
+    pub fn tcp_segments(&self) -> Option<TcpSegments> {
+        // SAFETY: The shared info is valid.
+        let (kind, size, fragments) = unsafe {
+            let info = self.shared_info();
+            ((*info).gso_type, (*info).gso_size, (*info).nr_frags)
+        };
+        let is_tcp = matches!(kind & !DODGY, TCP_V4 | TCP_V6);
+        (is_tcp && size > 0 && self.needs_checksum()).then_some(TcpSegments {
+            size: size.into(),
+            pieces: usize::from(fragments).wrapping_add(1),
         })
     }
 

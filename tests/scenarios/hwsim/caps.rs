@@ -13,11 +13,9 @@ use lab::scenario;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Makes a pair whose HCAs have these attributes; opensm, as the ports are Active.
-fn pair(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
-    let outside = bed.hosts.first().context("no host")?.outside();
-    outside.ok("modprobe ib_ipoib")?;
-    make(&outside, "pair")?;
+/// Makes a pair whose HCAs have these attributes.
+pub(super) fn make_pair(outside: &Host, attributes: &[(&str, &str)]) -> Result<()> {
+    make(outside, "pair")?;
     let mut script = format!("set -e\ncd {CONFIGFS}/pair\necho 0 >live\n");
     for (attribute, value) in attributes {
         for node in ["h1", "h2"] {
@@ -26,6 +24,14 @@ fn pair(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
         }
     }
     outside.ok(&format!("{script}echo 1 >live"))?;
+    Ok(())
+}
+
+/// Does that; opensm, as the ports are Active.
+fn pair(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager> {
+    let outside = bed.hosts.first().context("no host")?.outside();
+    outside.ok("modprobe ib_ipoib")?;
+    make_pair(&outside, attributes)?;
     inhabit(bed, "")
 }
 
@@ -39,7 +45,7 @@ pub(super) fn pair_up(bed: &Bed, attributes: &[(&str, &str)]) -> Result<Manager>
 }
 
 /// Features of `ib0` that `ethtool` shows: whether each is on.
-fn features(host: &Host) -> Result<[bool; 3]> {
+pub(super) fn features(host: &Host) -> Result<[bool; 3]> {
     let fields = Fields::of(host, "ethtool -k ib0")?;
     let names = [
         "tx-checksum-ipv4",
@@ -54,7 +60,7 @@ fn features(host: &Host) -> Result<[bool; 3]> {
 }
 
 /// Segments, datagrams and packets of a host whose checksum was wrong, as the stack found.
-fn wrong_checksums(host: &Host) -> Result<u64> {
+pub(super) fn wrong_checksums(host: &Host) -> Result<u64> {
     let text = host.ok(
         "nstat -asz TcpInCsumErrors UdpInCsumErrors IpExtInCsumErrors IpInHdrErrors | grep -v '^#'",
     )?;
@@ -81,7 +87,7 @@ fn streams(bed: &Bed) -> Result<()> {
 }
 
 /// Packets that ib0 and its HCA's port have sent.
-fn sent(host: &Host) -> Result<[u64; 2]> {
+pub(super) fn sent(host: &Host) -> Result<[u64; 2]> {
     let interface = host.ok("cat /sys/class/net/ib0/statistics/tx_packets")?;
     let counters = Fields::of(host, &format!("perfquery -C {} -P 1 -x", hca(host)))?;
     Ok([interface.trim().parse()?, counters.number("PortXmitPkts")?])

@@ -6,6 +6,7 @@
 mod groups;
 mod managers;
 mod neighbours;
+mod offload;
 mod partitions;
 mod weather;
 

@@ -315,7 +315,7 @@ fn flat(lane: Lane, options: &Options, report: &mut Report) -> Result<()> {
 }
 
 /// A bed on which a guest's nanosecond is what the lane counts.
-fn builder(lane: Lane, counter: Option<&Counter>) -> Builder {
+pub(super) fn builder(lane: Lane, counter: Option<&Counter>) -> Builder {
     let builder = Builder::new("bench", lane, Kernel::Base).lifetime(Duration::from_secs(1200));
     match (lane, counter) {
         (Lane::Uml, _) => builder,
@@ -325,7 +325,7 @@ fn builder(lane: Lane, counter: Option<&Counter>) -> Builder {
 }
 
 /// Starts opensm on the port of an HCA.
-fn opensm(host: &Host, hca: &str, options: &str) -> Result<Task> {
+pub(super) fn opensm(host: &Host, hca: &str, options: &str) -> Result<Task> {
     let dir = "/var/cache/opensm";
     let guid = host.ok(&format!("ibstat {hca} 1 | sed -n 's/^Port GUID: //p'"))?;
     let guid = guid.trim();
@@ -338,14 +338,14 @@ fn opensm(host: &Host, hca: &str, options: &str) -> Result<Task> {
 }
 
 /// Waits until the port of an HCA is Active.
-fn active(host: &Host, hca: &str) -> Result<()> {
+pub(super) fn active(host: &Host, hca: &str) -> Result<()> {
     host.wait_until(
         &format!("ibstat {hca} 1 | grep -q '^State: Active'"),
         Duration::from_secs(60),
     )
 }
 
-fn name(lane: Lane) -> &'static str {
+pub(super) fn name(lane: Lane) -> &'static str {
     match lane {
         Lane::Qemu => "icount",
         Lane::Uml => "uml",

@@ -12,6 +12,7 @@ mod case;
 mod count;
 mod disorder;
 mod fabric;
+mod ib;
 pub mod peer;
 mod plot;
 mod rc;
@@ -70,6 +71,8 @@ enum Page {
     Rc,
     /// The simulated fabric, against soft-RoCE.
     Fabric,
+    /// InfiniBand: both drivers on the simulated fabric.
+    Ib,
 }
 
 impl Options {
@@ -92,7 +95,8 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
             let shares = ["text_share", "device_share"];
-            let counted = shares.iter().any(|case| options.includes(case));
+            let counted =
+                options.wants(Page::Ib) || shares.iter().any(|case| options.includes(case));
             let counter = (lane == Lane::Qemu && counted)
                 .then(|| Counter::build(layout))
                 .transpose()?;
@@ -108,6 +112,9 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
             }
             if options.wants(Page::Rc) {
                 rc::page(lane, options, counter, &mut report, &plots)?;
+            }
+            if options.wants(Page::Ib) && !options.itself {
+                ib::page(lane, options, counter, &mut report)?;
             }
             if options.wants(Page::Fabric) && !options.itself {
                 fabric::page(lane, options, counter, &mut report)?;

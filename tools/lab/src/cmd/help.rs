@@ -30,7 +30,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   LANE=uml|qemu  with make bench and kernel: one lane only
   KERNEL=base|debug|kcsan|stock   with make test and kernel: this kernel, and all of its scenarios; kcsan finds data
                  races and is built only if asked for, stock is Debian's own (both qemu)
-  PAGE=ud|disorder|rc|fabric, PAIRS=n   with make bench: one page only; measurements of each case
+  PAGE=ud|disorder|rc|fabric|ib, PAIRS=n   with make bench: one page only; measurements of each case
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
   IPOIB_RS_MIRROR  Debian mirror for the root"

@@ -128,6 +128,10 @@ counters! {
         stops = "tx_stops",
         /// Times that the queue was woken.
         wakes = "tx_wakes",
+        /// Frames sent whose checksum the device makes.
+        partial = "tx_partial",
+        /// Frames sent that the device segments.
+        large = "tx_large",
     }
 
     /// Rare events. Written by the work items, and at times from elsewhere.

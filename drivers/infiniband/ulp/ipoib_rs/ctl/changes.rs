@@ -4,7 +4,7 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
-use ipoib_netdev::features::Offloads;
+use ipoib_netdev::features::{Offloads, TxOffload};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::gid::Gid;
@@ -15,7 +15,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::{Interface, Work, RESTART_MS};
-use crate::ctl::verbs::{Running, Verbs};
+use crate::base::port::Port;
+use crate::ctl::verbs::{gathers_all, Running, Verbs};
 
 /// State of an interface's configuration, which RTNL protects, from registration to unregistration.
 pub(crate) struct Control {
@@ -209,14 +210,29 @@ impl Interface {
         dev.change_address(address.as_bytes(), rtnl);
     }
 
+    /// Work on datagrams that the device of a port does. It has to gather whole super-frames to segment them.
+    fn datagram_offload(port: &Port) -> TxOffload {
+        let device = port.device();
+        // Verbs promise it of frames of IP over InfiniBand.
+        if !port.is_infiniband() || !device.checks_checksums() {
+            return TxOffload::None;
+        }
+        TxOffload::Ip {
+            segments: device.segments() && gathers_all(device),
+        }
+    }
+
     /// Sets the features that the mode and the device allow.
     pub(super) fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         let connected = this.is_connected();
         dev.set_offloads(
             Offloads {
-                checksum: connected,
-                gso: connected,
+                tx: if connected {
+                    TxOffload::Any
+                } else {
+                    Self::datagram_offload(&this.port)
+                },
                 rx_checksum: this.port.checks_checksums(),
             },
             rtnl,

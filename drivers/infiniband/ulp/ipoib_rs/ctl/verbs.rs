@@ -29,6 +29,11 @@ use crate::data::rx::RxPoll;
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
 
+/// Whether a device gathers a frame from as many pieces as one may have.
+pub(super) fn gathers_all(device: &RdmaDevice) -> bool {
+    device.max_sge() >= MAX_SGE
+}
+
 /// The elements of a send.
 fn max_sge(device: &RdmaDevice) -> u32 {
     device.max_sge().min(MAX_SGE)
@@ -131,6 +136,7 @@ impl Verbs {
                 recv_cq: &recv_cq,
                 caps,
                 port: this.port.number(),
+                offloads: this.port.is_infiniband(),
             };
             match UdQp::new(init, alarm) {
                 // With so many elements, it has room for fewer requests than it says.

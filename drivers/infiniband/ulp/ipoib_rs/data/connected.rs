@@ -220,6 +220,19 @@ impl Tx {
         self.send_datagram(dev, address, skb, now);
     }
 
+    /// Sends by UD a frame, as the stack gave it, of which more is left to be done than the device does.
+    #[cold]
+    pub(super) fn transmit_finished(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        skb: TxSkb,
+    ) -> Taken {
+        let now = now_ms();
+        self.in_burst(dev, |this| this.send_datagram(dev, address, skb, now));
+        Taken::TAKEN
+    }
+
     /// Sends a frame as the stack gave it by UD, with all done that the device would be asked to do.
     fn send_datagram(
         &mut self,

@@ -52,7 +52,12 @@ impl Tx {
             Ok(front) => address(front),
             Err(reason) => return self.refuse(dev, skb, reason),
         };
-        if skb.pull(ADDR_LEN).is_err() || skb.len() > self.ud.ring.max_datagram() {
+        let large = skb.is_gso();
+        if (large || skb.needs_checksum()) && !self.ud.ring.finishes(&skb) {
+            return self.transmit_finished(dev, address, skb);
+        }
+        let fits = large || skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
+        if !fits || skb.pull(ADDR_LEN).is_err() {
             return self.refuse(dev, skb, DropReason::TooBig);
         }
         self.ud.datagram_inline(dev, address, skb, now_ms());

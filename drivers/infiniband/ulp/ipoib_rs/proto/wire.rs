@@ -9,6 +9,7 @@ pub mod fragment;
 pub mod gid;
 pub mod header;
 pub mod hwaddr;
+pub mod lso;
 pub mod mgid;
 pub mod mtu;
 pub mod pkey;

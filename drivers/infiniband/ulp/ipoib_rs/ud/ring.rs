@@ -5,10 +5,11 @@
 use ipoib_netdev::device::Device;
 use ipoib_netdev::napi::Waker;
 use ipoib_netdev::netdev_log;
-use ipoib_netdev::skb::{self, TxSkb};
+use ipoib_netdev::skb::{self, TcpSegments, TxSkb};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::lso;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::stall::LOOK_MS;
 use ipoib_proto::thresholds::Thresholds;
@@ -20,6 +21,7 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::interface::{Interface, Work};
+use crate::base::ADDR_LEN;
 
 /// The producing half of the send ring, with its accounting.
 pub(crate) struct UdRing {
@@ -59,10 +61,11 @@ impl UdRing {
         }
     }
 
-    /// Numbers a frame, which begins with our header, for a peer that wants that.
+    /// Numbers a frame, which begins with our header, for a peer that wants that. What the device segments has
+    /// no number: all segments would have the same one.
     #[inline]
     pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
-        if self.extensions && peer.flags().contains(Flags::SEQ) {
+        if self.extensions && peer.flags().contains(Flags::SEQ) && !skb.is_gso() {
             // One without memory for a header of its own goes without a number.
             if let Ok(header) = skb.header_mut() {
                 Header::set_reserved(header, sequence.take().get());
@@ -95,6 +98,33 @@ impl UdRing {
         self.max_len
     }
 
+    /// Whether the device does what is left to be done of a frame as the stack gave it, which it is to be sent with then.
+    #[inline]
+    pub(crate) fn finishes(&self, skb: &TxSkb) -> bool {
+        let offloads = self.sender.offloads();
+        if !offloads.checksums {
+            return false;
+        }
+        if skb.is_gso() {
+            if !offloads.segments || !self.is_segmentable(skb) {
+                return false;
+            }
+            self.counters.tx.large.add(1);
+        }
+        self.counters.tx.partial.add(1);
+        true
+    }
+
+    /// Whether the device can segment a super-frame as the stack gave it, and the segments are no longer than a datagram.
+    fn is_segmentable(&self, skb: &TxSkb) -> bool {
+        let Some(TcpSegments { size, pieces }) = skb.tcp_segments() else {
+            return false;
+        };
+        let headers = skb.linear().get(ADDR_LEN..).and_then(lso::headers_len);
+        headers.is_some_and(|headers| headers + size <= self.max_len)
+            && pieces <= self.sender.max_sge()
+    }
+
     /// Lets the stack transmit again, if there is room on this ring.
     pub(crate) fn wake(&mut self, dev: &Device<Interface>) {
         if self.thresholds.may_wake(self.sender.free()) {
@@ -122,11 +152,32 @@ impl UdRing {
         ah: &Arc<Ah>,
         qpn: u32,
     ) {
+        if skb.is_gso() {
+            return self.send_large(dev, skb, ah, qpn);
+        }
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, ah, qpn) {
             return self.drop(dev, skb, refusal(error));
         }
+        self.sent(dev, len);
+    }
+
+    /// Puts a super-frame that the device segments on the ring. It is accounted without its headers.
+    #[inline(never)]
+    fn send_large(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
+        let headers = lso::headers_len(skb.linear()).unwrap_or(0);
+        // A frame is never longer than 64 KiB.
+        let len = skb.len().saturating_sub(headers) as u32;
+        match self.sender.post_large(skb, headers, ah, qpn) {
+            Ok(()) => self.sent(dev, len),
+            Err((skb, error)) => self.drop(dev, skb, refusal(error)),
+        }
+    }
+
+    /// Accounts a frame of `len` bytes that is on the ring, and rings the doorbell unless more follow.
+    #[inline(always)]
+    fn sent(&mut self, dev: &Device<Interface>, len: u32) {
         // What the completions have freed is looked at only when it matters: it lies in a cache line
         // that they write.
         let full = self.thresholds.must_stop(self.sender.free_at_least())

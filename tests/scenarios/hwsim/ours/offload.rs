@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work that an HCA does for datagrams: checksums, and the segments of what TCP sends.
+
+use super::super::EXCLUSIVE;
+use super::super::caps::{features, make_pair, sent, wrong_checksums};
+use super::super::manager::Manager;
+use super::{Driver, Kind, up_made};
+use crate::order::counter;
+use crate::streams::iperf3;
+use crate::transfer::{RECEIVER, Transfer, transfer};
+use anyhow::{Result, ensure};
+use lab::bed::{Bed, Host};
+use lab::scenario;
+use serde_json::Value;
+use std::time::Duration;
+
+const BOTH: &[(&str, &str)] = &[("checksum", "1"), ("lso", "65536")];
+const OURS: Kind = (Driver::Ours, "datagram");
+const THEIRS: Kind = (Driver::C, "datagram");
+
+/// Makes a pair whose HCAs have these attributes, with `ib0` up on both hosts.
+fn up_with(bed: &Bed, attributes: &[(&str, &str)], kinds: &[Kind]) -> Result<Manager> {
+    up_made(bed, "", kinds, |outside| make_pair(outside, attributes))
+}
+
+/// Has the device do for IPv6 what it does for IPv4, or no more.
+fn switch_v6(host: &Host, on: bool) -> Result<()> {
+    let on = if on { "on" } else { "off" };
+    host.ok(&format!(
+        "ethtool -K ib0 tx-checksum-ipv6 {on} tx-tcp6-segmentation {on}"
+    ))?;
+    Ok(())
+}
+
+/// Whether a feature of `ib0` is on.
+fn is_on(host: &Host, feature: &str) -> Result<bool> {
+    let text = host.ok(&format!("ethtool -k ib0 | grep '^[[:space:]]*{feature}:'"))?;
+    Ok(text.contains(": on"))
+}
+
+/// Packets that are handed over and that go out, and super-frames among them, as `from` sends a stream.
+fn counted(from: &Host, to: &Host, target: &str) -> Result<[u64; 3]> {
+    let before = [sent(from)?[0], sent(from)?[1], counter(from, "tx_large")?];
+    transfer(from, to, target, 8)?;
+    let after = [sent(from)?[0], sent(from)?[1], counter(from, "tx_large")?];
+    Ok(std::array::from_fn(|i| after[i] - before[i]))
+}
+
+/// Streams of UDP, which lose nothing but what a full queue does, and no checksum is wrong.
+fn datagrams(bed: &Bed) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    for target in [b.ip4(), b.ip6()] {
+        for options in ["-u -b 4M -l 1400", "-u -b 4M -l 1400 -R"] {
+            let end: Value = iperf3(bed, &target, options)?;
+            let bytes = end.pointer("/sum/bytes").and_then(Value::as_f64);
+            ensure!(bytes.is_some_and(|bytes| bytes > 1e5), "{options}: {end}");
+        }
+    }
+    for host in [a, b] {
+        ensure!(wrong_checksums(host)? == 0, "{}", host.ok("nstat -as")?);
+    }
+    Ok(())
+}
+
+scenario! {
+    /// With checksums and LSO, both are left to the HCA, of IPv4 by default and of IPv6 if a user says so; switched off,
+    /// neither is. What TCP sends arrives whole at `ib_ipoib` in each case.
+    #[on(lockdep, races)]
+    fn checksums_and_segments_by_the_hca(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_with(&bed, BOTH, &[OURS, THEIRS])?;
+        let (a, b) = bed.pair()?;
+        ensure!(features(a)? == [true; 3], "{}", a.ok("ethtool -k ib0")?);
+        for (feature, on) in [("tx-checksum-ipv6", false), ("tx-tcp6-segmentation", false), ("tx-udp-segmentation", false)] {
+            ensure!(is_on(a, feature)? == on, "{}", a.ok("ethtool -k ib0")?);
+        }
+        for size in [0, 1, 2016, 2017, 65507] {
+            a.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -s {size} {}", b.ip4()))?;
+            a.ok(&format!("ping -6 -q -c 2 -i 0.05 -W 5 -s {size} {}", b.ip6()))?;
+        }
+        let v4 = b.ip4();
+        let v6 = b.ip6();
+        // An MSS is less than 2044 bytes.
+        let [handed, went, large] = counted(a, b, &v4)?;
+        ensure!(went > (8 << 20) / 2044 && handed < went / 2 && large > 50, "{handed} {went} {large}");
+        let [handed, went, large] = counted(a, b, &v6)?;
+        ensure!(large == 0 && handed > went / 2, "{handed} {went} {large}");
+        switch_v6(a, true)?;
+        let [handed, went, large] = counted(a, b, &v6)?;
+        ensure!(handed < went / 2 && large > 50, "{handed} {went} {large}");
+        let partial = counter(a, "tx_partial")?;
+        datagrams(&bed)?;
+        ensure!(counter(a, "tx_partial")? > partial + 50, "no checksum was left to the HCA");
+        transfer(b, a, &a.ip4(), 8)?;
+        transfer(b, a, &a.ip6(), 8)?;
+
+        a.ok("ethtool -K ib0 tso off")?;
+        let [handed, went, large] = counted(a, b, &v4)?;
+        ensure!(large == 0 && handed > went / 2, "{handed} {went} {large}");
+        a.ok("ethtool -K ib0 tx off rx off")?;
+        ensure!(features(a)? == [false; 3], "{}", a.ok("ethtool -k ib0")?);
+        let partial = counter(a, "tx_partial")?;
+        transfer(a, b, &v4, 4)?;
+        transfer(a, b, &v6, 4)?;
+        transfer(b, a, &a.ip4(), 4)?;
+        datagrams(&bed)?;
+        ensure!(counter(a, "tx_partial")? == partial, "a checksum was left to the HCA");
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+const CRAFT: &str = include_str!("../../../guest/hwsim/offload/craft.py");
+const RECORD: &str = include_str!("../../../guest/hwsim/offload/record.py");
+
+/// Has `from` send the same frames as ever; what `to` receives.
+fn recorded(from: &Host, to: &Host) -> Result<Vec<String>> {
+    let limit = to.scaled(Duration::from_secs(20));
+    let record = to.spawn_python(RECORD, &[])?;
+    record.wait_for("recording", limit)?;
+    from.ok(&format!("ping -q -c 1 -W 5 {}", to.ip4()))?;
+    let address = to.ok("cat /sys/class/net/ib0/address")?;
+    from.python(CRAFT, &[address.trim()])?.ok()?;
+    record.wait_for("end", limit)?;
+    let text = record.wait(limit)?.ok()?;
+    let frames = text
+        .lines()
+        .filter(|line| line.starts_with('4') || line.starts_with('6'));
+    Ok(frames.map(str::to_owned).collect())
+}
+
+scenario! {
+    /// Segments and checksums of the HCA are those of the stack, byte for byte: TCP and UDP over IPv4 and IPv6, with
+    /// options, numbers that wrap and checksums that come to 0.
+    #[on(lockdep)]
+    fn the_hca_does_what_the_stack_does(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_with(&bed, BOTH, &[OURS, OURS])?;
+        let (a, b) = bed.pair()?;
+        b.ok("ethtool -K ib0 gro off")?;
+        a.ok("ethtool -K ib0 tx off")?;
+        let large = counter(a, "tx_large")?;
+        let by_stack = recorded(a, b)?;
+        ensure!(counter(a, "tx_large")? == large, "the HCA has segmented");
+        a.ok("ethtool -K ib0 tx on tso on")?;
+        switch_v6(a, true)?;
+        let by_hca = recorded(a, b)?;
+        ensure!(counter(a, "tx_large")? == large + 9, "the stack has segmented");
+        // 15 segments, 3, 61 and 11, and six packets, of each version, and six with all options.
+        ensure!(by_stack.len() == 2 * (15 + 3 + 61 + 11 + 6) + 6, "{} frames", by_stack.len());
+        let differs = by_stack.iter().zip(&by_hca).find(|(a, b)| a != b);
+        ensure!(by_stack == by_hca, "{} frames, first {differs:?}", by_hca.len());
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Super-frames that a host forwards from an interface of another MTU leave as segments with right checksums, and
+    /// what it forwards in turn, too.
+    #[on(lockdep)]
+    fn forwarded_frames_are_segmented(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_with(&bed, BOTH, &[OURS, THEIRS])?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        let (holder, pid) = a.netns_add("inner")?;
+        a.ok(&format!(
+            "set -e
+             ip link add veth0 mtu 9000 type veth peer name veth1 mtu 9000 netns {pid}
+             ip addr add 10.3.0.1/24 dev veth0 && ip link set veth0 up
+             echo 1 >/proc/sys/net/ipv4/ip_forward"
+        ))?;
+        outside.ok(
+            "set -e
+             ip -n inner addr add 10.3.0.2/24 dev veth1
+             ip -n inner link set veth1 up && ip -n inner link set lo up
+             ip -n inner route add default via 10.3.0.1",
+        )?;
+        b.ok(&format!("ip route add 10.3.0.0/24 via {} dev ib0", a.ip4()))?;
+        b.wait_until("ping -q -c 1 -W 1 10.3.0.2", Duration::from_secs(10))?;
+        outside.machine().write("/tmp/receive.py", RECEIVER)?;
+        outside.machine().write("/tmp/send.py", crate::transfer::SENDER)?;
+
+        // In: GRO makes them large.
+        let receiver = outside.spawn("ip netns exec inner python3 -u /tmp/receive.py")?;
+        Transfer::begin(b, receiver, "10.3.0.2", 8, 0)?.finish()?;
+
+        // Out: the sender learns the MTU of the path.
+        let [handed, went] = sent(a)?;
+        let large = counter(a, "tx_large")?;
+        let receiver = b.spawn_python(RECEIVER, &[])?;
+        receiver.wait_for("listening", b.scaled(Duration::from_secs(10)))?;
+        let sender = outside.spawn(&format!("ip netns exec inner python3 -u /tmp/send.py {} 8 0", b.ip4()))?;
+        let limit = b.scaled(Duration::from_secs(60));
+        let (sent_text, received) = (sender.wait(limit)?.ok()?, receiver.wait(limit)?.ok()?);
+        ensure!(sent_text.lines().last() == received.lines().last(), "{received} is not {sent_text}");
+        let [handed, went] = [sent(a)?[0] - handed, sent(a)?[1] - went];
+        ensure!(counter(a, "tx_large")? > large + 50 && handed < went / 2, "{handed} {went}");
+        for host in [a, b] {
+            ensure!(wrong_checksums(host)? == 0, "{}", host.ok("nstat -as")?);
+        }
+        holder.stop()?;
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// HCAs that have checksums alone, LSO alone or neither, and one that gathers too few pieces for super-frames: what
+    /// they lack is not offered, and cannot be switched on. Connected mode has its own, as ever.
+    #[on(lockdep)]
+    fn what_an_hca_lacks_is_not_offered(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        for (attributes, expected) in [
+            (&[("checksum", "1")][..], [true, true, false]),
+            (&[("lso", "65536")], [false; 3]),
+            (&[], [false; 3]),
+            (&[("checksum", "1"), ("lso", "65536"), ("max_send_sge", "4")], [true, true, false]),
+        ] {
+            let manager = up_with(&bed, attributes, &[OURS, OURS])?;
+            let before = features(a)?;
+            ensure!(before == expected, "{attributes:?} {}", a.ok("ethtool -k ib0")?);
+            a.run("ethtool -K ib0 tx on rx on tso on")?;
+            ensure!(features(a)? == expected, "{attributes:?} {}", a.ok("ethtool -k ib0")?);
+            for (from, to) in [(a, b), (b, a)] {
+                transfer(from, to, &to.ip4(), 4)?;
+                transfer(from, to, &to.ip6(), 4)?;
+            }
+            datagrams(&bed)?;
+            ensure!(counter(a, "tx_large")? == 0, "the HCA has segmented");
+            a.ok("echo connected >/sys/class/net/ib0/mode")?;
+            ensure!(is_on(a, "tx-checksum-ip-generic")?, "{}", a.ok("ethtool -k ib0")?);
+            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(10))?;
+            transfer(a, b, &b.ip4(), 4)?;
+            a.ok("echo datagram >/sys/class/net/ib0/mode")?;
+            ensure!(features(a)? == expected, "{attributes:?} {}", a.ok("ethtool -k ib0")?);
+            for host in [a, b] {
+                host.ok("ip link set ib0 down")?;
+            }
+            manager.end()?;
+            outside.ok("ib-hwsim down")?;
+        }
+        bed.finish()
+    }
+}
