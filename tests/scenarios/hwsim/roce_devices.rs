@@ -473,6 +473,31 @@ fn left(host: &Host) -> Result<bool> {
 }
 
 scenario! {
+    /// A queue pair that is left, and its completion queues, still have events: nobody hears of them who is gone.
+    #[on(lockdep, races)]
+    fn what_is_left_calls_nobody(bed) {
+        let bed = bed.one_machine().up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)")?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        let number = queue_pair(b, "UD")?;
+        write(b, "faults", "destroy_qp EBUSY at 1")?;
+        b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
+        let struck = format!("grep -q '^destroy_qp .*struck 1' {}", file(b, "faults"));
+        b.outside().wait_until(&struck, Duration::from_secs(20))?;
+        ensure!(queue_pair(b, "UD")? == number, "{}", resources(b)?);
+        // What had the events is freed by now.
+        std::thread::sleep(Duration::from_millis(200));
+        for event in ["cq_error", "qp_fatal"] {
+            write(b, "event", &format!("{event} {number}"))?;
+        }
+        heal(&bed, b)?;
+        find(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// What is left of an interface keeps the module, to which RDMA core and the device still refer.
     #[on(lockdep, races)]
     fn objects_that_are_left_keep_the_module(bed) {
