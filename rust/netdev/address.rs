@@ -6,23 +6,6 @@ use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
 
-use crate::device::{Device, Driver};
-use crate::rtnl::Rtnl;
-
-impl<T: Driver> Device<T> {
-    /// Changes the broadcast address of a registered device. The stack makes the addresses of its multicast groups of
-    /// it, and puts other ones into the list in their place.
-    pub fn change_broadcast(&self, address: &T::Address, rtnl: &mut Rtnl) {
-        let tell = |event: bindings::netdev_cmd| {
-            // SAFETY: RTNL is held, and the device is registered.
-            unsafe { bindings::call_netdevice_notifiers(event as usize, self.as_raw()) };
-        };
-        tell(bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE);
-        self.set_broadcast(address, rtnl);
-        tell(bindings::netdev_cmd_NETDEV_POST_TYPE_CHANGE);
-    }
-}
-
 /// A snapshot of an interface's multicast address list.
 ///
 /// # Invariants

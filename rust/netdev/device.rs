@@ -451,17 +451,6 @@ impl<T: Driver> Device<T> {
         unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
     }
 
-    /// Sets the broadcast address; before or during registration, and in [`Self::change_broadcast`].
-    pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
-        unsafe {
-            bindings::ipoib_rs_netdev_set_broadcast(
-                self.as_raw(),
-                core::ptr::from_ref(address).cast(),
-            )
-        };
-    }
-
     /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
     pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
         let dev = self.as_raw();

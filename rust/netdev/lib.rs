@@ -16,6 +16,7 @@
 
 pub mod address;
 mod attributes;
+mod broadcast;
 pub mod clock;
 pub mod debugfs;
 pub mod device;

@@ -520,7 +520,8 @@ impl UdQp {
         self.modify(bindings::ib_qp_state_IB_QPS_ERR, 0, |_| ())
     }
 
-    /// Resets it: the device forgets all posted requests.
+    /// Resets it: the device forgets all posted requests. It is for the rings to do, which know what
+    /// was posted.
     ///
     /// # Errors
     ///
@@ -530,7 +531,7 @@ impl UdQp {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn to_reset(&self) -> Result {
+    pub(crate) fn to_reset(&self) -> Result {
         self.modify(bindings::ib_qp_state_IB_QPS_RESET, 0, |_| ())
     }
 

@@ -29,6 +29,7 @@ mod roce;
 mod roce_connected;
 mod roce_devices;
 mod roce_limits;
+mod roce_settings;
 mod storage;
 mod topologies;
 mod trunk;

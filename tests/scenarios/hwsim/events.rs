@@ -9,6 +9,29 @@ use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::scenario;
 
+/// Has the second host report completions by several settings of `ethtool -C`, and pings tell what that does.
+pub(super) fn reported_together(a: &Host, b: &Host) -> Result<()> {
+    for (setting, options, late) in [
+        ("rx-usecs 60000 rx-frames 1000", "-c 5 -i 0.3", true),
+        ("rx-usecs 60000 rx-frames 2", "-l 2 -c 2", false),
+        ("rx-usecs 60000 rx-frames 1", "-c 5 -i 0.3", false),
+        ("rx-usecs 0 rx-frames 0", "-c 5 -i 0.3", false),
+    ] {
+        b.ok(&format!("ethtool -C ib0 {setting}"))?;
+        let text = a.ok(&format!("ping {options} -W 10 {}", b.ip4()))?;
+        let times = times(&text)?;
+        let waited = times.iter().filter(|&&time| time >= 60.0).count();
+        // A packet of the neighbour table may come between.
+        let right = if late {
+            waited + 1 >= times.len()
+        } else {
+            waited < times.len()
+        };
+        ensure!(right && times.len() >= 2, "{setting}: {text}");
+    }
+    Ok(())
+}
+
 scenario! {
     /// Completions are reported together, as `ethtool -C` has it: when there are so many, or when so much time has
     /// passed.
@@ -22,27 +45,14 @@ scenario! {
             host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1")?;
         }
         a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
-        for (setting, options, late) in [
-            ("rx-usecs 60000 rx-frames 1000", "-c 5 -i 0.3", true),
-            ("rx-usecs 60000 rx-frames 2", "-l 2 -c 2", false),
-            ("rx-usecs 60000 rx-frames 1", "-c 5 -i 0.3", false),
-            ("rx-usecs 0 rx-frames 0", "-c 5 -i 0.3", false),
-        ] {
-            b.ok(&format!("ethtool -C ib0 {setting}"))?;
-            let text = a.ok(&format!("ping {options} -W 10 {}", b.ip4()))?;
-            let times = times(&text)?;
-            let waited = times.iter().filter(|&&time| time >= 60.0).count();
-            // A packet of the neighbour table may come between.
-            let right = if late { waited + 1 >= times.len() } else { waited < times.len() };
-            ensure!(right && times.len() >= 2, "{setting}: {text}");
-        }
+        reported_together(a, b)?;
         manager.end()?;
         bed.finish()
     }
 }
 
 /// Runs of NET_RX on the first two CPUs.
-fn receptions(host: &Host) -> Result<[u64; 2]> {
+pub(super) fn receptions(host: &Host) -> Result<[u64; 2]> {
     let text = host.ok("grep NET_RX: /proc/softirqs")?;
     let mut numbers = text.split_whitespace().skip(1);
     let mut next = || -> Result<u64> { Ok(numbers.next().context("two CPUs")?.parse()?) };

@@ -109,11 +109,10 @@ fn wrong_checksums(host: &Host) -> Result<u32> {
     Ok(count.parse()?)
 }
 
-/// Has each of ten wrong checksums found by the stack, though the device of the second host says that they are right.
-fn checksums_are_verified(bed: &Bed) -> Result<()> {
+/// Sends ten wrong checksums to the second host, whose device says that they are right. How many its stack has found,
+/// and what became of the socket that they were for.
+pub(super) fn wrong_checksums_found(bed: &Bed) -> Result<(u32, String)> {
     let (a, b) = bed.pair()?;
-    ping(a, b)?;
-    b.ok("ethtool -k ib0 | grep -q 'rx-checksumming: off'")?;
     let server = b.spawn_python(
         "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 4000))\nprint('ready', flush=True)\nprint(s.recv(100), flush=True)",
         &[],
@@ -122,12 +121,16 @@ fn checksums_are_verified(bed: &Bed) -> Result<()> {
     let before = wrong_checksums(b)?;
     a.python(WRONG, &[&b.ip4()])?.ok()?;
     ping(a, b)?;
-    let dropped = wrong_checksums(b)? - before;
-    ensure!(
-        dropped == 10,
-        "{dropped} dropped, {}",
-        server.stop()?.describe()
-    );
+    Ok((wrong_checksums(b)? - before, server.stop()?.describe()))
+}
+
+/// Has each of ten wrong checksums found by the stack, though the device of the second host says that they are right.
+fn checksums_are_verified(bed: &Bed) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    ping(a, b)?;
+    b.ok("ethtool -k ib0 | grep -q 'rx-checksumming: off'")?;
+    let (dropped, story) = wrong_checksums_found(bed)?;
+    ensure!(dropped == 10, "{dropped} dropped, {story}");
     Ok(())
 }
 
@@ -470,6 +473,31 @@ fn resources(host: &Host) -> Result<String> {
 /// Whether some of them are this checkout's driver's, by the name that RDMA core was told.
 fn left(host: &Host) -> Result<bool> {
     Ok(resources(host)?.contains("[ipoib_rs]"))
+}
+
+scenario! {
+    /// A queue pair that is left, and its completion queues, still have events: nobody hears of them who is gone.
+    #[on(lockdep, races)]
+    fn what_is_left_calls_nobody(bed) {
+        let bed = bed.one_machine().up()?;
+        bed.expect("cut here|WARNING: (.*/)?(include/rdma/ib_verbs.h|drivers/infiniband/core/)")?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        let number = queue_pair(b, "UD")?;
+        write(b, "faults", "destroy_qp EBUSY at 1")?;
+        b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
+        let struck = format!("grep -q '^destroy_qp .*struck 1' {}", file(b, "faults"));
+        b.outside().wait_until(&struck, Duration::from_secs(20))?;
+        ensure!(queue_pair(b, "UD")? == number, "{}", resources(b)?);
+        // What had the events is freed by now.
+        std::thread::sleep(Duration::from_millis(200));
+        for event in ["cq_error", "qp_fatal"] {
+            write(b, "event", &format!("{event} {number}"))?;
+        }
+        heal(&bed, b)?;
+        find(a, b)?;
+        bed.finish()
+    }
 }
 
 scenario! {

@@ -145,7 +145,7 @@ const CRATES: &[Layered] = &[
             ],
             // Packets, and who polls them.
             &["header", "napi", "page_pool", "parts", "pool", "skb"],
-            &["device", "features", "queue"],
+            &["broadcast", "device", "features", "queue"],
             // What a driver may have.
             &["debugfs", "ethtool", "files", "ops", "sysctl", "vf"],
             &["link"],
@@ -156,7 +156,14 @@ const CRATES: &[Layered] = &[
     Layered {
         root: "rust/rdma/lib.rs",
         layers: &[
-            &["deferred", "device", "left", "recv::received", "recv_chain"],
+            &[
+                "deferred",
+                "device",
+                "flush_time",
+                "left",
+                "recv::received",
+                "recv_chain",
+            ],
             // A device and its ports.
             &["client", "event", "gid", "pd", "port", "sa", "vf"],
             &[

@@ -10,7 +10,9 @@ use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{random_psn, send_ring, AhOptions, FlushTime, RecvRing, SendCompletions, UdQp};
+use ipoib_rdma::{
+    random_psn, send_ring, AhOptions, FlushTime, QpState, RecvRing, SendCompletions, UdQp,
+};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -298,9 +300,12 @@ impl Verbs {
         drop(completions);
         // The drains have reset it, unless it never got that far. What they could not free is freed with the
         // QP, when `tx` goes, too.
-        if let Some(Err(error)) = self.qp.as_ref().map(|qp| qp.to_reset()) {
-            netdev_log!(dev, Warn, limited, "queue pair does not reset: {error:?}\n");
-            self.qp = None;
+        match self.qp.as_ref().map(|qp| qp.state()) {
+            None | Some(Ok(QpState::Reset | QpState::Init)) => {}
+            Some(state) => {
+                netdev_log!(dev, Warn, limited, "queue pair does not reset: {state:?}\n");
+                self.qp = None;
+            }
         }
         dev.reset_queue_limit();
         // A restart that was requested by now was meant for the queues that have ended.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! This checkout's driver over Ethernet ports: what comes of the settings that an HCA carries out.
+
+use super::events::{receptions, reported_together};
+use super::roce::{ping, up, write};
+use super::roce_devices::wrong_checksums_found;
+use crate::connected::connect;
+use anyhow::ensure;
+use lab::scenario;
+
+scenario! {
+    /// A device that says of wrong checksums that they are right is believed with `rx on`, and not with `rx off`.
+    #[on(lockdep, races)]
+    fn checksums_are_trusted_on_demand(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |bed| {
+            let (_, b) = bed.pair()?;
+            write(b, "checksum", "1")?;
+            write(b, "faults", "csum_flag")
+        })?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        for (rx, expected) in [("on", 0), ("off", 10), ("on", 0)] {
+            b.ok(&format!("ethtool -K ib0 rx {rx}"))?;
+            let (found, story) = wrong_checksums_found(&bed)?;
+            ensure!(found == expected, "rx {rx}: {found} found, {story}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Received frames are reported together, as `ethtool -C` has it, by datagrams and by connections.
+    #[on(lockdep)]
+    fn receptions_are_reported_together(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        // Nothing else comes to it.
+        for host in [a, b] {
+            host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1")?;
+        }
+        ping(a, b)?;
+        reported_together(a, b)?;
+        for host in [a, b] {
+            host.ok("ip link set ib0 type ipoib_rs mode connected")?;
+        }
+        connect(a, b)?;
+        reported_together(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// What an interface receives is polled on the CPU of one completion vector, and what it has sent on that of
+    /// another, wherever the sender runs.
+    #[on(lockdep)]
+    fn both_vectors_are_used(bed) {
+        let bed = bed.one_machine().cpus(2).up()?;
+        up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "comp_vectors", "2")))?;
+        let (a, b) = bed.pair()?;
+        ping(a, b)?;
+        let outside = a.outside();
+        for sender in [0, 1] {
+            let before = receptions(&outside)?;
+            a.ok(&format!("taskset -c {sender} ping -f -q -c 1000 -W 5 {}", b.ip4()))?;
+            let after = receptions(&outside)?;
+            let [first, second] = [after[0] - before[0], after[1] - before[1]];
+            ensure!(first > 1500 && second > 100, "from CPU {sender}: {first} and {second}");
+        }
+        bed.finish()
+    }
+}
