@@ -50,7 +50,7 @@ drop_reasons! {
     BadCompletion = "rx_drop_bad_completion",
     /// No memory for a new buffer; the old one was posted again.
     NoBuffer = "rx_drop_no_buffer",
-    /// An extended frame whose header and packet contradict each other.
+    /// An extended frame whose header, or type, and packet contradict each other.
     BadExtended = "rx_drop_bad_extended",
     /// Received on a connection that is no longer known.
     NoConnection = "rx_drop_no_connection",
