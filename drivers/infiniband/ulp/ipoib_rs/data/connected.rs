@@ -158,7 +158,10 @@ impl Tx {
             None => {
                 if let Ok(path) = destinations.path(*address, now) {
                     path.want(now);
-                    Interface::queue(dev, Work::Paths, 0);
+                    // An old one, or one that has failed, is not asked for before its time.
+                    if path.is_wanted() {
+                        Interface::queue(dev, Work::Paths, 0);
+                    }
                 }
             }
         }
