@@ -217,7 +217,9 @@ unsafe extern "C" fn changed(status: c_int, multicast: *mut bindings::ib_sa_mult
     0
 }
 
-/// Returns true if a port is a member of a group, whoever has joined it.
+/// Returns true if a port is a full member of a group, whoever has joined it.
+///
+/// A group that is only sent to, or that is being left, is still known to the core: nobody receives from it.
 ///
 /// # Context
 ///
@@ -233,5 +235,5 @@ pub fn is_joined(gid: &GidRef, mgid: [u8; 16]) -> bool {
     let err = unsafe {
         bindings::ib_sa_get_mcmember_rec(device.as_raw(), gid.port(), &raw mut mgid, &raw mut rec)
     };
-    err == 0
+    err == 0 && rec.join_state & MemberKind::Full.join_state() != 0
 }
