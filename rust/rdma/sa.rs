@@ -245,8 +245,8 @@ impl PathQuery {
         })
     }
 
-    /// The answer, if it has come. Errors: `ETIMEDOUT` if there was none, `EINVAL` if the SA knows no such path,
-    /// `EIO` if the question could not be sent.
+    /// The answer, if it has come. Errors: `ETIMEDOUT` if there was none, `EINVAL` if the SA refused, since it knows no such
+    /// path or is busy, `EIO` if the question could not be sent.
     pub fn answer(&self) -> Option<Result<PathRecord>> {
         *self.answer.result.lock()
     }

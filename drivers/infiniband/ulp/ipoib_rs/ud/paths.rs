@@ -312,7 +312,7 @@ impl Destinations {
         match made {
             // The one before, or one that came too late, is given back and dropped.
             Ok(ah) => drop(path.resolved(ticket, ah)),
-            // The administrator of the subnet knows of none.
+            // The administrator of the subnet knows of none, or is busy.
             Err(error) => path.resolve_failed(ticket, error == EINVAL, now),
         }
     }

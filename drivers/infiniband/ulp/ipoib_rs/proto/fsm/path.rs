@@ -23,6 +23,8 @@ pub use crate::table::{InsertError, Seed, Slot, Table as PathTable};
 pub const IDLE_MS: u64 = 60_000;
 /// Time to wait for the answer to an [`Action::Resolve`].
 const RESOLVE_MS: u64 = 4_000;
+/// Refusals in a row after which a path that is known is given up: whoever is busy refuses as well.
+const REFUSALS: u8 = 3;
 
 /// Action that the driver has to carry out for a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub struct Path<A, W> {
     wanted: bool,
     last_used: u64,
     sequence: Sequence,
+    /// How often in a row the request for an old one was refused.
+    refusals: u8,
     backoff: Backoff,
     tickets: Tickets,
 }
@@ -91,6 +95,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
             wanted: false,
             last_used: now,
             sequence,
+            refusals: 0,
             backoff: Backoff::DEFAULT,
             tickets: Tickets::new(),
         }
@@ -235,6 +240,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
         if !self.is_current(ticket) {
             return Some(handle);
         }
+        self.refusals = 0;
         self.backoff.reset();
         match core::mem::replace(&mut self.state, State::Ready(handle)) {
             State::Old { handle, .. } => Some(handle),
@@ -245,15 +251,22 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: the request failed. It is not repeated before the back-off is over, and then only if
     /// there is a frame to send.
     ///
-    /// `gone` says that there is no such path. Without an answer, an address handle from before stays in use: the
-    /// subnet manager may be away for long, and packets find their way without it.
+    /// `gone` says that the request was refused: there is no such path, or the subnet administrator is busy. An
+    /// address handle from before stays in use until the third refusal in a row. Without an answer it stays for as
+    /// long as that takes: the subnet manager may be away for long, and packets find their way without it.
     pub fn resolve_failed(&mut self, ticket: Ticket, gone: bool, now: u64) {
         if !self.is_current(ticket) {
             return;
         }
         match self.state {
-            State::Old { .. } if gone => self.invalidate(),
-            State::Old { .. } => self.keep_old(now),
+            State::Old { .. } => {
+                self.refusals = self.refusals.saturating_add(u8::from(gone));
+                if self.refusals < REFUSALS {
+                    self.keep_old(now);
+                } else {
+                    self.invalidate();
+                }
+            }
             _ => self.fail(now),
         }
     }
@@ -307,6 +320,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
             State::Ready(handle) | State::Stale(handle) => State::Stale(handle),
             State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
         };
+        self.refusals = 0;
         self.backoff.reset();
     }
 
@@ -323,6 +337,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
             State::Stale(handle) => State::Stale(handle),
             State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
         };
+        self.refusals = 0;
         self.backoff.reset();
     }
 
@@ -663,32 +678,56 @@ mod tests {
         Ok(())
     }
 
-    /// Silence says nothing of the way; an answer that there is none is believed.
+    /// Silence says nothing of the way.
     #[test]
-    fn an_old_path_goes_only_if_there_is_none() -> Result<(), ()> {
-        for gone in [false, true] {
-            let mut path = ready(0)?;
-            path.refresh();
-            assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
-            let Some(Action::Resolve(ticket)) = path.poll(2) else {
-                return Err(());
-            };
-            path.resolve_failed(ticket, gone, 10);
-            if gone {
-                assert_eq!(path.poll(10), Some(Action::Release("ah")));
-                assert_eq!((path.poll(10), path.state()), (None, "idle"));
-                continue;
-            }
-            assert_eq!(path.send(8, 100, 1_009), Verdict::Transmit(8));
-            assert_eq!(path.poll(1_009), None);
-            assert_eq!(path.send(8, 100, 1_010), Verdict::Transmit(8));
-            let Some(Action::Resolve(again)) = path.poll(1_010) else {
-                return Err(());
-            };
-            // Nor does one that never comes.
-            assert_eq!((path.poll(5_010), path.state()), (None, "old"));
-            assert_eq!(path.resolved(again, "late"), Some("late"));
+    fn an_old_path_outlives_silence() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.refresh();
+        assert_eq!(path.send(7, 100, 2), Verdict::Transmit(7));
+        let Some(Action::Resolve(ticket)) = path.poll(2) else {
+            return Err(());
+        };
+        path.resolve_failed(ticket, false, 10);
+        assert_eq!(path.send(8, 100, 1_009), Verdict::Transmit(8));
+        assert_eq!(path.poll(1_009), None);
+        assert_eq!(path.send(8, 100, 1_010), Verdict::Transmit(8));
+        let Some(Action::Resolve(again)) = path.poll(1_010) else {
+            return Err(());
+        };
+        // Nor does one that never comes.
+        assert_eq!((path.poll(5_010), path.state()), (None, "old"));
+        assert_eq!(path.resolved(again, "late"), Some("late"));
+        Ok(())
+    }
+
+    /// Refuses the question for an old path that a frame leads to.
+    fn refuse(path: &mut TestPath, now: u64) -> Result<(), ()> {
+        assert_eq!(path.send(7, 100, now), Verdict::Transmit(7));
+        let Some(Action::Resolve(ticket)) = path.poll(now) else {
+            return Err(());
+        };
+        path.resolve_failed(ticket, true, now);
+        Ok(())
+    }
+
+    /// One who is busy refuses as well as one who knows of no path: only the third refusal in a row is believed.
+    #[test]
+    fn an_old_path_goes_with_the_third_refusal() -> Result<(), ()> {
+        let mut path = ready(0)?;
+        path.refresh();
+        for now in [10, 2_000] {
+            refuse(&mut path, now)?;
+            assert_eq!((path.poll(now), path.state()), (None, "old"));
         }
+        // Another change begins the count anew.
+        path.refresh();
+        for now in [5_000, 7_000] {
+            refuse(&mut path, now)?;
+            assert_eq!((path.poll(now), path.handle()), (None, Some(&"ah")));
+        }
+        refuse(&mut path, 12_000)?;
+        assert_eq!(path.poll(12_000), Some(Action::Release("ah")));
+        assert_eq!((path.poll(12_000), path.state()), (None, "idle"));
         Ok(())
     }
 
