@@ -73,7 +73,12 @@ pub(super) fn attached(
     }
     let failed = made.is_err();
     if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.destinations.attached(mgid, ticket, made, now_ms());
+        let destinations = &mut tx.ud.destinations;
+        destinations.attached(mgid, ticket, made, now_ms());
+        if failed && mgid.is_broadcast() {
+            // Polled next, as after every answer.
+            destinations.give_up();
+        }
     }
     if mgid.is_broadcast() {
         if failed {

@@ -125,11 +125,7 @@ impl UdTx {
     pub(crate) fn advance(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         // Groups first: a path may take a second, and without the broadcast group there is no link.
         let groups = self.advance_groups(dev, now, jobs);
-        let paths = if self.destinations.may_resolve() {
-            self.advance_paths(dev, now, jobs)
-        } else {
-            u64::MAX
-        };
+        let paths = self.advance_paths(dev, now, jobs);
         self.ring.flush(dev);
         groups.min(paths)
     }
@@ -156,6 +152,7 @@ impl UdTx {
 
     fn advance_paths(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         let Self { destinations, ring } = self;
+        let open = destinations.may_resolve();
         let paths = &mut destinations.paths;
         let mut next = u64::MAX;
         let mut rest = 0..paths.capacity();
@@ -166,8 +163,14 @@ impl UdTx {
             };
             let (key, path) = (*key, &mut peer.path);
             let mut over = false;
-            while jobs.has_room() && !over {
-                match path.poll(now) {
+            while !over {
+                // What waits for no question does not wait for those of others.
+                let action = if open && jobs.has_room() {
+                    path.poll(now)
+                } else {
+                    path.poll_unasked(now)
+                };
+                match action {
                     None => break,
                     Some(path::Action::Resolve(ticket)) => jobs.push(Job::Resolve(key, ticket)),
                     Some(path::Action::Transmit(skb)) => transmit(dev, ring, path, &key, skb),
@@ -179,7 +182,8 @@ impl UdTx {
             if over {
                 paths.remove(&key);
                 ring.counters().slow.paths_expired.add(1);
-            } else {
+            } else if open || !path.has_question() {
+                // The broadcast group, which some wait for, is an event.
                 next = next.min(path.deadline());
             }
         }

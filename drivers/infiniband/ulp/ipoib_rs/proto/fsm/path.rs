@@ -341,6 +341,13 @@ impl<A, W: Waiting + Default> Path<A, W> {
         self.backoff.reset();
     }
 
+    /// Event: no question can be asked, and that may last: frames that wait for one are dropped.
+    pub fn give_up(&mut self) {
+        if matches!(self.state, State::Idle) {
+            self.flush_with(DropReason::LinkDown);
+        }
+    }
+
     /// Event: the port went down: what waits is dropped.
     pub fn port_down(&mut self) {
         self.invalidate();
@@ -351,6 +358,12 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// [`Path::transmit`], and when [`Path::deadline`] has come, until it returns `None` or
     /// [`Action::Remove`].
     pub fn poll(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
+        self.poll_unasked(now)
+            .or_else(|| self.ask(now).map(Action::Resolve))
+    }
+
+    /// As [`Path::poll`], but without an [`Action::Resolve`]: no more questions may be asked now.
+    pub fn poll_unasked(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
         self.expire(now);
         if matches!(self.state, State::Stale(_)) {
             if let State::Stale(handle) = core::mem::replace(&mut self.state, State::Idle) {
@@ -367,32 +380,44 @@ impl<A, W: Waiting + Default> Path<A, W> {
             }
         }
         match self.state {
-            State::Ready(_) => self.waiting.pop().map(Action::Transmit),
-            State::Old {
-                ref mut request,
-                retry_at,
-                ..
-            } => {
-                if self.wanted && request.is_none() && now >= retry_at {
-                    self.wanted = false;
-                    let ticket = self.tickets.issue();
-                    *request = Some((ticket, now.saturating_add(RESOLVE_MS)));
-                    return Some(Action::Resolve(ticket));
-                }
-                self.waiting.pop().map(Action::Transmit)
-            }
-            State::Idle if !self.waiting.is_empty() || self.wanted => {
-                self.wanted = false;
-                let ticket = self.tickets.issue();
-                self.state = State::Resolving {
-                    ticket,
-                    deadline: now.saturating_add(RESOLVE_MS),
-                };
-                Some(Action::Resolve(ticket))
-            }
-            State::Idle if self.is_unused(now) => Some(Action::Remove),
+            State::Ready(_) | State::Old { .. } => self.waiting.pop().map(Action::Transmit),
+            State::Idle if !self.has_question() && self.is_unused(now) => Some(Action::Remove),
             _ => None,
         }
+    }
+
+    /// Returns true if [`Path::poll`] is to ask for the path, at once or when a back-off is over.
+    pub fn has_question(&self) -> bool {
+        match self.state {
+            State::Idle => self.wanted || !self.waiting.is_empty(),
+            State::Old { request: None, .. } => self.wanted,
+            _ => false,
+        }
+    }
+
+    /// Begins a request, if there is to be one now.
+    fn ask(&mut self, now: u64) -> Option<Ticket> {
+        if !self.has_question() {
+            return None;
+        }
+        let deadline = now.saturating_add(RESOLVE_MS);
+        let ticket = match &mut self.state {
+            State::Old {
+                request, retry_at, ..
+            } if now >= *retry_at => {
+                let ticket = self.tickets.issue();
+                *request = Some((ticket, deadline));
+                ticket
+            }
+            State::Idle => {
+                let ticket = self.tickets.issue();
+                self.state = State::Resolving { ticket, deadline };
+                ticket
+            }
+            _ => return None,
+        };
+        self.wanted = false;
+        Some(ticket)
     }
 
     /// Ends the states whose time is over.
@@ -728,6 +753,48 @@ mod tests {
         refuse(&mut path, 12_000)?;
         assert_eq!(path.poll(12_000), Some(Action::Release("ah")));
         assert_eq!((path.poll(12_000), path.state()), (None, "idle"));
+        Ok(())
+    }
+
+    /// While no question may be asked, frames leave by an answer, and their time runs out.
+    #[test]
+    fn frames_leave_without_a_question() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!(path.send(1, 100, 0), Verdict::Queued);
+        assert_eq!((path.poll_unasked(0), path.has_question()), (None, true));
+        // It is not removed with a frame.
+        assert_eq!(path.poll_unasked(IDLE_MS), None);
+        let Some(Action::Resolve(ticket)) = path.poll(IDLE_MS) else {
+            return Err(());
+        };
+        assert!(!path.has_question());
+        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.poll_unasked(IDLE_MS), Some(Action::Transmit(1)));
+        path.invalidate();
+        assert_eq!(path.poll_unasked(IDLE_MS), Some(Action::Release("ah")));
+        resolving(&mut path, 2, IDLE_MS)?;
+        let late = path.deadline();
+        let dropped = Some(Action::Drop(2, DropReason::NoPath));
+        assert_eq!(path.poll_unasked(late), dropped);
+        Ok(())
+    }
+
+    /// Frames do not wait for a link that does not come; those of a question that was asked wait for its answer.
+    #[test]
+    fn frames_that_cannot_be_asked_for_are_given_up() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!(path.send(1, 100, 0), Verdict::Queued);
+        path.give_up();
+        let dropped = Some(Action::Drop(1, DropReason::LinkDown));
+        assert_eq!(
+            (path.poll_unasked(0), path.poll_unasked(0)),
+            (dropped, None)
+        );
+        let ticket = resolving(&mut path, 2, 0)?;
+        path.give_up();
+        assert_eq!(path.poll_unasked(0), None);
+        assert_eq!(path.resolved(ticket, "ah"), None);
+        assert_eq!(path.poll_unasked(0), Some(Action::Transmit(2)));
         Ok(())
     }
 
