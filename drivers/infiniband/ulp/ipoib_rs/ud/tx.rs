@@ -131,8 +131,14 @@ impl UdTx {
     }
 
     fn advance_groups(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
-        while jobs.has_room() {
-            let Some((mgid, action)) = self.destinations.groups.poll(now) else {
+        loop {
+            let groups = &mut self.destinations.groups;
+            let polled = if jobs.has_room() {
+                groups.poll(now)
+            } else {
+                groups.poll_frames(now)
+            };
+            let Some((mgid, action)) = polled else {
                 break;
             };
             match action {

@@ -282,6 +282,12 @@ impl<A, W: Waiting + Default> Group<A, W> {
     /// `open` says whether groups may be joined now; while it is not set, the group is left and
     /// what waits is dropped.
     pub fn poll(&mut self, open: bool, now: u64) -> Option<Action<A, W::Frame>> {
+        self.poll_frames(open, now)
+            .or_else(|| self.poll_membership(open, now))
+    }
+
+    /// As [`Group::poll`], but without [`Action::Attach`] and [`Action::Detach`].
+    pub fn poll_frames(&mut self, open: bool, now: u64) -> Option<Action<A, W::Frame>> {
         if self.sending && self.waiting.is_empty() && now.saturating_sub(self.last_sent) >= IDLE_MS
         {
             self.sending = false;
@@ -299,27 +305,38 @@ impl<A, W: Waiting + Default> Group<A, W> {
                 membership, stale, ..
             } => {
                 if *stale || Some(*membership) != target {
-                    self.detach()
-                } else {
-                    self.waiting.pop().map(Action::Transmit)
+                    return None;
                 }
+                self.waiting.pop().map(Action::Transmit)
             }
-            State::Absent => match target {
-                Some(membership) if now >= self.retry_at => {
-                    let ticket = self.tickets.issue();
-                    self.state = State::Attaching {
-                        membership,
-                        ticket,
-                        stale: false,
-                    };
-                    Some(Action::Attach(membership, ticket))
-                }
-                // Here only after a failure: what waited for that join is not kept for another.
-                _ => {
-                    let frame = self.waiting.pop()?;
-                    Some(Action::Drop(frame, DropReason::NoGroup))
-                }
-            },
+            State::Absent if target.is_some() && now >= self.retry_at => None,
+            // Here only after a failure: what waited for that join is not kept for another.
+            State::Absent => {
+                let frame = self.waiting.pop()?;
+                Some(Action::Drop(frame, DropReason::NoGroup))
+            }
+        }
+    }
+
+    /// Says how the membership is to change, if it is.
+    fn poll_membership(&mut self, open: bool, now: u64) -> Option<Action<A, W::Frame>> {
+        let target = self.target(open);
+        match &self.state {
+            State::Attaching { .. } => None,
+            State::Attached {
+                membership, stale, ..
+            } if *stale || Some(*membership) != target => self.detach(),
+            State::Attached { .. } => None,
+            State::Absent => {
+                let membership = target.filter(|_| now >= self.retry_at)?;
+                let ticket = self.tickets.issue();
+                self.state = State::Attaching {
+                    membership,
+                    ticket,
+                    stale: false,
+                };
+                Some(Action::Attach(membership, ticket))
+            }
         }
     }
 

@@ -235,9 +235,22 @@ where
     ///
     /// The actions of one group have to be carried out in the order in which they come.
     pub fn poll(&mut self, now: u64) -> Option<(Mgid, Action<A, W::Frame>)> {
+        self.poll_each(|group, open| group.poll(open, now), now)
+    }
+
+    /// As [`GroupTable::poll`], but without [`Action::Attach`] and [`Action::Detach`]: no more can be asked now.
+    pub fn poll_frames(&mut self, now: u64) -> Option<(Mgid, Action<A, W::Frame>)> {
+        self.poll_each(|group, open| group.poll_frames(open, now), now)
+    }
+
+    fn poll_each(
+        &mut self,
+        poll: impl Fn(&mut Group<A, W>, bool) -> Option<Action<A, W::Frame>>,
+        now: u64,
+    ) -> Option<(Mgid, Action<A, W::Frame>)> {
         let (broadcast, up) = (self.broadcast, self.up);
         if let Some(group) = self.groups.get_mut(&broadcast.to_hwaddr()) {
-            if let Some(action) = group.poll(up, now) {
+            if let Some(action) = poll(group, up) {
                 return Some((broadcast, action));
             }
         }
@@ -252,7 +265,7 @@ where
                 };
                 let mgid = *group.mgid();
                 let open = if mgid == broadcast { up } else { ready };
-                if let Some(action) = group.poll(open, now) {
+                if let Some(action) = poll(group, open) {
                     return Some((mgid, action));
                 }
                 if group.is_over(now) {
@@ -324,6 +337,23 @@ mod tests {
             }
         }
         joined
+    }
+
+    /// What waits for a group that was joined leaves though nothing more may be asked.
+    #[test]
+    fn frames_leave_without_a_join() -> Result<(), ()> {
+        let mut table = opened()?;
+        run(&mut table, 0);
+        assert_eq!(table.send(&ipv4(1), 1, 100, 0), Verdict::Queued);
+        let Some((mgid, Action::Attach(_, ticket))) = table.poll(0) else {
+            return Err(());
+        };
+        assert_eq!(table.send(&ipv4(2), 2, 100, 0), Verdict::Queued);
+        assert_eq!(table.attached(&mgid, ticket, 7), Ok(()));
+        let sent = Some((ipv4(1), Action::Transmit(1)));
+        assert_eq!((table.poll_frames(0), table.poll_frames(0)), (sent, None));
+        assert!(matches!(table.poll(0), Some((_, Action::Attach(..)))));
+        Ok(())
     }
 
     /// RFC 4391, section 5: first the broadcast group, then the others.
