@@ -199,3 +199,47 @@ fn descriptions_name_the_limits_that_are_checked() {
         }
     }
 }
+
+/// Where the columns of a table begin and end, if this is a line that rules one off.
+fn columns(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
+    let rule = regex("^ *=+(?: +=+)+$").is_match(line);
+    rule.then(|| regex("=+").find_iter(line).map(|c| c.range()).collect())
+}
+
+/// Lines of tables with a text that runs from one column into the next, which Sphinx does not take.
+fn torn_rows(text: &str) -> Vec<&str> {
+    let mut torn = Vec::new();
+    let mut table = None;
+    for line in text.lines() {
+        if line.is_empty() {
+            table = None;
+        } else if let Some(columns) = columns(line) {
+            table.get_or_insert(columns);
+        } else if let Some(columns) = &table {
+            let between = columns.windows(2).any(|pair| {
+                line.chars()
+                    .take(pair[1].start)
+                    .skip(pair[0].end)
+                    .any(|c| c != ' ')
+            });
+            if between {
+                torn.push(line);
+            }
+        }
+    }
+    torn
+}
+
+#[test]
+fn tables_have_room_for_their_texts() {
+    assert_eq!(torn_rows("==  ==\nab  c\nabc d\n==  ==\n"), ["abc d"]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Documentation");
+    for entry in fs::read_dir(folder).expect("Documentation/") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "rst") {
+            let text = fs::read_to_string(&path).expect("a document");
+            let torn = torn_rows(&text);
+            assert!(torn.is_empty(), "{}: {torn:#?}", path.display());
+        }
+    }
+}
