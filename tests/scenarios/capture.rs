@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A capture of the Ethernet below: RoCEv2 frames taken by tcpdump and taken apart.
+//! A capture of the wire below, taken apart: RoCEv2 frames by tcpdump, or what an HCA of ib_hwsim has captured.
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
@@ -8,16 +8,16 @@ use lab::machine::Task;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// The UD datagram in a RoCEv2 frame.
+/// A UD datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Datagram {
     /// Source GID as its IP address.
     pub(crate) source: IpAddr,
-    /// Destination GID as its IP address.
+    /// Destination GID as its IP address; unspecified without a global route header.
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
-    /// UDP source port.
+    /// UDP source port; 0 on InfiniBand.
     pub(crate) source_port: u16,
     /// Destination QP number.
     pub(crate) qpn: u32,
@@ -54,6 +54,8 @@ const RC_SENDS: std::ops::RangeInclusive<u8> = 0x00..=0x05;
 const RC_SEND_ONLY: u8 = 0x04;
 /// UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
+/// Bytes in front of a packet in an HCA's capture.
+const ERF_HEADER: usize = 16;
 
 fn be16(b: &[u8]) -> u16 {
     u16::from_be_bytes([b[0], b[1]])
@@ -74,16 +76,10 @@ impl Datagram {
         be16(&self.payload[2..])
     }
 
-    /// The UD Send in an Ethernet frame, if it is one.
-    fn parse(frame: &[u8]) -> Option<Datagram> {
-        let Roce {
-            source,
-            destination,
-            source_port,
-            packet,
-        } = transport(frame)?;
+    /// The UD Send in a packet, if it is one.
+    fn parse(packet: &Packet<'_>) -> Option<Datagram> {
         // BTH is 12 bytes, DETH 8, the ICRC 4.
-        let (bth, rest) = packet.split_at_checked(12)?;
+        let (bth, rest) = packet.transport.split_at_checked(12)?;
         let (deth, rest) = rest.split_at_checked(8)?;
         if bth[0] != UD_SEND_ONLY {
             return None;
@@ -95,10 +91,10 @@ impl Datagram {
             return None;
         }
         Some(Datagram {
-            source,
-            destination,
-            traffic_class: traffic_class(frame)?,
-            source_port,
+            source: packet.source,
+            destination: packet.destination,
+            traffic_class: packet.traffic_class,
+            source_port: packet.source_port,
             pkey: be16(&bth[2..]),
             qpn: be24(&bth[5..]),
             qkey: u32::from_be_bytes(deth[..4].try_into().ok()?),
@@ -109,14 +105,12 @@ impl Datagram {
 }
 
 impl RcSend {
-    /// The RC Send in an Ethernet frame, if it is one.
-    fn parse(frame: &[u8]) -> Option<RcSend> {
-        let roce = transport(frame)?;
-        let bth = roce.packet.get(..12)?;
-        let traffic_class = traffic_class(frame)?;
+    /// The RC Send in a packet, if it is one.
+    fn parse(packet: &Packet<'_>) -> Option<RcSend> {
+        let bth = packet.transport.get(..12)?;
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
-            destination: roce.destination,
-            traffic_class,
+            destination: packet.destination,
+            traffic_class: packet.traffic_class,
             is_whole: bth[0] >= RC_SEND_ONLY,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),
@@ -133,18 +127,62 @@ fn traffic_class(frame: &[u8]) -> Option<u8> {
     })
 }
 
-/// The packet in a RoCEv2 frame.
-struct Roce<'a> {
-    /// Source GID as its IP address.
+/// A packet of the transport.
+struct Packet<'a> {
+    /// Source GID, and destination GID, as IP addresses; unspecified without a global route header.
     source: IpAddr,
     destination: IpAddr,
+    traffic_class: u8,
+    /// 0 on InfiniBand.
     source_port: u16,
     /// From the BTH to the ICRC.
-    packet: &'a [u8],
+    transport: &'a [u8],
 }
 
-/// Takes the headers of a RoCEv2 frame apart.
-fn transport(frame: &[u8]) -> Option<Roce<'_>> {
+impl Packet<'_> {
+    /// That in a RoCEv2 frame.
+    fn of_ethernet(frame: &[u8]) -> Option<Packet<'_>> {
+        let (source, destination, udp) = udp(frame)?;
+        Some(Packet {
+            source,
+            destination,
+            traffic_class: traffic_class(frame)?,
+            source_port: be16(udp),
+            transport: udp.get(8..)?,
+        })
+    }
+
+    /// That in a record of an HCA's capture.
+    fn of_infiniband(record: &[u8]) -> Option<Packet<'_>> {
+        let route = record.get(ERF_HEADER..)?;
+        // LRH is 8 bytes, GRH 40, the VCRC 2.
+        let (local, rest) = route.split_at_checked(8)?;
+        let rest = rest.get(..rest.len().checked_sub(2)?)?;
+        let nowhere = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let (source, destination, traffic_class, transport) = match local[1] & 3 {
+            3 => {
+                let gid = |at: usize| -> Option<IpAddr> {
+                    let bytes = <[u8; 16]>::try_from(rest.get(at..at + 16)?).ok()?;
+                    Some(Ipv6Addr::from(bytes).into())
+                };
+                let class = (rest.first()? << 4) | (rest.get(1)? >> 4);
+                (gid(8)?, gid(24)?, class, rest.get(40..)?)
+            }
+            2 => (nowhere, nowhere, 0, rest),
+            _ => return None,
+        };
+        Some(Packet {
+            source,
+            destination,
+            traffic_class,
+            source_port: 0,
+            transport,
+        })
+    }
+}
+
+/// The UDP datagram in a RoCEv2 frame, and the GIDs that it is between.
+fn udp(frame: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     let ip = frame.get(14..)?;
     let (source, destination, udp): (IpAddr, IpAddr, &[u8]) = match be16(frame.get(12..14)?) {
         0x86dd if *ip.get(6)? == 17 => {
@@ -167,18 +205,17 @@ fn transport(frame: &[u8]) -> Option<Roce<'_>> {
     if be16(udp.get(2..4)?) != ROCE_PORT {
         return None;
     }
-    Some(Roce {
-        source,
-        destination,
-        source_port: be16(udp),
-        packet: udp.get(8..)?,
-    })
+    Some((source, destination, udp))
 }
 
-/// The Ethernet frames in a pcap file.
+/// The frames in a pcap file.
 fn frames(pcap: &[u8]) -> Result<Vec<&[u8]>> {
+    // With microseconds, or with nanoseconds.
     ensure!(
-        pcap.get(..4) == Some(&[0xd4, 0xc3, 0xb2, 0xa1]),
+        matches!(
+            pcap,
+            [0xd4, 0xc3, 0xb2, 0xa1, ..] | [0x4d, 0x3c, 0xb2, 0xa1, ..]
+        ),
         "no little-endian pcap file"
     );
     let mut rest = &pcap[24..];
@@ -195,24 +232,32 @@ fn frames(pcap: &[u8]) -> Result<Vec<&[u8]>> {
     Ok(found)
 }
 
-/// A capture under way on a host's `eth0`.
+/// A capture under way on a host's `eth0`, or on its HCA.
 pub(crate) struct Capture {
     host: Host,
-    task: Task,
+    task: Option<Task>,
     file: String,
 }
 
 impl Capture {
-    /// Begins to capture RoCEv2 frames.
+    /// Begins to capture.
     pub(crate) fn start(host: &Host) -> Result<Capture> {
         let file = format!("/tmp/capture-{}.pcap", host.number());
+        if let Some(hca) = host.hca_files() {
+            host.outside().ok(&format!("echo 4000000 >{hca}/capture"))?;
+            return Ok(Capture {
+                host: host.clone(),
+                task: None,
+                file,
+            });
+        }
         let task = host.spawn(&format!(
             "tcpdump -i eth0 -U --immediate-mode -s 0 -w {file} udp port {ROCE_PORT}"
         ))?;
         task.wait_for("listening on", host.scaled(Duration::from_secs(10)))?;
         Ok(Capture {
             host: host.clone(),
-            task,
+            task: Some(task),
             file,
         })
     }
@@ -226,17 +271,32 @@ impl Capture {
     pub(crate) fn stop_with_sends(self) -> Result<(Vec<Datagram>, Vec<RcSend>)> {
         // The last frames are on their way from the wire to the file.
         std::thread::sleep(self.host.scaled(Duration::from_millis(300)));
-        self.task.stop()?;
+        match (self.task, self.host.hca_files()) {
+            (Some(task), _) => drop(task.stop()?),
+            (None, Some(hca)) => {
+                let outside = self.host.outside();
+                outside.ok(&format!(
+                    "cat {hca}/capture.pcap >{} && echo 0 >{hca}/capture",
+                    self.file
+                ))?;
+            }
+            (None, None) => {}
+        }
+        let of_frame = if self.host.is_infiniband() {
+            Packet::of_infiniband
+        } else {
+            Packet::of_ethernet
+        };
         let pcap = self
             .host
             .machine()
             .read_bytes(&self.file)
             .context("the capture")?;
         let frames = frames(&pcap)?;
-        let each = || frames.iter().copied();
+        let packets: Vec<Packet<'_>> = frames.into_iter().filter_map(of_frame).collect();
         Ok((
-            each().filter_map(Datagram::parse).collect(),
-            each().filter_map(RcSend::parse).collect(),
+            packets.iter().filter_map(Datagram::parse).collect(),
+            packets.iter().filter_map(RcSend::parse).collect(),
         ))
     }
 }
@@ -262,9 +322,12 @@ fn frames_are_taken_apart() {
     frame.extend([0x80, 1, 0x0b, 0x1b, 0, 0, 0, 0x11]);
     frame.extend([8, 6, 0, 0, 1, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd]);
     frame.extend([0; 2]);
-    let source_port = Datagram::parse(&frame).map(|d| d.source_port);
+    let datagram =
+        |frame: &[u8]| Packet::of_ethernet(frame).and_then(|packet| Datagram::parse(&packet));
+    let send = |frame: &[u8]| Packet::of_ethernet(frame).and_then(|packet| RcSend::parse(&packet));
+    let source_port = datagram(&frame).map(|d| d.source_port);
     assert_eq!(source_port, Some(0xc000));
-    let got = Datagram::parse(&frame).map(|d| (d.qpn, d.source_qpn, d.qkey, d.pkey, d.payload));
+    let got = datagram(&frame).map(|d| (d.qpn, d.source_qpn, d.qkey, d.pkey, d.payload));
     assert_eq!(
         got,
         Some((
@@ -275,11 +338,35 @@ fn frames_are_taken_apart() {
             vec![8, 6, 0, 0, 1, 0, 0]
         ))
     );
-    assert_eq!(RcSend::parse(&frame), None);
-    assert_eq!(Datagram::parse(&frame[..60]), None);
+    assert_eq!(send(&frame), None);
+    assert_eq!(datagram(&frame[..60]), None);
     frame[62] = 0x04;
-    let got = RcSend::parse(&frame).map(|send| (send.qpn, send.psn, send.is_whole));
+    let got = send(&frame).map(|send| (send.qpn, send.psn, send.is_whole));
     assert_eq!(got, Some((0xff_ffff, 1, true)));
-    assert_eq!(Datagram::parse(&frame), None);
-    assert_eq!(RcSend::parse(&frame[..70]), None);
+    assert_eq!(datagram(&frame), None);
+    assert_eq!(send(&frame[..70]), None);
+}
+
+#[test]
+fn packets_of_infiniband_are_taken_apart() {
+    let transport = [0x64, 0x30, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1];
+    let mut record = vec![0; ERF_HEADER];
+    record.extend([0, 0x02, 0, 2, 0, 8, 0, 1]);
+    record.extend(transport);
+    record.extend([0; 8 + 8 + 4 + 2]);
+    let got = Packet::of_infiniband(&record).and_then(|packet| Datagram::parse(&packet));
+    let got = got.map(|d| (d.destination, d.qpn, d.payload.len()));
+    assert_eq!(got, Some((IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0xff_ffff, 5)));
+    record[ERF_HEADER + 1] = 0x03;
+    let group: Ipv6Addr = "ff12:401b:ffff::1".parse().unwrap_or(Ipv6Addr::UNSPECIFIED);
+    let mut header = vec![0x62, 0x30];
+    header.resize(24, 0);
+    header.extend(group.octets());
+    record.splice(ERF_HEADER + 8..ERF_HEADER + 8, header);
+    let got = Packet::of_infiniband(&record).and_then(|packet| Datagram::parse(&packet));
+    let got = got.map(|d| (d.destination, d.traffic_class, d.pkey));
+    assert_eq!(got, Some((group.into(), 0x23, 0xffff)));
+    record[ERF_HEADER + 1] = 0x01;
+    assert!(Packet::of_infiniband(&record).is_none());
+    assert!(Packet::of_infiniband(&record[..20]).is_none());
 }

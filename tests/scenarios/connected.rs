@@ -40,7 +40,7 @@ pub(crate) fn set_mode(host: &Host, mode: &str) -> Result<()> {
 
 /// An `ib0` in connected mode at the largest MTU on every host.
 pub(crate) fn up(bed: &Bed) -> Result<()> {
-    bed.rxe()?;
+    bed.ports()?;
     for host in &bed.hosts {
         host.ib_add("mode connected")?;
         host.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
@@ -92,7 +92,10 @@ fn amount(bed: &Builder, full: u32) -> u32 {
 
 /// RC queue pairs of the driver on a host's port.
 fn queue_pairs(host: &Host) -> Result<usize> {
-    let text = host.ok(&format!("rdma resource show qp link {}/1", host.rxe()))?;
+    let text = host.ok(&format!(
+        "rdma resource show qp link {}/1",
+        host.rdma_device()
+    ))?;
     let ours = text
         .lines()
         .filter(|line| line.contains("type RC") && line.contains("comm [ipoib_rs]"));
@@ -184,7 +187,7 @@ const SIZES: [u32; 10] = [0, 56, 4063, 4064, 4065, 16384, 65472, 65491, 65492, 6
 scenario! {
     /// IPv4 and IPv6 pass in both directions at every size, nothing lost; a frame as large as the MTU
     /// passes whole.
-    #[on(both, races)]
+    #[on(both, races, infiniband)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -281,7 +284,7 @@ scenario! {
 
 scenario! {
     /// The tables tell of the connection: who, in what state, what it has carried.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn connections_are_told(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

@@ -77,7 +77,7 @@ scenario! {
 
 scenario! {
     /// Down and up under traffic, a hundred times: nothing hangs, and it carries on.
-    #[on(lockdep, both)]
+    #[on(lockdep, both, infiniband)]
     fn down_and_up_under_traffic(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.up()?;
@@ -126,15 +126,16 @@ scenario! {
 
 scenario! {
     /// Two links on one port: each has its own QP, and both talk.
-    #[on(lockdep, both)]
+    #[on(lockdep, both, infiniband)]
     fn a_second_link_works_beside_the_first(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         for host in [a, b] {
             host.ok(&format!(
-                "ip link add link eth0 name ib1 type ipoib_rs
+                "ip link add name ib1 {}
                  ip addr add 10.2.0.{}/24 dev ib1 && ip link set ib1 up",
+                host.link(""),
                 host.number()
             ))?;
         }

@@ -11,7 +11,7 @@ const SIZES: &[u32] = &[0, 1, 56, 1400, 4043, 4044, 4063, 4064, 4065, 8192, 6550
 
 scenario! {
     /// IPv4 and IPv6 pass in both directions, at every size, nothing lost.
-    #[on(both, races)]
+    #[on(both, races, infiniband)]
     fn every_size_passes(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -45,7 +45,7 @@ scenario! {
 
 scenario! {
     /// A flood loses nothing on a clean wire.
-    #[on(both, races)]
+    #[on(both, races, infiniband)]
     fn a_flood_loses_nothing(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -19,6 +19,12 @@ pub(crate) const IFUPDOWN: &str = include_str!("../../samples/ifupdown/ib0");
 const IFUPDOWN_DHCP: &str = include_str!("../../samples/ifupdown/ib0-dhcpv6");
 pub(crate) const SERVER: &str = include_str!("../../samples/dnsmasq/ib0.conf");
 const NM_CONNECTION: &str = include_str!("../../samples/NetworkManager/ib0.nmconnection");
+const NM_CHILD: &str = include_str!("../../samples/NetworkManager/ib0.8001.nmconnection");
+const IB_NETWORK: &str = include_str!("../../samples/networkd/infiniband/20-ib0.network");
+const IB_CHILD: &str = include_str!("../../samples/networkd/infiniband/21-ib0.8001.netdev");
+const IB_CHILD_NETWORK: &str =
+    include_str!("../../samples/networkd/infiniband/21-ib0.8001.network");
+const IB_IFUPDOWN: &str = include_str!("../../samples/ifupdown/ib0-infiniband");
 const NM_CONF: &str = include_str!("../../samples/NetworkManager/ib0.conf");
 
 /// A line that tells whether `ib0` has an address of the server's range, as a shell condition.
@@ -37,9 +43,55 @@ fn put(host: &Host, path: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A sample with the last part of its address changed to the host's.
+/// A sample with the last part of its addresses changed to the host's.
 fn addressed(sample: &str, host: &Host) -> String {
-    sample.replace("10.1.0.1/24", &format!("{}/24", host.ip4()))
+    sample
+        .replace("10.1.0.1/24", &format!("{}/24", host.ip4()))
+        .replace("10.2.0.1/24", &format!("{}/24", child4(host)))
+}
+
+/// A host's address on its child of `ib0`.
+fn child4(host: &Host) -> String {
+    format!("10.2.0.{}", host.number())
+}
+
+/// An InfiniBand port on each host with its `ib0`, by these options of the module; the first host has addresses on that
+/// and on a child of it.
+fn infiniband_up<'a>(bed: &'a Bed, options: &str) -> Result<(&'a Host, &'a Host)> {
+    let (a, b) = bed.pair()?;
+    put(b, "/etc/modprobe.d/ipoib_rs.conf", options)?;
+    bed.ports()?;
+    for host in [a, b] {
+        host.ok("modprobe ipoib_rs && test -e /sys/class/net/ib0")?;
+    }
+    a.ib_up()?;
+    a.ok(&format!(
+        "echo 0x8001 >/sys/class/net/ib0/create_child
+         ip addr add {}/24 dev ib0.8001
+         ip link set ib0.8001 up",
+        child4(a)
+    ))?;
+    Ok((a, b))
+}
+
+/// Waits until a host has both addresses, and reaches the other by both.
+fn both_talk(a: &Host, b: &Host) -> Result<()> {
+    for (name, own, other) in [
+        ("ib0", b.ip4(), a.ip4()),
+        ("ib0.8001", child4(b), child4(a)),
+    ] {
+        b.wait_until(
+            &format!("ip -4 -o addr show dev {name} | grep -q {own}/24"),
+            Duration::from_secs(20),
+        )?;
+        b.wait_until(
+            &format!("ping -q -c 1 -W 1 {other}"),
+            Duration::from_secs(10),
+        )?;
+    }
+    ensure!(b.ok("cat /sys/class/net/ib0.8001/pkey")?.trim() == "0x8001");
+    ensure!(b.ok("cat /sys/class/net/ib0.8001/parent")?.trim() == "ib0");
+    Ok(())
 }
 
 /// The module's settings with those switched on that put it in ib_ipoib's place.
@@ -246,6 +298,65 @@ scenario! {
         b.ok(&format!("ping -c 1 -W 5 {}", a.ip6()))?;
         b.ok("ifdown ib0")?;
         b.run("ip link show ib0")?.refused()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// On an InfiniBand port, systemd-networkd gives `ib0` its address and makes a child of it.
+    #[on(uml)]
+    fn networkd_on_infiniband(bed) {
+        let bed = bed.infiniband().up()?;
+        let (a, b) = infiniband_up(&bed, &replacing()?)?;
+        put(b, "/etc/systemd/network/20-ib0.network", &addressed(IB_NETWORK, b))?;
+        put(b, "/etc/systemd/network/21-ib0.8001.netdev", IB_CHILD)?;
+        put(b, "/etc/systemd/network/21-ib0.8001.network", &addressed(IB_CHILD_NETWORK, b))?;
+        let _networkd = networkd(b)?;
+        both_talk(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// On an InfiniBand port, NetworkManager gives `ib0` its address and makes a child of it.
+    #[on(uml)]
+    fn networkmanager_on_infiniband(bed) {
+        let bed = bed.infiniband().up()?;
+        let (a, b) = infiniband_up(&bed, "options ipoib_rs ports=all")?;
+        let of_ib0 = NM_CONNECTION.replacen("method=auto", &format!("method=manual\naddress1={}/24", b.ip4()), 1);
+        put(b, "/etc/NetworkManager/system-connections/ib0.nmconnection", &of_ib0)?;
+        put(b, "/etc/NetworkManager/system-connections/ib0.8001.nmconnection", &addressed(NM_CHILD, b))?;
+        b.ok("chmod 600 /etc/NetworkManager/system-connections/*")?;
+        put(b, "/etc/NetworkManager/conf.d/ib0.conf", NM_CONF)?;
+        put(b, "/etc/NetworkManager/conf.d/eth0.conf", "[device-eth0]\nmatch-device=interface-name:eth0\nmanaged=0")?;
+        udev(b)?;
+        b.ok("mkdir -p /run/dbus && dbus-daemon --system --fork")?;
+        let _manager = b.spawn("NetworkManager --no-daemon")?;
+        both_talk(a, b)?;
+        let devices = b.ok("nmcli -t -f device,type,state,connection device")?;
+        for name in ["ib0", "ib0.8001"] {
+            ensure!(devices.contains(&format!("{name}:infiniband:connected:{name}\n")), "{devices}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// On an InfiniBand port, ifupdown gives `ib0` its address and makes a child of it, takes that away, and makes it
+    /// again.
+    #[on(uml)]
+    fn ifupdown_on_infiniband(bed) {
+        let bed = bed.infiniband().up()?;
+        let (a, b) = infiniband_up(&bed, "options ipoib_rs ports=all")?;
+        put(b, "/etc/network/interfaces.d/ib0", &addressed(IB_IFUPDOWN, b))?;
+        b.ok("mkdir -p /run/network")?;
+        for _ in 0..2 {
+            b.ok("ifup -a --exclude=lo")?;
+            both_talk(a, b)?;
+            b.ok("ifdown ib0.8001")?;
+            b.wait_until("! test -e /sys/class/net/ib0.8001", Duration::from_secs(10))?;
+            b.ok("ifdown ib0")?;
+        }
         bed.finish()
     }
 }

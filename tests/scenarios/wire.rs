@@ -29,6 +29,15 @@ pub(crate) fn hardware_address(host: &Host) -> Result<Vec<u8>> {
         .collect()
 }
 
+/// The Q_Key of a host's link: on RoCE a controlled one, with which user space cannot send, and on InfiniBand opensm's.
+fn qkey(host: &Host) -> u32 {
+    if host.is_infiniband() {
+        0xb1b
+    } else {
+        0x8001_0b1b
+    }
+}
+
 fn to(datagrams: &[Datagram], group: &str, ether_type: u16) -> Result<Vec<Datagram>> {
     let group: IpAddr = group.parse()?;
     let found: Vec<Datagram> = datagrams
@@ -46,6 +55,7 @@ fn to(datagrams: &[Datagram], group: &str, ether_type: u16) -> Result<Vec<Datagr
 scenario! {
     /// RFC 4391 §4, §6, §9.1, §9.2: the ARP request goes to the broadcast group, with hardware type
     /// 32 and 20-byte addresses.
+    #[on(infiniband)]
     fn arp_goes_to_the_broadcast_group(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -58,8 +68,7 @@ scenario! {
         let requests = to(&capture.stop()?, BROADCAST, ARP)?;
         let request = &requests[0];
         ensure!(request.reserved() == 0 && request.qpn == MULTICAST_QPN && request.pkey == PKEY, "{request:?}");
-        // On RoCE a controlled Q_Key: user space cannot send with it.
-        ensure!(request.qkey >> 31 == 1, "Q_Key {:#x}", request.qkey);
+        ensure!(request.qkey == qkey(a), "Q_Key {:#x}", request.qkey);
         let arp = &request.payload[4..];
         ensure!(arp[..8] == [0, 32, 8, 0, 20, 4, 0, 1], "{arp:x?}");
         ensure!(arp[8..28] == address, "{arp:x?} is not from {address:x?}");
@@ -73,6 +82,7 @@ scenario! {
 scenario! {
     /// RFC 4391 §4, §9.3: the solicitation goes to the solicited-node group; the link-layer address
     /// option is three units long, with two bytes of padding before the address.
+    #[on(infiniband)]
     fn neighbour_discovery_goes_to_the_solicited_node_group(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -97,7 +107,7 @@ scenario! {
 scenario! {
     /// RFC 4391 §6, §9.1.2: unicast datagrams carry the broadcast group's Q_Key and go to the QPN in
     /// the neighbour's address; the reserved field has our number (`order.rs`), or is clear.
-    #[on(both)]
+    #[on(both, infiniband)]
     fn unicast_goes_to_the_neighbours_qp(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -113,7 +123,7 @@ scenario! {
             .context("no echo request")?;
         let qpn = u32::from_be_bytes([0, address[1], address[2], address[3]]);
         ensure!(request.qpn == qpn && request.pkey == PKEY, "{request:?}");
-        ensure!(request.qkey >> 31 == 1, "Q_Key {:#x}", request.qkey);
+        ensure!(request.qkey == qkey(a), "Q_Key {:#x}", request.qkey);
         bed.finish()
     }
 }

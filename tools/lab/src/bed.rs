@@ -29,6 +29,7 @@ pub struct Builder {
     kernel: Kernel,
     hosts: u8,
     one_machine: bool,
+    infiniband: bool,
     icount: bool,
     plugin: Option<String>,
     memory: u32,
@@ -50,6 +51,7 @@ impl Builder {
             kernel,
             hosts: 2,
             one_machine: lane == Lane::Uml,
+            infiniband: false,
             icount: false,
             plugin: None,
             memory: 1024,
@@ -74,6 +76,14 @@ impl Builder {
     pub fn one_machine(mut self) -> Builder {
         self.one_machine = true;
         self
+    }
+
+    /// Simulated InfiniBand ports in place of soft-RoCE, all of one machine: see [`Bed::ports`].
+    #[must_use]
+    pub fn infiniband(mut self) -> Builder {
+        self.infiniband = true;
+        // Before the first namespace is made.
+        self.one_machine().append("ib_core.netns_mode=0")
     }
 
     /// Guest time counts instructions: one machine, one CPU, QEMU.
@@ -274,6 +284,7 @@ impl Builder {
                 machine: Arc::clone(&machines[if self.one_machine { 0 } else { usize::from(n) }]),
                 netns: self.one_machine.then(|| format!("h{n}")),
                 number: n + 1,
+                infiniband: self.infiniband,
                 slowness: self.slowness(),
             })
             .collect();
@@ -467,6 +478,7 @@ pub struct Host {
     netns: Option<String>,
     /// From 1: the last part of its addresses.
     number: u8,
+    infiniband: bool,
     slowness: u32,
 }
 
@@ -518,6 +530,12 @@ impl Host {
     #[must_use]
     pub fn machine(&self) -> &Arc<Machine> {
         &self.machine
+    }
+
+    /// Whether its port is one of InfiniBand.
+    #[must_use]
+    pub fn is_infiniband(&self) -> bool {
+        self.infiniband
     }
 
     /// Its network namespace; none if it is a machine of its own.

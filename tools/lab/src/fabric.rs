@@ -1,13 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA on a bed: soft-RoCE on every host's Ethernet, and `ib0` on top.
+//! RDMA on a bed: soft-RoCE on every host's Ethernet, or a simulated InfiniBand fabric, and `ib0` on top.
 
 use crate::bed::{Bed, Host};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
+/// Broadcast groups have the MTU that soft-RoCE's ports have.
+const PARTITIONS: &str =
+    "Default=0x7fff, ipoib, mtu=5 : ALL=full;\nBlue=0x0001, ipoib, mtu=5 : ALL=full;";
+
 impl Host {
-    /// Its RDMA device: numbered, since one kernel's names are shared by its namespaces.
+    /// Its HCA on a simulated fabric: they are switched on in their order.
+    fn hca(&self) -> String {
+        format!("hwsim{}", self.number() - 1)
+    }
+
+    /// The directory of its HCA in configfs, if its port is one of InfiniBand.
+    #[must_use]
+    pub fn hca_files(&self) -> Option<String> {
+        let directory = format!("/sys/kernel/config/ib_hwsim/star/hcas/h{}", self.number());
+        self.is_infiniband().then_some(directory)
+    }
+
+    /// Its RDMA device, of either kind.
+    #[must_use]
+    pub fn rdma_device(&self) -> String {
+        if self.is_infiniband() {
+            self.hca()
+        } else {
+            self.rxe()
+        }
+    }
+
+    /// Its soft-RoCE: numbered, since one kernel's names are shared by its namespaces.
     #[must_use]
     pub fn rxe(&self) -> String {
         format!("rxe{}", self.number() - 1)
@@ -26,10 +52,21 @@ impl Host {
     /// Loads the driver and makes `ib0`, with `options` for `ip link add … type ipoib_rs`; not up yet.
     pub fn ib_add(&self, options: &str) -> Result<()> {
         self.ok(&format!(
-            "modprobe ipoib_rs && ip link add link eth0 name ib0 type ipoib_rs {options}"
+            "modprobe ipoib_rs && ip link add name ib0 {}",
+            self.link(options)
         ))
         .with_context(|| format!("ib0 on host {}", self.number()))?;
         Ok(())
+    }
+
+    /// What follows the name in `ip link add`, with `options`.
+    #[must_use]
+    pub fn link(&self, options: &str) -> String {
+        if self.is_infiniband() {
+            format!("type ipoib_rs device {} {options}", self.hca())
+        } else {
+            format!("link eth0 type ipoib_rs {options}")
+        }
     }
 
     /// Brings `ib0` up with its addresses and waits for its carrier.
@@ -72,9 +109,37 @@ impl Bed {
         self.hosts.iter().try_for_each(Host::rxe_up)
     }
 
-    /// Soft-RoCE and an `ib0` that is up on every host.
+    /// An HCA for each host on a switch, and opensm on the first.
+    fn fabric(&self) -> Result<()> {
+        let first = self.hosts.first().context("no host")?;
+        let outside = first.outside();
+        outside.ok(&format!("ib-hwsim star {}", self.hosts.len()))?;
+        for host in &self.hosts {
+            let netns = host.netns().context("a host without a namespace")?;
+            outside.ok(&format!("rdma dev set {} netns {netns}", host.hca()))?;
+        }
+        first.ok(&format!(
+            "mkdir -p /var/cache/opensm
+             echo '{PARTITIONS}' >/tmp/opensm-partitions.conf
+             opensm -B -P /tmp/opensm-partitions.conf -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
+            first.hca()
+        ))
+        .context("opensm")?;
+        Ok(())
+    }
+
+    /// An RDMA port on every host: soft-RoCE, or one of InfiniBand.
+    pub fn ports(&self) -> Result<()> {
+        if self.hosts.first().is_some_and(Host::is_infiniband) {
+            self.fabric()
+        } else {
+            self.rxe()
+        }
+    }
+
+    /// An RDMA port and an `ib0` that is up on every host.
     pub fn ib(&self) -> Result<()> {
-        self.rxe()?;
+        self.ports()?;
         for host in &self.hosts {
             host.ib_add("")?;
             host.ib_up()?;

@@ -60,6 +60,7 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 /// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
 /// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
 /// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep |
+/// | `infiniband` | also a test `name::infiniband::uml_debug`, where each host has a port of InfiniBand and not of RoCE |
 /// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
 #[macro_export]
 macro_rules! scenario {
@@ -105,6 +106,16 @@ macro_rules! scenario {
     };
     (@on [races $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd run $qs);
+    };
+    (@on [infiniband $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        mod infiniband {
+            #[test]
+            fn uml_debug() -> ::anyhow::Result<()> {
+                use $crate::machine::{Kernel, Lane};
+                $crate::scenario::run(Lane::Uml, Kernel::Debug, module_path!(), |bed| super::body(bed.infiniband()))
+            }
+        }
+        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk $qs);
     };
     (@on [] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@test $ub uml_base Uml Base);
