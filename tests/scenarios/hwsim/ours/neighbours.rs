@@ -64,7 +64,8 @@ scenario! {
         let each = used(&outside)?.saturating_sub(before) / PEERS;
         println!("{each} bytes for each of {PEERS} idle peers");
         ensure!(each <= IDLE_BYTES, "{each} bytes for an idle peer");
-        manager.end()?;
+        // Where all is slow, opensm answers questions that were repeated, and umad refuses the second answer.
+        manager.kill()?;
         bed.finish()
     }
 }
