@@ -37,7 +37,6 @@ pub(crate) fn exchange(bed: &Bed, group: &str, size: &str) -> Result<()> {
 
 scenario! {
     /// Everything sent to a group arrives at its member, IPv4 and IPv6, small and large.
-    #[on(infiniband)]
     fn a_member_receives_all(bed) {
         let bed = bed.up()?;
         bed.ib()?;
