@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(body_lens(3 * 64 * K, 3), None);
     }
 
-    /// What a message reached.
+    /// State of a buffer after a message.
     struct Reached {
         /// Page fragments of the skb.
         frags: u8,

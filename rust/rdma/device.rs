@@ -87,13 +87,13 @@ impl Device {
         }
     }
 
-    /// Whether `port` exists and speaks RoCE.
+    /// Returns true if `port` exists and speaks RoCE.
     pub fn is_roce(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.
         unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
     }
 
-    /// Whether `port` exists and is one of InfiniBand.
+    /// Returns true if `port` exists and is one of InfiniBand.
     pub fn is_infiniband(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.
         unsafe { bindings::ipoib_rs_ib_is_ib(self.as_raw(), port) }
@@ -106,14 +106,14 @@ impl Device {
         unsafe { Net::from_raw(bindings::ipoib_rs_ib_net(self.as_raw())) }
     }
 
-    /// Whether the device has a name in `net`. All devices have one in each namespace, unless RDMA is told
+    /// Returns true if the device has a name in `net`. All devices have one in each namespace, unless RDMA is told
     /// to keep namespaces apart (`rdma system set netns exclusive`).
     pub fn is_visible(&self, net: &Net) -> bool {
         // SAFETY: Registered by the type invariant; both are only looked at.
         unsafe { bindings::ipoib_rs_ib_is_visible(self.as_raw(), net.as_raw()) }
     }
 
-    /// Whether the caller, who may configure the network of `net`, may use the device for that.
+    /// Returns true if the caller, who may configure the network of `net`, may use the device for that.
     ///
     /// # Context
     ///
@@ -123,7 +123,7 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_may_configure(self.as_raw(), net.as_raw()) }
     }
 
-    /// Whether `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it
+    /// Returns true if `ndev` is an IPoIB interface on `port`, of whatever driver, as far as it can be told by where it
     /// sits: where the RDMA device has a parent such as a PCI function.
     ///
     /// # Context
@@ -134,7 +134,7 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_carries(self.as_raw(), port, ndev.as_raw()) }
     }
 
-    /// Whether it is a virtual function itself.
+    /// Returns true if it is a virtual function itself.
     pub fn is_virtual_function(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_VIRTUAL_FUNCTION);
         self.attrs().kernel_cap_flags & capability != 0
@@ -151,26 +151,27 @@ impl Device {
         unsafe { &(*self.as_raw()).ops }
     }
 
-    /// Whether its queue pairs can be attached to multicast groups.
+    /// Returns true if its queue pairs can be attached to multicast groups.
     pub fn has_multicast(&self) -> bool {
         let ops = self.ops();
         ops.attach_mcast.is_some() && ops.detach_mcast.is_some()
     }
 
-    /// Whether it makes the checksums of TCP and UDP over IPv4 in datagrams that are sent ([`crate::UdInit::offloads`]),
-    /// and says of a received one, [`crate::Received::csum_ok`], that the checksums in it are good.
+    /// Returns true if it makes the checksums of TCP and UDP over IPv4 in datagrams that are sent
+    /// ([`crate::UdInit::offloads`]), and says of a received one, [`crate::Received::csum_ok`], that the checksums in
+    /// it are good.
     pub fn checks_checksums(&self) -> bool {
         let capability = bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;
         self.attrs().device_cap_flags & capability != 0
     }
 
-    /// Whether it segments what TCP sends by queue pairs that are made for that ([`crate::UdInit::offloads`]).
+    /// Returns true if it segments what TCP sends by queue pairs that are made for that ([`crate::UdInit::offloads`]).
     pub fn segments(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_UD_TSO);
         self.attrs().kernel_cap_flags & capability != 0
     }
 
-    /// Whether it can keep a queue pair from hearing what that sends to its own groups.
+    /// Returns true if it can keep a queue pair from hearing what that sends to its own groups.
     pub(crate) fn blocks_loopback(&self) -> bool {
         let capability = u64::from(bindings::ib_kernel_cap_flags_IBK_BLOCK_MULTICAST_LOOPBACK);
         self.attrs().kernel_cap_flags & capability != 0
@@ -248,7 +249,7 @@ impl Device {
         }
     }
 
-    /// Whether `ndev` is the netdev that `port` runs over.
+    /// Returns true if `ndev` is the netdev that `port` runs over.
     ///
     /// # Context
     ///
@@ -278,13 +279,13 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_place(self.as_raw(), port, ndev.as_raw()) };
     }
 
-    /// Whether this is the same device.
+    /// Returns true if this is the same device.
     #[inline]
     pub fn same(&self, other: &Self) -> bool {
         self.raw == other.raw
     }
 
-    /// Whether a DMA address of this device is just a kernel address.
+    /// Returns true if a DMA address of this device is just a kernel address.
     pub(crate) fn virt_dma(&self) -> bool {
         self.dma_device().is_null()
     }

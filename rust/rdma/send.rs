@@ -245,7 +245,7 @@ impl Sender {
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
         let gso = if headers > 0 { skb.gso() } else { None };
-        // What is left to be done has to be what the device does.
+        // The device has to be able to complete the frame.
         if (headers == 0 && skb.is_gso()) || (skb.needs_checksum() && !self.offloads.checksums) {
             return Err((skb, EINVAL));
         }

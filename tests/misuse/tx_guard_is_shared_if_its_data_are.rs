@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the transmit lock protects is read on several CPUs only if its type allows that.
+//! Data behind the transmit lock are read on several CPUs only if their type allows that.
 
 use ipoib_netdev::device::Driver;
 use ipoib_netdev::queue::TxGuard;

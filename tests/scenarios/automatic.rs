@@ -16,7 +16,7 @@ fn interfaces(host: &Host) -> Result<String> {
     Ok(names.collect::<Vec<_>>().join(" "))
 }
 
-/// Whether there is none.
+/// Returns true if there is none.
 fn none(host: &Host) -> Result<()> {
     let names = interfaces(host)?;
     ensure!(names.is_empty(), "{names}");

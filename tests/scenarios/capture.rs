@@ -38,7 +38,7 @@ pub(crate) struct RcSend {
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
-    /// Whether it is the whole message.
+    /// True if it is the whole message.
     pub(crate) is_whole: bool,
     /// Destination QP number.
     pub(crate) qpn: u32,

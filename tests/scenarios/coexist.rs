@@ -12,7 +12,7 @@ const THEIRS: &str = "ib_ipoib";
 /// Loads the modules that rdma-core has udev load for a port of an InfiniBand device.
 const RDMA_CORE: &str = "/usr/lib/systemd/systemd-modules-load /etc/rdma/modules/infiniband.conf";
 
-/// Whether a module is loaded.
+/// Returns true if a module is loaded.
 fn loaded(host: &Host, module: &str) -> Result<bool> {
     Ok(host
         .run(&format!("test -d /sys/module/{module}"))?

@@ -86,7 +86,7 @@ pub struct JoinRequest<'a> {
     pub like: Option<&'a GroupRecord>,
 }
 
-/// What became of a request to join.
+/// Result of a request to join.
 #[derive(Clone, Copy)]
 pub enum JoinState {
     /// There is no answer yet.
@@ -183,7 +183,7 @@ impl Join {
         })
     }
 
-    /// What became of it.
+    /// Its result so far.
     pub fn state(&self) -> JoinState {
         *self.member.state.lock()
     }

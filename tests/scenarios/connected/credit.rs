@@ -74,7 +74,8 @@ fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
     Ok((a, b))
 }
 
-/// Whether a receiver that is to be slow is slower than one may be: emulated, with all that a debug kernel checks.
+/// Returns true if a receiver that is to be slow is slower than one may be: emulated, with all that a debug kernel
+/// checks.
 fn crawls(bed: &Bed) -> bool {
     let builder = bed.builder();
     builder.lane() == Lane::Qemu && builder.kernel().is_checked()

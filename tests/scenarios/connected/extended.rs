@@ -6,7 +6,7 @@
 use super::{LARGE, RC, amount, connect, connected, set_mode, story, up};
 use crate::capture::Capture;
 use crate::order::{counter, set};
-use crate::transfer::{RECEIVER, Transfer, transfer};
+use crate::transfer::{RECEIVER, Transfer, behind, transfer};
 use crate::wire::hardware_address;
 use anyhow::ensure;
 use lab::bed::Netem;
@@ -95,22 +95,8 @@ scenario! {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
         let outside = b.outside();
-        let (holder, pid) = b.netns_add("inner")?;
-        b.ok(&format!(
-            "set -e
-             ip link add veth0 type veth peer name veth1 netns {pid}
-             ip addr add 10.3.0.1/24 dev veth0 && ip link set veth0 up
-             echo 1 >/proc/sys/net/ipv4/ip_forward"
-        ))?;
-        outside.ok(
-            "set -e
-             ip -n inner addr add 10.3.0.2/24 dev veth1
-             ip -n inner link set veth1 up && ip -n inner link set lo up
-             ip -n inner route add default via 10.3.0.1
-             ip netns exec inner sh -c 'ethtool -K veth1 tx off tso off gso off gro off'",
-        )?;
-        a.ok(&format!("ip route add 10.3.0.0/24 via {} dev ib0", b.ip4()))?;
-        a.wait_until("ping -q -c 1 -W 1 10.3.0.2", Duration::from_secs(10))?;
+        let holder = behind(b, a, 1500)?;
+        outside.ok("ip netns exec inner ethtool -K veth1 tx off tso off gso off gro off")?;
         outside.machine().write("/tmp/receive.py", RECEIVER)?;
         let receiver = || outside.spawn("ip netns exec inner python3 -u /tmp/receive.py");
 

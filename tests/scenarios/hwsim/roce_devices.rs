@@ -470,7 +470,7 @@ fn resources(host: &Host) -> Result<String> {
     ))
 }
 
-/// Whether some of them are this checkout's driver's, by the name that RDMA core was told.
+/// Returns true if some of them are this checkout's driver's, by the name that RDMA core was told.
 fn left(host: &Host) -> Result<bool> {
     Ok(resources(host)?.contains("[ipoib_rs]"))
 }

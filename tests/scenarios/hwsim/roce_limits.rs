@@ -9,7 +9,7 @@ use lab::bed::Host;
 use lab::scenario;
 use std::time::Duration;
 
-/// Whether `ethtool -k` shows this line.
+/// Returns true if `ethtool -k` shows this line.
 fn shows(host: &Host, line: &str) -> Result<()> {
     let text = host.ok("ethtool -k ib0")?;
     ensure!(text.lines().any(|l| l == line), "no {line} in {text}");

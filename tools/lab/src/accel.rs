@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether KVM works here.
+//! KVM, and a check that it works here.
 //!
 //! That /dev/kvm opens says little: in some nested machines a guest then never runs its first
 //! instruction. So a kernel is booted on it, once per boot of this computer.

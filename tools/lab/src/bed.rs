@@ -532,7 +532,7 @@ impl Host {
         &self.machine
     }
 
-    /// Whether its port is one of InfiniBand.
+    /// Returns true if its port is one of InfiniBand.
     #[must_use]
     pub fn is_infiniband(&self) -> bool {
         self.infiniband

@@ -287,7 +287,7 @@ fn image(lane: Lane) -> &'static str {
     }
 }
 
-/// Whether a kernel of this name was built, by this checkout or another: how long a build takes is
+/// Returns true if a kernel of this name was built, by this checkout or another: how long a build takes is
 /// guessed from that before anything is fetched.
 pub(crate) fn seen(layout: &Layout, lane: Lane, kernel: Kernel) -> bool {
     if kernel == Kernel::Stock {

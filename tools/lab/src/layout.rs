@@ -65,7 +65,7 @@ impl Layout {
         }
     }
 
-    /// Whether what a run leaves goes into the checkout.
+    /// Returns true if what a run leaves goes into the checkout.
     #[must_use]
     pub fn checkout_is_writable(&self) -> bool {
         self.build().starts_with(&self.checkout)

@@ -43,7 +43,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Whether it has checkers, which make everything slower.
+    /// Returns true if it has checkers, which make everything slower.
     #[must_use]
     pub fn is_checked(self) -> bool {
         matches!(self, Kernel::Debug | Kernel::Kcsan)

@@ -63,13 +63,13 @@ enum Verb {
     Shell,
     /// Formatting, lints, licences.
     Lint,
-    /// Whether the unit and property tests notice changes of the protocol rules.
+    /// Check that the unit and property tests notice changes of the protocol rules.
     Mutants {
         /// Only every so many-th change.
         #[arg(long, env = "LAB_ARG_SHARD")]
         shard: Option<cmd::mutants::Shard>,
     },
-    /// Whether the modules compile with other configurations and for another architecture.
+    /// Compile the modules with other configurations and for another architecture.
     Configs {
         /// Only configurations whose name contains this.
         #[arg(long, env = "LAB_ARG_FILTER")]

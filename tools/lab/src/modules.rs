@@ -62,7 +62,7 @@ pub fn read(root: &Path) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Whether an item is compiled for tests only.
+/// Returns true if an item is compiled for tests only.
 pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let tokens = match &attribute.meta {

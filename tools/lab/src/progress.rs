@@ -254,7 +254,7 @@ pub(crate) struct Status {
     shared: Arc<Shared>,
     record: Mutex<Record>,
     keys: Vec<String>,
-    /// Whether what phases take is kept: not that of a part of their tests.
+    /// True if what phases take is kept: not that of a part of their tests.
     keep: bool,
     ticker: Option<JoinHandle<()>>,
 }

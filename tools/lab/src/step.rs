@@ -107,7 +107,7 @@ impl fmt::Display for FullDisk {
 
 impl std::error::Error for FullDisk {}
 
-/// Whether an error comes from a full disk.
+/// Returns true if an error comes from a full disk.
 #[must_use]
 pub fn no_space(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

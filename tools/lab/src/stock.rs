@@ -146,7 +146,7 @@ fn unpack_headers(layout: &Layout, choice: Choice, packages: Vec<PathBuf>) -> Re
     Ok(stock)
 }
 
-/// Whether one is in the cache already.
+/// Returns true if one is in the cache already.
 pub(crate) fn seen(layout: &Layout) -> bool {
     fs::read_dir(layout.cache.join("stock"))
         .into_iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the directories of a fabric, of its nodes and of its cables know.
+//! Directories of a fabric, of its nodes and of its cables, with their state.
 
 use core::marker::PhantomData;
 

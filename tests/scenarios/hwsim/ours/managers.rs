@@ -38,7 +38,7 @@ fn under_traffic(bed: &Bed, seconds: u32, f: impl FnOnce() -> Result<()>) -> Res
     Ok(())
 }
 
-/// Whether each of two hosts reaches the other, by both versions of IP and by multicast, once it is past `LIMIT`.
+/// Waits until each of two hosts reaches the other, by both versions of IP and by multicast; `LIMIT` at most.
 pub(super) fn up_again(a: &Host, b: &Host) -> Result<()> {
     for (from, to) in [(a, b), (b, a)] {
         for target in [to.ip4(), to.ip6()] {

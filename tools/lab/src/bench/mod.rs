@@ -80,7 +80,7 @@ impl Options {
         self.page.is_none_or(|p| p == page)
     }
 
-    /// Whether a case is to be measured.
+    /// Returns true if a case is to be measured.
     fn includes(&self, case: &str) -> bool {
         self.case.as_ref().is_none_or(|part| case.contains(part))
     }

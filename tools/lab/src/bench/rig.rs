@@ -215,7 +215,7 @@ impl Rig {
         Ok(self.connections(side, host)? >= 2)
     }
 
-    /// Whether a way has counters of its connections.
+    /// Returns true if a way has counters of its connections.
     pub(super) fn counts(&self, side: Side) -> bool {
         side == Side::Ours && !self.itself
     }
@@ -352,7 +352,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Whether our hosts send several segments as one frame, 1 or 0. The C driver never does.
+    /// Sets whether our hosts send several segments as one frame, 1 or 0. The C driver never does.
     pub(super) fn large_frames(&self, setting: u32) -> Result<()> {
         if self.itself {
             return Ok(());

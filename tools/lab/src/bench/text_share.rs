@@ -6,7 +6,7 @@ use super::count::{Counter, Counts, Symbols};
 use super::rig::{Rig, Side};
 use anyhow::{Result, ensure};
 
-/// Whether a symbol of a module belongs to a group.
+/// True if a symbol of a module belongs to a group.
 type Belongs = fn(&str, &str) -> bool;
 
 /// Groups of functions beside the driver's own; one goes to the first that it belongs to.

@@ -17,7 +17,7 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Whether a command succeeds, and all that it says.
+/// Returns true if a command succeeds, and all that it says.
 fn outcome(child: Child) -> (bool, String) {
     let output = child.wait_with_output().expect("ends");
     let text = [output.stderr, output.stdout].concat();

@@ -70,7 +70,7 @@ pub(crate) struct Interface {
     qkey: Atomic<u32>,
     /// The largest IP packet that InfiniBand's broadcast group takes.
     group_mtu: Atomic<u32>,
-    /// Whether datagrams are sent.
+    /// True if datagrams are sent.
     #[pin]
     pub(crate) watch: Mutex<Watch>,
     /// Leaves groups alone that another user of the port has joined (the `umcast` flag).
@@ -242,7 +242,7 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
-    /// Whether a multicast packet can be sent, whole or in fragments. Out of the way of the others.
+    /// Returns true if a multicast packet can be sent, whole or in fragments. Out of the way of the others.
     #[inline(never)]
     pub(crate) fn takes_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
         let takes = packet.fits(self.multicast_limit.load(Relaxed))
@@ -278,12 +278,12 @@ impl Interface {
         true
     }
 
-    /// Whether this is a P_Key child.
+    /// Returns true if this is a P_Key child.
     pub(crate) fn is_child(&self) -> bool {
         self.parent.is_some()
     }
 
-    /// Whether this is a P_Key child of `dev`.
+    /// Returns true if this is a P_Key child of `dev`.
     pub(crate) fn is_child_of(&self, dev: &RawDevice) -> bool {
         self.parent
             .as_ref()
@@ -329,12 +329,12 @@ impl Interface {
         flags
     }
 
-    /// Whether the interface is in connected mode.
+    /// Returns true if the interface is in connected mode.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected.load(Relaxed)
     }
 
-    /// Whether the port is not a member of the partition now, as can be on InfiniBand.
+    /// Returns true if the port is not a member of the partition now, as can be on InfiniBand.
     ///
     /// # Context
     ///
@@ -370,7 +370,7 @@ impl Interface {
         self.port.gid(self.guid.load(Relaxed))
     }
 
-    /// Whether the port has not the GUID that a user has chosen: the subnet manager may yet give it that.
+    /// Returns true if the port lacks the GUID that a user has chosen: the subnet manager may yet give it that.
     ///
     /// # Context
     ///
@@ -394,7 +394,7 @@ impl Interface {
         self.group_mtu.xchg(mtu, Relaxed) != mtu
     }
 
-    /// Whether an MTU is none that the broadcast group does not allow.
+    /// Returns true if the broadcast group allows an MTU.
     pub(crate) fn suits_group(&self, mtu: u32) -> bool {
         self.is_connected() || mtu <= self.group_mtu.load(Relaxed)
     }

@@ -352,7 +352,7 @@ fn refresh(dev: &Device<Interface>) {
     }
 }
 
-/// Whether frames can be sent.
+/// Returns true if frames can be sent.
 pub(super) fn is_ready(dev: &Device<Interface>) -> bool {
     let guard = dev.lock_tx();
     guard

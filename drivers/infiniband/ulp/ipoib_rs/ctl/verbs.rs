@@ -29,7 +29,7 @@ use crate::data::rx::RxPoll;
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
 
-/// Whether a device gathers a frame from as many pieces as one may have.
+/// Returns true if a device gathers a frame from as many pieces as one may have.
 pub(super) fn gathers_all(device: &RdmaDevice) -> bool {
     device.max_sge() >= MAX_SGE
 }

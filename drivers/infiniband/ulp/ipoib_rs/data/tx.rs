@@ -53,12 +53,16 @@ impl Tx {
             Err(reason) => return self.refuse(dev, skb, reason),
         };
         let large = skb.is_gso();
-        if (large || skb.needs_checksum()) && !self.ud.ring.finishes(&skb) {
+        let partial = large || skb.needs_checksum();
+        if partial && !self.ud.ring.finishes(&skb) {
             return self.transmit_finished(dev, address, skb);
         }
         let fits = large || skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
         if !fits || skb.pull(ADDR_LEN).is_err() {
             return self.refuse(dev, skb, DropReason::TooBig);
+        }
+        if partial {
+            self.ud.ring.count_partial(large);
         }
         self.ud.datagram_inline(dev, address, skb, now_ms());
         Taken::TAKEN

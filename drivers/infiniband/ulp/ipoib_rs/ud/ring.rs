@@ -98,24 +98,24 @@ impl UdRing {
         self.max_len
     }
 
-    /// Whether the device does what is left to be done of a frame as the stack gave it, which it is to be sent with then.
+    /// Returns true if the device makes the checksum and the segments that a frame still lacks.
     #[inline]
     pub(crate) fn finishes(&self, skb: &TxSkb) -> bool {
         let offloads = self.sender.offloads();
-        if !offloads.checksums {
-            return false;
-        }
-        if skb.is_gso() {
-            if !offloads.segments || !self.is_segmentable(skb) {
-                return false;
-            }
-            self.counters.tx.large.add(1);
-        }
-        self.counters.tx.partial.add(1);
-        true
+        offloads.checksums && (!skb.is_gso() || (offloads.segments && self.is_segmentable(skb)))
     }
 
-    /// Whether the device can segment a super-frame as the stack gave it, and the segments are no longer than a datagram.
+    /// Counts a frame that goes to the device as the stack gave it; `large`: a super-frame.
+    #[inline]
+    pub(crate) fn count_partial(&self, large: bool) {
+        self.counters.tx.partial.add(1);
+        if large {
+            self.counters.tx.large.add(1);
+        }
+    }
+
+    /// Returns true if the device can segment a super-frame as the stack gave it, and the segments are no longer than a
+    /// datagram.
     fn is_segmentable(&self, skb: &TxSkb) -> bool {
         let Some(TcpSegments { size, pieces }) = skb.tcp_segments() else {
             return false;

@@ -170,7 +170,7 @@ impl UdTx {
             let (key, path) = (*key, &mut peer.path);
             let mut over = false;
             while !over {
-                // What waits for no question does not wait for those of others.
+                // Frames of a path that has its answer do not wait for the questions of others.
                 let action = if open && jobs.has_room() {
                     path.poll(now)
                 } else {

@@ -339,7 +339,7 @@ mod tests {
         joined
     }
 
-    /// What waits for a group that was joined leaves though nothing more may be asked.
+    /// Frames that wait for a group that was joined leave though nothing more may be asked.
     #[test]
     fn frames_leave_without_a_join() -> Result<(), ()> {
         let mut table = opened()?;

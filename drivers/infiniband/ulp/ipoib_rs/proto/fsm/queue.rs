@@ -27,7 +27,7 @@ pub trait Waiting {
     /// How many wait.
     fn len(&self) -> usize;
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     fn is_empty(&self) -> bool;
 
     /// Appends a frame of `bytes` bytes.

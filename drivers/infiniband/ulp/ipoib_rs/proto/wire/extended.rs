@@ -78,7 +78,7 @@ const ECN: u8 = 0x80;
 pub struct Gso {
     /// Kind of its segments.
     pub kind: GsoKind,
-    /// Whether only the first segment has the flag CWR.
+    /// True if only the first segment has the flag CWR.
     pub ecn: bool,
     /// Bytes of payload in a segment, but for the last; at least one segment is full.
     pub size: u16,
@@ -224,7 +224,7 @@ impl ExtendedHeader {
         is_tcp_v4(head, len).then_some(Self::TCP_V4)
     }
 
-    /// Whether it is that header, with any credit limit. What it says of the packet is still to be checked, by
+    /// Returns true if it is that header, with any credit limit. Its description of the packet is still to be checked, by
     /// [`is_tcp_v4`].
     #[inline(always)]
     pub fn says_tcp_v4(self) -> bool {
@@ -232,7 +232,7 @@ impl ExtendedHeader {
     }
 }
 
-/// Whether a packet is TCP over IPv4 without options, and would pass [`check`].
+/// Returns true if a packet is TCP over IPv4 without options, and would pass [`check`].
 #[inline(always)]
 pub fn is_tcp_v4(head: &[u8], len: usize) -> bool {
     let Some(headers) = head.first_chunk::<{ MIN_IPV4_LEN + MIN_TCP_LEN }>() else {

@@ -25,7 +25,7 @@ pub struct Packet {
 /// Bytes in front of a packet that has an extended header.
 pub const EXTENDED_HEADERS: usize = Header::LEN + ExtendedHeader::LEN;
 
-/// Whether a message that begins with `head` is an extended frame. Nothing is one unless that was
+/// Returns true if a message that begins with `head` is an extended frame. Nothing is one unless that was
 /// `agreed` on.
 #[inline]
 pub fn is_extended(head: &[u8], agreed: bool) -> bool {
@@ -408,7 +408,7 @@ mod tests {
         finds_the_same(&mut head, 1016);
     }
 
-    /// Whether both ways find the same in a message, and in those that differ from it in a byte.
+    /// Checks that both ways find the same in a message, and in those that differ from it in a byte.
     fn finds_the_same(head: &mut [u8], len: usize) {
         let agrees = |head: &[u8], len| {
             let short = parse_tcp_v4(head, len);
