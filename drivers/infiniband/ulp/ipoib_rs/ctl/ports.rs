@@ -72,11 +72,11 @@ pub(crate) fn remove(dev: &Device<Interface>, rtnl: &mut Rtnl) -> bool {
     ends
 }
 
-/// An interface that is to be deleted.
+/// Takes an interface that is to be deleted, each one once.
 pub(crate) fn next_doomed(rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
     let entries = PORTS.get(rtnl).iter();
     let mut interfaces = entries.flat_map(|entry| entry.interfaces.iter());
-    let doomed = interfaces.find(|dev| dev.data().doomed.load(Relaxed));
+    let doomed = interfaces.find(|dev| dev.data().doomed.xchg(false, Relaxed));
     doomed.map(|dev| dev.get_typed())
 }
 
