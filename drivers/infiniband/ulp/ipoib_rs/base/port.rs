@@ -205,6 +205,15 @@ impl Port {
         self.refresher.queue(delay_ms);
     }
 
+    /// Notes that paths may lead elsewhere, for the next time that interfaces are told.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn note_moved(&self) {
+        self.refresher.set_moved(self.number);
+    }
+
     /// Reads the attributes again. True: paths may lead elsewhere.
     ///
     /// # Context
@@ -334,6 +343,10 @@ impl Refresher {
         1 << port.min(u64::BITS - 1)
     }
 
+    fn set_moved(&self, port: u32) {
+        self.change_moved(|moved| moved | Self::bit(port));
+    }
+
     fn take_moved(&self, port: u32) -> bool {
         let bit = Self::bit(port);
         self.change_moved(|moved| moved & !bit) & bit != 0
@@ -354,7 +367,7 @@ impl EventSink for Refresher {
         match event {
             Event::Other => return,
             Event::PortActive(port) | Event::LidChange(port) | Event::ClientReregister(port) => {
-                self.change_moved(|moved| moved | Self::bit(port));
+                self.set_moved(port);
             }
             _ => {}
         }

@@ -224,6 +224,10 @@ pub(crate) fn refresh(device: &RdmaDevice) -> Result {
         for dev in told {
             Interface::port_changed(&dev, moved, &mut rtnl);
         }
+        if moved && result.is_err() {
+            // The others hear of it when this is tried again.
+            port.note_moved();
+        }
         result?;
     }
     Ok(())
