@@ -286,7 +286,7 @@ pub(crate) struct Private<T: Driver> {
     filled: UnsafeCell<bool>,
     /// Protected by the transmit lock.
     pub(crate) tx: UnsafeCell<Option<T::Tx>>,
-    /// Protected by RTNL.
+    /// Sysctls and debugfs files (`named::Named`, of a layer above), to be dropped only. Protected by RTNL.
     named: UnsafeCell<Option<KBox<dyn Any>>>,
     control: RtnlCell<Option<T::Control>>,
     /// Instances that the queues refer to, protected by RTNL.

@@ -8,7 +8,7 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-/// Where to put an error's text, which `ip` prints.
+/// The extended acknowledgement of a netlink request: an error's text, which `ip` prints.
 ///
 /// # Invariants
 ///

@@ -243,7 +243,7 @@ unsafe impl Sync for RxBuf {}
 /// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Where in the buffer the frame's 4-byte wire header starts, behind room for an address.
+    /// Offset in the buffer of the frame's 4-byte wire header, behind room for an address.
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,

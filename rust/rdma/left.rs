@@ -117,11 +117,12 @@ mod tests {
 
     /// # Safety
     ///
-    /// None is needed: it does nothing.
+    /// No requirements.
     unsafe extern "C" fn completion(_cq: *mut bindings::ib_cq, _context: *mut c_void) {}
+
     /// # Safety
     ///
-    /// None is needed: it does nothing.
+    /// No requirements.
     unsafe extern "C" fn event(_event: *mut bindings::ib_event, _context: *mut c_void) {}
 
     /// An object of the RDMA core's, zeroed.

@@ -206,7 +206,7 @@ impl Sender {
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        self.post_any(skb, 0, ah, qpn)
+        self.post_any(skb, None, ah, qpn)
     }
 
     /// Adds a super-frame of TCP, which the device segments: the first `headers` bytes are the headers that all
@@ -214,7 +214,8 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::post`], and `EINVAL` if the queue pair does not segment, or there are no such headers.
+    /// Those of [`Self::post`], and `EINVAL` if the queue pair does not segment, if it is no super-frame of TCP whose
+    /// checksum is yet to be made, or if there are no such headers with payload behind them.
     ///
     /// # Context
     ///
@@ -227,32 +228,36 @@ impl Sender {
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let possible = self.offloads.segments && (1..=MAX_HEADERS).contains(&headers);
-        if !possible || headers > skb.headlen() || skb.pull(headers).is_err() {
+        let segments = skb.tcp_segments().filter(|_| self.offloads.segments);
+        let Some(segments) = segments else {
+            return Err((skb, EINVAL));
+        };
+        let possible = (1..=MAX_HEADERS).contains(&headers)
+            && headers <= skb.headlen()
+            && headers < skb.len();
+        if !possible || skb.pull(headers).is_err() {
             return Err((skb, EINVAL));
         }
-        self.post_any(skb, headers, ah, qpn)
+        let large = Large {
+            headers: headers as u32,
+            mss: segments.size as u32,
+        };
+        self.post_any(skb, Some(large), ah, qpn)
     }
 
-    /// Adds a frame, in front of whose data are `headers` bytes that each of its segments begins with; 0 if it is not
-    /// to be segmented.
+    /// Adds a frame; `large` if it is to be segmented, and its headers are in front of its data.
     #[inline(always)]
     fn post_any(
         &mut self,
         skb: TxSkb,
-        headers: usize,
+        large: Option<Large>,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let gso = if headers > 0 { skb.gso() } else { None };
         // The device has to be able to complete the frame.
-        if (headers == 0 && skb.is_gso()) || (skb.needs_checksum() && !self.offloads.checksums) {
+        if (large.is_none() && skb.is_gso()) || (skb.needs_checksum() && !self.offloads.checksums) {
             return Err((skb, EINVAL));
         }
-        let large = gso.map(|gso| Large {
-            headers: headers as u32,
-            mss: gso.size.into(),
-        });
         if self.free_at_least() == 0 && self.free() == 0 {
             return Err((skb, EBUSY));
         }

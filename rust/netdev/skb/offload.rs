@@ -180,9 +180,9 @@ impl TxSkb {
         })
     }
 
-    /// Returns how the frame is to be segmented if it is a super-frame of TCP like nearly all, whose checksum is yet to
-    /// be made too: one whose CWR flag, if it has one, any segment may have. Its headers may be untrusted, as a virtual
-    /// machine's are.
+    /// Returns how the frame is to be segmented if it is a super-frame of TCP that plain TSO suits: its checksum is
+    /// yet to be made, and it has none of `SKB_GSO_TCP_ECN`, tunnels and the like. Its headers may be untrusted
+    /// (`SKB_GSO_DODGY`), as a virtual machine's are.
     #[inline]
     pub fn tcp_segments(&self) -> Option<TcpSegments> {
         // SAFETY: The shared info is valid.

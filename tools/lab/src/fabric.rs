@@ -12,7 +12,7 @@ const PARTITIONS: &str =
 
 impl Host {
     /// Its HCA on a simulated fabric: they are switched on in their order.
-    fn hca(&self) -> String {
+    pub(crate) fn hca(&self) -> String {
         format!("hwsim{}", self.number() - 1)
     }
 

@@ -66,7 +66,9 @@ pub fn read(root: &Path) -> Result<Graph> {
 pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let tokens = match &attribute.meta {
-            syn::Meta::List(list) => list.tokens.to_string(),
+            syn::Meta::List(list) if !list.tokens.to_string().starts_with("not") => {
+                list.tokens.to_string()
+            }
             _ => String::new(),
         };
         let tested = |word: &str| matches!(word, "test" | "CONFIG_KUNIT" | "kunit_tests");

@@ -56,7 +56,7 @@ fn check_dir(dir: &Path, shown: &str, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// What is too long in a file.
+/// Returns a line for each item of a file that is too long.
 fn complaints(text: &str) -> Result<Vec<String>> {
     let mut measure = Measure::default();
     measure.visit_file(&syn::parse_file(text)?);

@@ -106,6 +106,14 @@ scenario! {
         transfer(b, a, &a.ip4(), 4)?;
         datagrams(&bed)?;
         ensure!(counter(a, "tx_partial")? == partial, "a checksum was left to the HCA");
+
+        // Each mode begins with its own, whatever was chosen in the other; `rx` is of both.
+        for (mode, of_both, tso6) in [("connected", "tx-checksum-ip-generic", true), ("datagram", "tx-checksum-ipv4", false)] {
+            a.ok(&format!("echo {mode} >/sys/class/net/ib0/mode"))?;
+            let features = a.ok("ethtool -k ib0")?;
+            ensure!(is_on(a, of_both)? && is_on(a, "tx-tcp6-segmentation")? == tso6, "{mode}: {features}");
+            ensure!(is_on(a, "tx-tcp-segmentation")? && !is_on(a, "rx-checksumming")?, "{mode}: {features}");
+        }
         manager.end()?;
         bed.finish()
     }

@@ -51,7 +51,7 @@ impl Medium {
 
     fn device(self, host: &Host) -> String {
         match self {
-            Medium::Hwsim => format!("hwsim{}", host.number() - 1),
+            Medium::Hwsim => host.hca(),
             Medium::Rxe => host.rxe(),
         }
     }
@@ -179,18 +179,15 @@ impl Rig {
     fn tcp(&self, medium: Medium, mode: &str, mtu: u32) -> Result<f64> {
         self.mode(medium, mode, mtu)?;
         let (a, b) = self.bed.pair()?;
-        let script = format!("iperf3 -c {} -t {} -J", medium.address(b), self.seconds());
+        let script = format!(
+            "iperf3 -c {} -t {} -J",
+            medium.address(b),
+            seconds(self.lane)
+        );
         let text = a
             .run_for(&script, Duration::from_secs(300))
             .and_then(Output::ok)?;
         iperf3_received(&text).with_context(|| format!("{}: {text}", medium.module()))
-    }
-
-    fn seconds(&self) -> u32 {
-        match self.lane {
-            Lane::Qemu => 1,
-            Lane::Uml => 2,
-        }
     }
 
     fn measure(
@@ -251,7 +248,7 @@ impl Rig {
         let stream = format!(
             "iperf3 -c {} -t {} >/dev/null",
             medium.address(b),
-            self.seconds()
+            seconds(self.lane)
         );
         counter.clear()?;
         a.run_for(&counter.between_marks(&stream), Duration::from_secs(300))
@@ -349,6 +346,14 @@ pub(super) fn name(lane: Lane) -> &'static str {
     match lane {
         Lane::Qemu => "icount",
         Lane::Uml => "uml",
+    }
+}
+
+/// How long a rate is measured, by the guest's clock.
+pub(super) fn seconds(lane: Lane) -> u32 {
+    match lane {
+        Lane::Qemu => 1,
+        Lane::Uml => 2,
     }
 }
 

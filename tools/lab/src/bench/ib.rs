@@ -10,7 +10,7 @@
 use super::Options;
 use super::case::netperf;
 use super::count::{Counter, Counts, Symbols};
-use super::fabric::{active, builder, name, opensm};
+use super::fabric::{active, builder, name, opensm, seconds};
 use super::report::{Record, Report};
 use super::statistics::Pairs;
 use crate::bed::{Bed, Host};
@@ -276,11 +276,11 @@ impl Rig {
         }
         for host in &bed.hosts {
             let netns = host.netns().context("a host without a namespace")?;
-            outside.ok(&format!("rdma dev set {} netns {netns}", device(host)))?;
+            outside.ok(&format!("rdma dev set {} netns {netns}", host.hca()))?;
         }
-        let manager = opensm(a, &device(a), "")?;
+        let manager = opensm(a, &a.hca(), "")?;
         for host in &bed.hosts {
-            active(host, &device(host))?;
+            active(host, &host.hca())?;
             host.ok(
                 "set -e
                  ip link set ib0 name ibc0
@@ -363,19 +363,12 @@ impl Rig {
         if mode == "connected" {
             let pairs = format!(
                 "rdma resource show qp link {}/1 type RC | grep {} | grep -q 'state RTS'",
-                device(a),
+                a.hca(),
                 side.module()
             );
             a.wait_until(&pairs, Duration::from_secs(20))?;
         }
         Ok(())
-    }
-
-    fn seconds(&self) -> u32 {
-        match self.lane {
-            Lane::Qemu => 1,
-            Lane::Uml => 2,
-        }
     }
 
     fn run(&self, script: &str) -> Result<String> {
@@ -393,7 +386,7 @@ impl Rig {
     ) -> Result<(f64, Option<Cost>)> {
         self.mode(side, mode)?;
         let (a, b) = self.bed.pair()?;
-        let command = load.command(&side.address(b), self.seconds());
+        let command = load.command(&side.address(b), seconds(self.lane));
         let Some(counter) = counter else {
             let (done, seconds) = load.done(&self.run(&command)?)?;
             return Ok((done / seconds, None));
@@ -474,7 +467,7 @@ impl Rig {
         let (_, b) = self.bed.pair()?;
         let before = self.out_of_order()?;
         let load = Load::Tcp(1);
-        let text = self.run(&load.command(&side.address(b), 2 * self.seconds()))?;
+        let text = self.run(&load.command(&side.address(b), 2 * seconds(self.lane)))?;
         let (done, seconds) = load.done(&text)?;
         Ok((done / seconds, self.out_of_order()? - before))
     }
@@ -497,23 +490,19 @@ impl Rig {
         };
         let (mut goodput, mut order, mut without) =
             (Pairs::default(), Pairs::default(), Pairs::default());
+        outside.ok("set -e
+             cd /sys/kernel/config/ib_hwsim/twin
+             echo 300 >cables/slow/delay && echo 200 >cables/slow/jitter
+             echo packet >switches/s1/adaptive")?;
         for seed in 1..=options.pairs {
-            outside.ok(&format!(
-                "set -e
-                 cd /sys/kernel/config/ib_hwsim/twin
-                 echo 300 >cables/slow/delay && echo 200 >cables/slow/jitter
-                 echo packet >switches/s1/adaptive && echo {seed} >seed"
-            ))?;
-            let ours = self.reordered(Side::Ours)?;
-            outside.ok(&format!(
-                "echo {seed} >/sys/kernel/config/ib_hwsim/twin/seed"
-            ))?;
-            let peer = self.reordered(Side::Peer)?;
+            let reordered = |side: Side| {
+                let file = "/sys/kernel/config/ib_hwsim/twin/seed";
+                outside.ok(&format!("echo {seed} >{file}"))?;
+                self.reordered(side)
+            };
+            let (ours, peer) = (reordered(Side::Ours)?, reordered(Side::Peer)?);
             window(0)?;
-            outside.ok(&format!(
-                "echo {seed} >/sys/kernel/config/ib_hwsim/twin/seed"
-            ))?;
-            let none = self.reordered(Side::Ours)?;
+            let none = reordered(Side::Ours)?;
             window(32)?;
             ensure!(peer.1 > 0.0, "nothing overtook");
             say(&format!(
@@ -542,11 +531,6 @@ impl Rig {
         }
         Ok(())
     }
-}
-
-/// The HCA that a host has.
-fn device(host: &Host) -> String {
-    format!("hwsim{}", host.number() - 1)
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
         if options.lane.is_none_or(|l| l == lane) {
             prepare(layout, options, lane)?;
             let shares = ["text_share", "device_share"];
-            let counted =
-                options.wants(Page::Ib) || shares.iter().any(|case| options.includes(case));
+            let counted = (options.wants(Page::Ib) && !options.itself)
+                || shares.iter().any(|case| options.includes(case));
             let counter = (lane == Lane::Qemu && counted)
                 .then(|| Counter::build(layout))
                 .transpose()?;

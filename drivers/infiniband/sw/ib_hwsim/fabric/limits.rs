@@ -35,11 +35,11 @@ pub enum Limit {
     Mr,
     /// Bytes of a message that lie in the send request itself.
     InlineData,
-    /// True if queue pairs can be attached to multicast groups.
+    /// 1 if queue pairs can be attached to multicast groups, or 0.
     Multicast,
-    /// True if a queue pair can be made that does not hear its own multicast.
+    /// 1 if a queue pair can be made that does not hear its own multicast, or 0.
     BlockLoopback,
-    /// True if checksums of IP datagrams are computed and checked.
+    /// 1 if checksums of IP datagrams are computed and checked, or 0.
     Checksum,
     /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.
     Lso,

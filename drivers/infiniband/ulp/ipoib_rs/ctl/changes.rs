@@ -226,17 +226,16 @@ impl Interface {
     pub(super) fn set_offloads(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
         let connected = this.is_connected();
-        dev.set_offloads(
-            Offloads {
-                tx: if connected {
-                    TxOffload::Any
-                } else {
-                    Self::datagram_offload(&this.port)
-                },
-                rx_checksum: this.port.checks_checksums(),
-            },
-            rtnl,
-        );
+        let rx_checksum = this.port.checks_checksums();
+        let tx = if connected {
+            TxOffload::Any
+        } else {
+            Self::datagram_offload(&this.port)
+        };
+        // What one mode only offers is on in the other: each begins with its own.
+        for tx in [TxOffload::None, tx] {
+            dev.set_offloads(Offloads { tx, rx_checksum }, rtnl);
+        }
         if connected {
             // To tell senders the MTU of their path.
             dev.keep_routes(rtnl);

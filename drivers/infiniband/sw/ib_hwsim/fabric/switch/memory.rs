@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the tables of a switch lie, and the lengths that they need.
+//! Memory for the tables of a switch, and their lengths.
 
 use core::ops::DerefMut;
 
