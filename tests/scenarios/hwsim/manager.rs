@@ -58,10 +58,11 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits until its log has a line that contains a text.
+    /// Waits until its log has a line that contains a text; fails with the end of the log.
     pub(super) fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
-        self.host
-            .wait_until(&format!("grep -q '{text}' {}", self.log), limit)
+        let log = &self.log;
+        let shown = format!("grep -q '{text}' {log} || {{ tail -n 30 {log} >&2; false; }}");
+        self.host.wait_until(&shown, limit)
     }
 
     fn signal(&self, name: &str) -> Result<()> {
@@ -79,9 +80,10 @@ fn prepare(host: &Host, hca: &str, options: &str) -> Result<(u64, String, String
     let guid = Port::of(host, hca)?.guid;
     let cache = format!("/var/cache/opensm-{hca}");
     let log = format!("/var/log/opensm-{hca}.log");
-    host.ok(&format!("mkdir -p {cache}"))?;
+    host.ok(&format!("mkdir -p {cache} && rm -f {log}"))?;
+    // With -d 2 it writes each line at once.
     let command = format!(
-        "env OSM_CACHE_DIR={cache} OSM_TMP_DIR={cache} opensm -g {guid:#018x} -e -f {log} {options}"
+        "env OSM_CACHE_DIR={cache} OSM_TMP_DIR={cache} opensm -g {guid:#018x} -d 2 -f {log} {options}"
     );
     Ok((guid, log, command))
 }

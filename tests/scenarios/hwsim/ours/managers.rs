@@ -2,7 +2,6 @@
 
 //! Subnet managers that end, come again, hand over, and give ports other LIDs.
 
-use super::super::fields::Fields;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, Kind, up};
@@ -46,12 +45,12 @@ pub(super) fn up_again(a: &Host, b: &Host) -> Result<()> {
         }
         from.wait_until("ip -o link show ib0 | grep -q LOWER_UP", LIMIT)?;
     }
-    let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
     for mgid in ["ff12:401b:ffff::ffff:ffff", "ff12:601b:ffff::1"] {
-        ensure!(
-            groups.texts("MGID").contains(&mgid),
-            "no {mgid} in {groups}"
-        );
+        let groups = format!("saquery -C {} -P 1 -g", hca(a));
+        a.wait_until(
+            &format!("{groups} | grep -q '\\.{mgid}$' || {{ {groups}; false; }}"),
+            LIMIT,
+        )?;
     }
     Ok(())
 }
@@ -85,6 +84,33 @@ scenario! {
 }
 
 scenario! {
+    /// A port gets another LID and is told of a manager that does not exist, so that no group can be joined anew: an
+    /// interface keeps its carrier, and reaches the peers that it knows.
+    #[on(lockdep)]
+    fn nobody_answers_a_member(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &[(Driver::Ours, "datagram"); 2])?;
+        let (a, b) = bed.pair()?;
+        up_again(a, b)?;
+        let lost = || a.ok("cat /sys/class/net/ib0/carrier_down_count");
+        let before = lost()?;
+        manager.kill()?;
+        let lid = Port::of(a, &hca(a))?.lid;
+        for change in ["smlid 99".to_owned(), "lid 77".to_owned(), format!("lid {lid}")] {
+            a.ok(&format!("ibportstate -C {} -P 1 -D 0 1 {change}", hca(a)))?;
+        }
+        a.wait_until("dmesg | grep -q 'ib0: cannot join ff12:401b:ffff::ffff:ffff'", 2 * LIMIT)?;
+        a.ok(&format!("ping -q -c 3 -i 0.2 -W 2 {}", b.ip4()))?;
+        ensure!(lost()? == before, "the carrier was lost");
+        let manager = Manager::start(a, &hca(a), "")?;
+        up_again(a, b)?;
+        ensure!(lost()? == before, "the carrier was lost");
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// A standby takes over under traffic, and hands back to one of higher priority.
     #[on(lockdep)]
     fn managers_hand_over(bed) {
@@ -99,8 +125,12 @@ scenario! {
             master.kill()?;
             let is_master = |host: &Host| -> Result<()> {
                 let lid = Port::of(host, &hca(host))?.lid;
+                let asked = format!("sminfo -C {} -P 1", hca(a));
                 a.wait_until(
-                    &format!("sminfo -C {} -P 1 | grep -q 'sm lid {lid} .*SMINFO_MASTER'", hca(a)),
+                    &format!(
+                        "{asked} | grep -q 'sm lid {lid} .*SMINFO_MASTER' ||
+                         {{ {asked}; tail -n 50 /var/log/opensm-*.log; false; }}"
+                    ),
                     2 * LIMIT,
                 )
             };

@@ -80,12 +80,9 @@ pub(super) fn attached(
             destinations.give_up();
         }
     }
-    if mgid.is_broadcast() {
-        if failed {
-            dev.set_carrier(false);
-        } else {
-            carrier_on(dev);
-        }
+    // A member that cannot join anew keeps its carrier: peers that it knows need no group.
+    if mgid.is_broadcast() && !failed {
+        carrier_on(dev);
     }
 }
 
