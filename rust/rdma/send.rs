@@ -232,9 +232,8 @@ impl Sender {
         let Some(segments) = segments else {
             return Err((skb, EINVAL));
         };
-        let possible = (1..=MAX_HEADERS).contains(&headers)
-            && headers <= skb.headlen()
-            && headers < skb.len();
+        let possible =
+            (1..=MAX_HEADERS).contains(&headers) && headers <= skb.headlen() && headers < skb.len();
         if !possible || skb.pull(headers).is_err() {
             return Err((skb, EINVAL));
         }
