@@ -80,8 +80,8 @@ fn streams(bed: &Bed) -> Result<()> {
         ensure!(bytes.is_some_and(|bytes| bytes > 1e5), "{options}: {end}");
     }
     for (from, to) in [(a, b), (b, a)] {
-        transfer(from, to, &to.ip4(), 16)?;
-        transfer(from, to, &to.ip6(), 4)?;
+        transfer(from, to, &to.ip4(), 4)?;
+        transfer(from, to, &to.ip6(), 2)?;
     }
     Ok(())
 }
@@ -137,10 +137,10 @@ scenario! {
             a.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -s {size} {}", b.ip4()))?;
         }
         let [handed, went] = sent(a)?;
-        transfer(a, b, &b.ip4(), 16)?;
+        transfer(a, b, &b.ip4(), 4)?;
         let [handed, went] = [sent(a)?[0] - handed, sent(a)?[1] - went];
         // An MSS is less than 2044 bytes.
-        ensure!(went > (16 << 20) / 2044, "{went} packets");
+        ensure!(went > (4 << 20) / 2044, "{went} packets");
         ensure!(handed < went * 3 / 4, "{went} packets of {handed}");
         streams(&bed)?;
         for host in [a, b] {
@@ -211,8 +211,8 @@ scenario! {
             let link = format!("rdma res show qp link {} type RC", hca(from));
             ensure!(from.ok(&link)?.contains("state RTS"), "no connection");
         }
-        transfer(a, b, &b.ip4(), 32)?;
-        transfer(b, a, &a.ip6(), 32)?;
+        transfer(a, b, &b.ip4(), 8)?;
+        transfer(b, a, &a.ip6(), 8)?;
         ensure!(!a.ok("dmesg")?.contains("failed to allocate SRQ"), "the verbs are there");
         manager.end()?;
         bed.finish()

@@ -107,8 +107,8 @@ fn streams(bed: &Bed, a: &Host, b: &Host) -> Result<()> {
         let bytes = end.pointer("/sum_received/bytes").and_then(Value::as_f64);
         ensure!(bytes.is_some_and(|bytes| bytes > 1e5), "{options}: {end}");
     }
-    transfer(a, b, &b.ip4(), 8)?;
-    transfer(b, a, &a.ip6(), 8)
+    transfer(a, b, &b.ip4(), 2)?;
+    transfer(b, a, &a.ip6(), 2)
 }
 
 /// All that two hosts do, by whatever drivers.

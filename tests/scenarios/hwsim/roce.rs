@@ -208,8 +208,8 @@ scenario! {
             host.ok("ip link set ib0 mtu 65520")?;
         }
         connect(a, b)?;
-        transfer(a, b, &b.ip4(), 32)?;
-        transfer(b, a, &a.ip6(), 32)?;
+        transfer(a, b, &b.ip4(), 8)?;
+        transfer(b, a, &a.ip6(), 8)?;
         for host in [a, b] {
             ensure!(counter(host, "rc_rx_frames")? > 100, "{}", story(host));
         }

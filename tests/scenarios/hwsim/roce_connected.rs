@@ -58,8 +58,8 @@ fn everything_passes(bed: &Bed) -> Result<()> {
                 to.ip4()
             ))?;
         }
-        transfer(from, to, &to.ip4(), 16)?;
-        transfer(from, to, &to.ip6(), 16)?;
+        transfer(from, to, &to.ip4(), 4)?;
+        transfer(from, to, &to.ip6(), 4)?;
     }
     for options in ["-P 8", "--bidir"] {
         let end: Value = iperf3(bed, &b.ip4(), options)?;

@@ -109,8 +109,8 @@ scenario! {
         for (ours, peers) in [(4092, LARGE), (LARGE, 4092), (2044, 2044)] {
             a.ok(&format!("ip link set ib0 mtu {ours}"))?;
             set_peers_mode(b, "connected", peers)?;
-            transfer(a, b, &b.ip4(), 4)?;
-            transfer(b, a, &a.ip4(), 4)?;
+            transfer(a, b, &b.ip4(), 2)?;
+            transfer(b, a, &a.ip4(), 2)?;
         }
         bed.finish()
     }
@@ -128,8 +128,8 @@ scenario! {
         set_mode(a, "connected")?;
         a.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
-        transfer(a, b, &b.ip4(), 4)?;
-        transfer(b, a, &a.ip4(), 4)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        transfer(b, a, &a.ip4(), 2)?;
         ensure!(counter(a, "rc_tx_frames")? > 0 && counter(a, "rc_rx_frames")? == 0);
 
         // Its address without the flags: nobody who takes connections.
@@ -139,9 +139,9 @@ scenario! {
             a.ok(&format!("ip neigh replace {target} lladdr {plain} dev ib0 nud permanent"))?;
         }
         let before = counter(a, "rc_tx_frames")?;
-        transfer(a, b, &b.ip4(), 4)?;
-        transfer(b, a, &a.ip4(), 4)?;
-        transfer(a, b, &b.ip6(), 4)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        transfer(b, a, &a.ip4(), 2)?;
+        transfer(a, b, &b.ip6(), 2)?;
         for size in [100, 2016, 2017, 30000, 65507] {
             a.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s {size} {}", b.ip4()))?;
             b.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s {size} {}", a.ip4()))?;
@@ -162,8 +162,8 @@ scenario! {
         let (a, b) = mixed(&bed)?;
         set_peers_mode(b, "connected", LARGE)?;
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
-        transfer(a, b, &b.ip4(), 4)?;
-        transfer(b, a, &a.ip4(), 4)?;
+        transfer(a, b, &b.ip4(), 2)?;
+        transfer(b, a, &a.ip4(), 2)?;
         ensure!(counter(a, "rc_current")? == 0 && counter(a, "rc_rx_frames")? == 0);
         bed.finish()
     }
