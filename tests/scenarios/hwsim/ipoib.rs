@@ -62,8 +62,8 @@ pub(super) fn multicast(a: &Host, b: &Host) -> Result<()> {
     multicast_in(a, b, 0xffff)
 }
 
-/// The same where `ib0` is in a partition.
-pub(super) fn multicast_in(a: &Host, b: &Host, pkey: u16) -> Result<()> {
+/// A multicast ping is answered.
+pub(super) fn multicast_ping(a: &Host, b: &Host) -> Result<()> {
     let address = b.ok("ip -6 -o addr show dev ib0 scope link")?;
     let address = Regex::new("fe80::[0-9a-f:]+")?
         .find(&address)
@@ -73,7 +73,12 @@ pub(super) fn multicast_in(a: &Host, b: &Host, pkey: u16) -> Result<()> {
     a.wait_until(
         &format!("ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0 | grep -q 'from {address}'"),
         Duration::from_secs(10),
-    )?;
+    )
+}
+
+/// Does what [`multicast`] does where `ib0` is in a partition.
+pub(super) fn multicast_in(a: &Host, b: &Host, pkey: u16) -> Result<()> {
+    multicast_ping(a, b)?;
     let groups = Fields::of(a, &format!("saquery -C {} -P 1 -g", hca(a)))?;
     for (signature, group) in [("401b", "ffff:ffff"), ("401b", "1"), ("601b", "1")] {
         let mgid = format!("ff12:{signature}:{pkey:x}::{group}");

@@ -3,8 +3,10 @@
 //! This checkout's driver on InfiniBand ports: between hosts that are network namespaces with an HCA each, opensm on
 //! the first, and the kernel's own `ib_ipoib` as the peer, or another one of ours.
 
+mod bond;
 mod groups;
 mod managers;
+mod many;
 mod neighbours;
 mod offload;
 mod partitions;
@@ -23,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who drives `ib0` of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,6 +174,26 @@ scenario! {
                 }
             }
             streams(&bed, a, b)?;
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A gibibyte from ours to `ib_ipoib` in connected mode, and back in datagram mode, arrives as it was sent; 4 MiB on
+    /// the debug kernel.
+    fn a_gibibyte_arrives(bed) {
+        let mib = if bed.kernel().is_checked() { 4 } else { 1024 };
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &[(Driver::Ours, "connected"), (Driver::C, "connected")])?;
+        let (a, b) = bed.pair()?;
+        for (from, to) in [(a, b), (b, a)] {
+            let begin = Instant::now();
+            transfer(from, to, &to.ip4(), mib)?;
+            println!("{mib} MiB from host {} in {:.1} s", from.number(), begin.elapsed().as_secs_f32());
+            b.ok("echo datagram >/sys/class/net/ib0/mode && ip link set ib0 mtu 2044")?;
+            b.wait_until(&format!("ping -q -c 1 -W 1 {}", a.ip4()), Duration::from_secs(10))?;
         }
         manager.end()?;
         bed.finish()

@@ -2,11 +2,11 @@
 
 //! Partitions that come late, move in the table, and go.
 
-use super::super::ipoib::multicast_in;
+use super::super::ipoib::{multicast_in, multicast_ping};
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, up};
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -48,9 +48,54 @@ fn all_in(bed: &Bed, pkey: u16) -> Result<()> {
     }
     if let [first, .., last] = &bed.hosts[..] {
         multicast_in(first, last, pkey)?;
-        multicast_in(last, first, pkey)?;
+        // The administrator does not answer diagnostics that come from a limited member.
+        multicast_ping(last, first)?;
     }
     Ok(())
+}
+
+scenario! {
+    /// Children of ours and of `ib_ipoib` in one partition: both versions of IP, multicast, all sizes, and a stream
+    /// either way, in both modes of ours; nothing reaches those of another partition.
+    #[on(lockdep)]
+    fn children_of_either_driver(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kinds = [(Driver::Ours, "datagram"), (Driver::C, "datagram")];
+        let manager = up(&bed, "pair", "", &kinds)?;
+        let (a, b) = bed.pair()?;
+        manager.kill()?;
+        let manager = start(a, &["Blue=0x0001, ipoib : ALL=full;", "Green=0x0002, ipoib : ALL=full;"].map(str::to_owned))?;
+        manager.wait_for("SUBNET UP", LIMIT)?;
+        for (host, make) in [(a, "ip link add link ib0 name ib0.8001 type ipoib_rs pkey 0x8001"), (b, "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001")] {
+            host.ok(&format!(
+                "{make}
+                 ip addr add 10.2.0.{number}/24 dev ib0.8001
+                 ip addr add fd00:2::{number}/64 dev ib0.8001 nodad
+                 ip link set ib0.8001 up",
+                number = host.number()
+            ))?;
+            host.wait_until("ip -o link show ib0.8001 | grep -q LOWER_UP", LIMIT)?;
+        }
+        a.ok("ip link add link ib0 name ib0.8002 type ipoib_rs pkey 0x8002 && ip addr add 10.2.0.9/24 dev ib0.8002 && ip link set ib0.8002 up")?;
+        for mode in ["datagram", "connected"] {
+            a.ok(&format!("echo {mode} >/sys/class/net/ib0.8001/mode"))?;
+            a.wait_until("ping -q -c 1 -W 1 10.2.0.2", LIMIT)?;
+            for (from, to) in [(a, b), (b, a)] {
+                let number = to.number();
+                for size in [0, 2016, 2017, 40000] {
+                    from.ok(&format!(
+                        "ping -q -c 2 -i 0.05 -W 5 -s {size} 10.2.0.{number}
+                         ping -6 -q -c 2 -i 0.05 -W 5 -s {size} fd00:2::{number}"
+                    ))?;
+                }
+                from.wait_until("test $(ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0.8001 | grep -c 'from fe80') -ge 2", LIMIT)?;
+                transfer(from, to, &format!("10.2.0.{number}"), 1)?;
+            }
+        }
+        b.run("ping -q -c 2 -i 0.1 -W 1 10.2.0.9")?.refused()?;
+        manager.end()?;
+        bed.finish()
+    }
 }
 
 scenario! {
@@ -98,7 +143,7 @@ scenario! {
 
 scenario! {
     /// Interfaces are in the partition that comes first in the port's table. When the manager puts another one there,
-    /// they follow, and streams go on. A child stays where it is.
+    /// of which a port may be a limited member, they follow, and streams go on. A child stays where it is.
     #[on(lockdep)]
     fn the_first_partition_is_another_one(bed) {
         let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).up()?;
@@ -114,7 +159,8 @@ scenario! {
         let green = "Green=0x0002, ipoib : ALL=full;";
         let default = |first: &str| format!("Default=0x7fff,{first} ipoib : ALL=full;\n{green}");
         let blue = || {
-            let members: Vec<String> = guids.iter().map(|guid| format!("{guid}=full")).collect();
+            let kinds = ["full", "full", "limited"];
+            let members: Vec<String> = guids.iter().zip(kinds).map(|(guid, kind)| format!("{guid}={kind}")).collect();
             format!("{}\nBlue=0x0001, indx0, ipoib : {};", default(""), members.join(", "))
         };
         manager.kill()?;

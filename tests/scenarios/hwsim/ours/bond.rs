@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bonding over two ports of one fabric.
+
+use super::super::fabric::CONFIGFS;
+use super::super::manager::Manager;
+use super::super::{EXCLUSIVE, active, device, make};
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::scenario;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The longest time between two answers of a ping that has printed when each came (`-D`), in seconds.
+fn longest_gap(text: &str) -> Result<f64> {
+    let times: Vec<f64> = text
+        .lines()
+        .filter(|line| line.contains("bytes from"))
+        .filter_map(|line| line.strip_prefix('[')?.split_once(']')?.0.parse().ok())
+        .collect();
+    ensure!(times.len() > 50, "{text}");
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    Ok(gaps.fold(0.0, f64::max))
+}
+
+fn is_active(host: &Host, name: &str) -> Result<()> {
+    host.wait_until(
+        &format!("grep -qx {name} /sys/class/net/bond0/bonding/active_slave"),
+        LIMIT,
+    )
+}
+
+scenario! {
+    /// A host with two ports in an active-backup bond: when the cable of the active one is pulled, packets go by the other
+    /// within a second, whichever mode they are in; so when that one's is.
+    ///
+    /// Only Debian's kernel has bonding.
+    #[on(stock)]
+    fn a_bond_fails_over_within_a_second(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        outside.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
+        make(&outside, "star 3")?;
+        // The manager is on the first, whose cable stays.
+        for (number, host) in [(1, b), (2, a), (3, a)] {
+            let netns = host.netns().context("a host without a namespace")?;
+            outside.ok(&format!("rdma dev set {} netns {netns}", device(number)))?;
+        }
+        let manager = Manager::start(b, &device(1), "")?;
+        active(a, &device(2))?;
+        active(a, &device(3))?;
+        for mode in ["datagram", "connected"] {
+            b.ok(&format!("ip link add name ib0 type ipoib_rs device {} mode {mode}", device(1)))?;
+            b.ib_up()?;
+            a.ok(&format!(
+                "set -e
+                 ip link add name ib0 type ipoib_rs device {} mode {mode}
+                 ip link add name ib1 type ipoib_rs device {} mode {mode}
+                 ip link add bond0 type bond mode active-backup miimon 50 fail_over_mac active
+                 ip link set ib0 master bond0
+                 ip link set ib1 master bond0
+                 ip addr add {}/24 dev bond0
+                 ip addr add {}/64 dev bond0 nodad
+                 ip link set bond0 up",
+                device(2), device(3), a.ip4(), a.ip6()
+            ))?;
+            is_active(a, "ib0")?;
+            for host in [&a.ip4(), &a.ip6()] {
+                b.wait_until(&format!("ping -q -c 1 -W 1 {host}"), LIMIT)?;
+            }
+            a.wait_until("test $(grep -c 'MII Status: up' /proc/net/bonding/bond0) = 3", LIMIT)?;
+            let ping = a.spawn(&format!("ping -D -i 0.05 -W 1 {}", b.ip4()))?;
+            for (cable, next) in [("c2", "ib1"), ("c3", "ib0")] {
+                std::thread::sleep(Duration::from_secs(2));
+                outside.ok(&format!("echo 0 >{CONFIGFS}/star/cables/{cable}/plugged"))?;
+                is_active(a, next)?;
+                std::thread::sleep(Duration::from_secs(2));
+                ensure!(a.ok("cat /sys/class/net/bond0/address")? == a.ok(&format!("cat /sys/class/net/{next}/address"))?);
+                outside.ok(&format!("echo 1 >{CONFIGFS}/star/cables/{cable}/plugged"))?;
+                a.wait_until("test $(grep -c 'MII Status: up' /proc/net/bonding/bond0) = 3", LIMIT)?;
+            }
+            let gap = longest_gap(&ping.stop()?.stdout)?;
+            println!("{mode}: nothing came for {gap:.2} s at most");
+            ensure!(gap < 1.0, "nothing came for {gap} s");
+            a.ok("ip link del bond0 && ip link del ib0 && ip link del ib1")?;
+            b.ok("ip link del ib0")?;
+        }
+        manager.kill()?;
+        bed.finish()
+    }
+}

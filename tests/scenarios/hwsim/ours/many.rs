@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A large fabric, with an interface on each port.
+
+use super::super::EXCLUSIVE;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::layout::Layout;
+use lab::scenario;
+use std::time::{Duration, Instant};
+
+/// A fat tree.
+struct Tree {
+    hosts: u64,
+    /// Ports of a switch.
+    radix: u64,
+    /// Others that each host pings.
+    peers: u64,
+    /// How many hosts these are apart.
+    stride: u64,
+}
+
+const LARGE: Tree = Tree {
+    hosts: 648,
+    radix: 36,
+    peers: 20,
+    stride: 31,
+};
+
+/// For the debug kernel.
+const SMALL: Tree = Tree {
+    hosts: 32,
+    radix: 8,
+    peers: 6,
+    stride: 5,
+};
+
+const PING: &str = include_str!("../../../guest/hwsim/many/ping.py");
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Requests that the first HCA, on which the administrator is, has received.
+fn asked(outside: &Host) -> Result<u64> {
+    let text = outside
+        .ok("awk '$2 == \"GSI\" { print $10 }' /sys/kernel/debug/ib_hwsim/fat-tree/h1/qps")?;
+    text.trim().parse().with_context(|| text)
+}
+
+scenario! {
+    /// 648 hosts (32 on the debug kernel), each of which pings 20 others while the manager sweeps again: the administrator
+    /// is asked for each path once, or twice where the sweep makes it doubtful, and for the groups. The figures are in
+    /// `build/logs`.
+    #[on(uml)]
+    fn many_hosts_ask_for_each_path(bed) {
+        let Tree { hosts, radix, peers, stride } = if bed.kernel().is_checked() { SMALL } else { LARGE };
+        let bed = bed.one_machine().hosts(1).memory(6144).append(EXCLUSIVE).lifetime(Duration::from_secs(900)).up()?;
+        let outside = bed.hosts[0].outside();
+        let log = Layout::from_env()?.build().join(format!("logs/hosts-{hosts}"));
+        let mut text = String::new();
+        let mut note = |line: String| -> Result<()> {
+            println!("{line}");
+            text += &format!("{line}\n");
+            std::fs::write(&log, &text).with_context(|| log.display().to_string())
+        };
+        let begin = Instant::now();
+        let mut step = |what: &str| note(format!("{what} after {:.1} s", begin.elapsed().as_secs_f32()));
+        outside.ok("modprobe ib_umad && modprobe ib_hwsim")?;
+        outside.run_for(&format!("ib-hwsim fat-tree {hosts} {radix}"), LIMIT)?.ok()?;
+        outside.run_for("ib-hwsim netns", LIMIT)?.ok()?;
+        step("made")?;
+        outside.run_for("modprobe ipoib_rs ports=all send_queue_size=64 recv_queue_size=64", LIMIT)?.ok()?;
+        step("interfaces")?;
+        outside.run_for("ib-hwsim sm", LIMIT)?.ok()?;
+        step("Active")?;
+        let started = asked(&outside)?;
+        let arguments = [hosts, peers, stride].map(|number| number.to_string());
+        let [h, p, s] = &arguments;
+        outside.spawn_python(PING, &["up", h, p, s])?.wait(LIMIT)?.ok()?;
+        step("up")?;
+        let joined = asked(&outside)?;
+        let pings = outside.spawn_python(PING, &["ping", h, p, s])?;
+        pings.wait_for("round 2", LIMIT)?;
+        outside.ok("pkill -HUP -x opensm")?;
+        let said = pings.wait(LIMIT)?.ok()?;
+        step("all pinged")?;
+        let paths = asked(&outside)? - joined;
+        note(format!("asked to come up: {}; for {} paths: {paths}; {}", joined - started, hosts * peers, said.lines().last().unwrap_or_default()))?;
+        // The broadcast group, and some that IPv4 brings.
+        ensure!(joined - started <= 8 * hosts, "{} to come up", joined - started);
+        ensure!((hosts * peers..=2 * hosts * peers + 8 * hosts).contains(&paths), "{paths} for paths");
+        outside.ok("pkill -KILL -x opensm")?;
+        outside.run_for("ib-hwsim down", LIMIT)?.ok()?;
+        bed.finish()
+    }
+}
