@@ -87,6 +87,8 @@ scenario! {
         // The broadcast group, and some that IPv4 brings.
         ensure!(joined - started <= 8 * hosts, "{} to come up", joined - started);
         ensure!((hosts * peers..=2 * hosts * peers + 8 * hosts).contains(&paths), "{paths} for paths");
+        // Each would wait for an administrator that is gone.
+        outside.run_for("modprobe -r ipoib_rs", LIMIT)?.ok()?;
         outside.ok("pkill -KILL -x opensm")?;
         outside.run_for("ib-hwsim down", LIMIT)?.ok()?;
         bed.finish()
