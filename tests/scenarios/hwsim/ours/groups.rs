@@ -107,3 +107,28 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// With `umcast`, an interface leaves groups to others who have joined them, but never takes its own membership for
+    /// another's: neighbour discovery, which needs a group for each address, goes on.
+    #[on(lockdep)]
+    fn umcast_leaves_own_groups_alone(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let kind = (Driver::Ours, "datagram");
+        let manager = up(&bed, "pair", "", &[kind, kind])?;
+        let (a, b) = bed.pair()?;
+        a.ok("ip addr add fd00:5::1/64 dev ib0 nodad")?;
+        b.ok("for n in 1 2 3 4 5 6 7 8; do ip addr add fd00:5::10$n/64 dev ib0 nodad || exit 1; done")?;
+        for round in 0..8 {
+            let umcast = (round + 1) % 2;
+            b.ok(&format!("echo {umcast} >/sys/class/net/ib0/umcast"))?;
+            a.ok("ip -6 neigh flush dev ib0")?;
+            for n in 1..=8 {
+                a.wait_until(&format!("ping -6 -q -c 1 -W 1 fd00:5::10{n}"), Duration::from_secs(5))
+                    .with_context(|| format!("umcast {umcast}, round {round}"))?;
+            }
+        }
+        manager.kill()?;
+        bed.finish()
+    }
+}

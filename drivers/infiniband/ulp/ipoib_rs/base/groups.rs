@@ -51,6 +51,9 @@ pub(crate) struct Groups {
     wanted: KVec<Mgid>,
     /// Groups that are joined.
     joined: KVec<(Mgid, Joined)>,
+    /// Groups that the stack wants and that were left to be joined anew: we received by them. The RDMA core takes us
+    /// for a member for a while.
+    left: KVec<Mgid>,
 }
 
 impl Groups {
@@ -60,6 +63,7 @@ impl Groups {
             broadcast,
             wanted: KVec::new(),
             joined: KVec::new(),
+            left: KVec::new(),
         }
     }
 
@@ -83,6 +87,7 @@ impl Groups {
                 }
             }
         }
+        self.left.retain(|mgid| wanted.contains(mgid));
         self.wanted = wanted;
         Ok(())
     }
@@ -107,6 +112,7 @@ impl Groups {
     /// `ENOMEM`; the group is left again then.
     pub(crate) fn joined(&mut self, mgid: Mgid, joined: Joined) -> Result {
         self.joined.push((mgid, joined), GFP_KERNEL)?;
+        self.left.retain(|other| *other != mgid);
         Ok(())
     }
 
@@ -119,11 +125,25 @@ impl Groups {
 
     /// Leaves a group, if it is joined.
     pub(crate) fn leave(&mut self, mgid: Mgid) {
-        self.joined.retain(|(other, _)| *other != mgid);
+        let mut received = false;
+        self.joined.retain(|(other, joined)| {
+            received |= *other == mgid && joined.attached.is_some();
+            *other != mgid
+        });
+        if received && self.wanted.contains(&mgid) {
+            // Without memory, it may be taken for another user's.
+            let _ = self.left.push(mgid, GFP_KERNEL);
+        }
+    }
+
+    /// Returns true if a group was left to be joined anew, and we received by it.
+    pub(crate) fn was_left(&self, mgid: Mgid) -> bool {
+        self.left.contains(&mgid)
     }
 
     /// Leaves all groups.
     pub(crate) fn leave_all(&mut self) {
         self.joined.clear();
+        self.left.clear();
     }
 }

@@ -77,14 +77,16 @@ pub(super) fn join(
     kind: Membership,
     ticket: Ticket,
 ) -> Result {
+    // Another user of the port receives: we send only.
+    let gid = mgid.gid().0;
+    let foreign = this.umcast.load(Relaxed)
+        && !mgid.is_broadcast()
+        && !this.groups.lock().was_left(mgid)
+        && sa::is_joined(&endpoint.gid, gid);
+    let kind = if foreign { Membership::SendOnly } else { kind };
     let mut subnet = this.subnet.lock();
     // The others have its properties (RFC 4391, section 10).
     let like = subnet.link().filter(|_| !mgid.is_broadcast());
-    // Another user of the port receives: we send only.
-    let gid = mgid.gid().0;
-    let foreign =
-        this.umcast.load(Relaxed) && !mgid.is_broadcast() && sa::is_joined(&endpoint.gid, gid);
-    let kind = if foreign { Membership::SendOnly } else { kind };
     let request = JoinRequest {
         from: &endpoint.gid,
         mgid: gid,

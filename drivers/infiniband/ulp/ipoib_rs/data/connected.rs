@@ -157,9 +157,10 @@ impl Tx {
             }
             None => {
                 if let Ok(path) = destinations.path(*address, now) {
+                    let wanted = path.is_wanted();
                     path.want(now);
                     // An old one, or one that has failed, is not asked for before its time.
-                    if path.is_wanted() {
+                    if path.is_wanted() && !wanted {
                         Interface::queue(dev, Work::Paths, 0);
                     }
                 }

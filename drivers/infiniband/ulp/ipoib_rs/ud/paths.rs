@@ -110,6 +110,8 @@ type Groups = GroupTable<Arc<Ah>, GroupWaiting, Storage<Slot<Group>>>;
 pub(crate) struct Destinations {
     pub(super) paths: Paths,
     pub(super) groups: Groups,
+    /// The place of the path that is asked for first.
+    pub(super) turn: usize,
     broadcast: Mgid,
     /// True if the port is active.
     up: bool,
@@ -157,6 +159,7 @@ impl Destinations {
         Ok(Self {
             paths: paths.ok_or(EINVAL)?,
             groups: groups.ok_or(EINVAL)?,
+            turn: 0,
             broadcast,
             up: false,
             after_group,

@@ -71,12 +71,13 @@ impl UdTx {
             Err(reason) => return ring.drop(dev, skb, reason),
         };
         let len = skb.len() as u32;
-        let first = path.idle_for(now).is_some();
+        let (first, wanted) = (path.idle_for(now).is_some(), path.is_wanted());
         ring.number(&mut skb, &address, path.sequence());
         match path.send(skb, len, now) {
             Verdict::Transmit(skb) => {
                 transmit(dev, ring, path, &address, skb);
-                if path.is_wanted() {
+                // If it was wanted before, the next answer brings its turn.
+                if path.is_wanted() && !wanted {
                     Interface::queue(dev, Work::Paths, 0);
                 }
             }
@@ -159,10 +160,20 @@ impl UdTx {
     fn advance_paths(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
         let Self { destinations, ring } = self;
         let open = destinations.may_resolve();
-        let paths = &mut destinations.paths;
+        let (paths, turn) = (&mut destinations.paths, &mut destinations.turn);
         let mut next = u64::MAX;
-        let mut rest = 0..paths.capacity();
-        while let Some(at) = paths.first_in(rest.clone()) {
+        let (begin, end) = (*turn, paths.capacity());
+        let mut refused = None;
+        let mut rest = begin..end;
+        let mut wrapped = false;
+        loop {
+            let Some(at) = paths.first_in(rest.clone()) else {
+                if wrapped {
+                    break;
+                }
+                (wrapped, rest) = (true, 0..begin);
+                continue;
+            };
             rest.start = at + 1;
             let Some((key, peer)) = paths.slot_mut(at) else {
                 break;
@@ -185,6 +196,9 @@ impl UdTx {
                     Some(path::Action::Remove) => over = true,
                 }
             }
+            if open && !jobs.has_room() && path.has_question() {
+                refused.get_or_insert(at);
+            }
             if over {
                 paths.remove(&key);
                 ring.counters().slow.paths_expired.add(1);
@@ -193,6 +207,8 @@ impl UdTx {
                 next = next.min(path.deadline());
             }
         }
+        // The first one that could not be asked for comes first when there is room.
+        *turn = refused.unwrap_or(0);
         next
     }
 }
