@@ -67,6 +67,8 @@ scenario! {
         outside.run_for(&format!("ib-hwsim fat-tree {hosts} {radix}"), LIMIT)?.ok()?;
         outside.run_for("ib-hwsim netns", LIMIT)?.ok()?;
         step("made")?;
+        // All hosts share the kernel's table of neighbours.
+        outside.ok("for n in 1 2 3; do echo 100000 >/proc/sys/net/ipv4/neigh/default/gc_thresh$n; done")?;
         outside.run_for("modprobe ipoib_rs ports=all send_queue_size=64 recv_queue_size=64", LIMIT)?.ok()?;
         step("interfaces")?;
         outside.run_for("ib-hwsim sm", LIMIT)?.ok()?;
