@@ -51,9 +51,9 @@ pub(crate) struct Groups {
     wanted: KVec<Mgid>,
     /// Groups that are joined.
     joined: KVec<(Mgid, Joined)>,
-    /// Groups that the stack wants and that were left to be joined anew: we received by them. The RDMA core takes us
-    /// for a member for a while.
-    left: KVec<Mgid>,
+    /// Groups that we received by and have left to join them anew. The RDMA core still counts us as a member for a
+    /// while.
+    rejoining: KVec<Mgid>,
 }
 
 impl Groups {
@@ -63,7 +63,7 @@ impl Groups {
             broadcast,
             wanted: KVec::new(),
             joined: KVec::new(),
-            left: KVec::new(),
+            rejoining: KVec::new(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Groups {
                 }
             }
         }
-        self.left.retain(|mgid| wanted.contains(mgid));
+        self.rejoining.retain(|mgid| wanted.contains(mgid));
         self.wanted = wanted;
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Groups {
     /// `ENOMEM`; the group is left again then.
     pub(crate) fn joined(&mut self, mgid: Mgid, joined: Joined) -> Result {
         self.joined.push((mgid, joined), GFP_KERNEL)?;
-        self.left.retain(|other| *other != mgid);
+        self.rejoining.retain(|other| *other != mgid);
         Ok(())
     }
 
@@ -131,19 +131,19 @@ impl Groups {
             *other != mgid
         });
         if received && self.wanted.contains(&mgid) {
-            // Without memory, it may be taken for another user's.
-            let _ = self.left.push(mgid, GFP_KERNEL);
+            // Without memory, our membership may be taken for another user's.
+            let _ = self.rejoining.push(mgid, GFP_KERNEL);
         }
     }
 
-    /// Returns true if a group was left to be joined anew, and we received by it.
-    pub(crate) fn was_left(&self, mgid: Mgid) -> bool {
-        self.left.contains(&mgid)
+    /// Returns true if we received by a group and have left it to join it anew.
+    pub(crate) fn is_rejoining(&self, mgid: Mgid) -> bool {
+        self.rejoining.contains(&mgid)
     }
 
     /// Leaves all groups.
     pub(crate) fn leave_all(&mut self) {
         self.joined.clear();
-        self.left.clear();
+        self.rejoining.clear();
     }
 }

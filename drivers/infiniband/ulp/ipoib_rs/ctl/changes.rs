@@ -232,7 +232,7 @@ impl Interface {
         } else {
             Self::datagram_offload(&this.port)
         };
-        // What one mode only offers is on in the other: each begins with its own.
+        // Without offloads in between, those that the mode before lacked would stay off.
         for tx in [TxOffload::None, tx] {
             dev.set_offloads(Offloads { tx, rx_checksum }, rtnl);
         }

@@ -81,7 +81,7 @@ pub(super) fn join(
     let gid = mgid.gid().0;
     let foreign = this.umcast.load(Relaxed)
         && !mgid.is_broadcast()
-        && !this.groups.lock().was_left(mgid)
+        && !this.groups.lock().is_rejoining(mgid)
         && sa::is_joined(&endpoint.gid, gid);
     let kind = if foreign { Membership::SendOnly } else { kind };
     let mut subnet = this.subnet.lock();

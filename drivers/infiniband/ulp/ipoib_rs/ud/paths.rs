@@ -110,8 +110,8 @@ type Groups = GroupTable<Arc<Ah>, GroupWaiting, Storage<Slot<Group>>>;
 pub(crate) struct Destinations {
     pub(super) paths: Paths,
     pub(super) groups: Groups,
-    /// The place of the path that is asked for first.
-    pub(super) turn: usize,
+    /// The place of the first path that there was no room to ask for: it comes first the next time.
+    pub(super) turn: Option<usize>,
     broadcast: Mgid,
     /// True if the port is active.
     up: bool,
@@ -159,7 +159,7 @@ impl Destinations {
         Ok(Self {
             paths: paths.ok_or(EINVAL)?,
             groups: groups.ok_or(EINVAL)?,
-            turn: 0,
+            turn: None,
             broadcast,
             up: false,
             after_group,

@@ -2,6 +2,8 @@
 
 //! Sending datagrams: the destinations, and the ring that leads to them.
 
+use core::ops::Range;
+
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
@@ -158,23 +160,27 @@ impl UdTx {
     }
 
     fn advance_paths(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
+        let paths = &mut self.destinations.paths;
+        let (begin, end) = (self.destinations.turn.take().unwrap_or(0), paths.capacity());
+        let [first, then] =
+            [begin..end, 0..begin].map(|places| self.advance_places(dev, places, now, jobs));
+        first.min(then)
+    }
+
+    /// Does so for the paths at some places of the table.
+    fn advance_places(
+        &mut self,
+        dev: &Device<Interface>,
+        mut places: Range<usize>,
+        now: u64,
+        jobs: &mut Jobs,
+    ) -> u64 {
         let Self { destinations, ring } = self;
         let open = destinations.may_resolve();
         let (paths, turn) = (&mut destinations.paths, &mut destinations.turn);
         let mut next = u64::MAX;
-        let (begin, end) = (*turn, paths.capacity());
-        let mut refused = None;
-        let mut rest = begin..end;
-        let mut wrapped = false;
-        loop {
-            let Some(at) = paths.first_in(rest.clone()) else {
-                if wrapped {
-                    break;
-                }
-                (wrapped, rest) = (true, 0..begin);
-                continue;
-            };
-            rest.start = at + 1;
+        while let Some(at) = paths.first_in(places.clone()) {
+            places.start = at + 1;
             let Some((key, peer)) = paths.slot_mut(at) else {
                 break;
             };
@@ -197,7 +203,7 @@ impl UdTx {
                 }
             }
             if open && !jobs.has_room() && path.has_question() {
-                refused.get_or_insert(at);
+                turn.get_or_insert(at);
             }
             if over {
                 paths.remove(&key);
@@ -207,8 +213,6 @@ impl UdTx {
                 next = next.min(path.deadline());
             }
         }
-        // The first one that could not be asked for comes first when there is room.
-        *turn = refused.unwrap_or(0);
         next
     }
 }
