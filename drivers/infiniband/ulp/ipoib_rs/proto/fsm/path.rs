@@ -45,8 +45,8 @@ pub enum Action<A, T> {
 
 #[derive(Debug)]
 enum State<A> {
-    /// Not resolved, and nothing to wait for.
-    Idle,
+    /// Not resolved, and not asked for. Frames that wait to be asked for are given up at `until`; `u64::MAX` for never.
+    Idle { until: u64 },
     /// Asked for.
     Resolving { ticket: Ticket, deadline: u64 },
     /// Usable.
@@ -63,6 +63,10 @@ enum State<A> {
     Stale(A),
     /// Not to be tried before.
     Failed { until: u64 },
+}
+
+impl<A> State<A> {
+    const IDLE: Self = State::Idle { until: u64::MAX };
 }
 
 /// The path to one peer.
@@ -89,7 +93,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     pub fn new(addr: HwAddr, sequence: Sequence, now: u64) -> Self {
         Path {
             addr,
-            state: State::Idle,
+            state: State::IDLE,
             waiting: W::default(),
             flush: None,
             wanted: false,
@@ -110,7 +114,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Returns the name of the state, for diagnostics.
     pub const fn state(&self) -> &'static str {
         match &self.state {
-            State::Idle => "idle",
+            State::Idle { .. } => "idle",
             State::Resolving { .. } => "resolving",
             State::Ready(_) => "ready",
             State::Old { .. } => "old",
@@ -205,6 +209,11 @@ impl<A, W: Waiting + Default> Path<A, W> {
             }
             _ => {}
         }
+        if self.waiting.is_empty() {
+            if let State::Idle { until } = &mut self.state {
+                *until = now.saturating_add(RESOLVE_MS);
+            }
+        }
         match self.waiting.push(frame, bytes) {
             Ok(()) => Verdict::Queued,
             Err(frame) => Verdict::Drop(frame, DropReason::QueueFull),
@@ -215,7 +224,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     pub fn want(&mut self, now: u64) {
         self.last_used = now;
         self.expire(now);
-        self.wanted = matches!(self.state, State::Idle);
+        self.wanted = matches!(self.state, State::Idle { .. });
         self.want_anew(now);
     }
 
@@ -296,6 +305,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     }
 
     fn fail(&mut self, now: u64) {
+        self.wanted = false;
         self.state = State::Failed {
             until: self.backoff.fail(now),
         };
@@ -312,13 +322,17 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Event: what was learned about the way to the peer is out of date (our GID has changed, the
     /// port was down, the peer's Ethernet address has changed). What waits goes on waiting.
     pub fn invalidate(&mut self) {
-        self.state = match core::mem::replace(&mut self.state, State::Idle) {
+        self.state = match core::mem::replace(&mut self.state, State::IDLE) {
             State::Old { handle, .. } => {
                 self.wanted = false;
                 State::Stale(handle)
             }
             State::Ready(handle) | State::Stale(handle) => State::Stale(handle),
-            State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
+            State::Idle { until }
+            | State::Resolving {
+                deadline: until, ..
+            } => State::Idle { until },
+            State::Failed { .. } => State::IDLE,
         };
         self.refusals = 0;
         self.backoff.reset();
@@ -328,14 +342,18 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// stays in use until the question that the next frame leads to is answered.
     pub fn refresh(&mut self) {
         self.wanted |= self.has_request();
-        self.state = match core::mem::replace(&mut self.state, State::Idle) {
+        self.state = match core::mem::replace(&mut self.state, State::IDLE) {
             State::Ready(handle) | State::Old { handle, .. } => State::Old {
                 handle,
                 request: None,
                 retry_at: 0,
             },
             State::Stale(handle) => State::Stale(handle),
-            State::Idle | State::Resolving { .. } | State::Failed { .. } => State::Idle,
+            State::Idle { until }
+            | State::Resolving {
+                deadline: until, ..
+            } => State::Idle { until },
+            State::Failed { .. } => State::IDLE,
         };
         self.refusals = 0;
         self.backoff.reset();
@@ -343,7 +361,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
 
     /// Event: no question can be asked, and that may last: frames that wait for one are dropped.
     pub fn give_up(&mut self) {
-        if matches!(self.state, State::Idle) {
+        if matches!(self.state, State::Idle { .. }) {
             self.flush_with(DropReason::LinkDown);
         }
     }
@@ -366,7 +384,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     pub fn poll_unasked(&mut self, now: u64) -> Option<Action<A, W::Frame>> {
         self.expire(now);
         if matches!(self.state, State::Stale(_)) {
-            if let State::Stale(handle) = core::mem::replace(&mut self.state, State::Idle) {
+            if let State::Stale(handle) = core::mem::replace(&mut self.state, State::IDLE) {
                 return Some(Action::Release(handle));
             }
         }
@@ -381,7 +399,9 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
         match self.state {
             State::Ready(_) | State::Old { .. } => self.waiting.pop().map(Action::Transmit),
-            State::Idle if !self.has_question() && self.is_unused(now) => Some(Action::Remove),
+            State::Idle { .. } if !self.has_question() && self.is_unused(now) => {
+                Some(Action::Remove)
+            }
             _ => None,
         }
     }
@@ -389,7 +409,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// Returns true if [`Path::poll`] is to ask for the path, at once or when a back-off is over.
     pub fn has_question(&self) -> bool {
         match self.state {
-            State::Idle => self.wanted || !self.waiting.is_empty(),
+            State::Idle { .. } => self.wanted || !self.waiting.is_empty(),
             State::Old { request: None, .. } => self.wanted,
             _ => false,
         }
@@ -409,7 +429,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
                 *request = Some((ticket, deadline));
                 ticket
             }
-            State::Idle => {
+            State::Idle { .. } => {
                 let ticket = self.tickets.issue();
                 self.state = State::Resolving { ticket, deadline };
                 ticket
@@ -433,7 +453,16 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
         match self.state {
             State::Resolving { deadline, .. } if now >= deadline => self.fail(now),
-            State::Failed { until } if now >= until => self.state = State::Idle,
+            State::Idle { until }
+                if now >= until && !self.waiting.is_empty() && self.flush.is_none() =>
+            {
+                self.fail(now);
+            }
+            State::Failed { until } if now >= until => {
+                self.state = State::Idle {
+                    until: now.saturating_add(RESOLVE_MS),
+                };
+            }
             State::Ready(_) | State::Old { request: None, .. }
                 if self.waiting.is_empty() && self.is_unused(now) =>
             {
@@ -459,7 +488,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
             } => deadline,
             State::Old { retry_at, .. } if self.wanted => retry_at,
             State::Old { .. } => unused,
-            State::Idle | State::Ready(_) | State::Stale(_) => unused,
+            State::Idle { until } if !self.waiting.is_empty() => until,
+            State::Idle { .. } | State::Ready(_) | State::Stale(_) => unused,
         }
     }
 }
@@ -518,6 +548,32 @@ mod tests {
         assert_eq!(path.transmit(0).map(|(ah, _)| *ah), Some("ah"));
         assert_eq!(path.send(4, 100, 0), Verdict::Transmit(4));
         Ok(())
+    }
+
+    /// Where others are asked for all the time, and nobody answers.
+    #[test]
+    fn frames_wait_for_a_turn_no_longer_than_for_an_answer() -> Result<(), ()> {
+        let mut path = path();
+        assert_eq!(path.send(1, 100, 5), Verdict::Queued);
+        assert_eq!(path.poll_unasked(5), None);
+        // The first one counts.
+        assert_eq!(path.send(2, 100, 3_000), Verdict::Queued);
+        assert_eq!(path.poll_unasked(3_000), None);
+        assert_eq!(path.deadline(), 5 + RESOLVE_MS);
+        assert_eq!(path.poll_unasked(4 + RESOLVE_MS), None);
+        for frame in [1, 2] {
+            let dropped = Action::Drop(frame, DropReason::NoPath);
+            assert_eq!(path.poll_unasked(5 + RESOLVE_MS), Some(dropped));
+        }
+        assert_eq!(path.poll_unasked(5 + RESOLVE_MS), None);
+        // It backs off, and may make room for another path.
+        assert_eq!(
+            path.send(3, 100, 6 + RESOLVE_MS),
+            Verdict::Drop(3, DropReason::NoPath)
+        );
+        assert!(path.idle_for(6 + RESOLVE_MS).is_some());
+        // Then there is another turn.
+        resolving(&mut path, 4, 1_005 + RESOLVE_MS).map(|_| ())
     }
 
     #[test]
@@ -762,17 +818,15 @@ mod tests {
         let mut path = path();
         assert_eq!(path.send(1, 100, 0), Verdict::Queued);
         assert_eq!((path.poll_unasked(0), path.has_question()), (None, true));
-        // It is not removed with a frame.
-        assert_eq!(path.poll_unasked(IDLE_MS), None);
-        let Some(Action::Resolve(ticket)) = path.poll(IDLE_MS) else {
+        let Some(Action::Resolve(ticket)) = path.poll(1_000) else {
             return Err(());
         };
         assert!(!path.has_question());
         assert_eq!(path.resolved(ticket, "ah"), None);
-        assert_eq!(path.poll_unasked(IDLE_MS), Some(Action::Transmit(1)));
+        assert_eq!(path.poll_unasked(1_000), Some(Action::Transmit(1)));
         path.invalidate();
-        assert_eq!(path.poll_unasked(IDLE_MS), Some(Action::Release("ah")));
-        resolving(&mut path, 2, IDLE_MS)?;
+        assert_eq!(path.poll_unasked(1_000), Some(Action::Release("ah")));
+        resolving(&mut path, 2, 1_000)?;
         let late = path.deadline();
         let dropped = Some(Action::Drop(2, DropReason::NoPath));
         assert_eq!(path.poll_unasked(late), dropped);
