@@ -16,6 +16,10 @@ pub(super) struct Manager {
     log: String,
 }
 
+/// Options of a standby that gives its master up after 4 s. With less, it does so on a busy machine, where the master
+/// takes a second for an answer, and then there are two.
+const WATCHFUL: &str = "sminfo_polling_timeout 1000\npolling_retry_number 3\n";
+
 impl Manager {
     /// Starts one on the port of an HCA. Its files are its own: on real hosts no two share any.
     pub(super) fn start(host: &Host, hca: &str, options: &str) -> Result<Manager> {
@@ -26,6 +30,15 @@ impl Manager {
             guid,
             log,
         })
+    }
+
+    /// Starts one beside a master, and waits until it is the standby.
+    pub(super) fn standby(host: &Host, hca: &str) -> Result<Manager> {
+        let file = "/tmp/watchful.conf";
+        host.outside().ok(&format!("printf '{WATCHFUL}' >{file}"))?;
+        let standby = Manager::start(host, hca, &format!("-F {file}"))?;
+        standby.wait_for("Entering STANDBY state", Duration::from_secs(20))?;
+        Ok(standby)
     }
 
     /// Runs one on the port of an HCA until the fabric is set up, and fails if it has logged an error.

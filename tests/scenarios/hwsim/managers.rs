@@ -12,9 +12,6 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Options of a standby that gives its master up after a second.
-const WATCHFUL: &str = "sminfo_polling_timeout 300\npolling_retry_number 2\n";
-
 /// Waits until an HCA knows the one with a LID as master.
 fn wait_master(host: &Host, hca: &str, lid: u64) -> Result<()> {
     host.wait_until(
@@ -31,15 +28,13 @@ scenario! {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         let fabric = Fabric::make(&host, "star 3")?;
-        host.ok(&format!("printf '{WATCHFUL}' >/tmp/watchful.conf"))?;
         let from = fabric.from("h3")?;
         let [first, second, third] = [device(1), device(2), device(3)];
         let master = Manager::start(&host, &first, "")?;
         fabric.wait_active(&from, LIMIT)?;
         let lids = [Port::of(&host, &first)?.lid, Port::of(&host, &second)?.lid];
         wait_master(&host, &third, lids[0])?;
-        let standby = Manager::start(&host, &second, "-F /tmp/watchful.conf")?;
-        standby.wait_for("Entering STANDBY state", LIMIT)?;
+        let standby = Manager::standby(&host, &second)?;
         wait_master(&host, &third, lids[0])?;
 
         master.kill()?;

@@ -14,9 +14,6 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Options of a standby that gives its master up after a second.
-const WATCHFUL: &str = "sminfo_polling_timeout 300\npolling_retry_number 2\n";
-
 /// Ours, and either driver.
 const PAIRS: [[Kind; 2]; 2] = [
     [(Driver::Ours, "datagram"), (Driver::C, "datagram")],
@@ -117,11 +114,9 @@ scenario! {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let master = up(&bed, "star 2", "", &PAIRS[1])?;
         let (a, b) = bed.pair()?;
-        a.outside().ok(&format!("printf '{WATCHFUL}' >/tmp/watchful.conf"))?;
-        let standby = Manager::start(b, &hca(b), "-F /tmp/watchful.conf")?;
-        standby.wait_for("Entering STANDBY state", LIMIT)?;
+        let standby = Manager::standby(b, &hca(b))?;
         let mut higher = None;
-        under_traffic(&bed, 8, || {
+        under_traffic(&bed, 10, || {
             master.kill()?;
             let is_master = |host: &Host| -> Result<()> {
                 let lid = Port::of(host, &hca(host))?.lid;
