@@ -95,6 +95,11 @@ impl Target {
     pub(crate) fn make(self) -> Command {
         let jobs = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let mut command = Command::new("make");
+        // A compiler that asks for memory in large steps takes a twentieth less time.
+        command.env(
+            "GLIBC_TUNABLES",
+            "glibc.malloc.top_pad=67108864:glibc.malloc.trim_threshold=1073741824",
+        );
         command.args([
             format!("-j{jobs}"),
             "LLVM=1".into(),
