@@ -233,6 +233,7 @@ const CRATES: &[Layered] = &[
                 "generations",
                 "quiet",
                 "ring",
+                "shares",
                 "slots",
             ],
         ],
