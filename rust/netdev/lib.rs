@@ -30,6 +30,8 @@ pub mod header;
 mod joined;
 pub mod link;
 pub mod log;
+#[cfg(CONFIG_KUNIT)]
+pub mod mapper;
 pub mod named;
 pub mod napi;
 pub mod net;

@@ -160,6 +160,7 @@ mod tests {
 
     use super::*;
     use crate::dummy::{Registered, Seen};
+    use crate::mapper::Mapper;
     use crate::napi::{Napi, Poll, Source};
     use crate::page_pool::PagePool;
 
@@ -319,36 +320,10 @@ mod tests {
         Ok(())
     }
 
-    /// A device that maps memory.
-    struct Mapper(NonNull<bindings::device>);
-
-    impl Mapper {
-        fn new() -> Result<Self> {
-            // SAFETY: The name is a string; there is no owner.
-            let dev = unsafe {
-                bindings::__root_device_register(c"ipoib_kunit_dma".as_char_ptr(), ptr::null_mut())
-            };
-            let dev = NonNull::new(from_err_ptr(dev)?).ok_or(ENOMEM)?;
-            // SAFETY: It was just registered, and nobody else uses it.
-            unsafe {
-                let dev = dev.as_ptr();
-                (*dev).coherent_dma_mask = u64::MAX;
-                (*dev).dma_mask = &raw mut (*dev).coherent_dma_mask;
-            }
-            Ok(Self(dev))
-        }
-
-        fn pool(&self) -> Result<PagePool> {
-            // SAFETY: The device stays until the end of the test, which drops the pool before.
-            unsafe { PagePool::for_device(BUF_LEN, 64, self.0.as_ptr()) }
-        }
-    }
-
-    impl Drop for Mapper {
-        fn drop(&mut self) {
-            // SAFETY: It was registered by `new`.
-            unsafe { bindings::root_device_unregister(self.0.as_ptr()) };
-        }
+    /// A pool whose pages are mapped.
+    fn mapped(mapper: &Mapper) -> Result<PagePool> {
+        // SAFETY: The device stays until the end of the test, which drops the pool before.
+        unsafe { PagePool::for_device(BUF_LEN, 64, mapper.as_raw()) }
     }
 
     /// Returns true if pages of a pool are mapped, as far as the pool notes it. Where a pointer has no bits to spare,
@@ -366,7 +341,7 @@ mod tests {
     #[test]
     fn pools_map_their_pages() -> Result {
         let mapper = Mapper::new()?;
-        let mut pool = mapper.pool()?;
+        let mut pool = mapped(&mapper)?;
         let raw = pool.pool().as_raw();
         let one = pool.alloc_sleeping().ok_or(ENOMEM)?;
         let other = pool.alloc_sleeping().ok_or(ENOMEM)?;
@@ -386,7 +361,7 @@ mod tests {
     #[test]
     fn pages_may_stay_mapped() -> Result {
         let mapper = Mapper::new()?;
-        let mut pool = mapper.pool()?;
+        let mut pool = mapped(&mapper)?;
         let raw = pool.pool().as_raw();
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
         // SAFETY: The pool stays in memory as long as there is a buffer.

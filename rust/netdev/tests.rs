@@ -5,6 +5,7 @@
 use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::error::to_result;
+use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -44,6 +45,51 @@ impl Run for Pin<KBox<Holder>> {
             self.gave_back.store(1 + drops, Relaxed);
         }
     }
+}
+
+/// The event of a device of the tests' that is refused, of all devices; 0 for none.
+static REFUSED: Atomic<u32> = Atomic::new(0);
+
+/// A listener that refuses an event of the tests' devices until it is dropped.
+struct Refusal(KBox<bindings::notifier_block>);
+
+impl Refusal {
+    fn new(event: bindings::netdev_cmd) -> Result<Self> {
+        let block = bindings::notifier_block {
+            notifier_call: Some(refuse),
+            ..Default::default()
+        };
+        let mut this = Self(KBox::new(block, GFP_KERNEL)?);
+        // SAFETY: The block stays where it is until it is unregistered.
+        to_result(unsafe { bindings::register_netdevice_notifier(&raw mut *this.0) })?;
+        REFUSED.store(event, Relaxed);
+        Ok(this)
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        REFUSED.store(0, Relaxed);
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::unregister_netdevice_notifier(&raw mut *self.0) };
+    }
+}
+
+/// # Safety
+///
+/// Called by the netdevice notifier chain.
+unsafe extern "C" fn refuse(
+    _block: *mut bindings::notifier_block,
+    event: c_ulong,
+    info: *mut c_void,
+) -> c_int {
+    // SAFETY: By this function's requirements; RTNL is held, under which the operations stay.
+    let ops = unsafe { (*(*info.cast::<bindings::netdev_notifier_info>()).dev).netdev_ops };
+    let is_ours = core::ptr::eq(ops, &Tables::<Dummy>::NETDEV);
+    if is_ours && event as u32 == REFUSED.load(Relaxed) {
+        return bindings::NOTIFY_BAD as c_int;
+    }
+    bindings::NOTIFY_DONE as c_int
 }
 
 /// The link-layer header that the stack gets for a packet of `len` bytes.
@@ -200,9 +246,40 @@ mod cases {
         Ok(())
     }
 
-    /// Whoever refers to a device finds its data, also when it could not be registered.
+    /// If registration fails behind `ndo_init`, what the device has queued does not run, and its data go, once.
+    #[test]
+    fn a_refused_registration_leaves_nothing() -> Result {
+        for event in [
+            bindings::netdev_cmd_NETDEV_POST_INIT,
+            bindings::netdev_cmd_NETDEV_REGISTER,
+        ] {
+            let refusal = Refusal::new(event)?;
+            let seen = Seen::new()?;
+            let registered = Registered::new(&seen, |dev| {
+                dev.queue_task(0, 20);
+                Ok(())
+            });
+            assert_eq!(registered.err(), Some(EPERM));
+            drop(refusal);
+            fsleep(Delta::from_millis(60));
+            assert_eq!(seen.tasks.load(Relaxed), 0);
+            assert_eq!(seen.uninits.load(Relaxed), 1);
+            assert_eq!(seen.drops.load(Relaxed), 1);
+        }
+        Ok(())
+    }
+
+    /// Whoever refers to a device finds its data, also when it could not be registered: because of itself, before
+    /// others see it, and when they do.
     #[test]
     fn data_wait_for_references() -> Result {
+        data_wait(0)?;
+        data_wait(bindings::netdev_cmd_NETDEV_POST_INIT)?;
+        data_wait(bindings::netdev_cmd_NETDEV_REGISTER)
+    }
+
+    /// Refuses `event` to a device to which there is a reference, or has its `ndo_init` fail if that is 0.
+    fn data_wait(event: bindings::netdev_cmd) -> Result {
         // A function pointer takes nothing along.
         static HOLDER: Atomic<*mut Task<Pin<KBox<Holder>>>> = Atomic::new(core::ptr::null_mut());
 
@@ -216,14 +293,22 @@ mod cases {
         let task = Task::new(holder)?;
         HOLDER.store(core::ptr::from_ref(&task).cast_mut(), Relaxed);
         let seen = Seen::new()?;
+        let refusal = match event {
+            0 => None,
+            event => Some(Refusal::new(event)?),
+        };
         let registered = Registered::new(&seen, |dev| {
             // SAFETY: The task is there as long as this can be called.
             let task = unsafe { &*HOLDER.load(Relaxed) };
             *task.dev.lock() = Some(dev.get_typed());
             task.queue(0);
-            Err(EPROTO)
+            match REFUSED.load(Relaxed) {
+                0 => Err(EPROTO),
+                _ => Ok(()),
+            }
         });
         assert!(registered.is_err());
+        drop(refusal);
         assert_eq!(task.gave_back.load(Relaxed), 1);
         assert_eq!(seen.drops.load(Relaxed), 1);
         Ok(())

@@ -116,7 +116,7 @@ impl Ah {
         if !pd.device().is_roce(gid.port()) {
             return Err(EOPNOTSUPP);
         }
-        let mut attr = roce_attributes(gid, dgid, &options)?;
+        let mut attr = roce_attributes(gid.attr(), dgid, &options)?;
         let reserved = Reserved::new(pd.deferred_drop())?;
         let raw = match link_local_mac(&dgid) {
             Some(mac) => {
@@ -255,24 +255,24 @@ impl Ah {
     }
 }
 
-/// Attributes of a handle for RoCE, but for the Ethernet address. They refer to the GID.
+/// Attributes of a handle for RoCE, but for the Ethernet address. They refer to the entry of the GID that it sends from.
 ///
 /// # Errors
 ///
 /// An index of the GID beyond 255.
 fn roce_attributes(
-    gid: &GidRef,
+    gid: &bindings::ib_gid_attr,
     dgid: [u8; 16],
     options: &AhOptions,
 ) -> Result<bindings::rdma_ah_attr> {
     Ok(bindings::rdma_ah_attr {
         type_: bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
         ah_flags: bindings::ib_ah_flags_IB_AH_GRH as u8,
-        port_num: gid.port(),
+        port_num: gid.port_num,
         sl: options.sl,
         grh: bindings::ib_global_route {
-            sgid_attr: gid.as_raw(),
-            sgid_index: u8::try_from(gid.index())?,
+            sgid_attr: gid,
+            sgid_index: u8::try_from(gid.index)?,
             dgid: bindings::ib_gid { raw: dgid },
             flow_label: options.flow_label & bindings::IB_GRH_FLOWLABEL_MASK,
             hop_limit: options.hop_limit,
@@ -305,6 +305,70 @@ impl Drop for Body {
         };
         if err != 0 {
             pr_err!("address handle not destroyed: {}\n", err);
+        }
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_ah)]
+mod tests {
+    use super::*;
+
+    const PEER: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 3, 4, 0xff, 0xfe, 5, 6, 7];
+
+    /// Service level, traffic class, flow label and hop limit reach the device, each as it is.
+    #[test]
+    fn options_reach_the_device() -> Result {
+        let gid = bindings::ib_gid_attr {
+            port_num: 2,
+            index: 3,
+            ..Default::default()
+        };
+        let options = AhOptions {
+            hop_limit: 9,
+            traffic_class: 0xa5,
+            sl: 5,
+            flow_label: 0xabcde,
+        };
+        let attr = roce_attributes(&gid, PEER, &options)?;
+        assert_eq!((attr.port_num, attr.sl), (2, 5));
+        assert_eq!(attr.ah_flags, bindings::ib_ah_flags_IB_AH_GRH as u8);
+        let grh = attr.grh;
+        assert_eq!(
+            (grh.flow_label, grh.traffic_class, grh.hop_limit),
+            (0xabcde, 0xa5, 9)
+        );
+        assert!(ptr::eq(grh.sgid_attr, &gid));
+        assert_eq!(grh.sgid_index, 3);
+        // SAFETY: Every view of the union is plain bytes.
+        assert_eq!(unsafe { grh.dgid.raw }, PEER);
+        Ok(())
+    }
+
+    /// A label has 20 bits, and an index 8.
+    #[test]
+    fn what_a_header_has_no_room_for() -> Result {
+        let mut gid = bindings::ib_gid_attr::default();
+        let options = AhOptions {
+            flow_label: u32::MAX,
+            ..AhOptions::default()
+        };
+        gid.index = 255;
+        let attr = roce_attributes(&gid, PEER, &options)?;
+        assert_eq!((attr.grh.flow_label, attr.grh.sgid_index), (0xfffff, 255));
+        gid.index = 256;
+        assert!(roce_attributes(&gid, PEER, &options).is_err());
+        Ok(())
+    }
+
+    /// A GID made from a MAC address names that, and others none.
+    #[test]
+    fn addresses_in_link_local_gids() {
+        assert_eq!(link_local_mac(&PEER), Some([0, 3, 4, 5, 6, 7]));
+        for at in [0, 1, 7, 11, 12] {
+            let mut other = PEER;
+            other[at] ^= 1;
+            assert_eq!(link_local_mac(&other), None);
         }
     }
 }

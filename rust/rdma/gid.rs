@@ -43,7 +43,7 @@ unsafe impl Send for GidRef {}
 unsafe impl Sync for GidRef {}
 
 impl GidRef {
-    fn attr(&self) -> &bindings::ib_gid_attr {
+    pub(crate) fn attr(&self) -> &bindings::ib_gid_attr {
         // SAFETY: Referenced by the type invariant; the fields that we read are constant.
         unsafe { self.attr.as_ref() }
     }

@@ -30,6 +30,8 @@ pub mod cm;
 pub mod cq;
 pub mod deferred;
 pub mod device;
+#[cfg(CONFIG_KUNIT)]
+mod dummy;
 pub mod event;
 pub mod flush_time;
 pub mod gid;

@@ -75,7 +75,11 @@ pub fn rc_ring(
         return Err(EINVAL);
     }
     let post_send = pd.device().ops().post_send.ok_or(EOPNOTSUPP)?;
-    let chain = SendChain::new(pd, max_sge, bindings::ib_send_wr::default())?;
+    let chain = SendChain::new(
+        pd.local_dma_lkey(),
+        max_sge,
+        bindings::ib_send_wr::default(),
+    )?;
     let slots = Arc::new(Slots::new(send_cq, size, max_sge)?, GFP_KERNEL)?;
     let completions = RcCompletions::new(&slots)?;
     let generation = slots.first_generation() | 1;

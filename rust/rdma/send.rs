@@ -122,7 +122,7 @@ pub fn send_ring(
         port_num: qp.port(),
         ..Default::default()
     };
-    let chain = SendChain::new(qp.pd(), max_sge, wr)?;
+    let chain = SendChain::new(qp.pd().local_dma_lkey(), max_sge, wr)?;
     let ring = Arc::new(Ring::new(qp, size, max_sge)?, GFP_KERNEL)?;
     let at = Producer::new(&ring.shared);
     let completions = SendCompletions::new(&ring)?;
@@ -357,7 +357,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Has frames sent with another Q_Key, except for those that are in the chain.
+    /// Has frames sent with another Q_Key, also those that are in the chain.
     pub fn set_qkey(&mut self, qkey: u32) {
         self.chain.change(|wr| wr.remote_qkey = qkey);
     }

@@ -9,8 +9,6 @@ use kernel::error::to_result;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 
-use crate::pd::Pd;
-
 /// The most requests that are posted at once, and completed by one completion.
 const CHAIN: usize = 16;
 
@@ -64,15 +62,15 @@ pub(crate) struct Posted {
 }
 
 impl<W: SendWr> SendChain<W> {
-    /// An empty chain of requests like `wr`, each of up to `max_sge` elements in memory of `pd`.
+    /// An empty chain of requests like `wr`, each of up to `max_sge` elements, whose memory has the key `lkey`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(pd: &Pd, max_sge: u32, wr: W) -> Result<Self> {
+    pub(crate) fn new(lkey: u32, max_sge: u32, wr: W) -> Result<Self> {
         let max_sge = max_sge as usize;
         let sge = bindings::ib_sge {
-            lkey: pd.local_dma_lkey(),
+            lkey,
             ..Default::default()
         };
         let mut sges = KVec::from_elem(sge, CHAIN * max_sge, GFP_KERNEL)?;
@@ -92,9 +90,9 @@ impl<W: SendWr> SendChain<W> {
         })
     }
 
-    /// Changes what requests are like, except for those that are pending.
+    /// Changes what requests are like, also those that are pending.
     pub(crate) fn change(&mut self, f: impl Fn(&mut W)) {
-        self.wrs.iter_mut().skip(self.pending).for_each(f);
+        self.wrs.iter_mut().for_each(f);
     }
 
     #[inline(always)]
@@ -197,5 +195,119 @@ impl<W: SendWr> SendChain<W> {
             refused: pending.wrapping_sub(taken),
             result: to_result(err.min(0)).and(Err(EIO)),
         }
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_send_chain)]
+mod tests {
+    use super::*;
+
+    const SIGNALED: u32 = bindings::ib_send_flags_IB_SEND_SIGNALED as u32;
+
+    type Wr = bindings::ib_ud_wr;
+
+    /// Identifier, Q_Key and flags of a request that was posted.
+    type Seen = (u64, u32, u32);
+
+    fn chain(qkey: u32) -> Result<SendChain<Wr>> {
+        let wr = Wr {
+            remote_qkey: qkey,
+            ..Default::default()
+        };
+        SendChain::new(7, 2, wr)
+    }
+
+    fn push(chain: &mut SendChain<Wr>, id: u64) {
+        assert!(!chain.is_full());
+        // SAFETY: The chain is not full, and has two elements for each request.
+        unsafe { chain.push(id, 1, |_| ()) };
+    }
+
+    /// Posts what is pending; the device refuses the request with the identifier `refuses` and all behind it.
+    fn post(chain: &mut SendChain<Wr>, refuses: Option<u64>) -> Result<(KVec<Seen>, Posted)> {
+        let mut seen = KVec::with_capacity(CHAIN, GFP_KERNEL)?;
+        // SAFETY: Something is pending.
+        let posted = unsafe {
+            chain.post(|first, bad| {
+                let mut next = first;
+                while !next.is_null() {
+                    // SAFETY: The requests are linked, each the beginning of one for datagrams.
+                    let wr = unsafe { &*next.cast::<Wr>() };
+                    // SAFETY: Every view of the union is plain bytes.
+                    let id = unsafe { wr.wr.__bindgen_anon_1.wr_id };
+                    if refuses == Some(id) {
+                        // SAFETY: There is room for the address.
+                        unsafe { *bad = next };
+                        return ENOMEM.to_errno();
+                    }
+                    let one = (id, wr.remote_qkey, wr.wr.send_flags as u32);
+                    assert!(seen.push_within_capacity(one).is_ok());
+                    next = wr.wr.next;
+                }
+                0
+            })
+        };
+        Ok((seen, posted))
+    }
+
+    /// Another Q_Key holds for each request from then on, those that are pending included, and for all that their
+    /// places are used for later.
+    #[test]
+    fn a_change_is_for_all() -> Result {
+        let mut chain = chain(1)?;
+        push(&mut chain, 10);
+        push(&mut chain, 11);
+        chain.change(|wr| wr.remote_qkey = 2);
+        push(&mut chain, 12);
+        let (seen, _) = post(&mut chain, None)?;
+        assert_eq!(&seen[..], &[(10, 2, 0), (11, 2, 0), (12, 2, SIGNALED)]);
+        push(&mut chain, 13);
+        let (seen, _) = post(&mut chain, None)?;
+        assert_eq!(&seen[..], &[(13, 2, SIGNALED)]);
+        Ok(())
+    }
+
+    /// Only the last request of a chain is signalled, and the chain can be filled again behind it.
+    #[test]
+    fn chains_are_linked_again() -> Result {
+        let mut chain = chain(1)?;
+        for len in [1, 3, CHAIN, 2, CHAIN] {
+            for id in 0..len {
+                push(&mut chain, id as u64);
+            }
+            assert_eq!(chain.is_full(), len == CHAIN);
+            let (seen, posted) = post(&mut chain, None)?;
+            assert_eq!((posted.taken, posted.refused), (len, 0));
+            assert!(posted.result.is_ok());
+            assert_eq!((seen.len(), chain.pending()), (len, 0));
+            for (at, one) in seen.iter().enumerate() {
+                let flags = if at + 1 == len { SIGNALED } else { 0 };
+                assert_eq!(*one, (at as u64, 1, flags));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the device refuses is counted from the request that it names.
+    #[test]
+    fn refusals_are_counted() -> Result {
+        let mut chain = chain(1)?;
+        for refused in 0..4 {
+            for id in 0..4 {
+                push(&mut chain, id);
+            }
+            let (seen, posted) = post(&mut chain, Some(refused))?;
+            assert_eq!(
+                (posted.taken as u64, posted.refused as u64),
+                (refused, 4 - refused)
+            );
+            assert_eq!(posted.result, Err(ENOMEM));
+            assert_eq!(seen.len() as u64, refused);
+        }
+        push(&mut chain, 0);
+        assert_eq!(chain.clear(), 1);
+        assert_eq!(chain.pending(), 0);
+        Ok(())
     }
 }

@@ -120,6 +120,8 @@ pub struct Qp {
     faults: Arc<Faults>,
     /// The queue pair has left the state Reset.
     left: Atomic<bool>,
+    /// It is being changed, by one whom others are to wait for.
+    changing: Atomic<bool>,
     /// Deadlines of the requester, of the responder, and of an event that is late; [`NEVER`] if there is none.
     due: [Atomic<u64>; 3],
     #[pin]
@@ -201,6 +203,7 @@ impl Qp {
                 domain: plan.domain,
                 faults: plan.faults,
                 left: Atomic::new(false),
+                changing: Atomic::new(false),
                 due: [const { Atomic::new(NEVER) }; 3],
                 sends <- new_spinlock_irq!(sends, "rdma_provider::Qp::sends"),
                 receives <- new_spinlock_irq!(receives, "rdma_provider::Qp::receives"),

@@ -3,7 +3,8 @@
 //! The lock-free parts of the RDMA layer, without any RDMA in them.
 //!
 //! Rings between one producer and one consumer, in order ([`ring`]) and in any order ([`slots`]);
-//! counts of frames in flight ([`counts`]); generations of receive buffers ([`generations`]);
+//! counts of frames in flight ([`counts`]); generations of receive buffers ([`generations`]), and who has which
+//! ([`shares`]);
 //! a completion queue that need not be polled ([`quiet`]); a list of values to be dropped, and
 //! its users ([`deferred`]). Nothing here sleeps, allocates or calls out.
 //!
@@ -24,6 +25,7 @@ pub mod line;
 mod ops;
 pub mod quiet;
 pub mod ring;
+pub mod shares;
 pub mod slots;
 pub mod unsent;
 

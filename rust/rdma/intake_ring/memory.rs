@@ -207,7 +207,6 @@ impl Memory {
                     lkey,
                 }),
                 parts,
-                queue: 0,
             };
             memory.slots.push(slot, GFP_KERNEL)?;
         }

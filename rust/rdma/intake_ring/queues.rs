@@ -7,6 +7,7 @@
 //! destroyed.
 
 use ipoib_netdev::parts::{Parts, MAX_PARTS};
+use ipoib_rings::shares::{Place, Shares};
 use ipoib_sys::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -26,8 +27,6 @@ pub(super) struct Slot {
     pub(super) wr: RecvWr,
     pub(super) sge: [bindings::ib_sge; MAX_PARTS],
     pub(super) parts: Parts,
-    /// The index of the queue that has it, where queue pairs have receive queues of their own.
-    pub(super) queue: usize,
 }
 
 /// The most queue pairs at a time, those whose slots have not come back included.
@@ -39,22 +38,20 @@ struct Queue {
     /// The queue pair to post to; None if nothing is posted any more.
     qp: Option<Arc<RcQp>>,
     fate: Arc<Fate>,
-    /// Slots that it has.
-    held: u32,
 }
 
 /// All receive queues.
 ///
 /// # Invariants
 ///
-/// * `list` and `idle` never grow beyond the capacity that they are made with.
-/// * A slot is in `idle`, and its request is idle, or the queue with the number
-///   `slot.queue` holds it.
+/// * `list` never grows beyond the capacity that it is made with. It has a queue at each place that is taken in
+///   `shares`, and at no other. A queue's `qp` is there until it is ended in `shares`.
+/// * A slot is idle in `shares`, and so is its request, or the queue at its user's place has it.
 /// * What is chained is of the queue with the number `chained`, whose `qp` is there.
 /// * `post_recv` is the operation of the queue pairs' device.
 pub(super) struct Queues {
     list: KVec<Option<Queue>>,
-    idle: KVec<u32>,
+    shares: Shares<KVec<u32>, KVec<Place>>,
     chained: usize,
     refused: Option<QpKey>,
     post_recv: PostFn,
@@ -67,15 +64,15 @@ impl Queues {
     ///
     /// `ENOMEM`.
     pub(super) fn new(slots: &mut [Slot], post_recv: PostFn) -> Result<Self> {
-        let mut idle = KVec::with_capacity(slots.len(), GFP_KERNEL)?;
-        for (index, slot) in slots.iter_mut().enumerate() {
+        for slot in &mut *slots {
             slot.wr.set_idle();
-            idle.push(index as u32, GFP_KERNEL)?;
         }
+        let numbers = || KVec::from_elem(0, slots.len(), GFP_KERNEL);
+        let places = KVec::from_elem(Place::default(), MAX_QUEUES, GFP_KERNEL)?;
         // INVARIANT: All slots are idle.
         Ok(Self {
             list: KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?,
-            idle,
+            shares: Shares::new(numbers()?, numbers()?, places).ok_or(EINVAL)?,
             chained: 0,
             refused: None,
             post_recv,
@@ -94,58 +91,47 @@ impl Queues {
         chain: &mut RecvChain,
     ) -> Result {
         let n = qp.recv_wr() as usize;
-        if self.idle.len() < n || self.list.iter().flatten().count() == MAX_QUEUES {
+        if self.shares.idle() < n || !self.shares.has_vacancy() {
             self.reclaim(slots);
         }
-        if self.idle.len() < n {
+        if self.shares.idle() < n {
             return Err(ENOSPC);
         }
         let _ = self.post(slots, chain);
-        let at = self.vacancy()?;
-        let mut held = 0;
-        while held < n as u32 {
-            let Some(index) = self.idle.pop() else { break };
-            if let Some(slot) = slots.get_mut(index as usize) {
-                // INVARIANT: It is not in `idle` any more; nothing else is chained.
-                slot.queue = at;
-                // SAFETY: It was idle. The slots stay, and are not touched while they are chained.
-                unsafe { chain.push(&mut slot.wr, index as usize) };
-                held += 1;
-            }
-        }
-        self.chained = at;
-        if let Some(place) = self.list.get_mut(at) {
-            *place = Some(Queue {
-                key: qp.key(),
-                qp: Some(qp.clone()),
-                fate: qp.fate().clone(),
-                held,
-            });
-        }
-        self.post(slots, chain)
-    }
-
-    /// A vacant place in the list.
-    fn vacancy(&mut self) -> Result<usize> {
-        match self.list.iter().position(Option::is_none) {
-            Some(at) => Ok(at),
+        let at = self.shares.begin().ok_or(ENOSPC)?;
+        let queue = Queue {
+            key: qp.key(),
+            qp: Some(qp.clone()),
+            fate: qp.fate().clone(),
+        };
+        // The first vacant place is in the list, or the next one.
+        match self.list.get_mut(at) {
+            Some(place) => *place = Some(queue),
             None => {
-                self.list.push_within_capacity(None).map_err(|_| ENOSPC)?;
-                Ok(self.list.len() - 1)
+                let _ = self.list.push_within_capacity(Some(queue));
             }
         }
+        for index in (0..n).map_while(|_| self.shares.take(at)) {
+            if let Some(slot) = slots.get_mut(index) {
+                // SAFETY: It was idle. The slots stay, and are not touched while they are chained.
+                unsafe { chain.push(&mut slot.wr, index) };
+            }
+        }
+        // INVARIANT: Nothing else is chained.
+        self.chained = at;
+        self.post(slots, chain)
     }
 
     /// Posts nothing more to a queue pair.
     pub(super) fn end(&mut self, key: QpKey, slots: &mut [Slot], chain: &mut RecvChain) {
         // It may have been chained for it.
         let _ = self.post(slots, chain);
-        for place in &mut self.list {
+        for (at, place) in self.list.iter_mut().enumerate() {
             // A destroyed queue pair may have had the same address.
             match place {
                 Some(queue) if queue.key == key && queue.qp.is_some() => {
                     queue.qp = None;
-                    if queue.held == 0 {
+                    if self.shares.end(at) {
                         *place = None;
                     }
                 }
@@ -156,10 +142,12 @@ impl Queues {
 
     /// The number of slots that a queue pair has.
     pub(super) fn held(&self, key: QpKey) -> u32 {
-        let mut queues = self.list.iter().flatten();
-        queues
-            .find(|queue| queue.key == key && queue.qp.is_some())
-            .map_or(0, |queue| queue.held)
+        let is_of = |place: &Option<Queue>| {
+            let queue = place.as_ref();
+            queue.is_some_and(|queue| queue.key == key && queue.qp.is_some())
+        };
+        let at = self.list.iter().position(is_of);
+        at.map_or(0, |at| self.shares.held(at))
     }
 
     /// Handles the completion of a slot's receive. The slot is chained again, unless its queue pair is in
@@ -172,7 +160,7 @@ impl Queues {
         slots: &mut [Slot],
         chain: &mut RecvChain,
     ) {
-        let Some(at) = slots.get(index).map(|slot| slot.queue) else {
+        let Some(at) = self.shares.user(index) else {
             return;
         };
         if at != self.chained {
@@ -192,18 +180,12 @@ impl Queues {
     /// Makes a slot idle.
     #[cold]
     fn give_back(&mut self, index: usize, slots: &mut [Slot]) {
-        let Some(slot) = slots.get_mut(index).filter(|slot| !slot.wr.is_idle()) else {
-            return;
-        };
-        slot.wr.set_idle();
-        // There is room for all slots.
-        let _ = self.idle.push_within_capacity(index as u32);
-        if let Some(place) = self.list.get_mut(slot.queue) {
-            if let Some(queue) = place {
-                queue.held = queue.held.saturating_sub(1);
-                if queue.held == 0 && queue.qp.is_none() {
-                    *place = None;
-                }
+        if let Some(slot) = slots.get_mut(index) {
+            slot.wr.set_idle();
+        }
+        if let Some((at, true)) = self.shares.give_back(index) {
+            if let Some(place) = self.list.get_mut(at) {
+                *place = None;
             }
         }
     }
@@ -212,7 +194,7 @@ impl Queues {
     #[cold]
     fn reclaim(&mut self, slots: &mut [Slot]) {
         for index in 0..slots.len() {
-            let queue = slots.get(index).and_then(|slot| self.list.get(slot.queue));
+            let queue = self.shares.user(index).and_then(|at| self.list.get(at));
             let is_left = |queue: &Queue| queue.qp.is_none() && queue.fate.is_destroyed();
             if queue.is_some_and(|queue| queue.as_ref().is_some_and(is_left)) {
                 self.give_back(index, slots);

@@ -138,3 +138,130 @@ impl Mapping {
         }
     }
 }
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_mapping)]
+mod tests {
+    use super::*;
+    use crate::dummy::Dummy;
+    use kernel::alloc::flags::__GFP_ZERO;
+    use kernel::page::PAGE_SIZE;
+
+    /// Bytes of the heads, and in fragments.
+    const HEAD: usize = 100;
+    const REST: usize = PAGE_SIZE + 900;
+
+    /// A frame of `head` bytes and, in two page fragments, [`REST`] more.
+    fn frame(head: usize) -> Result<TxSkb> {
+        let mut err = 0;
+        // SAFETY: Any lengths are valid; no flag asks it to wait. The frame has that much room behind its data, and the fragments have what
+        // they are said to have.
+        let skb = unsafe {
+            let skb = bindings::alloc_skb_with_frags(HEAD, REST, 0, &raw mut err, 0);
+            if skb.is_null() {
+                return Err(ENOMEM);
+            }
+            (*skb).data_len = REST as u32;
+            (*skb).len = REST as u32;
+            (*skb).tail = (*skb).tail.wrapping_add(head as u32);
+            (*skb).len += head as u32;
+            TxSkb::from_raw(skb)
+        };
+        assert_eq!(
+            (skb.len(), skb.headlen(), skb.nr_frags()),
+            (head + REST, head, 2)
+        );
+        Ok(skb)
+    }
+
+    /// The kernel addresses of the parts of a frame.
+    fn parts(skb: &TxSkb) -> Result<KVec<u64>> {
+        let mut parts = KVec::new();
+        let mut sges = [bindings::ib_sge::default(); 3];
+        let mut virt = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        // SAFETY: A device without one that maps has kernel addresses; there are that many elements.
+        let n = unsafe {
+            bindings::ipoib_rs_ib_map_skb(virt.as_mut_ptr(), skb.as_raw(), sges.as_mut_ptr(), 3)
+        };
+        for sge in sges.iter().take(n as usize) {
+            parts.push(sge.addr, GFP_KERNEL)?;
+        }
+        Ok(parts)
+    }
+
+    /// Maps a frame for the last of two slots, compares what is told the device with where its parts are, and undoes
+    /// it. Returns the lengths of the parts.
+    fn map(mapping: &Mapping, skb: &mut TxSkb) -> Result<KVec<u32>> {
+        let mut sges = [bindings::ib_sge::default(); 4];
+        // SAFETY: There are as many elements, and nobody else uses the mapping.
+        let n = unsafe { mapping.map(skb, sges.as_mut_ptr(), 1)? } as usize;
+        let at = parts(skb)?;
+        assert_eq!(at.len(), n);
+        let mut lens = KVec::new();
+        for (i, sge) in sges.iter().enumerate() {
+            if i < n {
+                // All of the memory is mapped at one distance.
+                assert_eq!(
+                    sge.addr.wrapping_sub(at[i]),
+                    sges[0].addr.wrapping_sub(at[0])
+                );
+                // SAFETY: As above.
+                let kept = unsafe { *mapping.cells[mapping.max_sge + i].get() };
+                assert_eq!(kept, sge.addr);
+                lens.push(sge.length, GFP_KERNEL)?;
+            } else {
+                assert_eq!((sge.addr, sge.length), (0, 0));
+            }
+        }
+        // SAFETY: The frame was just mapped for that slot.
+        unsafe { mapping.unmap(1, skb) };
+        Ok(lens)
+    }
+
+    /// Each part of a frame is an element, and its address is kept until it is unmapped.
+    #[test]
+    fn parts_are_mapped_one_by_one() -> Result {
+        let dummy = Dummy::new()?;
+        let mapping = Mapping::new(dummy.device(), 2, 3)?;
+        let page = PAGE_SIZE as u32;
+        let rest = REST as u32 - page;
+        let lens = map(&mapping, &mut frame(HEAD)?)?;
+        assert_eq!(&lens[..], &[HEAD as u32, page, rest]);
+        // Without a head, the fragments are all.
+        let lens = map(&mapping, &mut frame(0)?)?;
+        assert_eq!(&lens[..], &[page, rest]);
+        Ok(())
+    }
+
+    /// A frame of more parts than a request has elements is mapped as one.
+    #[test]
+    fn too_many_parts_are_joined() -> Result {
+        let dummy = Dummy::new()?;
+        for max_sge in [1, 2] {
+            let mapping = Mapping::new(dummy.device(), 2, max_sge)?;
+            let mut skb = frame(HEAD)?;
+            let lens = map(&mapping, &mut skb)?;
+            assert_eq!(&lens[..], &[(HEAD + REST) as u32]);
+            assert_eq!(skb.nr_frags(), 0);
+        }
+        Ok(())
+    }
+
+    /// Where a DMA address is a kernel address, nothing is kept.
+    #[test]
+    fn kernel_addresses_need_no_room() -> Result {
+        let dummy = Dummy::new()?;
+        // SAFETY: The device is ours.
+        unsafe { (*dummy.device().as_raw()).dma_device = core::ptr::null_mut() };
+        let mapping = Mapping::new(dummy.device(), 2, 3)?;
+        let mut sges = [bindings::ib_sge::default(); 3];
+        let mut skb = frame(HEAD)?;
+        // SAFETY: There are as many elements, and nobody else uses the mapping.
+        let n = unsafe { mapping.map(&mut skb, sges.as_mut_ptr(), 1)? };
+        assert_eq!((n, sges[0].addr), (3, skb.front() as u64));
+        assert!(mapping.cells.is_empty());
+        // SAFETY: The frame was just mapped for that slot.
+        unsafe { mapping.unmap(1, &skb) };
+        Ok(())
+    }
+}

@@ -6,6 +6,7 @@ use ib_fabric::fault::{Direction, EventName, Quirk, Setting};
 use ipoib_sys::bindings;
 use kernel::sync::atomic::{Acquire, Relaxed};
 use kernel::sync::Arc;
+use kernel::warn_on;
 
 use super::{Kind, Qp, QpEvent, SendSide, NEVER};
 use crate::clock::{now, MILLISECOND};
@@ -105,6 +106,22 @@ impl Qp {
     /// Notes that the queue pair has left the state Reset.
     pub(crate) fn leave_reset(&self) {
         self.left.store(true, Relaxed);
+    }
+
+    /// Makes a change, and warns if another one is being made. Of two at a time, the one that begins first is looked at.
+    ///
+    /// # Context
+    ///
+    /// As `change`.
+    pub(crate) fn change_alone<R>(&self, change: impl FnOnce() -> R) -> R {
+        let is_alone = self.changing.cmpxchg(false, true, Relaxed).is_ok();
+        // Two at a time.
+        warn_on!(!is_alone);
+        let result = change();
+        if is_alone {
+            self.changing.store(false, Relaxed);
+        }
+        result
     }
 
     /// Takes it to the state Error, unless it is in the state Reset.

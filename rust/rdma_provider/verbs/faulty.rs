@@ -15,6 +15,8 @@ use kernel::error::from_result;
 use kernel::ffi::{c_int, c_uint};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 use super::device::Operations;
 use super::holder::Holder;
@@ -248,8 +250,16 @@ impl<A: Adapter> Faulty<A> {
             if leaves && own.has_left_reset() && faults.has(Quirk::ResetOnce) {
                 return Err(EINVAL);
             }
+            let time = faults.number(Setting::ModifyTime);
             // SAFETY: By this function's requirements.
-            let result = unsafe { Operations::<A>::modify_qp(qp, attr, mask, udata) };
+            let modify = || unsafe { Operations::<A>::modify_qp(qp, attr, mask, udata) };
+            let result = match time {
+                Some(ms) => own.change_alone(|| {
+                    fsleep(Delta::from_millis(ms.into()));
+                    modify()
+                }),
+                None => modify(),
+            };
             if result == 0 && leaves {
                 own.leave_reset();
             }

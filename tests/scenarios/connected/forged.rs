@@ -8,7 +8,7 @@ use crate::inspect::{directory, identity};
 use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, bail, ensure};
-use lab::bed::Host;
+use lab::bed::{Host, Netem};
 use lab::machine::{Kernel, Lane, Task};
 use lab::{forge, scenario};
 use std::collections::BTreeSet;
@@ -19,6 +19,8 @@ pub(super) const REQUEST: &str = include_str!("../../guest/connected/forged/requ
 const NONSENSE: &str = include_str!("../../guest/connected/forged/nonsense.py");
 
 const FLOOD: &str = include_str!("../../guest/connected/forged/flood.py");
+
+const STALE: &str = include_str!("../../guest/connected/forged/stale.py");
 
 const STREAM: &str = include_str!("../../guest/connected/forged/stream.py");
 
@@ -228,6 +230,92 @@ scenario! {
         // That ten random ones are closer together happens once in 10^10 times.
         let spread = numbers.last().zip(numbers.first()).map_or(0, |(last, first)| last - first);
         ensure!(spread > 1 << 20, "{begun:x?}");
+        bed.finish()
+    }
+}
+
+/// Disconnections that the CM of a host has sent, the repeated ones not counted.
+fn disconnections(host: &Host) -> String {
+    format!(
+        "$(cat /sys/class/infiniband/{}/ports/1/cm_tx_msgs/dreq)",
+        host.rxe()
+    )
+}
+
+/// Has the CM of `target` believe that its connection with `victim` is an old one: the queue pair is to be connected
+/// again, as the forger says in the victim's name.
+fn make_stale(forger: &Host, victim: &Host, target: &Host) -> Result<()> {
+    let pairs = victim.ok(&format!(
+        "rdma resource show qp link {}/1 | sed -n '/type RC/s/.* lqpn \\([0-9]*\\) .*/\\1/p'",
+        victim.rxe()
+    ))?;
+    let node = victim.ok(&format!(
+        "cat /sys/class/infiniband/{}/node_guid",
+        victim.rxe()
+    ))?;
+    let (gid, qpn) = identity(victim)?;
+    let program = forge::program(forger, target, &format!("{REQUEST}{STALE}"))?;
+    let sent = disconnections(target);
+    let before = target.ok(&format!("echo {sent}"))?;
+    for pair in pairs.split_whitespace() {
+        let arguments = [&*gid, &*qpn, node.trim(), pair];
+        forger.python(&program, &arguments)?.ok()?;
+    }
+    let script = format!("[ {sent} -gt {} ]", before.trim());
+    target
+        .wait_until(&script, Duration::from_secs(10))
+        .with_context(|| story(target))
+}
+
+scenario! {
+    /// The CM disconnects by itself if a queue pair is said to be connected again, which anybody can say. That
+    /// connection ends on both sides, and there is a new one; without an answer it ends, too, and an interface can go
+    /// meanwhile.
+    #[on(races)]
+    fn connections_that_the_cm_ends(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(180)).up()?;
+        up(&bed)?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            bail!("no three hosts");
+        };
+        for host in [a, b] {
+            set(host, "rc_idle_s", 3600)?;
+        }
+        a.netem(Netem::default())?;
+        connect(a, b)?;
+        let before = [counter(a, "rc_connected")?, counter(b, "rc_connected")?];
+        make_stale(c, a, b)?;
+        for (host, other, before) in [(a, b, before[0]), (b, a, before[1])] {
+            let again = format!(
+                "ping -q -c 1 -W 1 {}; [ $(ethtool -S ib0 | sed -n 's/^ *rc_connected: //p') -gt {before} ]",
+                other.ip4()
+            );
+            host.wait_until(&again, Duration::from_secs(20)).with_context(|| story(host))?;
+        }
+        transfer(a, b, &b.ip4(), 1)?;
+        for act in ["ip link set ib0 down && ip link set ib0 up", "ip link del ib0", ""] {
+            connect(a, b)?;
+            a.netem(Netem { loss: 100.0, ..Netem::default() })?;
+            make_stale(c, a, b)?;
+            if act.is_empty() {
+                // Eight messages of 1.5 s each, and the CM's own wait behind them.
+                b.wait_until("ethtool -S ib0 | grep -q ' rc_current: 0'", Duration::from_secs(30)).with_context(|| story(b))?;
+            } else {
+                b.run_for(act, Duration::from_secs(10))?.ok()?;
+            }
+            a.netem(Netem::default())?;
+            if act.contains("del") {
+                b.ib_add("mode connected")?;
+                b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+                b.ib_up()?;
+            }
+            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(30))?;
+        }
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        for host in [a, b] {
+            ensure!(counter(host, "restarts")? == 0, "{}", story(host));
+        }
         bed.finish()
     }
 }

@@ -15,6 +15,8 @@ const UDP_SENDER: &str = include_str!("../../guest/connected/mtu/udp_sender.py")
 
 const UDP_RECEIVER: &str = include_str!("../../guest/connected/mtu/udp_receiver.py");
 
+const PACKET_SOCKET: &str = include_str!("../../guest/connected/mtu/packet_socket.py");
+
 /// `IP_MTU_DISCOVER`: no DF; DF as long as the path's MTU allows, which is the default; always DF.
 const DONT: &str = "0";
 const WANT: &str = "1";
@@ -114,6 +116,22 @@ scenario! {
             let output = receiver.wait(b.scaled(Duration::from_secs(70)))?;
             ensure!(output.stdout.contains("received 100"), "{group}: {}", output.describe());
         }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A packet socket asks for the link-layer header before it writes the packet: whether one of multicast is too large
+    /// depends on its length only, and not on what was in its memory before.
+    fn packet_sockets_are_refused_by_length(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let broadcast = a.ok("cat /sys/class/net/ib0/broadcast")?;
+        let errors = a.python(PACKET_SOCKET, &[broadcast.trim()])?.ok()?;
+        // EINVAL
+        let expected = "fragmentable 22\nunfragmentable 22\nempty 22\nsmall 0\n";
+        ensure!(errors == expected, "{errors}");
+        transfer(a, b, &b.ip4(), 1)?;
         bed.finish()
     }
 }

@@ -540,3 +540,34 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// A queue pair is changed by one at a time, whatever a change costs: connections come and go while interfaces
+    /// go down and up, and a send queue that has failed is recovered. The device warns of any two.
+    #[on(lockdep, races)]
+    fn queue_pairs_are_changed_one_at_a_time(bed) {
+        let bed = bed.one_machine().cpus(2).lifetime(Duration::from_secs(240)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        for host in [a, b] {
+            write(host, "faults", "modify_time 40\\nsend LOC_QP_OP_ERR at 30")?;
+        }
+        let flood = a.spawn(&format!("ping -q -i 0.02 -s 4000 {}", b.ip4()))?;
+        for host in [a, b] {
+            // A connection takes three changes of each queue pair, and the interface goes down at any of them.
+            for after in (0..500).step_by(25) {
+                let act = format!("ip link set ib0 down && ip link set ib0 up && sleep 0.{after:03}");
+                host.run_for(&act, Duration::from_secs(30))?.ok()?;
+            }
+        }
+        flood.stop()?;
+        for host in [a, b] {
+            write(host, "faults", "clear")?;
+        }
+        find(a, b)?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
+        bed.finish()
+    }
+}

@@ -5,6 +5,7 @@
 use super::events::{flood_on_each_cpu, reported_together};
 use super::roce::{ping, up, write};
 use super::roce_devices::wrong_checksums_found;
+use super::weather::times;
 use crate::connected::connect;
 use anyhow::ensure;
 use lab::scenario;
@@ -63,6 +64,33 @@ scenario! {
         ping(a, b)?;
         // Sends are asked about now and then only.
         flood_on_each_cpu(a, b, 100)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where the completion queue of connections refuses a setting, that of datagrams has its own one still.
+    #[on(lockdep)]
+    fn a_refused_moderation_changes_nothing(bed) {
+        let bed = bed.one_machine().up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1")?;
+        }
+        connect(a, b)?;
+        write(b, "faults", "modify_cq EIO at 2")?;
+        let text = b.run("ethtool -C ib0 rx-usecs 60000 rx-frames 1000")?.refused()?;
+        ensure!(text.contains("does not moderate completions"), "{text}");
+        let shown = b.ok("ethtool -c ib0")?;
+        ensure!(shown.contains("rx-usecs:\t0\n"), "{shown}");
+        // Datagrams from a peer that has no connections are reported at once.
+        a.ok("ip link set ib0 type ipoib_rs mode datagram")?;
+        ping(a, b)?;
+        let text = a.ok(&format!("ping -c 5 -i 0.1 -W 10 {}", b.ip4()))?;
+        let times = times(&text)?;
+        let late = times.iter().filter(|&&time| time >= 60.0).count();
+        ensure!(times.len() == 5 && late <= 1, "{text}");
         bed.finish()
     }
 }

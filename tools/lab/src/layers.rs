@@ -131,6 +131,7 @@ const CRATES: &[Layered] = &[
                 "extack",
                 "joined",
                 "log",
+                "mapper",
                 "net",
                 "notifier",
                 "optional",
@@ -159,6 +160,7 @@ const CRATES: &[Layered] = &[
             &[
                 "deferred",
                 "device",
+                "dummy",
                 "flush_time",
                 "left",
                 "recv::received",
@@ -231,6 +233,7 @@ const CRATES: &[Layered] = &[
                 "generations",
                 "quiet",
                 "ring",
+                "shares",
                 "slots",
             ],
         ],

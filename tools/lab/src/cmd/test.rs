@@ -69,6 +69,12 @@ impl Request<'_> {
         self.filter.is_none()
     }
 
+    /// Returns true if KUnit is to run on a kernel. Debian builds its own without.
+    fn kunit(&self, lane: Lane, kernel: Kernel) -> bool {
+        let name = format!("kunit::{lane}_{kernel}");
+        kernel != Kernel::Stock && self.filter.is_none_or(|filter| name.contains(filter))
+    }
+
     /// Neither lanes, kernels nor scenarios are named: what `make test` runs.
     fn plain(&self) -> bool {
         self.lanes.is_none() && self.kernel.is_none() && self.filter.is_none()
@@ -155,8 +161,7 @@ fn phases(
     };
     let mut phases = vec![(builds, title.to_owned())];
     for &(lane, kernel) in choices {
-        // Debian builds its kernels without KUnit.
-        if request.everything() && kernel != Kernel::Stock {
+        if request.kunit(lane, kernel) {
             phases.push((
                 format!("kunit {lane} {kernel}"),
                 format!("KUnit, {lane} {kernel}"),
@@ -242,9 +247,9 @@ impl Run<'_> {
                 return Ok((tally, prepared));
             }
         };
-        let found = ready
-            .iter()
-            .any(|on| !self.names(&scenarios, on).is_empty());
+        let found = ready.iter().any(|on| {
+            self.request.kunit(on.lane, on.kernel) || !self.names(&scenarios, on).is_empty()
+        });
         if let (Some(filter), false, false) = (self.request.filter, found, ready.is_empty()) {
             bail!(
                 "no scenario that runs on {} has {filter:?} in its name{}",
@@ -257,7 +262,7 @@ impl Run<'_> {
         }
         let mut misused = false;
         for on in &ready {
-            if let (true, Some(built)) = (self.request.everything(), &on.built) {
+            if let (true, Some(built)) = (self.request.kunit(on.lane, on.kernel), &on.built) {
                 self.kunit(built, &mut tally, &mut misused)?;
             }
             self.scenarios(&scenarios, on, &mut tally)?;

@@ -91,3 +91,75 @@ impl Shared {
         f(name.bytes.get(..name.len).unwrap_or(&[]))
     }
 }
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_shared)]
+mod tests {
+    use super::*;
+    use ipoib_netdev::task::{Queue, Run, Task};
+    use kernel::time::{delay::fsleep, Delta};
+
+    const SHORT: &CStr = c"x";
+    /// As long as a name can be.
+    const LONG: &CStr = c"a-name-of-63-bytes-01234567890123456789012345678901234567890123";
+
+    /// A name is replaced by any other, whole, and one that is as long as they get fits.
+    #[test]
+    fn a_device_has_one_name() -> Result {
+        assert_eq!(LONG.to_bytes().len(), NAME_LEN - 1);
+        let shared = Shared::new(c"mlx5_0")?;
+        assert!(shared.is_called(c"mlx5_0"));
+        for name in [LONG, SHORT, c"", c"mlx5_1"] {
+            shared.renamed(name);
+            assert!(shared.is_called(name));
+            assert!(!shared.is_called(c"mlx5_0"));
+            assert_eq!(shared.with_name(<[u8]>::len), name.to_bytes().len());
+        }
+        Ok(())
+    }
+
+    /// Renames a device again and again, until it is stopped.
+    struct Renames {
+        shared: Arc<Shared>,
+        rounds: Atomic<u32>,
+        stopped: Atomic<bool>,
+    }
+
+    impl Run for Renames {
+        fn run(&self, task: &Queue<'_>) {
+            for _ in 0..1000 {
+                self.shared.renamed(LONG);
+                self.shared.renamed(SHORT);
+            }
+            self.rounds.fetch_add(1, Relaxed);
+            if !self.stopped.load(Relaxed) {
+                task.queue(0);
+            }
+        }
+    }
+
+    /// Who asks for the name while another CPU changes it gets one of the two, and nothing of both.
+    #[test]
+    fn a_name_changes_at_once() -> Result {
+        let shared = Shared::new(SHORT)?;
+        let task = Task::new(Renames {
+            shared: shared.clone(),
+            rounds: Atomic::new(0),
+            stopped: Atomic::new(false),
+        })?;
+        task.queue(0);
+        let mut torn = 0;
+        for _ in 0..50 {
+            for _ in 0..2000 {
+                let is_whole = |name: &[u8]| name == LONG.to_bytes() || name == SHORT.to_bytes();
+                torn += u32::from(!shared.with_name(is_whole));
+            }
+            // With one CPU, it is the other one's turn.
+            fsleep(Delta::from_micros(100));
+        }
+        task.stopped.store(true, Relaxed);
+        assert_eq!(torn, 0);
+        assert!(task.rounds.load(Relaxed) > 0);
+        Ok(())
+    }
+}

@@ -240,10 +240,11 @@ impl Ethtool for Interface {
     ) -> Result {
         let this = dev.data();
         let control = dev.control(rtnl).as_ref().ok_or(ENODEV)?;
-        if moderation == this.settings.moderation() {
+        let before = this.settings.moderation();
+        if moderation == before {
             return Ok(());
         }
-        control.verbs.moderate(moderation).map_err(|error| {
+        control.verbs.moderate(moderation, before).map_err(|error| {
             extack.refuse(
                 c"The RDMA device does not moderate completions; napi_defer_hard_irqs may do",
                 error,

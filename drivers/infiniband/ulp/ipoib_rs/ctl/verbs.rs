@@ -205,15 +205,22 @@ impl Verbs {
         self.rx.set_budget(budget);
     }
 
-    /// Changes how the completions of received frames are reported.
+    /// Changes how the completions of received frames are reported, from `before`.
     ///
     /// # Errors
     ///
-    /// Those of the device.
-    pub(crate) fn moderate(&self, moderation: Moderation) -> Result {
+    /// Those of the device; nothing has changed then.
+    pub(crate) fn moderate(&self, moderation: Moderation, before: Moderation) -> Result {
+        let set = |cq: &Arc<Cq>, to: Moderation| cq.moderate(to.frames, to.usecs);
         let datagrams = self.qp.as_ref().map(|qp| qp.recv_cq());
-        for cq in [datagrams, self.messages_cq.as_ref()].into_iter().flatten() {
-            cq.moderate(moderation.frames, moderation.usecs)?;
+        if let Some(cq) = datagrams {
+            set(cq, moderation)?;
+        }
+        if let Some(cq) = self.messages_cq.as_ref() {
+            set(cq, moderation).inspect_err(|_| {
+                // The device has done that before.
+                datagrams.map(|cq| set(cq, before));
+            })?;
         }
         Ok(())
     }

@@ -267,7 +267,7 @@ impl UdRing {
         self.max_len = self.max_len.min(max_len(mtu));
     }
 
-    /// Sets the Q_Key of what is sent from now on.
+    /// Sets the Q_Key of what is posted from now on.
     pub(crate) fn set_qkey(&mut self, qkey: u32) {
         self.sender.set_qkey(qkey);
     }

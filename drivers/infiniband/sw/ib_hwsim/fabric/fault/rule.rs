@@ -47,6 +47,8 @@ words! {
         /// Milliseconds after which a queue pair reports that it takes no more requests from its
         /// shared receive queue.
         LastWqeDelay = "last_wqe_delay",
+        /// Milliseconds that a change of a queue pair takes, during which nobody may begin another one.
+        ModifyTime = "modify_time",
         /// Scatter/gather elements that a send queue has room for, over all its requests.
         SendElements = "send_elements",
     }
@@ -55,7 +57,7 @@ words! {
 impl Setting {
     const fn most(self) -> u32 {
         match self {
-            Setting::Delay | Setting::LastWqeDelay => MAX_DELAY,
+            Setting::Delay | Setting::LastWqeDelay | Setting::ModifyTime => MAX_DELAY,
             Setting::SendElements => MAX_ELEMENTS,
         }
     }

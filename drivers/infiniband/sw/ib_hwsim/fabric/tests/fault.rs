@@ -96,7 +96,7 @@ fn what_is_no_rule() {
          create_ah EIO at 99999999999999999999\ncreate_ah EWRONG at 1\ncreate_ah eio at 1\n\
          create_ah 5 at 1\ncreate_ah EIO until 1\ncreate EIO at 1\nmodify_qp: EIO at 1\n\
          modify_qp:sqe EIO at 1\nsend EIO at 1\nsend SUCCESS at 1\nrecv FATAL_ERR at 1\nhold 1\n\
-         delay\ndelay 0\ndelay 60001\ndelay 1 1\nsend_elements 1048577\nclear nothing\n\
+         delay\ndelay 0\ndelay 60001\ndelay 1 1\nmodify_time 0\nsend_elements 1048577\nclear nothing\n\
          clear hold delay\nclear create_ah EIO\nhold;clear\nhold, delay 1\nhöld";
     let mut before = table("hold\npost_send EIO at 1");
     let _ = before.call(Verb::PostSend);
@@ -136,7 +136,7 @@ fn all_rules_at_once_fit_into_a_file() {
     for quirk in Quirk::ALL {
         text += &format!("{quirk}\n");
     }
-    text += "delay 60000\nlast_wqe_delay 60000\nsend_elements 1048576\n";
+    text += "delay 60000\nlast_wqe_delay 60000\nmodify_time 60000\nsend_elements 1048576\n";
     let all = table(&text);
     assert_eq!(printed(&all).lines().count(), text.lines().count());
     // Counters have up to ten digits.
