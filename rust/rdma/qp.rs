@@ -11,6 +11,7 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
 use kernel::str::CStrExt;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
 use crate::cq::Cq;
@@ -262,7 +263,9 @@ pub struct UdQp {
     #[pin]
     left: Mutex<[Option<KBox<dyn Left>>; 2]>,
     port: u32,
-    offloads: UdOffloads,
+    checksums: bool,
+    /// False from when the device has refused to segment a frame.
+    segments: Atomic<bool>,
     caps: QpCaps,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -358,7 +361,8 @@ impl UdQp {
                 life <- new_mutex!(Ok(())),
                 left <- new_mutex!([None, None]),
                 port,
-                offloads,
+                checksums: offloads.checksums,
+                segments: Atomic::new(offloads.segments),
                 // The device may have rounded up; what was asked for is what rings rely on.
                 caps,
                 send_cq: send_cq.clone(),
@@ -404,7 +408,15 @@ impl UdQp {
 
     /// Work on frames that its device does.
     pub fn offloads(&self) -> UdOffloads {
-        self.offloads
+        UdOffloads {
+            checksums: self.checksums,
+            segments: self.segments.load(Relaxed),
+        }
+    }
+
+    /// Has rings leave no more segmentation to the device.
+    pub(crate) fn stop_segmenting(&self) {
+        self.segments.store(false, Relaxed);
     }
 
     /// The sizes of its queues.

@@ -55,6 +55,8 @@ pub struct Posted {
     /// one completes. This happens only after a refusal. Instead of stopping its queue, a driver has to drain
     /// the ring.
     pub unsignalled: bool,
+    /// The device was given a super-frame to segment, and refused: it is given none from now on.
+    pub segments_refused: bool,
 }
 
 /// The most bytes of headers that a device has room for: of encapsulation, IPv4 and TCP, with all options.
@@ -396,16 +398,24 @@ impl Sender {
         match result.result {
             Ok(()) => self.posted.unsignalled = false,
             Err(error) => {
-                self.unwind(result.refused);
+                let large = self.unwind(result.refused);
+                if large && error == EINVAL {
+                    // Verbs do not say how much a device segments at a time.
+                    self.ring.qp().stop_segmenting();
+                    self.offloads.segments = false;
+                    self.posted.segments_refused = true;
+                }
                 self.posted.error = Some(error);
                 self.posted.unsignalled = result.taken > 0;
             }
         }
     }
 
-    /// Takes back the last `count` frames, which the device does not have, and drops them.
+    /// Takes back the last `count` frames, which the device does not have, and drops them. Returns true if the first of
+    /// them was to be segmented.
     #[cold]
-    fn unwind(&mut self, count: usize) {
+    fn unwind(&mut self, count: usize) -> bool {
+        let mut large = false;
         for _ in 0..count {
             // INVARIANT: The slot is emptied, below; its frame's address handle is the last one, the
             // one before it is what the slot holds.
@@ -414,6 +424,7 @@ impl Sender {
             // names it or a later one, and the completions half does not touch it.
             let slot = unsafe { &mut *self.ring.slot(n) };
             if let Some(skb) = slot.skb.take() {
+                large = skb.is_gso();
                 self.ring.shared.unsent().add(skb.len());
                 // SAFETY: Mapped by `post`, and the device does not have it.
                 unsafe { self.ring.unmap(n, &skb) };
@@ -425,6 +436,7 @@ impl Sender {
         }
         self.at.publish(&self.ring.shared);
         self.posted.dropped = self.posted.dropped.wrapping_add(count as u32);
+        large
     }
 
     /// Drops the frames of the chain, and the address handle of the last frame. Returns the number of frames.

@@ -141,3 +141,30 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// A parent has another index in another namespace, where its own is taken: its child tells that one.
+    #[on(lockdep)]
+    fn a_parent_elsewhere_has_another_index(bed) {
+        let bed = bed.hosts(1).up()?;
+        bed.ib()?;
+        let host = &bed.hosts[0];
+        host.ok("ip link add link ib0 name ib0.1 type ipoib_rs")?;
+        let index = host.ok("cat /sys/class/net/ib0/ifindex")?;
+        ensure!(host.ok("cat /sys/class/net/ib0.1/iflink")? == index);
+        let (holder, pid) = host.netns_add("guest")?;
+        let outside = host.outside();
+        outside.ok(&format!("ip -n guest link add name other index {} type bridge", index.trim()))?;
+        host.ok(&format!("ip link set ib0 netns {pid}"))?;
+        let moved = outside.ok("ip netns exec guest cat /sys/class/net/ib0/ifindex")?;
+        ensure!(moved != index, "the index was free");
+        ensure!(host.ok("cat /sys/class/net/ib0.1/iflink")? == moved);
+        let link = host.ok("ip -o link show ib0.1")?;
+        ensure!(link.contains(&format!("ib0.1@if{}:", moved.trim())) && link.contains("link-netns"), "{link}");
+        outside.ok("ip -n guest link del ib0")?;
+        host.run("ip link show ib0.1")?.refused()?;
+        holder.stop()?;
+        outside.ok("ip netns del guest")?;
+        bed.finish()
+    }
+}

@@ -74,6 +74,9 @@ fn stop(hosts: &[&Host]) -> Result<()> {
 /// Takes the module away, and then what it stands on. With lockdep, soft-RoCE stays as long as it has a
 /// link: the sockets of its queue pairs hold the module.
 fn unload(host: &Host) -> String {
+    if host.is_infiniband() {
+        return "modprobe -r ipoib_rs".to_owned();
+    }
     format!(
         "modprobe -r ipoib_rs && rdma link del {} && modprobe -r rdma_rxe",
         host.rxe()
@@ -101,7 +104,7 @@ scenario! {
 /// Has each allocation of bringing up an interface in a mode fail: there are `least`, and it cannot do
 /// without a quarter of them.
 fn bring_up(bed: &Bed, mode: &str, least: u32) -> Result<()> {
-    bed.rxe()?;
+    bed.ports()?;
     let host = &bed.hosts[0];
     host.ib_add(&format!("mode {mode}"))?;
     let (all, refused) = requests(
@@ -117,7 +120,7 @@ each(lambda: call(ready), lambda error: undone(0, call(down())))",
 
 scenario! {
     /// Whichever allocation of `ip link set up` fails, nothing leaks and a new try works.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn links_that_cannot_go_up(bed) {
         let bed = bed.hosts(1).up()?;
         bring_up(&bed, "datagram", 20)?;
@@ -127,7 +130,7 @@ scenario! {
 
 scenario! {
     /// Connected mode needs more memory to go up: a shared receive queue, a ring for all connections. Nothing of it leaks.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn connected_links_that_cannot_go_up(bed) {
         let bed = bed.hosts(1).up()?;
         bring_up(&bed, "connected", 40)?;
@@ -138,7 +141,7 @@ scenario! {
 scenario! {
     /// Whichever allocation of a change of the rings fails, it is refused or done, and the interface
     /// works on.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn rings_that_cannot_be_made(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -171,7 +174,7 @@ scenario! {
 scenario! {
     /// Atomic allocations fail under traffic, all over the kernel: frames are lost, but the rings do
     /// not stall and nothing leaks.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn frames_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -192,7 +195,7 @@ scenario! {
 scenario! {
     /// Connections under failing allocations: messages are lost, but none arrives wrong, and neither credits nor
     /// rings stall. Soft-RoCE ends connections itself when it has no memory.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn messages_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -309,7 +312,7 @@ scenario! {
     /// Allocations of the kernel's workers fail now and then, while connections are asked for, accepted
     /// and ended: some do not come about, and nothing else is lost. Those that soft-RoCE sends by are left
     /// alone: it ends a queue pair when it has no memory, and that of the CM does not come back.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn connections_that_cannot_be_made(bed) {
         let bed = bed.up()?;
         up(&bed)?;

@@ -27,6 +27,7 @@ scenario! {
 
 scenario! {
     /// The mode can be read and written in sysfs, as that of the kernel's own driver.
+    #[on(infiniband)]
     fn the_mode_is_in_sysfs(bed) {
         let bed = bed.hosts(1).up()?;
         bed.ib()?;
@@ -70,6 +71,7 @@ scenario! {
 
 scenario! {
     /// The MTU has limits, told in words when they are passed.
+    #[on(infiniband)]
     fn the_mtu_has_limits(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -186,6 +188,7 @@ scenario! {
 
 scenario! {
     /// ib0 is renamed, and goes on.
+    #[on(infiniband)]
     fn a_rename_is_nothing_special(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -200,7 +203,7 @@ scenario! {
 
 scenario! {
     /// ethtool: driver, link, counters that count.
-    #[on(both)]
+    #[on(both, infiniband)]
     fn ethtool_tells_driver_and_counters(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -73,7 +73,9 @@ pub(crate) fn set(host: &Host, name: &str, value: u32) -> Result<()> {
 fn nothing_is_numbered(a: &Host, b: &Host) -> Result<()> {
     let capture = Capture::start(b)?;
     a.ok(&format!("ping -q -c 5 -i 0.05 -W 5 {}", b.ip4()))?;
-    let plain = capture.stop()?;
+    let mut plain = capture.stop()?;
+    // What comes to QP 1 is the subnet's.
+    plain.retain(|d| d.qpn != 1);
     ensure!(
         plain.len() >= 10 && plain.iter().all(|d| d.reserved() == 0),
         "{plain:?}"
@@ -120,6 +122,7 @@ scenario! {
 
 scenario! {
     /// One side alone has the extensions: neither numbers anything, and all passes.
+    #[on(infiniband)]
     fn one_side_without_them(bed) {
         let bed = bed.up()?;
         bed.ib()?;

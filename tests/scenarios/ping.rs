@@ -31,7 +31,7 @@ scenario! {
 
 scenario! {
     /// A frame as large as the MTU passes unfragmented; one byte more is refused by the sender.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn the_mtu_is_what_it_says(bed) {
         let bed = bed.up()?;
         bed.ib()?;

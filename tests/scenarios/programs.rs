@@ -154,10 +154,24 @@ fn start_unit(host: &Host) -> Result<()> {
 /// `ib0` on the first host, with the addresses that the samples expect of a server.
 fn server_up(bed: &Bed) -> Result<&Host> {
     let (server, _) = bed.pair()?;
-    server.rxe_up()?;
+    if server.is_infiniband() {
+        bed.ports()?;
+    } else {
+        server.rxe_up()?;
+    }
     server.ib_add("")?;
     server.ib_up()?;
     Ok(server)
+}
+
+/// `ib0` on a host that is to have its addresses from the first one: by the unit, which makes its soft-RoCE, too, or on its
+/// InfiniBand port.
+fn client_link(host: &Host) -> Result<()> {
+    if host.is_infiniband() {
+        host.ib_add("")
+    } else {
+        start_unit(host)
+    }
 }
 
 /// A bed whose first host serves DHCP on `ib0`.
@@ -219,7 +233,7 @@ scenario! {
 
 scenario! {
     /// systemd-networkd's DHCP client gets an address from dnsmasq; the messages are as RFC 4390 has them.
-    #[on(uml)]
+    #[on(uml, infiniband)]
     fn networkd_asks_for_an_address(bed) {
         let bed = bed.up()?;
         let server = dhcp_up(&bed)?;
@@ -227,7 +241,7 @@ scenario! {
         let capture = a.spawn("tcpdump -lnvi ib0 udp dst port 67")?;
         capture.wait_for("listening on", a.scaled(Duration::from_secs(10)))?;
         put(b, "/etc/systemd/network/20-ib0.network", DHCP)?;
-        start_unit(b)?;
+        client_link(b)?;
         let _networkd = networkd(b)?;
         b.wait_until(LEASED4, Duration::from_secs(40))?;
         b.ok(&format!("ping -c 1 -W 5 {}", a.ip4()))?;
@@ -243,7 +257,7 @@ scenario! {
 
 scenario! {
     /// NetworkManager takes `ib0` for an InfiniBand interface and gets addresses from dnsmasq for it.
-    #[on(uml)]
+    #[on(uml, infiniband)]
     fn networkmanager_asks_for_addresses(bed) {
         let bed = bed.up()?;
         let _server = dhcp_up(&bed)?;
@@ -252,7 +266,7 @@ scenario! {
         b.ok("chmod 600 /etc/NetworkManager/system-connections/*")?;
         put(b, "/etc/NetworkManager/conf.d/ib0.conf", NM_CONF)?;
         put(b, "/etc/NetworkManager/conf.d/eth0.conf", "[device-eth0]\nmatch-device=interface-name:eth0\nmanaged=0")?;
-        start_unit(b)?;
+        client_link(b)?;
         udev(b)?;
         b.ok("mkdir -p /run/dbus && dbus-daemon --system --fork")?;
         let _manager = b.spawn("NetworkManager --no-daemon")?;

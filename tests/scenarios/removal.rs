@@ -49,7 +49,7 @@ fn again(bed: &Bed) -> Result<()> {
 
 scenario! {
     /// `ip link del ib0`.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn of_the_link(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -82,7 +82,7 @@ scenario! {
 
 scenario! {
     /// `modprobe -r ipoib_rs`: the module.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn of_the_module(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -103,7 +103,7 @@ scenario! {
 
 scenario! {
     /// `ip link del ib0`, connected.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn of_the_link_with_connections(bed) {
         let bed = bed.up()?;
         let (a, _) = connected(&bed)?;
@@ -134,7 +134,7 @@ scenario! {
 
 scenario! {
     /// The module, connected; then the peer's module.
-    #[on(lockdep, both)]
+    #[on(lockdep, both, infiniband)]
     fn of_the_module_with_connections(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

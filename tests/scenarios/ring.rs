@@ -10,6 +10,7 @@ use std::time::Duration;
 scenario! {
     /// `ethtool -G` under traffic: the link stays up with its address, its groups and its neighbours,
     /// and next to nothing is lost. What cannot be is refused in words, and changes nothing.
+    #[on(infiniband)]
     fn sizes_change_under_traffic(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -75,6 +76,7 @@ scenario! {
 
 scenario! {
     /// Small frames copied, large ones not; all arrive unharmed.
+    #[on(infiniband)]
     fn small_frames_are_copied(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -42,7 +42,7 @@ fn socket_full(host: &Host) -> Result<f64> {
 
 scenario! {
     /// TCP over IPv4 and IPv6, one stream and four, forwards and backwards.
-    #[on(both)]
+    #[on(both, infiniband)]
     fn tcp(bed) {
         // Emulated and with everything checked, two streams at a time get some 2 Mbit/s each.
         let slow = bed.lane() == Lane::Qemu && bed.kernel().is_checked();
@@ -66,6 +66,7 @@ scenario! {
 
 scenario! {
     /// UDP at a rate that any lane carries: next to nothing is lost, nothing is out of order.
+    #[on(infiniband)]
     fn udp(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -18,7 +18,7 @@ use std::time::Duration;
 scenario! {
     /// Without the extensions on either side, or on one, connections are those of RFC 4755: no large
     /// frame, and every checksum there.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn connections_without_extensions(bed) {
         let mib = amount(&bed, 4);
         let bed = bed.up()?;
@@ -89,7 +89,7 @@ scenario! {
 scenario! {
     /// Large frames that are forwarded out of an Ethernet leave as segments of its size with right
     /// checksums, whether that Ethernet cuts them up itself or not.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn large_frames_are_forwarded_as_segments(bed) {
         let mib = amount(&bed, 16);
         let bed = bed.up()?;

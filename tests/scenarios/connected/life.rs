@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// How many of each kind of RDMA object a host's device has.
 fn resources(host: &Host) -> Result<String> {
-    host.ok(&format!("rdma resource show {}", host.rxe()))
+    host.ok(&format!("rdma resource show {}", host.rdma_device()))
 }
 
 /// The same without what each connection has of its own: completion queues, shared receive queues with
@@ -33,7 +33,7 @@ fn common(host: &Host) -> Result<Vec<String>> {
 scenario! {
     /// From connected to datagram and back under traffic, again and again, either side first: no flow
     /// dies, and no byte is lost.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn modes_change_under_traffic(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -64,7 +64,7 @@ scenario! {
 
 scenario! {
     /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn a_peer_goes_down_and_comes_up(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -90,7 +90,7 @@ scenario! {
 scenario! {
     /// The peer's link is deleted and made again under traffic, and its address is another one: both
     /// find each other, and connect.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn a_peer_is_made_anew(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -269,7 +269,7 @@ scenario! {
 
 scenario! {
     /// A connection that carries nothing goes after `rc_idle_s`, and comes back with the next frame.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn idle_connections_go(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -300,7 +300,7 @@ scenario! {
 scenario! {
     /// A peer that is set to datagram mode takes no connection, though our neighbour table says that
     /// it does: frames go by UD, at its MTU.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn a_peer_in_datagram_mode_refuses(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -348,7 +348,7 @@ const CYCLES: &str = include_str!("../../guest/connected/life/cycles.py");
 scenario! {
     /// Both ask at the same time, again and again: one connection comes of it, at once, and no queue pair is
     /// left of the other.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn requests_that_cross_make_one_connection(bed) {
         let (rounds, more) = bed.rounds(amount(&bed, 64))?;
         let bed = bed.lifetime(Duration::from_secs(480) * more).up()?;
@@ -383,7 +383,7 @@ scenario! {
                     .and_then(|()| {
                         let one = format!(
                             "[ $(rdma resource show qp link {}/1 | grep -c 'type RC') = 1 ]",
-                            host.rxe()
+                            host.rdma_device()
                         );
                         host.wait_until(&one, Duration::from_secs(2))
                     })
@@ -401,7 +401,7 @@ scenario! {
 scenario! {
     /// A thousand connections, one after the other: what the RDMA device has in the end is what it had
     /// in the beginning.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn connections_come_and_go(bed) {
         let rounds: u32 = match (bed.lane(), bed.kernel()) {
             (Lane::Uml, Kernel::Base) => 1000,
@@ -452,7 +452,7 @@ scenario! {
 scenario! {
     /// 64 flows to one peer: there are no more queue pairs than `rc_max_qps` allows, and every flow gets
     /// on. All queue pairs share their buffers.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn many_flows_share_few_connections(bed) {
         // Where all is slow, 64 do not even all begin before the time is over.
         let flows = match (bed.lane(), bed.kernel()) {
@@ -518,7 +518,7 @@ scenario! {
 scenario! {
     /// Two peers and room for one connection: the one that was used least recently goes, and nothing is
     /// lost by it.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn the_least_recently_used_connection_goes(bed) {
         let bed = bed.hosts(3).up()?;
         up(&bed)?;
@@ -541,7 +541,7 @@ scenario! {
             ensure!(counter(a, "rc_current")? <= 1, "{}", story(a));
             // Work items take a moment to destroy the rest.
             a.wait_until(
-                &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", a.rxe()),
+                &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", a.rdma_device()),
                 Duration::from_secs(10),
             )?;
             for host in [b, c] {

@@ -36,7 +36,7 @@ pub(crate) fn large_datagrams(from: &Host, to: &Host) -> Result<u32> {
 scenario! {
     /// One side connected with a large MTU, the other in datagram mode: the path's MTU is found, for TCP
     /// and for UDP, and for pings of every size.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn the_path_to_a_datagram_peer_has_its_mtu(bed) {
         let bed = bed.up()?;
         up(&bed)?;
@@ -97,7 +97,7 @@ scenario! {
 scenario! {
     /// Multicast goes by UD and is no larger than that: what may be cut up arrives in pieces, and what may
     /// not is refused to the sender.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn large_multicast_is_cut_up_or_refused(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
@@ -111,6 +111,7 @@ scenario! {
         // The default, too, leaves it to the system.
         for (group, discover) in [("239.1.2.3", DONT), ("239.1.2.5", WANT)] {
             let receiver = multicast::receive(b, group)?;
+            multicast::works(a, group, &[&receiver])?;
             let errors = a.python(UDP_SENDER, &[group, multicast::COUNT, "10000", discover])?.ok()?;
             ensure!(errors.trim().is_empty(), "{group}: {errors}");
             let output = receiver.wait(b.scaled(Duration::from_secs(70)))?;

@@ -3,11 +3,13 @@
 //! Multicast groups, as the subnet administrator keeps them.
 
 use super::super::ipoib::{COUNTER, SENDER};
+use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, hca};
 use super::{Driver, Kind, talk, up};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Has one host send to a group that others have joined: each gets what is sent after something has come.
@@ -104,6 +106,50 @@ scenario! {
         let (a, b) = bed.pair()?;
         talk(&bed, a, b, 4092)?;
         manager.end()?;
+        bed.finish()
+    }
+}
+
+/// Returns true if multicast of 3000 bytes that nobody may take apart reaches the others from a host.
+fn large_multicast(from: &Host) -> Result<bool> {
+    let text = from.run("ping -6 -c 3 -i 0.2 -W 2 -M do -s 3000 ff02::1%ib0")?;
+    let addresses = text.stdout.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("from fe80")?;
+        rest.split_once('%').map(|(address, _)| address)
+    });
+    // The sender answers itself.
+    Ok(addresses.collect::<BTreeSet<_>>().len() > 1)
+}
+
+scenario! {
+    /// The broadcast group grows with another manager: in connected mode, too, multicast is as large as the group then
+    /// allows, though the MTU is what it was.
+    #[on(lockdep)]
+    fn the_broadcast_group_grows(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let partition = |mtu: u8| {
+            a.outside().ok(&format!(
+                "echo 'Default=0x7fff, ipoib, mtu={mtu}, rate=7 : ALL=full;' >/tmp/partitions.conf"
+            ))
+        };
+        partition(4)?;
+        let options = "-P /tmp/partitions.conf";
+        let manager = up(&bed, "pair", options, &[(Driver::Ours, "connected"); 2])?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(10))?;
+        ensure!(!large_multicast(a)?, "larger than the group allows");
+        manager.kill()?;
+        partition(5)?;
+        let manager = Manager::start(a, &hca(a), options)?;
+        manager.wait_for("SUBNET UP", Duration::from_secs(10))?;
+        let begin = Instant::now();
+        while !large_multicast(a)? || !large_multicast(b)? {
+            ensure!(begin.elapsed() < a.scaled(Duration::from_secs(15)), "the group has not grown");
+        }
+        for host in [a, b] {
+            ensure!(host.ok("cat /sys/class/net/ib0/mtu")?.trim() == "65520");
+        }
+        manager.kill()?;
         bed.finish()
     }
 }

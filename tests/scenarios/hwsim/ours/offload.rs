@@ -242,3 +242,32 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// An HCA segments less at a time than TCP hands over, and says so when it is asked to: what it refuses is segmented in
+    /// software from then on, also after a restart.
+    #[on(lockdep)]
+    fn an_hca_refuses_large_requests(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_with(&bed, &[("checksum", "1"), ("lso", "16384")], &[OURS, THEIRS])?;
+        let (a, b) = bed.pair()?;
+        ensure!(features(a)? == [true; 3], "{}", a.ok("ethtool -k ib0")?);
+        transfer(a, b, &b.ip4(), 4)?;
+        let refused = counter(a, "tx_drop_post_failed")?;
+        // Those that were posted together with the first one.
+        ensure!((1..=16).contains(&refused), "{}", a.ok("ethtool -S ib0")?);
+        let large = counter(a, "tx_large")?;
+        ensure!(large > 0 && a.outside().ok("dmesg")?.contains("refuses to segment large frames"), "{large}");
+        a.ok("ip link set ib0 down && ip link set ib0 up")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(10))?;
+        transfer(a, b, &b.ip4(), 4)?;
+        transfer(b, a, &a.ip4(), 4)?;
+        let after = [counter(a, "tx_drop_post_failed")?, counter(a, "tx_large")?];
+        ensure!(after == [refused, large], "{refused} {large} {after:?}");
+        for host in [a, b] {
+            ensure!(wrong_checksums(host)? == 0, "{}", host.ok("nstat -as")?);
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}

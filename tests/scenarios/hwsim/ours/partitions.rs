@@ -2,10 +2,12 @@
 
 //! Partitions that come late, move in the table, and go.
 
+use super::super::fabric::CONFIGFS;
 use super::super::ipoib::{multicast_in, multicast_ping};
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, up};
+use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -199,6 +201,36 @@ scenario! {
         }
         ensure!(a.ok("cat /sys/class/net/green/pkey")?.trim() == "0x8002");
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An HCA does not say which partitions its port is in: an interface that runs goes on, one that is to come up says
+    /// that it cannot.
+    #[on(lockdep)]
+    fn nobody_says_which_partitions_there_are(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &[(Driver::Ours, "datagram"); 2])?;
+        let (a, b) = bed.pair()?;
+        let hca = format!("{CONFIGFS}/pair/hcas/h1");
+        let outside = a.outside();
+        let story = || -> Result<(u64, String)> {
+            Ok((counter(a, "restarts")?, a.ok("cat /sys/class/net/ib0/carrier_down_count")?))
+        };
+        let before = story()?;
+        outside.ok(&format!("echo 'query_pkey EIO from 1' >{hca}/faults && echo sm_change >{hca}/event"))?;
+        a.ok(&format!("ping -q -c 10 -i 0.1 -W 5 {}", b.ip4()))?;
+        let rules = outside.ok(&format!("cat {hca}/faults"))?;
+        ensure!(!rules.contains("struck 0"), "nobody has asked: {rules}");
+        ensure!(story()? == before, "{before:?} {:?}", story()?);
+        a.ok("ip link set ib0 down")?;
+        let text = a.run("ip link set ib0 up")?.refused()?;
+        ensure!(text.contains("Input/output error"), "{text}");
+        outside.ok(&format!("echo clear >{hca}/faults"))?;
+        a.ok("ip link set ib0 up")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        manager.end()?;
         bed.finish()
     }
 }

@@ -117,8 +117,8 @@ pub(crate) enum Origin {
 struct Parent {
     /// [`RawDevice::id`].
     id: usize,
-    /// Its index when the child was made.
-    ifindex: i32,
+    /// Its index, which may be another one in another namespace.
+    ifindex: Atomic<i32>,
 }
 
 /// Options of a new interface.
@@ -142,7 +142,7 @@ impl Interface {
     pub(crate) fn new(port: Arc<Port>, options: &Options<'_>) -> Result<impl PinInit<Self, Error>> {
         let parent = options.parent.map(|dev| Parent {
             id: dev.id(),
-            ifindex: dev.ifindex(),
+            ifindex: Atomic::new(dev.ifindex()),
         });
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
@@ -290,6 +290,13 @@ impl Interface {
             .is_some_and(|parent| parent.id == dev.id())
     }
 
+    /// Notes the index of `dev`, if this is a P_Key child of that.
+    pub(crate) fn note_parent_ifindex(&self, dev: &RawDevice) {
+        if let Some(parent) = self.parent.as_ref().filter(|parent| parent.id == dev.id()) {
+            parent.ifindex.store(dev.ifindex(), Relaxed);
+        }
+    }
+
     /// Calls `f` with the parent, if it has one that is still there.
     ///
     /// # Context
@@ -309,7 +316,7 @@ impl Interface {
     /// The interface index of the parent or, without one, of the port's netdev.
     pub(crate) fn lower_ifindex(&self) -> i32 {
         match &self.parent {
-            Some(parent) => parent.ifindex,
+            Some(parent) => parent.ifindex.load(Relaxed),
             None => self.port.lower_ifindex(),
         }
     }
@@ -340,7 +347,7 @@ impl Interface {
     ///
     /// Process context; may sleep.
     pub(crate) fn lacks_pkey(&self) -> bool {
-        self.port.is_infiniband() && self.port.find_pkey(self.pkey()).is_err()
+        self.port.is_infiniband() && self.port.find_pkey(self.pkey()) == Err(ENOENT)
     }
 
     /// Notes the GUID that a user has chosen; 0 for the port's own.

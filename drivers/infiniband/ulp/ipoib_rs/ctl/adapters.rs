@@ -92,7 +92,7 @@ impl Client for Adapters {
 }
 
 /// Watches network devices: the MTU of those under RoCE ports, of which soft-RoCE tells nobody, and whether
-/// interfaces of ours are taken up or down, which their children follow.
+/// interfaces of ours are taken up or down, which their children follow, or into another namespace.
 pub(crate) struct Watch;
 
 impl notifier::Listen for Watch {
@@ -101,7 +101,7 @@ impl notifier::Listen for Watch {
             notifier::Event::MtuChanged => ports::refresh_on(dev, rtnl),
             notifier::Event::Up => children::follow(dev, true, rtnl),
             notifier::Event::Down => children::follow(dev, false, rtnl),
-            notifier::Event::Registered => {}
+            notifier::Event::Registered => ports::note_ifindex(dev, rtnl),
         }
     }
 }

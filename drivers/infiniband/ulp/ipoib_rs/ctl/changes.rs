@@ -47,6 +47,8 @@ impl Interface {
             None => this.datagram_mtu(attributes.ib_mtu),
         };
         Self::follow_mtu(dev, wanted, admin_mtu, rtnl);
+        // In connected mode the MTU stays, but not what a datagram takes of it.
+        set_mtu(dev, dev.mtu(), this.datagram_mtu(attributes.ib_mtu));
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
@@ -58,9 +60,7 @@ impl Interface {
         };
         let gid = this.own_gid(attributes.gid);
         let moved = (gid != running.gid && gid != Gid::ZERO) || this.lacks_guid();
-        let repartitioned = this.pkey() != running.pkey
-            || (this.port.is_infiniband()
-                && this.port.find_pkey(running.pkey) != Ok(running.pkey_index));
+        let repartitioned = this.pkey() != running.pkey || Self::pkey_moved(dev, &running);
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
@@ -89,6 +89,23 @@ impl Interface {
             rejoin(dev);
         }
         Self::queue(dev, Work::Paths, 0);
+    }
+
+    /// Returns true if the P_Key of a running interface is at another place in the port's table, or gone. A device that
+    /// does not say where it is is asked again later.
+    fn pkey_moved(dev: &Device<Self>, running: &Running) -> bool {
+        let port = &dev.data().get_ref().port;
+        if !port.is_infiniband() {
+            return false;
+        }
+        match port.find_pkey(running.pkey) {
+            Ok(index) => index != running.pkey_index,
+            Err(ENOENT) => true,
+            Err(_) => {
+                port.refresh(RESTART_MS);
+                false
+            }
+        }
     }
 
     /// Follows the port's table to another partition, whose groups are others. A running interface is in the one before

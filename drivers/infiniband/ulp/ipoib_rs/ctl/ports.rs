@@ -106,6 +106,14 @@ pub(crate) fn refresh_on(lower: &RawDevice, rtnl: &mut Rtnl) {
     }
 }
 
+/// Tells the P_Key children of `parent`, if it has any, what its index is.
+pub(crate) fn note_ifindex(parent: &RawDevice, rtnl: &mut Rtnl) {
+    let entries = PORTS.get(rtnl).iter();
+    for child in entries.flat_map(|entry| entry.interfaces.iter()) {
+        child.data().note_parent_ifindex(parent);
+    }
+}
+
 /// The P_Key children of `parent`, if that is an interface of ours. Where memory is short, not all of them.
 pub(crate) fn children_of(parent: &RawDevice, rtnl: &mut Rtnl) -> KVec<OwnedDevice<Interface>> {
     let mut children = KVec::new();

@@ -233,6 +233,14 @@ impl UdRing {
                 posted.dropped,
                 posted.error
             );
+            if posted.segments_refused {
+                netdev_log!(
+                    dev,
+                    Info,
+                    limited,
+                    "the RDMA device refuses to segment large frames: that is done in software from now on\n"
+                );
+            }
             // The byte limit is told of them by the completion side, which alone may do that.
             self.completions.wake();
             if posted.unsignalled {
