@@ -30,14 +30,13 @@ fn open(path: &Path) -> Result<File> {
     File::create(path).with_context(|| path.display().to_string())
 }
 
-/// Slots of a processor: a machine of the uml lane, which often waits, takes half of them; one of the qemu
-/// lane all.
-const OF_PROCESSOR: usize = 4;
+/// Slots of a processor: a machine of the uml lane, which often waits, takes two of them; one of the qemu lane all.
+const OF_PROCESSOR: usize = 5;
 
 /// How many slots a machine of a lane takes.
 pub(crate) fn needed(lane: Lane) -> usize {
     match lane {
-        Lane::Uml => OF_PROCESSOR / 2,
+        Lane::Uml => 2,
         Lane::Qemu => OF_PROCESSOR,
     }
 }
