@@ -227,27 +227,26 @@ mod tests {
     /// Posts what is pending; the device refuses the request with the identifier `refuses` and all behind it.
     fn post(chain: &mut SendChain<Wr>, refuses: Option<u64>) -> Result<(KVec<Seen>, Posted)> {
         let mut seen = KVec::with_capacity(CHAIN, GFP_KERNEL)?;
-        // SAFETY: Something is pending.
-        let posted = unsafe {
-            chain.post(|first, bad| {
-                let mut next = first;
-                while !next.is_null() {
-                    // SAFETY: The requests are linked, each the beginning of one for datagrams.
-                    let wr = unsafe { &*next.cast::<Wr>() };
-                    // SAFETY: Every view of the union is plain bytes.
-                    let id = unsafe { wr.wr.__bindgen_anon_1.wr_id };
-                    if refuses == Some(id) {
-                        // SAFETY: There is room for the address.
-                        unsafe { *bad = next };
-                        return ENOMEM.to_errno();
-                    }
-                    let one = (id, wr.remote_qkey, wr.wr.send_flags as u32);
-                    assert!(seen.push_within_capacity(one).is_ok());
-                    next = wr.wr.next;
+        let device = |first: *const bindings::ib_send_wr, bad: *mut *const bindings::ib_send_wr| {
+            let mut next = first;
+            while !next.is_null() {
+                // SAFETY: The requests are linked, each the beginning of one for datagrams.
+                let wr = unsafe { &*next.cast::<Wr>() };
+                // SAFETY: Every view of the union is plain bytes.
+                let id = unsafe { wr.wr.__bindgen_anon_1.wr_id };
+                if refuses == Some(id) {
+                    // SAFETY: There is room for the address.
+                    unsafe { *bad = next };
+                    return ENOMEM.to_errno();
                 }
-                0
-            })
+                let one = (id, wr.remote_qkey, wr.wr.send_flags as u32);
+                assert!(seen.push_within_capacity(one).is_ok());
+                next = wr.wr.next;
+            }
+            0
         };
+        // SAFETY: Something is pending.
+        let posted = unsafe { chain.post(device) };
         Ok((seen, posted))
     }
 

@@ -244,12 +244,15 @@ impl Ethtool for Interface {
         if moderation == before {
             return Ok(());
         }
-        control.verbs.moderate(moderation, before).map_err(|error| {
-            extack.refuse(
-                c"The RDMA device does not moderate completions; napi_defer_hard_irqs may do",
-                error,
-            )
-        })?;
+        control
+            .verbs
+            .moderate(moderation, before)
+            .map_err(|error| {
+                extack.refuse(
+                    c"The RDMA device does not moderate completions; napi_defer_hard_irqs may do",
+                    error,
+                )
+            })?;
         this.settings.set_moderation(moderation);
         Ok(())
     }
