@@ -126,7 +126,7 @@ scenario! {
 scenario! {
     /// Buffers that the device does not flush come back when their queue pair was destroyed: 64 would be used up
     /// by thirteen connections.
-    #[on(lockdep, timed, races)]
+    #[on(lockdep, timed)]
     fn buffers_come_back_without_a_flush(bed) {
         let bed = bed.one_machine().lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = bed.pair()?;
