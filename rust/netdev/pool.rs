@@ -364,12 +364,12 @@ mod tests {
         let mut pool = mapped(&mapper)?;
         let raw = pool.pool().as_raw();
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-        // SAFETY: The pool stays in memory as long as there is a buffer.
-        let noted = unsafe { notes_mapped(raw) };
         pool.keep_mapped();
+        // The pool unmaps what it has noted. On x86, the kernel warns of a page that comes back with a note.
+        //
+        // SAFETY: The pool stays in memory as long as there is a buffer.
+        assert!(!unsafe { notes_mapped(raw) });
         drop(pool);
-        // SAFETY: As above.
-        assert_eq!(unsafe { notes_mapped(raw) }, noted);
         drop(buf);
         Ok(())
     }

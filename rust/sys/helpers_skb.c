@@ -290,7 +290,15 @@ struct page_pool *ipoib_rs_page_pool_create(unsigned int order, unsigned int pag
 void ipoib_rs_page_pool_keep_mapped(struct page_pool *pool)
 {
 	pool->dma_sync = false;
-	pool->dma_map = false;
+	/*
+	 * The pool unmaps the pages in its list only. With the list empty, a page that returns
+	 * still has its number there taken off, without which the kernel warns. Where pages have
+	 * no room for a number, there is no list.
+	 */
+	if (PP_DMA_INDEX_BITS)
+		xa_destroy(&pool->dma_mapped);
+	else
+		pool->dma_map = false;
 	synchronize_net();
 }
 
