@@ -48,6 +48,8 @@ pub(crate) struct RcSend {
 
 /// IBA opcode of UD Send-only.
 const UD_SEND_ONLY: u8 = 0x64;
+/// The numbers of the QPs for management.
+const MANAGEMENT: std::ops::RangeInclusive<u32> = 0..=1;
 /// The opcodes of RC Sends: first, middle, last, only, with or without immediate data.
 const RC_SENDS: std::ops::RangeInclusive<u8> = 0x00..=0x05;
 /// The first of those that are a whole message.
@@ -262,12 +264,14 @@ impl Capture {
         })
     }
 
-    /// Ends it; what it saw.
+    /// Ends it. Returns the datagrams that it saw, but for those of management.
     pub(crate) fn stop(self) -> Result<Vec<Datagram>> {
-        Ok(self.stop_with_sends()?.0)
+        let (mut datagrams, _) = self.stop_with_sends()?;
+        datagrams.retain(|datagram| !MANAGEMENT.contains(&datagram.qpn));
+        Ok(datagrams)
     }
 
-    /// The datagrams, and the messages that went through connections.
+    /// Ends it. Returns all datagrams, and the messages that went through connections.
     pub(crate) fn stop_with_sends(self) -> Result<(Vec<Datagram>, Vec<RcSend>)> {
         // The last frames are on their way from the wire to the file.
         std::thread::sleep(self.host.scaled(Duration::from_millis(300)));
