@@ -481,6 +481,20 @@ mod tests {
             keys(ping),
             [first, "scenarios uml base", "scenarios uml debug"]
         );
+        let kunit = Request {
+            filter: Some("kunit"),
+            ..Request::default()
+        };
+        assert_eq!(
+            keys(kunit),
+            [
+                first,
+                "kunit uml base",
+                "scenarios uml base",
+                "kunit uml debug",
+                "scenarios uml debug"
+            ]
+        );
     }
 
     #[test]
