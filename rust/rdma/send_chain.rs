@@ -288,7 +288,7 @@ mod tests {
         Ok(())
     }
 
-    /// What the device refuses is counted from the request that it names.
+    /// Refused requests are those from the one that the device names.
     #[test]
     fn refusals_are_counted() -> Result {
         let mut chain = chain(1)?;

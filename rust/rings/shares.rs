@@ -94,7 +94,7 @@ impl<S: DerefMut<Target = [u32]>, P: DerefMut<Target = [Place]>> Shares<S, P> {
         self.places.iter().any(|place| !place.is_taken)
     }
 
-    /// Begins a user, who has nothing yet, at the first vacant place; None if none is vacant.
+    /// Begins a user without slots at the first vacant place; None if none is vacant.
     pub fn begin(&mut self) -> Option<usize> {
         let at = self.places.iter().position(|place| !place.is_taken)?;
         // INVARIANT: It was vacant, so that no slot is its user's.
@@ -126,7 +126,7 @@ impl<S: DerefMut<Target = [u32]>, P: DerefMut<Target = [Place]>> Shares<S, P> {
         Self::vacate(place)
     }
 
-    /// Makes a slot idle. Returns the place of who had it, and whether that is vacant now; None if it was idle.
+    /// Makes a slot idle. Returns the place of its last user, and whether that is vacant now; None if it was idle.
     pub fn give_back(&mut self, index: usize) -> Option<(usize, bool)> {
         let at = self.user(index)?;
         let place = self.places.get_mut(at)?;

@@ -154,8 +154,8 @@ mod tests {
     /// A frame of `head` bytes and, in two page fragments, [`REST`] more.
     fn frame(head: usize) -> Result<TxSkb> {
         let mut err = 0;
-        // SAFETY: Any lengths are valid; no flag asks it to wait. The frame has that much room behind its data, and the fragments have what
-        // they are said to have.
+        // SAFETY: Any lengths are valid; no flag asks it to wait. The frame has that much room behind its data, and
+        // the fragments have what they are said to have.
         let skb = unsafe {
             let skb = bindings::alloc_skb_with_frags(HEAD, REST, 0, &raw mut err, 0);
             if skb.is_null() {

@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Who asks for the name while another CPU changes it gets one of the two, and nothing of both.
+    /// Readers see the old name or the new one while another CPU changes it, never a mix of both.
     #[test]
     fn a_name_changes_at_once() -> Result {
         let shared = Shared::new(SHORT)?;
