@@ -63,6 +63,28 @@ scenario! {
 }
 
 scenario! {
+    /// An interface whose address has changed with its mode tells its neighbours, as soon as it can send: until then they
+    /// send to connections that it refuses.
+    #[on(infiniband)]
+    fn a_mode_is_announced(bed) {
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        for address in [a.ip4(), a.ip6()] {
+            b.ok(&format!("ping -q -c 2 -i 0.1 -W 5 {address}"))?;
+        }
+        for mode in ["datagram", "connected"] {
+            set_mode(a, mode)?;
+            let own = a.ok("cat /sys/class/net/ib0/address")?;
+            for address in [a.ip4(), a.ip6()] {
+                let known = format!("ip neigh show to {address} dev ib0 | grep -q {}", own.trim());
+                b.wait_until(&known, Duration::from_secs(2)).with_context(|| format!("{mode}, {address}"))?;
+            }
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
     /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
     #[on(races, infiniband)]
     fn a_peer_goes_down_and_comes_up(bed) {

@@ -75,9 +75,7 @@ impl Interface {
         if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
             return;
         }
-        if is_ready(dev) && this.moved.xchg(false, Relaxed) {
-            dev.notify_peers(rtnl);
-        }
+        Self::announce(dev, rtnl);
         set_port_active(dev, attributes.active);
         if paths && this.port.is_infiniband() {
             refresh(dev);
@@ -276,6 +274,7 @@ impl Interface {
         let mtu = dev.mtu();
         Self::change_mode(dev, connected, rtnl)?;
         let this = dev.data();
+        this.moved.store(true, Relaxed);
         if Self::running(dev, rtnl).is_none() {
             let gid = this.port.attributes(rtnl).gid;
             Self::set_address(dev, gid, rtnl);
@@ -291,7 +290,6 @@ impl Interface {
                 return Err(error);
             }
         }
-        dev.notify_peers(rtnl);
         Ok(())
     }
 
@@ -350,7 +348,16 @@ impl Interface {
         let running = Self::running(dev, rtnl);
         let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
         Self::set_address(dev, gid, rtnl);
-        dev.notify_peers(rtnl);
+        this.moved.store(true, Relaxed);
+        Self::announce(dev, rtnl);
+    }
+
+    /// Lets the stack tell the neighbours of our address if it has changed and frames can be sent. Otherwise that happens
+    /// when they can.
+    fn announce(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        if is_ready(dev) && dev.data().moved.xchg(false, Relaxed) {
+            dev.notify_peers(rtnl);
+        }
     }
 }
 
