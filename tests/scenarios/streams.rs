@@ -14,8 +14,12 @@ pub(crate) fn iperf3(bed: &Bed, target: &str, options: &str) -> Result<Value> {
     let (a, b) = bed.pair()?;
     let server = b.spawn("iperf3 -s -1 --forceflush")?;
     server.wait_for("Server listening", b.scaled(Duration::from_secs(10)))?;
+    let seconds = match bed.builder().lane() {
+        Lane::Uml => 1,
+        Lane::Qemu => 2,
+    };
     let client = a.run_for(
-        &format!("iperf3 -J -t 2 {options} -c {target}"),
+        &format!("iperf3 -J -t {seconds} {options} -c {target}"),
         Duration::from_secs(20),
     )?;
     let report: Value = serde_json::from_str(&client.stdout).with_context(|| client.describe())?;
@@ -101,7 +105,7 @@ scenario! {
                 ..Netem::default()
             })?;
         }
-        let end = iperf3(&bed, &b.ip4(), "")?;
+        let end = iperf3(&bed, &b.ip4(), "-t 2")?;
         ensure!(number(&end, "/sum_received/bytes")? > 1e5, "{end}");
         bed.finish()
     }
