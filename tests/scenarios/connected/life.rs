@@ -72,8 +72,11 @@ scenario! {
         for address in [a.ip4(), a.ip6()] {
             b.ok(&format!("ping -q -c 2 -i 0.1 -W 5 {address}"))?;
         }
+        let losses = || a.ok("cat /sys/class/net/ib0/carrier_down_count");
+        let before = losses()?;
         for mode in ["datagram", "connected"] {
             set_mode(a, mode)?;
+            ensure!(losses()? == before, "{mode}: the carrier was lost");
             let own = a.ok("cat /sys/class/net/ib0/address")?;
             for address in [a.ip4(), a.ip6()] {
                 let known = format!("ip neigh show to {address} dev ib0 | grep -q {}", own.trim());

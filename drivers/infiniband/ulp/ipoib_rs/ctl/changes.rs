@@ -184,20 +184,31 @@ impl Interface {
             return Ok(());
         }
         this.settings.set_queue_sizes(sizes);
+        let result = Self::replace_rings(dev, rtnl);
+        if result.is_err() {
+            // The queues may have become smaller meanwhile.
+            let limits = this.settings.queue_limits();
+            this.settings.set_queue_sizes(before.min(limits));
+            // What there was before is made again.
+            Self::restart_soon(dev);
+        }
+        result
+    }
+
+    /// Makes new rings if the interface runs. If they cannot be replaced, it restarts.
+    ///
+    /// # Errors
+    ///
+    /// Those of a restart; all is down then.
+    fn replace_rings(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
         let control = dev.control(rtnl).as_mut();
         let Some(control) = control.filter(|control| control.verbs.running().is_some()) else {
             return Ok(());
         };
         dev.disable_queue();
-        // If the rings cannot be replaced, the interface restarts.
         let result = control.verbs.resize(dev).or_else(|_| dev.restart(rtnl));
         if result.is_err() {
-            // The queues may have become smaller meanwhile.
-            let limits = this.settings.queue_limits();
-            this.settings.set_queue_sizes(before.min(limits));
-            // All is down: what there was before is made again.
             dev.set_carrier(false);
-            Self::restart_soon(dev);
         }
         dev.start_queue();
         result
@@ -257,12 +268,12 @@ impl Interface {
         }
     }
 
-    /// Changes the mode. A running interface goes down and up; its MTU stays as it is if it can.
+    /// Changes the mode. A running interface has new rings; it keeps its groups and paths, and its MTU if it can.
     ///
     /// # Errors
     ///
-    /// Those of the device, if it has not what connections need, and of coming up again. The interface is
-    /// as it was then, and a line in the log says why.
+    /// Those of the device, if it has not what connections need, and of making rings. The interface is as it was then,
+    /// and a line in the log says why.
     pub(crate) fn set_connected(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
         if dev.data().is_connected() == connected {
             return Ok(());
@@ -274,22 +285,19 @@ impl Interface {
         let mtu = dev.mtu();
         Self::change_mode(dev, connected, rtnl)?;
         let this = dev.data();
-        this.moved.store(true, Relaxed);
-        if Self::running(dev, rtnl).is_none() {
-            let gid = this.port.attributes(rtnl).gid;
-            Self::set_address(dev, gid, rtnl);
-        } else {
-            this.counters.slow.restarts.add_shared(1);
-            if let Err(error) = dev.restart(rtnl) {
-                netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
-                Self::change_mode(dev, !connected, rtnl)?;
-                if dev.mtu() != mtu {
-                    dev.set_mtu(mtu, rtnl)?;
-                }
-                Self::restart(dev, rtnl);
-                return Err(error);
+        if let Err(error) = Self::replace_rings(dev, rtnl) {
+            netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
+            Self::change_mode(dev, !connected, rtnl)?;
+            if dev.mtu() != mtu {
+                dev.set_mtu(mtu, rtnl)?;
             }
+            Self::restart(dev, rtnl);
+            return Err(error);
         }
+        let gid = this.port.attributes(rtnl).gid;
+        Self::set_address(dev, gid, rtnl);
+        this.moved.store(true, Relaxed);
+        Self::announce(dev, rtnl);
         Ok(())
     }
 
@@ -313,7 +321,7 @@ impl Interface {
         })
     }
 
-    /// Is in the other mode from now on, with what that allows. A running interface has to be restarted.
+    /// Is in the other mode from now on, with what that allows. A running interface needs other rings.
     ///
     /// # Errors
     ///
