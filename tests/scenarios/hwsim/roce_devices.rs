@@ -303,7 +303,11 @@ scenario! {
         let took = begun.elapsed();
         ensure!(took < Duration::from_secs(3) + b.scaled(Duration::from_millis(500)), "{took:?}");
         flood.stop()?;
-        // The connection manager waits for its messages.
+        // The connection manager waits for its messages, and the interface does not wait for it.
+        let begun = Instant::now();
+        b.run_for("ip link set ib0 up && ip link set ib0 down", Duration::from_secs(20))?.ok()?;
+        let took = begun.elapsed();
+        ensure!(took < Duration::from_secs(6) + b.scaled(Duration::from_millis(500)), "{took:?}");
         write(b, "faults", "clear")?;
         b.run_for("ip link del ib0", Duration::from_secs(20))?.ok()?;
         let log = b.outside().ok("dmesg")?;

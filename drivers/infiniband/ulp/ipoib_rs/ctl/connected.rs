@@ -39,8 +39,6 @@ impl Verbs {
     /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
-        // The one that was dropped last may have been the device's last.
-        self.reaper.flush();
         let device = self.pd.device();
         let message = MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
@@ -55,7 +53,16 @@ impl Verbs {
             let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32, alarm)?;
             Ok((intake, pool))
         };
-        let error = match shared() {
+        let again = |error| {
+            if device.max_srq() == 0 {
+                return Err(error);
+            }
+            // One that was dropped may be the device's last. It is waited for in this case only: a holder of RTNL is not
+            // to wait for connections whose messages the device keeps.
+            self.reaper.flush();
+            shared()
+        };
+        let error = match shared().or_else(again) {
             Ok(made) => return Ok(made),
             Err(error) => error,
         };
@@ -102,9 +109,6 @@ impl Verbs {
             caps,
         };
         RcQp::new(init, permit)?;
-        drop(intake);
-        // There may be none left but these.
-        self.reaper.flush();
         Ok(())
     }
 
