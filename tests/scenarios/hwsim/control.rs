@@ -3,8 +3,10 @@
 //! What users see of this checkout's interfaces on InfiniBand ports: how they come and go, their children, their
 //! addresses.
 
+use super::mads::UMAD;
 use super::manager::Manager;
 use super::{EXCLUSIVE, Port, hca, inhabit, make};
+use crate::interop::neighbour;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -262,6 +264,76 @@ scenario! {
         a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
         a.wait_until(&format!("grep -q {guid} /sys/class/net/ib0.8001/address"), LIMIT)?;
         manager.end()?;
+        bed.finish()
+    }
+}
+
+const GUID: &str = include_str!("../../guest/hwsim/control/guid.py");
+
+/// Asks the subnet manager to "set" or "delete" a second GUID of the port of a host.
+fn ask_for_guid(host: &Host, method: &str, guid: &str) -> Result<()> {
+    let port = Port::of(host, &hca(host))?;
+    let (lid, sm_lid) = (port.lid.to_string(), port.sm_lid.to_string());
+    let arguments = [&*hca(host), &lid, &sm_lid, method, guid];
+    host.python(&format!("{UMAD}{GUID}"), &arguments)?.ok()?;
+    Ok(())
+}
+
+scenario! {
+    /// An interface has a GUID that the port lacks: when the subnet manager adds it, the interface and its child work with
+    /// it, in both modes. When it is taken away, they wait again. The port's other interface does not restart.
+    #[on(lockdep)]
+    fn the_manager_adds_a_guid(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = by_themselves(&bed, "pair", "ports=all")?;
+        let (a, b) = bed.pair()?;
+        let (raw, text) = ("0x02005efffe005301", "02:00:5e:ff:fe:00:53:01");
+        a.ok(&format!(
+            "set -e
+             ip link add name other type ipoib_rs device {}
+             ip addr add 10.4.0.1/24 dev other && ip link set other up
+             address=$(cat /sys/class/net/ib0/address)
+             ip link set ib0 address ${{address%:??:??:??:??:??:??:??:??}}:{text}",
+            hca(a)
+        ))?;
+        for host in [a, b] {
+            host.ok(&format!(
+                "set -e
+                 echo 0x8001 >/sys/class/net/ib0/create_child
+                 ip addr add {}/24 dev ib0 && ip addr add {}/64 dev ib0 nodad
+                 ip addr add 10.2.0.{}/24 dev ib0.8001
+                 ip link set ib0 up",
+                host.ip4(), host.ip6(), host.number()
+            ))?;
+        }
+        b.ok("ip addr add 10.4.0.2/24 dev ib0")?;
+        let other = "ping -q -c 1 -W 1 10.4.0.2";
+        a.wait_until(other, LIMIT)?;
+        let count = || a.ok("ethtool -S other | grep ' restarts:'");
+        let restarts = count()?;
+        let waits = "ip -o link show ib0 | grep -q NO-CARRIER && ip -o link show ib0.8001 | grep -Eq 'NO-CARRIER|LOWERLAYERDOWN'";
+        for mode in ["datagram", "connected"] {
+            for host in [a, b] {
+                host.ok(&format!("for name in ib0 ib0.8001; do echo {mode} >/sys/class/net/$name/mode || exit 1; done"))?;
+            }
+            a.wait_until(waits, LIMIT)?;
+            ask_for_guid(a, "set", raw)?;
+            for (from, to) in [(a, b), (b, a)] {
+                for target in [to.ip4(), to.ip6(), format!("10.2.0.{}", to.number())] {
+                    from.wait_until(&format!("ping -q -c 1 -W 1 {target}"), LIMIT)
+                        .with_context(|| format!("{mode}, to {target}"))?;
+                    from.ok(&format!("ping -q -c 3 -i 0.05 -W 5 -s 10000 {target}"))?;
+                }
+            }
+            let address = file(a, "ib0/address")?;
+            ensure!(address.ends_with(text) && neighbour(b, &a.ip4(), "ib0")? == address, "{address}");
+            ask_for_guid(a, "delete", raw)?;
+            a.wait_until(waits, LIMIT)?;
+            a.ok(other)?;
+        }
+        ensure!(count()? == restarts);
+        // A busy one answers late, and complains of groups that it is asked to leave once more.
+        manager.kill()?;
         bed.finish()
     }
 }

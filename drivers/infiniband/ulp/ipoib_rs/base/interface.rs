@@ -31,6 +31,10 @@ use crate::base::subnet::Subnet;
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 pub(crate) const RESTART_MS: u32 = 50;
 
+/// Milliseconds between two looks at a port's GUIDs where a user has chosen one. The RDMA core does not pass
+/// `IB_EVENT_GID_CHANGE` of InfiniBand ports on to its clients (`ib_cache_event_task()`).
+const GUID_MS: u32 = 1000;
+
 /// Work items of an interface.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
@@ -384,6 +388,19 @@ impl Interface {
     /// Process context.
     pub(crate) fn lacks_guid(&self) -> bool {
         self.guid.load(Relaxed) != 0 && self.gid().is_err()
+    }
+
+    /// Reads the port again in [`GUID_MS`] while an interface is up with a GUID that a user has chosen: no event says that
+    /// the port has got or lost that.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub(crate) fn watch_guid(dev: &Device<Self>) {
+        let this = dev.data();
+        if dev.is_running() && this.guid.load(Relaxed) != 0 {
+            this.port.refresh(GUID_MS);
+        }
     }
 
     /// The Q_Key of all packets.

@@ -42,6 +42,7 @@ impl Interface {
             return;
         };
         let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
+        Self::watch_guid(dev);
         let wanted = match admin_mtu {
             Some(mtu) => mtu.min(limit),
             None => this.datagram_mtu(attributes.ib_mtu),

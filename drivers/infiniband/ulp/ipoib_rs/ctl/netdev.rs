@@ -102,6 +102,7 @@ impl Driver for Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         let control = dev.control(rtnl).as_mut().ok_or(ENODEV)?;
+        Self::watch_guid(dev);
         if this.lacks_pkey() {
             netdev_log!(
                 dev,
