@@ -10,6 +10,7 @@ mod many;
 mod neighbours;
 mod offload;
 mod partitions;
+mod rdmacm;
 mod weather;
 
 use super::fabric::CONFIGFS;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA connection manager on the addresses of several interfaces, in several network namespaces, on one port.
+
+use super::super::manager::Manager;
+use super::super::{active, device, make};
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::machine::Task;
+use lab::scenario;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(10);
+const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
+const SERVER: &str = include_str!("../../../guest/hwsim/rdmacm/server.py");
+const CLIENT: &str = include_str!("../../../guest/hwsim/rdmacm/client.py");
+
+/// Makes an interface of a partition on an HCA, which all namespaces see, with an address.
+fn link(host: &Host, name: &str, (hca, pkey): (u8, u16), address: &str) -> Result<()> {
+    host.ok(&format!(
+        "set -e
+         ip link add name {name} type ipoib_rs device {} pkey {pkey:#06x}
+         ip addr add {address}/24 dev {name}
+         ip link set {name} up",
+        device(hca)
+    ))?;
+    host.wait_until(&format!("ip -o link show {name} | grep -q LOWER_UP"), LIMIT)
+        .with_context(|| format!("{name} of host {}", host.number()))
+}
+
+/// Listens on an address and a port; clients are told `name`.
+fn serve(host: &Host, address: &str, port: u16, name: &str) -> Result<Task> {
+    let port = port.to_string();
+    let task = host.spawn_python(&format!("{UCM}{SERVER}"), &[address, &port, name])?;
+    task.wait_for("listening", host.scaled(LIMIT))?;
+    Ok(task)
+}
+
+/// Connects from an address to another one; the server's name, or what comes instead of it.
+fn connect(from: &Host, own: &str, to: &str, port: u16) -> Result<String> {
+    from.wait_until(&format!("ping -q -c 1 -W 1 -I {own} {to}"), LIMIT)?;
+    let limit = from.scaled(LIMIT).as_secs().to_string();
+    let port = port.to_string();
+    let output = from.python(&format!("{UCM}{CLIENT}"), &[own, to, &port, &limit])?;
+    Ok(output.ok()?.trim().to_owned())
+}
+
+scenario! {
+    /// Requests for RDMA connections that all come to one port reach the server they are for: by the address asked for, of
+    /// IPv4 or IPv6; by the partition, where two namespaces have that address; and by the address that a server listens on.
+    #[on(lockdep)]
+    fn namespaces_share_a_port(bed) {
+        let bed = bed.one_machine().hosts(5).up()?;
+        let outside = bed.hosts[0].outside();
+        outside.ok("modprobe ipoib_rs && modprobe rdma_ucm
+                    printf 'Default=0x7fff, ipoib : ALL=full;\\nBlue=0x0001, ipoib : ALL=full;\\n' >/tmp/partitions.conf")?;
+        make(&outside, "pair")?;
+        let manager = Manager::start(&outside, &device(1), "-P /tmp/partitions.conf")?;
+        for hca in [1, 2] {
+            active(&outside, &device(hca))?;
+        }
+        let [client, b, c, blue_client, blue] = &bed.hosts[..] else {
+            anyhow::bail!("five hosts");
+        };
+        link(client, "ib0", (1, 0xffff), "10.1.0.1")?;
+        client.ok("ip addr add 10.3.0.1/24 dev ib0 && ip addr add fd00:1::1/64 dev ib0 nodad")?;
+        link(b, "ib0", (2, 0xffff), "10.1.0.2")?;
+        link(b, "ib1", (2, 0xffff), "10.3.0.2")?;
+        // Each interface answers ARP for its own addresses only.
+        b.ok("echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore")?;
+        link(c, "ib0", (2, 0xffff), "10.1.0.3")?;
+        c.ok("ip addr add fd00:1::3/64 dev ib0 nodad")?;
+        link(blue_client, "ib0", (1, 0x8001), "10.1.0.1")?;
+        link(blue, "ib0", (2, 0x8001), "10.1.0.2")?;
+
+        let servers = [
+            serve(b, "0.0.0.0", 4711, "b")?,
+            serve(c, "::", 4711, "c")?,
+            serve(blue, "0.0.0.0", 4711, "blue")?,
+            serve(b, "10.3.0.2", 4712, "ib1 of b")?,
+        ];
+        for (from, own, to, port, wanted) in [
+            (client, "10.1.0.1", "10.1.0.2", 4711, "by b"),
+            (client, "10.1.0.1", "10.1.0.3", 4711, "by c"),
+            (client, "fd00:1::1", "fd00:1::3", 4711, "by c"),
+            (blue_client, "10.1.0.1", "10.1.0.2", 4711, "by blue"),
+            (client, "10.3.0.1", "10.3.0.2", 4711, "by b"),
+            (client, "10.3.0.1", "10.3.0.2", 4712, "by ib1 of b"),
+            (client, "10.1.0.1", "10.1.0.2", 4712, "rejected"),
+            (client, "10.1.0.1", "10.1.0.3", 4712, "rejected"),
+            (blue_client, "10.1.0.1", "10.1.0.2", 4712, "rejected"),
+        ] {
+            let answer = connect(from, own, to, port)?;
+            ensure!(answer == wanted, "from {own} to {to}, port {port}: {answer}, not {wanted}");
+        }
+        // The address moves to b.
+        c.ok("ip link del ib0")?;
+        link(b, "ib2", (2, 0xffff), "10.1.0.3")?;
+        client.ok("ip neigh flush dev ib0")?;
+        ensure!(connect(client, "10.1.0.1", "10.1.0.3", 4711)? == "by b");
+        for server in servers {
+            server.stop()?;
+        }
+        manager.end()?;
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim ipoib_rs", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
