@@ -26,6 +26,7 @@ use crate::ah::Ah;
 
 mod id;
 mod listen;
+mod owned;
 mod report;
 
 pub use id::CmId;

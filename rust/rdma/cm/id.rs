@@ -10,8 +10,8 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use kernel::time::{Delta, Instant, Monotonic};
 
+use super::owned::OwnedId;
 use super::report::{as_context, event, Context, DREQ, LINK, NONE, REP, REQ};
 use super::{send_reject, CmHandler, RejectReason, Reply, Request, REPLY_DATA, REQUEST_DATA};
 use crate::ah::{AhOptions, Route};
@@ -39,29 +39,11 @@ const RNR_TIMER: u8 = 12;
 ///
 /// # Invariants
 ///
-/// * `raw` is a connection ID of `pd`'s device, owned by this value, and not one that listens; until it
-///   was destroyed, as `end` says.
-/// * Its handler is `event::<H>`, its context is `context`'s value.
+/// `id` is of `pd`'s device.
 pub(super) struct Body<H: CmHandler> {
-    raw: NonNull<bindings::ib_cm_id>,
-    context: Arc<Context<H>>,
-    end: End,
+    id: OwnedId<H>,
     pd: Arc<Pd>,
 }
-
-/// Stages of its destruction.
-#[derive(Clone, Copy)]
-enum End {
-    /// It is there; if its last user has gone, the CM owes a report since then.
-    Near(Option<Instant<Monotonic>>),
-    /// It was destroyed at that time.
-    Past(Instant<Monotonic>),
-}
-
-// SAFETY: A connection ID may be destroyed by any thread; the rest is `Send`.
-unsafe impl<H: CmHandler> Send for Body<H> {}
-// SAFETY: As above, and `Sync`.
-unsafe impl<H: CmHandler> Sync for Body<H> {}
 
 /// A connection ID: one end of a connection.
 ///
@@ -108,7 +90,7 @@ impl<H: CmHandler> CmId<H> {
         Ok(Self::own(raw, false, reserved, context, pd))
     }
 
-    /// Takes ownership of an ID whose handler and context are as [`Body`] says.
+    /// Takes ownership of an ID whose handler and context are as [`OwnedId`] says.
     pub(super) fn own(
         raw: NonNull<bindings::ib_cm_id>,
         incoming: bool,
@@ -118,9 +100,7 @@ impl<H: CmHandler> CmId<H> {
     ) -> Self {
         // INVARIANT: As the callers say.
         let body = Body {
-            raw,
-            context,
-            end: End::Near(None),
+            id: OwnedId::new(raw, context),
             pd: pd.clone(),
         };
         // INVARIANT: That is the body's.
@@ -142,10 +122,10 @@ impl<H: CmHandler> CmId<H> {
         send: impl FnOnce() -> c_int,
     ) -> Result {
         // The CM checks it again, but by then another message's report would be forgotten.
-        if self.body.state() != state {
+        if self.body.id.state() != state {
             return Err(EINVAL);
         }
-        let context = &self.body.context;
+        let context = self.body.id.context();
         // The report may come before the call returns.
         context.owe(message);
         to_result(send()).inspect_err(|_| context.settle(message, before))
@@ -288,7 +268,7 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep.
     pub fn confirm(&self) -> Result {
-        let context = &self.body.context;
+        let context = self.body.id.context();
         context.settle(NONE, LINK);
         // SAFETY: Owned by the type invariant.
         to_result(unsafe { bindings::ib_send_cm_rtu(self.raw.as_ptr(), ptr::null(), 0) })
@@ -339,7 +319,7 @@ impl<H: CmHandler> CmId<H> {
         // The CM would do it while it waits for an answer, too, but then destroying the ID would wait for as
         // long as the peer could have taken.
         if !matches!(
-            self.body.state(),
+            self.body.id.state(),
             bindings::ib_cm_state_IB_CM_REQ_RCVD | bindings::ib_cm_state_IB_CM_REP_RCVD
         ) {
             return Err(EINVAL);
@@ -391,53 +371,8 @@ fn init_qp(qp: &RcQp, gid: &GidRef, pkey: u16) -> Result {
     unsafe { qp.modify(&mut attr, mask as c_int) }
 }
 
-impl<H: CmHandler> Body<H> {
-    /// The CM's state of the connection, which may have changed already.
-    fn state(&self) -> bindings::ib_cm_state {
-        // SAFETY: Owned by the type invariant. The CM changes it under a lock that is not ours to
-        // take, but any value that is read is one that it had.
-        unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) }
-    }
-}
-
-/// The longest wait for a report that the CM owes, in milliseconds.
-const REPORT_MS: i64 = 1000;
-/// The wait for a report that the CM may owe, in milliseconds.
-const LATE_MS: i64 = 10;
-
 impl<H: CmHandler> DeferDrop for Body<H> {
     fn prepare_drop(&mut self) -> bool {
-        let now = Instant::now();
-        match self.end {
-            // While the CM reports that a message was not answered, it holds no reference to the ID
-            // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
-            // other report does hold one.
-            End::Near(since) if self.context.is_owed_report(self.state()) => {
-                let since = since.unwrap_or(now);
-                self.end = End::Near(Some(since));
-                if (now - since).as_millis() < REPORT_MS {
-                    return false;
-                }
-            }
-            End::Near(_) => {}
-            End::Past(then) => return self.is_silent(now - then),
-        }
-        // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
-        // the ID's handler. On return, the handler does not run.
-        unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
-        // INVARIANT: It is not used again.
-        self.end = End::Past(Instant::now());
-        self.is_silent(Delta::ZERO)
-    }
-}
-
-impl<H: CmHandler> Body<H> {
-    /// Returns true if the CM does not call the handler any more, that long after the ID was destroyed.
-    ///
-    /// It may have given a message up since we looked, and be about to call the handler, which is a matter
-    /// of instructions. Nobody can tell that from a message that was cancelled, or a connection that just
-    /// was there, for which all of this is waited.
-    fn is_silent(&self, age: Delta) -> bool {
-        self.context.is_settled() || age.as_millis() >= LATE_MS
+        self.id.prepare_drop()
     }
 }

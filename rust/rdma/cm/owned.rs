@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection IDs and their destruction, which may have to wait for the CM.
+
+use core::ptr::{self, NonNull};
+
+use ipoib_sys::bindings;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{Delta, Instant, Monotonic};
+
+use super::report::Context;
+use super::CmHandler;
+
+/// The longest wait for a report that the CM owes, in milliseconds.
+const REPORT_MS: i64 = 1000;
+/// The wait for a report that the CM may owe, in milliseconds.
+const LATE_MS: i64 = 10;
+
+/// A connection ID, and the stage of its destruction.
+///
+/// # Invariants
+///
+/// * `raw` is a connection ID, owned by this value, and not one that listens; until it was destroyed, as `end`
+///   says.
+/// * Its handler is `event::<H>`, its context is `context`'s value.
+pub(super) struct OwnedId<H: CmHandler> {
+    raw: NonNull<bindings::ib_cm_id>,
+    context: Arc<Context<H>>,
+    end: End,
+}
+
+/// Stages of its destruction.
+#[derive(Clone, Copy)]
+enum End {
+    /// It is there; if its last user has gone, the CM owes a report since then.
+    Near(Option<Instant<Monotonic>>),
+    /// It was destroyed at that time.
+    Past(Instant<Monotonic>),
+}
+
+// SAFETY: A connection ID may be destroyed by any thread; the rest is `Send`.
+unsafe impl<H: CmHandler> Send for OwnedId<H> {}
+// SAFETY: As above, and `Sync`.
+unsafe impl<H: CmHandler> Sync for OwnedId<H> {}
+
+impl<H: CmHandler> OwnedId<H> {
+    /// Takes ownership of an ID, which is as the type invariants say.
+    pub(super) fn new(raw: NonNull<bindings::ib_cm_id>, context: Arc<Context<H>>) -> Self {
+        // INVARIANT: As the callers say.
+        Self {
+            raw,
+            context,
+            end: End::Near(None),
+        }
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context<H>> {
+        &self.context
+    }
+
+    /// The CM's state of the connection, which may have changed already. The ID was not destroyed.
+    pub(super) fn state(&self) -> bindings::ib_cm_state {
+        // SAFETY: Owned by the type invariant. The CM changes it under a lock that is not ours to
+        // take, but any value that is read is one that it had.
+        unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) }
+    }
+
+    /// Destroys the ID, unless the CM may be about to report on it. Returns true if the CM does not call the handler
+    /// any more; otherwise call it again.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Nobody uses the ID any more.
+    pub(super) fn prepare_drop(&mut self) -> bool {
+        self.prepare_drop_at(Instant::now())
+    }
+
+    fn prepare_drop_at(&mut self, now: Instant<Monotonic>) -> bool {
+        match self.end {
+            // While the CM reports that a message was not answered, it holds no reference to the ID
+            // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
+            // other report does hold one.
+            End::Near(since) if self.context.is_owed_report(self.state()) => {
+                let since = since.unwrap_or(now);
+                self.end = End::Near(Some(since));
+                if (now - since).as_millis() < REPORT_MS {
+                    return false;
+                }
+            }
+            End::Near(_) => {}
+            End::Past(then) => return self.is_silent(now - then),
+        }
+        // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
+        // the ID's handler. On return, the handler does not run.
+        unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
+        // INVARIANT: It is not used again.
+        self.end = End::Past(Instant::now());
+        self.is_silent(Delta::ZERO)
+    }
+
+    /// Returns true if the CM does not call the handler any more, that long after the ID was destroyed.
+    ///
+    /// It may have given a message up since we looked, and be about to call the handler, which is a matter
+    /// of instructions. Nobody can tell that from a message that was cancelled, or a connection that just
+    /// was there, for which all of this is waited.
+    fn is_silent(&self, age: Delta) -> bool {
+        self.context.is_settled() || age.as_millis() >= LATE_MS
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_cm_owned)]
+mod tests {
+    use kernel::alloc::flags::__GFP_ZERO;
+    use kernel::error::from_err_ptr;
+
+    use super::super::report::{as_context, event, DREQ, LINK, REP, REQ};
+    use super::super::CmEvent;
+    use super::*;
+    use crate::dummy::Dummy;
+
+    struct Deaf;
+
+    impl CmHandler for Deaf {
+        fn event(&self, _event: CmEvent<'_>) {}
+    }
+
+    /// An ID of the CM's in the state in which a message was given up, on which it owes a report.
+    fn given_up(dummy: &Dummy, message: u32) -> Result<OwnedId<Deaf>> {
+        let context = Context::new(Arc::new(Deaf, GFP_KERNEL)?)?;
+        context.owe(message);
+        // SAFETY: The CM keeps the device in the ID, and uses no more of it before a message is sent. The context
+        // lives as long as the ID.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_create_cm_id(
+                dummy.device().as_raw(),
+                Some(event::<Deaf>),
+                as_context(&context),
+            )
+        })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        if matches!(message, LINK | DREQ) {
+            // SAFETY: It is ours, and nobody else knows it.
+            unsafe { (*raw.as_ptr()).state = bindings::ib_cm_state_IB_CM_TIMEWAIT };
+        }
+        // INVARIANT: It was just made.
+        Ok(OwnedId::new(raw, context))
+    }
+
+    /// Has the CM report that a message is unanswered.
+    fn report(id: &OwnedId<Deaf>, what: bindings::ib_cm_event_type) -> Result {
+        let mut told = KBox::<bindings::ib_cm_event>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        let told = told.as_mut_ptr();
+        // SAFETY: It is zeroed, which is a valid value; these events are looked at no further. The ID is there.
+        unsafe {
+            (*told).event = what;
+            event::<Deaf>(id.raw.as_ptr(), told);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_id_stays_until_the_cm_has_reported() -> Result {
+        let dummy = Dummy::new()?;
+        for (message, what) in [
+            (REQ, bindings::ib_cm_event_type_IB_CM_REQ_ERROR),
+            (REP, bindings::ib_cm_event_type_IB_CM_REP_ERROR),
+            // The CM has disconnected by itself.
+            (LINK, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR),
+            (DREQ, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR),
+        ] {
+            let mut id = given_up(&dummy, message)?;
+            for _ in 0..2 {
+                assert!(!id.prepare_drop());
+                assert!(matches!(id.end, End::Near(Some(_))));
+            }
+            report(&id, what)?;
+            assert!(id.prepare_drop());
+            assert!(matches!(id.end, End::Past(_)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_report_that_does_not_come_is_not_waited_for_for_ever() -> Result {
+        let dummy = Dummy::new()?;
+        let mut id = given_up(&dummy, LINK)?;
+        let begin = Instant::now();
+        for waited in [0, REPORT_MS - 1] {
+            assert!(!id.prepare_drop_at(begin + Delta::from_millis(waited)));
+            assert!(matches!(id.end, End::Near(Some(_))));
+        }
+        // It may be on its way still.
+        assert!(!id.prepare_drop_at(begin + Delta::from_millis(REPORT_MS)));
+        assert!(matches!(id.end, End::Past(_)));
+        assert!(id.prepare_drop_at(Instant::now() + Delta::from_millis(LATE_MS)));
+        Ok(())
+    }
+}
