@@ -318,3 +318,38 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// The addresses of a bridge above a port's network device are GIDs of the port, but not its own: where there is no
+    /// other one, it has no link.
+    #[on(lockdep)]
+    fn gids_of_others_are_passed_over(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = bed.pair()?;
+        a.ok("set -e
+            sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1
+            ip link add br0 address 02:00:00:00:00:99 type bridge
+            ip link set eth0 master br0
+            ip link set br0 up
+            ip addr add fe80::99/64 dev br0 nodad
+            ip addr add fd77::99/64 dev br0 nodad")?;
+        up(&bed, "", |_| Ok(()))?;
+        let gids = format!("cat /sys/class/infiniband/{}/ports/1/gids/*", hca(a));
+        for end in ["fe80.*:0099", "fd77.*:0099"] {
+            a.wait_until(&format!("{gids} | grep -q {end}$"), Duration::from_secs(10))?;
+        }
+        ping(a, b)?;
+        // The new address' own GID has no place in the table as long as the old one is in use.
+        a.ok("ip link set eth0 address 02:00:00:00:00:55")?;
+        carrier(a, false)?;
+        let address = a.ok("cat /sys/class/net/ib0/address")?;
+        ensure!(!address.trim().ends_with(":99"), "{address}{}", a.ok(&gids)?);
+        a.ok("ip link set ib0 down")?;
+        let again = format!("ip link set eth0 down && ip link set eth0 up && sleep 0.2 && {gids} | grep -q :0055$");
+        a.wait_until(&again, Duration::from_secs(10))?;
+        a.ok("ip link set ib0 up")?;
+        carrier(a, true)?;
+        ping(a, b)?;
+        bed.finish()
+    }
+}
