@@ -304,6 +304,8 @@ scenario! {
                 b.run_for(act, Duration::from_secs(10))?.ok()?;
             }
             a.netem(Netem::default())?;
+            // It would take a while to find out that its connection is over.
+            a.ok("ip link set ib0 down && ip link set ib0 up")?;
             if act.contains("del") {
                 b.ib_add("mode connected")?;
                 b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
