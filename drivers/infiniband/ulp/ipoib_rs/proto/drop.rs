@@ -2,14 +2,15 @@
 
 //! Reasons to drop a frame, each with its counter.
 
-/// Declares all reasons with the names of their counters. The comments stand in Documentation/ as well.
+/// Declares all reasons with the names of their counters. The comments stand in Documentation/ as well, and programs print
+/// them.
 macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+    ($(#[doc = $words:literal] $variant:ident = $name:literal,)*) => {
         /// Reason to drop a frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $words] $variant,)*
         }
 
         impl DropReason {
@@ -23,6 +24,13 @@ macro_rules! drop_reasons {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(DropReason::$variant => $name,)*
+                }
+            }
+
+            /// The reason in a sentence.
+            pub const fn words(self) -> &'static str {
+                match self {
+                    $(DropReason::$variant => $words.trim_ascii(),)*
                 }
             }
         }
@@ -105,6 +113,16 @@ mod tests {
             assert_eq!(reason.index(), position);
         }
         assert_eq!(DropReason::ALL.len(), DropReason::COUNT);
+    }
+
+    #[test]
+    fn words_are_sentences() {
+        assert_eq!(DropReason::NoMemory.words(), "No memory.");
+        for reason in DropReason::ALL {
+            let words = reason.words();
+            assert!(words.starts_with(|c: char| c.is_ascii_uppercase()));
+            assert!(words.ends_with('.'));
+        }
     }
 
     /// ETH_GSTRING_LEN is 32 with the terminator.
