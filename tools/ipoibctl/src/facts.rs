@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Facts about a host, as they were read: no rule and no input or output is in here.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Everything that the rules judge.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Facts {
+    pub(crate) module: Module,
+    /// Ports of RDMA devices that the network namespace sees.
+    pub(crate) ports: Vec<Port>,
+    /// All network interfaces.
+    pub(crate) links: Vec<Link>,
+    /// Those of IPoIB, of this driver and of ib_ipoib.
+    pub(crate) interfaces: Vec<Interface>,
+    /// Variables below /proc/sys that rules look at, by path, and what is in them.
+    pub(crate) sysctls: BTreeMap<String, String>,
+    /// Rules of the packet filter, one a line.
+    pub(crate) filter: Vec<String>,
+    /// Facts that could not be read, and why.
+    pub(crate) unread: Vec<String>,
+}
+
+/// The module, and what may keep it from loading.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Module {
+    /// Release of the running kernel.
+    pub(crate) release: String,
+    pub(crate) loaded: bool,
+    pub(crate) ib_ipoib_loaded: bool,
+    /// It is installed for the running kernel.
+    pub(crate) installed: bool,
+    /// Other kernels that it is installed for.
+    pub(crate) other_kernels: Vec<String>,
+    /// The kernel loads signed modules only.
+    pub(crate) signatures_enforced: bool,
+    /// Lines of /etc/modprobe.d that name it or ib_ipoib.
+    pub(crate) modprobe: Vec<String>,
+}
+
+/// A port of an RDMA device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Port {
+    pub(crate) device: String,
+    pub(crate) number: u32,
+    /// "InfiniBand" or "Ethernet".
+    pub(crate) link_layer: String,
+    /// It is no hardware, such as soft-RoCE: what it sends goes through the host's network stack.
+    pub(crate) software: bool,
+    /// Such as "ACTIVE", "DOWN", "INIT".
+    pub(crate) state: String,
+    /// Such as "LinkUp", "Disabled", "Polling".
+    pub(crate) physical: String,
+    pub(crate) rate: String,
+    pub(crate) lid: u32,
+    pub(crate) sm_lid: u32,
+    /// Entries of the P_Key table that are in use.
+    pub(crate) pkeys: Vec<u16>,
+    pub(crate) gids: Vec<Gid>,
+}
+
+/// An entry of a port's GID table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Gid {
+    pub(crate) gid: String,
+    /// Such as "RoCE v2", "IB/RoCE v1".
+    pub(crate) kind: String,
+    /// The network interface, empty on InfiniBand.
+    pub(crate) netdev: String,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Link {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    /// Link type, empty for hardware.
+    pub(crate) kind: String,
+    pub(crate) up: bool,
+    pub(crate) carrier: bool,
+    pub(crate) arp: bool,
+    pub(crate) multicast: bool,
+    pub(crate) mtu: u32,
+    pub(crate) qdisc: String,
+    /// It is a member of a bond or the like, which has the addresses.
+    pub(crate) enslaved: bool,
+    /// Index of the interface below.
+    pub(crate) below: Option<u32>,
+    pub(crate) addresses: Vec<Address>,
+}
+
+/// An IP address.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+    pub(crate) prefix: u8,
+    /// Another host has it.
+    pub(crate) duplicate: bool,
+}
+
+/// What only an IPoIB interface has; the rest is in `links`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// It is of ipoib_rs, and not of ib_ipoib.
+    pub(crate) ours: bool,
+    pub(crate) mode: String,
+    pub(crate) pkey: u16,
+    /// GID and QPN of its link-layer address.
+    pub(crate) gid: String,
+    pub(crate) qpn: u32,
+    /// RDMA device and port, empty and 0 where they are not known.
+    pub(crate) device: String,
+    pub(crate) port: u32,
+    /// Name of the interface that it is a child of.
+    pub(crate) parent: Option<String>,
+    pub(crate) counters: BTreeMap<String, u64>,
+    pub(crate) ring: Option<Ring>,
+    /// Frames after which the device reports what it received.
+    pub(crate) rx_frames: u32,
+    pub(crate) gso: bool,
+    pub(crate) gro: bool,
+    pub(crate) neighbours: Vec<Neighbour>,
+    /// Tables of debugfs by name, whose rows are values by column.
+    pub(crate) tables: BTreeMap<String, Vec<Row>>,
+}
+
+/// A row of a table in debugfs.
+pub(crate) type Row = BTreeMap<String, String>;
+
+/// Sizes of the rings.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Ring {
+    pub(crate) rx: u32,
+    pub(crate) rx_max: u32,
+    pub(crate) tx: u32,
+    pub(crate) tx_max: u32,
+}
+
+/// A neighbour of an interface.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Neighbour {
+    pub(crate) ip: IpAddr,
+    /// Such as "reachable", "failed".
+    pub(crate) state: String,
+    /// Flags, GID and QPN of its link-layer address, if there is one.
+    pub(crate) flags: u8,
+    pub(crate) gid: String,
+    pub(crate) qpn: u32,
+}
+
+impl Facts {
+    /// The link of a name.
+    pub(crate) fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The port that an interface is on.
+    pub(crate) fn port_of(&self, interface: &Interface) -> Option<&Port> {
+        self.ports
+            .iter()
+            .find(|p| p.device == interface.device && p.number == interface.port)
+    }
+
+    /// A variable below /proc/sys.
+    pub(crate) fn sysctl(&self, path: &str) -> Option<&str> {
+        self.sysctls.get(path).map(String::as_str)
+    }
+
+    /// A variable below /proc/sys that is a number.
+    pub(crate) fn number(&self, path: &str) -> Option<u64> {
+        self.sysctl(path)?.trim().parse().ok()
+    }
+}
+
+impl Neighbour {
+    /// Returns true if nobody has answered for it.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.state.as_str(), "failed" | "incomplete")
+    }
+}
+
+impl Port {
+    /// Returns true on Ethernet.
+    pub(crate) fn is_roce(&self) -> bool {
+        self.link_layer == "Ethernet"
+    }
+
+    /// The Ethernet interface of a RoCE port.
+    pub(crate) fn netdev(&self) -> Option<&str> {
+        let named = self.gids.iter().map(|gid| gid.netdev.as_str());
+        named.into_iter().find(|name| !name.is_empty())
+    }
+}
+
+impl Interface {
+    /// A counter; 0 if there is none of the name.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// State of its broadcast group, if debugfs shows it.
+    pub(crate) fn broadcast(&self) -> Option<&str> {
+        let mut rows = self.table("groups").iter();
+        let found = rows.find(|row| {
+            let mgid = column(row, "mgid");
+            mgid.contains(":401b:") && mgid.ends_with(":ffff:ffff")
+        });
+        Some(column(found?, "state"))
+    }
+
+    /// Rows of a table in debugfs; none if it was not read.
+    pub(crate) fn table(&self, name: &str) -> &[Row] {
+        self.tables.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Path of its own variable `name`: one of /proc/sys/net/ipoib/<name>.
+    pub(crate) fn sysctl(&self, name: &str) -> String {
+        format!("net/ipoib/{}/{name}", self.name)
+    }
+}
+
+/// A row's column, empty if it has none.
+pub(crate) fn column<'a>(row: &'a Row, name: &str) -> &'a str {
+    row.get(name).map_or("", String::as_str)
+}

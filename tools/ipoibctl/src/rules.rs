@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Causes: each has a name, a sentence about what is wrong, how that is known, and the command that mends it.
+//!
+//! Rules are functions of the facts alone, in a file for each layer.
+
+mod counters;
+mod device;
+mod link;
+mod module;
+mod path;
+mod port;
+mod speed;
+
+use crate::facts::{Facts, Interface, Link};
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// Severity of a finding. `Hint` is about speed and taste, and leaves the exit status at 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    Hint,
+    Warning,
+    Broken,
+}
+
+/// The layer that a cause is in. What is broken in a lower one explains what goes wrong above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layer {
+    Module,
+    Device,
+    Port,
+    Link,
+    Path,
+    Counters,
+    Speed,
+}
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    /// Its name, which does not change: for programs.
+    pub(crate) cause: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) layer: Layer,
+    /// The interface, or "" for the host.
+    pub(crate) subject: String,
+    /// What is wrong, in a sentence.
+    pub(crate) what: String,
+    /// How that is known.
+    pub(crate) how: String,
+    /// The command that mends it, or "".
+    pub(crate) fix: String,
+    /// The command can be run as it is: it ends nothing that works, and leaves nobody a choice.
+    pub(crate) safe: bool,
+}
+
+/// What to do about a finding. Text is a command that can be run as it is, or nothing if it is empty.
+struct Fix {
+    command: String,
+    safe: bool,
+}
+
+impl From<String> for Fix {
+    fn from(command: String) -> Fix {
+        Fix {
+            safe: !command.is_empty(),
+            command,
+        }
+    }
+}
+
+impl From<&str> for Fix {
+    fn from(command: &str) -> Fix {
+        Fix::from(command.to_owned())
+    }
+}
+
+/// A command for people: it has a word to fill in, ends what may be in use, or is one of several ways.
+fn by_hand(command: impl Into<String>) -> Fix {
+    Fix {
+        command: command.into(),
+        safe: false,
+    }
+}
+
+/// Findings of a family about one subject.
+struct Out<'a> {
+    layer: Layer,
+    subject: &'a str,
+    found: &'a mut Vec<Finding>,
+}
+
+impl Out<'_> {
+    /// Adds a finding.
+    fn add(
+        &mut self,
+        severity: Severity,
+        cause: &'static str,
+        what: impl Into<String>,
+        how: impl Into<String>,
+        fix: impl Into<Fix>,
+    ) {
+        let Fix { command, safe } = fix.into();
+        self.found.push(Finding {
+            cause,
+            severity,
+            layer: self.layer,
+            subject: self.subject.to_owned(),
+            what: what.into(),
+            how: how.into(),
+            fix: command,
+            safe,
+        });
+    }
+}
+
+/// Calls a family's rule for each interface of IPoIB that is a link as well.
+fn each(
+    facts: &Facts,
+    layer: Layer,
+    found: &mut Vec<Finding>,
+    rule: fn(&Facts, &Interface, &Link, &mut Out<'_>),
+) {
+    for interface in &facts.interfaces {
+        if let Some(link) = facts.link(&interface.name) {
+            let mut out = Out {
+                layer,
+                subject: &interface.name,
+                found,
+            };
+            rule(facts, interface, link, &mut out);
+        }
+    }
+}
+
+/// All findings, worst first, and the lowest layer first among those.
+///
+/// What is broken below explains what goes wrong on the paths above: that is left out.
+pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    module::check(facts, &mut found);
+    device::check(facts, &mut found);
+    each(facts, Layer::Port, &mut found, port::check);
+    each(facts, Layer::Link, &mut found, link::check);
+    each(facts, Layer::Path, &mut found, path::check);
+    each(facts, Layer::Counters, &mut found, counters::check);
+    each(facts, Layer::Speed, &mut found, speed::check);
+    speed::check_host(facts, &mut found);
+    let explained: Vec<String> = found
+        .iter()
+        .filter(|f| f.severity == Severity::Broken && f.layer <= Layer::Link)
+        .map(|f| f.subject.clone())
+        .collect();
+    found.retain(|f| {
+        !matches!(f.layer, Layer::Path | Layer::Counters) || !explained.contains(&f.subject)
+    });
+    found.sort_by_key(|f| (Reverse(f.severity), f.layer));
+    // A shell runs the commands, and the kernel lets interfaces have nearly any name.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    let names = facts.links.iter().map(|link| link.name.as_str());
+    let names = names.chain(facts.ports.iter().map(|port| port.device.as_str()));
+    for name in names.filter(|name| !name.chars().all(plain)) {
+        for finding in found.iter_mut().filter(|f| f.fix.contains(name)) {
+            finding.safe = false;
+        }
+    }
+    found
+}
+
+/// Exit status: 0 well, 1 warnings, 2 broken.
+pub(crate) fn status(found: &[Finding]) -> u8 {
+    match found.iter().map(|f| f.severity).max() {
+        Some(Severity::Broken) => 2,
+        Some(Severity::Warning) => 1,
+        Some(Severity::Hint) | None => 0,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::facts::{Address, Gid, Module, Neighbour, Port, Ring};
+    use std::collections::BTreeMap;
+
+    fn link(index: u32, name: &str, address: &str, kind: &str) -> Link {
+        Link {
+            index,
+            name: name.into(),
+            kind: kind.into(),
+            up: true,
+            carrier: true,
+            arp: true,
+            multicast: true,
+            mtu: 4092,
+            qdisc: "fq_codel".into(),
+            addresses: vec![Address {
+                ip: address.parse().expect("an address"),
+                prefix: 24,
+                duplicate: false,
+            }],
+            ..Link::default()
+        }
+    }
+
+    fn port(roce: bool) -> Port {
+        Port {
+            device: "dev0".into(),
+            number: 1,
+            link_layer: if roce { "Ethernet" } else { "InfiniBand" }.into(),
+            software: true,
+            state: "ACTIVE".into(),
+            physical: "LinkUp".into(),
+            rate: "100 Gb/sec (4X EDR)".into(),
+            lid: if roce { 0 } else { 3 },
+            sm_lid: if roce { 0 } else { 1 },
+            pkeys: vec![0xffff],
+            gids: vec![Gid {
+                gid: "fe80::1".into(),
+                kind: if roce { "RoCE v2" } else { "IB/RoCE v1" }.into(),
+                netdev: if roce { "eth0" } else { "" }.into(),
+            }],
+        }
+    }
+
+    pub(crate) fn row(columns: &[(&str, &str)]) -> BTreeMap<String, String> {
+        columns
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect()
+    }
+
+    /// A host on which all is well: one interface, one peer.
+    pub(crate) fn healthy(roce: bool) -> Facts {
+        let peer = Neighbour {
+            ip: "10.1.0.2".parse().expect("an address"),
+            state: "reachable".into(),
+            flags: 0xb0,
+            gid: "fe80::2".into(),
+            qpn: 0x12,
+        };
+        let tables = [
+            (
+                "paths",
+                row(&[
+                    ("gid", "fe80::2"),
+                    ("qpn", "0x000012"),
+                    ("state", "ready"),
+                    ("waiting", "0"),
+                ]),
+            ),
+            (
+                "groups",
+                row(&[
+                    ("mgid", "ff12:401b:ffff::ffff:ffff"),
+                    ("state", "joined"),
+                    ("wanted", "1"),
+                ]),
+            ),
+            ("sources", row(&[("gid", "fe80::2"), ("qpn", "0x000012")])),
+            (
+                "connections",
+                row(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("state", "up")]),
+            ),
+            (
+                "device",
+                row(&[("device", "dev0"), ("connections", "1"), ("limit", "1024")]),
+            ),
+        ];
+        let ib0 = Interface {
+            name: "ib0".into(),
+            ours: true,
+            mode: "connected".into(),
+            pkey: 0xffff,
+            gid: "fe80::1".into(),
+            qpn: 0x11,
+            device: "dev0".into(),
+            port: 1,
+            counters: [
+                ("rx_frames", 5000),
+                ("tx_frames", 5000),
+                ("rx_seq_in_order", 5000),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+            ring: Some(Ring {
+                rx: 512,
+                rx_max: 2048,
+                tx: 512,
+                tx_max: 2048,
+            }),
+            rx_frames: 1,
+            gso: true,
+            gro: true,
+            neighbours: vec![peer],
+            tables: tables
+                .map(|(name, row)| (name.to_owned(), vec![row]))
+                .into(),
+            ..Interface::default()
+        };
+        let mut ib = link(3, "ib0", "10.1.0.1", "ipoib_rs");
+        ib.below = roce.then_some(2);
+        let mut eth = link(2, "eth0", "192.0.2.1", "");
+        eth.mtu = 4400;
+        let sysctls = [
+            ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+            ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+            ("net/ipv4/tcp_sack", "1"),
+            ("net/ipv4/tcp_window_scaling", "1"),
+            ("net/ipv4/ip_no_pmtu_disc", "0"),
+            ("net/ipv4/neigh/default/gc_thresh3", "1024"),
+            ("net/ipv4/icmp_echo_ignore_all", "0"),
+            ("net/ipv6/conf/eth0/disable_ipv6", "0"),
+            ("net/ipv6/conf/ib0/disable_ipv6", "0"),
+            ("net/ipv4/conf/ib0/arp_ignore", "0"),
+            ("net/ipoib/ib0/reorder_window", "32"),
+            ("net/ipoib/ib0/reorder_timeout_us", "5000"),
+            ("net/ipoib/ib0/extensions", "1"),
+            ("net/ipoib/ib0/napi_budget", "64"),
+            ("net/ipoib/ib0/icrc", "1"),
+            ("net/ipoib/ib0/large_frames", "1"),
+            ("net/ipoib/ib0/rc_max_connections", "64"),
+        ];
+        Facts {
+            module: Module {
+                release: "7.3.4".into(),
+                loaded: true,
+                installed: true,
+                ..Module::default()
+            },
+            ports: vec![port(roce)],
+            links: vec![eth, ib],
+            interfaces: vec![ib0],
+            sysctls: sysctls
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
+            ..Facts::default()
+        }
+    }
+
+    /// A cause, and the change that brings it.
+    pub(crate) type Case = (&'static str, fn(&mut Facts));
+
+    /// A healthy host, changed: the first finding has to be of the cause, and there is a sentence, and a reason.
+    pub(crate) fn names(roce: bool, cause: &str, change: impl FnOnce(&mut Facts)) {
+        let mut facts = healthy(roce);
+        change(&mut facts);
+        let found = judge(&facts);
+        let first = found
+            .first()
+            .unwrap_or_else(|| panic!("{cause}: nothing was found"));
+        assert_eq!(first.cause, cause, "{found:#?}");
+        assert!(
+            first.what.ends_with('.') && !first.how.is_empty(),
+            "{first:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_wrong_with_the_healthy() {
+        for roce in [false, true] {
+            assert_eq!(judge(&healthy(roce)), []);
+            let mut facts = healthy(roce);
+            facts.interfaces[0].mode = "datagram".into();
+            facts.interfaces[0]
+                .tables
+                .insert("connections".into(), Vec::new());
+            assert_eq!(judge(&facts), []);
+            // Without the right to read debugfs.
+            facts.interfaces[0].tables.clear();
+            facts.sysctls.clear();
+            assert_eq!(judge(&facts), []);
+        }
+        assert_eq!(status(&[]), 0);
+    }
+
+    #[test]
+    fn what_is_broken_explains_what_is_above() {
+        let mut facts = healthy(true);
+        facts.links[0].up = false;
+        facts.interfaces[0].neighbours[0].state = "failed".into();
+        let found = judge(&facts);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(status(&found), 2);
+    }
+
+    #[test]
+    fn a_name_is_no_command() {
+        for (name, safe) in [("ib0.8001", true), ("ib0;x", false), ("ib$(x)", false)] {
+            let mut facts = healthy(true);
+            facts.links[1].name = name.into();
+            facts.links[1].up = false;
+            facts.interfaces[0].name = name.into();
+            let found = judge(&facts);
+            assert_eq!(
+                (found[0].cause, found[0].safe),
+                ("interface-down", safe),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_causes_are_both_named() {
+        let mut facts = healthy(true);
+        facts.interfaces[0].neighbours[0].state = "failed".into();
+        facts.interfaces[0].gso = false;
+        let causes: Vec<_> = judge(&facts).iter().map(|f| f.cause).collect();
+        assert_eq!(causes, ["no-answer", "gso-off"]);
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The interface itself: flags, MTU, addresses.
+
+use super::{Out, Severity, by_hand};
+use crate::facts::{Address, Facts, Interface, Link};
+use std::net::{IpAddr, Ipv4Addr};
+
+pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    check_flags(facts, interface, link, out);
+    check_addresses(facts, link, out);
+    check_host(facts, link, out);
+    if link.qdisc == "netem" {
+        out.add(
+            Severity::Warning,
+            "netem",
+            "The interface has the queueing discipline netem, which delays, loses or reorders packets for tests.",
+            format!("tc qdisc show dev {}", link.name),
+            format!("tc qdisc del dev {} root", link.name),
+        );
+    }
+}
+
+fn check_flags(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let name = &link.name;
+    let parent = interface.parent.as_ref().and_then(|name| facts.link(name));
+    if let Some(parent) = parent.filter(|parent| !parent.up) {
+        out.add(
+            Severity::Broken,
+            "parent-down",
+            format!("{}, the parent of the interface, is down.", parent.name),
+            format!("{} does not have the flag UP", parent.name),
+            format!("ip link set {} up", parent.name),
+        );
+    } else if !link.up {
+        out.add(
+            Severity::Broken,
+            "interface-down",
+            "The interface is down.",
+            "it does not have the flag UP",
+            format!("ip link set {name} up"),
+        );
+    }
+    if !link.arp {
+        out.add(
+            Severity::Broken,
+            "arp-off",
+            "ARP is switched off, so no peer's address can be found.",
+            "the interface has the flag NOARP",
+            format!("ip link set {name} arp on"),
+        );
+    }
+    if !link.multicast {
+        out.add(
+            Severity::Broken,
+            "multicast-off",
+            "Multicast is switched off, which IPv6 needs to find its neighbours.",
+            "the interface does not have the flag MULTICAST",
+            format!("ip link set {name} multicast on"),
+        );
+    }
+    let ethernet = facts.links.iter().find(|l| Some(l.index) == link.below);
+    // If Ethernet has no room for more, the rule ethernet-mtu says so.
+    if link.mtu < 1280 && ethernet.is_none_or(|e| e.mtu >= 2128) {
+        out.add(
+            Severity::Warning,
+            "mtu-below-ipv6",
+            format!(
+                "The MTU is {}, and IPv6, which needs 1280, is off on the interface.",
+                link.mtu
+            ),
+            "the port allows a larger one",
+            format!("ip link set {name} mtu 2044"),
+        );
+    }
+}
+
+/// The network of an IPv4 address.
+fn network(address: &Address) -> Option<(Ipv4Addr, u8)> {
+    let IpAddr::V4(ip) = address.ip else {
+        return None;
+    };
+    let mask = u32::MAX
+        .checked_shl(32 - u32::from(address.prefix))
+        .unwrap_or(0);
+    // An address of a single host is in no network.
+    (address.prefix < 32).then_some((Ipv4Addr::from(u32::from(ip) & mask), address.prefix))
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+fn check_addresses(facts: &Facts, link: &Link, out: &mut Out<'_>) {
+    let name = &link.name;
+    if let Some(address) = link.addresses.iter().find(|address| address.duplicate) {
+        out.add(
+            Severity::Broken,
+            "duplicate-address",
+            format!("Another host has the address {}.", address.ip),
+            "duplicate address detection has set the flag dadfailed",
+            by_hand(format!(
+                "ip addr del {}/{} dev {name}",
+                address.ip, address.prefix
+            )),
+        );
+    }
+    if !link.enslaved
+        && link
+            .addresses
+            .iter()
+            .all(|address| is_link_local(address.ip))
+    {
+        out.add(
+            Severity::Warning,
+            "no-address",
+            "The interface has no IP address other than a link-local one.",
+            format!("ip addr show dev {name}"),
+            by_hand(format!("ip addr add ADDRESS/PREFIX dev {name}")),
+        );
+    }
+    for other in facts.links.iter().filter(|l| l.up && l.index != link.index) {
+        let twice = |address: &&Address| {
+            let network = network(address);
+            network.is_some() && other.addresses.iter().any(|a| self::network(a) == network)
+        };
+        if let Some(address) = link.addresses.iter().find(twice) {
+            out.add(
+                Severity::Warning,
+                "shared-network",
+                format!(
+                    "{name} and {} are in the same IP network, and packets for it leave by one of them only.",
+                    other.name
+                ),
+                format!("both have an address in {}/{}", address.ip, address.prefix),
+                // Either address may be the wrong one.
+                by_hand(format!(
+                    "ip addr del {}/{} dev {name}",
+                    address.ip, address.prefix
+                )),
+            );
+        }
+    }
+}
+
+/// Settings of the host that hide it from its peers.
+fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
+    let variable = format!("net/ipv4/conf/{}/arp_ignore", link.name);
+    if facts.sysctl(&variable) == Some("8") {
+        out.add(
+            Severity::Broken,
+            "arp-ignored",
+            "The host answers no ARP requests on the interface, so no peer can find it.",
+            format!("/proc/sys/{variable} is 8"),
+            format!("sysctl -w net/ipv4/conf/{}/arp_ignore=0", link.name),
+        );
+    }
+    let variable = format!("net/ipv6/conf/{}/disable_ipv6", link.name);
+    if facts.sysctl(&variable) == Some("1") && link.mtu >= 1280 {
+        out.add(
+            Severity::Hint,
+            "ipv6-off",
+            "IPv6 is disabled on the interface.",
+            format!("/proc/sys/{variable} is 1"),
+            format!("sysctl -w net/ipv6/conf/{}/disable_ipv6=0", link.name),
+        );
+    }
+    if facts.sysctl("net/ipv4/icmp_echo_ignore_all") == Some("1") {
+        out.add(
+            Severity::Hint,
+            "ping-ignored",
+            "The host answers no pings.",
+            "/proc/sys/net/ipv4/icmp_echo_ignore_all is 1",
+            "sysctl -w net.ipv4.icmp_echo_ignore_all=0",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Case, names};
+
+    #[test]
+    fn each_flag_and_address() {
+        let cases: [Case; 13] = [
+            ("interface-down", |f| f.links[1].up = false),
+            ("parent-down", |f| {
+                let mut parent = f.links[1].clone();
+                (parent.index, parent.name, parent.up) = (9, "ibp".into(), false);
+                f.links.push(parent);
+                f.interfaces[0].parent = Some("ibp".into());
+                f.links[1].up = false;
+            }),
+            ("arp-off", |f| f.links[1].arp = false),
+            ("multicast-off", |f| f.links[1].multicast = false),
+            ("mtu-below-ipv6", |f| f.links[1].mtu = 1000),
+            ("duplicate-address", |f| {
+                f.links[1].addresses[0].duplicate = true
+            }),
+            ("no-address", |f| f.links[1].addresses.clear()),
+            ("no-address", |f| {
+                f.links[1].addresses[0].ip = "fe80::1".parse().expect("one")
+            }),
+            ("shared-network", |f| {
+                f.links[0].addresses[0].ip = "10.1.0.77".parse().expect("one")
+            }),
+            ("netem", |f| f.links[1].qdisc = "netem".into()),
+            ("arp-ignored", |f| {
+                f.sysctls
+                    .insert("net/ipv4/conf/ib0/arp_ignore".into(), "8".into());
+            }),
+            ("ipv6-off", |f| {
+                f.sysctls
+                    .insert("net/ipv6/conf/ib0/disable_ipv6".into(), "1".into());
+            }),
+            ("ping-ignored", |f| {
+                f.sysctls
+                    .insert("net/ipv4/icmp_echo_ignore_all".into(), "1".into());
+            }),
+        ];
+        for (cause, change) in cases {
+            for roce in [false, true] {
+                names(roce, cause, change);
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_bond_needs_no_address() {
+        let mut facts = super::super::tests::healthy(false);
+        facts.links[1].addresses.clear();
+        facts.links[1].enslaved = true;
+        assert_eq!(super::super::judge(&facts), []);
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way to a peer: address resolution, paths, groups, connections.
+
+use super::{Out, Severity, by_hand};
+use crate::facts::{Facts, Interface, Link, Neighbour, column};
+
+/// The flag of an address that takes connections (RFC 4755, section 3.1).
+const TAKES_CONNECTIONS: u8 = 0x80;
+
+pub(super) fn check(facts: &Facts, interface: &Interface, _: &Link, out: &mut Out<'_>) {
+    check_neighbours(facts, interface, out);
+    check_stale(interface, out);
+    check_tables(interface, out);
+    if interface.mode == "connected" {
+        check_connections(facts, interface, out);
+    }
+}
+
+/// Up to three, and how many more there are.
+fn some(names: &[String]) -> String {
+    match names {
+        [a, b, c, rest @ ..] if !rest.is_empty() => {
+            format!("{a}, {b}, {c} and {} more", rest.len())
+        }
+        few => few.join(", "),
+    }
+}
+
+fn check_neighbours(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
+    let all = &interface.neighbours;
+    let lost = all.iter().filter(|n| n.is_lost());
+    let lost: Vec<String> = lost.map(|n| n.ip.to_string()).collect();
+    if let Some(first) = lost.first() {
+        out.add(
+            Severity::Warning,
+            "no-answer",
+            format!(
+                "Nobody answers for {}: the host is off, or has another address, partition or Q_Key.",
+                some(&lost)
+            ),
+            "its neighbour entry is failed or incomplete",
+            by_hand(format!("ipoibctl peers --why {first}")),
+        );
+    }
+    check_room(facts, all, out);
+}
+
+/// The kernel's table of neighbours of a family, which all interfaces share.
+fn check_room(facts: &Facts, all: &[Neighbour], out: &mut Out<'_>) {
+    for (family, is_four) in [("ipv4", true), ("ipv6", false)] {
+        let path = format!("net/{family}/neigh/default/gc_thresh3");
+        let Some(limit) = facts.number(&path) else {
+            continue;
+        };
+        let count = all.iter().filter(|n| n.ip.is_ipv4() == is_four).count() as u64;
+        if count.saturating_mul(10) >= limit.saturating_mul(9) {
+            out.add(
+                Severity::Warning,
+                "neighbour-table-full",
+                format!("The neighbour table is nearly full: {count} of {limit} entries."),
+                format!("/proc/sys/{path} is {limit}"),
+                format!("sysctl -w {path}={}", limit.max(1024).saturating_mul(4)),
+            );
+        }
+    }
+}
+
+/// Neighbours that were set by hand, and have another address now.
+fn check_stale(interface: &Interface, out: &mut Out<'_>) {
+    for neighbour in interface
+        .neighbours
+        .iter()
+        .filter(|n| n.state == "permanent")
+    {
+        let qpn = format!("{:#08x}", neighbour.qpn);
+        let (mut same, mut other) = (false, None);
+        for row in interface.table("sources") {
+            if column(row, "gid") == neighbour.gid {
+                if column(row, "qpn") == qpn {
+                    same = true;
+                } else {
+                    other = Some(column(row, "qpn"));
+                }
+            }
+        }
+        if let (false, Some(other)) = (same, other) {
+            out.add(
+                Severity::Warning,
+                "stale-address",
+                format!(
+                    "The permanent neighbour entry of {} has an address that it no longer uses.",
+                    neighbour.ip
+                ),
+                format!(
+                    "frames from {} have the QPN {other}, and the entry has {qpn}",
+                    neighbour.gid
+                ),
+                format!("ip neigh del {} dev {}", neighbour.ip, interface.name),
+            );
+        }
+    }
+}
+
+fn check_tables(interface: &Interface, out: &mut Out<'_>) {
+    let failed = |table: &str, column_of: &str| -> Vec<String> {
+        let rows = interface.table(table).iter();
+        rows.filter(|row| column(row, "state") == "failed")
+            .map(|row| column(row, column_of).to_owned())
+            .collect()
+    };
+    let paths = failed("paths", "gid");
+    if !paths.is_empty() {
+        out.add(
+            Severity::Warning,
+            "no-path",
+            format!("There is no path to {}.", some(&paths)),
+            "its state is failed in paths in debugfs",
+            "",
+        );
+    }
+    let groups = failed("groups", "mgid");
+    if !groups.is_empty() {
+        out.add(
+            Severity::Warning,
+            "group-refused",
+            format!("Multicast groups could not be joined: {}.", some(&groups)),
+            "their state is failed in groups in debugfs",
+            "",
+        );
+    }
+}
+
+fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
+    let rows = interface.table("connections");
+    let waiting = rows.iter().filter(|row| column(row, "state") == "waiting");
+    let waiting: Vec<String> = waiting.map(|row| column(row, "gid").to_owned()).collect();
+    if !waiting.is_empty() {
+        out.add(
+            Severity::Warning,
+            "connection-failed",
+            format!("The connection to {} was refused or has failed; frames go as datagrams until the next attempt.", some(&waiting)),
+            "its state is waiting in connections in debugfs",
+            "",
+        );
+    }
+    if let Some(device) = interface.table("device").first() {
+        let number = |name| column(device, name).parse::<u64>().ok();
+        if let (Some(taken), Some(limit)) = (number("connections"), number("limit")) {
+            if taken >= limit {
+                out.add(
+                    Severity::Warning,
+                    "device-connections-full",
+                    format!("The RDMA device has all {taken} connections that it may have."),
+                    "connections has reached limit in device in debugfs",
+                    format!(
+                        "echo {} >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
+                        limit * 2
+                    ),
+                );
+            }
+        }
+    }
+    let up = rows
+        .iter()
+        .filter(|row| column(row, "state") == "up")
+        .count() as u64;
+    let limit = facts.number(&interface.sysctl("rc_max_connections"));
+    if limit.is_some_and(|limit| up >= limit) && interface.counter("rc_evicted") > 0 {
+        out.add(
+            Severity::Warning,
+            "connections-full",
+            format!("All {up} connections of the interface are in use, and some were ended to make room."),
+            format!("rc_max_connections is {up}, and rc_evicted is not 0"),
+            format!("sysctl -w {}=64", interface.sysctl("rc_max_connections")),
+        );
+    }
+    let datagram = interface
+        .neighbours
+        .iter()
+        .filter(|n| !n.is_lost() && !n.gid.is_empty() && n.flags & TAKES_CONNECTIONS == 0);
+    let datagram: Vec<String> = datagram.map(|n| n.ip.to_string()).collect();
+    if !datagram.is_empty() {
+        out.add(
+            Severity::Hint,
+            "peer-in-datagram-mode",
+            format!(
+                "Frames to {} go as datagrams, since it takes no connections.",
+                some(&datagram)
+            ),
+            "its link-layer address does not have the flag 0x80",
+            "",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Case, healthy, names, row};
+    use crate::facts::Facts;
+
+    fn set(facts: &mut Facts, table: &str, column: &str, value: &str) {
+        let rows = facts.interfaces[0].tables.get_mut(table).expect("a table");
+        rows[0].insert(column.into(), value.into());
+    }
+
+    #[test]
+    fn each_part_of_the_way() {
+        let cases: [Case; 9] = [
+            ("no-answer", |f| {
+                f.interfaces[0].neighbours[0].state = "failed".into()
+            }),
+            ("neighbour-table-full", |f| {
+                f.sysctls
+                    .insert("net/ipv4/neigh/default/gc_thresh3".into(), "1".into());
+            }),
+            ("neighbour-table-full", |f| {
+                f.interfaces[0].neighbours[0].ip = "fe80::2".parse().expect("one");
+                f.sysctls
+                    .insert("net/ipv6/neigh/default/gc_thresh3".into(), "1".into());
+            }),
+            ("stale-address", |f| {
+                f.interfaces[0].neighbours[0].state = "permanent".into();
+                f.interfaces[0].neighbours[0].qpn = 0x99;
+            }),
+            ("no-path", |f| set(f, "paths", "state", "failed")),
+            ("group-refused", |f| set(f, "groups", "state", "failed")),
+            ("connection-failed", |f| {
+                set(f, "connections", "state", "waiting")
+            }),
+            ("device-connections-full", |f| {
+                set(f, "device", "limit", "1")
+            }),
+            ("connections-full", |f| {
+                f.sysctls
+                    .insert("net/ipoib/ib0/rc_max_connections".into(), "1".into());
+                f.interfaces[0].counters.insert("rc_evicted".into(), 4);
+            }),
+        ];
+        for (cause, change) in cases {
+            names(true, cause, change);
+        }
+        names(false, "peer-in-datagram-mode", |f| {
+            f.interfaces[0].neighbours[0].flags = 0x20
+        });
+    }
+
+    #[test]
+    fn a_permanent_entry_that_is_right_is_no_cause() {
+        let mut facts = healthy(true);
+        facts.interfaces[0].neighbours[0].state = "permanent".into();
+        let other = row(&[("gid", "fe80::2"), ("qpn", "0x000077")]);
+        facts.interfaces[0]
+            .tables
+            .get_mut("sources")
+            .expect("it")
+            .push(other);
+        assert_eq!(super::super::judge(&facts), []);
+    }
+
+    #[test]
+    fn many_names_are_cut() {
+        let names: Vec<String> = (0..5).map(|n| n.to_string()).collect();
+        assert_eq!(super::some(&names), "0, 1, 2 and 2 more");
+        assert_eq!(super::some(&names[..2]), "0, 1");
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The port of an interface: Ethernet and GIDs under RoCE, the subnet manager of InfiniBand, partitions.
+
+use super::{Out, Severity, by_hand};
+use crate::facts::{Facts, Interface, Link, Neighbour, Port};
+
+/// The UDP port of RoCEv2.
+const ROCE: &str = "4791";
+
+pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let Some(port) = facts.port_of(interface) else {
+        return;
+    };
+    if port.is_roce() {
+        let below = facts.links.iter().find(|l| Some(l.index) == link.below);
+        let below = below.or_else(|| facts.link(port.netdev()?));
+        if let Some(ethernet) = below {
+            check_ethernet(facts, link, ethernet, out);
+            // Hardware passes its frames by the host's network stack.
+            if port.software {
+                check_stack(facts, interface, ethernet, out);
+            }
+        }
+        check_gids(interface, port, below, out);
+    } else {
+        check_infiniband(interface, port, out);
+    }
+    check_pkey(interface, port, out);
+    check_carrier(interface, link, port, out);
+}
+
+fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>) {
+    let name = &ethernet.name;
+    if !ethernet.up {
+        out.add(
+            Severity::Broken,
+            "ethernet-down",
+            format!("{name}, the Ethernet interface under it, is down."),
+            format!("{name} does not have the flag UP"),
+            format!("ip link set {name} up"),
+        );
+    } else if !ethernet.carrier {
+        out.add(
+            Severity::Broken,
+            "no-cable",
+            format!("{name}, the Ethernet interface under it, has no carrier: check the cable and its other end."),
+            format!("{name} is up and its carrier is 0"),
+            "",
+        );
+    }
+    let variable = format!("net/ipv6/conf/{name}/disable_ipv6");
+    if facts.sysctl(&variable) == Some("1") {
+        out.add(
+            Severity::Broken,
+            "ethernet-ipv6-off",
+            format!("IPv6 is disabled on {name}, where RoCE needs it for multicast groups."),
+            format!("/proc/sys/{variable} is 1"),
+            format!("sysctl -w {}=0", variable.replace('/', ".")),
+        );
+    }
+    if link.mtu < 1280 && ethernet.mtu < 2128 {
+        out.add(
+            Severity::Warning,
+            "ethernet-mtu",
+            format!(
+                "The MTU of {name} leaves {} bytes for IP packets, and IPv6 needs 1280.",
+                link.mtu
+            ),
+            format!(
+                "the MTU of {name} is {}; an IB MTU of 2048 needs 2128",
+                ethernet.mtu
+            ),
+            format!("ip link set {name} mtu 4200"),
+        );
+    }
+}
+
+/// What the network stack does to frames of soft-RoCE.
+fn check_stack(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
+    let name = &ethernet.name;
+    let rules = &facts.filter;
+    let accept = by_hand("nft insert rule inet TABLE CHAIN udp dport 4791 accept");
+    let drops = |rule: &&String| {
+        let refused = ["drop", "reject", "DROP", "REJECT"];
+        rule.contains(ROCE) && refused.iter().any(|verdict| rule.contains(verdict))
+    };
+    let closed = |rule: &&String| {
+        (rule.contains("hook input") && rule.contains("policy drop"))
+            || rule.starts_with(":INPUT DROP")
+    };
+    // Rules may let it in by other words than the port, unless nobody answers.
+    let silent = interface.neighbours.iter().any(Neighbour::is_lost);
+    let by_default = rules
+        .iter()
+        .find(closed)
+        .filter(|_| silent && !rules.iter().any(|rule| rule.contains(ROCE)));
+    if let Some(rule) = rules.iter().find(drops).or(by_default) {
+        out.add(
+            Severity::Broken,
+            "firewall",
+            "The packet filter drops UDP port 4791, which RoCEv2 uses.",
+            format!("it has the line: {rule}"),
+            accept,
+        );
+    }
+    if ethernet.qdisc == "netem" {
+        out.add(
+            Severity::Warning,
+            "netem",
+            format!(
+                "{name} has the queueing discipline netem, which delays, loses or reorders packets for tests."
+            ),
+            format!("tc qdisc show dev {name}"),
+            format!("tc qdisc del dev {name} root"),
+        );
+    }
+}
+
+fn check_gids(interface: &Interface, port: &Port, ethernet: Option<&Link>, out: &mut Out<'_>) {
+    let name = ethernet.map_or("the Ethernet interface", |link| &link.name);
+    if !port.gids.iter().any(|gid| gid.kind == "RoCE v2") {
+        out.add(
+            Severity::Broken,
+            "no-roce-gid",
+            format!(
+                "{} has no RoCEv2 GID for an interface to send from.",
+                port.device
+            ),
+            "no entry of the port's GID table is of the type \"RoCE v2\"",
+            format!("sysctl -w net.ipv6.conf.{name}.addr_gen_mode=0"),
+        );
+    } else if !interface.gid.is_empty() && !port.gids.iter().any(|g| g.gid == interface.gid) {
+        out.add(
+            Severity::Warning,
+            "gid-changed",
+            "The GID in the interface's address is no longer one of the port's, and peers still send to it.",
+            format!(
+                "{} is not in the GID table of {}",
+                interface.gid, port.device
+            ),
+            format!("ip link set {0} down && ip link set {0} up", interface.name),
+        );
+    }
+}
+
+fn check_infiniband(interface: &Interface, port: &Port, out: &mut Out<'_>) {
+    let (device, number) = (&port.device, port.number);
+    if port.physical == "Disabled" {
+        out.add(
+            Severity::Broken,
+            "port-disabled",
+            format!("Port {number} of {device} is disabled: somebody switched it off."),
+            "its physical state is Disabled",
+            by_hand(format!("mlxlink -d {device} -p {number} -a UP")),
+        );
+    } else if port.physical != "LinkUp" {
+        out.add(
+            Severity::Broken,
+            "port-down",
+            format!("Port {number} of {device} has no link: check the cable and its other end."),
+            format!(
+                "its state is {}, its physical state {}",
+                port.state, port.physical
+            ),
+            "",
+        );
+    } else if port.state != "ACTIVE" && port.sm_lid == 0 {
+        out.add(
+            Severity::Broken,
+            "no-subnet-manager",
+            format!("No subnet manager has configured port {number} of {device}."),
+            format!(
+                "its state is {}, and it knows no subnet manager's LID",
+                port.state
+            ),
+            by_hand("systemctl start opensm"),
+        );
+    } else if port.state != "ACTIVE" {
+        out.add(
+            Severity::Broken,
+            "port-not-active",
+            format!("The subnet manager does not bring port {number} of {device} to Active."),
+            format!(
+                "its state is {}, and its subnet manager has LID {}",
+                port.state, port.sm_lid
+            ),
+            by_hand(format!("smpquery -C {device} -P {number} -D portinfo 0")),
+        );
+    }
+    if !interface.gid.is_empty() && !port.gids.iter().any(|g| g.gid == interface.gid) {
+        out.add(
+            Severity::Warning,
+            "gid-changed",
+            "The GID in the interface's address is not one of the port's.",
+            format!("{} is not in the GID table of {device}", interface.gid),
+            format!("ip link set {0} down && ip link set {0} up", interface.name),
+        );
+    }
+}
+
+fn check_pkey(interface: &Interface, port: &Port, out: &mut Out<'_>) {
+    if interface.pkey == 0 || port.pkeys.is_empty() {
+        return;
+    }
+    let same = |pkey: &&u16| *pkey & 0x7fff == interface.pkey & 0x7fff;
+    let members: Vec<&u16> = port.pkeys.iter().filter(same).collect();
+    let has: Vec<String> = port.pkeys.iter().map(|p| format!("{p:#06x}")).collect();
+    let has = format!("its P_Key table has {}", has.join(", "));
+    let pkey = interface.pkey;
+    if members.is_empty() {
+        out.add(
+            Severity::Broken,
+            "no-partition",
+            format!("The port is not a member of the partition {pkey:#06x}."),
+            has,
+            "",
+        );
+    } else if members.iter().all(|pkey| **pkey & 0x8000 == 0) {
+        out.add(
+            Severity::Broken,
+            "limited-member",
+            format!("The port is a limited member of the partition {pkey:#06x}, and IPoIB needs a full one."),
+            has,
+            "",
+        );
+    }
+}
+
+/// No carrier, although nothing else is wrong with the port.
+fn check_carrier(interface: &Interface, link: &Link, port: &Port, out: &mut Out<'_>) {
+    let below = |f: &super::Finding| f.subject == link.name && f.severity == Severity::Broken;
+    if !link.up || link.carrier || out.found.iter().any(below) {
+        return;
+    }
+    let state = interface.broadcast().unwrap_or("unknown");
+    // On InfiniBand, the subnet manager's configuration has to have the group.
+    let fix = if port.is_roce() {
+        format!("ip link set {0} down && ip link set {0} up", link.name)
+    } else {
+        String::new()
+    };
+    out.add(
+        Severity::Broken,
+        "no-broadcast-group",
+        "The broadcast group could not be joined, so no peer can be found.",
+        format!(
+            "the port is {}, there is no carrier, and the state of the group is {state}",
+            port.state
+        ),
+        fix,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge;
+    use super::super::tests::{Case, healthy, names};
+
+    #[test]
+    fn under_roce() {
+        let cases: [Case; 11] = [
+            ("ethernet-down", |f| f.links[0].up = false),
+            ("no-cable", |f| f.links[0].carrier = false),
+            ("ethernet-ipv6-off", |f| {
+                f.sysctls
+                    .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
+            }),
+            ("ethernet-mtu", |f| {
+                (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
+            }),
+            ("firewall", |f| {
+                f.filter = vec!["udp dport 4791 drop".into()]
+            }),
+            ("firewall", |f| {
+                f.filter = vec!["type filter hook input priority filter; policy drop;".into()];
+                f.interfaces[0].neighbours[0].state = "failed".into();
+            }),
+            ("firewall", |f| {
+                f.filter = vec![":INPUT DROP [7:420]".into()];
+                f.interfaces[0].neighbours[0].state = "incomplete".into();
+            }),
+            ("netem", |f| f.links[0].qdisc = "netem".into()),
+            ("no-roce-gid", |f| {
+                f.ports[0].gids[0].kind = "IB/RoCE v1".into()
+            }),
+            ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
+            ("no-broadcast-group", |f| f.links[1].carrier = false),
+        ];
+        for (cause, change) in cases {
+            names(true, cause, change);
+        }
+    }
+
+    #[test]
+    fn on_infiniband() {
+        let cases: [Case; 8] = [
+            ("port-down", |f| f.ports[0].physical = "Polling".into()),
+            ("port-disabled", |f| f.ports[0].physical = "Disabled".into()),
+            ("no-subnet-manager", |f| {
+                f.ports[0].state = "INIT".into();
+                f.ports[0].sm_lid = 0;
+            }),
+            ("port-not-active", |f| f.ports[0].state = "ARMED".into()),
+            ("no-partition", |f| f.ports[0].pkeys = vec![0x8001]),
+            ("limited-member", |f| f.ports[0].pkeys = vec![0x7fff]),
+            ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
+            ("no-broadcast-group", |f| f.links[1].carrier = false),
+        ];
+        for (cause, change) in cases {
+            names(false, cause, |facts| {
+                // None of these leaves a carrier.
+                facts.links[1].carrier = cause == "gid-changed";
+                change(facts);
+            });
+        }
+    }
+
+    #[test]
+    fn a_filter_that_accepts_is_no_cause() {
+        let mut facts = healthy(true);
+        facts.filter = vec!["udp dport 4791 accept".into(), "tcp dport 22 drop".into()];
+        assert_eq!(judge(&facts), []);
+        // It may well accept by address or interface.
+        facts.filter = vec!["type filter hook input priority 0; policy drop;".into()];
+        assert_eq!(judge(&facts), []);
+    }
+
+    #[test]
+    fn hardware_does_not_pass_the_stack() {
+        let mut facts = healthy(true);
+        facts.ports[0].software = false;
+        facts.filter = vec!["udp dport 4791 drop".into()];
+        facts.links[0].qdisc = "netem".into();
+        assert_eq!(judge(&facts), []);
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Settings that cost speed. Most are hints, since somebody may want them so.
+
+use super::{Finding, Layer, Out, Severity};
+use crate::facts::{Facts, Interface, Link};
+
+/// TCP buffers below this limit a stream on a fast network.
+const BUFFER: u64 = 1 << 20;
+/// Rings below this overflow while a CPU is busy.
+const RING: u32 = 256;
+
+/// A variable of the interface that costs speed at a value.
+struct Variable {
+    name: &'static str,
+    bad: fn(u64) -> bool,
+    /// What `sysctl -w` sets it to.
+    good: u32,
+    /// Only in connected mode.
+    connected: bool,
+    cause: &'static str,
+    what: &'static str,
+}
+
+const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "extensions",
+        bad: |value| value == 0,
+        good: 1,
+        connected: false,
+        cause: "extensions-off",
+        what: "Frames carry no numbers, so nothing is put in order, and checksums are computed on connections.",
+    },
+    Variable {
+        name: "reorder_timeout_us",
+        bad: |value| value == 0,
+        good: 5000,
+        connected: false,
+        cause: "no-time-to-reorder",
+        what: "Frames that overtook others are held only until the end of a poll.",
+    },
+    Variable {
+        name: "napi_budget",
+        bad: |value| value < 16,
+        good: 64,
+        connected: false,
+        cause: "small-budget",
+        what: "A receive poll takes few frames at a time.",
+    },
+    Variable {
+        name: "icrc",
+        bad: |value| value == 0,
+        good: 1,
+        connected: true,
+        cause: "checksums-on",
+        what: "Checksums are computed on connections, where the invariant CRC protects frames already.",
+    },
+    Variable {
+        name: "large_frames",
+        bad: |value| value == 0,
+        good: 1,
+        connected: true,
+        cause: "large-frames-off",
+        what: "Packets are segmented before a connection sends them, which could carry them whole.",
+    },
+];
+
+pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let name = &link.name;
+    if interface.ours {
+        check_window(facts, interface, out);
+        check_rings(interface, link, out);
+        for variable in VARIABLES {
+            let path = interface.sysctl(variable.name);
+            let value = facts.number(&path).filter(|value| (variable.bad)(*value));
+            let applies = !variable.connected || interface.mode == "connected";
+            if let (true, Some(value)) = (applies, value) {
+                out.add(
+                    Severity::Hint,
+                    variable.cause,
+                    variable.what,
+                    format!("/proc/sys/{path} is {value}"),
+                    format!("sysctl -w {path}={}", variable.good),
+                );
+            }
+        }
+    }
+    if !interface.gso {
+        out.add(
+            Severity::Hint,
+            "gso-off",
+            "Large packets are segmented before the interface gets them.",
+            "generic-segmentation-offload is off",
+            format!("ethtool -K {name} gso on"),
+        );
+    }
+    if !interface.gro {
+        out.add(
+            Severity::Hint,
+            "gro-off",
+            "Received segments are not merged before the stack gets them.",
+            "generic-receive-offload is off",
+            format!("ethtool -K {name} gro on"),
+        );
+    }
+}
+
+/// The reorder window: without one, TCP takes late frames for lost ones.
+fn check_window(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
+    let path = interface.sysctl("reorder_window");
+    let window = facts.number(&path);
+    let late = interface.counter("rx_seq_late");
+    let fix = format!("sysctl -w {path}=32");
+    if window == Some(0) && late > 0 {
+        out.add(
+            Severity::Warning,
+            "window-off",
+            "The fabric reorders frames, and the window that puts them in order is off.",
+            format!("/proc/sys/{path} is 0, and rx_seq_late is {late}"),
+            fix,
+        );
+    } else if window == Some(0) {
+        out.add(
+            Severity::Hint,
+            "window-off",
+            "The window that puts frames in order is off.",
+            format!("/proc/sys/{path} is 0"),
+            fix,
+        );
+    }
+    let moved = interface.counter("rx_seq_moved");
+    let in_order = interface.counter("rx_seq_in_order");
+    if window.is_some_and(|window| (1..128).contains(&window))
+        && moved > 100
+        && moved.saturating_mul(100) > in_order
+    {
+        out.add(
+            Severity::Warning,
+            "window-small",
+            "Frames arrive further out of order than the window reaches.",
+            format!("rx_seq_moved is {moved}, rx_seq_in_order {in_order}"),
+            format!("sysctl -w {path}=128"),
+        );
+    }
+}
+
+fn check_rings(interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let Some(ring) = interface.ring else {
+        return;
+    };
+    let (rx, tx) = (RING.min(ring.rx_max), RING.min(ring.tx_max));
+    if ring.rx < rx || ring.tx < tx {
+        out.add(
+            Severity::Hint,
+            "small-rings",
+            format!(
+                "The rings are small: {} frames to receive, {} to send.",
+                ring.rx, ring.tx
+            ),
+            format!("ethtool -g {}", link.name),
+            format!(
+                "ethtool -G {} rx {} tx {}",
+                link.name,
+                ring.rx.max(rx),
+                ring.tx.max(tx)
+            ),
+        );
+    }
+    if interface.rx_frames > 1 && interface.rx_frames >= ring.rx / 2 {
+        out.add(
+            Severity::Warning,
+            "moderation",
+            "The device reports received frames only when the ring is half full or more.",
+            format!(
+                "rx-frames is {}, and the ring has {}",
+                interface.rx_frames, ring.rx
+            ),
+            format!("ethtool -C {} rx-frames 16", link.name),
+        );
+    }
+}
+
+/// Settings of TCP, if there is an interface that they concern.
+pub(super) fn check_host(facts: &Facts, found: &mut Vec<Finding>) {
+    if facts.interfaces.is_empty() {
+        return;
+    }
+    let mut out = Out {
+        layer: Layer::Speed,
+        subject: "",
+        found,
+    };
+    for (path, cause) in [
+        ("net/ipv4/tcp_rmem", "small-receive-buffers"),
+        ("net/ipv4/tcp_wmem", "small-send-buffers"),
+    ] {
+        let values = facts.sysctl(path).unwrap_or_default();
+        let mut words = values.split_whitespace();
+        let largest = words.next_back().and_then(|word| word.parse::<u64>().ok());
+        if let Some(largest) = largest.filter(|largest| *largest < BUFFER) {
+            let first: Vec<&str> = words.collect();
+            out.add(
+                Severity::Hint,
+                cause,
+                format!("TCP's buffers grow to {largest} bytes at most."),
+                format!("/proc/sys/{path} is {values}"),
+                format!("sysctl -w {path}='{} 6291456'", first.join(" ")),
+            );
+        }
+    }
+    for (path, bad, cause, what) in [
+        (
+            "net/ipv4/tcp_sack",
+            "0",
+            "no-sack",
+            "TCP retransmits more than was lost, since selective acknowledgements are off.",
+        ),
+        (
+            "net/ipv4/tcp_window_scaling",
+            "0",
+            "no-window-scaling",
+            "TCP's window is 64 KiB at most, since scaling is off.",
+        ),
+    ] {
+        if facts.sysctl(path) == Some(bad) {
+            let how = format!("/proc/sys/{path} is {bad}");
+            out.add(
+                Severity::Hint,
+                cause,
+                what,
+                how,
+                format!("sysctl -w {path}=1"),
+            );
+        }
+    }
+    let path = "net/ipv4/ip_no_pmtu_disc";
+    let value = facts.sysctl(path);
+    if value.is_some_and(|value| value != "0") {
+        out.add(
+            Severity::Warning,
+            "no-path-mtu",
+            "Path MTU discovery is off, and peers with a smaller MTU need it.",
+            format!("/proc/sys/{path} is {}", value.unwrap_or_default()),
+            format!("sysctl -w {path}=0"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Case, healthy, names};
+    use super::*;
+
+    fn set(facts: &mut Facts, path: &str, value: &str) {
+        facts.sysctls.insert(path.into(), value.into());
+    }
+
+    #[test]
+    fn each_setting() {
+        let cases: [Case; 13] = [
+            ("window-off", |f| {
+                set(f, "net/ipoib/ib0/reorder_window", "0")
+            }),
+            ("window-small", |f| {
+                f.interfaces[0].counters.insert("rx_seq_moved".into(), 200);
+            }),
+            ("small-rings", |f| {
+                f.interfaces[0].ring.as_mut().expect("a ring").rx = 64
+            }),
+            ("small-rings", |f| {
+                f.interfaces[0].ring.as_mut().expect("a ring").tx = 128
+            }),
+            ("moderation", |f| f.interfaces[0].rx_frames = 256),
+            ("gso-off", |f| f.interfaces[0].gso = false),
+            ("gro-off", |f| f.interfaces[0].gro = false),
+            ("small-receive-buffers", |f| {
+                set(f, "net/ipv4/tcp_rmem", "4096 131072 262144")
+            }),
+            ("small-send-buffers", |f| {
+                set(f, "net/ipv4/tcp_wmem", "4096 16384 262144")
+            }),
+            ("no-sack", |f| set(f, "net/ipv4/tcp_sack", "0")),
+            ("no-window-scaling", |f| {
+                set(f, "net/ipv4/tcp_window_scaling", "0")
+            }),
+            ("no-path-mtu", |f| set(f, "net/ipv4/ip_no_pmtu_disc", "1")),
+            ("small-budget", |f| set(f, "net/ipoib/ib0/napi_budget", "1")),
+        ];
+        for (cause, change) in cases {
+            names(true, cause, change);
+        }
+        for variable in VARIABLES {
+            names(false, variable.cause, |f| {
+                let path = format!("net/ipoib/ib0/{}", variable.name);
+                set(f, &path, "0");
+            });
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_off_is_worse_on_a_fabric_that_reorders() {
+        let mut facts = healthy(true);
+        set(&mut facts, "net/ipoib/ib0/reorder_window", "0");
+        let severity = |facts: &Facts| super::super::judge(facts)[0].severity;
+        assert_eq!(severity(&facts), Severity::Hint);
+        facts.interfaces[0].counters.insert("rx_seq_late".into(), 3);
+        assert_eq!(severity(&facts), Severity::Warning);
+    }
+
+    #[test]
+    fn connections_settings_do_not_matter_without_connections() {
+        let mut facts = healthy(true);
+        facts.interfaces[0].mode = "datagram".into();
+        facts.interfaces[0]
+            .tables
+            .insert("connections".into(), Vec::new());
+        set(&mut facts, "net/ipoib/ib0/icrc", "0");
+        set(&mut facts, "net/ipoib/ib0/large_frames", "0");
+        assert_eq!(super::super::judge(&facts), []);
+    }
+}
