@@ -16,6 +16,7 @@ mod hostile;
 mod hwsim;
 mod inspect;
 mod interop;
+mod ipoibctl;
 mod iproute;
 mod lifecycle;
 mod link;

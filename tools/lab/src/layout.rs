@@ -77,6 +77,12 @@ impl Layout {
         self.own.join("target/debug/lab-agent")
     }
 
+    /// The tool for users of the driver, as it was built for the scenarios.
+    #[must_use]
+    pub fn ipoibctl(&self) -> PathBuf {
+        self.own.join("target/debug/ipoibctl")
+    }
+
     /// The directory of this checkout's iproute2 plugin, where a guest's `ip` looks for it.
     #[must_use]
     pub fn iproute(&self) -> PathBuf {

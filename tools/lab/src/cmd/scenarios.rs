@@ -28,10 +28,11 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Scenarios {
-    /// Compiles them. The crates and their features are those of the unit tests, so that each is compiled once.
+    /// Compiles them, and ipoibctl, which guests run and cargo builds for the test of its commands. The crates and their features are those of the unit tests, so that each is compiled once.
     pub(crate) fn build(layout: &Layout) -> Result<Scenarios> {
         let output = Command::new("cargo")
-            .args(["test", "--workspace", "--locked", "--test", "scenarios"])
+            .args(["test", "--workspace", "--locked"])
+            .args(["--test", "scenarios", "--test", "command"])
             .args(["--no-run", "--message-format=json-render-diagnostics"])
             .current_dir(&layout.checkout)
             .stderr(Stdio::inherit())
