@@ -190,7 +190,7 @@ impl Interface {
             // The queues may have become smaller meanwhile.
             let limits = this.settings.queue_limits();
             this.settings.set_queue_sizes(before.min(limits));
-            // What there was before is made again.
+            // Makes the rings of before again.
             Self::restart_soon(dev);
         }
         result
@@ -285,7 +285,6 @@ impl Interface {
         }
         let mtu = dev.mtu();
         Self::change_mode(dev, connected, rtnl)?;
-        let this = dev.data();
         if let Err(error) = Self::replace_rings(dev, rtnl) {
             netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
             Self::change_mode(dev, !connected, rtnl)?;
@@ -295,10 +294,7 @@ impl Interface {
             Self::restart(dev, rtnl);
             return Err(error);
         }
-        let gid = this.port.attributes(rtnl).gid;
-        Self::set_address(dev, gid, rtnl);
-        this.moved.store(true, Relaxed);
-        Self::announce(dev, rtnl);
+        Self::renew_address(dev, rtnl);
         Ok(())
     }
 
@@ -351,9 +347,14 @@ impl Interface {
 
     /// The extensions were switched on or off: our address says so, and our neighbours are told.
     pub(crate) fn extensions_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        let this = dev.data();
-        set_extensions(dev, this.settings.extensions());
+        set_extensions(dev, dev.data().settings.extensions());
         Self::connections_changed(dev);
+        Self::renew_address(dev, rtnl);
+    }
+
+    /// Sets the address anew, whose flags have changed, and tells the neighbours.
+    fn renew_address(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
         let running = Self::running(dev, rtnl);
         let gid = running.map_or(this.port.attributes(rtnl).gid, |running| running.gid);
         Self::set_address(dev, gid, rtnl);
