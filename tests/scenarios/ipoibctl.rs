@@ -249,11 +249,11 @@ scenario! {
     }
 }
 
-/// What keeps the module from loading, and how it loads by doctor's own command.
+/// Obstacles to loading the module; it loads by doctor's own command.
 fn module(host: &Host) -> Result<()> {
     let tool = Layout::from_env()?.ipoibctl();
     let modules = "/lib/modules/$(uname -r)";
-    // What is mounted inside of a network namespace is gone after the command.
+    // Mounts made inside of a network namespace are gone after the command.
     let outside = host.outside();
     named(host, "not-loaded")?;
     for (cause, breaks, mends) in [

@@ -101,7 +101,7 @@ pub(crate) struct Address {
     pub(crate) duplicate: bool,
 }
 
-/// What only an IPoIB interface has; the rest is in `links`.
+/// Properties that only an IPoIB interface has; the rest is in `links`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Interface {
     pub(crate) name: String,

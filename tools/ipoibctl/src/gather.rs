@@ -321,7 +321,7 @@ fn module(root: &Path) -> Module {
         ib_ipoib_loaded: loaded("ib_ipoib"),
         ..Module::default()
     };
-    // What may keep it from loading matters only then.
+    // Obstacles to loading it matter only then.
     if !module.loaded {
         let modules = root.join("lib/modules");
         let has = |release: &str| {

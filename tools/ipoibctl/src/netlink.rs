@@ -60,7 +60,7 @@ fn dump(kind: u16, length: usize, mut each: impl FnMut(&[u8])) -> Result<()> {
     request.extend(kind.to_ne_bytes());
     request.extend(flags.to_ne_bytes());
     request.resize(HEADER + length, 0);
-    // What is sent to no address goes to the kernel.
+    // A message without an address goes to the kernel.
     socket.write_all(&request).context("netlink")?;
 
     let mut room = vec![0; DATAGRAM];

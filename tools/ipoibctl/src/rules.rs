@@ -47,7 +47,7 @@ pub(crate) struct Finding {
     pub(crate) layer: Layer,
     /// The interface, or "" for the host.
     pub(crate) subject: String,
-    /// What is wrong, in a sentence.
+    /// Description in a sentence.
     pub(crate) what: String,
     /// How that is known.
     pub(crate) how: String,
@@ -57,7 +57,7 @@ pub(crate) struct Finding {
     pub(crate) safe: bool,
 }
 
-/// What to do about a finding. Text is a command that can be run as it is, or nothing if it is empty.
+/// Remedy of a finding. Text is a command that can be run as it is, or nothing if it is empty.
 struct Fix {
     command: String,
     safe: bool,
@@ -138,7 +138,7 @@ fn each(
 
 /// All findings, worst first, and the lowest layer first among those.
 ///
-/// What is broken below explains what goes wrong on the paths above: that is left out.
+/// Leaves out findings above a broken layer, which that explains.
 pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     module::check(facts, &mut found);

@@ -202,7 +202,7 @@ scenario! {
             ensure!(left.is_empty(), "{left}");
         }
         manager.kill()?;
-        // Whoever still held a device would be waited for.
+        // Unloading waits for any user of a device that is left.
         let outside = first.outside();
         outside.run_for("modprobe -r ipoib_rs && ib-hwsim down && modprobe -r ib_hwsim", Duration::from_secs(60))?.ok()?;
         bed.finish()

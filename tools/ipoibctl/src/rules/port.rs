@@ -76,7 +76,7 @@ fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>
     }
 }
 
-/// What the network stack does to frames of soft-RoCE.
+/// Rules of the network stack that frames of soft-RoCE run into.
 fn check_stack(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut Out<'_>) {
     let name = &ethernet.name;
     let rules = &facts.filter;

@@ -14,7 +14,7 @@ const RING: u32 = 256;
 struct Variable {
     name: &'static str,
     bad: fn(u64) -> bool,
-    /// What `sysctl -w` sets it to.
+    /// Value that `sysctl -w` sets.
     good: u32,
     /// Only in connected mode.
     connected: bool,

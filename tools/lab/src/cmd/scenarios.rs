@@ -28,7 +28,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Scenarios {
-    /// Compiles them, and ipoibctl, which guests run and cargo builds for the test of its commands. The crates and their features are those of the unit tests, so that each is compiled once.
+    /// Compiles them, and ipoibctl, which guests run: cargo builds that for the test of its command line. The crates
+    /// and their features are those of the unit tests, so that each is compiled once.
     pub(crate) fn build(layout: &Layout) -> Result<Scenarios> {
         let output = Command::new("cargo")
             .args(["test", "--workspace", "--locked"])
