@@ -5,15 +5,21 @@
 # Helpers shared by the scripts in this directory: messages, a kernel's configuration, and the compilers
 # that the kernel was built with.
 
+# Colours, for a terminal only, and as NO_COLOR says.
+bold='' red='' plain=''
+if [ -t 2 ] && [ -z "${NO_COLOR-}" ]; then
+	bold=$'\033[1m' red=$'\033[31m' plain=$'\033[0m'
+fi
+
 say()
 {
-	printf '\033[1m::\033[0m %s\n' "$*" >&2
+	printf '%s::%s %s\n' "$bold" "$plain" "$*" >&2
 }
 
 # Ends with one sentence that says what is wrong, and lines that say what to do.
 die()
 {
-	printf '\033[31merror:\033[0m %s\n' "$1" >&2
+	printf '%serror:%s %s\n' "$red" "$plain" "$1" >&2
 	shift
 	[ $# -eq 0 ] || printf '       %s\n' "$@" >&2
 	exit 1

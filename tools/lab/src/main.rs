@@ -98,7 +98,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(text: &str) -> ! {
-    eprintln!("\x1b[31merror:\x1b[0m {text}");
+    eprintln!("{} {text}", console::style("error:").red().for_stderr());
     std::process::exit(1)
 }
 

@@ -7,6 +7,7 @@
 
 use crate::layout::Layout;
 use anyhow::{Context, Result, bail};
+use console::style;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
@@ -29,7 +30,8 @@ pub fn say(text: &str) {
     let seconds = START.get_or_init(Instant::now).elapsed().as_secs();
     bars().suspend(|| {
         eprintln!(
-            "\x1b[1m::\x1b[0m {}:{:02} {text}",
+            "{} {}:{:02} {text}",
+            style("::").bold().for_stderr(),
             seconds / 60,
             seconds % 60
         );
