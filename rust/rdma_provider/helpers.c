@@ -5,6 +5,7 @@
 
 #include "helpers.h"
 
+#include <linux/bug.h>
 #include <linux/cpumask.h>
 #include <linux/if_arp.h>
 #include <linux/if_vlan.h>
@@ -87,6 +88,11 @@ void rdma_provider_hrtimer_init(struct hrtimer *timer,
 void rdma_provider_hrtimer_set(struct hrtimer *timer, s64 nanos)
 {
 	hrtimer_start(timer, ns_to_ktime(nanos), HRTIMER_MODE_REL);
+}
+
+void rdma_provider_warn_overlap(void)
+{
+	WARN(1, "two changes of a queue pair at a time\n");
 }
 
 /* Names the network namespace of the current task for good: no other gets this number. */

@@ -27,6 +27,7 @@ void rdma_provider_timer_set(struct timer_list *timer, u32 millis);
 void rdma_provider_hrtimer_init(struct hrtimer *timer,
 				enum hrtimer_restart (*func)(struct hrtimer *));
 void rdma_provider_hrtimer_set(struct hrtimer *timer, s64 nanos);
+void rdma_provider_warn_overlap(void);
 u64 rdma_provider_netns(void);
 struct net_device *rdma_provider_netdev_find(u64 netns, const char *name);
 void rdma_provider_netdev_put(struct net_device *dev);

@@ -6,7 +6,6 @@ use ib_fabric::fault::{Direction, EventName, Quirk, Setting};
 use ipoib_sys::bindings;
 use kernel::sync::atomic::{Acquire, Relaxed};
 use kernel::sync::Arc;
-use kernel::warn_on;
 
 use super::{Kind, Qp, QpEvent, SendSide, NEVER};
 use crate::clock::{now, MILLISECOND};
@@ -115,8 +114,10 @@ impl Qp {
     /// As `change`.
     pub(crate) fn change_alone<R>(&self, change: impl FnOnce() -> R) -> R {
         let is_alone = self.changing.cmpxchg(false, true, Relaxed).is_ok();
-        // Two at a time.
-        warn_on!(!is_alone);
+        if !is_alone {
+            // SAFETY: It may be called in any context.
+            unsafe { bindings::rdma_provider_warn_overlap() };
+        }
         let result = change();
         if is_alone {
             self.changing.store(false, Relaxed);

@@ -29,6 +29,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("SPDX", licences),
     ("layers", layers),
     ("sizes", sizes),
+    ("macros", macros),
     ("shellcheck", shellcheck),
     ("python", python),
     ("checkpatch", checkpatch),
@@ -123,6 +124,38 @@ fn layers(layout: &Layout) -> Result<()> {
 
 fn sizes(layout: &Layout) -> Result<()> {
     sizes::check(&layout.checkout)
+}
+
+/// Macros of the kernel crate that include a file of the kernel's own build, which header packages do not have.
+const OF_THE_BUILD: [&str; 3] = ["warn_on!", "static_branch_unlikely!", "declare_trace!"];
+
+/// The modules build against a distribution's headers.
+fn macros(layout: &Layout) -> Result<()> {
+    let mut complaints = String::new();
+    for file in with_extension(&files(layout)?, &["rs"]) {
+        if !file.starts_with("rust") && !file.starts_with("drivers") {
+            continue;
+        }
+        let text = fs::read_to_string(layout.checkout.join(&file))
+            .with_context(|| file.display().to_string())?;
+        for name in of_the_build(&text) {
+            complaints += &format!("{}: {name} needs the kernel's own build\n", file.display());
+        }
+    }
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        bail!("{complaints}")
+    }
+}
+
+/// The macros of [`OF_THE_BUILD`] that a source uses, its comments left out.
+fn of_the_build(source: &str) -> impl Iterator<Item = &'static str> {
+    OF_THE_BUILD.into_iter().filter(|name| {
+        source
+            .lines()
+            .any(|line| !line.trim_start().starts_with("//") && line.contains(name))
+    })
 }
 
 fn host_format(layout: &Layout) -> Result<()> {
@@ -338,6 +371,16 @@ fn is_shell(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn macros_of_the_build_are_found() {
+        let found = |source: &str| of_the_build(source).count();
+        assert_eq!(found("    warn_on!(!is_alone);\n    declare_trace! {\n"), 2);
+        assert_eq!(
+            found("/// `warn_on!` is not there.\npr_warn!(\"no\");\n"),
+            0
+        );
+    }
 
     #[test]
     fn tags_and_scripts_are_recognised() {

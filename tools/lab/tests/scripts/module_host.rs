@@ -227,7 +227,10 @@ impl Host {
     pub(super) fn fails(&self, command: &mut Command, wrong: &[&str], next: &[&str]) {
         let (ok, text) = outcome(command.spawn().expect("starts"));
         assert!(!ok, "{text}");
-        assert!(!text.contains('\u{1b}'), "colours without a terminal: {text}");
+        assert!(
+            !text.contains('\u{1b}'),
+            "colours without a terminal: {text}"
+        );
         let sentences: Vec<&str> = text.lines().filter(|l| l.starts_with("error: ")).collect();
         assert_eq!(sentences.len(), 1, "{text}");
         for word in wrong {
@@ -248,7 +251,7 @@ impl Host {
                 "no {word:?} to do in {text}"
             );
         }
-        assert!(!plain.contains(": line "), "the shell's own words: {text}");
+        assert!(!text.contains(": line "), "the shell's own words: {text}");
         assert_eq!(self.scratch(), 0, "{text}");
     }
 
