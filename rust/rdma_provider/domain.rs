@@ -143,7 +143,7 @@ impl Domain {
         self.find(key)?.enter_with(key, right)
     }
 
-    /// Returns true if such memory may be used so.
+    /// Returns true if `key` gives `right` to `len` bytes at `address`.
     pub(crate) fn allows(&self, key: u32, address: u64, len: usize, right: Right) -> bool {
         let used = self.enter(key, right);
         used.is_some_and(|used| used.has(address, len))

@@ -135,7 +135,7 @@ impl Wakeups {
         }
     }
 
-    /// Tells them all.
+    /// Reports all of them.
     ///
     /// # Context
     ///

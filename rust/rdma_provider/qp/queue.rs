@@ -15,7 +15,7 @@ use crate::work::{Send, Status};
 
 /// Counters of the work requests of one queue.
 ///
-/// `posted` is `completed` and those that wait, but for what a queue pair that goes to the state Reset forgets.
+/// `posted` is `completed` plus those that wait, unless a change to the state Reset has dropped some.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueTally {
     /// Requests that were posted; those of a shared receive queue count when they are taken from it.

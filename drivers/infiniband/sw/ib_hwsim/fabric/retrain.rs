@@ -38,7 +38,7 @@ impl Retrains {
         self.ports = self.ports.without(port);
     }
 
-    /// Takes the ports whose links wait: an answer has left.
+    /// Takes the ports whose links wait to be trained, since an answer has left.
     pub fn take(&mut self) -> PortMask {
         core::mem::take(&mut self.ports)
     }

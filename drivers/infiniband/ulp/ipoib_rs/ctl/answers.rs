@@ -17,7 +17,7 @@ use kernel::sync::Arc;
 use crate::base::interface::{Interface, Work};
 use crate::ctl::changes;
 
-/// How long the stack may take to notice a carrier, in milliseconds, before it is asked to send by it.
+/// Delay of an announcement behind the carrier, in milliseconds: the stack needs a moment to notice that.
 const ANNOUNCE_MS: u32 = 50;
 
 /// Ends the resolution of a path.

@@ -426,7 +426,7 @@ mod tests {
             assert_eq!(table.remove(&addr(number)), Some(number));
         }
         assert_eq!(table.len(), 1);
-        // Nor are groups of slots left that a walk would look at for nothing.
+        // No group is left marked that a walk would visit for nothing.
         assert_eq!(table.busy.map(u64::count_ones).iter().sum::<u32>(), 1);
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
-/// How long until what a peer may send is said once more, if there was no memory for it, in milliseconds.
+/// Delay until a credit limit is advertised again, if there was no memory for the message, in milliseconds.
 const RETRY_MS: u32 = 10;
 
 /// The producing half of the ring that connections send by, with its accounting.

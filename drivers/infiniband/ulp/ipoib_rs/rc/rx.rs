@@ -42,7 +42,7 @@ struct Peer {
     key: QpKey,
     rc: Arc<Conn>,
     address: HwAddr,
-    /// Messages that it may have on their way to us, if extended frames were agreed on.
+    /// The most messages that it may have in flight to us, if extended frames were agreed on.
     width: Option<u16>,
 }
 

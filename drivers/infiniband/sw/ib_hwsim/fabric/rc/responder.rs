@@ -397,7 +397,7 @@ impl Responder {
         self.failed = true;
     }
 
-    /// The memory of a READ request cannot be read any more: fails.
+    /// Fails a READ request whose memory can no longer be read.
     pub fn fail_read(&mut self, psn: Psn) {
         self.saved.forget_pending();
         self.fail(Fault::Access);

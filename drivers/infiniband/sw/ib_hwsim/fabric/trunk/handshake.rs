@@ -106,7 +106,7 @@ pub struct Trunk {
     greeted_at: Option<u64>,
 }
 
-/// Returns by how much a number is after another one; 0 if it is not.
+/// Returns how far `number` is ahead of `of`; 0 if it is not.
 const fn ahead(number: u32, of: u32) -> u32 {
     let by = number.wrapping_sub(of);
     if by <= u32::MAX / 2 {

@@ -182,7 +182,7 @@ impl<C> Connection<C> {
         now < self.held_off_until
     }
 
-    /// End of that time, when [`Connection::is_blank`] may change.
+    /// Returns the end of the hold-off, at which [`Connection::is_blank`] may change.
     pub const fn held_off_until(&self) -> u64 {
         self.held_off_until
     }

@@ -550,7 +550,7 @@ mod tests {
         Ok(())
     }
 
-    /// Where others are asked for all the time, and nobody answers.
+    /// While other paths are resolved one after the other, and no answer comes.
     #[test]
     fn frames_wait_for_a_turn_no_longer_than_for_an_answer() -> Result<(), ()> {
         let mut path = path();
@@ -878,7 +878,7 @@ mod tests {
         Ok(())
     }
 
-    /// An old path that nobody uses goes like others; one that the port takes along, too.
+    /// A path that is to be resolved anew ends like others, if nobody uses it or the port goes down.
     #[test]
     fn an_old_path_ends() -> Result<(), ()> {
         let mut path = ready(0)?;

@@ -30,7 +30,7 @@ pub enum Network {
     Ipv4,
     /// RoCEv2 over IPv6: the IPv6 header, laid out like a GRH.
     Ipv6,
-    /// The device does not say: it has to be told from the bytes.
+    /// The device does not say which one it is; the bytes tell.
     Unknown,
 }
 
