@@ -15,11 +15,10 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// How often it is looked at what becomes of a connection that is up: sending alone has nobody look.
-const LOOK_MS: u64 = 500;
-/// A connection by which nothing goes for so long, though frames wait or were sent, holds up no others.
-const SLOW_MS: u64 = LOOK_MS;
-/// A connection by which nothing goes for so long, though frames wait or were sent, is given up.
+/// A connection that makes no progress for so long, though frames wait or were sent, holds up no others. A connection that
+/// is up is looked at as often: sending alone has nobody look.
+const SLOW_MS: u64 = 500;
+/// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
 
 /// A channel to a peer: the connection, and the frames that wait for it.
@@ -206,7 +205,7 @@ impl Channel {
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
         let stuck = self.stall.deadline(STUCK_MS);
         let held_off = Some(self.machine.held_off_until()).filter(|until| *until > now);
-        let look = self.machine.is_up().then(|| now.saturating_add(LOOK_MS));
+        let look = self.machine.is_up().then(|| now.saturating_add(SLOW_MS));
         // If the time is there, it is a path that is waited for.
         let again = self.machine.may_ask_at();
         let again = again.filter(|from| *from > now);

@@ -24,11 +24,10 @@ use crate::wire::hwaddr::HwAddr;
 pub const CONNECT_MS: u64 = 5_000;
 /// Delay of the next attempt after a failure.
 const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
-/// The longest that a request is on its way: after our own was accepted, one of the peer's may have been sent
-/// before it knew; and after a rejection that announced the peer's own, we wait for that.
+/// The longest that a message is on its way. After our own request was accepted, one of the peer's may have been sent
+/// before it knew; after a rejection that announced the peer's own, we wait for that; and the peer has so long to confirm
+/// an offer before we ask ourselves.
 const CROSSING_MS: u64 = 1_000;
-/// Time that the peer has to confirm an offer before we ask ourselves.
-const OFFER_MS: u64 = 1_000;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
 /// Time after a peer was given up for which no frame waits for a connection to it.
@@ -211,7 +210,7 @@ impl<C> Connection<C> {
     /// Time until which the offer makes a request of our own needless.
     fn offer_awaited_until(&self) -> u64 {
         let offer = self.offer.as_ref().filter(|_| !self.doubted);
-        offer.map_or(0, |offer| offer.since.saturating_add(OFFER_MS))
+        offer.map_or(0, |offer| offer.since.saturating_add(CROSSING_MS))
     }
 
     /// Event: a frame was received, so that the connection is in use.
@@ -642,7 +641,7 @@ mod tests {
         }] {
             let mut connection = smaller();
             accept(&mut connection, 2, 0);
-            assert!(connection.want(OFFER_MS - 1).is_none());
+            assert!(connection.want(CROSSING_MS - 1).is_none());
             assert!(ends(&mut connection, limit) == Some(2));
             accept(&mut connection, 2, limit);
             assert!(connection.may_ask(limit) && !connection.is_blank(limit));
@@ -652,14 +651,14 @@ mod tests {
         // It may still be the peer's: it stays beside our own.
         let mut connection = smaller();
         let (ticket, _) = accept(&mut connection, 2, 0);
-        assert!(connection.may_ask_at() == Some(OFFER_MS));
-        let own = start(&mut connection, 1, OFFER_MS);
+        assert!(connection.may_ask_at() == Some(CROSSING_MS));
+        let own = start(&mut connection, 1, CROSSING_MS);
         assert!(connection.all().eq([(own, &1), (ticket, &2)]));
         // After a failure, it is whatever comes last that is waited for.
-        assert!(connection.failed(own, OFFER_MS) == Some(1));
-        assert!(connection.may_ask_at() == Some(OFFER_MS + 1_000));
-        accept(&mut connection, 3, OFFER_MS + 900);
-        assert!(connection.may_ask_at() == Some(OFFER_MS + 1_000));
+        assert!(connection.failed(own, CROSSING_MS) == Some(1));
+        assert!(connection.may_ask_at() == Some(CROSSING_MS + 1_000));
+        accept(&mut connection, 3, CROSSING_MS + 900);
+        assert!(connection.may_ask_at() == Some(CROSSING_MS + 1_000));
         // One that is confirmed says that it was the peer's.
         let mut connection = smaller();
         accept(&mut connection, 2, 0);

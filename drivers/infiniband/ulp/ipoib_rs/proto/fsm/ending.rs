@@ -6,10 +6,9 @@
 //! receive queue. Then completions may be left in the completion queue. Destroying the queue pair earlier
 //! would lose received frames: some devices remove its completions.
 
-/// Time that a device has to flush work requests, in milliseconds.
+/// Time that a device has to flush work requests, in milliseconds, and once more to find their completions among others
+/// that keep coming.
 const FLUSH_MS: u64 = 2_000;
-/// Time after that to find its completions among others that keep coming, in milliseconds.
-const EMPTY_MS: u64 = 2_000;
 /// The longest time between two steps, in milliseconds.
 const LOOK_MS: u64 = 50;
 
@@ -56,7 +55,7 @@ impl Ending {
         let age = now.saturating_sub(self.since);
         // One poll may have been under way.
         let is_empty = times.wrapping_sub(*self.empty.get_or_insert(times)) > 1;
-        if is_empty && (held == 0 || age >= FLUSH_MS) || age >= FLUSH_MS + EMPTY_MS {
+        if is_empty && (held == 0 || age >= FLUSH_MS) || age >= 2 * FLUSH_MS {
             return Step::Over;
         }
         if is_empty {
@@ -96,8 +95,8 @@ mod tests {
         assert_eq!(ending.looked(FLUSH_MS, 9, 5), Step::Over);
         // Nor is a completion queue that never is empty.
         let mut ending = Ending::new(0);
-        assert_eq!(ending.looked(FLUSH_MS + EMPTY_MS - 1, 7, 0), Step::Ask);
-        assert_eq!(ending.looked(FLUSH_MS + EMPTY_MS, 7, 0), Step::Over);
+        assert_eq!(ending.looked(2 * FLUSH_MS - 1, 7, 0), Step::Ask);
+        assert_eq!(ending.looked(2 * FLUSH_MS, 7, 0), Step::Over);
     }
 
     #[test]

@@ -13,13 +13,6 @@
 pub struct QKey(pub u32);
 
 impl QKey {
-    /// The Q_Key of a link whose partition was set up by nobody, as on RoCE.
-    ///
-    /// It is controlled, so that an unprivileged process with a queue pair of its own cannot send
-    /// frames into the link. Its low bits are those of 0x0B1B, which subnet managers give to the
-    /// broadcast group by default.
-    pub const CONTROLLED_DEFAULT: QKey = QKey(0x8001_0b1b);
-
     /// Returns true if the highest bit is set (RFC 4391, section 4.1, recommends it).
     #[inline]
     pub const fn is_controlled(self) -> bool {
@@ -35,7 +28,7 @@ mod tests {
     /// RFC 4391, section 4.1: a Q_Key with its highest bit set is recommended.
     #[test]
     fn rfc4391_4_1_controlled() {
-        assert!(QKey::CONTROLLED_DEFAULT.is_controlled());
+        assert!(QKey(0x8000_0b1b).is_controlled());
         assert!(!QKey(0x7fff_ffff).is_controlled());
     }
 }
