@@ -382,7 +382,7 @@ pub(super) unsafe extern "C" fn query_qp(
         sq_psn: now.sq_psn,
         rq_psn: now.rq_psn,
         dest_qp_num: now.dest_qp,
-        path_mtu: now.mtu.code().into(),
+        path_mtu: now.mtu as u32,
         qp_access_flags: now.access as c_int,
         ah_attr: now.to.to_raw(),
         timeout: now.timeout,

@@ -2,8 +2,6 @@
 
 //! Packets that are on a cable with faults, in each direction.
 
-use core::cmp::Ordering;
-
 use ib_fabric::impair::{heap, Arrival, Impairments, Pipe};
 use ib_fabric::topology::Name;
 use ib_fabric::{Mtu, Packet};
@@ -32,26 +30,6 @@ pub(crate) struct PacketCopy {
 pub(crate) struct InFlight {
     pub(crate) arrival: Arrival,
     pub(crate) copy: KBox<PacketCopy>,
-}
-
-impl PartialEq for InFlight {
-    fn eq(&self, other: &Self) -> bool {
-        self.arrival == other.arrival
-    }
-}
-
-impl Eq for InFlight {}
-
-impl PartialOrd for InFlight {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for InFlight {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.arrival.cmp(&other.arrival)
-    }
 }
 
 /// One direction of a cable.
@@ -110,7 +88,7 @@ impl Direction {
         self.in_flight
             .push_within_capacity(in_flight)
             .map_err(|error| error.0)?;
-        heap::added(&mut self.in_flight);
+        heap::added(&mut self.in_flight, |one| one.arrival);
         let first = self.in_flight.first();
         Ok(first.is_some_and(|first| first.arrival == arrival))
     }
@@ -120,7 +98,7 @@ impl Direction {
         self.in_flight
             .first()
             .filter(|first| first.arrival.at <= now)?;
-        heap::take(&mut self.in_flight);
+        heap::take(&mut self.in_flight, |one| one.arrival);
         self.in_flight.pop().map(|in_flight| in_flight.copy)
     }
 }

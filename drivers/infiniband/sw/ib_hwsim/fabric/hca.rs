@@ -345,7 +345,7 @@ mod tests {
         let Ok(mut hca) = Hca::new(&Config::EXAMPLE) else {
             return;
         };
-        let mask = |hca: &Hca| hca.port(2).map_or(0, Port::cap_mask);
+        let mask = |hca: &Hca| hca.port(2).map_or(0, |port| port.cap_mask);
         let before = mask(&hca);
         assert!(hca.set_cap_mask(2, u32::MAX, 0).is_empty());
         assert_eq!(mask(&hca), before | capability::OF_SOFTWARE);

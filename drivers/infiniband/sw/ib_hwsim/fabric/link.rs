@@ -13,7 +13,7 @@ pub(crate) const SPEEDS: u8 = 0b111;
 /// The VLCap of a port: virtual lanes 0 to 7.
 pub(crate) const VL_CAP: u8 = 4;
 
-/// A PortState.
+/// A PortState, by its code in management datagrams and in RDMA core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PortState {
@@ -27,15 +27,7 @@ pub enum PortState {
     Active = 4,
 }
 
-impl PortState {
-    /// Returns the code that management datagrams and RDMA core use.
-    #[inline]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-}
-
-/// A PortPhysicalState. Training takes no time here, so that its own states do not occur.
+/// A PortPhysicalState, by its code there. Training takes no time here, so that its own states do not occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PhysState {
@@ -50,12 +42,6 @@ pub enum PhysState {
 }
 
 impl PhysState {
-    /// Returns the code that management datagrams and RDMA core use.
-    #[inline]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// Returns true if a link can be trained from this state.
     #[inline]
     pub const fn can_train(self) -> bool {
@@ -267,7 +253,7 @@ mod tests {
         for wanted in [0, 1] {
             for phys in [PhysState::Sleep, PhysState::Polling, PhysState::Disabled] {
                 let expected = Some(Step::Down(phys));
-                assert_eq!(step(active, up, wanted, phys.code()), expected);
+                assert_eq!(step(active, up, wanted, phys as u8), expected);
             }
             for code in [4, 5, 6, 7, 15] {
                 assert_eq!(step(active, up, wanted, code), None);

@@ -2,11 +2,12 @@
 
 //! The five sizes of an InfiniBand MTU (section 14.2.5.6, MTUCap).
 
-/// A maximum transfer unit: the largest payload of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A maximum transfer unit, the largest payload of one packet, by its code in management datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Mtu {
     /// 256 bytes, which every link can carry.
+    #[default]
     B256 = 1,
     /// 512 bytes.
     B512 = 2,
@@ -19,22 +20,10 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Returns the code that management datagrams use, 1 to 5.
-    #[inline]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// Returns the size in bytes.
     #[inline]
     pub const fn bytes(self) -> u32 {
-        match self {
-            Mtu::B256 => 256,
-            Mtu::B512 => 512,
-            Mtu::B1024 => 1024,
-            Mtu::B2048 => 2048,
-            Mtu::B4096 => 4096,
-        }
+        128 << self as u32
     }
 
     /// Makes an MTU from its code; `None` for a reserved one.
@@ -61,7 +50,7 @@ mod tests {
         for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
             let mtu = Mtu::from_code(code);
             assert_eq!(mtu.map(Mtu::bytes), Some(bytes));
-            assert_eq!(mtu.map(Mtu::code), Some(code));
+            assert_eq!(mtu.map(|mtu| mtu as u8), Some(code));
         }
         assert_eq!(Mtu::from_code(0), None);
         assert_eq!(Mtu::from_code(6), None);

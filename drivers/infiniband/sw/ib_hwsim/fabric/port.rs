@@ -48,25 +48,38 @@ pub struct Port {
     pub(crate) phys: PhysState,
     pub(crate) down_default: PhysState,
     pub(crate) lid: Lid,
-    pub(crate) lmc: u8,
-    pub(crate) sm_lid: Lid,
-    pub(crate) sm_sl: u8,
-    pub(crate) prefix: u64,
-    pub(crate) subnet_timeout: u8,
-    pub(crate) cap_mask: u32,
-    pub(crate) mtu_cap: Mtu,
+    /// The number of low bits of a LID that tell paths apart, 0 to 7.
+    pub lmc: u8,
+    /// The LID of the master subnet manager.
+    pub sm_lid: Lid,
+    /// The service level on which the master subnet manager is reached.
+    pub sm_sl: u8,
+    /// The subnet prefix in host byte order.
+    pub prefix: u64,
+    /// The longest way through the subnet: 4.096 µs times two to this power.
+    pub subnet_timeout: u8,
+    /// CapabilityMask, in the bits of [`crate::capability`].
+    pub cap_mask: u32,
+    /// The largest MTU of the port.
+    pub mtu_cap: Mtu,
     pub(crate) neighbor_mtu: Mtu,
     pub(crate) widths_enabled: u8,
-    pub(crate) width_active: u8,
+    /// LinkWidthActive: 1 is 1x, 2 is 4x, 4 is 8x, 8 is 12x.
+    pub width_active: u8,
     pub(crate) speeds_enabled: u8,
-    pub(crate) speed_active: u8,
+    /// LinkSpeedActive of a lane: 1 is 2.5, 2 is 5, 4 is 10 Gbit/s.
+    pub speed_active: u8,
     pub(crate) stall_and_life: u8,
     /// LocalPhyErrors and OverrunErrors, as in PortInfo.
     pub(crate) error_thresholds: u8,
     /// Packets with a wrong CRC, less those without an error that have come since.
     physical_errors: u32,
-    pub(crate) pkey_violations: u16,
-    pub(crate) qkey_violations: u16,
+    /// The number of packets with a P_Key that did not match, since the subnet manager
+    /// cleared it.
+    pub pkey_violations: u16,
+    /// The number of packets with a Q_Key that did not match, since the subnet manager
+    /// cleared it.
+    pub qkey_violations: u16,
     pub(crate) m_key: MKey,
     pub(crate) lanes: VirtualLanes,
     pub(crate) counters: Counters,
@@ -184,58 +197,10 @@ impl Port {
         self.lid
     }
 
-    /// Returns the number of low bits of a LID that tell paths apart, 0 to 7.
-    #[inline]
-    pub fn lmc(&self) -> u8 {
-        self.lmc
-    }
-
-    /// Returns the LID of the master subnet manager.
-    #[inline]
-    pub fn sm_lid(&self) -> Lid {
-        self.sm_lid
-    }
-
-    /// Returns the service level on which the master subnet manager is reached.
-    #[inline]
-    pub fn sm_sl(&self) -> u8 {
-        self.sm_sl
-    }
-
-    /// Returns the subnet prefix in host byte order.
-    #[inline]
-    pub fn subnet_prefix(&self) -> u64 {
-        self.prefix
-    }
-
-    /// Returns the longest way through the subnet: 4.096 µs times two to this power.
-    #[inline]
-    pub fn subnet_timeout(&self) -> u8 {
-        self.subnet_timeout
-    }
-
     /// Returns the MTU in use, NeighborMTU.
     #[inline]
     pub fn active_mtu(&self) -> Mtu {
         self.neighbor_mtu
-    }
-
-    /// Returns the largest MTU of the port.
-    #[inline]
-    pub fn max_mtu(&self) -> Mtu {
-        self.mtu_cap
-    }
-
-    /// Returns LinkWidthActive: 1 is 1x, 2 is 4x, 4 is 8x, 8 is 12x.
-    #[inline]
-    pub fn active_width(&self) -> u8 {
-        self.width_active
-    }
-
-    /// Returns LinkSpeedActive of a lane: 1 is 2.5, 2 is 5, 4 is 10 Gbit/s.
-    #[inline]
-    pub fn active_speed(&self) -> u8 {
-        self.speed_active
     }
 
     /// Returns VLCap, the code of the highest virtual lane: 4 is VL 7.
@@ -247,22 +212,10 @@ impl Port {
         }
     }
 
-    /// Returns CapabilityMask, in the bits of [`crate::capability`].
-    #[inline]
-    pub fn cap_mask(&self) -> u32 {
-        self.cap_mask
-    }
-
     /// Returns an entry of the P_Key table; `None` beyond its end.
     #[inline]
     pub fn pkey(&self, index: u16) -> Option<u16> {
         self.pkeys.get(index)
-    }
-
-    /// Returns the capacity of the P_Key table.
-    #[inline]
-    pub fn pkey_capacity(&self) -> u16 {
-        self.pkeys.capacity()
     }
 
     /// Returns an entry of the GID table; `None` beyond its end. Unused entries have the subnet
@@ -270,20 +223,6 @@ impl Port {
     #[inline]
     pub fn gid(&self, index: u8) -> Option<Gid> {
         self.addresses.gid(self.prefix, index)
-    }
-
-    /// Returns the number of packets with a P_Key that did not match, since the subnet manager
-    /// cleared it.
-    #[inline]
-    pub fn bad_pkey_count(&self) -> u16 {
-        self.pkey_violations
-    }
-
-    /// Returns the number of packets with a Q_Key that did not match, since the subnet manager
-    /// cleared it.
-    #[inline]
-    pub fn qkey_violations(&self) -> u16 {
-        self.qkey_violations
     }
 
     /// Returns the virtual lane of packets of a service level (section 7.6.6). `None` if they
@@ -381,7 +320,7 @@ mod tests {
         let port = port();
         assert_eq!(port.state(), PortState::Down);
         assert_eq!(port.phys_state(), PhysState::Polling);
-        assert_eq!((port.lid(), port.sm_lid()), (Lid::NONE, Lid::NONE));
+        assert_eq!((port.lid(), port.sm_lid), (Lid::NONE, Lid::NONE));
         assert_eq!(port.pkey(0), Some(0xffff));
         assert_eq!(port.pkey(1), Some(0));
         assert_eq!(
@@ -445,7 +384,7 @@ mod tests {
         port.count(Counted::PKeyViolation);
         port.qkey_violations = u16::MAX;
         port.count(Counted::QKeyViolation);
-        assert_eq!(port.bad_pkey_count(), 1);
-        assert_eq!(port.qkey_violations(), u16::MAX);
+        assert_eq!(port.pkey_violations, 1);
+        assert_eq!(port.qkey_violations, u16::MAX);
     }
 }

@@ -26,7 +26,7 @@ impl Mtu {
     /// packets.
     pub fn over_ethernet(bytes: u32) -> Option<Mtu> {
         let most = bytes.checked_sub(HEADERS)?;
-        let codes = (1..=Mtu::B4096.code()).rev();
+        let codes = (1..=Mtu::B4096 as u8).rev();
         codes
             .filter_map(Mtu::from_code)
             .find(|mtu| mtu.bytes() <= most)

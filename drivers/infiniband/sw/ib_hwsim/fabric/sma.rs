@@ -190,7 +190,7 @@ fn read_node_info(hca: &Hca, port: &Port, data: &mut [u8]) {
         system_guid: config.system_guid,
         node_guid: config.node_guid,
         port_guid: port.guid(),
-        pkeys: port.pkey_capacity(),
+        pkeys: port.pkeys.capacity(),
         device_id: config.device_id,
         revision: config.revision,
         vendor_id: config.vendor_id,

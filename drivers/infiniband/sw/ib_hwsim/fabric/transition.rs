@@ -94,7 +94,7 @@ mod tests {
         assert!(port.link_up(&peer).is_empty());
         assert_eq!(port.state(), PortState::Init);
         assert_eq!(port.phys_state(), PhysState::LinkUp);
-        assert_eq!(port.active_mtu(), port.max_mtu());
+        assert_eq!(port.active_mtu(), port.mtu_cap);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 //! One direction of a cable: the fate of each packet.
 
-use super::{Dice, Impairments};
+use super::{Dice, Impairment, Impairments};
 use crate::packet::{Packet, Transport};
 
 /// The time at which a packet arrives; among those of one time, the order in which they do.
@@ -170,11 +170,11 @@ impl Pipe {
             Kind::Management => &mut self.management,
             Kind::Connected | Kind::Datagram => &mut self.data,
         };
-        let sides = self.impairments.jitter().saturating_add(1);
+        let sides = self.impairments.get(Impairment::Jitter).saturating_add(1);
         Luck {
-            lost: dice.happens(self.impairments.loss()),
-            corrupt: dice.happens(self.impairments.corrupt()),
-            twice: dice.happens(self.impairments.duplicate()),
+            lost: dice.happens(self.impairments.get(Impairment::Loss)),
+            corrupt: dice.happens(self.impairments.get(Impairment::Corrupt)),
+            twice: dice.happens(self.impairments.get(Impairment::Duplicate)),
             late: core::array::from_fn(|_| u64::from(dice.below(sides)).saturating_mul(1000)),
         }
     }
@@ -193,8 +193,8 @@ impl Pipe {
         let [connected, datagram, management] = &mut self.last;
         let (last, ordered) = match kind {
             Kind::Connected => (connected, true),
-            Kind::Datagram => (datagram, self.impairments.jitter() == 0),
-            Kind::Management => (management, self.impairments.jitter() == 0),
+            Kind::Datagram => (datagram, self.impairments.get(Impairment::Jitter) == 0),
+            Kind::Management => (management, self.impairments.get(Impairment::Jitter) == 0),
         };
         let at = if ordered { at.max(*last) } else { at };
         *last = at.max(*last);

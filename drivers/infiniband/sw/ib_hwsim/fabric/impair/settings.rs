@@ -22,17 +22,9 @@ const MOST: u32 = 64 << 10;
 ///
 /// # Invariants
 ///
-/// Each is within the limits of its [`Impairment`].
+/// The number of each [`Impairment`] is in the place of that, and within its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Impairments {
-    loss: u32,
-    duplicate: u32,
-    corrupt: u32,
-    delay: u32,
-    jitter: u32,
-    rate: u32,
-    queue: u32,
-}
+pub struct Impairments([u32; Impairment::Queue as usize + 1]);
 
 /// A fault of a cable, which has a decimal number for a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,72 +47,33 @@ pub enum Impairment {
 
 impl Impairments {
     /// No fault.
-    pub const NONE: Impairments = Impairments {
-        loss: 0,
-        duplicate: 0,
-        corrupt: 0,
-        delay: 0,
-        jitter: 0,
-        rate: 0,
-        queue: 1024,
-    };
+    pub const NONE: Impairments = Impairments([0, 0, 0, 0, 0, 0, 1024]);
 
     /// Returns true if there is no fault.
     pub fn is_none(&self) -> bool {
-        let queue = self.queue;
-        *self
-            == Impairments {
-                queue,
-                ..Impairments::NONE
-            }
+        let [faults @ .., _queue] = &self.0;
+        faults.iter().all(|fault| *fault == 0)
     }
 
-    /// Returns the lost packets of a million.
-    pub const fn loss(&self) -> u32 {
-        self.loss
-    }
-
-    /// Returns the packets of a million that arrive twice.
-    pub const fn duplicate(&self) -> u32 {
-        self.duplicate
-    }
-
-    /// Returns the packets of a million that arrive with a wrong CRC.
-    pub const fn corrupt(&self) -> u32 {
-        self.corrupt
+    /// Returns the number that a fault has.
+    pub fn get(&self, setting: Impairment) -> u32 {
+        self.0.get(setting as usize).copied().unwrap_or(0)
     }
 
     /// Returns the delay of each packet, in ns.
     pub fn delay_ns(&self) -> u64 {
-        u64::from(self.delay).saturating_mul(1000)
-    }
-
-    /// Returns the most µs by which a packet is later than others.
-    pub const fn jitter(&self) -> u32 {
-        self.jitter
+        u64::from(self.get(Impairment::Delay)).saturating_mul(1000)
     }
 
     /// Returns the time in ns that so many bytes take; `None` if no rate is kept.
     pub fn time_of(&self, bytes: u32) -> Option<u64> {
         let time = u64::from(bytes).saturating_mul(8000);
-        time.checked_div(u64::from(self.rate))
+        time.checked_div(self.get(Impairment::Rate).into())
     }
 
     /// Returns the time in ns that a full queue takes; `None` if no rate is kept.
     pub fn longest_wait(&self) -> Option<u64> {
-        self.time_of(self.queue.saturating_mul(1024))
-    }
-
-    fn place(&mut self, setting: Impairment) -> &mut u32 {
-        match setting {
-            Impairment::Loss => &mut self.loss,
-            Impairment::Duplicate => &mut self.duplicate,
-            Impairment::Corrupt => &mut self.corrupt,
-            Impairment::Delay => &mut self.delay,
-            Impairment::Jitter => &mut self.jitter,
-            Impairment::Rate => &mut self.rate,
-            Impairment::Queue => &mut self.queue,
-        }
+        self.time_of(self.get(Impairment::Queue).saturating_mul(1024))
     }
 
     /// Prints a fault.
@@ -128,8 +81,8 @@ impl Impairments {
     /// # Errors
     ///
     /// Those of the writer.
-    pub fn print(mut self, setting: Impairment, out: &mut dyn Write) -> fmt::Result {
-        write!(out, "{}", self.place(setting))
+    pub fn print(&self, setting: Impairment, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "{}", self.get(setting))
     }
 
     /// Parses and sets a fault; `None`, and no change, if it cannot have that value.
@@ -140,7 +93,7 @@ impl Impairments {
             Impairment::Rate => 0..=FASTEST,
             Impairment::Queue => 1..=MOST,
         };
-        *self.place(setting) = number(text, limits)?;
+        *self.0.get_mut(setting as usize)? = number(text, limits)?;
         Some(())
     }
 }
@@ -168,7 +121,7 @@ mod tests {
                 let done = impairments.set(setting, decimal_text(number, &mut text));
                 assert_eq!(done.is_some(), number <= most);
                 if done.is_some() {
-                    assert_eq!(*impairments.place(setting), number);
+                    assert_eq!(impairments.get(setting), number);
                     let fair = number == 0 || setting == Queue;
                     assert_eq!(impairments.is_none(), fair);
                 } else {

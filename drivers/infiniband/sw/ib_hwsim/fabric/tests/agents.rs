@@ -77,13 +77,13 @@ fn port_info_of_14_2_5_6() {
     assert_eq!(exchange(&mut hca, 1, &request).1, PORT_INFO_BYTES);
 
     let port = hca.port(1).unwrap();
-    assert_eq!((port.lid().get(), port.lmc()), (0x1234, 2));
-    assert_eq!((port.sm_lid().get(), port.sm_sl()), (1, 3));
+    assert_eq!((port.lid().get(), port.lmc), (0x1234, 2));
+    assert_eq!((port.sm_lid.get(), port.sm_sl), (1, 3));
     assert_eq!(port.active_mtu().bytes(), 2048);
-    assert_eq!(port.max_mtu().bytes(), 4096);
-    assert_eq!((port.active_width(), port.active_speed()), (2, 4));
-    assert_eq!(port.cap_mask(), 0x0661_0848);
-    assert_eq!((port.bad_pkey_count(), port.qkey_violations()), (1, 2));
+    assert_eq!(port.mtu_cap.bytes(), 4096);
+    assert_eq!((port.width_active, port.speed_active), (2, 4));
+    assert_eq!(port.cap_mask, 0x0661_0848);
+    assert_eq!((port.pkey_violations, port.qkey_violations), (1, 2));
 }
 
 #[test]

@@ -148,12 +148,12 @@ fn check(hca: &Hca, config: &Config) -> Result<(), TestCaseError> {
         let port = hca.port(number).unwrap();
         let lid = port.lid();
         prop_assert!(lid == Lid::NONE || lid.is_unicast());
-        prop_assert!(port.sm_lid() == Lid::NONE || port.sm_lid().is_unicast());
-        prop_assert!(port.lmc() <= 7 && lid.get() % (1 << port.lmc()) == 0);
-        prop_assert!(port.active_mtu() <= port.max_mtu());
-        prop_assert_eq!(port.max_mtu(), config.mtu);
-        prop_assert!(port.active_width().is_power_of_two() && port.active_width() & 3 != 0);
-        prop_assert!(port.active_speed().is_power_of_two() && port.active_speed() & 7 != 0);
+        prop_assert!(port.sm_lid == Lid::NONE || port.sm_lid.is_unicast());
+        prop_assert!(port.lmc <= 7 && lid.get() % (1 << port.lmc) == 0);
+        prop_assert!(port.active_mtu() <= port.mtu_cap);
+        prop_assert_eq!(port.mtu_cap, config.mtu);
+        prop_assert!(port.width_active.is_power_of_two() && port.width_active & 3 != 0);
+        prop_assert!(port.speed_active.is_power_of_two() && port.speed_active & 7 != 0);
         let up = port.phys_state() == PhysState::LinkUp;
         prop_assert_eq!(port.state() != PortState::Down, up);
         prop_assert!(port.gid(0).unwrap().guid() == config.port_guids[usize::from(number) - 1]);
@@ -201,8 +201,8 @@ fn feed(hca: &mut Hca, input: &Input) -> Result<(), TestCaseError> {
             if let Some(port) = hca.port(*port) {
                 let trained = down && port.state() == PortState::Init;
                 prop_assert!(!trained || port.active_mtu() <= offer.mtu);
-                prop_assert!(!trained || port.active_width() & offer.widths != 0);
-                prop_assert!(!trained || port.active_speed() & offer.speeds != 0);
+                prop_assert!(!trained || port.width_active & offer.widths != 0);
+                prop_assert!(!trained || port.speed_active & offer.speeds != 0);
             }
         }
         Input::Down(port) => {

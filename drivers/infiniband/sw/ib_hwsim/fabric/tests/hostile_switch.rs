@@ -139,14 +139,14 @@ fn check(switch: &Switch<Vectors>) -> Result<(), TestCaseError> {
         prop_assert_eq!(port.number(), number);
         let up = port.phys_state() == PhysState::LinkUp;
         prop_assert_eq!(port.state() != PortState::Down, up);
-        prop_assert!(port.active_mtu() <= port.max_mtu());
+        prop_assert!(port.active_mtu() <= port.mtu_cap);
         if number == 0 {
             prop_assert_eq!(port.state(), PortState::Active);
             prop_assert!(port.lid() == Lid::NONE || port.lid().is_unicast());
-            prop_assert_eq!(port.lmc(), 0);
+            prop_assert_eq!(port.lmc, 0);
         } else {
-            prop_assert_eq!((port.lid(), port.sm_lid()), (Lid::NONE, Lid::NONE));
-            prop_assert_eq!(port.cap_mask(), 0);
+            prop_assert_eq!((port.lid(), port.sm_lid), (Lid::NONE, Lid::NONE));
+            prop_assert_eq!(port.cap_mask, 0);
         }
     }
     prop_assert!(switch.port(ports + 1).is_none());

@@ -237,7 +237,7 @@ fn datagrams_that_are_dropped() {
 fn reply_leaves_by_the_port_it_took_down() {
     let (mut net, manager) = star();
     manager.change_port(&mut net, PATH, 1, |info| (info[32], info[33]) = (1, 0x32));
-    assert_eq!(net.port((1, 1)).state().code(), DOWN);
+    assert_eq!(net.port((1, 1)).state() as u8, DOWN);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn properties() {
     notice[..8].copy_from_slice(&[0x84, 0, 0, 1, 0, 144, 0, 3]);
     notice[13] = 3;
     notice[16..20].copy_from_slice(&0x0660_084a_u32.to_be_bytes());
-    let cap_mask = net.get_host(2).port(1).unwrap().cap_mask();
+    let cap_mask = net.get_host(2).port(1).unwrap().cap_mask;
     assert_eq!(notice[16..20], cap_mask.to_be_bytes());
     assert_eq!(trap[64..128], notice);
 
@@ -261,7 +261,7 @@ fn refused_keys_of_a_host() {
     repress(&mut net, 4, trap);
     assert_eq!(no_trap(&mut net, 20_000), None);
     let port = net.get_host(3).port(1).unwrap();
-    assert_eq!((port.bad_pkey_count(), port.qkey_violations()), (1, 1));
+    assert_eq!((port.pkey_violations, port.qkey_violations), (1, 1));
 
     net.get_host(3).discard(1, Discard::QKey, &packet);
     let trap = one_trap(&mut net, 20_000);

@@ -137,7 +137,7 @@ impl Hello {
             field::OFFERS.put(&mut bytes, true);
             field::WIDTHS.put(&mut bytes, offer.widths);
             field::SPEEDS.put(&mut bytes, offer.speeds);
-            field::MTU.put(&mut bytes, offer.mtu.code());
+            field::MTU.put(&mut bytes, offer.mtu as u8);
             field::VLS.put(&mut bytes, offer.vl_cap);
         }
         bytes
