@@ -12,41 +12,6 @@ use crate::text::{flag, number};
 /// The most queue pairs of ULPs that an adapter has, beside the special ones of its ports.
 pub const MAX_QPS: u32 = 1019;
 
-/// A limit or an ability of an adapter, which has a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
-    /// Queue pairs, without the special ones.
-    Qp,
-    /// Work requests in a queue.
-    QpWr,
-    /// Elements in the list of a send request.
-    SendSge,
-    /// Elements in the list of a receive request.
-    RecvSge,
-    /// Completion queues.
-    Cq,
-    /// Entries of a completion queue.
-    Cqe,
-    /// Shared receive queues; with 0, the adapter does not know such queues.
-    Srq,
-    /// Address handles.
-    Ah,
-    /// Memory regions.
-    Mr,
-    /// Bytes of a message that lie in the send request itself.
-    InlineData,
-    /// 1 if queue pairs can be attached to multicast groups, or 0.
-    Multicast,
-    /// 1 if a queue pair can be made that does not hear its own multicast, or 0.
-    BlockLoopback,
-    /// 1 if checksums of IP datagrams are computed and checked, or 0.
-    Checksum,
-    /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.
-    Lso,
-    /// Completion vectors, each of which has events on a CPU of its own; a single one has them on any.
-    Vectors,
-}
-
 /// Values that a limit can have.
 #[derive(Clone, Copy)]
 enum Values {
@@ -63,57 +28,62 @@ struct Rule {
     values: Values,
 }
 
-impl Rule {
-    const fn new(name: &'static CStr, usual: u32, values: Values) -> Rule {
-        Rule {
-            name,
-            usual,
-            values,
+/// Declares the limits: name, default and values of each.
+macro_rules! limits {
+    ($($(#[$doc:meta])* $limit:ident = $name:literal, $usual:expr, $values:expr;)*) => {
+        /// A limit or an ability of an adapter, which has a text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Limit {
+            $($(#[$doc])* $limit,)*
         }
-    }
+
+        impl Limit {
+            /// All of them, each in the place that is its number.
+            pub const ALL: &'static [Limit] = &[$(Limit::$limit,)*];
+
+            const fn rule(self) -> Rule {
+                match self {
+                    $(Limit::$limit => Rule { name: $name, usual: $usual, values: $values },)*
+                }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Queue pairs, without the special ones.
+    Qp = c"max_qp", MAX_QPS, Values::Between(1, MAX_QPS);
+    /// Work requests in a queue.
+    QpWr = c"max_qp_wr", 16384, Values::Between(1, 16384);
+    /// Elements in the list of a send request.
+    SendSge = c"max_send_sge", 32, Values::Between(1, 32);
+    /// Elements in the list of a receive request.
+    RecvSge = c"max_recv_sge", 32, Values::Between(1, 32);
+    /// Completion queues.
+    Cq = c"max_cq", 65536, Values::Between(1, 65536);
+    /// Entries of a completion queue.
+    Cqe = c"max_cqe", 65536, Values::Between(1, 65536);
+    /// Shared receive queues; with 0, the adapter does not know such queues.
+    Srq = c"max_srq", 65536, Values::Between(0, 65536);
+    /// Address handles.
+    Ah = c"max_ah", i32::MAX as u32, Values::Between(1, i32::MAX as u32);
+    /// Memory regions.
+    Mr = c"max_mr", 1 << 20, Values::Between(1, 1 << 20);
+    /// Bytes of a message that lie in the send request itself.
+    InlineData = c"max_inline_data", 0, Values::Between(0, 1024);
+    /// 1 if queue pairs can be attached to multicast groups, or 0.
+    Multicast = c"multicast", 1, Values::Flag;
+    /// 1 if a queue pair can be made that does not hear its own multicast, or 0.
+    BlockLoopback = c"block_loopback", 1, Values::Flag;
+    /// 1 if checksums of IP datagrams are computed and checked, or 0.
+    Checksum = c"checksum", 0, Values::Flag;
+    /// Bytes of TCP's that one request can have segmented into datagrams; 0 for none.
+    Lso = c"lso", 0, Values::Between(0, 1 << 18);
+    /// Completion vectors, each of which has events on a CPU of its own; a single one has them on any.
+    Vectors = c"comp_vectors", 1, Values::Between(1, 64);
 }
 
 impl Limit {
-    /// All of them, each in the place that is its number.
-    pub const ALL: [Limit; 15] = [
-        Limit::Qp,
-        Limit::QpWr,
-        Limit::SendSge,
-        Limit::RecvSge,
-        Limit::Cq,
-        Limit::Cqe,
-        Limit::Srq,
-        Limit::Ah,
-        Limit::Mr,
-        Limit::InlineData,
-        Limit::Multicast,
-        Limit::BlockLoopback,
-        Limit::Checksum,
-        Limit::Lso,
-        Limit::Vectors,
-    ];
-
-    const fn rule(self) -> Rule {
-        use Values::{Between, Flag};
-        match self {
-            Limit::Qp => Rule::new(c"max_qp", MAX_QPS, Between(1, MAX_QPS)),
-            Limit::QpWr => Rule::new(c"max_qp_wr", 16384, Between(1, 16384)),
-            Limit::SendSge => Rule::new(c"max_send_sge", 32, Between(1, 32)),
-            Limit::RecvSge => Rule::new(c"max_recv_sge", 32, Between(1, 32)),
-            Limit::Cq => Rule::new(c"max_cq", 65536, Between(1, 65536)),
-            Limit::Cqe => Rule::new(c"max_cqe", 65536, Between(1, 65536)),
-            Limit::Srq => Rule::new(c"max_srq", 65536, Between(0, 65536)),
-            Limit::Ah => Rule::new(c"max_ah", i32::MAX as u32, Between(1, i32::MAX as u32)),
-            Limit::Mr => Rule::new(c"max_mr", 1 << 20, Between(1, 1 << 20)),
-            Limit::InlineData => Rule::new(c"max_inline_data", 0, Between(0, 1024)),
-            Limit::Multicast => Rule::new(c"multicast", 1, Flag),
-            Limit::BlockLoopback => Rule::new(c"block_loopback", 1, Flag),
-            Limit::Checksum => Rule::new(c"checksum", 0, Flag),
-            Limit::Lso => Rule::new(c"lso", 0, Between(0, 1 << 18)),
-            Limit::Vectors => Rule::new(c"comp_vectors", 1, Between(1, 64)),
-        }
-    }
-
     /// Returns the name.
     pub const fn name(self) -> &'static CStr {
         self.rule().name
@@ -142,9 +112,11 @@ pub struct Limits {
 impl Limits {
     /// Makes those of a usual adapter.
     pub fn new() -> Limits {
-        Limits {
-            values: Limit::ALL.map(|limit| limit.rule().usual),
+        let mut values = [0; Limit::ALL.len()];
+        for (value, limit) in values.iter_mut().zip(Limit::ALL) {
+            *value = limit.rule().usual;
         }
+        Limits { values }
     }
 
     /// Returns a value; that of an ability is 0 or 1.
@@ -188,7 +160,7 @@ mod tests {
     #[test]
     fn each_has_its_own_place() {
         let mut limits = Limits::new();
-        for (place, limit) in Limit::ALL.into_iter().enumerate() {
+        for (place, &limit) in Limit::ALL.iter().enumerate() {
             assert_eq!(limit as usize, place);
             let usual = limit.rule().usual;
             assert_eq!(limits.get(limit), usual);
@@ -200,7 +172,7 @@ mod tests {
             assert_eq!(limits.set(limit, new), Some(()));
             assert_eq!(limits.has(limit), new != "0");
         }
-        for limit in Limit::ALL {
+        for &limit in Limit::ALL {
             assert_ne!(limits.get(limit), limit.rule().usual);
         }
     }
@@ -208,7 +180,7 @@ mod tests {
     #[test]
     fn values_out_of_range_change_nothing() {
         let mut limits = Limits::new();
-        for limit in Limit::ALL {
+        for &limit in Limit::ALL {
             let before = limits;
             for text in ["", "-1", "+1", "1x", "4294967296", "4294967295", "many"] {
                 assert_eq!(limits.set(limit, text), None);
