@@ -18,7 +18,7 @@ use crate::bh_work::Trigger;
 use crate::clock::now;
 use crate::faults::Faults;
 use crate::qp::Qp;
-use crate::readers::wait_for_readers;
+use crate::readers::{report, wait_for_readers};
 use crate::wakeups::{Debt, Wakeups};
 
 pub(crate) use bell::Bell;
@@ -334,21 +334,13 @@ impl Cq {
     }
 
     fn tell_error(&self) {
-        let _rcu = rcu::read_lock();
-        if !self.open.load(Acquire) {
-            return;
-        }
-        // SAFETY: The queue is open and RCU keeps it, by the type invariant.
-        let (handler, context) = unsafe { ((*self.raw).event_handler, (*self.raw).cq_context) };
-        let Some(handler) = handler else {
-            return;
-        };
+        let raw = self.raw;
         let mut event: bindings::ib_event = pin_init::zeroed();
-        // SAFETY: As above.
-        event.device = unsafe { (*self.raw).device };
-        event.element.cq = self.raw;
+        event.element.cq = raw;
         event.event = bindings::ib_event_type_IB_EVENT_CQ_ERR;
-        // SAFETY: The ULP's handler with its context; it may be called in any context.
-        unsafe { handler(&raw mut event, context) };
+        // SAFETY: The queue is open then and RCU keeps it, by the type invariant.
+        let owner = || unsafe { ((*raw).device, (*raw).event_handler, (*raw).cq_context) };
+        // SAFETY: The ULP's handler with its context.
+        unsafe { report(&self.open, event, owner) };
     }
 }

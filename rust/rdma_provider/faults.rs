@@ -219,8 +219,7 @@ impl Faults {
     #[cold]
     #[inline(never)]
     fn failure(&self, direction: Direction) -> Option<Status> {
-        let failure = self.rules.lock().table.complete(direction);
-        failure.map(Status::of_rule)
+        self.rules.lock().table.complete(direction)
     }
 
     /// Returns true if the device has a quirk.

@@ -22,12 +22,13 @@ use core::cmp::min;
 use ib_fabric::rc::{Requester, RequesterTally, Responder, ResponderTally};
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
-use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
+use kernel::sync::atomic::{Atomic, Relaxed, Release};
+use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::faults::Faults;
+use crate::readers::report;
 use crate::srq::Srq;
 use crate::state::State;
 use crate::wakeups::{Debt, Wakeups};
@@ -99,25 +100,14 @@ pub enum Refused<E> {
 ///
 /// # Invariants
 ///
-/// `raw` is the `ib_qp` that this was made for. It exists while `open` is true, and for a grace period of RCU after
-/// that. Completions carry it as a number; they are gone before it is.
+/// `fixed.raw` is the `ib_qp` that this was made for. It exists while `open` is true, and for a grace period of RCU
+/// after that. Completions carry it as a number; they are gone before it is.
 #[pin_data]
 pub struct Qp {
-    raw: *mut bindings::ib_qp,
+    fixed: Fixed,
     open: Atomic<bool>,
     /// As [`QpEvent::bit`].
     debt: Debt,
-    number: u32,
-    kind: Kind,
-    first_port: u8,
-    abilities: Abilities,
-    signal_all: bool,
-    sizes: Sizes,
-    send_cq: Arc<Cq>,
-    receive_cq: Arc<Cq>,
-    srq: Option<Arc<Srq>>,
-    domain: Arc<Domain>,
-    faults: Arc<Faults>,
     /// The queue pair has left the state Reset.
     left: Atomic<bool>,
     /// It is being changed, by one whom others are to wait for.
@@ -139,10 +129,11 @@ unsafe impl Sync for Qp {}
 const NEVER: u64 = u64::MAX;
 
 /// Properties of a queue pair that stay.
-pub(crate) struct Blueprint {
+pub(crate) struct Fixed {
     pub(crate) raw: *mut bindings::ib_qp,
     pub(crate) number: u32,
     pub(crate) kind: Kind,
+    /// Port that it was made for.
     pub(crate) port: u8,
     pub(crate) abilities: Abilities,
     pub(crate) signal_all: bool,
@@ -159,24 +150,24 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// `plan.raw` has to be an `ib_qp` that is being created, and to stay until a grace period of RCU after
+    /// `fixed.raw` has to be an `ib_qp` that is being created, and to stay until a grace period of RCU after
     /// [`Qp::close`] has returned.
-    pub(crate) unsafe fn new(plan: Blueprint) -> Result<Arc<Self>> {
-        let sizes = plan.sizes;
+    pub(crate) unsafe fn new(fixed: Fixed) -> Result<Arc<Self>> {
+        let sizes = fixed.sizes;
         let sends = SendSide {
-            attributes: Attributes::new(plan.port),
-            queue: WorkQueue::for_sends(&sizes, &plan.abilities)?,
+            attributes: Attributes::new(fixed.port),
+            queue: WorkQueue::for_sends(&sizes, &fixed.abilities)?,
             requester: None,
             past: RequesterTally::default(),
             tell_drained: false,
         };
-        let queue = match &plan.srq {
+        let queue = match &fixed.srq {
             Some(srq) => WorkQueue::new(1, srq.sges())?,
             None => WorkQueue::new(sizes.receives, sizes.receive_sges)?,
         };
         let receives = ReceiveSide {
             state: State::Reset,
-            port: plan.port,
+            port: fixed.port,
             qkey: 0,
             path: Path::default(),
             queue,
@@ -188,20 +179,9 @@ impl Qp {
         // INVARIANT: By the safety requirement.
         let qp = Arc::pin_init(
             pin_init!(Self {
-                raw: plan.raw,
+                fixed,
                 open: Atomic::new(true),
                 debt: Debt::new(),
-                number: plan.number,
-                kind: plan.kind,
-                first_port: plan.port,
-                abilities: plan.abilities,
-                signal_all: plan.signal_all,
-                sizes,
-                send_cq: plan.send_cq,
-                receive_cq: plan.receive_cq,
-                srq: plan.srq,
-                domain: plan.domain,
-                faults: plan.faults,
                 left: Atomic::new(false),
                 changing: Atomic::new(false),
                 due: [const { Atomic::new(NEVER) }; 3],
@@ -218,9 +198,9 @@ impl Qp {
 
     /// The completion queues, each once.
     fn cqs(&self) -> impl Iterator<Item = &Arc<Cq>> {
-        let shared = Arc::ptr_eq(&self.send_cq, &self.receive_cq);
-        let other = (!shared).then_some(&self.receive_cq);
-        [Some(&self.send_cq), other].into_iter().flatten()
+        let shared = Arc::ptr_eq(&self.fixed.send_cq, &self.fixed.receive_cq);
+        let other = (!shared).then_some(&self.fixed.receive_cq);
+        [Some(&self.fixed.send_cq), other].into_iter().flatten()
     }
 
     /// Ends the use of the completion queues.
@@ -232,30 +212,30 @@ impl Qp {
 
     /// The number, 24 bits.
     pub fn number(&self) -> u32 {
-        self.number
+        self.fixed.number
     }
 
     /// The transport service.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.fixed.kind
     }
 
     /// Port that it was made for. Only the special ones stay with it.
     pub fn first_port(&self) -> u8 {
-        self.first_port
+        self.fixed.port
     }
 
     /// Returns true if it is kept from hearing its own messages to a multicast group.
     pub fn blocks_loopback(&self) -> bool {
-        self.abilities.block_loopback
+        self.fixed.abilities.block_loopback
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
+        self.fixed.sizes
     }
 
     pub(crate) fn signals_all(&self) -> bool {
-        self.signal_all
+        self.fixed.signal_all
     }
 
     /// Time at which [`Qp::expire`] has to be called, in ns as [`crate::now`] counts them.
@@ -305,15 +285,15 @@ impl Qp {
                 result = Err((e, wr));
                 break;
             }
-            let pushed = if self.kind == Kind::Rc {
+            let pushed = if self.fixed.kind == Kind::Rc {
                 let reads = side.attributes.max_reads > 0;
                 // SAFETY: By the safety requirement.
-                unsafe { side.queue.push_message(wr, self.signal_all, reads) }
+                unsafe { side.queue.push_message(wr, self.fixed.signal_all, reads) }
             } else {
                 // SAFETY: By the safety requirement.
                 unsafe {
                     side.queue
-                        .push_datagram(wr, self.signal_all, &self.abilities)
+                        .push_datagram(wr, self.fixed.signal_all, &self.fixed.abilities)
                 }
             };
             if let Err(e) = pushed {
@@ -345,7 +325,7 @@ impl Qp {
         let side = &mut *side;
         let mut result = Ok(());
         while !wr.is_null() {
-            if !side.state.takes_receives() || self.srq.is_some() {
+            if !side.state.takes_receives() || self.fixed.srq.is_some() {
                 result = Err((EINVAL, wr));
                 break;
             }
@@ -394,7 +374,7 @@ impl Qp {
         }
         self.leave();
         // Nobody adds it any more.
-        if let Some(srq) = &self.srq {
+        if let Some(srq) = &self.fixed.srq {
             srq.forget(self);
         }
         self.open.store(false, Release);
@@ -404,7 +384,7 @@ impl Qp {
     fn forget(&self) {
         self.due[2].store(NEVER, Relaxed);
         for cq in self.cqs() {
-            cq.forget(self.raw);
+            cq.forget(self.fixed.raw);
         }
     }
 
@@ -421,22 +401,14 @@ impl Qp {
         }
     }
 
-    fn tell(&self, event: QpEvent) {
-        let _rcu = rcu::read_lock();
-        if !self.open.load(Acquire) {
-            return;
-        }
-        // SAFETY: The queue pair is open and RCU keeps it, by the type invariant.
-        let (handler, context) = unsafe { ((*self.raw).event_handler, (*self.raw).qp_context) };
-        let Some(handler) = handler else {
-            return;
-        };
-        let mut raw: bindings::ib_event = pin_init::zeroed();
-        // SAFETY: As above.
-        raw.device = unsafe { (*self.raw).device };
-        raw.element.qp = self.raw;
-        raw.event = event.as_raw();
-        // SAFETY: RDMA core's handler with the ULP's context; it may be called in any context.
-        unsafe { handler(&raw mut raw, context) };
+    fn tell(&self, kind: QpEvent) {
+        let raw = self.fixed.raw;
+        let mut event: bindings::ib_event = pin_init::zeroed();
+        event.element.qp = raw;
+        event.event = kind as u32;
+        // SAFETY: The queue pair is open then and RCU keeps it, by the type invariant.
+        let owner = || unsafe { ((*raw).device, (*raw).event_handler, (*raw).qp_context) };
+        // SAFETY: RDMA core's handler with the ULP's context.
+        unsafe { report(&self.open, event, owner) };
     }
 }

@@ -4,11 +4,11 @@
 
 use ipoib_sys::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::atomic::{Atomic, Release};
 use kernel::sync::{new_spinlock_irq, rcu, Arc, SpinLockIrq};
 
 use crate::qp::{Qp, ReceiveEntry, WorkQueue};
-use crate::readers::wait_for_readers;
+use crate::readers::{report, wait_for_readers};
 use crate::wakeups::{Debt, Wakeups};
 
 /// A shared receive queue, of which RDMA core has the other half.
@@ -205,21 +205,13 @@ impl Srq {
     }
 
     fn notify(&self, kind: bindings::ib_event_type) {
-        let _rcu = rcu::read_lock();
-        if !self.open.load(Acquire) {
-            return;
-        }
-        // SAFETY: The queue is open and RCU keeps it, by the type invariant.
-        let (handler, context) = unsafe { ((*self.raw).event_handler, (*self.raw).srq_context) };
-        let Some(handler) = handler else {
-            return;
-        };
+        let raw = self.raw;
         let mut event: bindings::ib_event = pin_init::zeroed();
-        // SAFETY: As above.
-        event.device = unsafe { (*self.raw).device };
-        event.element.srq = self.raw;
+        event.element.srq = raw;
         event.event = kind;
-        // SAFETY: The ULP's handler with its context; it may be called in any context.
-        unsafe { handler(&raw mut event, context) };
+        // SAFETY: The queue is open then and RCU keeps it, by the type invariant.
+        let owner = || unsafe { ((*raw).device, (*raw).event_handler, (*raw).srq_context) };
+        // SAFETY: The ULP's handler with its context.
+        unsafe { report(&self.open, event, owner) };
     }
 }

@@ -4,23 +4,25 @@
 
 use ipoib_sys::bindings;
 
-/// State of a queue pair (IB specification, section 10.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// State of a queue pair (IB specification, section 10.3.1), with its number in `enum ib_qp_state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
 pub enum State {
     /// Nothing can be posted.
-    Reset,
+    #[default]
+    Reset = bindings::ib_qp_state_IB_QPS_RESET,
     /// Receives can be posted.
-    Init,
+    Init = bindings::ib_qp_state_IB_QPS_INIT,
     /// The queue pair receives.
-    ReadyToReceive,
+    ReadyToReceive = bindings::ib_qp_state_IB_QPS_RTR,
     /// The queue pair receives and sends.
-    ReadyToSend,
+    ReadyToSend = bindings::ib_qp_state_IB_QPS_RTS,
     /// The queue pair receives; sends wait.
-    SendQueueDrained,
+    SendQueueDrained = bindings::ib_qp_state_IB_QPS_SQD,
     /// A send has failed: it receives, and sends are flushed.
-    SendQueueError,
+    SendQueueError = bindings::ib_qp_state_IB_QPS_SQE,
     /// Whatever is posted is flushed.
-    Error,
+    Error = bindings::ib_qp_state_IB_QPS_ERR,
 }
 
 impl State {
@@ -36,19 +38,6 @@ impl State {
             bindings::ib_qp_state_IB_QPS_ERR => State::Error,
             _ => return None,
         })
-    }
-
-    /// The value in `enum ib_qp_state`.
-    pub(crate) fn as_raw(self) -> bindings::ib_qp_state {
-        match self {
-            State::Reset => bindings::ib_qp_state_IB_QPS_RESET,
-            State::Init => bindings::ib_qp_state_IB_QPS_INIT,
-            State::ReadyToReceive => bindings::ib_qp_state_IB_QPS_RTR,
-            State::ReadyToSend => bindings::ib_qp_state_IB_QPS_RTS,
-            State::SendQueueDrained => bindings::ib_qp_state_IB_QPS_SQD,
-            State::SendQueueError => bindings::ib_qp_state_IB_QPS_SQE,
-            State::Error => bindings::ib_qp_state_IB_QPS_ERR,
-        }
     }
 
     /// Returns true if messages are delivered to it.

@@ -19,7 +19,7 @@ use crate::cq::{Bell, Cq};
 use crate::domain::Domain;
 use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
-use crate::qp::{Abilities, Arrival, Blueprint, Delivery, Kind, Qp, QpEvent, Refused, Sizes};
+use crate::qp::{Abilities, Arrival, Delivery, Fixed, Kind, Qp, QpEvent, Refused, Sizes};
 use crate::region::Region;
 use crate::srq::Srq;
 use crate::state::State;
@@ -94,7 +94,7 @@ impl OwnQp {
         let told = Told::new()?;
         raw.event_handler = Some(count_event);
         raw.qp_context = told.context();
-        let plan = Blueprint {
+        let fixed = Fixed {
             raw: &raw mut *raw,
             number: 2,
             kind,
@@ -119,7 +119,7 @@ impl OwnQp {
             faults,
         };
         // SAFETY: It stays until this is dropped, which closes the queue pair, and no other thread knows of it.
-        let qp = unsafe { Qp::new(plan)? };
+        let qp = unsafe { Qp::new(fixed)? };
         Ok(Self {
             qp,
             told,

@@ -77,7 +77,7 @@ impl<A: Adapter> Operations<A> {
             alloc_pd: Some(faulty::alloc_pd),
             dealloc_pd: Some(faulty::dealloc_pd),
             get_dma_mr: Some(faulty::get_dma_mr),
-            // RDMA core wants it of a device for the kernel's ULPs.
+            // Without it, RDMA core has no device for the kernel's ULPs.
             reg_user_mr: Some(mr::reg_user_mr),
             alloc_mr: Some(faulty::alloc_mr),
             map_mr_sg: Some(faulty::map_mr_sg),

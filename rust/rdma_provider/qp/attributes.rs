@@ -18,7 +18,7 @@ use crate::work::Path;
 pub(crate) const MAX_READS: u8 = 16;
 
 /// Attributes that a ULP sets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) state: State,
     pub(crate) port: u8,
@@ -42,22 +42,8 @@ impl Attributes {
     /// The attributes of a queue pair in the state Reset.
     pub(super) fn new(port: u8) -> Self {
         Self {
-            state: State::Reset,
             port,
-            pkey_index: 0,
-            qkey: 0,
-            sq_psn: 0,
-            rq_psn: 0,
-            to: AddressVector::default(),
-            dest_qp: 0,
-            mtu: Mtu::B256,
-            timeout: 0,
-            retries: 0,
-            rnr_retries: 0,
-            rnr_timer: 0,
-            max_reads: 0,
-            max_dest_reads: 0,
-            access: 0,
+            ..Self::default()
         }
     }
 
@@ -209,7 +195,7 @@ impl Qp {
         let state = self.next_state(old, attr, mask)?;
         let mut new = side.attributes.changed(attr, mask)?;
         new.state = state;
-        let connected = self.kind == Kind::Rc;
+        let connected = self.fixed.kind == Kind::Rc;
         if connected && old == State::Init && state == State::ReadyToReceive {
             let responder = new.responder()?;
             other.end_responder();
@@ -252,10 +238,9 @@ impl Qp {
         } else {
             old
         };
-        let kind = self.kind.as_raw();
+        let kind = self.fixed.kind as u32;
         // SAFETY: It only looks into a table.
-        let valid =
-            unsafe { bindings::ib_modify_qp_is_ok(old.as_raw(), state.as_raw(), kind, mask) };
+        let valid = unsafe { bindings::ib_modify_qp_is_ok(old as u32, state as u32, kind, mask) };
         valid.then_some(state).ok_or(EINVAL)
     }
 

@@ -9,7 +9,7 @@ use super::queue::SendEntry;
 use super::{Qp, QpEvent, ReceiveEntry, ReceiveSide, SendSide, WorkQueue};
 use crate::state::State;
 use crate::wakeups::Wakeups;
-use crate::work::Status;
+use crate::work::{as_raw, Status};
 
 impl Qp {
     /// Takes the sending half to the state Error, with its oldest request failed for a reason of its own, if
@@ -24,7 +24,7 @@ impl Qp {
         side.end_requester();
         self.note_requester(side);
         if let Some(status) = reason {
-            self.finish_sends(side, 1, status, wakeups);
+            self.finish_sends(&mut side.queue, 1, status, wakeups);
         }
         self.flush_sends(&mut side.queue, wakeups);
     }
@@ -40,14 +40,11 @@ impl Qp {
             return;
         }
         side.state = State::Error;
-        if let (Some(status), Some((entry, _))) = (reason, side.queue.first()) {
-            let entry = *entry;
-            side.queue.pop();
-            side.queue.count_end(status, 0);
-            self.fail_receive(&entry, status, wakeups);
+        if let Some(status) = reason {
+            self.fail_receives(&mut side.queue, 1, status, wakeups);
         }
         self.flush_receives(&mut side.queue, wakeups);
-        if self.srq.is_some() {
+        if self.fixed.srq.is_some() {
             self.report_last_receive(wakeups);
         }
     }
@@ -68,47 +65,42 @@ impl Qp {
         }
     }
 
-    /// Completes the `n` oldest send requests.
+    /// Completes the oldest send requests, `n` at most.
     pub(super) fn finish_sends(
         &self,
-        side: &mut SendSide,
+        queue: &mut WorkQueue<SendEntry>,
         n: usize,
         status: Status,
         wakeups: &mut Wakeups,
     ) {
         for _ in 0..n {
-            let Some((entry, _)) = side.queue.first() else {
+            let Some((entry, _)) = queue.first() else {
                 return;
             };
             let entry = *entry;
-            side.queue.pop();
-            side.queue.count_end(status, entry.sent_bytes());
+            queue.pop();
+            queue.count_end(status, entry.sent_bytes());
             self.complete_send(&entry, status, wakeups);
         }
     }
 
-    pub(super) fn complete_send(&self, entry: &SendEntry, status: Status, wakeups: &mut Wakeups) {
+    fn complete_send(&self, entry: &SendEntry, status: Status, wakeups: &mut Wakeups) {
         if !entry.signaled && status == Status::Success {
             return;
         }
         let mut wc: bindings::ib_wc = pin_init::zeroed();
         wc.__bindgen_anon_1.wr_id = entry.wr_id;
-        wc.status = status.as_raw();
+        wc.status = as_raw(status);
         wc.opcode = entry.opcode;
         wc.byte_len = entry.len();
-        wc.qp = self.raw;
+        wc.qp = self.fixed.raw;
         // A failure counts as solicited (section 11.4.2.2).
-        let wake = self.send_cq.push(wc, status != Status::Success);
-        wakeups.add(&self.send_cq, wake);
+        let wake = self.fixed.send_cq.push(wc, status != Status::Success);
+        wakeups.add(&self.fixed.send_cq, wake);
     }
 
     pub(super) fn flush_sends(&self, queue: &mut WorkQueue<SendEntry>, wakeups: &mut Wakeups) {
-        while let Some((entry, _)) = queue.first() {
-            let entry = *entry;
-            queue.pop();
-            queue.count_end(Status::Flushed, 0);
-            self.complete_send(&entry, Status::Flushed, wakeups);
-        }
+        self.finish_sends(queue, queue.len(), Status::Flushed, wakeups);
     }
 
     pub(super) fn flush_receives(
@@ -116,21 +108,30 @@ impl Qp {
         queue: &mut WorkQueue<ReceiveEntry>,
         wakeups: &mut Wakeups,
     ) {
-        while let Some((entry, _)) = queue.first() {
-            let entry = *entry;
-            queue.pop();
-            queue.count_end(Status::Flushed, 0);
-            self.fail_receive(&entry, Status::Flushed, wakeups);
-        }
+        self.fail_receives(queue, queue.len(), Status::Flushed, wakeups);
     }
 
-    fn fail_receive(&self, entry: &ReceiveEntry, status: Status, wakeups: &mut Wakeups) {
-        let mut wc: bindings::ib_wc = pin_init::zeroed();
-        wc.__bindgen_anon_1.wr_id = entry.wr_id;
-        wc.status = status.as_raw();
-        wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
-        wc.qp = self.raw;
-        let wake = self.receive_cq.push(wc, true);
-        wakeups.add(&self.receive_cq, wake);
+    /// Completes the oldest receive requests, `n` at most, for which no message has come.
+    fn fail_receives(
+        &self,
+        queue: &mut WorkQueue<ReceiveEntry>,
+        n: usize,
+        status: Status,
+        wakeups: &mut Wakeups,
+    ) {
+        for _ in 0..n {
+            let Some((entry, _)) = queue.first() else {
+                return;
+            };
+            let mut wc: bindings::ib_wc = pin_init::zeroed();
+            wc.__bindgen_anon_1.wr_id = entry.wr_id;
+            wc.status = as_raw(status);
+            wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
+            wc.qp = self.fixed.raw;
+            queue.pop();
+            queue.count_end(status, 0);
+            let wake = self.fixed.receive_cq.push(wc, true);
+            wakeups.add(&self.fixed.receive_cq, wake);
+        }
     }
 }

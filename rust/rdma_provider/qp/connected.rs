@@ -2,7 +2,7 @@
 
 //! The sending half of a connection: its requests, and the answers to them.
 
-use ib_fabric::rc::{self, Aeth, Bth, Nak, Next, Op, Outcome, Response, Syndrome};
+use ib_fabric::rc::{Aeth, Bth, Nak, Next, Op, Outcome, Response, Syndrome};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -110,16 +110,14 @@ impl Qp {
                     };
                     let (offset, len) = (offset as usize, bth.bytes as usize);
                     // SAFETY: The request is in its queue, whose lock is held.
-                    let payload = unsafe { Payload::of_request(&self.domain, pieces, offset, len) };
+                    let payload =
+                        unsafe { Payload::of_request(&self.fixed.domain, pieces, offset, len) };
                     bytes += payload.len();
                     let path = side.attributes.path();
-                    let mut delivered = Err(Status::LocalProtection);
-                    if self.may_send(&bth.op, pieces) {
-                        let sent = deliver(wakeups, &path, &bth, &payload);
-                        if !payload.is_cut_off() {
-                            delivered = sent;
-                        }
-                    }
+                    let may_send = self.may_send(&bth.op, pieces);
+                    let sent = may_send.then(|| deliver(wakeups, &path, &bth, &payload));
+                    let read = sent.filter(|_| !payload.is_cut_off());
+                    let delivered = read.unwrap_or(Err(Status::LocalProtection));
                     if delivered == Ok(Delivery::Held) {
                         requester.hold(now, &side.queue);
                     }
@@ -128,7 +126,7 @@ impl Qp {
             };
             if let Some((index, status)) = failed {
                 // Those before it may have been done; nobody will know.
-                self.finish_sends(side, index, Status::Flushed, wakeups);
+                self.finish_sends(&mut side.queue, index, Status::Flushed, wakeups);
                 self.break_both(side, Some(status), wakeups);
                 return false;
             }
@@ -164,17 +162,17 @@ impl Qp {
             Op::Read(_) | Op::Atomic { .. } => Right::LocalWrite,
             _ => Right::LocalRead,
         };
-        permitted(&self.domain, pieces, right)
+        permitted(&self.fixed.domain, pieces, right)
     }
 
     /// Carries out a local request.
     fn local(&self, what: &What) -> bool {
         match *what {
             What::Register { key, access, .. } => {
-                let region = self.domain.find(key);
+                let region = self.fixed.domain.find(key);
                 region.is_some_and(|region| region.register(key, access).is_ok())
             }
-            What::Invalidate { key, .. } => self.domain.invalidate(key),
+            What::Invalidate { key, .. } => self.fixed.domain.invalidate(key),
             What::Datagram(..) | What::Message(_) => false,
         }
     }
@@ -217,9 +215,10 @@ impl Qp {
         let bth = response.bth;
         let source = match response.source {
             None => Source::None,
-            Some((key, address)) => {
-                Source::Region(Piece::remote(key, address, bth.bytes), &responder.domain)
-            }
+            Some((key, address)) => Source::Region(
+                Piece::remote(key, address, bth.bytes),
+                &responder.fixed.domain,
+            ),
         };
         self.take_answer(wakeups, arrival, bth, &source, check)
     }
@@ -306,13 +305,13 @@ impl Qp {
             return Some(Failure::Status(status));
         }
         if let (Some(data), Some((_, pieces))) = (outcome.data, side.queue.first()) {
-            if !permitted(&self.domain, pieces, Right::LocalWrite) {
+            if !permitted(&self.fixed.domain, pieces, Right::LocalWrite) {
                 return Some(Failure::Status(Status::LocalProtection));
             }
             // SAFETY: The request is in its queue, whose lock is held.
             let mut to = unsafe {
                 Cursor::new(
-                    Some(&self.domain),
+                    Some(&self.fixed.domain),
                     Right::LocalWrite,
                     pieces,
                     data.offset as usize,
@@ -338,8 +337,8 @@ impl Qp {
             return Some(Failure::Status(status));
         }
         outcome.failure.map(|failure| match failure {
-            rc::Failure::RemoteAccess if refused => Failure::Denied,
-            failure => Failure::Status(Status::of_failure(failure)),
+            Status::RemoteAccess if refused => Failure::Denied,
+            status => Failure::Status(status),
         })
     }
 
@@ -358,7 +357,7 @@ impl Qp {
         if let Some(requester) = &mut side.requester {
             let outcome = requester.expire(now, &side.queue);
             if let Some(failure) = outcome.failure {
-                self.break_both(side, Some(Status::of_failure(failure)), wakeups);
+                self.break_both(side, Some(failure), wakeups);
                 return false;
             }
             self.note_requester(side);

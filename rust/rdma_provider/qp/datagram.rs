@@ -14,7 +14,7 @@ use crate::memory::{length, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 use crate::state::State;
 use crate::wakeups::Wakeups;
-use crate::work::{Send, Status};
+use crate::work::{as_raw, Send, Status};
 
 /// Header fields of a message that a receive completion shows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +88,6 @@ impl Qp {
         let Some((entry, pieces)) = side.queue.first() else {
             return false;
         };
-        let entry = *entry;
         let What::Datagram(mut request, offload) = entry.what else {
             return false;
         };
@@ -96,14 +95,15 @@ impl Qp {
         if request.qkey & 1 << 31 != 0 {
             request.qkey = side.attributes.qkey;
         }
-        if self.kind != Kind::Gsi {
+        if self.fixed.kind != Kind::Gsi {
             request.pkey_index = side.attributes.pkey_index;
         }
         let status = if request.to.port != side.attributes.port {
             Status::LocalOperation
-        } else if permitted(&self.domain, pieces, Right::LocalRead) {
+        } else if permitted(&self.fixed.domain, pieces, Right::LocalRead) {
             // SAFETY: The request is in its queue, whose lock is held.
-            let payload = unsafe { Payload::of_request(&self.domain, pieces, 0, request.len) };
+            let payload =
+                unsafe { Payload::of_request(&self.fixed.domain, pieces, 0, request.len) };
             let status = if offload.is_none() {
                 deliver(wakeups, &request, &payload)
             } else {
@@ -126,9 +126,7 @@ impl Qp {
         } else {
             Status::LocalProtection
         };
-        side.queue.pop();
-        self.complete_send(&entry, status, wakeups);
-        side.queue.count_end(status, entry.sent_bytes());
+        self.finish_sends(&mut side.queue, 1, status, wakeups);
         if status != Status::Success {
             self.fail_sends(side, wakeups);
         }
@@ -186,8 +184,8 @@ impl Qp {
         let mut flags = 0;
         let status = if allowed {
             // SAFETY: The request is in its queue, whose lock is held.
-            let check = || unsafe { frames::is_right(&self.domain, pieces, payload.len()) };
-            if self.abilities.checksum && check() {
+            let check = || unsafe { frames::is_right(&self.fixed.domain, pieces, payload.len()) };
+            if self.fixed.abilities.checksum && check() {
                 flags = bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
             }
             self.receive_status()
@@ -198,17 +196,17 @@ impl Qp {
         side.queue.pop();
         side.queue.count_end(status, payload.len() as u64);
         let mut wc = bindings::ib_wc {
-            status: status.as_raw(),
+            status: as_raw(status),
             wc_flags: flags,
             byte_len: len as u32,
-            qp: self.raw,
+            qp: self.fixed.raw,
             ..pin_init::zeroed()
         };
         wc.__bindgen_anon_1.wr_id = entry.wr_id;
         meta.fill(&mut wc);
         self.distort(&mut wc);
-        let wake = self.receive_cq.push(wc, meta.solicited || !allowed);
-        wakeups.add(&self.receive_cq, wake);
+        let wake = self.fixed.receive_cq.push(wc, meta.solicited || !allowed);
+        wakeups.add(&self.fixed.receive_cq, wake);
         if allowed {
             return Ok(());
         }
@@ -228,11 +226,11 @@ impl Qp {
     ///
     /// The request must be in its queue, and stay there meanwhile.
     unsafe fn put(&self, pieces: &[Piece], meta: &Meta, payload: &Payload<'_>) -> Result<(), Side> {
-        if !permitted(&self.domain, pieces, Right::LocalWrite) {
+        if !permitted(&self.fixed.domain, pieces, Right::LocalWrite) {
             return Err(Side::To);
         }
         // SAFETY: By the safety requirement.
-        let mut to = unsafe { Cursor::new(Some(&self.domain), Right::LocalWrite, pieces, 0) };
+        let mut to = unsafe { Cursor::new(Some(&self.fixed.domain), Right::LocalWrite, pieces, 0) };
         let header = meta.route.unwrap_or([0; ROUTE_ROOM]);
         to.put(&header).map_err(|Denied| Side::To)?;
         payload.copy(0, &mut to, payload.len())

@@ -18,9 +18,13 @@ impl Qp {
     /// spared, since their traffic is nobody's to foresee.
     #[inline]
     fn end(&self, direction: Direction) -> Status {
-        match self.kind {
+        match self.fixed.kind {
             Kind::Smi | Kind::Gsi => Status::Success,
-            Kind::Ud | Kind::Rc => self.faults.complete(direction).unwrap_or(Status::Success),
+            Kind::Ud | Kind::Rc => self
+                .fixed
+                .faults
+                .complete(direction)
+                .unwrap_or(Status::Success),
         }
     }
 
@@ -53,7 +57,7 @@ impl Qp {
             if status != Status::Success {
                 return Some(status);
             }
-            self.finish_sends(side, 1, Status::Success, wakeups);
+            self.finish_sends(&mut side.queue, 1, Status::Success, wakeups);
         }
         None
     }
@@ -61,24 +65,24 @@ impl Qp {
     /// Makes the completion of a datagram say what it should not.
     #[inline]
     pub(super) fn distort(&self, wc: &mut bindings::ib_wc) {
-        if self.faults.has(Quirk::NoGrhFlag) {
+        if self.fixed.faults.has(Quirk::NoGrhFlag) {
             wc.wc_flags &= !(bindings::ib_wc_flags_IB_WC_GRH as i32);
         }
-        if self.faults.has(Quirk::ChecksumFlag) {
+        if self.fixed.faults.has(Quirk::ChecksumFlag) {
             wc.wc_flags |= bindings::ib_wc_flags_IB_WC_IP_CSUM_OK as i32;
         }
     }
 
     /// Reports that it takes no more requests from its shared receive queue: now, later or not at all.
     pub(super) fn report_last_receive(self: &Arc<Self>, wakeups: &mut Wakeups) {
-        if self.faults.has(Quirk::NoLastWqe) {
+        if self.fixed.faults.has(Quirk::NoLastWqe) {
             return;
         }
-        match self.faults.number(Setting::LastWqeDelay) {
+        match self.fixed.faults.number(Setting::LastWqeDelay) {
             Some(millis) => {
                 let due = now().saturating_add(u64::from(millis) * MILLISECOND);
                 self.due[2].store(due, Relaxed);
-                self.faults.note_late();
+                self.fixed.faults.note_late();
             }
             None => wakeups.add_event(self, QpEvent::LastReceive),
         }
@@ -144,7 +148,7 @@ impl Qp {
     ///
     /// As for [`Qp::break_down`].
     pub fn show(&self, wakeups: &mut Wakeups, turn: Option<u32>) {
-        for cq in [&self.send_cq, &self.receive_cq] {
+        for cq in [&self.fixed.send_cq, &self.fixed.receive_cq] {
             let wake = cq.show(turn);
             wakeups.add(cq, wake);
         }
@@ -171,14 +175,14 @@ impl Qp {
             EventName::MigrationError => QpEvent::MigrationError,
             EventName::LastWqe => QpEvent::LastReceive,
             EventName::CqError => {
-                self.send_cq.report_error();
-                if !Arc::ptr_eq(&self.send_cq, &self.receive_cq) {
-                    self.receive_cq.report_error();
+                self.fixed.send_cq.report_error();
+                if !Arc::ptr_eq(&self.fixed.send_cq, &self.fixed.receive_cq) {
+                    self.fixed.receive_cq.report_error();
                 }
                 return;
             }
             EventName::SrqError | EventName::SrqLimit => {
-                if let Some(srq) = &self.srq {
+                if let Some(srq) = &self.fixed.srq {
                     match event {
                         EventName::SrqError => srq.notify_error(),
                         _ => srq.notify_limit(),
@@ -202,9 +206,9 @@ impl Qp {
     /// As for [`Qp::break_down`].
     pub fn abandon(self: &Arc<Self>) {
         self.close();
-        self.send_cq.abandon();
-        self.receive_cq.abandon();
-        if let Some(srq) = &self.srq {
+        self.fixed.send_cq.abandon();
+        self.fixed.receive_cq.abandon();
+        if let Some(srq) = &self.fixed.srq {
             srq.abandon();
         }
     }

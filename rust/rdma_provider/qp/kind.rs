@@ -5,17 +5,18 @@
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-/// Service of a queue pair.
+/// Service of a queue pair, with its number in `enum ib_qp_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Kind {
     /// Subnet management interface, queue pair 0.
-    Smi,
+    Smi = bindings::ib_qp_type_IB_QPT_SMI,
     /// General services interface, queue pair 1.
-    Gsi,
+    Gsi = bindings::ib_qp_type_IB_QPT_GSI,
     /// Unreliable datagrams.
-    Ud,
+    Ud = bindings::ib_qp_type_IB_QPT_UD,
     /// A reliable connection.
-    Rc,
+    Rc = bindings::ib_qp_type_IB_QPT_RC,
 }
 
 impl Kind {
@@ -33,36 +34,29 @@ impl Kind {
     pub(crate) fn is_special(self) -> bool {
         matches!(self, Kind::Smi | Kind::Gsi)
     }
-
-    pub(super) fn as_raw(self) -> bindings::ib_qp_type {
-        match self {
-            Kind::Smi => bindings::ib_qp_type_IB_QPT_SMI,
-            Kind::Gsi => bindings::ib_qp_type_IB_QPT_GSI,
-            Kind::Ud => bindings::ib_qp_type_IB_QPT_UD,
-            Kind::Rc => bindings::ib_qp_type_IB_QPT_RC,
-        }
-    }
 }
 
-/// Event of a queue pair that its ULP is told of (IB specification, section 11.6.3).
+/// Event of a queue pair that its ULP is told of (IB specification, section 11.6.3), with its number in
+/// `enum ib_event_type`, which is below 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum QpEvent {
     /// The first packet has come, before the ULP knew that the connection is there.
-    Established,
+    Established = bindings::ib_event_type_IB_EVENT_COMM_EST,
     /// The send queue has drained.
-    Drained,
+    Drained = bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
     /// The other side asked for what cannot be done.
-    Request,
+    Request = bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
     /// The other side asked for memory that is not its to use.
-    Access,
+    Access = bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
     /// The queue pair has failed.
-    Fatal,
+    Fatal = bindings::ib_event_type_IB_EVENT_QP_FATAL,
     /// The queue pair uses the alternate path now.
-    Migrated,
+    Migrated = bindings::ib_event_type_IB_EVENT_PATH_MIG,
     /// The queue pair cannot use the alternate path.
-    MigrationError,
+    MigrationError = bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
     /// The queue pair takes no more requests from its shared receive queue.
-    LastReceive,
+    LastReceive = bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
 }
 
 impl QpEvent {
@@ -81,18 +75,5 @@ impl QpEvent {
     /// The event's bit in a set of events.
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32
-    }
-
-    pub(super) fn as_raw(self) -> bindings::ib_event_type {
-        match self {
-            QpEvent::Established => bindings::ib_event_type_IB_EVENT_COMM_EST,
-            QpEvent::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-            QpEvent::Request => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            QpEvent::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            QpEvent::Migrated => bindings::ib_event_type_IB_EVENT_PATH_MIG,
-            QpEvent::MigrationError => bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
-            QpEvent::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
-        }
     }
 }

@@ -14,7 +14,7 @@ use crate::memory::{self, length, permitted, Cursor, Denied, Piece, Side};
 use crate::region::Right;
 use crate::state::State;
 use crate::wakeups::Wakeups;
-use crate::work::{Path, Status};
+use crate::work::{of_fault, Path, Status};
 
 /// Fate of a request of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Receiver for Intake<'_> {
         if !self.queue.is_empty() {
             return true;
         }
-        match &self.qp.srq {
+        match &self.qp.fixed.srq {
             Some(srq) => srq.take(self.qp, self.queue, self.wakeups),
             None => false,
         }
@@ -76,7 +76,7 @@ impl Receiver for Intake<'_> {
         if offset + bytes > length(pieces) {
             return Err(Fault::Length);
         }
-        let domain = &self.qp.domain;
+        let domain = &self.qp.fixed.domain;
         if !permitted(domain, pieces, Right::LocalWrite) {
             return Err(Fault::Protection);
         }
@@ -109,7 +109,7 @@ impl Receiver for Intake<'_> {
             bindings::ib_wc_opcode_IB_WC_RECV
         };
         wc.byte_len = message.bytes;
-        wc.qp = self.qp.raw;
+        wc.qp = self.qp.fixed.raw;
         wc.src_qp = self.path.remote_qp;
         wc.slid = self.path.to.dlid.into();
         wc.sl = self.path.to.sl;
@@ -125,8 +125,8 @@ impl Receiver for Intake<'_> {
                 wc.ex.invalidate_rkey = key;
             }
         }
-        let wake = self.qp.receive_cq.push(wc, message.solicited);
-        self.wakeups.add(&self.qp.receive_cq, wake);
+        let wake = self.qp.fixed.receive_cq.push(wc, message.solicited);
+        self.wakeups.add(&self.qp.fixed.receive_cq, wake);
     }
 
     fn allows(&mut self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool {
@@ -135,14 +135,15 @@ impl Receiver for Intake<'_> {
             Purpose::Write => Right::RemoteWrite,
             Purpose::Atomic => Right::RemoteAtomic,
         };
-        let domain = &self.qp.domain;
+        let domain = &self.qp.fixed.domain;
         Piece::remote(key, address, bytes).is_some_and(|piece| permitted(domain, &[piece], right))
     }
 
     fn write(&mut self, key: u32, address: u64, from: u32, bytes: u32) -> Result<Put, Fault> {
         let list = [Piece::remote(key, address, bytes).ok_or(Fault::Access)?];
         // SAFETY: The list names a region only, by `Piece::remote`.
-        let mut to = unsafe { Cursor::new(Some(&self.qp.domain), Right::RemoteWrite, &list, 0) };
+        let mut to =
+            unsafe { Cursor::new(Some(&self.qp.fixed.domain), Right::RemoteWrite, &list, 0) };
         self.copy(from, &mut to, bytes as usize, Fault::Access)
     }
 
@@ -152,11 +153,11 @@ impl Receiver for Intake<'_> {
             AtomicOp::CompareSwap { .. } => old,
             AtomicOp::FetchAdd(n) => old.wrapping_add(n),
         };
-        memory::change(&self.qp.domain, key, address, new).map_err(|Denied| Fault::Access)
+        memory::change(&self.qp.fixed.domain, key, address, new).map_err(|Denied| Fault::Access)
     }
 
     fn invalidate(&mut self, key: u32) -> Result<(), Fault> {
-        let done = self.qp.domain.invalidate(key);
+        let done = self.qp.fixed.domain.invalidate(key);
         done.then_some(()).ok_or(Fault::Access)
     }
 }
@@ -226,7 +227,7 @@ impl Qp {
     fn fail(self: &Arc<Self>, side: &mut ReceiveSide, fault: Fault, wakeups: &mut Wakeups) {
         let receiving = side.responder.as_ref().is_some_and(|r| r.is_receiving());
         let own = matches!(fault, Fault::Length | Fault::Protection);
-        let reason = (receiving || own).then(|| Status::of_fault(fault));
+        let reason = (receiving || own).then(|| of_fault(fault));
         if reason.is_none() {
             let event = match fault {
                 Fault::Access => QpEvent::Access,
@@ -273,11 +274,13 @@ impl Qp {
             return Some(Payload::with(&[], f));
         };
         let pieces = [Piece::remote(key, address, response.bth.bytes)?];
-        if !permitted(&self.domain, &pieces, Right::RemoteRead) {
+        if !permitted(&self.fixed.domain, &pieces, Right::RemoteRead) {
             return None;
         }
         // SAFETY: `Piece::remote` made it.
-        Some(f(&unsafe { Payload::of_region(&self.domain, &pieces) }))
+        Some(f(&unsafe {
+            Payload::of_region(&self.fixed.domain, &pieces)
+        }))
     }
 
     /// The memory of an answer cannot be read any more. The other end knows that already, or gets a NAK.

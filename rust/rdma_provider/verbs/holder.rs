@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a device, and the numbers of its objects, which are limited.
+//! Memory of a device, with the counts of its objects, which are limited.
 
 use core::mem;
 

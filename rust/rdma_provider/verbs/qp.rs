@@ -15,7 +15,7 @@ use super::holder::limited;
 use super::pd;
 use crate::adapter::Adapter;
 use crate::object::{fill, own, posted, take};
-use crate::qp::{Abilities, Blueprint, Kind, Qp, Sizes};
+use crate::qp::{Abilities, Fixed, Kind, Qp, Sizes};
 use crate::readers::wait_for_readers;
 use crate::srq::Srq;
 use crate::wakeups::Wakeups;
@@ -55,7 +55,7 @@ impl<A: Adapter> Operations<A> {
                 Some(counts.queue_pairs.claim(limits.get(Limit::Qp))?)
             };
             let qp_number = adapter.reserve_qp(kind, port)?;
-            let plan = Blueprint {
+            let fixed = Fixed {
                 raw: qp,
                 number: qp_number,
                 kind,
@@ -70,7 +70,7 @@ impl<A: Adapter> Operations<A> {
                 faults: adapter.faults().clone(),
             };
             // SAFETY: It stays until it has been destroyed, which closes this and waits for a grace period.
-            let own = unsafe { Qp::new(plan) }
+            let own = unsafe { Qp::new(fixed) }
                 .inspect_err(|_| adapter.release_qp(qp_number, kind, port))?;
             adapter.add_qp(&own);
             // SAFETY: It is being made, with the size that the table says.
@@ -372,7 +372,7 @@ pub(super) unsafe extern "C" fn query_qp(
         max_inline_data: sizes.inline_data as u32,
         ..pin_init::zeroed()
     };
-    let state = now.state.as_raw();
+    let state = now.state as u32;
     let answer = bindings::ib_qp_attr {
         qp_state: state,
         cur_qp_state: state,

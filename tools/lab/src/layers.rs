@@ -47,6 +47,7 @@ const CRATES: &[Layered] = &[
                 "addr",
                 "bits",
                 "capability",
+                "completion",
                 "config",
                 "counters",
                 "event",

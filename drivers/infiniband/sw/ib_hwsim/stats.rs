@@ -74,7 +74,7 @@ impl Stats {
 
     /// A packet is dropped at a port.
     pub(crate) fn dropped(&mut self, port: u8, reason: Discard, packet: &Packet) {
-        packet_trace::dropped(self.place(port), packet, reason.label());
+        packet_trace::dropped(self.place(port), packet, reason.as_c_str());
         self.with(port, |tally| tally.dropped(reason, packet));
     }
 

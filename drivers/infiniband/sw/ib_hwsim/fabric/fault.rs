@@ -14,7 +14,7 @@ mod rule;
 mod table;
 mod word;
 
-pub use cause::{Errno, Failure};
+pub use cause::Errno;
 pub use count::{Count, When, MAX_CALL};
 pub use gate::Gate;
 pub use order::{EventName, Order, Target};

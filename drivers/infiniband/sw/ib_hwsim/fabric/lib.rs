@@ -38,6 +38,7 @@ mod addresses;
 mod agents;
 mod bits;
 pub mod capability;
+pub mod completion;
 mod config;
 pub mod counters;
 mod discard;

@@ -26,7 +26,7 @@ pub use header::{Access, Aeth, AtomicOp, Bth, Nak, Op, Part, Reth, Syndrome, Tai
 pub use peer::Peer;
 pub use psn::Psn;
 pub use reception::{Fault, Purpose, Put, Received, Receiver, ResponderSetup, Response, Taken};
-pub use request::{Data, Failure, Next, Outcome, Request, RequesterSetup, Requests, Work};
+pub use request::{Data, Next, Outcome, Request, RequesterSetup, Requests, Work};
 pub use requester::{Requester, RUN};
 pub use responder::Responder;
 pub use tally::{RequesterTally, ResponderTally};

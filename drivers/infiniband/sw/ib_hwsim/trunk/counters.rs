@@ -65,7 +65,7 @@ impl Counters {
 
     /// Counts a packet that is none.
     pub(super) fn malformed(&self, reason: Malformed) {
-        if let Some(counter) = self.malformed.get(reason.index()) {
+        if let Some(counter) = self.malformed.get(reason as usize) {
             counter.fetch_add(1, Relaxed);
         }
     }
@@ -76,12 +76,7 @@ impl Counters {
             write!(out, "\n{name} {}", counter.load(Relaxed))?;
         }
         for (reason, counter) in Malformed::ALL.iter().zip(&self.malformed) {
-            write!(
-                out,
-                "\nmalformed_{} {}",
-                reason.name(),
-                counter.load(Relaxed)
-            )?;
+            write!(out, "\nmalformed_{reason} {}", counter.load(Relaxed))?;
         }
         Ok(())
     }

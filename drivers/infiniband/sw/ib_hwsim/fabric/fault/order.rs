@@ -4,8 +4,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::word::words;
-use crate::text;
+use crate::text::{self, words};
 
 words! {
     /// An event.

@@ -2,10 +2,11 @@
 
 //! The texts of rules: a line each, of which a `#` begins a comment.
 
-use super::cause::{Errno, Failure};
+use super::cause::Errno;
 use super::count::When;
-use super::word::{words, Verb};
-use crate::text::number;
+use super::word::Verb;
+use crate::completion::Status;
+use crate::text::{number, words};
 
 /// The longest delay, in milliseconds.
 const MAX_DELAY: u32 = 60_000;
@@ -92,7 +93,7 @@ pub enum Change {
     /// A verb fails: `VERB ERRNO at N` or `VERB ERRNO from N`.
     Fail(Verb, Errno, When),
     /// Requests complete in error: `send STATUS at N`, `receive STATUS from N`.
-    Complete(Direction, Failure, When),
+    Complete(Direction, Status, When),
     /// The adapter has a quirk: its word.
     Have(Quirk),
     /// The adapter has a quirk with a number: its word, and the number.
@@ -119,7 +120,10 @@ impl Change {
                     Change::Fail(verb, errno, When::parse(words.next()?, words.next()?)?)
                 }
                 Item::Direction(direction) => {
-                    let failure = Failure::parse(words.next()?)?;
+                    let failure = Status::parse(words.next()?)?;
+                    if failure == Status::Success {
+                        return None;
+                    }
                     Change::Complete(
                         direction,
                         failure,

@@ -4,10 +4,11 @@
 
 use core::fmt::{self, Write};
 
-use super::cause::{Errno, Failure};
+use super::cause::Errno;
 use super::count::{Count, When};
 use super::rule::{lines, Change, Direction, Item, Quirk, Setting};
 use super::word::Verb;
+use crate::completion::Status;
 
 /// A rule that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub struct Active {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     verbs: [Option<Rule<Errno>>; Verb::COUNT],
-    directions: [Option<Rule<Failure>>; 2],
+    directions: [Option<Rule<Status>>; 2],
     quirks: [bool; Quirk::ALL.len()],
     settings: [Option<u32>; Setting::ALL.len()],
 }
@@ -157,7 +158,7 @@ impl Table {
     }
 
     /// Counts a request that completes. Returns its status, if it is to fail.
-    pub fn complete(&mut self, direction: Direction) -> Option<Failure> {
+    pub fn complete(&mut self, direction: Direction) -> Option<Status> {
         self.directions
             .get_mut(direction as usize)?
             .as_mut()?

@@ -1,50 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Words of the rules, and the verbs.
+//! The verbs.
 
-/// Makes an enum whose values have words.
-macro_rules! words {
-    (
-        $(#[$doc:meta])*
-        pub enum $name:ident {
-            $($(#[$about:meta])* $value:ident = $word:literal,)*
-        }
-    ) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$about])* $value,)*
-        }
-
-        impl $name {
-            /// All values in their order.
-            pub const ALL: &'static [$name] = &[$($name::$value,)*];
-
-            /// Returns the word.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $($name::$value => $word,)*
-                }
-            }
-
-            /// Parses a word.
-            pub fn parse(word: &str) -> Option<$name> {
-                match word {
-                    $($word => Some($name::$value),)*
-                    _ => None,
-                }
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-pub(super) use words;
+use crate::text::words;
 
 words! {
     /// A verb of the transport interface (chapter 11), or a kind of its calls, by the name of RDMA core's operation.

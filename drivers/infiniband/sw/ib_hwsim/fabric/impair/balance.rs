@@ -10,7 +10,7 @@ use core::fmt::{self, Write};
 use super::Dice;
 use crate::packet::{Packet, Transport};
 use crate::switch::PortMask;
-use crate::text::number;
+use crate::text::{number, words};
 
 /// Flows that are told apart; others share a place.
 const FLOWS: usize = 64;
@@ -18,23 +18,16 @@ const FLOWS: usize = 64;
 /// The longest gap between two flowlets, in µs.
 const LONGEST: u32 = 10_000_000;
 
-/// A mode of adaptive routing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Adaptive {
-    /// All packets go by the port of the forwarding table.
-    Off,
-    /// Each datagram goes its own way.
-    Packet,
-    /// The datagrams of a flow go one way until there is a gap between two of them.
-    Flowlet,
-}
-
-impl Adaptive {
-    const ALL: [(Adaptive, &'static str); 3] = [
-        (Adaptive::Off, "off"),
-        (Adaptive::Packet, "packet"),
-        (Adaptive::Flowlet, "flowlet"),
-    ];
+words! {
+    /// A mode of adaptive routing.
+    pub enum Adaptive {
+        /// All packets go by the port of the forwarding table.
+        Off = "off",
+        /// Each datagram goes its own way.
+        Packet = "packet",
+        /// The datagrams of a flow go one way until there is a gap between two of them.
+        Flowlet = "flowlet",
+    }
 }
 
 /// The adaptive routing that a user chooses for a switch.
@@ -76,10 +69,7 @@ impl Routing {
     /// Those of the writer.
     pub fn print(&self, setting: RoutingSetting, out: &mut dyn Write) -> fmt::Result {
         match setting {
-            RoutingSetting::Adaptive => Adaptive::ALL
-                .iter()
-                .filter(|(mode, _)| *mode == self.mode)
-                .try_for_each(|(_, text)| out.write_str(text)),
+            RoutingSetting::Adaptive => out.write_str(self.mode.as_str()),
             RoutingSetting::FlowletGap => write!(out, "{}", self.gap),
         }
     }
@@ -87,11 +77,7 @@ impl Routing {
     /// Parses and sets a setting; `None`, and no change, if it cannot have that value.
     pub fn set(&mut self, setting: RoutingSetting, text: &str) -> Option<()> {
         match setting {
-            RoutingSetting::Adaptive => {
-                let word = text.trim_ascii();
-                let mut all = Adaptive::ALL.iter();
-                self.mode = all.find(|(_, text)| *text == word)?.0;
-            }
+            RoutingSetting::Adaptive => self.mode = Adaptive::parse(text.trim_ascii())?,
             RoutingSetting::FlowletGap => {
                 self.gap = number(text, 1..=LONGEST)?;
             }

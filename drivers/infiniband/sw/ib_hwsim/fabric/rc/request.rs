@@ -4,6 +4,7 @@
 
 use super::header::{AtomicOp, Bth, Tail};
 use super::Psn;
+use crate::completion::Status;
 use crate::Mtu;
 
 /// Attributes of a requester (section 11.2.5.2), in their encodings.
@@ -109,23 +110,6 @@ pub enum Next {
     },
 }
 
-/// Error with which a request ends (section 11.6.2), after which the queue pair is in error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// No answer came, though it was sent again and again.
-    RetryExceeded,
-    /// No receive request was posted, again and again.
-    RnrRetryExceeded,
-    /// The responder cannot do such a request.
-    RemoteInvalidRequest,
-    /// The memory is not this side's to use.
-    RemoteAccess,
-    /// The responder could not do it.
-    RemoteOperation,
-    /// The answer does not fit the request.
-    BadResponse,
-}
-
 /// A piece of an answer, which belongs in the memory of the request that is then the oldest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
@@ -147,6 +131,6 @@ pub struct Outcome {
     pub data: Option<Data>,
     /// Number of the requests behind them that are done.
     pub done_then: usize,
-    /// The oldest request has failed.
-    pub failure: Option<Failure>,
+    /// The oldest request has failed with this error, after which the queue pair is in error.
+    pub failure: Option<Status>,
 }

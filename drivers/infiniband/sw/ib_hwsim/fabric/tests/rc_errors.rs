@@ -6,10 +6,10 @@
 mod connection;
 
 use connection::{Bed, Faults, Plan, BASE, KEY};
+use ib_fabric::completion::Status;
 use ib_fabric::impair::{Impairment, Impairments, Pipe};
 use ib_fabric::rc::{
-    Access, Aeth, AtomicOp, Bth, Failure, Fault, Nak, Op, Part, Psn, Reth, Syndrome, Tail, Work,
-    MAX_MESSAGE,
+    Access, Aeth, AtomicOp, Bth, Fault, Nak, Op, Part, Psn, Reth, Syndrome, Tail, Work, MAX_MESSAGE,
 };
 
 /// A gap in a run is asked for (section 9.7.5.1.3), so that nobody waits for a timeout.
@@ -58,7 +58,7 @@ fn a_dead_wire_ends_the_connection() {
         let mut bed = Bed::new(&plan, faults, 1);
         bed.post(0, Work::Send(Tail::Plain), &[1]);
         bed.run();
-        assert_eq!(bed.sides[0].failure, Some(Failure::RetryExceeded));
+        assert_eq!(bed.sides[0].failure, Some(Status::RetryExceeded));
         assert_eq!(bed.packets, u64::from(retries) + 1);
         assert_eq!(bed.now, (u64::from(retries) + 1) * (4096 << 8));
         let tally = *bed.sides[0].requester.tally();
@@ -80,7 +80,7 @@ fn a_receiver_that_is_never_ready() {
             let mut bed = Bed::new(&plan, Faults::default(), 1);
             bed.post(0, Work::Send(Tail::Plain), &[1]);
             bed.run();
-            assert_eq!(bed.sides[0].failure, Some(Failure::RnrRetryExceeded));
+            assert_eq!(bed.sides[0].failure, Some(Status::RnrRetryExceeded));
             assert!(bed.now >= u64::from(rnr_retries) * 320_000);
             let [from, to] = &bed.sides;
             let naks = u64::from(rnr_retries) + 1;
@@ -160,7 +160,7 @@ fn a_request_that_was_held() {
 }
 
 /// A request, a change to the setup, and how both ends see the failure.
-type Refusal = (Work, usize, fn(&mut Plan), Fault, Failure);
+type Refusal = (Work, usize, fn(&mut Plan), Fault, Status);
 
 #[test]
 fn refusals() {
@@ -169,8 +169,8 @@ fn refusals() {
     let read = |address, key| Work::Read { address, key };
     let op = AtomicOp::FetchAdd(1);
     let atomic = |address, key| Work::Atomic { address, key, op };
-    let invalid = (Fault::Invalid, Failure::RemoteInvalidRequest);
-    let access = (Fault::Access, Failure::RemoteAccess);
+    let invalid = (Fault::Invalid, Status::RemoteInvalidRequest);
+    let access = (Fault::Access, Status::RemoteAccess);
     let same = |_: &mut Plan| {};
     let cases: [Refusal; 14] = [
         (
@@ -178,7 +178,7 @@ fn refusals() {
             101,
             same,
             Fault::Length,
-            Failure::RemoteInvalidRequest,
+            Status::RemoteInvalidRequest,
         ),
         (
             Work::Send(Tail::Invalidate(key + 1)),

@@ -391,8 +391,8 @@ impl CablePlan {
         match setting {
             CableSetting::Ends if text.trim_ascii().is_empty() => self.ends = None,
             CableSetting::Ends => self.ends = Some(Ends::parse(text)?),
-            CableSetting::Width => self.width = Width::parse(text)?,
-            CableSetting::Speed => self.speed = Speed::parse(text)?,
+            CableSetting::Width => self.width = Width::parse(text.trim_ascii())?,
+            CableSetting::Speed => self.speed = Speed::parse(text.trim_ascii())?,
             CableSetting::Impairments(setting) => self.impairments.set(setting, text)?,
         }
         Some(())

@@ -7,7 +7,7 @@ use core::fmt::{self, Display, Formatter};
 
 use crate::addr::Guid;
 use crate::mtu::Mtu;
-use crate::text::decimal;
+use crate::text::{decimal, words};
 
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 32;
@@ -214,33 +214,17 @@ impl Display for Ends {
     }
 }
 
-/// The most lanes that a cable has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Width {
-    /// One lane.
-    X1,
-    /// Four lanes; one alone can be used as well.
-    X4,
+words! {
+    /// The most lanes that a cable has.
+    pub enum Width {
+        /// One lane.
+        X1 = "1x",
+        /// Four lanes; one alone can be used as well.
+        X4 = "4x",
+    }
 }
 
 impl Width {
-    /// Parses `1x` or `4x`.
-    pub fn parse(text: &str) -> Option<Width> {
-        match text.trim_ascii() {
-            "1x" => Some(Width::X1),
-            "4x" => Some(Width::X4),
-            _ => None,
-        }
-    }
-
-    /// Returns the text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Width::X1 => "1x",
-            Width::X4 => "4x",
-        }
-    }
-
     /// Returns the widths that the cable can be used with, as a mask of section 14.2.5.6.
     pub const fn mask(self) -> u8 {
         match self {
@@ -250,37 +234,19 @@ impl Width {
     }
 }
 
-/// The highest speed of a cable's lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speed {
-    /// 2.5 Gbit/s.
-    Sdr,
-    /// 5 Gbit/s, or less.
-    Ddr,
-    /// 10 Gbit/s, or less.
-    Qdr,
+words! {
+    /// The highest speed of a cable's lane.
+    pub enum Speed {
+        /// 2.5 Gbit/s.
+        Sdr = "sdr",
+        /// 5 Gbit/s, or less.
+        Ddr = "ddr",
+        /// 10 Gbit/s, or less.
+        Qdr = "qdr",
+    }
 }
 
 impl Speed {
-    /// Parses `sdr`, `ddr` or `qdr`.
-    pub fn parse(text: &str) -> Option<Speed> {
-        match text.trim_ascii() {
-            "sdr" => Some(Speed::Sdr),
-            "ddr" => Some(Speed::Ddr),
-            "qdr" => Some(Speed::Qdr),
-            _ => None,
-        }
-    }
-
-    /// Returns the text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Speed::Sdr => "sdr",
-            Speed::Ddr => "ddr",
-            Speed::Qdr => "qdr",
-        }
-    }
-
     /// Returns the speeds that the cable can be used with, as a mask of section 14.2.5.6.
     pub const fn mask(self) -> u8 {
         match self {

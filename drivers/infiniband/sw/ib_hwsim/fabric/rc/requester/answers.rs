@@ -3,10 +3,11 @@
 //! Answers to a requester, and their absence (sections 9.7.5 and 9.7.7).
 
 use super::super::header::{Aeth, Bth, Nak, Op, Syndrome};
-use super::super::request::{Data, Failure, Outcome, Requests, Work};
+use super::super::request::{Data, Outcome, Requests, Work};
 use super::super::tally::add;
 use super::super::{rnr_timer, Psn};
 use super::{Pause, Requester, RUN};
+use crate::completion::Status;
 
 /// Time in ns for which a receiver without a receive request may keep the sender waiting, before
 /// the sender looks again.
@@ -72,9 +73,9 @@ impl Requester {
                 add(&mut self.tally.sequence_naks, 1);
                 self.retry(outcome.done, requests)
             }
-            Nak::InvalidRequest => Some(Failure::RemoteInvalidRequest),
-            Nak::RemoteAccess => Some(Failure::RemoteAccess),
-            Nak::RemoteOperation => Some(Failure::RemoteOperation),
+            Nak::InvalidRequest => Some(Status::RemoteInvalidRequest),
+            Nak::RemoteAccess => Some(Status::RemoteAccess),
+            Nak::RemoteOperation => Some(Status::RemoteOperation),
         };
     }
 
@@ -117,7 +118,7 @@ impl Requester {
             matches!(bth.op, Op::AtomicResponse(_)) == (total == 1 && request.work.is_atomic());
         let left = total.saturating_sub(self.acked);
         if !fits || n > left || bth.bytes != from.saturating_add(wanted) {
-            outcome.failure = Some(Failure::BadResponse);
+            outcome.failure = Some(Status::BadResponse);
             return None;
         }
         outcome.data = Some(Data {
@@ -202,7 +203,7 @@ impl Requester {
 
     /// Asks for data again that should have come before the present answer (section 9.7.5.1.3), once:
     /// other answers are under way that tell the same.
-    fn miss(&mut self, done: usize, requests: &impl Requests) -> Option<Failure> {
+    fn miss(&mut self, done: usize, requests: &impl Requests) -> Option<Status> {
         if core::mem::replace(&mut self.missed, true) {
             return None;
         }
@@ -237,9 +238,9 @@ impl Requester {
     }
 
     /// Sends again what has not been acknowledged, unless that was done too often.
-    fn retry(&mut self, done: usize, requests: &impl Requests) -> Option<Failure> {
+    fn retry(&mut self, done: usize, requests: &impl Requests) -> Option<Status> {
         let Some(left) = self.retries_left.checked_sub(1) else {
-            return Some(Failure::RetryExceeded);
+            return Some(Status::RetryExceeded);
         };
         self.retries_left = left;
         add(&mut self.tally.retries, 1);
@@ -255,11 +256,11 @@ impl Requester {
         code: u8,
         done: usize,
         requests: &impl Requests,
-    ) -> Option<Failure> {
+    ) -> Option<Status> {
         add(&mut self.tally.rnr_naks, 1);
         if self.rnr_retries != FOREVER {
             let Some(left) = self.rnr_left.checked_sub(1) else {
-                return Some(Failure::RnrRetryExceeded);
+                return Some(Status::RnrRetryExceeded);
             };
             self.rnr_left = left;
         }

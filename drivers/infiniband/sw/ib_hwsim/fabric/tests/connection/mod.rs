@@ -2,10 +2,11 @@
 
 //! Two queue pairs with a reliable connection, and a wire between them that has faults from a seed.
 
+use ib_fabric::completion::Status;
 use ib_fabric::impair::{Fate, Pipe, Singles};
 use ib_fabric::rc::{
-    Access, AtomicOp, Bth, Failure, Fault, Next, Outcome, Purpose, Put, Received, Receiver,
-    Request, Requester, RequesterSetup, Requests, Responder, ResponderSetup, Taken, Work,
+    Access, AtomicOp, Bth, Fault, Next, Outcome, Purpose, Put, Received, Receiver, Request,
+    Requester, RequesterSetup, Requests, Responder, ResponderSetup, Taken, Work,
 };
 use ib_fabric::rc::{Op, Psn};
 use ib_fabric::{Lid, Mtu, Packet, Transport};
@@ -145,7 +146,7 @@ pub(crate) struct Side {
     queue: Queue,
     /// Requests that are done, in order.
     pub(crate) done: Vec<Sent>,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<Status>,
     pub(crate) responder: Responder,
     pub(crate) inbox: Inbox,
     pub(crate) fault: Option<Fault>,
