@@ -8,7 +8,7 @@ use debugfs_files::{Dir, File, Show, Text};
 use kernel::prelude::*;
 use kernel::str::CString;
 use kernel::sync::Arc;
-use rdma_provider::{Kind, State};
+use rdma_provider::{Kind, QpTally, State};
 
 use crate::host::Host;
 use crate::node::Node;
@@ -38,24 +38,27 @@ impl Show for PortFile {
 /// The file of an adapter's queue pairs: a table with a line for each.
 struct QpFile(Arc<Host>);
 
-/// Names of its columns, which are as wide as these or as ten digits.
-const COLUMNS: [&str; 16] = [
-    "sends_posted",
-    "sends_completed",
-    "sends_flushed",
-    "bytes_sent",
-    "receives_posted",
-    "receives_completed",
-    "receives_flushed",
-    "bytes_received",
-    "retries",
-    "timeouts",
-    "rnr_naks_received",
-    "rnr_naks_sent",
-    "seq_naks_received",
-    "seq_naks_sent",
-    "early",
-    "duplicates",
+/// A column: its name, and its number.
+type Column = (&'static str, fn(&QpTally) -> u64);
+
+/// Its columns behind the first four, which are as wide as their names or as ten digits.
+const COLUMNS: [Column; 16] = [
+    ("sends_posted", |tally| tally.sends.posted),
+    ("sends_completed", |tally| tally.sends.completed),
+    ("sends_flushed", |tally| tally.sends.flushed),
+    ("bytes_sent", |tally| tally.sends.bytes),
+    ("receives_posted", |tally| tally.receives.posted),
+    ("receives_completed", |tally| tally.receives.completed),
+    ("receives_flushed", |tally| tally.receives.flushed),
+    ("bytes_received", |tally| tally.receives.bytes),
+    ("retries", |tally| tally.requester.retries),
+    ("timeouts", |tally| tally.requester.timeouts),
+    ("rnr_naks_received", |tally| tally.requester.rnr_naks),
+    ("rnr_naks_sent", |tally| tally.responder.rnr_naks),
+    ("seq_naks_received", |tally| tally.requester.sequence_naks),
+    ("seq_naks_sent", |tally| tally.responder.sequence_naks),
+    ("early", |tally| tally.responder.early),
+    ("duplicates", |tally| tally.responder.duplicates),
 ];
 
 fn width(name: &str) -> usize {
@@ -93,7 +96,7 @@ impl Show for QpFile {
             "{:>8} {:>4} {:>5} {:>4}",
             "qpn", "kind", "state", "port"
         )?;
-        for name in COLUMNS {
+        for (name, _) in COLUMNS {
             write!(out, " {name:>0$}", width(name))?;
         }
         writeln!(out)?;
@@ -106,28 +109,8 @@ impl Show for QpFile {
             let (number, port) = (qp.number(), qp.first_port());
             let (kind, state) = (kind(qp.kind()), state(tally.state));
             write!(out, "{number:#08x} {kind:>4} {state:>5} {port:>4}")?;
-            let (sends, receives) = (tally.sends, tally.receives);
-            let (requester, responder) = (tally.requester, tally.responder);
-            let numbers = [
-                sends.posted,
-                sends.completed,
-                sends.flushed,
-                sends.bytes,
-                receives.posted,
-                receives.completed,
-                receives.flushed,
-                receives.bytes,
-                requester.retries,
-                requester.timeouts,
-                requester.rnr_naks,
-                responder.rnr_naks,
-                requester.sequence_naks,
-                responder.sequence_naks,
-                responder.early,
-                responder.duplicates,
-            ];
-            for (name, n) in COLUMNS.iter().zip(numbers) {
-                write!(out, " {n:>0$}", width(name))?;
+            for (name, number) in COLUMNS {
+                write!(out, " {:>1$}", number(&tally), width(name))?;
             }
             writeln!(out)?;
         }
