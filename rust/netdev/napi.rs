@@ -21,6 +21,10 @@ use crate::relaxed::Relax;
 pub const MAX_BUDGET: u32 = bindings::NAPI_POLL_WEIGHT;
 
 /// State that a NAPI instance polls.
+///
+/// # Examples
+///
+/// `Counting` in the KUnit tests (`tests.rs`) counts its polls.
 pub trait Poll: Send + 'static {
     /// True if this polls transmit completions only.
     const TX: bool;

@@ -37,6 +37,10 @@ impl Drop for Queues {
 }
 
 /// Function of a [`Task`], with its data.
+///
+/// # Examples
+///
+/// `Runs` in the KUnit tests of this file runs as often as it is told.
 pub trait Run: Send + Sync + 'static {
     /// True if it must go on when memory is short. Such work may not wait for the system's, as whoever deletes a
     /// network device does.

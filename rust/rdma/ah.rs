@@ -41,6 +41,10 @@ impl Default for AhOptions {
 
 /// An address handle: the destination of datagrams.
 ///
+/// # Examples
+///
+/// `samples/ud_loopback.rs` sends to its own port.
+///
 /// # Invariants
 ///
 /// `raw` is the address handle of `body`.

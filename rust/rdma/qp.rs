@@ -158,6 +158,10 @@ fn create_flags(blocks_loopback: bool, segments: bool) -> u32 {
 
 /// An unreliable datagram queue pair.
 ///
+/// # Examples
+///
+/// `samples/ud_loopback.rs` makes one with its completion queues, and brings it up.
+///
 /// # Invariants
 ///
 /// * `owned` is a UD queue pair of `pd`, `send_cq` and `recv_cq`, which are all of one device. Its state is

@@ -168,6 +168,10 @@ unsafe impl Send for Buffers {}
 
 /// The receive ring.
 ///
+/// # Examples
+///
+/// `samples/ud_loopback.rs` fills one, and waits for a datagram.
+///
 /// # Invariants
 ///
 /// * `wcs` has [`BATCH`] elements.
