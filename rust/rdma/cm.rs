@@ -64,7 +64,7 @@ pub enum CmEvent<'a> {
     Confirmed,
     /// The peer has rejected the connection.
     Rejected {
-        /// The reason, a [`RejectReason::code`].
+        /// The reason, such as one of [`RejectReason`].
         reason: u16,
         /// The peer's private data, [`REJECT_DATA`] bytes.
         private_data: &'a [u8],
@@ -78,45 +78,28 @@ pub enum CmEvent<'a> {
     Over,
 }
 
-/// Reasons to reject a connection.
+/// Reasons to reject a connection, by their codes in the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum RejectReason {
     /// There is no queue pair.
-    NoQp,
+    NoQp = bindings::ib_cm_rej_reason_IB_CM_REJ_NO_QP,
     /// Something that is needed is used up.
-    NoResources,
+    NoResources = bindings::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES,
     /// The request is not understood.
-    Unsupported,
+    Unsupported = bindings::ib_cm_rej_reason_IB_CM_REJ_UNSUPPORTED,
     /// There is no such service.
-    InvalidServiceId,
+    InvalidServiceId = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID,
     /// Not that kind of queue pair.
-    InvalidTransport,
+    InvalidTransport = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_TRANSPORT_TYPE,
     /// There is a connection with the same queue pair of the peer's.
-    StaleConnection,
+    StaleConnection = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN,
     /// The request is for another port, or from an unknown peer.
-    InvalidGid,
+    InvalidGid = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_GID,
     /// The packets are too large.
-    InvalidMtu,
+    InvalidMtu = bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU,
     /// A reason that the private data tell.
-    ConsumerDefined,
-}
-
-impl RejectReason {
-    /// The code of the reason in a message.
-    pub const fn code(self) -> u16 {
-        let code = match self {
-            Self::NoQp => bindings::ib_cm_rej_reason_IB_CM_REJ_NO_QP,
-            Self::NoResources => bindings::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES,
-            Self::Unsupported => bindings::ib_cm_rej_reason_IB_CM_REJ_UNSUPPORTED,
-            Self::InvalidServiceId => bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID,
-            Self::InvalidTransport => bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_TRANSPORT_TYPE,
-            Self::StaleConnection => bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN,
-            Self::InvalidGid => bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_GID,
-            Self::InvalidMtu => bindings::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU,
-            Self::ConsumerDefined => bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED,
-        };
-        code as u16
-    }
+    ConsumerDefined = bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED,
 }
 
 /// Timeouts of a request. Times are 4.096 us times two to the power of the number, at most 31.
@@ -188,7 +171,7 @@ unsafe fn send_reject(
     to_result(unsafe {
         bindings::ib_send_cm_rej(
             raw.as_ptr(),
-            bindings::ib_cm_rej_reason::from(reason.code()),
+            reason as bindings::ib_cm_rej_reason,
             ptr::null_mut(),
             0,
             private_data.as_ptr().cast(),
