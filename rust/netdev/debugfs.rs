@@ -26,21 +26,17 @@ use crate::raw_device::DeviceRef;
 /// each device. It has the device's name, behind which, outside the initial network namespace, stand
 /// a colon and the namespace's inode number.
 pub trait Inspect: Driver {
-    /// The names of a device's files.
-    const FILES: &'static [&'static CStr];
-
-    /// Prints file `id`, an index of [`Inspect::FILES`]; from the beginning once more if the
-    /// reader's buffer was too small.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading the file.
-    ///
-    /// # Context
-    ///
-    /// Process context, without any lock. Must not wait for RTNL, whose holder may wait for this.
-    fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result;
+    /// The names of a device's files, each with the function that prints the file.
+    const FILES: &'static [(&'static CStr, Show<Self>)];
 }
+
+/// Prints a file; from the beginning once more if the reader's buffer was too small. Its errors are those of reading
+/// the file.
+///
+/// # Context
+///
+/// Process context, without any lock. Must not wait for RTNL, whose holder may wait for this.
+pub type Show<T> = fn(&Device<T>, &SeqFile) -> Result;
 
 /// A directory in debugfs, or none where debugfs has no room or is not there. Dropping it removes it
 /// and all in it, and waits for those who read there.
@@ -123,7 +119,7 @@ impl Directory {
         };
         let this = Self { dir, shown };
         // SAFETY: The operations are for `Shown` of a device of `T`'s.
-        unsafe { this.fill(T::FILES, &Operations::<T>::TABLE) };
+        unsafe { this.fill(T::FILES.iter().map(|file| file.0), &Operations::<T>::TABLE) };
         Ok(this)
     }
 }
@@ -134,8 +130,12 @@ impl<S> Directory<S> {
     /// # Safety
     ///
     /// `operations` must be for such elements.
-    unsafe fn fill(&self, names: &[&CStr], operations: &'static bindings::file_operations) {
-        for (name, shown) in names.iter().zip(&self.shown) {
+    unsafe fn fill<'a>(
+        &self,
+        names: impl Iterator<Item = &'a CStr>,
+        operations: &'static bindings::file_operations,
+    ) {
+        for (name, shown) in names.zip(&self.shown) {
             let data = ptr::from_ref(shown).cast_mut().cast();
             // SAFETY: The name is copied. The element stays where it is, and is dropped after the directory, by the
             // type invariant; the rest by this function's requirements.
@@ -179,7 +179,8 @@ impl<T: Inspect> Operations<T> {
             };
             // SAFETY: A registered device of `T`'s, which the element holds.
             let dev = unsafe { Device::<T>::from_raw(shown.dev.as_raw()) };
-            T::show(dev, shown.id, out)?;
+            let (_, show) = T::FILES.get(shown.id).ok_or(EINVAL)?;
+            show(dev, out)?;
             Ok(0)
         })
     }
@@ -195,11 +196,7 @@ mod tests {
     use crate::dummy::Dummy;
 
     impl Inspect for Dummy {
-        const FILES: &'static [&'static CStr] = &[];
-
-        fn show(_dev: &Device<Self>, _id: usize, _out: &SeqFile) -> Result {
-            Ok(())
-        }
+        const FILES: &'static [(&'static CStr, Show<Self>)] = &[];
     }
 
     /// Notes whether its file was still there when it was dropped.
@@ -244,7 +241,7 @@ mod tests {
         )?;
         let directory = Directory { dir, shown };
         // SAFETY: Nobody opens the file.
-        unsafe { directory.fill(&[c"file"], &Operations::<Dummy>::TABLE) };
+        unsafe { directory.fill(core::iter::once(c"file"), &Operations::<Dummy>::TABLE) };
         drop(directory);
         // SAFETY: `debugfs_lookup` took the reference.
         unsafe { bindings::dput(raw) };

@@ -5,7 +5,7 @@
 //! Each file is a table with a heading. Rows are copied while their owner is locked, and printed afterwards.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::debugfs::Inspect;
+use ipoib_netdev::debugfs::{Inspect, Show};
 use ipoib_netdev::device::Device;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
@@ -18,7 +18,7 @@ use kernel::seq_print;
 use kernel::str::{BStr, CStr};
 
 use crate::base::interface::Interface;
-use crate::base::order::{Copied, CopiedSource};
+use crate::base::order::Copied;
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::data::rx;
 use crate::rc::conn::Conn;
@@ -27,21 +27,18 @@ use crate::ud::paths::Destinations;
 /// Room for rows that are added between counting and copying.
 const SPARE: usize = 16;
 
-const SOURCES: usize = 0;
-const PATHS: usize = 1;
-const GROUPS: usize = 2;
-const CONNECTIONS: usize = 3;
-const DEVICE: usize = 4;
-const MCG: usize = 5;
-const PATH: usize = 6;
-
-fn show_sources(sources: &[CopiedSource], out: &SeqFile) {
+fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
+    let known = dev.data().counters.sequence.sources.get();
+    let room = usize::try_from(known)?.saturating_add(SPARE);
+    let mut sources = Copied::new(room)?;
+    // None while the interface is down.
+    let _ = rx::ask(dev, |poll| sources.note(poll.order()));
     seq_print!(
         out,
         "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
          holding established idle_ms\n"
     );
-    for row in sources {
+    for row in sources.rows() {
         seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
         for value in row.counts.values() {
             seq_print!(out, " {value}");
@@ -49,6 +46,7 @@ fn show_sources(sources: &[CopiedSource], out: &SeqFile) {
         let (holding, established) = (row.holding, u8::from(row.established));
         seq_print!(out, " {holding} {established} {}\n", row.idle_ms);
     }
+    Ok(())
 }
 
 /// The path to a peer.
@@ -280,47 +278,24 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
 }
 
 /// Shows the connections of all interfaces on the RDMA device.
-fn show_device(dev: &Device<Interface>, out: &SeqFile) {
+fn show_device(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let port = &dev.data().get_ref().port;
     let (taken, ending, limit) = port.quota().counts();
     seq_print!(out, "device connections ending limit\n");
     port.shared()
         .with_name(|name| seq_print!(out, "{}", BStr::from_bytes(name)));
     seq_print!(out, " {taken} {ending} {limit}\n");
+    Ok(())
 }
 
 impl Inspect for Interface {
-    const FILES: &'static [&'static CStr] = &[
-        c"sources",
-        c"paths",
-        c"groups",
-        c"connections",
-        c"device",
-        c"mcg",
-        c"path",
+    const FILES: &'static [(&'static CStr, Show<Self>)] = &[
+        (c"sources", show_sources),
+        (c"paths", show_paths),
+        (c"groups", show_groups),
+        (c"connections", show_connections),
+        (c"device", show_device),
+        (c"mcg", show_mcg),
+        (c"path", show_path),
     ];
-
-    fn show(dev: &Device<Self>, id: usize, out: &SeqFile) -> Result {
-        match id {
-            SOURCES => {
-                let known = dev.data().counters.sequence.sources.get();
-                let room = usize::try_from(known)?.saturating_add(SPARE);
-                let mut sources = Copied::new(room)?;
-                // None while the interface is down.
-                let _ = rx::ask(dev, |poll| sources.note(poll.order()));
-                show_sources(sources.rows(), out);
-                Ok(())
-            }
-            PATHS => show_paths(dev, out),
-            GROUPS => show_groups(dev, out),
-            CONNECTIONS => show_connections(dev, out),
-            DEVICE => {
-                show_device(dev, out);
-                Ok(())
-            }
-            MCG => show_mcg(dev, out),
-            PATH => show_path(dev, out),
-            _ => Err(EINVAL),
-        }
-    }
 }
