@@ -16,6 +16,10 @@ use crate::rtnl::Rtnl;
 pub enum Event {
     /// It was registered, or has arrived in another network namespace.
     Registered,
+    /// It has another name.
+    Renamed,
+    /// It is being unregistered, or leaves its network namespace.
+    Unregistered,
     /// Its MTU was changed.
     MtuChanged,
     /// It was taken up.
@@ -25,31 +29,32 @@ pub enum Event {
 }
 
 /// Handler of a device's events.
-pub trait Listen: 'static {
+pub trait Listen: Send + Sync + 'static {
     /// `dev` did `event`.
     ///
     /// # Context
     ///
     /// Under RTNL; may sleep, must not wait for one who takes RTNL.
-    fn event(dev: &RawDevice, event: Event, rtnl: &mut Rtnl);
+    fn event(&self, dev: &RawDevice, event: Event, rtnl: &mut Rtnl);
 }
 
-/// A registered listener; dropping it ends it.
-pub struct Registration(Pin<KBox<Block>>);
+/// A registered listener. Dropping it ends it; it is told then that the devices that are left are unregistered.
+pub struct Registration<L: Listen>(Pin<KBox<Block<L>>>);
 
 #[pin_data]
-struct Block {
+struct Block<L> {
     #[pin]
     block: Opaque<bindings::notifier_block>,
+    listener: L,
 }
 
 // SAFETY: The notifier chain does its own locking.
-unsafe impl Send for Block {}
+unsafe impl<L: Listen> Send for Block<L> {}
 // SAFETY: As above.
-unsafe impl Sync for Block {}
+unsafe impl<L: Listen> Sync for Block<L> {}
 
-impl Registration {
-    /// Registers `L`, which is told of the devices that exist already, too.
+impl<L: Listen> Registration<L> {
+    /// Registers `listener`, which is told of the devices that exist already, too.
     ///
     /// # Errors
     ///
@@ -58,7 +63,7 @@ impl Registration {
     /// # Context
     ///
     /// Process context without RTNL.
-    pub fn new<L: Listen>() -> Result<Self> {
+    pub fn new(listener: L) -> Result<Self> {
         let block = KBox::pin_init(
             try_pin_init!(Block {
                 block <- Opaque::ffi_init(|slot: *mut bindings::notifier_block| {
@@ -70,6 +75,7 @@ impl Registration {
                         });
                     }
                 }),
+                listener,
             }? Error),
             GFP_KERNEL,
         )?;
@@ -79,7 +85,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl<L: Listen> Drop for Registration<L> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::unregister_netdevice_notifier(self.0.block.get()) };
@@ -88,23 +94,32 @@ impl Drop for Registration {
 
 /// # Safety
 ///
-/// Called by the netdevice notifier chain, with a valid `netdev_notifier_info`.
+/// Called by the netdevice notifier chain under RTNL for the block of a [`Block<L>`], with a valid
+/// `netdev_notifier_info`.
 unsafe extern "C" fn call<L: Listen>(
-    _block: *mut bindings::notifier_block,
+    block: *mut bindings::notifier_block,
     event: c_ulong,
     info: *mut c_void,
 ) -> c_int {
     let event = match event as bindings::netdev_cmd {
         bindings::netdev_cmd_NETDEV_REGISTER => Event::Registered,
+        bindings::netdev_cmd_NETDEV_CHANGENAME => Event::Renamed,
+        bindings::netdev_cmd_NETDEV_UNREGISTER => Event::Unregistered,
         bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::MtuChanged,
         bindings::netdev_cmd_NETDEV_UP => Event::Up,
         bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
         _ => return bindings::NOTIFY_DONE as c_int,
     };
-    // SAFETY: Valid by this function's requirements, and the device is for the call.
-    let dev = unsafe { RawDevice::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev) };
+    let field = Opaque::cast_from(block);
+    // SAFETY: By this function's requirements; the device is valid for the call.
+    let (block, dev) = unsafe {
+        (
+            &*kernel::container_of!(field, Block<L>, block),
+            RawDevice::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev),
+        )
+    };
     // SAFETY: The chain is called under RTNL, by someone whose token, if any, is passed on.
     let mut rtnl = unsafe { Rtnl::assume() };
-    L::event(dev, event, &mut rtnl);
+    block.listener.event(dev, event, &mut rtnl);
     bindings::NOTIFY_DONE as c_int
 }

@@ -68,7 +68,7 @@ module! {
 #[pin_data]
 struct Module {
     _links: Links,
-    _watch: ipoib_netdev::notifier::Registration,
+    _watch: ipoib_netdev::notifier::Registration<adapters::Watch>,
     #[pin]
     _ports: ipoib_rdma::Registration<adapters::Adapters>,
     _queues: ipoib_netdev::task::Queues,
@@ -99,7 +99,7 @@ impl kernel::InPlaceModule for Module {
             _: { params::check()? },
             _queues: ipoib_netdev::task::Queues::new()?,
             _ports <- ipoib_rdma::Registration::new(),
-            _watch: ipoib_netdev::notifier::Registration::new::<adapters::Watch>()?,
+            _watch: ipoib_netdev::notifier::Registration::new(adapters::Watch)?,
             _links: Links::new()?,
         })
     }

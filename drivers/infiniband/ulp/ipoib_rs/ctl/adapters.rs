@@ -96,12 +96,13 @@ impl Client for Adapters {
 pub(crate) struct Watch;
 
 impl notifier::Listen for Watch {
-    fn event(dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
+    fn event(&self, dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
         match event {
             notifier::Event::MtuChanged => ports::refresh_on(dev, rtnl),
             notifier::Event::Up => children::follow(dev, true, rtnl),
             notifier::Event::Down => children::follow(dev, false, rtnl),
             notifier::Event::Registered => ports::note_ifindex(dev, rtnl),
+            notifier::Event::Renamed | notifier::Event::Unregistered => {}
         }
     }
 }
