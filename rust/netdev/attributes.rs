@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 
 use ipoib_sys::bindings;
 use kernel::error::to_result;
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::str::CStr;
 
@@ -105,36 +105,37 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Attribute `number` of a type that `is_such` accepts, if it was given.
-    fn find(&self, number: u16, is_such: fn(Type) -> bool) -> Option<*const bindings::nlattr> {
+    /// The value of attribute `number`, of a type that `is_such` accepts, if it was given. It is aligned to 4 bytes.
+    fn find(&self, number: u16, is_such: fn(Type) -> bool) -> Option<*const c_void> {
         let known = self.policy.iter().find(|known| known.0 == number)?;
         if self.data.is_null() || !is_such(known.1) {
             return None;
         }
         // SAFETY: It is in the policy, and so within the array by the type invariant.
         let attribute = unsafe { *self.data.add(usize::from(number)) };
-        (!attribute.is_null()).then_some(attribute.cast_const())
+        // The value follows the header.
+        (!attribute.is_null()).then(|| attribute.wrapping_add(1).cast_const().cast())
     }
 
     /// The value of a [`Type::U16`], if it was given.
     pub fn get(&self, number: u16) -> Option<u16> {
-        let attribute = self.find(number, |holds| holds == Type::U16)?;
+        let value = self.find(number, |holds| holds == Type::U16)?;
         // SAFETY: Checked to be one by the type invariant.
-        Some(unsafe { bindings::ipoib_rs_nla_get_u16(attribute) })
+        Some(unsafe { value.cast::<u16>().read() })
     }
 
     /// The value of a [`Type::U32`], if it was given.
     pub fn get_u32(&self, number: u16) -> Option<u32> {
-        let attribute = self.find(number, |holds| holds == Type::U32)?;
+        let value = self.find(number, |holds| holds == Type::U32)?;
         // SAFETY: Checked to be one by the type invariant.
-        Some(unsafe { bindings::ipoib_rs_nla_get_u32(attribute) })
+        Some(unsafe { value.cast::<u32>().read() })
     }
 
     /// The value of a [`Type::Text`], if it was given.
     pub fn get_text(&self, number: u16) -> Option<&'a CStr> {
-        let attribute = self.find(number, |holds| matches!(holds, Type::Text(_)))?;
+        let text = self.find(number, |holds| matches!(holds, Type::Text(_)))?;
         // SAFETY: Checked to be a string with its terminating zero by the type invariant, during `'a`.
-        Some(unsafe { CStr::from_char_ptr(bindings::ipoib_rs_nla_text(attribute)) })
+        Some(unsafe { CStr::from_char_ptr(text.cast()) })
     }
 }
 
@@ -168,8 +169,7 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put(&mut self, number: u16, value: u16) -> Result {
-        // SAFETY: A message under construction by the invariant.
-        to_result(unsafe { bindings::ipoib_rs_nla_put_u16(self.skb, c_int::from(number), value) })
+        self.put_bytes(number, value.to_ne_bytes())
     }
 
     /// Appends a [`Type::U32`].
@@ -178,8 +178,14 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put_u32(&mut self, number: u16, value: u32) -> Result {
-        // SAFETY: As in `put`.
-        to_result(unsafe { bindings::ipoib_rs_nla_put_u32(self.skb, c_int::from(number), value) })
+        self.put_bytes(number, value.to_ne_bytes())
+    }
+
+    fn put_bytes<const N: usize>(&mut self, number: u16, bytes: [u8; N]) -> Result {
+        // SAFETY: A message under construction by the invariant; the bytes are copied.
+        to_result(unsafe {
+            bindings::nla_put(self.skb, number.into(), N as c_int, bytes.as_ptr().cast())
+        })
     }
 
     /// Appends a [`Type::Text`]: `text`, which has no zero, and a zero.
@@ -188,7 +194,7 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
-        // SAFETY: As in `put`; the text is copied.
+        // SAFETY: As in `put_bytes`.
         to_result(unsafe {
             bindings::ipoib_rs_nla_put_text(
                 self.skb,

@@ -10,12 +10,11 @@ use crate::rtnl::Rtnl;
 impl<T: Driver> Device<T> {
     /// Sets the broadcast address; before or during registration, and in [`Self::change_broadcast`].
     pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+        // SAFETY: RTNL is held, and there is room for any address.
         unsafe {
-            bindings::ipoib_rs_netdev_set_broadcast(
-                self.as_raw(),
-                core::ptr::from_ref(address).cast(),
-            )
+            (&raw mut (*self.as_raw()).broadcast)
+                .cast::<T::Address>()
+                .write(*address)
         };
     }
 

@@ -434,10 +434,10 @@ impl<T: Driver> Device<T> {
     }
 
     /// Changes a registered device's own address and tells the stack.
-    pub fn change_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+    pub fn change_address(&self, address: &T::Address, rtnl: &mut Rtnl) {
+        self.set_address(address, rtnl);
+        // SAFETY: RTNL is held.
         unsafe {
-            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast());
             bindings::call_netdevice_notifiers(
                 bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
                 self.as_raw(),
@@ -459,7 +459,9 @@ impl<T: Driver> Device<T> {
             (*dev).mtu = mtu;
             (*dev).min_mtu = min;
             (*dev).max_mtu = max;
-            bindings::ipoib_rs_netdev_set_sg(dev, sg);
+            let features = u64::from(sg) << bindings::NETIF_F_SG_BIT;
+            (*dev).features |= features;
+            (*dev).hw_features |= features;
         }
     }
 

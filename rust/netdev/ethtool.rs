@@ -227,10 +227,20 @@ impl<T: Ethtool> Table<T> {
         settings: *mut bindings::ethtool_link_ksettings,
     ) -> c_int {
         // SAFETY: By this function's requirements.
-        unsafe {
-            let speed = T::speed_mbps(Device::<T>::from_raw(dev), &mut Rtnl::assume());
-            bindings::ipoib_rs_ethtool_speed(settings, speed);
-        }
+        let (dev, mut rtnl, base) = unsafe {
+            (
+                Device::<T>::from_raw(dev),
+                Rtnl::assume(),
+                &mut (*settings).base,
+            )
+        };
+        base.speed = match T::speed_mbps(dev, &mut rtnl) {
+            0 => bindings::SPEED_UNKNOWN as u32,
+            speed => speed,
+        };
+        base.duplex = bindings::DUPLEX_FULL as u8;
+        base.autoneg = bindings::AUTONEG_DISABLE as u8;
+        base.port = bindings::PORT_OTHER as u8;
         0
     }
 

@@ -34,8 +34,10 @@ impl Extack<'_> {
 
     /// Sets the text of an error that is returned.
     pub fn say(&self, text: &'static CStr) {
-        // SAFETY: Null or valid by the invariant; the text is static.
-        unsafe { bindings::ipoib_rs_extack_set(self.extack, text.as_char_ptr()) };
+        // SAFETY: Null or valid by the invariant, and ours alone.
+        if let Some(extack) = unsafe { self.extack.as_mut() } {
+            extack._msg = text.as_char_ptr();
+        }
     }
 
     /// Sets the text and gives `error` back, to be returned.

@@ -31,10 +31,7 @@ pub struct Page<'a> {
 
 impl Write for Page<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = &mut self.bytes[self.used..];
-        let len = text.len().min(room.len());
-        room[..len].copy_from_slice(&text.as_bytes()[..len]);
-        self.used += len;
+        self.write_bytes(text.as_bytes());
         Ok(())
     }
 }
@@ -186,8 +183,7 @@ pub(crate) unsafe extern "C" fn store<T: Files>(
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         // Waiting for RTNL would be waiting for one who may wait for us, to remove the file.
         let mut rtnl = Rtnl::try_lock().ok_or_else(retry)?;
-        // SAFETY: The device is valid.
-        if !unsafe { bindings::ipoib_rs_netdev_registered(dev.as_raw()) } {
+        if !dev.is_registered(&mut rtnl) {
             return Err(ENODEV);
         }
         T::store(dev, id as usize, text, &mut rtnl)?;

@@ -98,13 +98,10 @@ pub trait Link: Ethtool + Files + Functions + Tasks {
 impl<T: Link> OwnedDevice<T> {
     /// Unregisters the device, if it still is registered, and gives the reference back. The device
     /// is gone when RTNL has been released.
-    pub fn unregister(self, _rtnl: &mut Rtnl) {
-        let dev = self.as_raw();
-        // SAFETY: RTNL is held, we hold a reference, and the device is registered.
-        unsafe {
-            if bindings::ipoib_rs_netdev_registered(dev) {
-                bindings::unregister_netdevice_queue(dev, core::ptr::null_mut());
-            }
+    pub fn unregister(self, rtnl: &mut Rtnl) {
+        if self.is_registered(rtnl) {
+            // SAFETY: RTNL is held, we hold a reference, and the device is registered.
+            unsafe { bindings::unregister_netdevice_queue(self.as_raw(), core::ptr::null_mut()) };
         }
     }
 }
@@ -403,7 +400,9 @@ pub(crate) unsafe fn register<T: Link>(
             bindings::ipoib_rs_netdev_add_files(dev);
         }
         let result = to_result(bindings::register_netdevice(dev));
-        if result.is_err() && bindings::ipoib_rs_netdev_fresh(dev) {
+        let is_fresh =
+            u32::from((*dev).reg_state) == bindings::netdev_reg_state_NETREG_UNINITIALIZED;
+        if result.is_err() && is_fresh {
             // `ndo_init` has failed, or did not run. Otherwise the core has called the destructor, or
             // will when nobody refers to the device any more.
             Device::<T>::empty(dev);

@@ -63,11 +63,22 @@ impl RawDevice {
     /// Calls `f` with the interface's name, and returns what that does. Without RTNL, somebody may just be giving
     /// it another one.
     pub fn with_name<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        let mut name = [0; bindings::IFNAMSIZ as usize];
-        // SAFETY: The device is allocated, and there is room for its name.
-        unsafe { bindings::ipoib_rs_netdev_name(self.as_raw(), name.as_mut_ptr().cast()) };
+        const LEN: usize = bindings::IFNAMSIZ as usize;
+        // SAFETY: The device is allocated, and any bytes are an array of bytes.
+        let name = unsafe {
+            (&raw const (*self.as_raw()).name)
+                .cast::<[u8; LEN]>()
+                .read_volatile()
+        };
         let len = name.iter().position(|byte| *byte == 0).unwrap_or(0);
         f(&name[..len])
+    }
+
+    /// Returns true if the device is registered, and nobody has begun to unregister it.
+    pub(crate) fn is_registered(&self, _rtnl: &mut Rtnl) -> bool {
+        // SAFETY: The device is allocated; RTNL protects its state.
+        let state = unsafe { (*self.as_raw()).reg_state };
+        u32::from(state) == bindings::netdev_reg_state_NETREG_REGISTERED
     }
 
     /// Takes the interface up or down, as a user does; nothing happens to one that is.

@@ -138,21 +138,10 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
 	return 0;
 }
 
-/* The name as it is, which may just be changing unless RTNL is held. */
-void ipoib_rs_netdev_name(const struct net_device *dev, char name[IFNAMSIZ])
-{
-	strscpy(name, dev->name, IFNAMSIZ);
-}
-
 /* Whether the namespace is going away, and all devices in it. */
 bool ipoib_rs_net_ends(const struct net *net)
 {
 	return !check_net(net);
-}
-
-void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr)
-{
-	memcpy(dev->broadcast, addr, dev->addr_len);
 }
 
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
@@ -170,33 +159,15 @@ const void *ipoib_rs_address_of(const void *sockaddr)
 	return storage->__data;
 }
 
-void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on)
-{
-	if (on) {
-		dev->features |= NETIF_F_SG;
-		dev->hw_features |= NETIF_F_SG;
-	}
-}
-
 /* One transmit lock protects what the driver needs to send, so there is one queue. */
 int ipoib_rs_netdev_single_queue(struct net_device *dev)
 {
 	return netif_set_real_num_queues(dev, 1, 1);
 }
 
-bool ipoib_rs_netdev_fresh(const struct net_device *dev)
-{
-	return dev->reg_state == NETREG_UNINITIALIZED;
-}
-
 bool ipoib_rs_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);
-}
-
-bool ipoib_rs_netdev_registered(const struct net_device *dev)
-{
-	return dev->reg_state == NETREG_REGISTERED;
 }
 
 /* Waits until nobody refers to @dev but who made it, as the core does with a registered one. */
@@ -466,16 +437,6 @@ void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *wo
 		mod_delayed_work(wq, work, delay);
 }
 
-int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value)
-{
-	return nla_put_u16(skb, type, value);
-}
-
-int ipoib_rs_nla_put_u32(struct sk_buff *skb, int type, u32 value)
-{
-	return nla_put_u32(skb, type, value);
-}
-
 /* A string of @len bytes, with a zero behind it. */
 int ipoib_rs_nla_put_text(struct sk_buff *skb, int type, const char *text, size_t len)
 {
@@ -489,38 +450,9 @@ int ipoib_rs_nla_put_text(struct sk_buff *skb, int type, const char *text, size_
 	return 0;
 }
 
-u16 ipoib_rs_nla_get_u16(const struct nlattr *attr)
-{
-	return nla_get_u16(attr);
-}
-
-u32 ipoib_rs_nla_get_u32(const struct nlattr *attr)
-{
-	return nla_get_u32(attr);
-}
-
-const char *ipoib_rs_nla_text(const struct nlattr *attr)
-{
-	return nla_data(attr);
-}
-
 size_t ipoib_rs_nla_total_size(int payload)
 {
 	return nla_total_size(payload);
-}
-
-void ipoib_rs_extack_set(struct netlink_ext_ack *extack, const char *text)
-{
-	if (extack)
-		extack->_msg = text;
-}
-
-void ipoib_rs_ethtool_speed(struct ethtool_link_ksettings *settings, u32 mbps)
-{
-	settings->base.speed = mbps ?: SPEED_UNKNOWN;
-	settings->base.duplex = DUPLEX_FULL;
-	settings->base.autoneg = AUTONEG_DISABLE;
-	settings->base.port = PORT_OTHER;
 }
 
 struct dentry *ipoib_rs_debugfs_dir(const char *name, struct dentry *parent)

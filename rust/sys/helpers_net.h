@@ -40,17 +40,13 @@ struct net_device *ipoib_rs_netdev_alloc(int priv_size, const char *name,
 					 void (*setup)(struct net_device *dev), struct net *net,
 					 const struct rtnl_link_ops *ops);
 int ipoib_rs_netdev_set_up(struct net_device *dev, bool up);
-void ipoib_rs_netdev_name(const struct net_device *dev, char name[IFNAMSIZ]);
 bool ipoib_rs_net_ends(const struct net *net);
 const void *ipoib_rs_netdev_decoy(void);
 void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 const void *ipoib_rs_address_of(const void *sockaddr);
-void ipoib_rs_netdev_set_sg(struct net_device *dev, bool on);
 int ipoib_rs_netdev_single_queue(struct net_device *dev);
-bool ipoib_rs_netdev_fresh(const struct net_device *dev);
 bool ipoib_rs_netif_running(const struct net_device *dev);
-bool ipoib_rs_netdev_registered(const struct net_device *dev);
 void ipoib_rs_netdev_wait_unused(const struct net_device *dev);
 void ipoib_rs_netdev_hold(struct net_device *dev, netdevice_tracker *tracker);
 void ipoib_rs_netdev_put(struct net_device *dev, netdevice_tracker *tracker);
@@ -126,17 +122,8 @@ void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *wo
 				 unsigned int delay_ms);
 
 /* Netlink. */
-int ipoib_rs_nla_put_u16(struct sk_buff *skb, int type, u16 value);
-int ipoib_rs_nla_put_u32(struct sk_buff *skb, int type, u32 value);
 int ipoib_rs_nla_put_text(struct sk_buff *skb, int type, const char *text, size_t len);
-u16 ipoib_rs_nla_get_u16(const struct nlattr *attr);
-u32 ipoib_rs_nla_get_u32(const struct nlattr *attr);
-const char *ipoib_rs_nla_text(const struct nlattr *attr);
 size_t ipoib_rs_nla_total_size(int payload);
-void ipoib_rs_extack_set(struct netlink_ext_ack *extack, const char *text);
-
-/* Ethtool. */
-void ipoib_rs_ethtool_speed(struct ethtool_link_ksettings *settings, u32 mbps);
 
 /* Logging; `args` is a Rust fmt::Arguments. */
 void ipoib_rs_netdev_printk(const char *level, const struct net_device *dev,
