@@ -40,7 +40,6 @@ struct Polled;
 
 impl CompletionHandler for Polled {
     fn completion(&self) {}
-    fn failed(&self) {}
 }
 
 impl FailureHandler for Polled {
@@ -53,8 +52,8 @@ fn loop_back(dev: &Device, port: u32) -> Result {
     let reaper = Reaper::new()?;
     let gid = dev.gids(port).find(GidRef::is_rocev2).ok_or(ENODEV)?;
     let pd = Pd::new(dev, &reaper)?;
-    let send_cq = Cq::new(dev, SIZE, 0, Polled)?;
-    let recv_cq = Cq::new(dev, SIZE, 0, Polled)?;
+    let send_cq = Cq::new(dev, SIZE, 0, Polled, Polled)?;
+    let recv_cq = Cq::new(dev, SIZE, 0, Polled, Polled)?;
     let init = UdInit {
         pd: &pd,
         send_cq: &send_cq,

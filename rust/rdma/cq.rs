@@ -17,6 +17,7 @@ use kernel::sync::Arc;
 use crate::device::Device;
 use crate::left::{self, Object, Told};
 use crate::pd::CALLER;
+use crate::qp::FailureHandler;
 
 /// The number of completions that a ring takes from its queue at once.
 pub(crate) const BATCH: usize = 16;
@@ -24,7 +25,10 @@ pub(crate) const BATCH: usize = 16;
 type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;
 type NotifyFn = unsafe extern "C" fn(*mut bindings::ib_cq, bindings::ib_cq_notify_flags) -> c_int;
 
-/// Handler of a completion queue's events.
+/// Handler of a completion queue's completions.
+///
+/// If the device does not destroy the queue, it may call for ever: the handler is leaked then. So it must hold
+/// nothing that somebody waits for, such as a reference to a network device.
 pub trait CompletionHandler: Send + Sync + 'static {
     /// Called when there are completions. The queue is not armed any more.
     ///
@@ -33,26 +37,21 @@ pub trait CompletionHandler: Send + Sync + 'static {
     /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
     /// schedule a poll.
     fn completion(&self);
-
-    /// Called when the queue is broken, because it has overrun or otherwise: it has no more completions.
-    ///
-    /// # Context
-    ///
-    /// As for [`Self::completion`].
-    fn failed(&self);
 }
 
 /// The context of a completion queue, which the device passes to [`completion`] and [`event`].
 #[pin_data]
-struct Waiter<H> {
+struct Waiter<H, F> {
     quiet: Arc<Quiet>,
+    /// Not revocable: an RCU section would cost more than what the handler does.
+    handler: H,
     #[pin]
-    handler: Revocable<H>,
+    failure: Revocable<F>,
 }
 
-impl<H: Send + Sync> Told for Waiter<H> {
+impl<H: Send + Sync, F: Send + Sync> Told for Waiter<H, F> {
     fn revoke(&self) {
-        self.handler.revoke();
+        self.failure.revoke();
     }
 }
 
@@ -84,7 +83,8 @@ unsafe impl Sync for Cq {}
 
 impl Cq {
     /// Makes a completion queue with at least `entries` entries, whose interrupts come on `vector`
-    /// (modulo what the device has).
+    /// (modulo what the device has). `failure` is told when it is broken, because it has overrun or otherwise:
+    /// it has no more completions.
     ///
     /// # Errors
     ///
@@ -94,11 +94,12 @@ impl Cq {
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping the last reference.
-    pub fn new<H: CompletionHandler>(
+    pub fn new<H: CompletionHandler, F: FailureHandler>(
         dev: &Device,
         entries: u32,
         vector: u32,
         handler: H,
+        failure: F,
     ) -> Result<Arc<Self>> {
         // RDMA core warns of it.
         if entries == 0 {
@@ -117,7 +118,8 @@ impl Cq {
         let waiter = Arc::pin_init(
             pin_init!(Waiter {
                 quiet: told,
-                handler <- Revocable::new(handler),
+                handler,
+                failure <- Revocable::new(failure),
             }),
             GFP_KERNEL,
         )?;
@@ -127,8 +129,8 @@ impl Cq {
         let raw = from_err_ptr(unsafe {
             bindings::__ib_create_cq(
                 dev.as_raw(),
-                Some(completion::<H>),
-                Some(event::<H>),
+                Some(completion::<H, F>),
+                Some(event::<H, F>),
                 context,
                 &raw const attr,
                 CALLER.as_char_ptr(),
@@ -293,34 +295,32 @@ impl Drop for Claim {
 
 /// # Safety
 ///
-/// Called by the device with the context of a [`Cq`] made with an `H`.
-unsafe extern "C" fn completion<H: CompletionHandler>(
+/// Called by the device with the context of a [`Cq`] made with an `H` and an `F`.
+unsafe extern "C" fn completion<H: CompletionHandler, F: FailureHandler>(
     _cq: *mut bindings::ib_cq,
     context: *mut c_void,
 ) {
-    // SAFETY: By this function's requirements; the `Cq` holds the waiter.
-    let waiter = unsafe { &*context.cast_const().cast::<Waiter<H>>() };
+    // SAFETY: By this function's requirements; the `Cq` holds the waiter, or has leaked it.
+    let waiter = unsafe { &*context.cast_const().cast::<Waiter<H, F>>() };
     // Scheduling a poll orders this.
     waiter.quiet.end();
-    waiter
-        .handler
-        .try_access_with(CompletionHandler::completion);
+    waiter.handler.completion();
 }
 
 /// # Safety
 ///
 /// As for [`completion`].
-unsafe extern "C" fn event<H: CompletionHandler>(
+unsafe extern "C" fn event<H: CompletionHandler, F: FailureHandler>(
     event: *mut bindings::ib_event,
     context: *mut c_void,
 ) {
     // SAFETY: By this function's requirements; the core passes a valid event.
     let (waiter, event) = unsafe {
-        let waiter = &*context.cast_const().cast::<Waiter<H>>();
+        let waiter = &*context.cast_const().cast::<Waiter<H, F>>();
         (waiter, (*event).event)
     };
     if event == bindings::ib_event_type_IB_EVENT_CQ_ERR {
-        waiter.handler.try_access_with(CompletionHandler::failed);
+        waiter.failure.try_access_with(FailureHandler::failed);
     }
 }
 

@@ -321,13 +321,16 @@ mod tests {
 
     use super::*;
     use crate::cq::{CompletionHandler, Cq};
+    use crate::qp::FailureHandler;
     use kernel::alloc::flags::__GFP_ZERO;
 
     struct Nobody;
 
     impl CompletionHandler for Nobody {
         fn completion(&self) {}
+    }
 
+    impl FailureHandler for Nobody {
         fn failed(&self) {}
     }
 
@@ -338,7 +341,7 @@ mod tests {
         let raw = NonNull::new(raw.as_mut_ptr()).ok_or(EINVAL)?;
         // It has no count that a reference could be given back to.
         let dev = ManuallyDrop::new(Device { raw });
-        assert_eq!(Cq::new(&dev, 0, 0, Nobody).err(), Some(EINVAL));
+        assert_eq!(Cq::new(&dev, 0, 0, Nobody, Nobody).err(), Some(EINVAL));
         Ok(())
     }
 

@@ -25,7 +25,8 @@ pub(crate) trait Left: Send {
 
 /// A handler that the device calls.
 pub(crate) trait Told: Send + Sync {
-    /// Ends the calls. On return the handler does not run, and is dropped.
+    /// Ends the calls, other than those of a [`CompletionHandler`](crate::cq::CompletionHandler). On return the
+    /// handler does not run, and is dropped.
     ///
     /// # Context
     ///
@@ -81,8 +82,8 @@ impl Object {
 }
 
 /// Leaves an object to the RDMA core and the device, without the handler that it has. The device may still call:
-/// the callback stays with the module, and finds the handler gone. If the module is already being unloaded, nothing
-/// of the object refers to it any more.
+/// the callback stays with the module, and finds the handler gone, or one of completions that was leaked. If the
+/// module is already being unloaded, nothing of the object refers to it any more.
 ///
 /// # Safety
 ///

@@ -13,7 +13,7 @@ use crate::base::interface::Interface;
 use crate::base::params;
 use crate::ctl::cm::ConnListener;
 use crate::ctl::connect;
-use crate::ctl::events::{Alarm, Wake};
+use crate::ctl::events::Alarm;
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
 use crate::rc::conn;
@@ -49,7 +49,7 @@ impl Verbs {
             let buffers = wanted.min(device.max_srq_wr());
             let sges = device.max_srq_sge() as usize;
             let pool = MessagePool::new(device, message, sges, buffers as usize)?;
-            let alarm = Alarm(dev.get_typed(), "shared receive queue");
+            let alarm = Alarm::new(dev, "shared receive queue");
             let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32, alarm)?;
             Ok((intake, pool))
         };
@@ -89,11 +89,10 @@ impl Verbs {
     /// Under RTNL; sleeps.
     #[inline(never)]
     pub(super) fn try_connected(&self, dev: &Device<Interface>) -> Result {
-        let device = self.pd.device();
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
-        let recv_cq = Cq::new(device, buffers, 0, Wake::new(self.rx.handle(), dev))?;
-        let send_cq = Cq::new(device, RC_SENDS, 0, Wake::new(self.tx.handle(), dev))?;
+        let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
+        let send_cq = Self::send_cq(dev, &self.tx, RC_SENDS, self.vectors)?;
         let caps = QpCaps {
             send_wr: conn::SEND_WR.min(dev.data().settings.queue_limits().send),
             recv_wr: credit::cost(1),
@@ -119,13 +118,10 @@ impl Verbs {
         dev: &Device<Interface>,
         running: &Running,
     ) -> Result<KBox<Parts>> {
-        let this = dev.data().get_ref();
-        let device = this.port.device();
         let (intake, pool) = self.intake(dev)?;
         let buffers = intake.max_wr();
         let recv_cq = Self::receive_cq(dev, &self.rx, buffers, self.vectors)?;
-        let wake = Wake::new(self.tx.handle(), dev);
-        let send_cq = Cq::new(device, RC_SENDS, self.vectors.send, wake)?;
+        let send_cq = Self::send_cq(dev, &self.tx, RC_SENDS, self.vectors)?;
         let parts = Parts {
             rc_context: self.rc_context(dev, running, intake, send_cq, recv_cq)?,
             rx: None,

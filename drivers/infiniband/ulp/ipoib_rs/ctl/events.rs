@@ -9,32 +9,22 @@ use ipoib_rdma::{CompletionHandler, FailureHandler};
 use crate::base::interface::Interface;
 
 /// Schedules a NAPI when a CQ has something.
-pub(super) struct Wake<P: Poll> {
-    napi: Handle<P>,
-    dev: OwnedDevice<Interface>,
-}
-
-impl<P: Poll> Wake<P> {
-    pub(super) fn new(napi: Handle<P>, dev: &Device<Interface>) -> Self {
-        Self {
-            napi,
-            dev: dev.get_typed(),
-        }
-    }
-}
+pub(super) struct Wake<P: Poll>(pub(super) Handle<P>);
 
 impl<P: Poll> CompletionHandler for Wake<P> {
     fn completion(&self) {
-        self.napi.schedule();
-    }
-
-    fn failed(&self) {
-        Interface::queue_failed(&self.dev, "completion queue");
+        self.0.schedule();
     }
 }
 
 /// Has a queue of an interface, which it names, replaced when it breaks.
-pub(super) struct Alarm(pub(super) OwnedDevice<Interface>, pub(super) &'static str);
+pub(super) struct Alarm(OwnedDevice<Interface>, &'static str);
+
+impl Alarm {
+    pub(super) fn new(dev: &Device<Interface>, queue: &'static str) -> Self {
+        Self(dev.get_typed(), queue)
+    }
+}
 
 impl FailureHandler for Alarm {
     fn failed(&self) {

@@ -26,6 +26,9 @@ use crate::ctl::events::{Alarm, Wake};
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
 
+/// What a CQ is called in the log.
+const COMPLETIONS: &str = "completion queue";
+
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
 const MAX_SGE: u32 = 18;
 
@@ -122,14 +125,14 @@ impl Verbs {
         let qp = loop {
             let Sizes { receive, send } = limits;
             let recv_cq = Self::receive_cq(dev, rx, receive, vectors)?;
-            let send_cq = Cq::new(device, send, vectors.send, Wake::new(tx.handle(), dev))?;
+            let send_cq = Self::send_cq(dev, tx, send, vectors)?;
             let caps = QpCaps {
                 send_wr: send,
                 recv_wr: receive,
                 send_sge,
                 recv_sge: 1,
             };
-            let alarm = Alarm(dev.get_typed(), "queue pair");
+            let alarm = Alarm::new(dev, "queue pair");
             let init = UdInit {
                 pd,
                 send_cq: &send_cq,
@@ -159,6 +162,18 @@ impl Verbs {
         Ok((qp, qpn))
     }
 
+    /// Makes a CQ of `entries` for what is sent.
+    pub(super) fn send_cq(
+        dev: &Device<Interface>,
+        tx: &Napi<TxPoll>,
+        entries: u32,
+        vectors: Vectors,
+    ) -> Result<Arc<Cq>> {
+        let device = dev.data().get_ref().port.device();
+        let alarm = Alarm::new(dev, COMPLETIONS);
+        Cq::new(device, entries, vectors.send, Wake(tx.handle()), alarm)
+    }
+
     /// Makes a CQ of `entries` for what is received, which reports it as the settings say.
     pub(super) fn receive_cq(
         dev: &Device<Interface>,
@@ -167,8 +182,8 @@ impl Verbs {
         vectors: Vectors,
     ) -> Result<Arc<Cq>> {
         let this = dev.data().get_ref();
-        let wake = Wake::new(rx.handle(), dev);
-        let cq = Cq::new(this.port.device(), entries, vectors.receive, wake)?;
+        let (device, alarm) = (this.port.device(), Alarm::new(dev, COMPLETIONS));
+        let cq = Cq::new(device, entries, vectors.receive, Wake(rx.handle()), alarm)?;
         let moderation = this.settings.moderation();
         if moderation.frames != 0 || moderation.usecs != 0 {
             cq.moderate(moderation.frames, moderation.usecs)?;
