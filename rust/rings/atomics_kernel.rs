@@ -2,6 +2,8 @@
 
 //! Atomics of the kernel.
 
+use core::sync::atomic::{compiler_fence, Ordering};
+
 use ipoib_netdev::relaxed::Relax;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 
@@ -16,6 +18,11 @@ pub type AtomicUsize = Atomic<usize>;
 /// A pointer.
 pub type AtomicPtr<T> = Atomic<*mut T>;
 
+/// True if the processor keeps loads in front of all that follows, and stores behind all that came before, so that
+/// only the compiler has to be kept from reordering them, as in `smp_load_acquire()` and `smp_store_release()`. The
+/// `kernel` crate's are calls of C functions.
+const KEEPS_ORDER: bool = cfg!(CONFIG_X86_64);
+
 macro_rules! ops {
     ($($value:ty $(, $generic:ident)?;)*) => {$(
         impl$(<$generic>)? Ops<$value> for Atomic<$value> {
@@ -29,11 +36,20 @@ macro_rules! ops {
             }
             #[inline(always)]
             fn load_acquire(&self) -> $value {
-                self.load(Acquire)
+                if !KEEPS_ORDER {
+                    return self.load(Acquire);
+                }
+                let value = Relax::get(self);
+                compiler_fence(Ordering::Acquire);
+                value
             }
             #[inline(always)]
             fn store_release(&self, value: $value) {
-                self.store(value, Release);
+                if !KEEPS_ORDER {
+                    return self.store(value, Release);
+                }
+                compiler_fence(Ordering::Release);
+                Relax::set(self, value);
             }
             #[inline(always)]
             fn swap_full(&self, value: $value) -> $value {
