@@ -78,4 +78,4 @@ pub use sa::{
     GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
     PathRequest, SaClient,
 };
-pub use send::{send_ring, Posted, Reaped, SendCompletions, Sender};
+pub use send::{send_ring, Drained, Posted, Reaped, SendCompletions, SendReport, Sender};

@@ -33,7 +33,7 @@ mod completions;
 pub(crate) mod mapping;
 mod ring;
 
-pub use completions::{Reaped, SendCompletions};
+pub use completions::{Drained, Reaped, SendCompletions, SendReport};
 use ring::Ring;
 
 pub(crate) type PostFn = unsafe extern "C" fn(

@@ -18,12 +18,22 @@ use crate::qp::QpState;
 /// The most batches that one call takes.
 const MAX_BATCHES: usize = 8;
 
-/// Frames that left the ring, and completions of others.
+/// Frames that left the ring.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reaped {
     /// Frames that were sent.
     pub sent: Tally,
-    /// Frames that the device failed to send.
+    /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
+    /// dropped: to be reported to BQL.
+    pub released: Tally,
+    /// True if there may be more completions.
+    pub more: bool,
+}
+
+/// Completions of frames that were not sent.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SendReport {
+    /// Frames that the device failed to send, so that the queue pair may want [`crate::UdQp::recover_sqe`].
     pub errors: u32,
     /// Frames that it flushed, since the queue pair is in error.
     pub flushed: u32,
@@ -31,13 +41,19 @@ pub struct Reaped {
     pub unknown: u32,
     /// The status of the last failure, `IB_WC_*`.
     pub status: u32,
-    /// True if a send failed, so that the queue pair may want [`crate::UdQp::recover_sqe`].
-    pub failed: bool,
-    /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
-    /// dropped: to be reported to BQL.
-    pub released: Tally,
-    /// True if there may be more completions.
-    pub more: bool,
+    /// Frames that left the ring.
+    released: Tally,
+    /// True if a count is not 0.
+    some: bool,
+}
+
+/// What [`SendCompletions::drain`] has found in the ring.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Drained {
+    /// Frames that were sent.
+    pub sent: Tally,
+    /// Frames that were not.
+    pub lost: u32,
 }
 
 /// The half of a send ring that handles completions, and frees what was sent.
@@ -50,6 +66,7 @@ pub struct SendCompletions {
     ring: Arc<Ring>,
     wcs: KVec<bindings::ib_wc>,
     at: Consumer,
+    report: SendReport,
 }
 
 // SAFETY: The pointers in the completions are not followed; all else is `Send`.
@@ -63,6 +80,7 @@ impl SendCompletions {
             ring: ring.clone(),
             wcs,
             at: Consumer::new(&ring.shared),
+            report: SendReport::default(),
         })
     }
 
@@ -86,48 +104,78 @@ impl SendCompletions {
     /// Softirq or process context.
     #[inline]
     pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
-        let mut reaped = Reaped::default();
+        let mut sent = Tally::default();
+        let mut more = false;
         let before = self.at.tail();
         for _ in 0..MAX_BATCHES {
             let n = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH).len();
             let head = self.ring.shared.head();
             for i in 0..n {
-                self.complete(i, head, poll, &mut reaped);
+                sent.merge(self.complete(i, head, poll));
             }
-            reaped.more = n == BATCH;
-            if !reaped.more {
+            more = n == BATCH;
+            if !more {
                 break;
             }
         }
         if self.at.tail() != before {
             self.at.give_back(&self.ring.shared);
         }
-        reaped.released.merge(self.ring.shared.unsent().take());
-        reaped
-    }
-
-    /// Frees all slots up to the one that completion `i` of the batch names.
-    #[inline]
-    fn complete(&mut self, i: usize, head: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
-        let wc = &self.wcs[i];
-        let (id, status) = (wr_id(wc), wc.status);
-        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
-        let Some(n) = self.at.named(id, head).filter(|_| is_ours) else {
-            reaped.unknown = reaped.unknown.wrapping_add(1);
-            return;
-        };
-        // Those in front were not signalled, and a failure would have completed them.
-        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(n.wrapping_add(1), poll, reaped);
-        } else {
-            self.free_sent(n, poll, reaped);
-            self.free_failed(status, reaped);
+        let mut released = sent;
+        if self.report.some {
+            released.merge(core::mem::take(&mut self.report.released));
+        }
+        released.merge(self.ring.shared.unsent().take());
+        Reaped {
+            sent,
+            released,
+            more,
         }
     }
 
-    /// Frees the slots up to `end`, which is no more than the ring's head.
+    /// Takes the counts of completions of frames that were not sent since the last call; None if there were none.
     #[inline]
-    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, reaped: &mut Reaped) {
+    pub fn take_report(&mut self) -> Option<SendReport> {
+        self.report.some.then(|| core::mem::take(&mut self.report))
+    }
+
+    /// Frees all slots up to the one that completion `i` of the batch names. Returns what was sent.
+    #[inline]
+    fn complete(&mut self, i: usize, head: u32, poll: Option<&Context<'_>>) -> Tally {
+        let Some(wc) = self.wcs.get(i) else {
+            return Tally::default();
+        };
+        let (id, status) = (wr_id(wc), wc.status);
+        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
+        let Some(n) = self.at.named(id, head).filter(|_| is_ours) else {
+            self.count_unknown();
+            return Tally::default();
+        };
+        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            self.free_sent(n.wrapping_add(1), poll)
+        } else {
+            self.fail(n, status, poll)
+        }
+    }
+
+    /// Frees all slots up to `n`, which the device has failed to send. Returns what was sent.
+    #[cold]
+    fn fail(
+        &mut self,
+        n: u32,
+        status: bindings::ib_wc_status,
+        poll: Option<&Context<'_>>,
+    ) -> Tally {
+        // Those in front were not signalled, and a failure would have completed them.
+        let sent = self.free_sent(n, poll);
+        self.free_failed(status);
+        sent
+    }
+
+    /// Frees the slots up to `end`, which is no more than the ring's head.
+    // For nearly every completion; left to itself, the compiler calls it.
+    #[inline(always)]
+    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>) -> Tally {
         let mut sent = Tally::default();
         while self.at.tail() != end {
             let slot = self.ring.slot(self.at.tail());
@@ -145,16 +193,22 @@ impl SendCompletions {
             // INVARIANT: The slot was emptied.
             self.at.emptied();
         }
-        reaped.sent.merge(sent);
-        reaped.released.merge(sent);
+        sent
     }
 
     #[cold]
-    fn free_failed(&mut self, status: bindings::ib_wc_status, reaped: &mut Reaped) {
+    fn count_unknown(&mut self) {
+        self.report.some = true;
+        self.report.unknown = self.report.unknown.wrapping_add(1);
+    }
+
+    fn free_failed(&mut self, status: bindings::ib_wc_status) {
+        let report = &mut self.report;
+        report.some = true;
         // SAFETY: As in `free_sent`.
         let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
         if let Some(skb) = slot.skb.take() {
-            reaped.released.add(skb.len());
+            report.released.add(skb.len());
             // SAFETY: It was in this slot, which is ours.
             unsafe { self.ring.unmap(self.at.tail(), &skb) };
             skb.drop_reason(DropReason::DevReady);
@@ -163,11 +217,10 @@ impl SendCompletions {
         // INVARIANT: The slot was emptied.
         self.at.emptied();
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-            reaped.flushed = reaped.flushed.wrapping_add(1);
+            report.flushed = report.flushed.wrapping_add(1);
         } else {
-            reaped.errors = reaped.errors.wrapping_add(1);
-            reaped.status = status;
-            reaped.failed = true;
+            report.errors = report.errors.wrapping_add(1);
+            report.status = status;
         }
     }
 
@@ -190,11 +243,11 @@ impl SendCompletions {
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
-    pub fn drain(&mut self, sender: &mut Sender, time: &mut FlushTime) -> Result<Reaped> {
+    pub fn drain(&mut self, sender: &mut Sender, time: &mut FlushTime) -> Result<Drained> {
         if !Arc::ptr_eq(&self.ring, &sender.ring) {
             return Err(EINVAL);
         }
-        let mut all = Reaped::default();
+        let mut all = Drained::default();
         let qp = self.ring.qp().clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {
@@ -209,34 +262,30 @@ impl SendCompletions {
 
         // SAFETY: The queue pair was reset, so that the device has nothing.
         let pending = unsafe { sender.clear() };
-        all.flushed = all.flushed.wrapping_add(pending);
+        all.lost = all.lost.wrapping_add(pending);
         // SAFETY: As above; the caller has both halves.
         unsafe {
             self.ring.clear(|skb| {
-                all.flushed = all.flushed.wrapping_add(1);
-                all.released.add(skb.len());
+                all.lost = all.lost.wrapping_add(1);
                 skb.drop_reason(DropReason::DevReady);
             });
         }
         // INVARIANT: All slots are empty.
         self.at.restart(&self.ring.shared);
         sender.at.look(&self.ring.shared);
-        all.released.merge(self.ring.shared.unsent().take());
+        // Nobody reports them any more.
+        self.ring.shared.unsent().take();
         Ok(all)
     }
 
-    fn reap_into(&mut self, all: &mut Reaped) {
+    fn reap_into(&mut self, all: &mut Drained) {
         loop {
             let some = self.reap(None);
             all.sent.merge(some.sent);
-            all.errors = all.errors.wrapping_add(some.errors);
-            all.flushed = all.flushed.wrapping_add(some.flushed);
-            all.unknown = all.unknown.wrapping_add(some.unknown);
-            all.released.merge(some.released);
-            if some.status != 0 {
-                all.status = some.status;
+            if let Some(report) = self.take_report() {
+                let lost = report.errors.wrapping_add(report.flushed);
+                all.lost = all.lost.wrapping_add(lost);
             }
-            all.failed |= some.failed;
             if !some.more {
                 return;
             }

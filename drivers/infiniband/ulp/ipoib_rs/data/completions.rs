@@ -8,7 +8,7 @@ use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{FlushTime, RcCompletions, RcReaped, SendCompletions, Sender};
+use ipoib_rdma::{FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
@@ -108,30 +108,39 @@ impl TxPoll {
     #[inline(never)]
     fn reap_datagrams(&mut self, context: &Context<'_>) -> Released {
         let reaped = self.completions.reap(Some(context));
-        self.counters.done.frames.add(u64::from(reaped.sent.frames));
-        self.counters.done.bytes.add(reaped.sent.bytes as u64);
-        if reaped.failed {
-            self.counters
-                .dropped(DropReason::SendFailed, u64::from(reaped.errors));
-            netdev_log!(
-                &self.dev,
-                Warn,
-                limited,
-                "{} sends failed, status {}\n",
-                reaped.errors,
-                reaped.status
-            );
-            Interface::queue(&self.dev, Work::Recover, 0);
-        }
-        if reaped.flushed > 0 {
-            self.counters
-                .dropped(DropReason::Flushed, u64::from(reaped.flushed));
-            Interface::queue(&self.dev, Work::Recover, 0);
+        let done = &self.counters.done;
+        done.frames.add(u64::from(reaped.sent.frames));
+        done.bytes.add(reaped.sent.bytes as u64);
+        if let Some(report) = self.completions.take_report() {
+            self.not_sent(&report);
         }
         Released {
             frames: reaped.released.frames,
             bytes: reaped.released.bytes as u32,
             more: reaped.more,
+        }
+    }
+
+    /// Counts what the device did not send, and has the QP recovered.
+    #[cold]
+    fn not_sent(&self, report: &SendReport) {
+        if report.errors > 0 {
+            self.counters
+                .dropped(DropReason::SendFailed, u64::from(report.errors));
+            netdev_log!(
+                &self.dev,
+                Warn,
+                limited,
+                "{} sends failed, status {}\n",
+                report.errors,
+                report.status
+            );
+            Interface::queue(&self.dev, Work::Recover, 0);
+        }
+        if report.flushed > 0 {
+            self.counters
+                .dropped(DropReason::Flushed, u64::from(report.flushed));
+            Interface::queue(&self.dev, Work::Recover, 0);
         }
     }
 
@@ -147,7 +156,7 @@ impl TxPoll {
                 self.counters.done.frames.add(u64::from(left.sent.frames));
                 self.counters.done.bytes.add(left.sent.bytes as u64);
                 self.counters
-                    .dropped(DropReason::Flushed, u64::from(left.flushed));
+                    .dropped(DropReason::Flushed, u64::from(left.lost));
             }
             Err(error) => {
                 netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
