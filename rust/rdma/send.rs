@@ -263,7 +263,7 @@ impl Sender {
             return Err((skb, EBUSY));
         }
         if self.chain.is_full() {
-            self.ring_doorbell();
+            self.make_room();
         }
         if matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah)) {
             // SAFETY: There is room in both; the address handle is the last one, and was of the protection
@@ -383,7 +383,14 @@ impl Sender {
         core::mem::take(&mut self.posted)
     }
 
+    /// Posts the chain, which is full.
+    #[cold]
+    fn make_room(&mut self) {
+        self.ring_doorbell();
+    }
+
     /// Posts the chain, which is not empty.
+    #[inline(always)]
     fn ring_doorbell(&mut self) {
         // A completion may come before the call returns, and must find the slots.
         self.at.publish(&self.ring.shared);
@@ -398,17 +405,23 @@ impl Sender {
         match result.result {
             Ok(()) => self.posted.unsignalled = false,
             Err(error) => {
-                let large = self.unwind(result.refused);
-                if large && error == EINVAL {
-                    // Verbs do not say how much a device segments at a time.
-                    self.ring.qp().stop_segmenting();
-                    self.offloads.segments = false;
-                    self.posted.segments_refused = true;
-                }
-                self.posted.error = Some(error);
+                self.refused(result.refused, error);
                 self.posted.unsignalled = result.taken > 0;
             }
         }
+    }
+
+    /// Takes back the last `count` frames, which the device has refused.
+    #[cold]
+    fn refused(&mut self, count: usize, error: Error) {
+        let large = self.unwind(count);
+        if large && error == EINVAL {
+            // Verbs do not say how much a device segments at a time.
+            self.ring.qp().stop_segmenting();
+            self.offloads.segments = false;
+            self.posted.segments_refused = true;
+        }
+        self.posted.error = Some(error);
     }
 
     /// Takes back the last `count` frames, which the device does not have, and drops them. Returns true if the first of

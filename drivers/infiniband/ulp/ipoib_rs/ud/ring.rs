@@ -13,7 +13,7 @@ use ipoib_proto::lso;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::stall::LOOK_MS;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{Ah, Sender};
+use ipoib_rdma::{Ah, Posted, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -186,7 +186,7 @@ impl UdRing {
             return self.sent_last(dev, len);
         }
         if (dev.sent(len) && !self.hold) || self.sender.chain_full() {
-            self.flush(dev);
+            self.ring_doorbell(dev);
         }
     }
 
@@ -209,10 +209,17 @@ impl UdRing {
     #[inline]
     pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
         if self.sender.is_pending() {
-            self.ring_doorbell(dev);
+            self.hand_over(dev);
         }
     }
 
+    #[inline(never)]
+    fn hand_over(&mut self, dev: &Device<Interface>) {
+        self.ring_doorbell(dev);
+    }
+
+    // For nearly every frame; left to itself, the compiler calls it.
+    #[inline(always)]
     fn ring_doorbell(&mut self, dev: &Device<Interface>) {
         let posted = self.sender.flush();
         if posted.frames > 0 {
@@ -223,30 +230,36 @@ impl UdRing {
             }
         }
         if posted.dropped > 0 {
-            self.counters
-                .dropped(DropReason::PostFailed, u64::from(posted.dropped));
+            self.refused(dev, &posted);
+        }
+    }
+
+    /// Counts what the device has refused.
+    #[cold]
+    fn refused(&self, dev: &Device<Interface>, posted: &Posted) {
+        self.counters
+            .dropped(DropReason::PostFailed, u64::from(posted.dropped));
+        netdev_log!(
+            dev,
+            Warn,
+            limited,
+            "device refused {} frames: {:?}\n",
+            posted.dropped,
+            posted.error
+        );
+        if posted.segments_refused {
             netdev_log!(
                 dev,
-                Warn,
+                Info,
                 limited,
-                "device refused {} frames: {:?}\n",
-                posted.dropped,
-                posted.error
+                "the RDMA device refuses to segment large frames: that is done in software from now on\n"
             );
-            if posted.segments_refused {
-                netdev_log!(
-                    dev,
-                    Info,
-                    limited,
-                    "the RDMA device refuses to segment large frames: that is done in software from now on\n"
-                );
-            }
-            // The byte limit is told of them by the completion side, which alone may do that.
-            self.completions.wake();
-            if posted.unsignalled {
-                // Of what the device did take, it will not tell.
-                Interface::restart_soon(dev);
-            }
+        }
+        // The byte limit is told of them by the completion side, which alone may do that.
+        self.completions.wake();
+        if posted.unsignalled {
+            // Of what the device did take, it will not tell.
+            Interface::restart_soon(dev);
         }
     }
 
