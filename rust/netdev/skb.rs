@@ -180,6 +180,13 @@ impl TxSkb {
         unsafe { headlen(self.as_raw()) }
     }
 
+    /// Returns true if all of it is in the head.
+    #[inline]
+    pub fn is_linear(&self) -> bool {
+        // SAFETY: Valid by the type invariant.
+        unsafe { (*self.as_raw()).data_len == 0 }
+    }
+
     /// Page fragments behind the head.
     #[inline]
     pub fn nr_frags(&self) -> usize {
