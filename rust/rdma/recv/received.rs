@@ -54,11 +54,14 @@ impl Received<'_> {
     /// The network header, as the device says; None if there is none.
     #[inline]
     pub fn network(&self) -> Option<NetworkHeader> {
-        if self.wc.wc_flags & (WC_GRH | WC_NETWORK) == WC_GRH | WC_NETWORK {
-            let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
-            return Some(header.copied().unwrap_or(NetworkHeader::Unknown));
+        if self.wc.wc_flags & WC_GRH == 0 {
+            return None;
         }
-        (self.wc.wc_flags & WC_GRH != 0).then_some(NetworkHeader::Unknown)
+        if self.wc.wc_flags & WC_NETWORK == 0 {
+            return Some(NetworkHeader::Unknown);
+        }
+        let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
+        Some(header.copied().unwrap_or(NetworkHeader::Unknown))
     }
 
     /// Returns true if the device has verified the checksums of the IP datagram.
