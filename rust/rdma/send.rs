@@ -62,6 +62,13 @@ pub struct Posted {
 /// The most bytes of headers that a device has room for: of encapsulation, IPv4 and TCP, with all options.
 const MAX_HEADERS: usize = 4 + 60 + 60;
 
+/// Work on a frame that is left to the device.
+#[derive(Clone, Copy)]
+struct Work {
+    checksum: bool,
+    segments: Option<Large>,
+}
+
 /// How a frame is to be segmented.
 #[derive(Clone, Copy)]
 struct Large {
@@ -255,8 +262,12 @@ impl Sender {
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
+        let work = Work {
+            checksum: skb.needs_checksum(),
+            segments: large,
+        };
         // The device has to be able to complete the frame.
-        if (large.is_none() && skb.is_gso()) || (skb.needs_checksum() && !self.offloads.checksums) {
+        if (large.is_none() && skb.is_gso()) || (work.checksum && !self.offloads.checksums) {
             return Err((skb, EINVAL));
         }
         if self.free_at_least() == 0 && self.free() == 0 {
@@ -268,10 +279,10 @@ impl Sender {
         if matches!(&self.ah, Some(last) if Arc::ptr_eq(last, ah)) {
             // SAFETY: There is room in both; the address handle is the last one, and was of the protection
             // domain then.
-            unsafe { self.append(skb, large, ah, qpn) }
+            unsafe { self.append(skb, work, ah, qpn) }
         } else {
             // SAFETY: There is room in both.
-            unsafe { self.append_to_another(skb, large, ah, qpn) }
+            unsafe { self.append_to_another(skb, work, ah, qpn) }
         }
     }
 
@@ -288,7 +299,7 @@ impl Sender {
     unsafe fn append_to_another(
         &mut self,
         skb: TxSkb,
-        large: Option<Large>,
+        work: Work,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
@@ -297,7 +308,7 @@ impl Sender {
         }
         let slot = self.ring.slot(self.at.head());
         // SAFETY: By this function's requirements, and as was just checked; the address handle follows.
-        unsafe { self.append(skb, large, ah, qpn) }?;
+        unsafe { self.append(skb, work, ah, qpn) }?;
         // SAFETY: The slot was filled just now and has no address handle yet. It stays ours until the
         // doorbell rings.
         unsafe { ptr::write(&raw mut (*slot).retired, self.ah.replace(ah.clone())) };
@@ -319,7 +330,7 @@ impl Sender {
     unsafe fn append(
         &mut self,
         mut skb: TxSkb,
-        large: Option<Large>,
+        work: Work,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
@@ -332,15 +343,14 @@ impl Sender {
             Ok(num_sge) => num_sge,
             Err(error) => return Err((skb, error)),
         };
-        let checksum = skb.needs_checksum();
         let front = skb.front();
         let fill = |wr: &mut bindings::ib_ud_wr| {
             wr.ah = ah.as_raw();
             wr.remote_qpn = qpn;
-            if checksum {
+            if work.checksum {
                 wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
             }
-            if let Some(Large { headers, mss }) = large {
+            if let Some(Large { headers, mss }) = work.segments {
                 wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
                 // They were taken off the front. The head may have moved since, and they with it.
                 wr.header = front.wrapping_sub(headers as usize).cast_mut().cast();

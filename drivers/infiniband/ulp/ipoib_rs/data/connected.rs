@@ -257,11 +257,11 @@ impl Tx {
         let max = self.ud.ring.max_datagram();
         if skb.len() > max {
             if address.is_multicast() {
-                return self.send_fragments(dev, address, skb, now);
+                return self.send_fragments(dev, address, skb);
             }
             return self.too_big(dev, skb, (max - Header::LEN) as u32);
         }
-        self.ud.datagram(dev, address, skb, now);
+        self.ud.datagram(dev, address, skb);
     }
 
     /// Segments a frame as the stack gave it, and sends the segments.
@@ -298,7 +298,7 @@ impl Tx {
     /// Sends a multicast packet that is too long for a datagram in fragments. That this can be done was
     /// seen when it got its link-layer header.
     #[cold]
-    fn send_fragments(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb, now: u64) {
+    fn send_fragments(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
         let mtu = self.ud.ring.max_datagram() - Header::LEN;
         let packet = skb.linear().get(Header::LEN..).unwrap_or(&[]);
         let whole = skb.len() - Header::LEN;
@@ -312,7 +312,7 @@ impl Tx {
         for part in fragments {
             let header = part.header.as_bytes();
             match skb.copy_part(Header::LEN, header, part.offset, part.len) {
-                Ok(part) => self.ud.datagram(dev, address, part, now),
+                Ok(part) => self.ud.datagram(dev, address, part),
                 Err(_) => return self.ud.ring.drop(dev, skb, DropReason::NoMemory),
             }
         }

@@ -6,7 +6,6 @@
 //! path: the destinations, the connections and the producing halves of the send rings belong to that lock, as
 //! parts of [`Tx`].
 
-use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken};
 use ipoib_netdev::napi::Handle;
 use ipoib_netdev::skb::TxSkb;
@@ -64,7 +63,7 @@ impl Tx {
         if partial {
             self.ud.ring.count_partial(large);
         }
-        self.ud.datagram_inline(dev, address, skb, now_ms());
+        self.ud.datagram_inline(dev, address, skb, large);
         Taken::TAKEN
     }
 

@@ -61,11 +61,11 @@ impl UdRing {
         }
     }
 
-    /// Numbers a frame, which begins with our header, for a peer that wants that. What the device segments has
-    /// no number: all segments would have the same one.
+    /// Numbers a frame, which begins with our header, for a peer that wants that. What the device segments is
+    /// not to be numbered: all segments would have the same number.
     #[inline]
     pub(crate) fn number(&self, skb: &mut TxSkb, peer: &HwAddr, sequence: &mut Sequence) {
-        if self.extensions && peer.flags().contains(Flags::SEQ) && !skb.is_gso() {
+        if self.numbers(peer) {
             // One without memory for a header of its own goes without a number.
             if let Ok(header) = skb.header_mut() {
                 Header::set_reserved(header, sequence.take().get());
@@ -140,21 +140,22 @@ impl UdRing {
     /// Puts a frame on the ring and rings the doorbell unless more follow.
     #[inline(never)]
     pub(crate) fn send(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
-        self.send_inline(dev, skb, ah, qpn);
+        if skb.is_gso() {
+            self.send_large(dev, skb, ah, qpn);
+        } else {
+            self.send_small(dev, skb, ah, qpn);
+        }
     }
 
-    /// [`Self::send`] for the one id that is hot.
+    /// [`Self::send`] for a frame that is no super-frame.
     #[inline(always)]
-    pub(crate) fn send_inline(
+    pub(crate) fn send_small(
         &mut self,
         dev: &Device<Interface>,
         skb: TxSkb,
         ah: &Arc<Ah>,
         qpn: u32,
     ) {
-        if skb.is_gso() {
-            return self.send_large(dev, skb, ah, qpn);
-        }
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
         if let Err((skb, error)) = self.sender.post(skb, ah, qpn) {
@@ -165,7 +166,13 @@ impl UdRing {
 
     /// Puts a super-frame that the device segments on the ring. It is accounted without its headers.
     #[inline(never)]
-    fn send_large(&mut self, dev: &Device<Interface>, skb: TxSkb, ah: &Arc<Ah>, qpn: u32) {
+    pub(crate) fn send_large(
+        &mut self,
+        dev: &Device<Interface>,
+        skb: TxSkb,
+        ah: &Arc<Ah>,
+        qpn: u32,
+    ) {
         let headers = lso::headers_len(skb.linear()).unwrap_or(0);
         // A frame is never longer than 64 KiB.
         let len = skb.len().saturating_sub(headers) as u32;

@@ -4,6 +4,7 @@
 
 use core::ops::Range;
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
@@ -24,21 +25,25 @@ pub(crate) struct UdTx {
 }
 
 impl UdTx {
-    /// Sends a frame, which begins with the wire's header and is not too long.
+    /// Sends a frame, which begins with the wire's header and is not too long; `large`: a super-frame.
     #[inline(always)]
     pub(crate) fn datagram_inline(
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,
         mut skb: TxSkb,
-        now: u64,
+        large: bool,
     ) {
         let Self { destinations, ring } = self;
+        let now = now_ms();
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
+                Some(peer) if large => {
+                    ring.send_large(dev, skb, peer.ah, address.qpn().get());
+                }
                 Some(peer) => {
                     ring.number(&mut skb, &address, peer.sequence);
-                    ring.send_inline(dev, skb, peer.ah, address.qpn().get());
+                    ring.send_small(dev, skb, peer.ah, address.qpn().get());
                 }
                 None => self.send_to_peer(dev, address, skb, now),
             }
@@ -54,14 +59,9 @@ impl UdTx {
 
     /// [`Self::datagram_inline`] for those that are not as hot.
     #[inline(never)]
-    pub(crate) fn datagram(
-        &mut self,
-        dev: &Device<Interface>,
-        address: HwAddr,
-        skb: TxSkb,
-        now: u64,
-    ) {
-        self.datagram_inline(dev, address, skb, now);
+    pub(crate) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
+        let large = skb.is_gso();
+        self.datagram_inline(dev, address, skb, large);
     }
 
     /// Sends to a peer that there is no usable path to yet.
@@ -74,7 +74,9 @@ impl UdTx {
         };
         let len = skb.len() as u32;
         let (first, wanted) = (path.idle_for(now).is_some(), path.is_wanted());
-        ring.number(&mut skb, &address, path.sequence());
+        if !skb.is_gso() {
+            ring.number(&mut skb, &address, path.sequence());
+        }
         match path.send(skb, len, now) {
             Verdict::Transmit(skb) => {
                 transmit(dev, ring, path, &address, skb);
