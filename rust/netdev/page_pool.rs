@@ -50,6 +50,10 @@ pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
 
 /// A pool of receive buffers of one size.
 ///
+/// # Examples
+///
+/// The KUnit tests of this file allocate buffers, fill them, and make frames of them.
+///
 /// # Invariants
 ///
 /// `frags` cuts up pages of `pool`, and owns what is left of the last one. A fragment holds the headroom,

@@ -102,6 +102,10 @@ const _: () = {
 /// The KUnit tests of this file make frames of messages of all lengths.
 ///
 ///
+/// # Examples
+///
+/// The KUnit tests of this file make frames of messages of all lengths.
+///
 /// # Invariants
 ///
 /// * `pools` refers to `heads`, `copies` and, for the first `count` bodies, to one of `bodies`, whose pages are of
