@@ -6,7 +6,7 @@
 //! ([`device`], [`ops`]), its queues ([`queue`]), link creation by netlink ([`link`]), NAPI ([`napi`]), socket buffers
 //! ([`skb`], [`page_pool`], [`parts`]) and packets before they are frames ([`header`]), offloads
 //! ([`features`]), ethtool ([`ethtool`]), virtual functions ([`vf`]), sysfs ([`files`]), notifiers ([`notifier`]), work that a
-//! device or a module owns ([`task`]), module parameters ([`param`]), and RTNL as a token ([`rtnl`]).
+//! device or a module owns ([`task`]), and RTNL as a token ([`rtnl`]).
 //!
 //! Locks and contexts are types here: a callback that runs under RTNL gets a [`rtnl::Rtnl`], one
 //! that runs under the transmit lock gets `&mut` to what that lock protects, a NAPI poll gets
@@ -40,7 +40,6 @@ mod ops;
 mod optional;
 mod packet;
 pub mod page_pool;
-pub mod param;
 pub mod parts;
 mod pool;
 pub mod queue;

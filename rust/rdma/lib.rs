@@ -6,7 +6,8 @@
 //! ([`port`], [`gid`]), asks the subnet administrator of InfiniBand ([`sa`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
 //! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
 //! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
-//! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
+//! manager ([`cm`]). Module parameters are in [`param`]. Resources that are dropped in softirq are destroyed
+//! later ([`deferred`]).
 //!
 //! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
 //! and that holds the device. A [`Device`] holds up the device's unregistration, so all resources have to be
@@ -39,6 +40,7 @@ pub mod intake;
 pub mod intake_ring;
 mod left;
 pub mod mcast;
+pub mod param;
 pub mod pd;
 pub mod port;
 pub mod qp;

@@ -2,10 +2,10 @@
 
 //! Module parameters. `module!` in main.rs declares them; their limits are checked here.
 
-use ipoib_netdev::param;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::sizes::{self, Sizes};
 use ipoib_proto::text::Selection;
+use ipoib_rdma::param;
 use kernel::prelude::*;
 
 /// Frames in the rings of a new interface.
