@@ -17,7 +17,6 @@ use core::ops::Deref;
 
 use ipoib_sys::bindings;
 use kernel::error::VTABLE_DEFAULT_ERROR;
-use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::types::Opaque;
@@ -96,6 +95,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
 
     /// State of the device's configuration, which RTNL protects.
     type Control: Send;
+
+    /// A value at the beginning of the private area, for other modules that look there; `()` if there are none.
+    type Front: Default + Send + Sync;
 
     /// A link-layer address.
     type Address: Bytes;
@@ -280,9 +282,7 @@ impl<T: Driver> Deref for Device<T> {
 /// `data` is initialised and pinned, and the first [`Tasks::TASKS`] of `tasks` are initialised.
 #[repr(C)]
 pub(crate) struct Private<T: Driver> {
-    /// Decoy for drivers that take any device of this link-layer type for one of their own, and look here, at the
-    /// beginning.
-    decoy: UnsafeCell<*const c_void>,
+    front: UnsafeCell<T::Front>,
     filled: UnsafeCell<bool>,
     /// Protected by the transmit lock.
     pub(crate) tx: UnsafeCell<Option<T::Tx>>,
@@ -377,6 +377,7 @@ impl<T: Driver> Device<T> {
             core::ptr::drop_in_place(&raw mut (*private).control);
             *(*private).polled.get() = Polled::default();
             core::ptr::drop_in_place((*private).data.get().cast::<T>());
+            core::ptr::drop_in_place(&raw mut (*private).front);
         }
     }
 
@@ -491,8 +492,7 @@ impl<T: Tasks> Device<T> {
         // SAFETY: Nobody else knows the device yet; writes go to fields of a zeroed private area,
         // whose all-zero options are written before use.
         unsafe {
-            let decoy = bindings::ipoib_rs_netdev_decoy();
-            (&raw mut (*private).decoy).write(UnsafeCell::new(decoy));
+            (&raw mut (*private).front).write(UnsafeCell::default());
             (&raw mut (*private).tx).write(UnsafeCell::new(None));
             (&raw mut (*private).named).write(UnsafeCell::new(None));
             (&raw mut (*private).control).write(RtnlCell::new(None));

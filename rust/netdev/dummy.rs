@@ -121,7 +121,7 @@ pub(crate) const HEADER_LEN: usize = ADDR_LEN + 4;
 impl Driver for Dummy {
     const NAME: &'static CStr = c"ipoib_kunit";
     const LAYOUT: Layout = Layout {
-        arp_type: bindings::ARPHRD_INFINIBAND as u16,
+        arp_type: bindings::ARPHRD_VOID as u16,
         tx_queue_len: 16,
         watchdog_ms: 10_000,
     };
@@ -129,6 +129,7 @@ impl Driver for Dummy {
     type Address = [u8; ADDR_LEN];
     type Header = [u8; HEADER_LEN - ADDR_LEN];
     type Control = ();
+    type Front = ();
 
     fn header(proto: u16) -> Self::Header {
         let [high, low] = proto.to_be_bytes();

@@ -29,6 +29,7 @@ pub mod ah;
 pub mod client;
 pub mod cm;
 pub mod cq;
+mod decoy;
 pub mod deferred;
 pub mod device;
 #[cfg(CONFIG_KUNIT)]
@@ -62,6 +63,7 @@ pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };
 pub use cq::{CompletionHandler, Cq};
+pub use decoy::Decoy;
 pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};

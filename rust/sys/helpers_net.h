@@ -41,8 +41,6 @@ struct net_device *ipoib_rs_netdev_alloc(int priv_size, const char *name,
 					 const struct rtnl_link_ops *ops);
 int ipoib_rs_netdev_set_up(struct net_device *dev, bool up);
 bool ipoib_rs_net_ends(const struct net *net);
-const void *ipoib_rs_netdev_decoy(void);
-void ipoib_rs_netdev_set_broadcast(struct net_device *dev, const u8 *addr);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 const void *ipoib_rs_address_of(const void *sockaddr);
 int ipoib_rs_netdev_single_queue(struct net_device *dev);

@@ -46,6 +46,7 @@ impl Driver for Loopback {
     };
     type Tx = ();
     type Control = ();
+    type Front = ();
     type Address = [u8; 0];
     type Header = [u8; 0];
 

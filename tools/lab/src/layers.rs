@@ -158,6 +158,7 @@ const CRATES: &[Layered] = &[
         root: "rust/rdma/lib.rs",
         layers: &[
             &[
+                "decoy",
                 "deferred",
                 "device",
                 "dummy",
