@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Metadata of received packets, for the stack.
+//! Metadata of packets, for the stack and from it.
 
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
-const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
-const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
-const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
+pub(crate) const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
+pub(crate) const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
+pub(crate) const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+pub(crate) const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
 const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
 const TCP: u8 = bindings::IPPROTO_TCP as u8;
@@ -26,13 +26,14 @@ const UDP_MAX_SEGMENTS: u16 = 128;
 
 /// Kinds of segmentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum GsoKind {
     /// TCP over IPv4.
-    TcpV4,
+    TcpV4 = TCP_V4,
     /// TCP over IPv6.
-    TcpV6,
+    TcpV6 = TCP_V6,
     /// UDP datagrams, over either.
-    Udp,
+    Udp = UDP_L4,
 }
 
 /// How to segment a packet.
@@ -116,15 +117,10 @@ impl Packet {
         if gso.segments <= 1 {
             return self;
         }
-        let kind = match gso.kind {
-            GsoKind::TcpV4 => TCP_V4,
-            GsoKind::TcpV6 => TCP_V6,
-            GsoKind::Udp => UDP_L4,
-        };
         let ecn = if gso.ecn { TCP_ECN } else { 0 };
         let gso = u64::from(gso.size) << bindings::IPOIB_RS_GSO_SIZE
             | u64::from(gso.segments) << bindings::IPOIB_RS_GSO_SEGS
-            | u64::from(kind | ecn) << bindings::IPOIB_RS_GSO_TYPE;
+            | u64::from(gso.kind as u32 | ecn) << bindings::IPOIB_RS_GSO_TYPE;
         Self { gso, ..self }
     }
 

@@ -19,15 +19,14 @@ use crate::napi::{Binding, Context};
 use crate::pool::Pool;
 use crate::skb::RxSkb;
 
-const ENCAP_LEN: usize = bindings::IPOIB_RS_ENCAP_LEN as usize;
-const PSEUDO_LEN: usize = bindings::IPOIB_RS_PSEUDO_LEN as usize;
-
-/// Bytes in front of a frame for which buffers are laid out, whatever a device writes there.
-const LEAD_LEN: usize = 40;
+/// Bytes in front of a packet for which buffers are laid out, whatever a device writes there.
+const LEAD_LEN: usize = 44;
 
 /// Room in front of a buffer's data: the 64 bytes that the stack likes to have (`NET_SKB_PAD`),
-/// and so much more that the network header starts a cache line behind [`LEAD_LEN`] bytes.
-const HEADROOM: usize = (64 + LEAD_LEN + ENCAP_LEN).next_multiple_of(64) - LEAD_LEN - ENCAP_LEN;
+/// and so much more that a packet behind [`LEAD_LEN`] bytes starts a cache line.
+const HEADROOM: usize = (64 + LEAD_LEN).next_multiple_of(64) - LEAD_LEN;
+
+const _: () = assert!(HEADROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
 
 /// As the kernel rounds the length of an skb's data, which its `skb_shared_info` follows.
 const DATA_ALIGN: usize = bindings::IPOIB_RS_DATA_ALIGN as usize;
@@ -46,6 +45,41 @@ pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
             page >= frag_size && waste <= page / 8
         })
         .unwrap_or(MAX_ORDER)
+}
+
+/// Creates a pool of pages for `buffers` fragments, each of `len` bytes behind `headroom`, and with it the state from
+/// which they are taken: nothing is left of any page.
+///
+/// # Errors
+///
+/// `EINVAL` if no page has room for one, and those of [`Pool::new`].
+///
+/// # Safety
+///
+/// As for [`Pool::new`].
+pub(crate) unsafe fn fragments(
+    headroom: usize,
+    len: usize,
+    buffers: usize,
+    dma: *mut bindings::device,
+) -> Result<(Pool, bindings::ipoib_rs_frags)> {
+    // SAFETY: A computation.
+    let size = unsafe { bindings::ipoib_rs_page_pool_buf_size(headroom as c_uint, len as c_uint) };
+    let order = fragment_order(size as usize);
+    let per_page = (PAGE_SIZE << order) / size as usize;
+    if per_page == 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: By this function's requirements.
+    let pool = unsafe { Pool::new(order, buffers.div_ceil(per_page), dma)? };
+    let frags = bindings::ipoib_rs_frags {
+        pool: pool.as_raw(),
+        next: ptr::null_mut(),
+        left: 0,
+        size,
+        per_page: per_page as u32,
+    };
+    Ok((pool, frags))
 }
 
 /// A pool of receive buffers of one size.
@@ -112,26 +146,12 @@ impl PagePool {
         if buf_len == 0 || buf_len >= max {
             return Err(EINVAL);
         }
-        let buf_len = u32::try_from(buf_len)?;
-        // SAFETY: A computation.
-        let frag_size = unsafe { bindings::ipoib_rs_page_pool_buf_size(HEADROOM as u32, buf_len) };
-        let order = fragment_order(frag_size as usize);
-        let fragments = (PAGE_SIZE << order) / frag_size as usize;
-        if fragments == 0 {
-            return Err(EINVAL);
-        }
         // SAFETY: By this function's requirements.
-        let pool = unsafe { Pool::new(order, buffers.div_ceil(fragments), dma)? };
+        let (pool, frags) = unsafe { fragments(HEADROOM, buf_len, buffers, dma)? };
         // INVARIANT: Nothing is left of any page.
         Ok(Self {
-            frags: bindings::ipoib_rs_frags {
-                pool: pool.as_raw(),
-                next: ptr::null_mut(),
-                left: 0,
-                size: frag_size,
-                per_page: fragments as u32,
-            },
-            buf_len,
+            frags,
+            buf_len: u32::try_from(buf_len)?,
             pool,
         })
     }
@@ -251,7 +271,7 @@ unsafe impl Sync for RxBuf {}
 /// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Offset in the buffer of the frame's 4-byte wire header, behind room for an address.
+    /// Offset of the packet in the buffer.
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
@@ -328,22 +348,21 @@ impl FilledBuf {
         unsafe { core::slice::from_raw_parts(self.buf.data().as_ptr(), self.len as usize) }
     }
 
-    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are
-    /// what follows the wire header, and its link-layer header is 20 zeroes and the wire header, less
-    /// its reserved field: the stack wants an address in front, and GRO merges only frames whose
-    /// link-layer headers are equal.
+    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are the packet, in front
+    /// of which it has the link-layer header `link`. GRO merges only frames in which that is the same.
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no memory for the skb or no wire header at `offset`.
+    /// The buffer, if there is no memory for the skb or no packet at `offset`.
     #[inline]
-    pub fn into_frame(
+    pub fn into_frame<const N: usize>(
         self,
         _context: &Context<'_>,
         frame: Frame,
+        link: &[u8; N],
     ) -> core::result::Result<RxSkb, Self> {
         // SAFETY: A NAPI poll runs.
-        unsafe { self.build_frame(frame) }
+        Ok(unsafe { self.build_frame(frame.offset) }?.described(frame, link))
     }
 
     /// Makes the skb of [`Self::into_frame`].
@@ -352,14 +371,11 @@ impl FilledBuf {
     ///
     /// Softirqs must be disabled, so that the CPU's cache of skbs is ours.
     #[inline]
-    unsafe fn build_frame(self, frame: Frame) -> core::result::Result<RxSkb, Self> {
-        let offset = usize::from(frame.offset);
+    unsafe fn build_frame(self, offset: u16) -> core::result::Result<RxSkb, Self> {
+        let offset = usize::from(offset);
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
         };
-        if len < ENCAP_LEN || offset < PSEUDO_LEN {
-            return Err(self);
-        }
         let size = self.buf.capacity.wrapping_add(HEADROOM + DATA_ALIGN - 1) & !(DATA_ALIGN - 1);
         let va = self.buf.va.as_ptr();
         // SAFETY: The fragment is owned by the type invariant, and is as long. The CPU's cache of skbs is ours by
@@ -372,22 +388,13 @@ impl FilledBuf {
         // The skb owns the fragment now.
         let _ = ManuallyDrop::new(self);
         let at = HEADROOM.wrapping_add(offset);
-        // SAFETY: The skb is new and ours. `len` bytes from `offset` lie within what was received, behind room
-        // for the address, and in front of the skb's end; every view of the unions holds integers only.
+        // SAFETY: The skb is new and ours. `len` bytes from `offset` lie within what was received, behind the headroom,
+        // and in front of the skb's end.
         unsafe {
-            let header = va.add(at);
-            ptr::write_bytes(header.sub(PSEUDO_LEN), 0, PSEUDO_LEN);
-            ptr::write_bytes(header.add(2), 0, 2);
             let raw = skb.as_ptr();
-            (*raw).data = header.add(ENCAP_LEN);
+            (*raw).data = va.add(at);
             (*raw).tail = at.wrapping_add(len) as c_uint;
-            (*raw).len = len.wrapping_sub(ENCAP_LEN) as c_uint;
-            let headers = (*raw).__bindgen_anon_4.headers.as_mut();
-            headers.mac_header = at.wrapping_sub(PSEUDO_LEN) as u16;
-            headers.protocol = frame.protocol.to_be();
-            if frame.csum_ok {
-                headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
-            }
+            (*raw).len = len as c_uint;
             (*raw).set_pp_recycle(1);
             Ok(RxSkb::from_non_null(skb))
         }
@@ -398,33 +405,39 @@ impl FilledBuf {
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no memory for the skb or no wire header at `offset`.
-    pub fn copy_frame(
+    /// The buffer, if there is no memory for the skb or no packet at `offset`.
+    pub fn copy_frame<const N: usize>(
         self,
         context: &Context<'_>,
         frame: Frame,
+        link: &[u8; N],
     ) -> core::result::Result<RxSkb, Self> {
-        let Some(bytes) = self.bytes().get(usize::from(frame.offset)..) else {
+        let Some(packet) = self.bytes().get(usize::from(frame.offset)..) else {
             return Err(self);
         };
-        if bytes.len() < ENCAP_LEN {
-            return Err(self);
-        }
+        let (at, len) = (packet.as_ptr().cast(), packet.len() as c_uint);
         // SAFETY: The poll of the context's NAPI runs; the bytes are copied.
-        let skb = unsafe {
-            bindings::ipoib_rs_rx_copy(
-                context.as_raw(),
-                bytes.as_ptr().cast(),
-                bytes.len() as c_uint,
-                frame.protocol.to_be(),
-                frame.csum_ok,
-            )
-        };
+        let skb = unsafe { bindings::ipoib_rs_rx_copy(context.as_raw(), at, len) };
         let Some(skb) = NonNull::new(skb) else {
             return Err(self);
         };
         // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) })
+        Ok(unsafe { RxSkb::from_non_null(skb) }.described(frame, link))
+    }
+}
+
+impl RxSkb {
+    /// Gives a new skb its metadata and its link-layer header.
+    #[inline(always)]
+    fn described<const N: usize>(mut self, frame: Frame, link: &[u8; N]) -> Self {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.protocol = frame.protocol.to_be();
+        if frame.csum_ok {
+            headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
+        }
+        self.set_link_header(link);
+        self
     }
 }
 
@@ -436,19 +449,14 @@ mod tests {
     /// A frame in a buffer of a pool, as if it were to be sent.
     fn frame(pool: &mut PagePool, len: u32) -> Result<TxSkb> {
         let offset = LEAD_LEN as u32;
-        let wanted = offset + ENCAP_LEN as u32 + len;
+        let wanted = offset + len;
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
         // SAFETY: Nobody reads what is not written.
         let buf = unsafe { buf.filled(wanted) }.map_err(|_| EINVAL)?;
-        let frame = Frame {
-            offset: offset as u16,
-            protocol: bindings::ETH_P_IP as u16,
-            csum_ok: false,
-        };
         // SAFETY: Softirqs are disabled meanwhile.
         let skb = unsafe {
             bindings::ipoib_rs_bh_disable();
-            let skb = buf.build_frame(frame);
+            let skb = buf.build_frame(offset as u16);
             bindings::ipoib_rs_bh_enable();
             skb
         };

@@ -31,8 +31,8 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::napi::{Binding, Context};
-pub use crate::packet::{Gso, GsoKind, Packet};
-use crate::page_pool::fragment_order;
+pub use crate::packet::Packet;
+use crate::page_pool::fragments;
 use crate::pool::Pool;
 use crate::skb::RxSkb;
 
@@ -87,11 +87,10 @@ fn copied(head: usize, lens: &[usize; MAX_BODIES], n: usize) -> usize {
 
 // Bits of an unsigned field.
 const _: () = {
-    let encap = bindings::IPOIB_RS_ENCAP_LEN as usize;
-    // A packet's header starts a cache line, behind the 64 bytes that the stack likes to have
-    // (`NET_SKB_PAD`) at least, and the link-layer header has room whatever is stripped.
-    assert!((HEAD_ROOM + encap) & 63 == 0 && HEAD_ROOM >= 64);
-    assert!(HEAD_ROOM >= encap + bindings::IPOIB_RS_PSEUDO_LEN as usize);
+    // A packet behind 4 bytes starts a cache line, behind the 64 bytes that the stack likes to have (`NET_SKB_PAD`) at
+    // least, and the link-layer header has room whatever is stripped.
+    assert!((HEAD_ROOM + 4) & 63 == 0 && HEAD_ROOM >= 64);
+    assert!(HEAD_ROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
     // All of them are counted in 16 bits.
     assert!(HEAD_ROOM + HEAD_LEN <= u16::MAX as usize);
 };
@@ -168,18 +167,10 @@ impl PartsPool {
         let rest = max_message.saturating_sub(HEAD_LEN);
         let most = max_parts.checked_sub(1).ok_or(EINVAL)?;
         let lens = body_lens(rest, most).ok_or(EINVAL)?;
-        // SAFETY: A computation.
-        let frag_size = unsafe {
-            bindings::ipoib_rs_page_pool_buf_size(HEAD_ROOM as c_uint, HEAD_LEN as c_uint)
-        };
-        let head_order = fragment_order(frag_size as usize);
-        let fragments = (PAGE_SIZE << head_order) / frag_size as usize;
-        if fragments == 0 {
-            return Err(EINVAL);
-        }
+        // SAFETY: By this function's requirements.
+        let (heads, frags) = unsafe { fragments(HEAD_ROOM, HEAD_LEN, buffers, dma)? };
         // SAFETY: By this function's requirements.
         let pool = |order, pages| unsafe { Pool::new(order, pages, dma) };
-        let heads = pool(head_order, buffers.div_ceil(fragments))?;
         let count = lens.iter().filter(|&&len| len > 0).count();
         let of_len = |len: usize| -> Result<Option<Pool>> {
             let pages = buffers.saturating_mul(lens.iter().filter(|&&n| n == len).count());
@@ -200,17 +191,11 @@ impl PartsPool {
         // INVARIANT: The sizes are as computed, and the pools were just made. `lens` has so many.
         Ok(Self {
             pools: bindings::ipoib_rs_parts_pools {
-                heads: bindings::ipoib_rs_frags {
-                    pool: heads.as_raw(),
-                    next: ptr::null_mut(),
-                    left: 0,
-                    size: frag_size,
-                    per_page: fragments as u32,
-                },
+                heads: frags,
                 copies: raw(&copies),
                 bodies: lens.map(|len| raw(&bodies[usize::from(len > first)])),
                 body_len: lens.map(|len| len as u32),
-                copied: core::array::from_fn(|n| copied(frag_size as usize, &lens, n) as u32),
+                copied: core::array::from_fn(|n| copied(frags.size as usize, &lens, n) as u32),
             },
             heads,
             bodies,
@@ -289,9 +274,7 @@ impl PartsPool {
     }
 
     /// Makes an skb of the message of `len` bytes in `parts`. New memory takes the place of the parts that the
-    /// skb gets; what is copied stays. The skb is ready for [`RxSkb::gro_receive`]: its data are
-    /// the packet, its link-layer header is as [`crate::page_pool::FilledBuf::into_frame`] makes it, and it is
-    /// for this host.
+    /// skb gets; what is copied stays. The skb is for this host, and its data are the packet.
     ///
     /// # Errors
     ///
@@ -301,7 +284,8 @@ impl PartsPool {
     ///
     /// # Safety
     ///
-    /// `parts` must be of this pool, and no device may have it.
+    /// `parts` must be of this pool, and no device may have it. Before anything else, the skb is given a
+    /// [link-layer header](RxSkb::set_link_header).
     // For every message; left to itself, the compiler calls it.
     #[inline(always)]
     pub unsafe fn exchange(
@@ -356,7 +340,7 @@ impl PartsPool {
             )
         };
         let skb = NonNull::new(skb).ok_or(ENOMEM)?;
-        // SAFETY: A fresh skb is ours alone.
+        // SAFETY: A fresh skb is ours alone, and its data are behind the head's room.
         Ok(unsafe { RxSkb::from_non_null(skb) })
     }
 }

@@ -26,7 +26,8 @@ mod path_mtu;
 mod queue;
 mod reason;
 
-pub use offload::{GsoInfo, GsoKind, Keep, PartialChecksum, Segments, TcpSegments};
+pub use crate::packet::{Gso, GsoKind};
+pub use offload::{Keep, PartialChecksum, Segments, TcpSegments};
 pub use queue::SkbQueue;
 pub use reason::DropReason;
 
@@ -446,7 +447,8 @@ impl Drop for TxSkb {
 ///
 /// # Invariants
 ///
-/// `skb` is a valid skb, the only reference to which is owned by this value.
+/// `skb` is a valid skb, the only reference to which is owned by this value. There are `IPOIB_RS_LINK_ROOM` bytes in
+/// its head in front of its data, which are the packet.
 #[must_use = "a frame is dropped when it goes out of scope; leave through a named exit"]
 #[repr(transparent)]
 pub struct RxSkb {
@@ -463,11 +465,26 @@ impl RxSkb {
     ///
     /// # Safety
     ///
-    /// `skb` must be valid and owned by the caller alone, who gives it up.
+    /// `skb` must be valid and owned by the caller alone, who gives it up, and has the room in front of its data that
+    /// the type's invariant says. Before anything else, it is given a [link-layer header](Self::set_link_header).
     #[inline]
     pub(crate) unsafe fn from_non_null(skb: NonNull<bindings::sk_buff>) -> Self {
         // INVARIANT: By this function's requirements.
         Self { skb }
+    }
+
+    /// Writes the link-layer header, in front of the packet.
+    #[inline(always)]
+    pub fn set_link_header<const N: usize>(&mut self, link: &[u8; N]) {
+        const { assert!(N <= bindings::IPOIB_RS_LINK_ROOM as usize) };
+        let raw = self.as_raw();
+        // SAFETY: Valid by the type invariant, with that much room; every view of the union holds integers only.
+        unsafe {
+            let header = (*raw).data.sub(N);
+            core::ptr::copy_nonoverlapping(link.as_ptr(), header, N);
+            let offset = header.offset_from((*raw).head) as u16;
+            (*raw).__bindgen_anon_4.headers.as_mut().mac_header = offset;
+        }
     }
 
     /// The C side, still owned by this value.

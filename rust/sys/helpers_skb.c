@@ -66,10 +66,10 @@ u32 ipoib_rs_skb_hash(struct sk_buff *skb)
 }
 
 /*
- * Segments a frame of IP that begins with the stack's link-layer header, as each of the segments
- * then does. They are linked by their next, and @skb stays the caller's.
+ * Segments a frame of IP that begins with a link-layer header of @link bytes, as each of the
+ * segments then does. They are linked by their next, and @skb stays the caller's.
  */
-int ipoib_rs_skb_segment(struct sk_buff *skb, bool scatter, bool checksum,
+int ipoib_rs_skb_segment(struct sk_buff *skb, unsigned int link, bool scatter, bool checksum,
 			 struct sk_buff **segments)
 {
 	netdev_features_t features = 0;
@@ -78,8 +78,7 @@ int ipoib_rs_skb_segment(struct sk_buff *skb, bool scatter, bool checksum,
 	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
 		return -EPROTONOSUPPORT;
 	/* What the core takes off the front before it calls the protocol. */
-	if (skb_network_offset(skb) != IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN ||
-	    skb_headlen(skb) < IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN)
+	if (skb_network_offset(skb) != link || skb_headlen(skb) < link)
 		return -EINVAL;
 
 	if (scatter)
@@ -104,7 +103,7 @@ struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int l
 				       const void *header, unsigned int header_len,
 				       unsigned int offset, unsigned int len)
 {
-	unsigned int room = NET_SKB_PAD + IPOIB_RS_PSEUDO_LEN;
+	unsigned int room = NET_SKB_PAD + IPOIB_RS_LINK_ROOM;
 	struct sk_buff *copy = alloc_skb(room + link + header_len + len,
 					 GFP_ATOMIC | __GFP_NOWARN);
 
@@ -131,7 +130,7 @@ struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int l
 /* A frame of @len bytes. */
 struct sk_buff *ipoib_rs_skb_new(const void *data, unsigned int len)
 {
-	unsigned int room = NET_SKB_PAD + IPOIB_RS_PSEUDO_LEN;
+	unsigned int room = NET_SKB_PAD + IPOIB_RS_LINK_ROOM;
 	struct sk_buff *skb = alloc_skb(room + len, GFP_ATOMIC | __GFP_NOWARN);
 
 	if (!skb)
@@ -190,22 +189,7 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu)
 	kfree_skb_reason(skb, SKB_DROP_REASON_PKT_TOO_BIG);
 }
 
-/*
- * The stack's link-layer header is an address and the wire's header, of which only the latter
- * crosses the wire: put a zeroed address in front of it. The wire header's reserved field is
- * zeroed too, since GRO merges frames only when their link-layer headers are equal.
- */
-static void rx_pseudo_header(struct sk_buff *skb)
-{
-	u8 *header = __skb_push(skb, IPOIB_RS_PSEUDO_LEN);
-
-	memset(header, 0, IPOIB_RS_PSEUDO_LEN);
-	memset(header + IPOIB_RS_PSEUDO_LEN + 2, 0, 2);
-	skb_reset_mac_header(skb);
-	__skb_pull(skb, IPOIB_RS_PSEUDO_LEN + IPOIB_RS_ENCAP_LEN);
-}
-
-/* The head of a message of @len bytes, without its bodies. */
+/* The head of a message of @len bytes, without its bodies, and without a link-layer header. */
 static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 link, u64 gso)
 {
 	unsigned int room = IPOIB_RS_HEAD_ROOM + IPOIB_RS_HEAD_LEN;
@@ -214,20 +198,14 @@ static __always_inline struct sk_buff *rx_head(void *va, unsigned int len, u64 l
 	u16 strip = link >> IPOIB_RS_LINK_STRIP, csum_start = link >> IPOIB_RS_LINK_CSUM_START;
 	__be16 protocol = (__force __be16)(link >> IPOIB_RS_LINK_PROTOCOL);
 	unsigned int offset = IPOIB_RS_HEAD_ROOM + strip;
-	u8 *data = va + offset;
-	__be16 *encap = (__be16 *)(data - IPOIB_RS_ENCAP_LEN);
 
 	if (unlikely(!skb))
 		return NULL;
 
-	memset(data - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN, 0, IPOIB_RS_PSEUDO_LEN);
-	encap[0] = protocol;
-	encap[1] = 0;
-	skb->data = data;
+	skb->data = va + offset;
 	skb->tail += IPOIB_RS_HEAD_ROOM + head;
 	skb->data_len = len - head;
 	skb->len = len - strip;
-	skb->mac_header = offset - IPOIB_RS_ENCAP_LEN - IPOIB_RS_PSEUDO_LEN;
 	skb->network_header = offset;
 	skb->protocol = protocol;
 	skb_mark_for_recycle(skb);
@@ -408,8 +386,7 @@ static noinline bool rx_copy(struct sk_buff *skb, unsigned int n, struct page_po
 /*
  * An skb of a message of @len bytes in a buffer of several parts, with new memory for what it takes
  * from @parts. NULL: there is no memory, and the message is gone; @parts has the
- * old memory or new, but all of it. Behind an extended header, what is in front of the packet is no
- * wire header, so that all of the link-layer header is written.
+ * old memory or new, but all of it.
  *
  * The caller has verified the packet's fields. So the packet does not get SKB_GSO_DODGY, which
  * would have them verified again, keep GRO from merging the packet with its neighbours, and keep
@@ -462,23 +439,16 @@ free:
 	return NULL;
 }
 
-/*
- * An skb with a copy of a frame, as one made of a buffer is (rust/netdev/page_pool.rs): @header
- * is the wire header, @len counts it.
- */
-struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
-				 unsigned int len, __be16 protocol, bool csum_ok)
+/* An skb with a copy of a packet of @len bytes, and without a link-layer header. */
+struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *packet, unsigned int len)
 {
-	struct sk_buff *skb = napi_alloc_skb(napi, len);
+	struct sk_buff *skb = napi_alloc_skb(napi, IPOIB_RS_LINK_ROOM + len);
 
 	if (unlikely(!skb))
 		return NULL;
 
-	skb_put_data(skb, header, len);
-	rx_pseudo_header(skb);
-	skb->protocol = protocol;
-	if (csum_ok)
-		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb_reserve(skb, IPOIB_RS_LINK_ROOM);
+	skb_put_data(skb, packet, len);
 	return skb;
 }
 

@@ -8,9 +8,8 @@
 #include <linux/skbuff.h>
 #include <net/page_pool/types.h>
 
-/* Bytes that the stack sees in front of the frame: an address, then the wire's header. */
-#define IPOIB_RS_PSEUDO_LEN	20
-#define IPOIB_RS_ENCAP_LEN	4
+/* Room in front of a packet for its link-layer header. */
+#define IPOIB_RS_LINK_ROOM	64
 
 /* Room behind the data of an skb's head, and the unit that their length is rounded up to. */
 enum {
@@ -73,7 +72,7 @@ void ipoib_rs_skb_loop_back(struct sk_buff *skb, struct net_device *dev);
 void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev);
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len);
 u32 ipoib_rs_skb_hash(struct sk_buff *skb);
-int ipoib_rs_skb_segment(struct sk_buff *skb, bool scatter, bool checksum,
+int ipoib_rs_skb_segment(struct sk_buff *skb, unsigned int link, bool scatter, bool checksum,
 			 struct sk_buff **segments);
 struct sk_buff *ipoib_rs_skb_copy_part(const struct sk_buff *skb, unsigned int link,
 				       const void *header, unsigned int header_len,
@@ -83,8 +82,8 @@ void ipoib_rs_skb_update_mtu(struct sk_buff *skb, u32 mtu);
 void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu);
 
 /* Receive: called once a frame. */
-struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *header,
-				 unsigned int len, __be16 protocol, bool csum_ok);
+struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *packet,
+				 unsigned int len);
 struct sk_buff *ipoib_rs_rx_exchange(struct ipoib_rs_parts_pools *pools,
 				     struct ipoib_rs_parts *parts, unsigned int len, u64 link,
 				     u64 gso);

@@ -10,7 +10,7 @@ fn receive(message: RcReceived<'_>, context: &Context<'_>, packet: Packet) {
     let head = message.head();
     #[cfg(not(misuse))]
     let _first = head.first();
-    let _ = message.into_frame(context, packet); //~ E0505
+    let _ = message.into_frame(context, packet, &[0; 4]); //~ E0505
     #[cfg(misuse)]
     let _first = head.first();
 }

@@ -6,19 +6,14 @@ use core::ptr;
 
 use ipoib_sys::bindings;
 use kernel::error::to_result;
+use kernel::ffi::c_uint;
 use kernel::prelude::*;
 
 use super::{DropReason, TxSkb};
+use crate::packet::{Gso, GsoKind, TCP_ECN, TCP_V4, TCP_V6, UDP_L4};
 
-/// The link-layer header that [`TxSkb::segment`] finds.
-const LINK: usize = (bindings::IPOIB_RS_PSEUDO_LEN + bindings::IPOIB_RS_ENCAP_LEN) as usize;
-
-// Bits of an unsigned field.
-const TCP_V4: u32 = bindings::SKB_GSO_TCPV4 as u32;
-const TCP_V6: u32 = bindings::SKB_GSO_TCPV6 as u32;
-const TCP_ECN: u32 = bindings::SKB_GSO_TCP_ECN as u32;
+/// A bit of an unsigned field.
 const DODGY: u32 = bindings::SKB_GSO_DODGY as u32;
-const UDP_L4: u32 = bindings::SKB_GSO_UDP_L4 as u32;
 
 /// A checksum that is yet to be made: over the bytes from `start` to the end of the packet, and
 /// to be written `offset` bytes behind `start`, where its pseudo-header's sum stands now.
@@ -28,34 +23,6 @@ pub struct PartialChecksum {
     pub start: u16,
     /// Offset of the checksum, counted from `start`.
     pub offset: u16,
-}
-
-/// Kinds of super-frames, by the segments that they become.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GsoKind {
-    /// TCP over IPv4.
-    TcpV4,
-    /// TCP over IPv6.
-    TcpV6,
-    /// UDP datagrams, over either.
-    UdpL4,
-    /// Anything else: tunnels, untrusted headers, lists of frames.
-    Other,
-}
-
-/// Properties of a super-frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GsoInfo {
-    /// How it is segmented.
-    pub kind: GsoKind,
-    /// TCP: the CWR flag belongs to the first segment alone.
-    pub ecn: bool,
-    /// Bytes of payload in a segment, the last one excepted.
-    pub size: u16,
-    /// How many segments there are, if whoever made the frame has counted them; otherwise 0.
-    pub segments: u16,
-    /// Pieces of memory that it is in, its head and its fragments.
-    pub pieces: u32,
 }
 
 /// How a super-frame of TCP is to be segmented.
@@ -152,31 +119,27 @@ impl TxSkb {
         to_result(unsafe { bindings::skb_checksum_help(self.as_raw()) })
     }
 
-    /// Returns the frame's properties if it is a super-frame.
+    /// Returns how the frame is to be segmented, if it is a super-frame of one of these kinds: not of tunnels, nor with
+    /// untrusted headers, nor a list of frames. If whoever made it has not counted the segments, there are 0.
     #[inline]
-    pub fn gso(&self) -> Option<GsoInfo> {
-        if !self.is_gso() {
-            return None;
-        }
+    pub fn gso(&self) -> Option<Gso> {
         // SAFETY: The shared info is valid.
-        let (kind, size, segments, fragments) = unsafe {
+        let (kind, size, segments) = unsafe {
             let info = self.shared_info();
-            let sizes = ((*info).gso_size, (*info).gso_segs);
-            ((*info).gso_type, sizes.0, sizes.1, (*info).nr_frags)
+            ((*info).gso_type, (*info).gso_size, (*info).gso_segs)
         };
         let ecn = kind & TCP_ECN != 0;
         let kind = match kind & !TCP_ECN {
             TCP_V4 => GsoKind::TcpV4,
             TCP_V6 => GsoKind::TcpV6,
-            UDP_L4 if !ecn => GsoKind::UdpL4,
-            _ => GsoKind::Other,
+            UDP_L4 if !ecn => GsoKind::Udp,
+            _ => return None,
         };
-        Some(GsoInfo {
+        (size > 0).then_some(Gso {
             kind,
             ecn,
             size,
             segments,
-            pieces: u32::from(fragments).wrapping_add(1),
         })
     }
 
@@ -199,7 +162,7 @@ impl TxSkb {
 
     /// Cuts a super-frame of IP up.
     ///
-    /// Its data must begin with the whole link-layer header, as the stack hands a frame over: what
+    /// Its data must begin with the whole link-layer header of `link` bytes, as the stack hands a frame over: what
     /// was taken off it has to be put back ([`Self::push`]) before. Each segment begins with a copy
     /// of that header, then. All but what `keep` says is done by the stack: checksums, and the
     /// copying of payload out of page fragments.
@@ -213,8 +176,8 @@ impl TxSkb {
     /// # Context
     ///
     /// Softirq or process context.
-    pub fn segment(self, keep: Keep) -> core::result::Result<Segments, (Self, Error)> {
-        if !self.is_gso() || self.headlen() < LINK {
+    pub fn segment(self, link: usize, keep: Keep) -> core::result::Result<Segments, (Self, Error)> {
+        if !self.is_gso() {
             return Err((self, EINVAL));
         }
         let mut first = ptr::null_mut();
@@ -222,6 +185,7 @@ impl TxSkb {
         let result = to_result(unsafe {
             bindings::ipoib_rs_skb_segment(
                 self.as_raw(),
+                link as c_uint,
                 keep.fragments,
                 keep.checksum,
                 &raw mut first,

@@ -48,13 +48,19 @@ impl RcReceived<'_> {
         unsafe { self.parts.head(self.len) }
     }
 
-    /// Makes an skb of it ([`PartsPool::exchange`]).
+    /// Makes an skb of it ([`PartsPool::exchange`]), with the link-layer header `link`, that is ready for
+    /// [`RxSkb::gro_receive`].
     ///
     /// # Errors
     ///
     /// As that; the message is dropped.
     #[inline(always)]
-    pub fn into_frame(self, context: &Context<'_>, packet: Packet) -> Result<RxSkb> {
+    pub fn into_frame<const N: usize>(
+        self,
+        context: &Context<'_>,
+        packet: Packet,
+        link: &[u8; N],
+    ) -> Result<RxSkb> {
         let mut this = ManuallyDrop::new(self);
         let Self {
             len,
@@ -66,12 +72,19 @@ impl RcReceived<'_> {
         } = &mut *this;
         // INVARIANT: The elements refer to the buffer's parts, old or new, when it returns.
         //
-        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`.
+        // SAFETY: As in `head`; the slot's buffer is of the pool by the type invariant of `Memory`. The skb gets its
+        // link-layer header below.
         let skb = unsafe { pool.exchange(context, parts, *len, packet, Elements { sge, mapping }) };
-        if skb.is_err() {
-            this.give_back();
+        match skb {
+            Ok(mut skb) => {
+                skb.set_link_header(link);
+                Ok(skb)
+            }
+            Err(error) => {
+                this.give_back();
+                Err(error)
+            }
         }
-        skb
     }
 
     /// Ends what the CPU was lent, unless the part is another one now: that is not at the same address,

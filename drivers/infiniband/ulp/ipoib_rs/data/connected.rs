@@ -272,7 +272,7 @@ impl Tx {
             fragments: true,
             checksum: true,
         };
-        match skb.segment(keep) {
+        match skb.segment(HEADER_LEN, keep) {
             Ok(segments) => {
                 for segment in segments {
                     self.send_segment(dev, address, segment, now);

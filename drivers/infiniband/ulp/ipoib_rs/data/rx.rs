@@ -9,6 +9,7 @@ use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::header::Header;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
 use ipoib_proto::turn::Turn;
 use ipoib_rdma::{FlushTime, Lane, NetworkHeader, Received, RecvRing};
@@ -17,6 +18,7 @@ use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::interface::{Interface, Work};
+use crate::base::link_header;
 use crate::base::order::Order;
 use crate::base::settings::Settings;
 use crate::data::events::{to_poll, Events};
@@ -236,14 +238,15 @@ impl Sink {
             }
         };
         let description = Frame {
-            offset: GRH_LEN as u16,
+            offset: (GRH_LEN + Header::LEN) as u16,
             protocol: frame.ether_type.0,
             csum_ok: self.trusts_checksums && received.csum_ok(),
         };
+        let link = link_header(frame.ether_type);
         let skb = if frame.payload_len <= self.copybreak {
-            received.buf.copy_frame(context, description)
+            received.buf.copy_frame(context, description, &link)
         } else {
-            received.buf.into_frame(context, description)
+            received.buf.into_frame(context, description, &link)
         };
         let Ok(mut skb) = skb else {
             self.counters.dropped(DropReason::NoBuffer, 1);

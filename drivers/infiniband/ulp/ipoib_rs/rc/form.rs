@@ -2,7 +2,7 @@
 
 //! The form in which a frame goes by a connection: as RFC 4391 has it, or with an extended header.
 
-use ipoib_netdev::skb::{self, GsoKind, TxSkb};
+use ipoib_netdev::skb::{GsoKind, TxSkb};
 use ipoib_proto::extended::{self, Extended, ExtendedHeader, Gso, PartialChecksum};
 use ipoib_proto::header::{EtherType, Header};
 
@@ -49,8 +49,8 @@ pub(crate) fn tcp_v4_header(terms: &Negotiated, skb: &TxSkb) -> Option<ExtendedH
 /// Why it goes without one.
 pub(super) fn extended_header(terms: &Negotiated, skb: &TxSkb) -> Result<ExtendedHeader, Unfit> {
     let packet = skb.len().saturating_sub(ADDR_LEN + Header::LEN);
-    if let Some(gso) = skb.gso() {
-        return large_header(terms, skb, packet, gso);
+    if skb.is_gso() {
+        return large_header(terms, skb, packet);
     }
     if packet > terms.mtu as usize {
         return Err(Unfit::TooBig);
@@ -68,21 +68,17 @@ pub(super) fn extended_header(terms: &Negotiated, skb: &TxSkb) -> Result<Extende
 }
 
 /// The extended header of a frame of several segments.
-fn large_header(
-    terms: &Negotiated,
-    skb: &TxSkb,
-    packet: usize,
-    gso: skb::GsoInfo,
-) -> Result<ExtendedHeader, Unfit> {
+fn large_header(terms: &Negotiated, skb: &TxSkb, packet: usize) -> Result<ExtendedHeader, Unfit> {
     // Pieces that are too many for one request would be joined, in one block of 64 KiB.
-    if !terms.icrc || packet > terms.max_large as usize || gso.pieces > terms.max_pieces {
+    let fits = packet <= terms.max_large as usize && skb.nr_frags() < terms.max_pieces as usize;
+    if !terms.icrc || !fits {
         return Err(Unfit::Segment);
     }
+    let gso = skb.gso().ok_or(Unfit::Segment)?;
     let kind = match gso.kind {
         GsoKind::TcpV4 => extended::GsoKind::TcpV4,
         GsoKind::TcpV6 => extended::GsoKind::TcpV6,
-        GsoKind::UdpL4 => extended::GsoKind::Udp,
-        GsoKind::Other => return Err(Unfit::Segment),
+        GsoKind::Udp => extended::GsoKind::Udp,
     };
     let gso = Gso {
         kind,

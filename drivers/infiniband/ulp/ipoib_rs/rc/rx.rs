@@ -6,6 +6,7 @@ use core::cell::Cell;
 
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
+use ipoib_netdev::skb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -17,6 +18,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::{ConnectedRx, Counters};
+use crate::base::link_header;
 use crate::base::order::Order;
 use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
@@ -329,7 +331,7 @@ impl<'a> Arrival<'a> {
             peer,
             counts,
         } = self;
-        let skb = match received.into_frame(context, description) {
+        let skb = match received.into_frame(context, description, &link_header(packet.ether_type)) {
             Ok(skb) => skb,
             Err(EINVAL) => return Err(DropReason::BadExtended),
             Err(_) => return Err(DropReason::NoBuffer),
@@ -396,11 +398,11 @@ fn describe_large(
     counts: &ConnectedRx,
 ) -> parts::Packet {
     counts.large.add(1);
-    description.with_gso(&parts::Gso {
+    description.with_gso(&skb::Gso {
         kind: match gso.kind {
-            extended::GsoKind::TcpV4 => parts::GsoKind::TcpV4,
-            extended::GsoKind::TcpV6 => parts::GsoKind::TcpV6,
-            extended::GsoKind::Udp => parts::GsoKind::Udp,
+            extended::GsoKind::TcpV4 => skb::GsoKind::TcpV4,
+            extended::GsoKind::TcpV6 => skb::GsoKind::TcpV6,
+            extended::GsoKind::Udp => skb::GsoKind::Udp,
         },
         ecn: gso.ecn,
         size: gso.size,
