@@ -104,8 +104,8 @@ impl TxPoll {
     }
 
     /// Frees datagrams that were sent. Says what left the ring, and whether there may be more.
-    // Apart, as `RxPoll::poll_datagrams` is.
-    #[inline(never)]
+    // As `RxPoll::poll_datagrams`.
+    #[inline(always)]
     fn reap_datagrams(&mut self, context: &Context<'_>) -> Released {
         let reaped = self.completions.reap(Some(context));
         let done = &self.counters.done;
