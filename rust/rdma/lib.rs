@@ -82,4 +82,4 @@ pub use sa::{
     GroupRecord, Join, JoinRequest, JoinState, MemberKind, Notify, PathQuery, PathRecord,
     PathRequest, SaClient,
 };
-pub use send::{send_ring, Drained, Posted, Reaped, SendCompletions, SendReport, Sender};
+pub use send::{send_ring, Drained, Reaped, Refusal, SendCompletions, SendReport, Sender};

@@ -182,7 +182,7 @@ impl RcSender {
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
         unsafe { slots.ring.fill(index, self.generation, frame) };
         // SAFETY: As above; that many elements were filled. INVARIANT: The slot is filled, and the lane held.
-        unsafe { self.chain.push(id, num_sge, |_| ()) };
+        unsafe { self.chain.push(id, num_sge) };
         self.last = id;
         // INVARIANT: It stays odd.
         self.generation = self.generation.wrapping_add(2);

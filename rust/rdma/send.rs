@@ -42,13 +42,11 @@ pub(crate) type PostFn = unsafe extern "C" fn(
     *mut *const bindings::ib_send_wr,
 ) -> c_int;
 
-/// Frames that were posted or refused since the last [`Sender::flush`].
+/// Frames that the device has refused.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Posted {
-    /// Frames that the device has taken.
+pub struct Refusal {
+    /// How many, which were dropped.
     pub frames: u32,
-    /// Frames that it has refused, which were dropped.
-    pub dropped: u32,
     /// The error of the last refusal.
     pub error: Option<Error>,
     /// The last frame that the device has taken is not signalled, so that nothing is reported before a later
@@ -92,7 +90,10 @@ pub struct Sender {
     chain: SendChain<bindings::ib_ud_wr>,
     at: Producer,
     ah: Option<Arc<Ah>>,
-    posted: Posted,
+    /// The device has taken frames since the last [`Self::flush`].
+    posted: bool,
+    /// Since the last [`Self::take_refusal`].
+    refusal: Refusal,
     offloads: UdOffloads,
     max_sge: usize,
 }
@@ -142,7 +143,8 @@ pub fn send_ring(
         chain,
         at,
         ah: None,
-        posted: Posted::default(),
+        posted: false,
+        refusal: Refusal::default(),
         offloads: qp.offloads(),
         max_sge: max_sge as usize,
     };
@@ -343,23 +345,20 @@ impl Sender {
             Ok(num_sge) => num_sge,
             Err(error) => return Err((skb, error)),
         };
-        let front = skb.front();
-        let fill = |wr: &mut bindings::ib_ud_wr| {
-            wr.ah = ah.as_raw();
-            wr.remote_qpn = qpn;
-            if work.checksum {
-                wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
-            }
-            if let Some(Large { headers, mss }) = work.segments {
-                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
-                // They were taken off the front. The head may have moved since, and they with it.
-                wr.header = front.wrapping_sub(headers as usize).cast_mut().cast();
-                wr.hlen = headers as c_int;
-                wr.mss = mss as c_int;
-            }
-        };
         // SAFETY: As above; that many elements were filled.
-        unsafe { self.chain.push(u64::from(head), num_sge, fill) };
+        let wr = unsafe { self.chain.push(u64::from(head), num_sge) };
+        wr.ah = ah.as_raw();
+        wr.remote_qpn = qpn;
+        if work.checksum {
+            wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_IP_CSUM as c_int;
+        }
+        if let Some(Large { headers, mss }) = work.segments {
+            wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_LSO;
+            // They were taken off the front. The head may have moved since, and they with it.
+            wr.header = skb.front().wrapping_sub(headers as usize).cast_mut().cast();
+            wr.hlen = headers as c_int;
+            wr.mss = mss as c_int;
+        }
         let slot = ring.slot(head);
         // SAFETY: Slot `head` is empty and ours by the type invariant, since the ring is not full.
         // So there is nothing in it to be dropped.
@@ -377,20 +376,26 @@ impl Sender {
     /// Returns true if there is something to [flush](Self::flush), or to report.
     #[inline]
     pub fn is_pending(&self) -> bool {
-        self.chain.pending() > 0 || self.posted.frames | self.posted.dropped > 0
+        self.chain.pending() > 0 || self.posted || self.refusal.frames > 0
     }
 
-    /// Posts the chain. Returns what became of the frames since the last call.
+    /// Posts the chain. Returns true if the device has taken frames since the last call.
     ///
     /// # Context
     ///
     /// Any but hard interrupt.
     #[inline]
-    pub fn flush(&mut self) -> Posted {
+    pub fn flush(&mut self) -> bool {
         if self.chain.pending() > 0 {
             self.ring_doorbell();
         }
         core::mem::take(&mut self.posted)
+    }
+
+    /// Takes the account of what the device has refused since the last call; None if there is nothing.
+    #[inline]
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        (self.refusal.frames > 0).then(|| core::mem::take(&mut self.refusal))
     }
 
     /// Posts the chain, which is full.
@@ -411,12 +416,12 @@ impl Sender {
         let post = |first, bad| unsafe { post_send(qp, first, bad) };
         // SAFETY: The chain is not empty.
         let result = unsafe { self.chain.post(post) };
-        self.posted.frames = self.posted.frames.wrapping_add(result.taken as u32);
+        self.posted |= result.taken > 0;
         match result.result {
-            Ok(()) => self.posted.unsignalled = false,
+            Ok(()) => self.refusal.unsignalled = false,
             Err(error) => {
                 self.refused(result.refused, error);
-                self.posted.unsignalled = result.taken > 0;
+                self.refusal.unsignalled = result.taken > 0;
             }
         }
     }
@@ -429,9 +434,9 @@ impl Sender {
             // Verbs do not say how much a device segments at a time.
             self.ring.qp().stop_segmenting();
             self.offloads.segments = false;
-            self.posted.segments_refused = true;
+            self.refusal.segments_refused = true;
         }
-        self.posted.error = Some(error);
+        self.refusal.error = Some(error);
     }
 
     /// Takes back the last `count` frames, which the device does not have, and drops them. Returns true if the first of
@@ -458,7 +463,7 @@ impl Sender {
             }
         }
         self.at.publish(&self.ring.shared);
-        self.posted.dropped = self.posted.dropped.wrapping_add(count as u32);
+        self.refusal.frames = self.refusal.frames.wrapping_add(count as u32);
         large
     }
 
@@ -471,7 +476,8 @@ impl Sender {
         let pending = self.chain.clear();
         self.unwind(pending);
         self.ah = None;
-        self.posted = Posted::default();
+        self.posted = false;
+        self.refusal = Refusal::default();
         pending as u32
     }
 }

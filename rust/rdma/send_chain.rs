@@ -118,13 +118,13 @@ impl<W: SendWr> SendChain<W> {
             .sg_list
     }
 
-    /// Adds a request to send, of which `num_sge` elements are filled, unsignalled; `fill` completes it.
+    /// Adds a request to send, of which `num_sge` elements are filled, unsignalled. The caller completes it.
     ///
     /// # Safety
     ///
     /// The chain must not be full, and the elements be there.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, id: u64, num_sge: c_int, fill: impl FnOnce(&mut W)) {
+    pub(crate) unsafe fn push(&mut self, id: u64, num_sge: c_int) -> &mut W {
         // SAFETY: By this function's requirements, the index is below the length.
         let wr = unsafe { self.wrs.get_unchecked_mut(self.pending) };
         let base = wr.base();
@@ -132,9 +132,9 @@ impl<W: SendWr> SendChain<W> {
         base.num_sge = num_sge;
         base.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
         base.send_flags = 0;
-        fill(wr);
-        // INVARIANT: It is complete.
+        // INVARIANT: It is complete, or is so before the caller does anything else with the chain.
         self.pending = self.pending.wrapping_add(1);
+        wr
     }
 
     /// Drops the requests that were not posted; returns how many.
@@ -221,7 +221,7 @@ mod tests {
     fn push(chain: &mut SendChain<Wr>, id: u64) {
         assert!(!chain.is_full());
         // SAFETY: The chain is not full, and has two elements for each request.
-        unsafe { chain.push(id, 1, |_| ()) };
+        unsafe { chain.push(id, 1) };
     }
 
     /// Posts what is pending; the device refuses the request with the identifier `refuses` and all behind it.

@@ -23,8 +23,8 @@ const MAX_BATCHES: usize = 8;
 pub struct Reaped {
     /// Frames that were sent.
     pub sent: Tally,
-    /// Frames that left the ring, sent or not, and those that [`Sender::flush`] reported as
-    /// dropped: to be reported to BQL.
+    /// Frames that left the ring, sent or not, and those that the device has
+    /// refused: to be reported to BQL.
     pub released: Tally,
     /// True if there may be more completions.
     pub more: bool,
@@ -104,26 +104,35 @@ impl SendCompletions {
     /// Softirq or process context.
     #[inline]
     pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
-        let mut sent = Tally::default();
-        let mut more = false;
         let before = self.at.tail();
+        let mut bytes = 0;
+        let mut more = true;
         for _ in 0..MAX_BATCHES {
-            let n = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH).len();
-            let head = self.ring.shared.head();
-            for i in 0..n {
-                sent.merge(self.complete(i, head, poll));
+            let wcs = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH);
+            let mut emptying = Emptying {
+                head: self.ring.shared.head(),
+                ring: &self.ring,
+                at: &mut self.at,
+                report: &mut self.report,
+            };
+            for wc in wcs {
+                emptying.complete(wc, poll, &mut bytes);
             }
-            more = n == BATCH;
+            more = wcs.len() == BATCH;
             if !more {
                 break;
             }
         }
-        if self.at.tail() != before {
+        let frames = self.at.tail().wrapping_sub(before);
+        if frames > 0 {
             self.at.give_back(&self.ring.shared);
         }
+        let mut sent = Tally { frames, bytes };
         let mut released = sent;
         if self.report.some {
-            released.merge(core::mem::take(&mut self.report.released));
+            let failed = core::mem::take(&mut self.report.released);
+            sent.frames = frames.wrapping_sub(failed.frames);
+            released.bytes = bytes.wrapping_add(failed.bytes);
         }
         released.merge(self.ring.shared.unsent().take());
         Reaped {
@@ -137,91 +146,6 @@ impl SendCompletions {
     #[inline]
     pub fn take_report(&mut self) -> Option<SendReport> {
         self.report.some.then(|| core::mem::take(&mut self.report))
-    }
-
-    /// Frees all slots up to the one that completion `i` of the batch names. Returns what was sent.
-    #[inline]
-    fn complete(&mut self, i: usize, head: u32, poll: Option<&Context<'_>>) -> Tally {
-        let Some(wc) = self.wcs.get(i) else {
-            return Tally::default();
-        };
-        let (id, status) = (wr_id(wc), wc.status);
-        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
-        let Some(n) = self.at.named(id, head).filter(|_| is_ours) else {
-            self.count_unknown();
-            return Tally::default();
-        };
-        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(n.wrapping_add(1), poll)
-        } else {
-            self.fail(n, status, poll)
-        }
-    }
-
-    /// Frees all slots up to `n`, which the device has failed to send. Returns what was sent.
-    #[cold]
-    fn fail(
-        &mut self,
-        n: u32,
-        status: bindings::ib_wc_status,
-        poll: Option<&Context<'_>>,
-    ) -> Tally {
-        // Those in front were not signalled, and a failure would have completed them.
-        let sent = self.free_sent(n, poll);
-        self.free_failed(status);
-        sent
-    }
-
-    /// Frees the slots up to `end`, which is no more than the ring's head.
-    // For nearly every completion; left to itself, the compiler calls it.
-    #[inline(always)]
-    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>) -> Tally {
-        let mut sent = Tally::default();
-        while self.at.tail() != end {
-            let slot = self.ring.slot(self.at.tail());
-            // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
-            let slot = unsafe { &mut *slot };
-            if let Some(skb) = slot.skb.take() {
-                sent.add(skb.len());
-                // SAFETY: It was in this slot, which is ours.
-                unsafe { self.ring.unmap(self.at.tail(), &skb) };
-                skb.napi_consume(poll);
-            }
-            if slot.retired.is_some() {
-                slot.retired = None;
-            }
-            // INVARIANT: The slot was emptied.
-            self.at.emptied();
-        }
-        sent
-    }
-
-    #[cold]
-    fn count_unknown(&mut self) {
-        self.report.some = true;
-        self.report.unknown = self.report.unknown.wrapping_add(1);
-    }
-
-    fn free_failed(&mut self, status: bindings::ib_wc_status) {
-        let report = &mut self.report;
-        report.some = true;
-        // SAFETY: As in `free_sent`.
-        let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
-        if let Some(skb) = slot.skb.take() {
-            report.released.add(skb.len());
-            // SAFETY: It was in this slot, which is ours.
-            unsafe { self.ring.unmap(self.at.tail(), &skb) };
-            skb.drop_reason(DropReason::DevReady);
-        }
-        slot.retired = None;
-        // INVARIANT: The slot was emptied.
-        self.at.emptied();
-        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-            report.flushed = report.flushed.wrapping_add(1);
-        } else {
-            report.errors = report.errors.wrapping_add(1);
-            report.status = status;
-        }
     }
 
     /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
@@ -289,6 +213,92 @@ impl SendCompletions {
             if !some.more {
                 return;
             }
+        }
+    }
+}
+
+/// A ring of which completions are just being handled.
+struct Emptying<'a> {
+    ring: &'a Ring,
+    at: &'a mut Consumer,
+    report: &'a mut SendReport,
+    /// The ring's head, loaded after the completions were taken.
+    head: u32,
+}
+
+impl Emptying<'_> {
+    /// Frees all slots up to the one that a completion names, and adds the bytes of what was sent.
+    #[inline(always)]
+    fn complete(&mut self, wc: &bindings::ib_wc, poll: Option<&Context<'_>>, bytes: &mut usize) {
+        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
+        let Some(n) = self.at.named(wr_id(wc), self.head).filter(|_| is_ours) else {
+            return self.count_unknown();
+        };
+        if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
+            self.free_sent(n.wrapping_add(1), poll, bytes);
+        } else {
+            self.fail(n, wc.status, poll, bytes);
+        }
+    }
+
+    /// Frees the slots up to `end`, which is no more than the ring's head.
+    // For nearly every completion; left to itself, the compiler calls it.
+    #[inline(always)]
+    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, bytes: &mut usize) {
+        while self.at.tail() != end {
+            let slot = self.ring.slot(self.at.tail());
+            // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
+            let slot = unsafe { &mut *slot };
+            if let Some(skb) = slot.skb.take() {
+                *bytes = bytes.wrapping_add(skb.len());
+                // SAFETY: It was in this slot, which is ours.
+                unsafe { self.ring.unmap(self.at.tail(), &skb) };
+                skb.napi_consume(poll);
+            }
+            if slot.retired.is_some() {
+                slot.retired = None;
+            }
+            // INVARIANT: The slot was emptied.
+            self.at.emptied();
+        }
+    }
+
+    #[cold]
+    fn count_unknown(&mut self) {
+        self.report.some = true;
+        self.report.unknown = self.report.unknown.wrapping_add(1);
+    }
+
+    /// Frees all slots up to `n`, which the device has failed to send.
+    #[cold]
+    fn fail(
+        &mut self,
+        n: u32,
+        status: bindings::ib_wc_status,
+        poll: Option<&Context<'_>>,
+        bytes: &mut usize,
+    ) {
+        // Those in front were not signalled, and a failure would have completed them.
+        self.free_sent(n, poll, bytes);
+        let report = &mut *self.report;
+        report.some = true;
+        // SAFETY: As in `free_sent`.
+        let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
+        report.released.frames = report.released.frames.wrapping_add(1);
+        if let Some(skb) = slot.skb.take() {
+            report.released.bytes = report.released.bytes.wrapping_add(skb.len());
+            // SAFETY: It was in this slot, which is ours.
+            unsafe { self.ring.unmap(self.at.tail(), &skb) };
+            skb.drop_reason(DropReason::DevReady);
+        }
+        slot.retired = None;
+        // INVARIANT: The slot was emptied.
+        self.at.emptied();
+        if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
+            report.flushed = report.flushed.wrapping_add(1);
+        } else {
+            report.errors = report.errors.wrapping_add(1);
+            report.status = status;
         }
     }
 }

@@ -13,7 +13,7 @@ use ipoib_proto::lso;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::stall::LOOK_MS;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{Ah, Posted, Sender};
+use ipoib_rdma::{Ah, Refusal, Sender};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
@@ -228,33 +228,32 @@ impl UdRing {
     // For nearly every frame; left to itself, the compiler calls it.
     #[inline(always)]
     fn ring_doorbell(&mut self, dev: &Device<Interface>) {
-        let posted = self.sender.flush();
-        if posted.frames > 0 {
+        if self.sender.flush() {
             self.counters.tx.doorbells.add(1);
             if !self.watched {
                 self.watched = true;
                 Interface::queue(dev, Work::Watch, LOOK_MS);
             }
         }
-        if posted.dropped > 0 {
-            self.refused(dev, &posted);
+        if let Some(refusal) = self.sender.take_refusal() {
+            self.refused(dev, &refusal);
         }
     }
 
     /// Counts what the device has refused.
     #[cold]
-    fn refused(&self, dev: &Device<Interface>, posted: &Posted) {
+    fn refused(&self, dev: &Device<Interface>, refusal: &Refusal) {
         self.counters
-            .dropped(DropReason::PostFailed, u64::from(posted.dropped));
+            .dropped(DropReason::PostFailed, u64::from(refusal.frames));
         netdev_log!(
             dev,
             Warn,
             limited,
             "device refused {} frames: {:?}\n",
-            posted.dropped,
-            posted.error
+            refusal.frames,
+            refusal.error
         );
-        if posted.segments_refused {
+        if refusal.segments_refused {
             netdev_log!(
                 dev,
                 Info,
@@ -264,7 +263,7 @@ impl UdRing {
         }
         // The byte limit is told of them by the completion side, which alone may do that.
         self.completions.wake();
-        if posted.unsignalled {
+        if refusal.unsignalled {
             // Of what the device did take, it will not tell.
             Interface::restart_soon(dev);
         }
