@@ -165,17 +165,15 @@ impl Order {
         number: u16,
         skb: RxSkb,
     ) {
-        match (MsgId::new(number), from) {
-            (Some(id), Some(from)) if self.width > 0 => {
-                let mut up = Up(context);
-                let item = skb;
-                let frame = Numbered { from, id, item };
-                let (width, now) = (self.width, self.now);
-                if self.sources.receive(frame, width, now, &mut up) {
-                    self.hold(context);
-                }
-            }
-            _ => skb.gro_receive(context),
+        let (Some(id), Some(from), 1..) = (MsgId::new(number), from, self.width) else {
+            return skb.gro_receive(context);
+        };
+        let mut up = Up(context);
+        let item = skb;
+        let frame = Numbered { from, id, item };
+        let (width, now) = (self.width, self.now);
+        if self.sources.receive(frame, width, now, &mut up) {
+            self.hold(context);
         }
     }
 

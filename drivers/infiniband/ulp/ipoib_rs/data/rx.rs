@@ -78,22 +78,12 @@ impl Owner for Owned<'_> {
     }
 }
 
-/// Counts of one poll.
-#[derive(Default)]
-struct Sums {
-    frames: u64,
-    bytes: u64,
-    multicast: u64,
-}
-
 /// Where received frames go.
 struct Sink {
     local: Local,
     /// The port is one of InfiniBand, where packets have LIDs, and need no GRH.
     infiniband: bool,
     route: Route,
-    /// During this poll.
-    sums: Sums,
     /// Frames of up to so many bytes are copied; during this poll.
     copybreak: usize,
     /// True if the device's word on checksums is taken; during this poll.
@@ -121,7 +111,6 @@ impl RxPoll {
                 local,
                 infiniband: dev.data().port.is_infiniband(),
                 route: Route::NONE,
-                sums: Sums::default(),
                 copybreak: 0,
                 trusts_checksums: false,
                 settings,
@@ -151,6 +140,32 @@ impl RxPoll {
         }
     }
 
+    /// Polls for datagrams and for what came on connections. Says how much of the budget was used.
+    #[inline(always)]
+    fn poll_both(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        let due = self.rc.as_ref();
+        let due = due.map(|rc| (self.ring.is_due(), rc.is_due()));
+        let (datagrams, connections) = to_poll(due);
+        let shares = self.turn.share(budget, (datagrams, connections));
+        let (mut first, mut second) = (0, 0);
+        if datagrams {
+            first = self.poll_datagrams_besides(context, shares.first());
+        }
+        if connections {
+            second = self.poll_connections(context, shares.second(first));
+        }
+        if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
+            self.serve();
+        }
+        shares.used(first, second)
+    }
+
+    /// [`Self::poll_datagrams`] where most frames come on connections.
+    #[inline(never)]
+    fn poll_datagrams_besides(&mut self, context: &Context<'_>, budget: usize) -> usize {
+        self.poll_datagrams(context, budget)
+    }
+
     /// Takes datagrams off the ring.
     // The one caller has saved all registers already.
     #[inline(always)]
@@ -162,19 +177,11 @@ impl RxPoll {
             dev,
             ..
         } = self;
-        sink.sums = Sums::default();
         sink.copybreak = sink.settings.rx_copybreak() as usize;
         sink.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(context, budget, |received| {
             sink.receive(context, received, order)
         });
-        let sums = &sink.sums;
-        let rx = &sink.counters.rx;
-        rx.frames.add(sums.frames);
-        rx.bytes.add(sums.bytes);
-        if sums.multicast > 0 {
-            rx.multicast.add(sums.multicast);
-        }
         if let Some(report) = ring.take_report() {
             sink.counters.not_received(&report);
             if report.flushed > 0 {
@@ -253,15 +260,14 @@ impl Sink {
             self.counters.dropped(DropReason::NoBuffer, 1);
             return;
         };
-        let sums = &mut self.sums;
-        // None of them can overflow within one poll.
-        sums.frames = sums.frames.wrapping_add(1);
-        sums.bytes = sums.bytes.wrapping_add(frame.payload_len as u64);
+        let rx = &self.counters.rx;
+        rx.frames.add(1);
+        rx.bytes.add(frame.payload_len as u64);
         if frame.dest == Destination::Unicast {
             return order.receive(context, frame.source, frame.reserved, skb);
         }
         if frame.dest == Destination::Multicast {
-            sums.multicast = sums.multicast.wrapping_add(1);
+            rx.multicast.add(1);
             skb.set_packet_type(PacketType::Multicast);
         } else {
             skb.set_packet_type(PacketType::Broadcast);
@@ -285,21 +291,10 @@ impl Poll for RxPoll {
     #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
-        let due = self.rc.as_ref();
-        let due = due.map(|rc| (self.ring.is_due(), rc.is_due()));
-        let (datagrams, connections) = to_poll(due);
-        let shares = self.turn.share(budget, (datagrams, connections));
-        let (mut first, mut second) = (0, 0);
-        if datagrams {
-            first = self.poll_datagrams(context, shares.first());
-        }
-        if connections {
-            second = self.poll_connections(context, shares.second(first));
-        }
-        let done = shares.used(first, second);
-        if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
-            self.serve();
-        }
+        let done = match &self.rc {
+            None => self.poll_datagrams(context, budget),
+            Some(_) => self.poll_both(context, budget),
+        };
         let counters = &self.sink.counters;
         self.order.end(context, done < budget, &counters.sequence);
         counters.rx.polls.add(1);
