@@ -26,6 +26,8 @@ pub enum Event {
     Up,
     /// It was taken down.
     Down,
+    /// Its carrier or its flags have changed.
+    Changed,
 }
 
 /// Handler of a device's events.
@@ -108,6 +110,7 @@ unsafe extern "C" fn call<L: Listen>(
         bindings::netdev_cmd_NETDEV_CHANGEMTU => Event::MtuChanged,
         bindings::netdev_cmd_NETDEV_UP => Event::Up,
         bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
+        bindings::netdev_cmd_NETDEV_CHANGE => Event::Changed,
         _ => return bindings::NOTIFY_DONE as c_int,
     };
     let field = Opaque::cast_from(block);

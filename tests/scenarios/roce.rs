@@ -6,7 +6,7 @@
 use crate::capture::Capture;
 use crate::inspect::directory;
 use anyhow::{Context, Result, ensure};
-use lab::bed::Host;
+use lab::bed::{Bed, Host};
 use lab::scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -189,6 +189,71 @@ scenario! {
         let ports = source_ports(sent.map(|d| (d.source_qpn, d.source_port)))?;
         let distinct: BTreeSet<&u16> = ports.values().collect();
         ensure!(ports.len() == 2 && distinct.len() == 2, "{ports:x?}");
+        bed.finish()
+    }
+}
+
+/// Waits until `ib0` of both hosts has a carrier.
+fn both_have_carriers(bed: &Bed) -> Result<()> {
+    for host in &bed.hosts {
+        host.wait_until(
+            "[ $(cat /sys/class/net/ib0/carrier) = 1 ]",
+            Duration::from_secs(10),
+        )
+        .with_context(|| {
+            format!(
+                "host {}: {}",
+                host.number(),
+                host.ok("ip -s link").unwrap_or_default()
+            )
+        })?;
+    }
+    Ok(())
+}
+
+scenario! {
+    /// The stack tells of a carrier once a second at most. If the one below is away and back between two times, and
+    /// the port was read meanwhile, the RDMA core has no event of that: the interface's carrier comes back all the same.
+    #[on(uml, both)]
+    fn a_carrier_is_away_for_a_moment(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        for round in 1..4 {
+            // Now it has told of one, and waits.
+            outside.ok("ip -n h0 link set eth0 down && sleep 0.1 && ip -n h0 link set eth0 up")?;
+            both_have_carriers(&bed)?;
+            // A new address is a new GID, for which the port is read.
+            outside.ok(&format!("ip -n h0 link set eth0 down && ip -n h1 addr add 198.51.100.{round}/24 dev eth0"))?;
+            b.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 0 ]", Duration::from_secs(5))?;
+            outside.ok("ip -n h0 link set eth0 up")?;
+            both_have_carriers(&bed)?;
+        }
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The Ethernet below goes down and up as fast as can be, at one end or at both: the carriers come back each time.
+    #[on(uml)]
+    fn links_flap(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        for round in 0..12 {
+            let ends = ["h0", "h1", "h0 h1"][round % 3];
+            outside.ok(&format!(
+                "for i in $(seq 50); do
+                     for end in {ends}; do ip -n $end link set eth0 down; done
+                     for end in {ends}; do ip -n $end link set eth0 up; done
+                 done"
+            ))?;
+            both_have_carriers(&bed).with_context(|| format!("round {round}: {ends}"))?;
+        }
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
         bed.finish()
     }
 }

@@ -91,18 +91,24 @@ impl Client for Adapters {
     }
 }
 
-/// Watches network devices: the MTU of those under RoCE ports, of which soft-RoCE tells nobody, and whether
-/// interfaces of ours are taken up or down, which their children follow, or into another namespace.
+/// Watches network devices: those under RoCE ports, and whether interfaces of ours are taken up or down, which their
+/// children follow, or into another namespace.
+///
+/// Events of the RDMA device do not say all of a RoCE port. Soft-RoCE tells nobody of its MTU. The RDMA core tells of a
+/// port's state only where that differs from the state that it saw last; the carrier of a network device changes at
+/// once, and the core hears of it up to a second later. If a port is read while the carrier is away, and the carrier is
+/// back before the core looks, there is no event.
 pub(crate) struct Watch;
 
 impl notifier::Listen for Watch {
     fn event(&self, dev: &RawDevice, event: notifier::Event, rtnl: &mut Rtnl) {
         match event {
-            notifier::Event::MtuChanged => ports::refresh_on(dev, rtnl),
+            notifier::Event::Registered => return ports::note_ifindex(dev, rtnl),
             notifier::Event::Up => children::follow(dev, true, rtnl),
             notifier::Event::Down => children::follow(dev, false, rtnl),
-            notifier::Event::Registered => ports::note_ifindex(dev, rtnl),
-            notifier::Event::Renamed | notifier::Event::Unregistered => {}
+            notifier::Event::MtuChanged | notifier::Event::Changed => {}
+            notifier::Event::Renamed | notifier::Event::Unregistered => return,
         }
+        ports::refresh_on(dev, rtnl);
     }
 }
