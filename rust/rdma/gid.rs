@@ -73,6 +73,16 @@ impl GidRef {
         self.attr().port_num
     }
 
+    /// Returns true if the port still has it. One that was removed and added again is another entry.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    pub fn stands(&self) -> bool {
+        let now = self.dev.gid(self.port(), self.index());
+        now.is_ok_and(|now| now.attr == self.attr)
+    }
+
     /// Returns true if packets with this GID are RoCEv2.
     pub fn is_rocev2(&self) -> bool {
         self.attr().gid_type == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP
@@ -143,5 +153,20 @@ impl Device {
         let len = unsafe { bindings::ipoib_rs_ib_gid_table_len(self.as_raw(), port) };
         let len = u16::try_from(len.max(0)).unwrap_or(u16::MAX);
         (0..len).filter_map(move |index| self.gid(port, index).ok())
+    }
+
+    /// Has the RDMA core look for GIDs of a RoCE port that are not in its table, if it is one.
+    ///
+    /// The core looks by itself when there is a new address, but not when there is room again: the table has one place
+    /// for the GID of an Ethernet address, which a GID that was removed keeps for as long as there is a reference to it.
+    ///
+    /// # Context
+    ///
+    /// Process context; takes RTNL, may sleep.
+    pub fn rescan_gids(&self, port: u32) {
+        if self.is_roce(port) {
+            // SAFETY: The device is registered, and has the port.
+            unsafe { bindings::rdma_roce_rescan_port(self.as_raw(), port) };
+        }
     }
 }

@@ -234,3 +234,30 @@ scenario! {
         bed.finish()
     }
 }
+
+scenario! {
+    /// An HCA does not say how its port is: an interface goes on as if it were as before, and asks again.
+    #[on(lockdep)]
+    fn nobody_says_how_a_port_is(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &[(Driver::Ours, "datagram"); 2])?;
+        let (a, b) = bed.pair()?;
+        let (hca, outside) = (format!("{CONFIGFS}/pair/hcas/h1"), a.outside());
+        let downs = || a.ok("cat /sys/class/net/ib0/carrier_down_count");
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        let before = downs()?;
+        outside.ok(&format!("echo 'query_port EIO from 1' >{hca}/faults && echo sm_change >{hca}/event"))?;
+        a.ok(&format!("ping -q -c 10 -i 0.1 -W 5 {}", b.ip4()))?;
+        let rules = outside.ok(&format!("cat {hca}/faults"))?;
+        ensure!(!rules.contains("struck 0"), "nobody has asked: {rules}");
+        ensure!(downs()? == before, "{before} {}", downs()?);
+        // The RDMA core asks, too, before it tells of an event: of this one it does not.
+        let cable = format!("{CONFIGFS}/pair/cables/c1/plugged");
+        outside.ok(&format!("echo 0 >{cable}; sleep 0.5; echo clear >{hca}/faults"))?;
+        a.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 0 ]", LIMIT)?;
+        outside.ok(&format!("echo 1 >{cable}"))?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        manager.end()?;
+        bed.finish()
+    }
+}

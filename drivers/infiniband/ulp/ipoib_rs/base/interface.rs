@@ -24,16 +24,12 @@ use kernel::{new_mutex, new_spinlock};
 use crate::base::counters::Counters;
 use crate::base::groups::Groups;
 use crate::base::params;
-use crate::base::port::{Attributes, LinkLayer, Port};
+use crate::base::port::{Attributes, LinkLayer, Port, REREAD_MS};
 use crate::base::settings::Settings;
 use crate::base::subnet::Subnet;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 pub(crate) const RESTART_MS: u32 = 50;
-
-/// Milliseconds between two looks at a port's GUIDs where a user has chosen one. The RDMA core does not pass
-/// `IB_EVENT_GID_CHANGE` of InfiniBand ports on to its clients (`ib_cache_event_task()`).
-const GUID_MS: u32 = 1000;
 
 /// Work items of an interface.
 #[derive(Clone, Copy)]
@@ -381,25 +377,28 @@ impl Interface {
         self.port.gid(self.guid.load(Relaxed))
     }
 
-    /// Returns true if the port lacks the GUID that a user has chosen: the subnet manager may yet give it that.
+    /// Returns true if the port lacks the GID to send from: on InfiniBand that of the GUID that a user has chosen, which
+    /// the subnet manager may yet give it; on RoCE any that would do.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn lacks_guid(&self) -> bool {
-        self.guid.load(Relaxed) != 0 && self.gid().is_err()
+    pub(crate) fn lacks_gid(&self) -> bool {
+        let may_lack = !self.port.is_infiniband() || self.guid.load(Relaxed) != 0;
+        may_lack && self.gid().is_err()
     }
 
-    /// Reads the port again in [`GUID_MS`] while an interface is up with a GUID that a user has chosen: no event says that
-    /// the port has got or lost that.
+    /// Reads the port again in [`REREAD_MS`] while an interface is up with a GUID that a user has chosen, or the port is
+    /// without a GID. The RDMA core does not pass `IB_EVENT_GID_CHANGE` of InfiniBand ports on to its clients
+    /// (`ib_cache_event_task()`), and does not say when there is room for a GID of a RoCE port again.
     ///
     /// # Context
     ///
     /// Any.
-    pub(crate) fn watch_guid(dev: &Device<Self>) {
+    pub(crate) fn watch_gid(dev: &Device<Self>, port: &Attributes) {
         let this = dev.data();
-        if dev.is_running() && this.guid.load(Relaxed) != 0 {
-            this.port.refresh(GUID_MS);
+        if dev.is_running() && (port.gid == Gid::ZERO || this.guid.load(Relaxed) != 0) {
+            this.port.refresh(REREAD_MS);
         }
     }
 

@@ -18,6 +18,9 @@ use kernel::sync::Arc;
 use crate::base::quota::Quota;
 use crate::base::shared::Shared;
 
+/// Milliseconds until a port is read again that could not be read, or is without a GID.
+pub(crate) const REREAD_MS: u32 = 1000;
+
 /// The IB MTU of a port that has never been active.
 const SMALLEST_IB_MTU: u32 = 256;
 
@@ -28,7 +31,7 @@ pub(crate) struct Attributes {
     pub(crate) active: bool,
     /// The active IB MTU: bytes of the largest UD message.
     pub(crate) ib_mtu: u32,
-    /// The GID that we send from.
+    /// The GID that we send from; [`Gid::ZERO`] if there is none.
     pub(crate) gid: Gid,
     /// Link speed in Mbit/s.
     pub(crate) speed_mbps: u32,
@@ -221,7 +224,14 @@ impl Port {
     /// Takes RTNL; sleeps.
     pub(crate) fn update(&self) -> bool {
         let moved = self.refresher.take_moved(self.number);
-        let read = Self::read(&self.device, (self.number, self.layer));
+        let place = (self.number, self.layer);
+        let mut read = Self::read(&self.device, place);
+        let has_none = read.is_ok_and(|now| now.gid == Gid::ZERO);
+        if has_none && self.attributes(&mut Rtnl::lock()).gid == Gid::ZERO {
+            // The interfaces have heard of that, and do not hold the GID before any more.
+            self.device.rescan_gids(self.number);
+            read = Self::read(&self.device, place);
+        }
         let ifindex = self.device.netdev_ifindex(self.number).unwrap_or(0);
         self.lower_ifindex.store(ifindex, Relaxed);
         let mut rtnl = Rtnl::lock();
@@ -235,27 +245,36 @@ impl Port {
                 known.active = false;
                 known.gid = attributes.gid;
             }
-            // Without a GID nothing can be sent; the port says so itself when it has one.
-            Err(_) => known.active = false,
+            // What is known is likely to be true still.
+            Err(_) => self.refresh(REREAD_MS),
         }
         moved
     }
 
+    /// # Errors
+    ///
+    /// Those of the device. On InfiniBand `ENODATA`, too: while the RDMA core replaces the GID by itself.
+    ///
     /// # Context
     ///
     /// May sleep; never under RTNL.
     fn read(device: &RdmaDevice, (number, layer): (u32, LinkLayer)) -> Result<Attributes> {
         let attributes = device.query_port(number)?;
-        let gid = choose_gid(device, (number, layer))?;
+        let gid = match choose_gid(device, (number, layer)) {
+            Ok(gid) => Gid(gid.raw()),
+            Err(error) if layer == LinkLayer::Infiniband => return Err(error),
+            Err(_) => Gid::ZERO,
+        };
         let has_mtu = attributes.active || layer == LinkLayer::Roce;
         Ok(Attributes {
-            active: attributes.active,
+            // Without a GID nothing can be sent.
+            active: attributes.active && gid != Gid::ZERO,
             ib_mtu: if has_mtu {
                 attributes.active_mtu_bytes
             } else {
                 attributes.max_mtu_bytes
             },
-            gid: Gid(gid.raw()),
+            gid,
             speed_mbps: attributes.speed_mbps,
         })
     }

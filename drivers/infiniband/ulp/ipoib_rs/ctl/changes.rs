@@ -42,7 +42,7 @@ impl Interface {
             return;
         };
         let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
-        Self::watch_guid(dev);
+        Self::watch_gid(dev, &attributes);
         let wanted = match admin_mtu {
             Some(mtu) => mtu.min(limit),
             None => this.datagram_mtu(attributes.ib_mtu),
@@ -53,20 +53,19 @@ impl Interface {
 
         let Some(running) = running else {
             Self::set_address(dev, attributes.gid, rtnl);
-            if dev.is_running() && !this.lacks_pkey() && !this.lacks_guid() {
-                // The last restart failed, or the partition was not there.
+            if dev.is_running() && !this.lacks_pkey() && !this.lacks_gid() {
+                // The last restart failed, or the partition or the GID was not there.
                 Self::restart_in_time(dev, rtnl);
             }
             return;
         };
-        let gid = this.own_gid(attributes.gid);
-        let moved = (gid != running.gid && gid != Gid::ZERO) || this.lacks_guid();
+        let moved = Self::gid_moved(dev, &running, attributes.gid);
         let repartitioned = this.pkey() != running.pkey || Self::pkey_moved(dev, &running);
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
-        if moved && this.port.is_infiniband() {
-            // As by another subnet prefix. The neighbours are told when it can be used.
+        if moved {
+            // The neighbours are told when it can be used.
             this.moved.store(true, Relaxed);
         }
         if moved || resized || repartitioned {
@@ -88,6 +87,24 @@ impl Interface {
             rejoin(dev);
         }
         Self::queue(dev, Work::Paths, 0);
+    }
+
+    /// Returns true if a running interface is to send from another GID than it does, since the one of the port is `gid`
+    /// now, or from none.
+    fn gid_moved(dev: &Device<Self>, running: &Running, gid: Gid) -> bool {
+        let this = dev.data();
+        let gid = this.own_gid(gid);
+        if gid != running.gid && gid != Gid::ZERO {
+            return true;
+        }
+        if this.port.is_infiniband() {
+            return this.lacks_gid();
+        }
+        // The same GID may be another entry of the table by now: that of another Ethernet address, whose IPv6 address
+        // has stayed. No path can be made from an entry that was removed, and the RDMA core has no place for another
+        // one as long as somebody holds it.
+        let endpoint = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone());
+        endpoint.is_some_and(|endpoint| !endpoint.gid.stands())
     }
 
     /// Returns true if the P_Key of a running interface is at another place in the port's table, or gone. A device that

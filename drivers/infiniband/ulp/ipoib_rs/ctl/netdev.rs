@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 
 use crate::base::counters;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::{Interface, Work, RESTART_MS};
 use crate::ctl::changes::{self, Control};
 use crate::ctl::verbs::Verbs;
 use crate::ctl::{children, connect, health, ports, resolve};
@@ -103,7 +103,7 @@ impl Driver for Interface {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
         let control = dev.control(rtnl).as_mut().ok_or(ENODEV)?;
-        Self::watch_guid(dev);
+        Self::watch_gid(dev, &attributes);
         if this.lacks_pkey() {
             netdev_log!(
                 dev,
@@ -115,13 +115,15 @@ impl Driver for Interface {
             // An event says when it is.
             return Ok(());
         }
-        if this.lacks_guid() {
+        if this.lacks_gid() {
             netdev_log!(
                 dev,
                 Info,
                 limited,
-                "no carrier: the port does not have the GUID of the address\n"
+                "no carrier: the port does not have the GID of the address\n"
             );
+            // What was just taken down may have held the place of another one.
+            this.port.refresh(RESTART_MS);
             return Ok(());
         }
         let gid = control.verbs.start(dev, &attributes)?;
