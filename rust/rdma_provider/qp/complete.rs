@@ -43,9 +43,10 @@ impl Qp {
         if let Some(status) = reason {
             self.fail_receives(&mut side.queue, 1, status, wakeups);
         }
-        self.flush_receives(&mut side.queue, wakeups);
         if self.fixed.srq.is_some() {
-            self.report_last_receive(wakeups);
+            self.leave_shared(&mut side.queue, wakeups);
+        } else {
+            self.flush_receives(&mut side.queue, wakeups);
         }
     }
 
