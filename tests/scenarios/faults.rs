@@ -15,17 +15,25 @@ use std::time::{Duration, Instant};
 const EACH: &str = include_str!("../guest/faults/each.py");
 const NETLINK: &str = include_str!("../guest/faults/netlink.py");
 const RINGS: &str = include_str!("../guest/faults/rings.py");
+const MODES: &str = include_str!("../guest/faults/modes.py");
 const LOAD: &str = include_str!("../guest/faults/load.py");
 
 /// Calls `attempt` with each of its slab allocations failing; returns how many there are, and in how many
 /// cases it was refused.
 pub(crate) fn each(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
+    numbers(&faults(host, attempt_and_undo, Duration::from_secs(180))?)
+}
+
+/// Runs a program that does so; its lines, of two numbers each.
+fn faults(host: &Host, program: &str, limit: Duration) -> Result<String> {
     host.ok("cd /run/debug/failslab
          echo N >task-filter; echo 0 >verbose; echo N >ignore-gfp-wait; echo 0 >probability")?;
-    let program = format!("{EACH}{attempt_and_undo}");
-    let task = host.spawn_python(&program, &[])?;
-    let text = task.wait(host.scaled(Duration::from_secs(180)))?.ok()?;
-    let (all, refused) = text.trim().split_once(' ').context("two numbers")?;
+    let task = host.spawn_python(&format!("{EACH}{program}"), &[])?;
+    task.wait(host.scaled(limit))?.ok()
+}
+
+fn numbers(line: &str) -> Result<(u32, u32)> {
+    let (all, refused) = line.trim().split_once(' ').context("two numbers")?;
     Ok((all.parse()?, refused.parse()?))
 }
 
@@ -150,6 +158,34 @@ scenario! {
         // Nearly all are done: what cannot be changed in passing is made anew, and the fault has struck by then.
         ensure!(all > 20 && refused < all / 4, "{refused} of {all}");
         a.wait_until(&format!("ping -c 3 -i 0.1 -W 1 {}", b.ip4()), Duration::from_secs(15))?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Whichever allocation of a change of the mode fails while the interface is up, it is in the old mode or in the
+    /// new one, as its answer says, and works on. Nothing of either is left behind.
+    #[on(debug, infiniband)]
+    fn modes_that_cannot_be_changed(bed) {
+        let bed = bed.lifetime(Duration::from_secs(400)).up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        set_mode(a, "connected")?;
+        let objects = || b.ok(&format!("rdma resource show {}", b.rdma_device()));
+        let before = objects()?;
+        let answers = faults(b, &format!("peer = {:?}\n{MODES}", a.ip4()), Duration::from_secs(300))?;
+        for line in answers.lines() {
+            let (all, refused) = numbers(line)?;
+            ensure!(all > 20 && refused > 0, "{refused} of {all} were refused: {answers}");
+        }
+        set_mode(b, "datagram")?;
+        // A work item destroys what has ended.
+        let as_before = format!("[ \"$(rdma resource show {})\" = '{}' ]", b.rdma_device(), before.trim_end());
+        b.wait_until(&as_before, Duration::from_secs(10))
+            .with_context(|| format!("{before}{}", objects().unwrap_or_default()))?;
+        set_mode(b, "connected")?;
+        connect(a, b)?;
+        transfer(a, b, &b.ip4(), 1)?;
         bed.finish()
     }
 }
