@@ -6,6 +6,7 @@ mod credit;
 mod extended;
 mod forged;
 mod hostile;
+mod lanes;
 mod life;
 pub(crate) mod mtu;
 mod share;

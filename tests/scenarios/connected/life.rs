@@ -512,34 +512,6 @@ scenario! {
     }
 }
 
-const FLOWS: &str = include_str!("../../guest/connected/life/flows.py");
-
-scenario! {
-    /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
-    #[on(timed, races)]
-    fn lanes_stay_apart(bed) {
-        let bed = bed.lifetime(Duration::from_secs(300)).up()?;
-        let (a, b) = connected(&bed)?;
-        let idle = a.scaled(Duration::from_secs(2)).as_secs() as u32;
-        for host in [a, b] {
-            set(host, "rc_max_qps", 2)?;
-            set(host, "rc_idle_s", idle)?;
-        }
-        for first in 0..6 {
-            let flows = a.spawn_python(FLOWS, &[&b.ip4(), &first.to_string()])?;
-            let two = "ethtool -S ib0 | grep -q ' rc_current: 2'";
-            a.wait_until(two, Duration::from_secs(10))
-                .with_context(|| format!("{first} first: {}", story(a)))?;
-            flows.wait(a.scaled(Duration::from_secs(20)))?.ok()?;
-            for host in [a, b] {
-                let none = "ethtool -S ib0 | grep -q ' rc_current: 0'";
-                host.wait_until(none, Duration::from_secs(20))?;
-            }
-        }
-        bed.finish()
-    }
-}
-
 scenario! {
     /// Two peers and room for one connection: the one that was used least recently goes, and nothing is
     /// lost by it.

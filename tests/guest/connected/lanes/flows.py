@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
 # Sends datagrams to a host, its first argument, from sixteen sockets: one second from one of them, which is the
-# second argument, then two seconds from all.
+# second argument, then from all, for two seconds or as many as the third argument says.
 
 import socket, sys, time
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(16)]
@@ -15,4 +15,4 @@ def send(sockets, seconds):
         time.sleep(0.02)
 first = int(sys.argv[2])
 send(sockets[first:first + 1], 1)
-send(sockets, 2)
+send(sockets, float(sys.argv[3]) if len(sys.argv) > 3 else 2)
