@@ -87,20 +87,28 @@ impl<H: CmHandler> CmId<H> {
             bindings::ib_create_cm_id(pd.device().as_raw(), Some(event::<H>), as_context(&context))
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        Ok(Self::own(raw, false, reserved, context, pd))
+        // SAFETY: It was just made so, of `pd`'s device, and nobody else knows it.
+        Ok(unsafe { Self::own(raw, false, reserved, context, pd) })
     }
 
-    /// Takes ownership of an ID whose handler and context are as [`OwnedId`] says.
-    pub(super) fn own(
+    /// Takes ownership of an ID.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a connection ID of `pd`'s device, not one that listens, whose handler is `event::<H>` and whose
+    /// context is `context`'s value. Nobody else may use it from here on.
+    pub(super) unsafe fn own(
         raw: NonNull<bindings::ib_cm_id>,
         incoming: bool,
         reserved: Reserved<Body<H>>,
         context: Arc<Context<H>>,
         pd: &Arc<Pd>,
     ) -> Self {
-        // INVARIANT: As the callers say.
+        // INVARIANT: By this function's requirements.
         let body = Body {
-            id: OwnedId::new(raw, context),
+            // SAFETY: By this function's requirements. We use `raw` while we have the body, which the work item
+            // borrows mutably only when that was dropped.
+            id: unsafe { OwnedId::new(raw, context) },
             pd: pd.clone(),
         };
         // INVARIANT: That is the body's.
@@ -122,7 +130,7 @@ impl<H: CmHandler> CmId<H> {
         send: impl FnOnce() -> c_int,
     ) -> Result {
         // The CM checks it again, but by then another message's report would be forgotten.
-        if self.body.id.state() != state {
+        if self.body.id.state() != Some(state) {
             return Err(EINVAL);
         }
         let context = self.body.id.context();
@@ -320,7 +328,7 @@ impl<H: CmHandler> CmId<H> {
         // long as the peer could have taken.
         if !matches!(
             self.body.id.state(),
-            bindings::ib_cm_state_IB_CM_REQ_RCVD | bindings::ib_cm_state_IB_CM_REP_RCVD
+            Some(bindings::ib_cm_state_IB_CM_REQ_RCVD | bindings::ib_cm_state_IB_CM_REP_RCVD)
         ) {
             return Err(EINVAL);
         }

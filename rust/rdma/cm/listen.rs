@@ -262,6 +262,8 @@ impl Incoming<'_> {
         }
         // From here on it has an owner, so that the CM must not destroy it.
         self.verdict.set(0);
-        Ok(CmId::own(self.raw, true, reserved, context, self.pd))
+        // SAFETY: It is the listener's device's, has just got the handler and the context, and is not used here
+        // any more.
+        Ok(unsafe { CmId::own(self.raw, true, reserved, context, self.pd) })
     }
 }

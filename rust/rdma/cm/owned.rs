@@ -45,9 +45,14 @@ unsafe impl<H: CmHandler> Send for OwnedId<H> {}
 unsafe impl<H: CmHandler> Sync for OwnedId<H> {}
 
 impl<H: CmHandler> OwnedId<H> {
-    /// Takes ownership of an ID, which is as the type invariants say.
-    pub(super) fn new(raw: NonNull<bindings::ib_cm_id>, context: Arc<Context<H>>) -> Self {
-        // INVARIANT: As the callers say.
+    /// Takes ownership of an ID.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a connection ID, not one that listens, whose handler is `event::<H>` and whose context is
+    /// `context`'s value. Nobody else may destroy it, nor use it but while there is a shared reference to this value.
+    pub(super) unsafe fn new(raw: NonNull<bindings::ib_cm_id>, context: Arc<Context<H>>) -> Self {
+        // INVARIANT: By this function's requirements.
         Self {
             raw,
             context,
@@ -59,11 +64,16 @@ impl<H: CmHandler> OwnedId<H> {
         &self.context
     }
 
-    /// The CM's state of the connection, which may have changed already. The ID was not destroyed.
-    pub(super) fn state(&self) -> bindings::ib_cm_state {
-        // SAFETY: Owned by the type invariant. The CM changes it under a lock that is not ours to
-        // take, but any value that is read is one that it had.
-        unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) }
+    /// The CM's state of the connection, which may have changed already. None: the ID was destroyed.
+    pub(super) fn state(&self) -> Option<bindings::ib_cm_state> {
+        match self.end {
+            // SAFETY: There by the type invariant, and not destroyed while `self` is borrowed. The CM changes it
+            // under a lock that is not ours to take, but any value that is read is one that it had.
+            End::Near(_) => {
+                Some(unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) })
+            }
+            End::Past(_) => None,
+        }
     }
 
     /// Destroys the ID, unless the CM may be about to report on it. Returns true if the CM does not call the handler
@@ -71,28 +81,29 @@ impl<H: CmHandler> OwnedId<H> {
     ///
     /// # Context
     ///
-    /// Process context; may sleep. Nobody uses the ID any more.
+    /// Process context, but not in the ID's handler; may sleep.
     pub(super) fn prepare_drop(&mut self) -> bool {
         self.prepare_drop_at(Instant::now())
     }
 
     fn prepare_drop_at(&mut self, now: Instant<Monotonic>) -> bool {
-        match self.end {
-            // While the CM reports that a message was not answered, it holds no reference to the ID
-            // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
-            // other report does hold one.
-            End::Near(since) if self.context.is_owed_report(self.state()) => {
-                let since = since.unwrap_or(now);
-                self.end = End::Near(Some(since));
-                if (now - since).as_millis() < REPORT_MS {
-                    return false;
-                }
-            }
-            End::Near(_) => {}
+        let since = match self.end {
+            End::Near(since) => since,
             End::Past(then) => return self.is_silent(now - then),
+        };
+        // While the CM reports that a message was not answered, it holds no reference to the ID
+        // (`cm_process_send_error`), so that destroying that does not wait for the report. Every
+        // other report does hold one.
+        let is_owed = |state| self.context.is_owed_report(state);
+        if self.state().is_some_and(is_owed) {
+            let since = since.unwrap_or(now);
+            self.end = End::Near(Some(since));
+            if (now - since).as_millis() < REPORT_MS {
+                return false;
+            }
         }
-        // SAFETY: Owned by the type invariant. The `CmId` is gone, and this is the work item, not
-        // the ID's handler. On return, the handler does not run.
+        // SAFETY: There by the type invariant, and nobody uses it: `self` is borrowed mutably. On return, the
+        // handler does not run.
         unsafe { bindings::ib_destroy_cm_id(self.raw.as_ptr()) };
         // INVARIANT: It is not used again.
         self.end = End::Past(Instant::now());
@@ -144,8 +155,8 @@ mod tests {
             // SAFETY: It is ours, and nobody else knows it.
             unsafe { (*raw.as_ptr()).state = bindings::ib_cm_state_IB_CM_TIMEWAIT };
         }
-        // INVARIANT: It was just made.
-        Ok(OwnedId::new(raw, context))
+        // SAFETY: It was just made so, and only tests use it, while they have a reference.
+        Ok(unsafe { OwnedId::new(raw, context) })
     }
 
     /// Has the CM report that a message is unanswered.
@@ -176,8 +187,10 @@ mod tests {
                 assert!(matches!(id.end, End::Near(Some(_))));
             }
             report(&id, what)?;
+            assert!(id.state().is_some());
             assert!(id.prepare_drop());
-            assert!(matches!(id.end, End::Past(_)));
+            // The CM's memory is gone.
+            assert!(id.state().is_none());
         }
         Ok(())
     }
