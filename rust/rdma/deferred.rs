@@ -5,6 +5,7 @@
 //! Address handles, connected queue pairs and connection IDs must be destroyed in process context without
 //! locks, but a completion may drop the last reference in softirq. So dropping one only queues it, and a work
 //! item destroys what is queued. A resource that cannot be destroyed yet stays queued, and delays no other.
+//! Those that wait for somebody meanwhile, as connection IDs do, have a queue and a work item of their own.
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -19,11 +20,14 @@ use kernel::types::Opaque;
 
 /// A value that the work item drops.
 pub(crate) trait DeferDrop: Send + 'static {
+    /// True if destroying it may take as long as others like, so that it must not delay what is no such value.
+    const SLOW: bool = false;
+
     /// Prepares to be dropped. If it is not ready (false), it is called again after [`PAUSE_MS`].
     ///
     /// # Context
     ///
-    /// Process context; may sleep, but delays everything else that is queued.
+    /// Process context; may sleep, but delays everything else that is queued in its queue.
     fn prepare_drop(&mut self) -> bool {
         true
     }
@@ -143,42 +147,48 @@ impl<T: DeferDrop> Drop for Deferred<T> {
         let owner = unsafe { self.node.as_ref() }.user.0.clone();
         // There are users, the node's being one, so that there can be one more.
         let user = User::new(&owner);
+        let queue = if T::SLOW { &owner.slow } else { &owner.quick };
         // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
-        unsafe { owner.queue(self.node.cast()) };
+        unsafe { queue.push(self.node.cast()) };
         drop(user);
     }
 }
 
-/// Dropped resources of all devices, and the work item that destroys them.
+/// Dropped resources, and the work item that destroys them one after the other.
 ///
 /// # Invariants
 ///
-/// * `queued` owns its nodes.
-/// * `users` counts the reaper, all nodes, and whoever is about to queue the work. When the last one goes, `idle` is
-///   completed, and the work is not queued any more.
+/// `queued` owns its nodes.
 #[pin_data]
-pub(crate) struct DeferredDrop {
+struct Queue {
     queued: List,
-    users: Users,
-    #[pin]
-    idle: Completion,
     #[pin]
     work: Opaque<bindings::work_struct>,
 }
 
 // SAFETY: The list is atomic; its nodes hold values that are `Send`, and belong to whoever takes them off. The
 // workqueue synchronises the work item.
-unsafe impl Send for DeferredDrop {}
+unsafe impl Send for Queue {}
 // SAFETY: As above.
-unsafe impl Sync for DeferredDrop {}
+unsafe impl Sync for Queue {}
 
-impl DeferredDrop {
+impl Queue {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            queued: List::new(),
+            work <- Opaque::ffi_init(|work| {
+                // SAFETY: `work` is writable and pinned.
+                unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
+            }),
+        })
+    }
+
     /// Has the work item drop a node.
     ///
     /// # Safety
     ///
-    /// The caller must own the node, which passes to the list, and be a user.
-    unsafe fn queue(&self, node: NonNull<Link>) {
+    /// The caller must own the node, which passes to the list, and be a user of the [`DeferredDrop`].
+    unsafe fn push(&self, node: NonNull<Link>) {
         // SAFETY: By this function's requirements; an owned node is on no list.
         unsafe { self.queued.push(node) };
         // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
@@ -210,22 +220,41 @@ impl DeferredDrop {
             }
         }
     }
+}
 
+/// # Safety
+///
+/// Called by the workqueue for the work of a [`Queue`] of a [`DeferredDrop`].
+unsafe extern "C" fn reap(work: *mut bindings::work_struct) {
+    let field = Opaque::cast_from(work);
+    // SAFETY: By this function's requirements; `Reaper::drop` waits for the work before the
+    // `DeferredDrop` can go.
+    unsafe { &*kernel::container_of!(field, Queue, work) }.empty();
+}
+
+/// Dropped resources of whoever has the [`Reaper`].
+///
+/// # Invariants
+///
+/// `users` counts the reaper, all nodes, and whoever is about to queue a work item. When the last one goes, `idle` is
+/// completed, and neither work item is queued any more.
+#[pin_data]
+pub(crate) struct DeferredDrop {
+    #[pin]
+    quick: Queue,
+    #[pin]
+    slow: Queue,
+    users: Users,
+    #[pin]
+    idle: Completion,
+}
+
+impl DeferredDrop {
     fn put(&self) {
         if self.users.leave() {
             self.idle.complete_all();
         }
     }
-}
-
-/// # Safety
-///
-/// Called by the workqueue for the work of a [`DeferredDrop`].
-unsafe extern "C" fn reap(work: *mut bindings::work_struct) {
-    let field = Opaque::cast_from(work);
-    // SAFETY: By this function's requirements; `Reaper::drop` waits for the work before the
-    // `DeferredDrop` can go.
-    unsafe { &*kernel::container_of!(field, DeferredDrop, work) }.empty();
 }
 
 /// One of the users of a [`DeferredDrop`].
@@ -246,7 +275,7 @@ impl Drop for User {
     }
 }
 
-/// Destroys dropped resources. The module owns it and drops it last.
+/// Destroys dropped resources. Who owns it drops it last.
 pub struct Reaper {
     owner: Arc<DeferredDrop>,
 }
@@ -264,13 +293,10 @@ impl Reaper {
     pub fn new() -> Result<Self> {
         let owner = Arc::pin_init(
             pin_init!(DeferredDrop {
-                queued: List::new(),
+                quick <- Queue::new(),
+                slow <- Queue::new(),
                 users: Users::new(),
                 idle <- Completion::new(),
-                work <- Opaque::ffi_init(|work| {
-                    // SAFETY: `work` is writable and pinned.
-                    unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
-                }),
             }),
             GFP_KERNEL,
         )?;
@@ -282,15 +308,15 @@ impl Reaper {
     }
 
     /// Waits until everything that was dropped before is destroyed, and what that alone had held as well: the
-    /// shared receive queue of the last queue pair that used it, for example.
+    /// shared receive queue of the last queue pair that used it, for example. A connection ID is not waited for, and
+    /// has nothing of anybody's by then.
     ///
     /// # Context
     ///
-    /// Process context; may sleep. Not from a [`crate::CmHandler`], nor where one waits for the caller: a
-    /// connection ID is destroyed only when its handler has returned.
+    /// Process context; may sleep. Not from where a value is dropped.
     pub fn flush(&self) {
         // SAFETY: The work was initialised.
-        unsafe { bindings::flush_work(self.owner.work.get()) };
+        unsafe { bindings::flush_work(self.owner.quick.work.get()) };
     }
 }
 
@@ -299,8 +325,10 @@ impl Drop for Reaper {
     fn drop(&mut self) {
         self.owner.put();
         self.owner.idle.wait_for_completion();
-        // SAFETY: The work was initialised; without users nobody queues it any more.
-        unsafe { bindings::cancel_work_sync(self.owner.work.get()) };
+        for queue in [&self.owner.quick, &self.owner.slow] {
+            // SAFETY: The work was initialised; without users nobody queues it any more.
+            unsafe { bindings::cancel_work_sync(queue.work.get()) };
+        }
     }
 }
 
@@ -310,49 +338,74 @@ mod tests {
     use super::*;
     use kernel::sync::atomic::{Atomic, Relaxed};
 
-    /// A value that is not ready before another one was dropped, if it `waits`, and counts those dropped
-    /// before it.
-    struct Stubborn {
-        waits: bool,
+    /// A value that is dropped when somebody says so, or after some seconds, and counts those dropped before it.
+    struct Stubborn<const SLOW: bool> {
+        ready: Arc<Atomic<u32>>,
         visits: u32,
         gone: Arc<Atomic<u32>>,
         before: Arc<Atomic<u32>>,
     }
 
-    impl DeferDrop for Stubborn {
+    impl<const SLOW: bool> DeferDrop for Stubborn<SLOW> {
+        const SLOW: bool = SLOW;
+
         fn prepare_drop(&mut self) -> bool {
             self.visits += 1;
-            !self.waits || self.gone.load(Relaxed) > 0 || self.visits == 5000
+            self.ready.load(Relaxed) > 0 || self.visits == 5000
         }
     }
 
-    impl Drop for Stubborn {
+    impl<const SLOW: bool> Drop for Stubborn<SLOW> {
         fn drop(&mut self) {
             self.before.store(self.gone.fetch_add(1, Relaxed), Relaxed);
         }
     }
 
+    fn counter(value: u32) -> Result<Arc<Atomic<u32>>> {
+        Ok(Arc::new(Atomic::new(value), GFP_KERNEL)?)
+    }
+
+    /// Drops a value; how many were dropped before it is known later.
+    fn drop_one<const SLOW: bool>(
+        reaper: &Reaper,
+        ready: &Arc<Atomic<u32>>,
+        gone: &Arc<Atomic<u32>>,
+    ) -> Result<Arc<Atomic<u32>>> {
+        let before = counter(9)?;
+        let remains = Stubborn::<SLOW> {
+            ready: ready.clone(),
+            visits: 0,
+            gone: gone.clone(),
+            before: before.clone(),
+        };
+        drop(Reserved::new(reaper.deferred_drop())?.fill(remains));
+        Ok(before)
+    }
+
     #[test]
     fn a_value_that_is_not_ready_delays_no_other() -> Result {
         let reaper = Reaper::new()?;
-        let gone = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let orders = [
-            Arc::new(Atomic::new(9), GFP_KERNEL)?,
-            Arc::new(Atomic::new(9), GFP_KERNEL)?,
-        ];
-        for (before, waits) in orders.iter().zip([true, false]) {
-            let remains = Stubborn {
-                waits,
-                visits: 0,
-                gone: gone.clone(),
-                before: before.clone(),
-            };
-            drop(Reserved::new(reaper.deferred_drop())?.fill(remains));
-        }
+        let gone = counter(0)?;
+        let first = drop_one::<false>(&reaper, &gone, &gone)?;
+        let second = drop_one::<false>(&reaper, &counter(1)?, &gone)?;
         reaper.flush();
         assert_eq!(gone.load(Relaxed), 2);
-        assert_eq!(orders[0].load(Relaxed), 1);
-        assert_eq!(orders[1].load(Relaxed), 0);
+        assert_eq!(first.load(Relaxed), 1);
+        assert_eq!(second.load(Relaxed), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_slow_value_is_waited_for_at_the_end_only() -> Result {
+        let reaper = Reaper::new()?;
+        let (ready, gone) = (counter(0)?, counter(0)?);
+        drop_one::<true>(&reaper, &ready, &gone)?;
+        drop_one::<false>(&reaper, &counter(1)?, &gone)?;
+        reaper.flush();
+        assert_eq!(gone.load(Relaxed), 1);
+        ready.store(1, Relaxed);
+        drop(reaper);
+        assert_eq!(gone.load(Relaxed), 2);
         Ok(())
     }
 }

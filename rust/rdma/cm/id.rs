@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::c_int;
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
@@ -35,20 +35,58 @@ const RNR_RETRIES: u8 = 7;
 /// round on a busy host. The CM's value, 0, means 655 ms.
 const RNR_TIMER: u8 = 12;
 
-/// A connection ID that is to be destroyed when nobody uses it any more.
+/// A connection ID that is to be destroyed when nobody uses it any more, and what it holds until then.
+///
+/// Destroying an ID may take a minute. So its users' own things are given back before: the handler, with all that it
+/// holds, and the protection domain.
 ///
 /// # Invariants
 ///
 /// `id` is of `pd`'s device.
-pub(super) struct Body<H: CmHandler> {
-    id: OwnedId<H>,
+struct Body<H: CmHandler> {
+    id: Deferred<OwnedId<H>>,
     pd: Arc<Pd>,
+}
+
+impl<H: CmHandler> DeferDrop for Body<H> {}
+
+impl<H: CmHandler> Drop for Body<H> {
+    fn drop(&mut self) {
+        self.id.context().forget_handler();
+    }
+}
+
+/// Room for a connection ID.
+pub(super) struct Room<H: CmHandler> {
+    body: Reserved<Body<H>>,
+    id: Reserved<OwnedId<H>>,
+    context: Arc<Context<H>>,
+}
+
+impl<H: CmHandler> Room<H> {
+    /// Makes room for an ID with that handler.
+    ///
+    /// # Errors
+    ///
+    /// `ESHUTDOWN` after the [`crate::Reaper`] was dropped; `ENOMEM`.
+    pub(super) fn new(pd: &Pd, handler: Arc<H>) -> Result<Self> {
+        Ok(Self {
+            body: Reserved::new(pd.deferred_drop())?,
+            id: Reserved::new(pd.deferred_drop())?,
+            context: Context::new(handler)?,
+        })
+    }
+
+    /// The context of the ID, for the CM.
+    pub(super) fn as_context(&self) -> *mut c_void {
+        as_context(&self.context)
+    }
 }
 
 /// A connection ID: one end of a connection.
 ///
-/// Dropping it rejects or disconnects the connection. It neither holds the queue pair nor is held by it. It
-/// holds its handler until it is destroyed; a handler that owns its ID must drop that, or neither is ever
+/// Dropping it rejects or disconnects the connection, and tells the handler of no more events. It neither holds the
+/// queue pair nor is held by it. It holds its handler; a handler that owns its ID must drop that, or neither is ever
 /// freed.
 ///
 /// # Invariants
@@ -80,15 +118,14 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep. Dropping it is fine in softirq.
     pub fn new(pd: &Arc<Pd>, handler: Arc<H>) -> Result<Self> {
-        let reserved = Reserved::new(pd.deferred_drop())?;
-        let context = Context::new(handler)?;
+        let room = Room::new(pd, handler)?;
         // SAFETY: The device is registered, and the context lives until the ID is destroyed.
         let raw = from_err_ptr(unsafe {
-            bindings::ib_create_cm_id(pd.device().as_raw(), Some(event::<H>), as_context(&context))
+            bindings::ib_create_cm_id(pd.device().as_raw(), Some(event::<H>), room.as_context())
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: It was just made so, of `pd`'s device, and nobody else knows it.
-        Ok(unsafe { Self::own(raw, false, reserved, context, pd) })
+        Ok(unsafe { Self::own(raw, false, room, pd) })
     }
 
     /// Takes ownership of an ID.
@@ -96,19 +133,19 @@ impl<H: CmHandler> CmId<H> {
     /// # Safety
     ///
     /// `raw` must be a connection ID of `pd`'s device, not one that listens, whose handler is `event::<H>` and whose
-    /// context is `context`'s value. Nobody else may use it from here on.
+    /// context is `room`'s. Nobody else may use it from here on.
     pub(super) unsafe fn own(
         raw: NonNull<bindings::ib_cm_id>,
         incoming: bool,
-        reserved: Reserved<Body<H>>,
-        context: Arc<Context<H>>,
+        room: Room<H>,
         pd: &Arc<Pd>,
     ) -> Self {
+        // SAFETY: By this function's requirements. We use `raw` while we have the body, and that has the ID, which the
+        // work item borrows mutably only when it was dropped.
+        let id = unsafe { OwnedId::new(raw, room.context, pd.device()) };
         // INVARIANT: By this function's requirements.
         let body = Body {
-            // SAFETY: By this function's requirements. We use `raw` while we have the body, which the work item
-            // borrows mutably only when that was dropped.
-            id: unsafe { OwnedId::new(raw, context) },
+            id: room.id.fill(id),
             pd: pd.clone(),
         };
         // INVARIANT: That is the body's.
@@ -117,7 +154,7 @@ impl<H: CmHandler> CmId<H> {
             incoming,
             requested: Atomic::new(false),
             psn: random_psn(),
-            body: reserved.fill(body),
+            body: room.body.fill(body),
         }
     }
 
@@ -377,10 +414,4 @@ fn init_qp(qp: &RcQp, gid: &GidRef, pkey: u16) -> Result {
         | bindings::ib_qp_attr_mask_IB_QP_PORT;
     // SAFETY: There is no address.
     unsafe { qp.modify(&mut attr, mask as c_int) }
-}
-
-impl<H: CmHandler> DeferDrop for Body<H> {
-    fn prepare_drop(&mut self) -> bool {
-        self.id.prepare_drop()
-    }
 }

@@ -13,10 +13,9 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 
-use super::id::CmId;
-use super::report::{as_context, event, Context};
+use super::id::{CmId, Room};
+use super::report::{as_context, event};
 use super::{private_data, send_reject, CmHandler, RejectReason, REQUEST_DATA};
-use crate::deferred::Reserved;
 use crate::pd::Pd;
 
 /// Handler of requests for a service.
@@ -247,23 +246,18 @@ impl Incoming<'_> {
     ///
     /// Process context; may sleep.
     pub fn take<H: CmHandler>(self, handler: Arc<H>) -> Result<CmId<H>> {
-        let room = || -> Result<_> {
-            Ok((
-                Reserved::new(self.pd.deferred_drop())?,
-                Context::new(handler)?,
-            ))
-        };
-        let (reserved, context) = room().inspect_err(|err| self.verdict.set(err.to_errno()))?;
+        let room =
+            Room::new(self.pd, handler).inspect_err(|err| self.verdict.set(err.to_errno()))?;
         // SAFETY: Valid by the type invariant. Until it is answered nothing happens on the ID but
         // this report, after which the CM looks at these again.
         unsafe {
-            (*self.raw.as_ptr()).context = as_context(&context);
+            (*self.raw.as_ptr()).context = room.as_context();
             (*self.raw.as_ptr()).cm_handler = Some(event::<H>);
         }
         // From here on it has an owner, so that the CM must not destroy it.
         self.verdict.set(0);
         // SAFETY: It is the listener's device's, has just got the handler and the context, and is not used here
         // any more.
-        Ok(unsafe { CmId::own(self.raw, true, reserved, context, self.pd) })
+        Ok(unsafe { CmId::own(self.raw, true, room, self.pd) })
     }
 }

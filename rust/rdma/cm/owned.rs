@@ -11,6 +11,8 @@ use kernel::time::{Delta, Instant, Monotonic};
 
 use super::report::Context;
 use super::CmHandler;
+use crate::deferred::DeferDrop;
+use crate::device::Device;
 
 /// The longest wait for a report that the CM owes, in milliseconds.
 const REPORT_MS: i64 = 1000;
@@ -28,6 +30,8 @@ pub(super) struct OwnedId<H: CmHandler> {
     raw: NonNull<bindings::ib_cm_id>,
     context: Arc<Context<H>>,
     end: End,
+    /// The CM's device, which stays registered until the ID is destroyed.
+    _dev: Device,
 }
 
 /// Stages of its destruction.
@@ -49,14 +53,19 @@ impl<H: CmHandler> OwnedId<H> {
     ///
     /// # Safety
     ///
-    /// `raw` must be a connection ID, not one that listens, whose handler is `event::<H>` and whose context is
+    /// `raw` must be a connection ID of `dev`, not one that listens, whose handler is `event::<H>` and whose context is
     /// `context`'s value. Nobody else may destroy it, nor use it but while there is a shared reference to this value.
-    pub(super) unsafe fn new(raw: NonNull<bindings::ib_cm_id>, context: Arc<Context<H>>) -> Self {
+    pub(super) unsafe fn new(
+        raw: NonNull<bindings::ib_cm_id>,
+        context: Arc<Context<H>>,
+        dev: &Device,
+    ) -> Self {
         // INVARIANT: By this function's requirements.
         Self {
             raw,
             context,
             end: End::Near(None),
+            _dev: dev.clone(),
         }
     }
 
@@ -74,16 +83,6 @@ impl<H: CmHandler> OwnedId<H> {
             }
             End::Past(_) => None,
         }
-    }
-
-    /// Destroys the ID, unless the CM may be about to report on it. Returns true if the CM does not call the handler
-    /// any more; otherwise call it again.
-    ///
-    /// # Context
-    ///
-    /// Process context, but not in the ID's handler; may sleep.
-    pub(super) fn prepare_drop(&mut self) -> bool {
-        self.prepare_drop_at(Instant::now())
     }
 
     fn prepare_drop_at(&mut self, now: Instant<Monotonic>) -> bool {
@@ -117,6 +116,17 @@ impl<H: CmHandler> OwnedId<H> {
     /// was there, for which all of this is waited.
     fn is_silent(&self, age: Delta) -> bool {
         self.context.is_settled() || age.as_millis() >= LATE_MS
+    }
+}
+
+impl<H: CmHandler> DeferDrop for OwnedId<H> {
+    /// The CM waits for the device to say that it has sent its messages, and for its own handlers.
+    const SLOW: bool = true;
+
+    /// Destroys the ID, unless the CM may be about to report on it. Returns true if the CM does not call the handler
+    /// any more.
+    fn prepare_drop(&mut self) -> bool {
+        self.prepare_drop_at(Instant::now())
     }
 }
 
@@ -156,7 +166,7 @@ mod tests {
             unsafe { (*raw.as_ptr()).state = bindings::ib_cm_state_IB_CM_TIMEWAIT };
         }
         // SAFETY: It was just made so, and only tests use it, while they have a reference.
-        Ok(unsafe { OwnedId::new(raw, context) })
+        Ok(unsafe { OwnedId::new(raw, context, dummy.device()) })
     }
 
     /// Has the CM report that a message is unanswered.

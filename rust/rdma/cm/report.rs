@@ -6,9 +6,10 @@ use core::ptr;
 
 use ipoib_sys::bindings;
 use kernel::ffi::{c_int, c_void};
+use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::Arc;
+use kernel::sync::{Arc, SpinLock};
 
 use super::{private_data, CmEvent, CmHandler, REJECT_DATA, REPLY_DATA};
 
@@ -25,8 +26,11 @@ pub(super) const LINK: u32 = 3;
 pub(super) const DREQ: u32 = 4;
 
 /// The context of a connection ID, which the CM passes to [`event`].
+#[pin_data]
 pub(super) struct Context<H> {
-    handler: Arc<H>,
+    /// None from when the ID has no user any more.
+    #[pin]
+    handler: SpinLock<Option<Arc<H>>>,
     /// The report that the CM owes: [`NONE`] to [`DREQ`].
     owed: Atomic<u32>,
 }
@@ -66,11 +70,22 @@ impl<H> Context<H> {
 
 impl<H: CmHandler> Context<H> {
     pub(super) fn new(handler: Arc<H>) -> Result<Arc<Self>> {
-        let context = Self {
-            handler,
+        let context = pin_init!(Self {
+            handler <- new_spinlock!(Some(handler)),
             owed: Atomic::new(NONE),
-        };
-        Ok(Arc::new(context, GFP_KERNEL)?)
+        });
+        Arc::pin_init(context, GFP_KERNEL)
+    }
+
+    /// Tells the handler of no more events; it may be running still.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn forget_handler(&self) {
+        let handler = self.handler.lock().take();
+        // Not under the lock.
+        drop(handler);
     }
 }
 
@@ -95,9 +110,10 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     // SAFETY: By this function's requirements.
     let event = unsafe { &*event };
     // Once the report is settled, nobody waits for this function any more.
-    let handler = context.handler.clone();
+    let handler = context.handler.lock().clone();
     // SAFETY: By this function's requirements.
-    if let Some(event) = unsafe { interpret(context, id, event) } {
+    let event = unsafe { interpret(context, id, event) };
+    if let (Some(handler), Some(event)) = (handler, event) {
         handler.event(event);
     }
     // An error would destroy the ID, which has an owner.
