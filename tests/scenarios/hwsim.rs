@@ -26,6 +26,7 @@ mod pair;
 mod rc;
 mod rds;
 mod roce;
+mod roce_anew;
 mod roce_connected;
 mod roce_devices;
 mod roce_limits;

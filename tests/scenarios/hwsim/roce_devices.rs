@@ -29,7 +29,7 @@ fn heal(bed: &Bed, host: &Host) -> Result<()> {
 }
 
 /// Waits until a ping passes to a host whose address may have changed, of which nobody is told.
-fn find(from: &Host, to: &Host) -> Result<()> {
+pub(super) fn find(from: &Host, to: &Host) -> Result<()> {
     from.ok("ip neigh flush dev ib0")?;
     ping(from, to)
 }
@@ -395,29 +395,8 @@ scenario! {
     }
 }
 
-scenario! {
-    /// Where a device has one shared receive queue, a restart gets it again.
-    #[on(lockdep, races)]
-    fn a_device_with_one_shared_receive_queue(bed) {
-        let bed = bed.one_machine().up()?;
-        up(&bed, "mode connected", |bed| write(bed.pair()?.1, "max_srq", "1"))?;
-        let (a, b) = bed.pair()?;
-        for class in 1..=8 {
-            find(a, b)?;
-            connect(a, b)?;
-            let flood = a.spawn(&format!("ping -f -q -s 4000 {}", b.ip4()))?;
-            b.ok(&format!("sysctl -w net.ipoib.ib0.traffic_class={class}"))?;
-            flood.stop()?;
-        }
-        find(a, b)?;
-        let log = b.outside().ok("dmesg")?;
-        ensure!(!log.contains("no shared receive queue"), "{log}");
-        bed.finish()
-    }
-}
-
 /// Counts of a host's RDMA objects.
-fn objects(host: &Host) -> Result<String> {
+pub(super) fn objects(host: &Host) -> Result<String> {
     host.ok(&format!("rdma resource show {}", hca(host)))
 }
 

@@ -39,6 +39,8 @@ impl Verbs {
     /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
+        // What was dropped may be the last that the device has, and all of it together is a lot of memory.
+        self.reaper.flush();
         let device = self.pd.device();
         let message = MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();
@@ -53,16 +55,7 @@ impl Verbs {
             let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32, alarm)?;
             Ok((intake, pool))
         };
-        let again = |error| {
-            if device.max_srq() == 0 {
-                return Err(error);
-            }
-            // One that was dropped may be the device's last. It is waited for in this case only: a holder of RTNL is not
-            // to wait for connections whose messages the device keeps.
-            self.reaper.flush();
-            shared()
-        };
-        let error = match shared().or_else(again) {
+        let error = match shared() {
             Ok(made) => return Ok(made),
             Err(error) => error,
         };
