@@ -3,11 +3,12 @@
 //! Rings that are made anew, while what they were before is still on its way to be destroyed.
 
 use super::roce::{up, write};
-use super::roce_devices::find;
+use super::roce_devices::{find, objects};
 use crate::connected::{connect, set_mode, story};
 use crate::order::counter;
 use anyhow::ensure;
 use lab::scenario;
+use std::time::{Duration, Instant};
 
 scenario! {
     /// A device has one shared receive queue, and completion queues for one interface: new rings get those of the old
@@ -41,6 +42,39 @@ scenario! {
         connect(a, b)?;
         let log = b.outside().ok("dmesg")?;
         ensure!(!log.contains("no shared receive queue"), "{log}");
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A device keeps a message that says goodbye to a peer, and the connection manager waits for that. Nobody else does:
+    /// rings that are made anew meanwhile leave nothing behind, and while the interface is deleted, others can be made.
+    #[on(lockdep, races)]
+    fn a_message_that_is_kept_holds_up_nobody(bed) {
+        let bed = bed.one_machine().lifetime(Duration::from_secs(120)).up()?;
+        up(&bed, "mode connected", |_| Ok(()))?;
+        let (a, b) = bed.pair()?;
+        connect(a, b)?;
+        write(b, "faults", "hold")?;
+        for size in [128, 256, 128, 256] {
+            b.run_for(&format!("ethtool -G ib0 rx {size}"), Duration::from_secs(20))?.ok()?;
+            let objects = objects(b)?;
+            ensure!(objects.contains(" srq 1 "), "{size}: {objects}");
+        }
+        let deletion = b.spawn("sh -c 'ip link del ib0 && echo deleted'")?;
+        let gone = "! ip link show ib0";
+        b.wait_until(gone, Duration::from_secs(10))?;
+        let begun = Instant::now();
+        b.run_for("ip link add other type veth peer name another && ip link del other", Duration::from_secs(60))?.ok()?;
+        let took = begun.elapsed();
+        ensure!(took < b.scaled(Duration::from_secs(3)), "{took:?}");
+        write(b, "faults", "clear")?;
+        deletion.wait_for("deleted", b.scaled(Duration::from_secs(20)))?;
+        deletion.stop()?;
+        b.ib_add("mode connected")?;
+        b.ib_up()?;
+        find(a, b)?;
+        connect(a, b)?;
         bed.finish()
     }
 }

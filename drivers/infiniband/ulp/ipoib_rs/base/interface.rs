@@ -15,7 +15,7 @@ use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::stall::Watch;
-use ipoib_rdma::GidRef;
+use ipoib_rdma::{GidRef, Reaper};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SpinLock};
@@ -100,6 +100,8 @@ pub(crate) struct Interface {
     parent_dev: SpinLock<Option<DeviceRef>>,
     /// The MTU that `ip link add` asked for.
     pub(crate) initial_mtu: Option<u32>,
+    /// Destroys what was dropped of its verbs objects. Dropped with these data, without RTNL, since it waits for the CM.
+    pub(crate) reaper: Reaper,
 }
 
 /// The maker of an interface.
@@ -146,6 +148,7 @@ impl Interface {
         });
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
+        let reaper = Reaper::new()?;
         let &Options {
             pkey,
             mtu,
@@ -191,6 +194,7 @@ impl Interface {
             parent,
             parent_dev <- new_spinlock!(parent_dev),
             initial_mtu: mtu,
+            reaper,
         }))
     }
 

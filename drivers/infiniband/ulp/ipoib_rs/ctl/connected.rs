@@ -40,7 +40,7 @@ impl Verbs {
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
         // What was dropped may be the last that the device has, and all of it together is a lot of memory.
-        self.reaper.flush();
+        dev.data().reaper.flush();
         let device = self.pd.device();
         let message = MAX_MESSAGE as usize;
         let wanted = params::rc_recv_queue_size();

@@ -96,6 +96,8 @@ impl Driver for Interface {
             children::tend_soon(rtnl);
         }
         dev.control(rtnl).take();
+        // They refer to the device.
+        dev.data().reaper.flush();
         dev.data().forget_parent();
     }
 

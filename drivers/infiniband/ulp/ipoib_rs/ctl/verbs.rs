@@ -14,7 +14,7 @@ use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::vectors::Vectors;
-use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, Reaper, UdInit, UdQp};
+use ipoib_rdma::{Cq, Device as RdmaDevice, Listener, Pd, QpCaps, UdInit, UdQp};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -67,8 +67,6 @@ pub(crate) struct Verbs {
     /// The CQ of what connections receive, while the interface is up.
     pub(super) messages_cq: Option<Arc<Cq>>,
     pub(super) pd: Arc<Pd>,
-    /// Waits for the address handles, and so comes last.
-    pub(super) reaper: Reaper,
     pub(super) qpn: Qpn,
     pub(super) max_sge: u32,
     pub(super) vectors: Vectors,
@@ -91,8 +89,7 @@ impl Verbs {
         let tx = Napi::<TxPoll>::new(dev)?;
         dev.set_queue_napi(&rx, rtnl);
         dev.set_queue_napi(&tx, rtnl);
-        let reaper = Reaper::new()?;
-        let pd = Pd::new(device, &reaper)?;
+        let pd = Pd::new(device, &dev.data().reaper)?;
         let vectors = port.shared().next_vectors(device);
         let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx, vectors)?;
         Ok(Self {
@@ -103,7 +100,6 @@ impl Verbs {
             qp: Some(qp),
             messages_cq: None,
             pd,
-            reaper,
             qpn,
             max_sge: max_sge(device),
             vectors,
