@@ -224,12 +224,13 @@ impl Interface {
             return Ok(());
         };
         dev.disable_queue();
-        let result = control.verbs.resize(dev).or_else(|_| dev.restart(rtnl));
-        if result.is_err() {
-            dev.set_carrier(false);
+        if control.verbs.resize(dev).is_err() {
+            return dev.restart(rtnl);
         }
         dev.start_queue();
-        result
+        // It may fill the ring, and stop the queue.
+        Self::queue(dev, Work::Paths, 0);
+        Ok(())
     }
 
     /// State of the rings while the interface is up.

@@ -199,7 +199,8 @@ impl Verbs {
     }
 
     /// Makes new rings in the sizes that the settings say, and leaves all else as it is: the QP
-    /// keeps its number, and the interface its carrier, its paths and its groups.
+    /// keeps its number, and the interface its carrier, its paths and its groups. The caller starts the queue, and then
+    /// the work item that resolves paths.
     ///
     /// # Errors
     ///
@@ -245,7 +246,6 @@ impl Verbs {
             // It broke meanwhile, and `halt` has forgotten the restart that was asked for.
             Interface::restart_soon(dev);
         }
-        Interface::queue(dev, Work::Paths, 0);
         Ok(())
     }
 
