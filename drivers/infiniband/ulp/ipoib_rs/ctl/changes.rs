@@ -170,12 +170,20 @@ impl Interface {
 
     /// Takes the interface down and up; if it does not come up, it is tried again.
     fn restart(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        let this = dev.data();
-        this.counters.slow.restarts.add_shared(1);
-        if let Err(error) = dev.restart(rtnl) {
+        if let Err(error) = Self::try_restart(dev, rtnl) {
             netdev_log!(dev, Err, limited, "cannot restart: {error:?}\n");
-            this.port.refresh(RESTART_MS);
+            dev.data().port.refresh(RESTART_MS);
         }
+    }
+
+    /// Takes the interface down and up, and counts that.
+    ///
+    /// # Errors
+    ///
+    /// Those of coming up; all is down then.
+    fn try_restart(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
+        dev.data().counters.slow.restarts.add_shared(1);
+        dev.restart(rtnl)
     }
 
     /// The receive poll is to do as much at a time as it says now.
@@ -224,8 +232,9 @@ impl Interface {
             return Ok(());
         };
         dev.disable_queue();
-        if control.verbs.resize(dev).is_err() {
-            return dev.restart(rtnl);
+        if let Err(error) = control.verbs.resize(dev) {
+            netdev_log!(dev, Warn, limited, "no new rings, restarting: {error:?}\n");
+            return Self::try_restart(dev, rtnl);
         }
         dev.start_queue();
         // It may fill the ring, and stop the queue.
