@@ -433,7 +433,12 @@ impl Interface {
 
     /// The largest MTU that it can have.
     pub(crate) fn mtu_limit(&self, attributes: &Attributes) -> u32 {
-        if self.is_connected() {
+        self.mtu_limit_in(self.is_connected(), attributes)
+    }
+
+    /// The largest MTU that it can have in connected mode, or in the other one.
+    pub(crate) fn mtu_limit_in(&self, connected: bool, attributes: &Attributes) -> u32 {
+        if connected {
             mtu::MAX_CONNECTED
         } else {
             self.datagram_mtu(attributes.ib_mtu)

@@ -314,6 +314,8 @@ impl Interface {
         Self::change_mode(dev, connected, rtnl)?;
         if let Err(error) = Self::replace_rings(dev, rtnl) {
             netdev_log!(dev, Err, "cannot change the mode: {error:?}\n");
+            // All is down, whatever else fails.
+            Self::restart_soon(dev);
             Self::change_mode(dev, !connected, rtnl)?;
             if dev.mtu() != mtu {
                 dev.set_mtu(mtu, rtnl)?;
@@ -353,12 +355,12 @@ impl Interface {
     fn change_mode(dev: &Device<Self>, connected: bool, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        this.connected.store(connected, Relaxed);
-        let limit = this.mtu_limit(&attributes);
+        let limit = this.mtu_limit_in(connected, &attributes);
         if dev.mtu() > limit {
-            dev.set_mtu(limit, rtnl)
-                .inspect_err(|_| this.connected.store(!connected, Relaxed))?;
+            // Still in the mode of the MTU before, which the core sets again if somebody refuses the new one.
+            dev.set_mtu(limit, rtnl)?;
         }
+        this.connected.store(connected, Relaxed);
         Self::set_offloads(dev, rtnl);
         this.set_multicast_limit(&attributes);
         dev.set_mtu_limit(limit, rtnl);
