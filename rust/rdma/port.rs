@@ -44,25 +44,23 @@ impl Device {
             speed_mbps: unsafe { bindings::ipoib_rs_ib_speed_mbps(&raw mut attr) },
         })
     }
-
-    /// The index of `pkey` in a port's table, whatever its membership bit.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if it is not there; whatever the device says.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub fn find_pkey(&self, port: u32, pkey: u16) -> Result<u16> {
-        let mut index = 0;
-        // SAFETY: The device is registered; the index is ours.
-        to_result(unsafe { bindings::ib_find_pkey(self.as_raw(), port, pkey, &raw mut index) })?;
-        Ok(index)
-    }
 }
 
 impl Device {
+    /// The index of `pkey` in a port's table, as the RDMA core has it, whatever its membership bit.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not there; `EINVAL` for a port that does not exist.
+    pub fn find_pkey(&self, port: u32, pkey: u16) -> Result<u16> {
+        let mut index = 0;
+        // SAFETY: The device is registered; the index is ours.
+        to_result(unsafe {
+            bindings::ib_find_cached_pkey(self.as_raw(), port, pkey, &raw mut index)
+        })?;
+        Ok(index)
+    }
+
     /// Entry `index` of a port's table of P_Keys, as the RDMA core has it.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! What users see of this checkout's interfaces on InfiniBand ports: how they come and go, their children, their
 //! addresses.
 
+use super::fabric::CONFIGFS;
 use super::mads::UMAD;
 use super::manager::Manager;
 use super::{EXCLUSIVE, Port, hca, inhabit, make};
@@ -254,10 +255,16 @@ scenario! {
         for host in [a, b] {
             host.ok(&format!("ip addr add {}/24 dev ib0", host.ip4()))?;
         }
+        // While it waits, the device is asked for its ports, and not for their partitions, of which it may have many.
+        let (outside, faults) = (a.outside(), format!("{CONFIGFS}/pair/hcas/h1/faults"));
+        outside.ok(&format!("printf 'query_port EIO at 100000\\nquery_pkey EIO at 100000\\n' >{faults}"))?;
         a.ok("ip link set ib0 up")?;
         b.ok("ip link set ib0 up")?;
-        std::thread::sleep(a.scaled(Duration::from_millis(1500)));
+        std::thread::sleep(a.scaled(Duration::from_millis(2500)));
         ensure!(a.ok("ip -o link show ib0")?.contains("NO-CARRIER"));
+        let calls = outside.ok(&format!("cat {faults}; echo clear >{faults}"))?;
+        let asked = |verb: &str| calls.lines().any(|line| line.starts_with(verb) && !line.contains("calls 0"));
+        ensure!(asked("query_port") && !asked("query_pkey"), "{calls}");
         let text = a.run(&format!("ip link set ib0 address {own}"))?.refused()?;
         ensure!(text.contains("busy"), "{text}");
         a.ok(&format!("ip link set ib0 down && ip link set ib0 address {rest}{guid} && ip link set ib0 up"))?;

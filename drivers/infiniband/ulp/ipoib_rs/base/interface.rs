@@ -346,12 +346,8 @@ impl Interface {
     }
 
     /// Returns true if the port is not a member of the partition now, as can be on InfiniBand.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
     pub(crate) fn lacks_pkey(&self) -> bool {
-        self.port.is_infiniband() && self.port.find_pkey(self.pkey()) == Err(ENOENT)
+        self.port.is_infiniband() && self.port.find_pkey(self.pkey()).is_err()
     }
 
     /// Notes the GUID that a user has chosen; 0 for the port's own.

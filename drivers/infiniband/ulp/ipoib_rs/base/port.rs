@@ -164,11 +164,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is not there; whatever the device says.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
+    /// `ENOENT` if it is not there.
     pub(crate) fn find_pkey(&self, pkey: PKey) -> Result<u16> {
         self.device.find_pkey(self.number, pkey.get())
     }

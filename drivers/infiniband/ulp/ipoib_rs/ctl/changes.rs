@@ -60,7 +60,9 @@ impl Interface {
             return;
         };
         let moved = Self::gid_moved(dev, &running, attributes.gid);
-        let repartitioned = this.pkey() != running.pkey || Self::pkey_moved(dev, &running);
+        let pkey_index = this.port.find_pkey(running.pkey);
+        let repartitioned = this.pkey() != running.pkey
+            || (this.port.is_infiniband() && pkey_index != Ok(running.pkey_index));
         // Buffers are too small for a larger one; for a smaller one, the paths of connections are too wide.
         let narrower = attributes.active && attributes.ib_mtu < running.ib_mtu;
         let resized = attributes.ib_mtu > running.ib_mtu || (narrower && this.is_connected());
@@ -105,23 +107,6 @@ impl Interface {
         // one as long as somebody holds it.
         let endpoint = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone());
         endpoint.is_some_and(|endpoint| !endpoint.gid.stands())
-    }
-
-    /// Returns true if the P_Key of a running interface is at another place in the port's table, or gone. A device that
-    /// does not say where it is is asked again later.
-    fn pkey_moved(dev: &Device<Self>, running: &Running) -> bool {
-        let port = &dev.data().get_ref().port;
-        if !port.is_infiniband() {
-            return false;
-        }
-        match port.find_pkey(running.pkey) {
-            Ok(index) => index != running.pkey_index,
-            Err(ENOENT) => true,
-            Err(_) => {
-                port.refresh(RESTART_MS);
-                false
-            }
-        }
     }
 
     /// Follows the port's table to another partition, whose groups are others. A running interface is in the one before
