@@ -114,7 +114,14 @@ impl RawDevice {
         unsafe { bindings::ipoib_rs_netif_running(self.as_raw()) }
     }
 
-    /// Tells the stack whether the link has a carrier.
+    /// Returns true if the stack hands over frames: there is a carrier, and the stack has noticed it.
+    pub fn can_send(&self, _rtnl: &mut Rtnl) -> bool {
+        // SAFETY: The device is allocated.
+        unsafe { bindings::ipoib_rs_netdev_can_send(self.as_raw()) }
+    }
+
+    /// Tells the stack whether the link has a carrier. When the stack has noticed, there is
+    /// [`Event::Changed`](crate::notifier::Event::Changed).
     ///
     /// # Context
     ///

@@ -486,6 +486,31 @@ mod cases {
         Ok(())
     }
 
+    /// A carrier is there before the stack has noticed: what is sent meanwhile goes nowhere.
+    #[test]
+    fn a_new_carrier_sends_later() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        dev.set_carrier(false);
+        let mut rtnl = Rtnl::lock();
+        dev.set_up(true, &mut rtnl)?;
+        let without = dev.can_send(&mut rtnl);
+        dev.set_carrier(true);
+        // Noticing takes RTNL.
+        let unnoticed = dev.can_send(&mut rtnl);
+        // A test that fails ends here.
+        drop(rtnl);
+        assert!(!without && !unnoticed);
+        for _ in 0..3000 {
+            if dev.can_send(&mut Rtnl::lock()) {
+                break;
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        assert!(dev.can_send(&mut Rtnl::lock()));
+        Ok(())
+    }
+
     /// Names of devices are any bytes but a few.
     #[test]
     fn names_need_not_be_utf_8() -> Result {

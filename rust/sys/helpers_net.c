@@ -12,6 +12,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <net/netdev_queues.h>
+#include <net/sch_generic.h>
 
 static struct netdev_queue *txq(const struct net_device *dev)
 {
@@ -132,6 +133,12 @@ const void *ipoib_rs_address_of(const void *sockaddr)
 int ipoib_rs_netdev_single_queue(struct net_device *dev)
 {
 	return netif_set_real_num_queues(dev, 1, 1);
+}
+
+/* Without a carrier the stack drops what is sent, and until it has looked at one that is new. */
+bool ipoib_rs_netdev_can_send(const struct net_device *dev)
+{
+	return netif_carrier_ok(dev) && !qdisc_tx_is_noop(dev);
 }
 
 bool ipoib_rs_netif_running(const struct net_device *dev)

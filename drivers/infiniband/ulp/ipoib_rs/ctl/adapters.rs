@@ -11,6 +11,7 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::Arc;
 
+use crate::base::interface::Interface;
 use crate::base::port::{Refresh, Refresher};
 use crate::base::quota::Quota;
 use crate::base::shared::Shared;
@@ -92,7 +93,7 @@ impl Client for Adapters {
 }
 
 /// Watches network devices: those under RoCE ports, and whether interfaces of ours are taken up or down, which their
-/// children follow, or into another namespace.
+/// children follow, or into another namespace, or can send.
 ///
 /// Events of the RDMA device do not say all of a RoCE port. Soft-RoCE tells nobody of its MTU. The RDMA core tells of a
 /// port's state only where that differs from the state that it saw last; the carrier of a network device changes at
@@ -106,7 +107,12 @@ impl notifier::Listen for Watch {
             notifier::Event::Registered => return ports::note_ifindex(dev, rtnl),
             notifier::Event::Up => children::follow(dev, true, rtnl),
             notifier::Event::Down => children::follow(dev, false, rtnl),
-            notifier::Event::MtuChanged | notifier::Event::Changed => {}
+            notifier::Event::MtuChanged => {}
+            notifier::Event::Changed => {
+                if let Some(own) = ports::own(dev, rtnl) {
+                    Interface::announce(&own, rtnl);
+                }
+            }
             notifier::Event::Renamed | notifier::Event::Unregistered => return,
         }
         ports::refresh_on(dev, rtnl);

@@ -17,9 +17,6 @@ use kernel::sync::Arc;
 use crate::base::interface::{Interface, Work};
 use crate::ctl::changes;
 
-/// Delay of an announcement behind the carrier, in milliseconds: the stack needs a moment to notice that.
-const ANNOUNCE_MS: u32 = 50;
-
 /// Ends the resolution of a path.
 pub(super) fn resolved(
     dev: &Device<Interface>,
@@ -100,7 +97,7 @@ pub(super) fn carrier_on(dev: &Device<Interface>) {
         dev.set_carrier(false);
     }
     if this.moved.load(Relaxed) {
-        // Once the stack has noticed, too.
-        this.port.refresh(ANNOUNCE_MS);
+        // Needs RTNL.
+        this.port.refresh(0);
     }
 }

@@ -77,7 +77,6 @@ impl Interface {
         if this.stuck.load(Relaxed) && Self::restart_in_time(dev, rtnl) {
             return;
         }
-        Self::announce(dev, rtnl);
         set_port_active(dev, attributes.active);
         if paths && this.port.is_infiniband() {
             refresh(dev);
@@ -88,6 +87,7 @@ impl Interface {
             // The netdev has lost its IPv6 meanwhile, and with it our membership.
             rejoin(dev);
         }
+        Self::announce(dev, rtnl);
         Self::queue(dev, Work::Paths, 0);
     }
 
@@ -377,9 +377,9 @@ impl Interface {
     }
 
     /// Lets the stack tell the neighbours of our address if it has changed and frames can be sent. Otherwise that happens
-    /// when they can.
-    fn announce(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        if is_ready(dev) && dev.data().moved.xchg(false, Relaxed) {
+    /// when they can: when we are ready ([`carrier_on`](crate::ctl::answers)), or the stack is.
+    pub(super) fn announce(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        if dev.can_send(rtnl) && is_ready(dev) && dev.data().moved.xchg(false, Relaxed) {
             dev.notify_peers(rtnl);
         }
     }

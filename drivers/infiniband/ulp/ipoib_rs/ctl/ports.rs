@@ -106,6 +106,14 @@ pub(crate) fn refresh_on(lower: &RawDevice, rtnl: &mut Rtnl) {
     }
 }
 
+/// The interface that `dev` is, if it is one of ours.
+pub(crate) fn own(dev: &RawDevice, rtnl: &mut Rtnl) -> Option<OwnedDevice<Interface>> {
+    let entries = PORTS.get(rtnl).iter();
+    let mut interfaces = entries.flat_map(|entry| entry.interfaces.iter());
+    let own = interfaces.find(|own| own.is(dev));
+    own.map(|own| own.get_typed())
+}
+
 /// Tells the P_Key children of `parent`, if it has any, what its index is.
 pub(crate) fn note_ifindex(parent: &RawDevice, rtnl: &mut Rtnl) {
     let entries = PORTS.get(rtnl).iter();
