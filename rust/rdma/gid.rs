@@ -83,6 +83,12 @@ impl GidRef {
         now.is_ok_and(|now| now.attr == self.attr)
     }
 
+    /// Returns true if both are the same GID at the same place of a table, which may have been filled anew between them.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.dev.same(&other.dev)
+            && (self.port(), self.index(), self.raw()) == (other.port(), other.index(), other.raw())
+    }
+
     /// Returns true if packets with this GID are RoCEv2.
     pub fn is_rocev2(&self) -> bool {
         self.attr().gid_type == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP

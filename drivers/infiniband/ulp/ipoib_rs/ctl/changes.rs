@@ -59,7 +59,7 @@ impl Interface {
             }
             return;
         };
-        let moved = Self::gid_moved(dev, &running, attributes.gid);
+        let moved = Self::gid_moved(dev, attributes.gid, rtnl);
         let pkey_index = this.port.find_pkey(running.pkey);
         let repartitioned = this.pkey() != running.pkey
             || (this.port.is_infiniband() && pkey_index != Ok(running.pkey_index));
@@ -92,21 +92,32 @@ impl Interface {
     }
 
     /// Returns true if a running interface is to send from another GID than it does, since the one of the port is `gid`
-    /// now, or from none.
-    fn gid_moved(dev: &Device<Self>, running: &Running, gid: Gid) -> bool {
+    /// now, from the same one at another place of the port's table, or from none.
+    fn gid_moved(dev: &Device<Self>, gid: Gid, rtnl: &mut Rtnl) -> bool {
         let this = dev.data();
-        let gid = this.own_gid(gid);
-        if gid != running.gid && gid != Gid::ZERO {
-            return true;
+        let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
+            return false;
+        };
+        if !this.port.is_infiniband() {
+            // The same GID may be another entry of the table by now: that of another Ethernet address, whose IPv6 address
+            // has stayed. No path can be made from an entry that was removed, and the RDMA core has no place for another
+            // one as long as somebody holds it.
+            let other = gid != Gid(endpoint.gid.raw()) && gid != Gid::ZERO;
+            return other || !endpoint.gid.stands();
         }
-        if this.port.is_infiniband() {
-            return this.lacks_gid();
+        let found = this.gid().and_then(|gid| Ok((gid, this.port.gid(0)?)));
+        let missed = found.is_err();
+        let control = dev.control(rtnl).as_mut();
+        let missed_before = control.is_some_and(|control| control.verbs.miss_gid(missed));
+        match found {
+            Ok((gid, member)) => !gid.is_like(&endpoint.gid) || !member.is_like(&endpoint.member),
+            Err(_) if missed_before => true,
+            // The RDMA core replaces all entries now and then, each of which is empty meanwhile.
+            Err(_) => {
+                this.port.refresh(RESTART_MS);
+                false
+            }
         }
-        // The same GID may be another entry of the table by now: that of another Ethernet address, whose IPv6 address
-        // has stayed. No path can be made from an entry that was removed, and the RDMA core has no place for another
-        // one as long as somebody holds it.
-        let endpoint = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone());
-        endpoint.is_some_and(|endpoint| !endpoint.gid.stands())
     }
 
     /// Follows the port's table to another partition, whose groups are others. A running interface is in the one before

@@ -57,6 +57,7 @@ impl Verbs {
         let this = dev.data().get_ref();
         let gid = this.gid()?;
         let our_gid = Gid(gid.raw());
+        let member = this.port.gid(0)?;
         let pkey = this.pkey();
         let pkey_index = this.port.find_pkey(pkey)?;
         let mut destinations = Destinations::new(this.broadcast(), this.port.is_infiniband())?;
@@ -68,6 +69,7 @@ impl Verbs {
                 port: this.port.clone(),
                 pd: self.pd.clone(),
                 gid,
+                member,
                 address: HwAddr::new(Flags::NONE, self.qpn, our_gid),
                 options: AhOptions {
                     traffic_class: this.settings.traffic_class(),
@@ -83,6 +85,7 @@ impl Verbs {
             ib_mtu: attributes.ib_mtu,
             pkey,
             pkey_index,
+            gid_missed: false,
         };
         self.run(dev, running, destinations, endpoint)?;
         Ok(our_gid)

@@ -77,21 +77,19 @@ pub(super) fn join(
     kind: Membership,
     ticket: Ticket,
 ) -> Result {
-    // The port is the member, by its own GID even if a user has chosen another GUID: the RDMA core lets a port be in a
-    // group with one GID only, and others on it may have joined.
-    let member = endpoint.port.gid(0)?;
+    let member = &endpoint.member;
     // Another user of the port receives: we send only.
     let gid = mgid.gid().0;
     let foreign = this.umcast.load(Relaxed)
         && !mgid.is_broadcast()
         && !this.groups.lock().is_rejoining(mgid)
-        && sa::is_joined(&member, gid);
+        && sa::is_joined(member, gid);
     let kind = if foreign { Membership::SendOnly } else { kind };
     let mut subnet = this.subnet.lock();
     // The others have its properties (RFC 4391, section 10).
     let like = subnet.link().filter(|_| !mgid.is_broadcast());
     let request = JoinRequest {
-        from: &member,
+        from: member,
         mgid: gid,
         pkey: this.pkey().get(),
         kind: match kind {

@@ -53,6 +53,8 @@ pub(crate) struct Running {
     pub(crate) pkey: PKey,
     /// Its index in the port's table.
     pub(crate) pkey_index: u16,
+    /// The port did not have our GID when that was last looked for.
+    pub(crate) gid_missed: bool,
 }
 
 /// An interface's verbs objects. Fields are dropped in order: users first.
@@ -249,5 +251,11 @@ impl Verbs {
     /// Properties for which the rings were made, while the interface is up.
     pub(crate) fn running(&self) -> Option<Running> {
         self.running
+    }
+
+    /// Notes whether the port lacks our GID. Says whether it lacked it the last time.
+    pub(crate) fn miss_gid(&mut self, missed: bool) -> bool {
+        let running = self.running.as_mut();
+        running.is_some_and(|running| core::mem::replace(&mut running.gid_missed, missed))
     }
 }

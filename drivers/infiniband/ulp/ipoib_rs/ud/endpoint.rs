@@ -18,6 +18,9 @@ pub(crate) struct Endpoint {
     pub(crate) port: Arc<Port>,
     pub(crate) pd: Arc<Pd>,
     pub(crate) gid: GidRef,
+    /// The port's own GID, by which it joins groups even if a user has chosen another GUID: the RDMA core lets a port be
+    /// in a group with one GID only, and others on it may have joined.
+    pub(crate) member: GidRef,
     pub(crate) address: HwAddr,
     pub(crate) options: AhOptions,
     /// Is told when the administrator of an InfiniBand subnet has answered.
