@@ -180,7 +180,7 @@ scenario! {
         }
         set_mode(b, "datagram")?;
         // A work item destroys what has ended.
-        let as_before = format!("[ \"$(rdma resource show {})\" = '{}' ]", b.rdma_device(), before.trim_end());
+        let as_before = format!("[ \"$(rdma resource show {})\" = '{}' ]", b.rdma_device(), before.trim_end_matches('\n'));
         b.wait_until(&as_before, Duration::from_secs(10))
             .with_context(|| format!("{before}{}", objects().unwrap_or_default()))?;
         set_mode(b, "connected")?;
