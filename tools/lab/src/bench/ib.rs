@@ -262,7 +262,7 @@ impl fmt::Display for Cost {
 
 impl Rig {
     fn up(lane: Lane, counter: Option<&Counter>, make: &str, offloads: bool) -> Result<Rig> {
-        let bed = builder(lane, counter)
+        let bed = builder("bench", lane, counter)
             // Each host has an HCA of its own.
             .append("ib_core.netns_mode=0")
             .up()?;
