@@ -122,10 +122,6 @@ impl PagePool {
     /// ([`RxBuf::dma`]). Before a buffer is [filled](RxBuf::filled), the caller syncs for the CPU what the
     /// device has written to it. The pool syncs for the device what returns.
     ///
-/// # Examples
-///
-/// The KUnit tests of this file allocate buffers, fill them, and make frames of them.
-///
     /// # Errors
     ///
     /// As [`Self::new`].

@@ -96,10 +96,6 @@ const _: () = {
 };
 
 /// A pool of buffers of several parts.
-/// # Examples
-///
-/// The KUnit tests of this file make frames of messages of all lengths.
-///
 ///
 /// # Examples
 ///
