@@ -104,28 +104,40 @@ impl SendCompletions {
     /// Softirq or process context.
     #[inline]
     pub fn reap(&mut self, poll: Option<&Context<'_>>) -> Reaped {
-        let before = self.at.tail();
-        let mut bytes = 0;
+        let ring = &*self.ring;
+        // In registers until the end.
+        let (mut at, mut bytes) = (self.at, 0usize);
         let mut more = true;
         for _ in 0..MAX_BATCHES {
-            let wcs = self.ring.qp().send_cq().poll(&mut self.wcs, BATCH);
-            let mut emptying = Emptying {
-                head: self.ring.shared.head(),
-                ring: &self.ring,
-                at: &mut self.at,
-                report: &mut self.report,
-            };
+            let wcs = ring.qp().send_cq().poll(&mut self.wcs, BATCH);
+            let head = ring.shared.head();
             for wc in wcs {
-                emptying.complete(wc, poll, &mut bytes);
+                let is_ours = core::ptr::eq(wc.qp, ring.qp().as_raw());
+                let Some(n) = at.named(wr_id(wc), head).filter(|_| is_ours) else {
+                    self.report.count_unknown();
+                    continue;
+                };
+                let sent = if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
+                    // SAFETY: The completion names slot `n`, which is ours, as are those in front.
+                    unsafe { free_sent(ring, &mut at, n.wrapping_add(1), poll) }
+                } else {
+                    let sent;
+                    // SAFETY: As above.
+                    (at, sent) = unsafe { self.report.free_failed(ring, at, n, wc.status) };
+                    sent
+                };
+                bytes = bytes.wrapping_add(sent);
             }
             more = wcs.len() == BATCH;
             if !more {
                 break;
             }
         }
-        let frames = self.at.tail().wrapping_sub(before);
+        let frames = at.tail().wrapping_sub(self.at.tail());
         if frames > 0 {
-            self.at.give_back(&self.ring.shared);
+            // INVARIANT: The slots were emptied.
+            self.at = at;
+            self.at.give_back(&ring.shared);
         }
         let mut sent = Tally { frames, bytes };
         let mut released = sent;
@@ -134,7 +146,7 @@ impl SendCompletions {
             sent.frames = frames.wrapping_sub(failed.frames);
             released.bytes = bytes.wrapping_add(failed.bytes);
         }
-        released.merge(self.ring.shared.unsent().take());
+        released.merge(ring.shared.unsent().take());
         Reaped {
             sent,
             released,
@@ -217,88 +229,75 @@ impl SendCompletions {
     }
 }
 
-/// A ring of which completions are just being handled.
-struct Emptying<'a> {
-    ring: &'a Ring,
-    at: &'a mut Consumer,
-    report: &'a mut SendReport,
-    /// The ring's head, loaded after the completions were taken.
-    head: u32,
+/// Frees the frames of the slots up to `end`, and returns how many bytes they had.
+///
+/// # Safety
+///
+/// The slots must be full, and the caller's.
+// For nearly every completion; left to itself, the compiler calls it.
+#[inline(always)]
+unsafe fn free_sent(ring: &Ring, at: &mut Consumer, end: u32, poll: Option<&Context<'_>>) -> usize {
+    let mut bytes = 0usize;
+    while at.tail() != end {
+        // SAFETY: By this function's requirements.
+        let slot = unsafe { &mut *ring.slot(at.tail()) };
+        if let Some(skb) = slot.skb.take() {
+            bytes = bytes.wrapping_add(skb.len());
+            // SAFETY: It was in this slot, which is ours.
+            unsafe { ring.unmap(at.tail(), &skb) };
+            skb.napi_consume(poll);
+        }
+        if slot.retired.is_some() {
+            slot.retired = None;
+        }
+        at.emptied();
+    }
+    bytes
 }
 
-impl Emptying<'_> {
-    /// Frees all slots up to the one that a completion names, and adds the bytes of what was sent.
-    #[inline(always)]
-    fn complete(&mut self, wc: &bindings::ib_wc, poll: Option<&Context<'_>>, bytes: &mut usize) {
-        let is_ours = core::ptr::eq(wc.qp, self.ring.qp().as_raw());
-        let Some(n) = self.at.named(wr_id(wc), self.head).filter(|_| is_ours) else {
-            return self.count_unknown();
-        };
-        if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
-            self.free_sent(n.wrapping_add(1), poll, bytes);
-        } else {
-            self.fail(n, wc.status, poll, bytes);
-        }
-    }
-
-    /// Frees the slots up to `end`, which is no more than the ring's head.
-    // For nearly every completion; left to itself, the compiler calls it.
-    #[inline(always)]
-    fn free_sent(&mut self, end: u32, poll: Option<&Context<'_>>, bytes: &mut usize) {
-        while self.at.tail() != end {
-            let slot = self.ring.slot(self.at.tail());
-            // SAFETY: Below the ring's head, as the caller checked, hence full and ours.
-            let slot = unsafe { &mut *slot };
-            if let Some(skb) = slot.skb.take() {
-                *bytes = bytes.wrapping_add(skb.len());
-                // SAFETY: It was in this slot, which is ours.
-                unsafe { self.ring.unmap(self.at.tail(), &skb) };
-                skb.napi_consume(poll);
-            }
-            if slot.retired.is_some() {
-                slot.retired = None;
-            }
-            // INVARIANT: The slot was emptied.
-            self.at.emptied();
-        }
-    }
-
+impl SendReport {
     #[cold]
     fn count_unknown(&mut self) {
-        self.report.some = true;
-        self.report.unknown = self.report.unknown.wrapping_add(1);
+        self.some = true;
+        self.unknown = self.unknown.wrapping_add(1);
     }
 
-    /// Frees all slots up to `n`, which the device has failed to send.
+    /// Frees the slots up to `n`, which the device has failed to send, and returns where the consumer is then, and how
+    /// many bytes were sent.
+    ///
+    /// # Safety
+    ///
+    /// The slots must be full, and the caller's.
     #[cold]
-    fn fail(
+    unsafe fn free_failed(
         &mut self,
+        ring: &Ring,
+        mut at: Consumer,
         n: u32,
         status: bindings::ib_wc_status,
-        poll: Option<&Context<'_>>,
-        bytes: &mut usize,
-    ) {
+    ) -> (Consumer, usize) {
         // Those in front were not signalled, and a failure would have completed them.
-        self.free_sent(n, poll, bytes);
-        let report = &mut *self.report;
-        report.some = true;
-        // SAFETY: As in `free_sent`.
-        let slot = unsafe { &mut *self.ring.slot(self.at.tail()) };
-        report.released.frames = report.released.frames.wrapping_add(1);
+        //
+        // SAFETY: By this function's requirements.
+        let sent = unsafe { free_sent(ring, &mut at, n, None) };
+        self.some = true;
+        self.released.frames = self.released.frames.wrapping_add(1);
+        // SAFETY: By this function's requirements.
+        let slot = unsafe { &mut *ring.slot(n) };
         if let Some(skb) = slot.skb.take() {
-            report.released.bytes = report.released.bytes.wrapping_add(skb.len());
+            self.released.bytes = self.released.bytes.wrapping_add(skb.len());
             // SAFETY: It was in this slot, which is ours.
-            unsafe { self.ring.unmap(self.at.tail(), &skb) };
+            unsafe { ring.unmap(n, &skb) };
             skb.drop_reason(DropReason::DevReady);
         }
         slot.retired = None;
-        // INVARIANT: The slot was emptied.
-        self.at.emptied();
+        at.emptied();
         if status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {
-            report.flushed = report.flushed.wrapping_add(1);
+            self.flushed = self.flushed.wrapping_add(1);
         } else {
-            report.errors = report.errors.wrapping_add(1);
-            report.status = status;
+            self.errors = self.errors.wrapping_add(1);
+            self.status = status;
         }
+        (at, sent)
     }
 }
