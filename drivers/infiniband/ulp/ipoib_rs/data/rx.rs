@@ -11,7 +11,7 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
-use ipoib_proto::turn::Turn;
+use ipoib_proto::turn::{Shares, Turn};
 use ipoib_rdma::{FlushTime, Lane, NetworkHeader, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -140,30 +140,13 @@ impl RxPoll {
         }
     }
 
-    /// Polls for datagrams and for what came on connections. Says how much of the budget was used.
+    /// The shares of datagrams and of connections, if there can be some, and whether connections are due.
     #[inline(always)]
-    fn poll_both(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        let due = self.rc.as_ref();
-        let due = due.map(|rc| (self.ring.is_due(), rc.is_due()));
-        let (datagrams, connections) = to_poll(due);
+    fn share(&mut self, budget: usize) -> Option<(Shares, bool)> {
+        let due = (self.ring.is_due(), self.rc.as_ref()?.is_due());
+        let (datagrams, connections) = to_poll(Some(due));
         let shares = self.turn.share(budget, (datagrams, connections));
-        let (mut first, mut second) = (0, 0);
-        if datagrams {
-            first = self.poll_datagrams_besides(context, shares.first());
-        }
-        if connections {
-            second = self.poll_connections(context, shares.second(first));
-        }
-        if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
-            self.serve();
-        }
-        shares.used(first, second)
-    }
-
-    /// [`Self::poll_datagrams`] where most frames come on connections.
-    #[inline(never)]
-    fn poll_datagrams_besides(&mut self, context: &Context<'_>, budget: usize) -> usize {
-        self.poll_datagrams(context, budget)
+        Some((shares, connections))
     }
 
     /// Takes datagrams off the ring.
@@ -231,7 +214,8 @@ fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
 
 impl Sink {
     /// Checks a frame and passes it up.
-    #[inline]
+    // For every datagram; left to itself, the compiler calls it.
+    #[inline(always)]
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
         let meta = RxMeta {
             src_qp: received.src_qp(),
@@ -291,10 +275,21 @@ impl Poll for RxPoll {
     #[inline(always)]
     fn poll(&mut self, context: &Context<'_>, budget: usize) -> usize {
         self.order.begin(context);
-        let done = match &self.rc {
-            None => self.poll_datagrams(context, budget),
-            Some(_) => self.poll_both(context, budget),
-        };
+        let shared = self.share(budget);
+        let mut done = shared.map_or(budget, |(shares, _)| shares.first());
+        if done > 0 {
+            done = self.poll_datagrams(context, done);
+        }
+        if let Some((shares, connections)) = shared {
+            let (first, mut second) = (done, 0);
+            if connections {
+                second = self.poll_connections(context, shares.second(first));
+            }
+            done = shares.used(first, second);
+            if self.rc.as_mut().is_some_and(|rc| rc.take_news()) {
+                self.serve();
+            }
+        }
         let counters = &self.sink.counters;
         self.order.end(context, done < budget, &counters.sequence);
         counters.rx.polls.add(1);
