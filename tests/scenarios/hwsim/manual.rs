@@ -79,7 +79,7 @@ scenario! {
 }
 
 scenario! {
-    /// A fabric that is made by hand.
+    /// A fabric that is made by hand, and its subnet manager.
     #[on(lockdep)]
     fn a_fabric_by_hand(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
@@ -88,6 +88,8 @@ scenario! {
         host.ok(&format!("set -e\n{}", commands("Fabrics by hand").join("\n")))?;
         let text = host.ok("ib-hwsim show")?;
         ensure!(text.contains(": live, 2 HCAs, 1 switch, 2 cables"), "{text}");
+        let text = host.run_for("ib-hwsim sm", Duration::from_secs(60))?.ok()?;
+        ensure!(text.contains("the ports are Active"), "{text}");
         bed.finish()
     }
 }

@@ -239,3 +239,15 @@ fn a_subnet_manager_runs_where_its_hca_is() {
     host.without("opensm");
     host.fails("sm", &["opensm is not installed"]);
 }
+
+#[test]
+fn a_subnet_manager_of_a_fabric_by_hand_has_umad() {
+    let host = Host::new();
+    host.passes("pair");
+    host.power("pair", "2: INIT");
+    // Nothing but configfs has been used.
+    std::fs::remove_dir(host.path("sys/class/infiniband_mad")).expect("removes");
+    host.passes("sm");
+    assert_eq!(host.read("modules"), "ib_hwsim\nib_umad\nib_umad\n");
+    assert!(host.path("sys/class/infiniband_mad").exists());
+}
