@@ -93,7 +93,10 @@ fn prepare(host: &Host, hca: &str, options: &str) -> Result<(u64, String, String
     let guid = Port::of(host, hca)?.guid;
     let cache = format!("/var/cache/opensm-{hca}");
     let log = format!("/var/log/opensm-{hca}.log");
-    host.ok(&format!("mkdir -p {cache} && rm -f {log}"))?;
+    // A module of Debian's kernel, which `ib-hwsim` loads; but there are fabrics made by hand.
+    host.ok(&format!(
+        "modprobe ib_umad && mkdir -p {cache} && rm -f {log}"
+    ))?;
     // With -d 2 it writes each line at once.
     let command = format!(
         "env OSM_CACHE_DIR={cache} OSM_TMP_DIR={cache} opensm -g {guid:#018x} -d 2 -f {log} {options}"
