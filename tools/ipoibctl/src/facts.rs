@@ -227,3 +227,10 @@ impl Interface {
 pub(crate) fn column<'a>(row: &'a Row, name: &str) -> &'a str {
     row.get(name).map_or("", String::as_str)
 }
+
+/// GID and QPN of the peer that a row is about; 0 if it has none.
+pub(crate) fn address(row: &Row) -> (&str, u32) {
+    let digits = column(row, "qpn").trim_start_matches("0x");
+    let qpn = u32::from_str_radix(digits, 16).unwrap_or(0);
+    (column(row, "gid"), qpn)
+}

@@ -102,6 +102,47 @@ pub(crate) fn facts(whole: bool) -> anyhow::Result<Facts> {
     Ok(facts)
 }
 
+/// Reads what changes all the time again: links, neighbours, counters and tables. If interfaces have come or gone, all facts.
+///
+/// # Errors
+///
+/// The kernel does not answer about its links.
+pub(crate) fn again(facts: &mut Facts) -> anyhow::Result<()> {
+    let found = netlink::links()?;
+    let names = found.iter().filter(|one| one.infiniband);
+    let names = names.map(|one| one.link.name.as_str());
+    if !names.eq(facts.interfaces.iter().map(|i| i.name.as_str())) {
+        *facts = self::facts(false)?;
+        return Ok(());
+    }
+    facts.unread.clear();
+    let debug = Debugfs::find(&mut facts.unread);
+    for interface in &mut facts.interfaces {
+        interface.neighbours.clear();
+        current(interface, debug.as_ref(), &mut facts.unread);
+    }
+    facts.links = found.into_iter().map(|one| one.link).collect();
+    neighbours(facts);
+    Ok(())
+}
+
+/// Mode, counters and tables of an interface.
+fn current(interface: &mut Interface, debug: Option<&Debugfs>, unread: &mut Vec<String>) {
+    let name = &interface.name;
+    let mode = read(format!("/sys/class/net/{name}/mode"));
+    interface.mode = mode.unwrap_or_default();
+    match Ethtool::new(name).and_then(|ethtool| ethtool.counters()) {
+        Ok(counters) => interface.counters = counters,
+        Err(error) => unread.push(format!("counters of {name}: {error}")),
+    }
+    if let (true, Some(debug)) = (interface.ours, debug) {
+        interface.tables = debug.tables(name);
+        if interface.tables.is_empty() {
+            unread.push(format!("tables of {name} in debugfs: none is there"));
+        }
+    }
+}
+
 /// An interface of IPoIB: its files in sysfs, what ethtool shows, and its tables in debugfs.
 fn interface(
     found: &Found,
@@ -114,7 +155,6 @@ fn interface(
     let (_, qpn, gid) = parts(&found.hardware);
     let mut interface = Interface {
         name: name.clone(),
-        mode: sysfs("mode").unwrap_or_default(),
         pkey: sysfs("pkey")
             .and_then(|k| number(&k))
             .map_or(0, |k| k as u16),
@@ -130,10 +170,6 @@ fn interface(
     };
     if let Ok(ethtool) = Ethtool::new(name) {
         interface.ours = ethtool.driver().is_ok_and(|driver| driver == NAME) || interface.ours;
-        match ethtool.counters() {
-            Ok(counters) => interface.counters = counters,
-            Err(error) => unread.push(format!("counters of {name}: {error}")),
-        }
         interface.ring = ethtool.ring().ok();
         interface.rx_frames = ethtool.rx_frames().unwrap_or(0);
         (interface.gso, interface.gro) = ethtool.offloads().unwrap_or((true, true));
@@ -145,12 +181,7 @@ fn interface(
             interface.port = port.number;
         }
     }
-    if let (true, Some(debug)) = (interface.ours, debug) {
-        interface.tables = debug.tables(name);
-        if interface.tables.is_empty() {
-            unread.push(format!("tables of {name} in debugfs: none is there"));
-        }
-    }
+    current(&mut interface, debug, unread);
     interface
 }
 
@@ -305,7 +336,7 @@ impl Debugfs {
 }
 
 /// The rows of a table with a heading.
-fn rows(text: &str) -> Vec<Row> {
+pub(crate) fn rows(text: &str) -> Vec<Row> {
     let mut lines = text.lines().map(|line| line.split(' ').map(str::to_owned));
     let heading: Vec<String> = lines.next().map(Iterator::collect).unwrap_or_default();
     lines

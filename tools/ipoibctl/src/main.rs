@@ -9,14 +9,17 @@ mod drops;
 mod ethtool;
 mod facts;
 mod gather;
+#[cfg(test)]
+mod large;
 mod netlink;
 mod peers;
 mod rules;
 mod screen;
 mod status;
 mod sys;
+mod top;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use screen::Screen;
 use std::process::ExitCode;
 
@@ -57,6 +60,10 @@ enum Verb {
         #[arg(long, value_name = "PEER")]
         why: Option<std::net::IpAddr>,
     },
+    /// Watch rates of interfaces and peers, live; with --json, print them once.
+    Top(top::Options),
+    /// Print completions for a shell.
+    Completions { shell: clap_complete::Shell },
 }
 
 fn run(cli: &Cli) -> anyhow::Result<u8> {
@@ -104,6 +111,19 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
             screen.print()?;
             Ok(status)
         }
+        Verb::Top(options) if cli.json => {
+            let status = top::json(options, &mut screen)?;
+            screen.print()?;
+            Ok(status)
+        }
+        Verb::Top(options) => top::run(options),
+        Verb::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "ipoibctl", &mut text);
+            screen.raw(&String::from_utf8(text)?);
+            screen.print()?;
+            Ok(0)
+        }
     }
 }
 
@@ -128,12 +148,29 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["ipoibctl", "doctor", "--yes"]).is_err());
         assert!(Cli::try_parse_from(["ipoibctl", "status", "--json"]).is_ok_and(|cli| cli.json));
+    }
+    /// The manual page, in whose markup a hyphen has a backslash in front.
+    #[test]
+    fn the_manual_has_each_command_and_option() {
+        let page = include_str!("../../../Documentation/man/ipoibctl.8").replace('\\', "");
+        let mut command = Cli::command();
+        command.build();
+        for verb in command.get_subcommands() {
+            let name = verb.get_name();
+            assert!(page.contains(&format!(".B {name}\n")), "{name}");
+            for option in verb.get_arguments().filter_map(clap::Arg::get_long) {
+                assert!(page.contains(&format!("--{option}")), "{name} --{option}");
+            }
+        }
+        for sort in <top::Sort as clap::ValueEnum>::value_variants() {
+            let value = clap::ValueEnum::to_possible_value(sort).expect("a name");
+            assert!(page.contains(value.get_name()), "{sort:?}");
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 //! `ipoibctl peers`: neighbours, and where one of them is stuck.
 
-use crate::facts::{Facts, Interface, Neighbour, Row, column};
+use crate::facts::{Facts, Interface, Neighbour, Row, address, column};
 use crate::screen::Screen;
 use anyhow::Result;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// A neighbour with its path, connection and source. A missing one is "none", or "" if debugfs could not be read.
@@ -35,21 +36,46 @@ struct Report<'a> {
     unread: &'a [String],
 }
 
-/// The row of a table about a neighbour.
-fn row<'a>(interface: &'a Interface, table: &str, neighbour: &Neighbour) -> Option<&'a Row> {
-    let qpn = format!("{:#08x}", neighbour.qpn);
-    let rows = interface.table(table).iter();
-    let mut same =
-        rows.filter(|row| column(row, "gid") == neighbour.gid && column(row, "qpn") == qpn);
-    same.next()
+/// Rows of an interface's tables by the peer that they are about; the first one if there are more.
+struct Rows<'a> {
+    interface: &'a Interface,
+    tables: HashMap<&'static str, HashMap<(&'a str, u32), &'a Row>>,
 }
 
-fn peer<'a>(interface: &'a Interface, neighbour: &'a Neighbour) -> Peer<'a> {
-    let of = |table: &str, name: &str, otherwise: &'a str| match row(interface, table, neighbour) {
-        Some(row) => column(row, name),
-        None if interface.tables.is_empty() => "",
-        None => otherwise,
-    };
+impl<'a> Rows<'a> {
+    fn new(interface: &'a Interface) -> Rows<'a> {
+        let index = |table| {
+            let mut index = HashMap::new();
+            for row in interface.table(table) {
+                index.entry(address(row)).or_insert(row);
+            }
+            (table, index)
+        };
+        Rows {
+            interface,
+            tables: ["paths", "connections", "sources"].map(index).into(),
+        }
+    }
+
+    /// A column of the row about a neighbour; `otherwise` if the table has none, "" if it could not be read.
+    fn column(
+        &self,
+        (table, name): (&str, &str),
+        neighbour: &Neighbour,
+        otherwise: &'a str,
+    ) -> &'a str {
+        let address = (neighbour.gid.as_str(), neighbour.qpn);
+        match self.tables.get(table).and_then(|index| index.get(&address)) {
+            Some(row) => column(row, name),
+            None if self.interface.tables.is_empty() => "",
+            None => otherwise,
+        }
+    }
+}
+
+fn peer<'a>(rows: &Rows<'a>, neighbour: &'a Neighbour) -> Peer<'a> {
+    let interface = rows.interface;
+    let of = |table, name, otherwise| rows.column((table, name), neighbour, otherwise);
     Peer {
         interface: &interface.name,
         ip: neighbour.ip,
@@ -79,7 +105,11 @@ impl Peer<'_> {
 pub(crate) fn list(facts: &Facts, json: bool, screen: &mut Screen) -> Result<u8> {
     let interfaces = facts.interfaces.iter();
     let peers: Vec<Peer<'_>> = interfaces
-        .flat_map(|interface| interface.neighbours.iter().map(move |n| peer(interface, n)))
+        .flat_map(|interface| {
+            let rows = Rows::new(interface);
+            let neighbours = interface.neighbours.iter();
+            neighbours.map(move |neighbour| peer(&rows, neighbour))
+        })
         .collect();
     let status = u8::from(peers.iter().any(Peer::is_lost));
     if json {
@@ -184,7 +214,7 @@ fn way(facts: &Facts, ip: IpAddr) -> Vec<Stop> {
     if !add("address", known && neighbour.state != "failed", what) || interface.tables.is_empty() {
         return stops;
     }
-    let peer = peer(interface, neighbour);
+    let peer = peer(&Rows::new(interface), neighbour);
     let what = match peer.path {
         "none" => "there is no path: nothing was sent to it lately".to_owned(),
         state => format!("the path is {state}"),

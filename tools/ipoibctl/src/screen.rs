@@ -11,6 +11,21 @@ use std::io::{ErrorKind, IsTerminal, Write};
 /// Width of a terminal that does not tell its own.
 const WIDTH: usize = 80;
 
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Returns true if the terminal can do no more than print.
+pub(crate) fn is_dumb() -> bool {
+    variable("TERM").is_none_or(|term| term == "dumb")
+}
+
+/// Returns true if standard output has colours: not with NO_COLOR (no-color.org), on a dumb terminal and in a pipe.
+pub(crate) fn has_colours() -> bool {
+    std::io::stdout().is_terminal() && !is_dumb() && variable("NO_COLOR").is_none()
+}
+
 /// Text that is printed at once.
 pub(crate) struct Screen {
     text: String,
@@ -20,21 +35,19 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// As standard output is: without colours with NO_COLOR (no-color.org), on a dumb terminal and in a pipe.
+    /// As standard output is.
     pub(crate) fn stdout() -> Screen {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let terminal = std::io::stdout().is_terminal();
-        let dumb = set("TERM").is_none_or(|term| term == "dumb");
-        let columns = set("COLUMNS").and_then(|columns| columns.parse().ok());
+        let columns = variable("COLUMNS").and_then(|columns| columns.parse().ok());
+        let columns = columns.or_else(|| Some(usize::from(sys::window()?.0)));
         Screen {
             text: String::new(),
-            colour: terminal && !dumb && set("NO_COLOR").is_none(),
-            width: terminal.then(|| columns.or_else(sys::columns).unwrap_or(WIDTH).max(40)),
+            colour: has_colours(),
+            width: terminal.then(|| columns.unwrap_or(WIDTH).max(40)),
         }
     }
 
     /// Without colours; folded at `width` if there is one.
-    #[cfg(test)]
     pub(crate) fn plain(width: Option<usize>) -> Screen {
         Screen {
             text: String::new(),
@@ -43,7 +56,6 @@ impl Screen {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -103,6 +115,11 @@ impl Screen {
         self.text = serde_json::to_string_pretty(value)?;
         self.text.push('\n');
         Ok(())
+    }
+
+    /// Text as it is.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.text += text;
     }
 
     /// Text without control characters, which names of interfaces may have: a terminal would obey them.

@@ -42,7 +42,8 @@ struct One<'a> {
     counters: &'a BTreeMap<String, u64>,
 }
 
-fn driver(interface: &Interface) -> &'static str {
+/// Name of an interface's driver.
+pub(crate) fn driver(interface: &Interface) -> &'static str {
     if interface.ours {
         "ipoib_rs"
     } else {

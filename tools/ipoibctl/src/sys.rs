@@ -25,12 +25,26 @@ pub(crate) fn socket(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The width of the terminal that is standard output; none if it is another file, or does not tell.
-pub(crate) fn columns() -> Option<usize> {
+/// Width and height of the terminal that is standard output; none if it is another file, or does not tell.
+pub(crate) fn window() -> Option<(u16, u16)> {
     // SAFETY: All zeroes is a valid `winsize`.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     let out = std::io::stdout().as_raw_fd();
     // SAFETY: The kernel writes a `winsize`, which `size` is.
     let result = unsafe { libc::ioctl(out, libc::TIOCGWINSZ, &raw mut size) };
-    (result == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+    let is_known = result == 0 && size.ws_col > 0 && size.ws_row > 0;
+    is_known.then_some((size.ws_col, size.ws_row))
+}
+
+/// Time that this thread has had of a CPU.
+#[cfg(test)]
+pub(crate) fn cpu() -> std::time::Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: The kernel writes a `timespec`, which `time` is.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

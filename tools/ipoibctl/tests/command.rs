@@ -18,6 +18,9 @@ fn wrong_usage_has_a_status_of_its_own() {
         &["cure"],
         &["doctor", "--yes"],
         &["peers", "--why", "x"],
+        &["top", "-d", "0"],
+        &["top", "-d", "nan"],
+        &["top", "--sort", "colour"],
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
@@ -36,6 +39,7 @@ fn json_has_a_version_and_the_exit_status() {
         &["doctor", "--json"],
         &["peers", "--json"],
         &["peers", "--why", "10.255.255.254", "--json"],
+        &["top", "--json", "--delay", "0.1"],
     ] {
         let output = run(arguments);
         let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -53,4 +57,27 @@ fn a_pipe_gets_plain_text() {
     let output = run(&["doctor"]);
     assert!(output.status.code().is_some_and(|code| code <= 2));
     assert!(!output.stdout.contains(&0x1b));
+}
+
+#[test]
+fn top_without_a_terminal_is_refused_in_a_sentence() {
+    let output = run(&["top"]);
+    assert_eq!(output.status.code(), Some(70));
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("--json"), "{said}");
+}
+
+#[test]
+fn completions_have_the_commands() {
+    for shell in ["bash", "fish", "zsh"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        for word in ["doctor", "why", "rx-bits"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(run(&["completions", "cmd"]).status.code(), Some(64));
 }
