@@ -399,3 +399,96 @@ scenario! {
         bed.finish()
     }
 }
+
+/// Fails unless a rate is about that of a ping which sends 50 a second.
+fn about_fifty(rates: &Value, what: &str) -> Result<()> {
+    let rate = rates[what].as_f64();
+    let is_about = rate.is_some_and(|rate| (25.0..=75.0).contains(&rate));
+    ensure!(is_about, "{what} of 50 a second: {rates}");
+    Ok(())
+}
+
+/// The rates of an interface and of a peer, as JSON.
+fn rates_are_right(a: &Host, b: &Host, mode: &str) -> Result<()> {
+    let (report, _) = ask(a, "top -d 2")?;
+    let interfaces = report["interfaces"].as_array().context("no interfaces")?;
+    let ib0 = interfaces.iter().find(|i| i["name"] == "ib0");
+    let ib0 = ib0.context("no ib0")?;
+    ensure!(ib0["mode"] == mode, "{report}");
+    for what in ["rx_frames", "tx_frames"] {
+        about_fifty(&ib0["rates"], what)?;
+    }
+    ensure!(ib0["rates"]["drops"] == 0.0, "{report}");
+    let peers = report["peers"].as_array().context("no peers")?;
+    let is_b = |peer: &&Value| {
+        peer["ips"]
+            .as_array()
+            .is_some_and(|ips| ips.contains(&b.ip4().into()))
+    };
+    let peer = peers.iter().find(is_b).context("no peer")?;
+    let rates = &peer["rates"];
+    if mode == "connected" {
+        for what in ["rx_frames", "tx_frames"] {
+            about_fifty(rates, what)?;
+        }
+        let bits = rates["rx_bits"].as_f64().context("no bits")?;
+        // An echo has 28 bytes in front of the data.
+        ensure!((20_000.0..=60_000.0).contains(&bits), "{rates}");
+    } else if a.is_infiniband() {
+        ensure!(rates["rx_frames"].is_null(), "{rates}");
+    } else {
+        about_fifty(rates, "rx_frames")?;
+        ensure!(rates["tx_frames"].is_null(), "{rates}");
+    }
+    Ok(())
+}
+
+/// What a terminal shows, one screen behind the other. Blanks are passed over with movements of the cursor.
+fn shown(output: &str) -> String {
+    let mut text = String::new();
+    for (n, part) in output.split('\x1b').enumerate() {
+        let end = part.find(|c: char| c.is_ascii_alphabetic());
+        let end = if n == 0 {
+            0
+        } else {
+            end.map_or(0, |end| end + 1)
+        };
+        let (sequence, rest) = part.split_at(end);
+        if sequence.ends_with('H') {
+            text.push(' ');
+        }
+        text += rest;
+    }
+    text
+}
+
+scenario! {
+    /// In both modes, the rates that `top` shows are those of a ping, as JSON and on a terminal, which is as before then.
+    #[on(infiniband)]
+    fn top_shows_what_travels(bed) {
+        let bed = bed.up()?;
+        bed.ib()?;
+        let (a, b) = bed.pair()?;
+        let tool = Layout::from_env()?.ipoibctl();
+        for mode in ["connected", "datagram"] {
+            for host in [a, b] {
+                host.ok(&format!("echo {mode} >/sys/class/net/ib0/mode"))?;
+            }
+            a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+            let ping = a.spawn(&format!("ping -q -i 0.02 -s 72 {}", b.ip4()))?;
+            // A connection takes a moment.
+            std::thread::sleep(a.scaled(Duration::from_secs(1)));
+            rates_are_right(a, b, mode).with_context(|| mode.to_owned())?;
+            let screen = a.ok(&format!(
+                "(sleep 3; printf q) | TERM=xterm SHELL=/bin/sh script -qec 'stty rows 24 cols 80; m=$(stty -g); {} top -d 1 && [ $m = $(stty -g) ] && echo as before' /dev/null",
+                tool.display()
+            ))?;
+            for part in ["ipoibctl top: 1 interface, 1 peer", "All is well.", &b.ip4(), "as before"] {
+                ensure!(shown(&screen).contains(part), "no {part:?} in {screen:?}");
+            }
+            a.ok("pkill -x ping")?;
+            ping.wait(LIMIT)?;
+        }
+        bed.finish()
+    }
+}
