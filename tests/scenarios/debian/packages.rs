@@ -58,7 +58,7 @@ scenario! {
         }
         talk(bed, &root.with_kernel(&other))?;
 
-        root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 && rm /root/*.deb")?.ok()?;
+        root.run("apt-get purge -y ipoib-rs-dkms ipoib-rs-iproute2 ipoib-rs-tools && rm /root/*.deb")?.ok()?;
         let left: Vec<String> = files(&root)?.into_iter().filter(|f| !before.contains(f)).collect();
         ensure!(left.is_empty(), "left behind: {}", left.join(" "));
         Ok(())
@@ -99,9 +99,9 @@ pub(super) fn packages(version: Option<&str>) -> Result<deb::Packages> {
 
 /// Copies packages into a root; what `apt-get install` is told to install.
 fn copied(root: &Root, packages: &deb::Packages) -> Result<String> {
-    let [dkms, iproute2] =
-        [&packages.dkms, &packages.iproute2].map(|file| root.copy(file, "/root"));
-    Ok(format!("{} {}", dkms?, iproute2?))
+    let [dkms, iproute2, tools] =
+        [&packages.dkms, &packages.iproute2, &packages.tools].map(|file| root.copy(file, "/root"));
+    Ok(format!("{} {} {}", dkms?, iproute2?, tools?))
 }
 
 /// Installs the packages as README says.
@@ -190,7 +190,13 @@ fn talk(bed: Builder, root: &Root) -> Result<()> {
             host.ok("ip -d link show ib0")?.contains("pkey"),
             "ip has no plugin"
         );
-        host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz")?;
+        host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz /usr/share/man/man8/ipoibctl.8.gz")?;
+        let status = host.run("ipoibctl status")?;
+        ensure!(
+            status.code.is_some_and(|code| code < 2),
+            "{}",
+            status.describe()
+        );
     }
     a.wait_until(
         &format!("ping -c 1 -W 1 {}", b.ip4()),

@@ -10,9 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The names of the packages that `debian/control` has.
-const NAMES: [&str; 3] = ["ipoib-rs-dkms", "ipoib-rs-iproute2", "ib-hwsim-dkms"];
+const NAMES: [&str; 4] = [
+    "ipoib-rs-dkms",
+    "ipoib-rs-iproute2",
+    "ib-hwsim-dkms",
+    "ipoib-rs-tools",
+];
 /// Parts of the checkout that the packages are made from.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 12] = [
+    "Cargo.lock",
+    "Cargo.toml",
     "Documentation",
     "Kbuild",
     "Makefile",
@@ -21,6 +28,7 @@ const SOURCES: [&str; 9] = [
     "drivers",
     "rust",
     "samples",
+    "tests",
     "tools",
 ];
 
@@ -33,6 +41,8 @@ pub struct Packages {
     pub iproute2: PathBuf,
     /// The source of the simulated fabric, for DKMS, and its script.
     pub fabric: PathBuf,
+    /// ipoibctl.
+    pub tools: PathBuf,
 }
 
 /// Makes the packages in the directory `to`, and has lintian check them. They have the checkout's version, or
@@ -108,6 +118,7 @@ pub fn make(layout: &Layout, to: &Path, version: Option<&str>) -> Result<Package
         dkms: find(NAMES[0])?,
         iproute2: find(NAMES[1])?,
         fabric: find(NAMES[2])?,
+        tools: find(NAMES[3])?,
     })
 }
 

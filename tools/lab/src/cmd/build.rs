@@ -54,7 +54,12 @@ pub fn kernel(layout: &Layout, lane: Option<Lane>, kernel: Option<Kernel>) -> Re
 /// `make deb`.
 pub fn deb(layout: &Layout) -> Result<()> {
     let packages = deb::make(layout, &layout.build().join("deb"), None)?;
-    for path in [packages.dkms, packages.iproute2, packages.fabric] {
+    for path in [
+        packages.dkms,
+        packages.iproute2,
+        packages.tools,
+        packages.fabric,
+    ] {
         println!("{}", path.display());
     }
     Ok(())
