@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const PARTITIONS: &str = "/tmp/ipoibctl-partitions.conf";
 
 /// Runs the tool; what it says in JSON.
-fn ask(host: &Host, arguments: &str) -> Result<(Value, i32)> {
+pub(crate) fn ask(host: &Host, arguments: &str) -> Result<(Value, i32)> {
     let tool = Layout::from_env()?.ipoibctl();
     let output = host.run(&format!("{} {arguments} --json", tool.display()))?;
     let code = output.code.context("no exit status")?;

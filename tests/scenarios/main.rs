@@ -32,4 +32,5 @@ mod samples;
 mod streams;
 mod sysctl;
 mod transfer;
+mod tune;
 mod wire;

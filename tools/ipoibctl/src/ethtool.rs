@@ -12,10 +12,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const GDRVINFO: u32 = 0x03;
 const GCOALESCE: u32 = 0x0e;
+const SCOALESCE: u32 = 0x0f;
 const GRINGPARAM: u32 = 0x10;
 const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GGSO: u32 = 0x23;
+const SGSO: u32 = 0x24;
 const GGRO: u32 = 0x2b;
 const GSSET_INFO: u32 = 0x37;
 /// The set of the names of counters.
@@ -63,7 +65,9 @@ impl Ethtool {
         // SAFETY: The kernel reads and writes `request`, and what `words` has room for by this function's requirements.
         let result =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-        ensure!(result == 0, "{}", Error::last_os_error());
+        if result != 0 {
+            return Err(Error::last_os_error().into());
+        }
         Ok(())
     }
 
@@ -99,12 +103,35 @@ impl Ethtool {
         })
     }
 
-    /// Frames after which the device reports what it received.
-    pub(crate) fn rx_frames(&self) -> Result<u32> {
+    /// Microseconds and frames after which the device reports what it received.
+    pub(crate) fn moderation(&self) -> Result<(u32, u32)> {
         // SAFETY: `struct ethtool_coalesce` has 23 words.
         let words = unsafe { self.words::<22>(GCOALESCE)? };
-        // rx_max_coalesced_frames.
-        Ok(words[1])
+        // rx_coalesce_usecs and rx_max_coalesced_frames.
+        Ok((words[0], words[1]))
+    }
+
+    /// Sets after how many microseconds and frames the device reports what it received.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's own, such as EOPNOTSUPP if the device cannot do that.
+    pub(crate) fn set_moderation(&self, usecs: u32, frames: u32) -> Result<()> {
+        // The other 20 are not for this driver.
+        let mut words = [0; 23];
+        words[..3].copy_from_slice(&[SCOALESCE, usecs, frames]);
+        // SAFETY: `struct ethtool_coalesce` has 23 words.
+        unsafe { self.ask(&mut words) }
+    }
+
+    /// Sets whether segmentation is left to the interface.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's own.
+    pub(crate) fn set_gso(&self, on: bool) -> Result<()> {
+        // SAFETY: `struct ethtool_value` has two words.
+        unsafe { self.ask(&mut [SGSO, on.into()]) }
     }
 
     /// Whether segmentation is left to the interface, and whether segments are put together again.

@@ -171,7 +171,7 @@ fn interface(
     if let Ok(ethtool) = Ethtool::new(name) {
         interface.ours = ethtool.driver().is_ok_and(|driver| driver == NAME) || interface.ours;
         interface.ring = ethtool.ring().ok();
-        interface.rx_frames = ethtool.rx_frames().unwrap_or(0);
+        interface.rx_frames = ethtool.moderation().map_or(0, |(_, frames)| frames);
         (interface.gso, interface.gro) = ethtool.offloads().unwrap_or((true, true));
     }
     if interface.device.is_empty() {

@@ -2,7 +2,7 @@
 
 //! `ipoibctl`: the state of a host's IPoIB interfaces, and what is wrong with them.
 //!
-//! `gather` reads facts, `rules` judges them, and `status`, `doctor` and `peers` print.
+//! `gather` reads facts, `rules` judges them, and `status`, `doctor` and `peers` print. `tune` changes settings.
 
 mod doctor;
 mod drops;
@@ -18,6 +18,7 @@ mod screen;
 mod status;
 mod sys;
 mod top;
+mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use screen::Screen;
@@ -64,6 +65,8 @@ enum Verb {
     Top(top::Options),
     /// Print completions for a shell.
     Completions { shell: clap_complete::Shell },
+    /// Change settings to what was measured to be best for throughput or latency, and back.
+    Tune(tune::Options),
 }
 
 fn run(cli: &Cli) -> anyhow::Result<u8> {
@@ -123,6 +126,11 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
             screen.raw(&String::from_utf8(text)?);
             screen.print()?;
             Ok(0)
+        }
+        Verb::Tune(options) => {
+            let status = tune::run(options, cli.json, &mut screen)?;
+            screen.print()?;
+            Ok(status)
         }
     }
 }

@@ -5,6 +5,7 @@
 //! All `unsafe` code of the tool is here and in `ethtool`.
 
 use anyhow::{Result, ensure};
+use std::fs::File;
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -47,4 +48,13 @@ pub(crate) fn cpu() -> std::time::Duration {
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(result, 0);
     std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Locks a file, until it is closed, unless another process has done so.
+pub(crate) fn try_lock(file: &File) -> std::io::Result<()> {
+    // SAFETY: The call has no pointers.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
 }

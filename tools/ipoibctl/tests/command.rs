@@ -21,6 +21,11 @@ fn wrong_usage_has_a_status_of_its_own() {
         &["top", "-d", "0"],
         &["top", "-d", "nan"],
         &["top", "--sort", "colour"],
+        &["tune"],
+        &["tune", "--apply"],
+        &["tune", "--undo", "--apply"],
+        &["tune", "--preset", "comfort"],
+        &["tune", "--preset", "latency", "--undo"],
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
@@ -40,6 +45,8 @@ fn json_has_a_version_and_the_exit_status() {
         &["peers", "--json"],
         &["peers", "--why", "10.255.255.254", "--json"],
         &["top", "--json", "--delay", "0.1"],
+        &["tune", "--preset", "latency", "--json"],
+        &["tune", "--undo", "--json"],
     ] {
         let output = run(arguments);
         let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
