@@ -22,6 +22,7 @@ mod lifecycle;
 mod link;
 mod multicast;
 mod order;
+mod pcapng;
 mod ping;
 mod programs;
 mod reboot;

@@ -4,6 +4,7 @@
 //!
 //! `gather` reads facts, `rules` judges them, and `status`, `doctor` and `peers` print. `tune` changes settings.
 
+mod capture;
 mod doctor;
 mod drops;
 mod ethtool;
@@ -67,6 +68,8 @@ enum Verb {
     Completions { shell: clap_complete::Shell },
     /// Change settings to what was measured to be best for throughput or latency, and back.
     Tune(tune::Options),
+    /// Write the packets on the links below to a file for Wireshark.
+    Capture(capture::Options),
 }
 
 fn run(cli: &Cli) -> anyhow::Result<u8> {
@@ -129,6 +132,11 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
         }
         Verb::Tune(options) => {
             let status = tune::run(options, cli.json, &mut screen)?;
+            screen.print()?;
+            Ok(status)
+        }
+        Verb::Capture(options) => {
+            let status = capture::run(options, cli.json, &mut screen)?;
             screen.print()?;
             Ok(status)
         }

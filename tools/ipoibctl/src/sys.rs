@@ -2,7 +2,7 @@
 
 //! System calls that the standard library has no functions for.
 //!
-//! All `unsafe` code of the tool is here and in `ethtool`.
+//! All `unsafe` code of the tool is here, in `ethtool` and in `capture::socket`.
 
 use anyhow::{Result, ensure};
 use std::fs::File;

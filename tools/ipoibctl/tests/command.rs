@@ -26,6 +26,8 @@ fn wrong_usage_has_a_status_of_its_own() {
         &["tune", "--undo", "--apply"],
         &["tune", "--preset", "comfort"],
         &["tune", "--preset", "latency", "--undo"],
+        &["capture"],
+        &["capture", "--packets", "0", "x"],
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
