@@ -2,43 +2,23 @@
 
 //! Tracepoints of ib_hwsim: packets that leave a port, come to one, or are dropped.
 //!
-//! They are those of `events.h`. A tracepoint that is off costs a load and a branch. A branch that is patched into the
-//! code would need a file of the kernel's build that no header package has.
+//! They are those of `events.h`. A tracepoint that is off costs [a load and a branch](ipoib_sys::tracepoint_is_on).
 
 #![crate_name = "packet_trace"]
 
 use ib_fabric::{Packet, Transport};
 use ipoib_sys::bindings;
+use ipoib_sys::tracepoint_is_on;
+#[cfg(CONFIG_TRACEPOINTS)]
+use ipoib_sys::tracepoint_keys;
 use kernel::prelude::*;
 
-/// Static keys of the tracepoints.
-///
-/// The kernel crate's `declare_trace!` looks for them in bindings of its own.
 #[cfg(CONFIG_TRACEPOINTS)]
-mod keys {
-    #![allow(non_upper_case_globals)]
-    use kernel::bindings::tracepoint;
-
-    extern "C" {
-        pub(super) static __tracepoint_packet_tx: tracepoint;
-        pub(super) static __tracepoint_packet_rx: tracepoint;
-        pub(super) static __tracepoint_packet_drop: tracepoint;
-    }
-}
-
-/// Evaluates to true if somebody uses a tracepoint.
-macro_rules! is_on {
-    ($key:ident) => {{
-        #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: `events.c` has defined it. C changes the counter of its users atomically, and nobody orders anything
-        // by it.
-        let on =
-            unsafe { core::ptr::read_volatile(&raw const keys::$key.key.key.enabled.counter) } != 0;
-        #[cfg(not(CONFIG_TRACEPOINTS))]
-        let on = false;
-        on
-    }};
-}
+tracepoint_keys!(
+    __tracepoint_packet_tx,
+    __tracepoint_packet_rx,
+    __tracepoint_packet_drop,
+);
 
 /// A port, by the name of its node and its number.
 #[derive(Clone, Copy)]
@@ -56,7 +36,7 @@ pub struct Place<'a> {
 /// Any.
 #[inline(always)]
 pub fn tx(place: Place<'_>, packet: &Packet, src_qp: Option<u32>) {
-    if is_on!(__tracepoint_packet_tx) {
+    if tracepoint_is_on!(__tracepoint_packet_tx) {
         emit(place, packet, src_qp, None, bindings::packet_trace_tx);
     }
 }
@@ -68,7 +48,7 @@ pub fn tx(place: Place<'_>, packet: &Packet, src_qp: Option<u32>) {
 /// Any.
 #[inline(always)]
 pub fn rx(place: Place<'_>, packet: &Packet) {
-    if is_on!(__tracepoint_packet_rx) {
+    if tracepoint_is_on!(__tracepoint_packet_rx) {
         emit(place, packet, None, None, bindings::packet_trace_rx);
     }
 }
@@ -80,7 +60,7 @@ pub fn rx(place: Place<'_>, packet: &Packet) {
 /// Any.
 #[inline(always)]
 pub fn dropped(place: Place<'_>, packet: &Packet, reason: &CStr) {
-    if is_on!(__tracepoint_packet_drop) {
+    if tracepoint_is_on!(__tracepoint_packet_drop) {
         let reason = Some(reason);
         emit(place, packet, None, reason, bindings::packet_trace_drop);
     }

@@ -26,6 +26,7 @@
 #include <net/if_inet6.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
+#include <net/netdev_queues.h>
 #include <net/netdev_rx_queue.h>
 #include <net/netlink.h>
 #include <net/page_pool/helpers.h>
@@ -45,6 +46,7 @@
 #include "helpers_skb.h"
 #include "../configfs_tree/helpers.h"
 #include "../debugfs_files/helpers.h"
+#include "../ipoib_trace/helpers.h"
 #include "../packet_trace/helpers.h"
 #include "../raw_ether/helpers.h"
 #include "../rdma_provider/helpers.h"

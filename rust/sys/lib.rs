@@ -42,3 +42,36 @@ pub mod bindings {
 
     include!(env!("IPOIB_RS_GENERATED"));
 }
+
+/// Declares static keys of tracepoints, which C defines, for [`tracepoint_is_on`].
+///
+/// The kernel crate's `declare_trace!` looks for them in bindings of its own.
+#[macro_export]
+macro_rules! tracepoint_keys {
+    ($($key:ident),* $(,)?) => {
+        mod keys {
+            #![allow(non_upper_case_globals)]
+            use kernel::bindings::tracepoint;
+
+            extern "C" {
+                $(pub(super) static $key: tracepoint;)*
+            }
+        }
+    };
+}
+
+/// Evaluates to true if somebody uses a tracepoint whose key [`tracepoint_keys`] has declared.
+///
+/// A branch that is patched into the code would need a file of the kernel's build that no header package has.
+#[macro_export]
+macro_rules! tracepoint_is_on {
+    ($key:ident) => {{
+        #[cfg(CONFIG_TRACEPOINTS)]
+        // SAFETY: C has defined it, and changes the counter of its users atomically; nobody orders anything by it.
+        let on =
+            unsafe { core::ptr::read_volatile(&raw const keys::$key.key.key.enabled.counter) } != 0;
+        #[cfg(not(CONFIG_TRACEPOINTS))]
+        let on = false;
+        on
+    }};
+}
