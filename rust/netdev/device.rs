@@ -27,7 +27,7 @@ use crate::napi::Polled;
 pub use crate::raw_device::{DeviceRef, RawDevice};
 use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::TxSkb;
-use crate::stats::LinkStats;
+use crate::stats::{LinkStats, QueueStats};
 
 /// The stack is told that the driver took a frame, as it always does: it stops the queue before that is
 /// full.
@@ -161,12 +161,13 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Takes the interface down.
     fn stop(dev: &Device<Self>, rtnl: &mut Rtnl);
 
-    /// Sends a frame, whose data starts at the header that [`Driver::header`] made.
+    /// Sends a frame, whose data starts at the header that [`Driver::header`] made. There is no `tx` while the interface
+    /// is up without queues.
     ///
     /// # Context
     ///
     /// Softirq or process context with BH off, under the transmit lock.
-    fn transmit(dev: &Device<Self>, tx: &mut Self::Tx, skb: TxSkb) -> Taken;
+    fn transmit(dev: &Device<Self>, tx: Option<&mut Self::Tx>, skb: TxSkb) -> Taken;
 
     /// The queue has been stopped for longer than the watchdog allows.
     ///
@@ -234,6 +235,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Any but hard interrupt. Must not sleep: `/proc/net/dev` reads them under RCU, bonding under a
     /// spinlock.
     fn stats(_dev: &Device<Self>) -> LinkStats {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Returns the counters of the queues.
+    ///
+    /// # Context
+    ///
+    /// Process context under RTNL.
+    fn queue_stats(_dev: &Device<Self>) -> QueueStats {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }

@@ -159,7 +159,7 @@ impl Driver for Dummy {
 
     fn stop(_dev: &Device<Self>, _rtnl: &mut Rtnl) {}
 
-    fn transmit(_dev: &Device<Self>, _tx: &mut (), skb: TxSkb) -> Taken {
+    fn transmit(_dev: &Device<Self>, _tx: Option<&mut ()>, skb: TxSkb) -> Taken {
         skb.drop_reason(DropReason::Other);
         Taken::TAKEN
     }

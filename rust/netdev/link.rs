@@ -311,6 +311,9 @@ pub(crate) unsafe extern "C" fn setup<T: Link>(dev: *mut bindings::net_device) {
         if T::HAS_HEADER {
             (*dev).header_ops = const { &Tables::<T>::HEADER };
         }
+        if T::HAS_QUEUE_STATS {
+            (*dev).stat_ops = const { &Tables::<T>::STAT };
+        }
         (*dev).ethtool_ops = const { &ethtool::Table::<T>::OPS };
         (*dev).priv_destructor = Some(destroy::<T>);
     }
@@ -373,7 +376,9 @@ unsafe extern "C" fn newlink<T: Link>(
         // SAFETY: The device is not registered yet. Whoever made it may have asked for more queues.
         to_result(unsafe { bindings::ipoib_rs_netdev_single_queue(dev) })?;
         // SAFETY: `setup` made the device, and nobody else knows it. Our token is not used meanwhile.
-        unsafe { register(dev, init)? };
+        unsafe { register(dev, init) }.inspect_err(|_| {
+            extack.say(c"The interface cannot be registered; the kernel log may say why");
+        })?;
         Ok(0)
     })
 }

@@ -20,6 +20,7 @@ use crate::header::Outgoing;
 use crate::optional::optional;
 use crate::rtnl::Rtnl;
 use crate::skb::TxSkb;
+use crate::stats::QueueStats;
 use crate::vf::Functions;
 
 /// The tables of driver `T`.
@@ -71,6 +72,13 @@ impl<T: Tasks + Functions> Tables<T> {
         ndo_get_vf_guid: optional!(HAS_GUIDS, get_vf_guid),
         ndo_set_vf_guid: optional!(HAS_SET_GUID, set_vf_guid),
         ..pin_init::zeroed()
+    };
+
+    /// `dev->stat_ops`, where the driver has the counters.
+    pub(crate) const STAT: bindings::netdev_stat_ops = bindings::netdev_stat_ops {
+        get_queue_stats_rx: optional!(HAS_QUEUE_STATS, receive_stats),
+        get_queue_stats_tx: optional!(HAS_QUEUE_STATS, transmit_stats),
+        get_base_stats: optional!(HAS_QUEUE_STATS, base_stats),
     };
 
     /// `dev->header_ops`.
@@ -147,11 +155,8 @@ impl<T: Tasks + Functions> Tables<T> {
         // SAFETY: By this function's requirements.
         let (dev, skb) = unsafe { (Device::<T>::from_raw(dev), TxSkb::from_raw(skb)) };
         // SAFETY: The core holds the transmit lock, and this is the one reference made under it.
-        let Some(tx) = (unsafe { dev.tx_unlocked() }) else {
-            skb.drop_reason(crate::skb::DropReason::DevReady);
-            return bindings::netdev_tx_NETDEV_TX_OK;
-        };
-        T::transmit(dev, tx, skb).into_raw()
+        let tx = unsafe { dev.tx_unlocked() };
+        T::transmit(dev, tx.as_mut(), skb).into_raw()
     }
 
     /// # Safety
@@ -238,6 +243,44 @@ impl<T: Tasks + Functions> Tables<T> {
         // SAFETY: By this function's requirements.
         let (dev, out) = unsafe { (Device::<T>::from_raw(dev), &mut *out) };
         T::stats(dev).fill(out);
+    }
+
+    /// # Safety
+    ///
+    /// Called by netdev-genl under RTNL for a filled device of `T`'s, with a valid `out`.
+    unsafe extern "C" fn receive_stats(
+        dev: *mut bindings::net_device,
+        queue: c_int,
+        out: *mut bindings::netdev_queue_stats_rx,
+    ) {
+        // SAFETY: By this function's requirements.
+        let (dev, out) = unsafe { (Device::<T>::from_raw(dev), &mut *out) };
+        T::queue_stats(dev).fill_rx_of(queue, out);
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::receive_stats`].
+    unsafe extern "C" fn transmit_stats(
+        dev: *mut bindings::net_device,
+        queue: c_int,
+        out: *mut bindings::netdev_queue_stats_tx,
+    ) {
+        // SAFETY: By this function's requirements.
+        let (dev, out) = unsafe { (Device::<T>::from_raw(dev), &mut *out) };
+        T::queue_stats(dev).fill_tx_of(queue, out);
+    }
+
+    /// # Safety
+    ///
+    /// As [`Self::receive_stats`], for both.
+    unsafe extern "C" fn base_stats(
+        _dev: *mut bindings::net_device,
+        rx: *mut bindings::netdev_queue_stats_rx,
+        tx: *mut bindings::netdev_queue_stats_tx,
+    ) {
+        // SAFETY: By this function's requirements.
+        unsafe { QueueStats::fill_base(&mut *rx, &mut *tx) };
     }
 
     /// # Safety

@@ -3,6 +3,7 @@
 //! Counters.
 
 use ipoib_sys::bindings;
+use kernel::ffi::c_int;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
 use crate::relaxed::Relax;
@@ -68,6 +69,78 @@ pub struct LinkStats {
     pub tx_errors: u64,
     /// Frames dropped before the device saw them.
     pub tx_dropped: u64,
+}
+
+/// Counters of the queues, of which there is one each way, as netdev-genl shows them (`qstats-get`).
+#[derive(Default)]
+pub struct QueueStats {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Frames that were lost for want of memory.
+    pub rx_alloc_fail: u64,
+    /// Frames that the device or its driver dropped on their way in.
+    pub rx_drops: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Frames that the device or its driver dropped on their way out.
+    pub tx_drops: u64,
+    /// Those among them that the device failed to send.
+    pub tx_errors: u64,
+    /// Frames sent whose checksum was left to others.
+    pub tx_needs_csum: u64,
+    /// Times that the queue was stopped.
+    pub tx_stops: u64,
+    /// Times that the queue was woken.
+    pub tx_wakes: u64,
+}
+
+impl QueueStats {
+    /// Copies those of the receive queue into the kernel's form.
+    fn fill_rx(&self, out: &mut bindings::netdev_queue_stats_rx) {
+        out.packets = self.rx_packets;
+        out.bytes = self.rx_bytes;
+        out.alloc_fail = self.rx_alloc_fail;
+        out.hw_drops = self.rx_drops;
+    }
+
+    /// Copies those of the transmit queue.
+    fn fill_tx(&self, out: &mut bindings::netdev_queue_stats_tx) {
+        out.packets = self.tx_packets;
+        out.bytes = self.tx_bytes;
+        out.hw_drops = self.tx_drops;
+        out.hw_drop_errors = self.tx_errors;
+        out.needs_csum = self.tx_needs_csum;
+        out.stop = self.tx_stops;
+        out.wake = self.tx_wakes;
+    }
+
+    /// Copies those of a receive queue, if it is the one that is used.
+    pub(crate) fn fill_rx_of(&self, queue: c_int, out: &mut bindings::netdev_queue_stats_rx) {
+        if queue == 0 {
+            self.fill_rx(out);
+        }
+    }
+
+    /// Copies those of a transmit queue, if it is the one that is used.
+    pub(crate) fn fill_tx_of(&self, queue: c_int, out: &mut bindings::netdev_queue_stats_tx) {
+        if queue == 0 {
+            self.fill_tx(out);
+        }
+    }
+
+    /// Says which there are: the queues have all that the device ever counted.
+    pub(crate) fn fill_base(
+        rx: &mut bindings::netdev_queue_stats_rx,
+        tx: &mut bindings::netdev_queue_stats_tx,
+    ) {
+        let none = Self::default();
+        none.fill_rx(rx);
+        none.fill_tx(tx);
+    }
 }
 
 impl LinkStats {

@@ -47,7 +47,7 @@ pub struct RcSender {
     generation: u32,
     last: u64,
     lane: Option<Arc<Lane>>,
-    refused: u32,
+    refused: Option<u32>,
 }
 
 /// Makes a send ring on `send_cq` with room for `size` frames (a power of two) of up to `max_sge` parts
@@ -93,7 +93,7 @@ pub fn rc_ring(
         generation,
         last: 0,
         lane: None,
-        refused: 0,
+        refused: None,
     };
     Ok((sender, completions))
 }
@@ -125,8 +125,13 @@ impl RcSender {
         lane.counts().has_share(lane.qp().send_wr(), self.free())
     }
 
+    /// The number of frames that it has now, without messages of the driver's own.
+    pub fn in_flight(&self) -> u32 {
+        self.slots.in_flight()
+    }
+
     /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts
-    /// it. The device refuses frames that the queue pair has no room for. Returns whether to charge the frame
+    /// it. With `own`, it is a message of the driver's own, which no count of frames includes. The device refuses frames that the queue pair has no room for. Returns whether to charge the frame
     /// to BQL, which is to be told when it is [released](RcCompletions::reap).
     ///
     /// # Errors
@@ -144,6 +149,7 @@ impl RcSender {
         &mut self,
         mut skb: TxSkb,
         lane: &Arc<Lane>,
+        own: bool,
     ) -> core::result::Result<bool, (TxSkb, Error)> {
         if !matches!(&self.lane, Some(last) if Arc::ptr_eq(last, lane)) {
             if let Err(error) = self.change_lane(lane) {
@@ -176,7 +182,11 @@ impl RcSender {
                 0
             },
             charged,
+            own,
         };
+        if own {
+            slots.own.add_posted();
+        }
         // INVARIANT: The lane is held since it is the one that frames are posted to.
         lane.counts().add_posted();
         // SAFETY: This is the sender, which peeked; the generation is not 0 by the type invariant.
@@ -225,10 +235,11 @@ impl RcSender {
         pending
     }
 
-    /// The number of frames that the device has refused since the last call, which were dropped.
+    /// The number of frames that the device has refused since the last call, which were dropped; Some(0) if it has refused
+    /// messages of the driver's own only.
     #[inline]
-    pub fn take_refused(&mut self) -> u32 {
-        core::mem::take(&mut self.refused)
+    pub fn take_refused(&mut self) -> Option<u32> {
+        self.refused.take()
     }
 
     /// A lane whose queue pair has refused frames since it was found here last. The caller puts the queue
@@ -282,21 +293,33 @@ impl RcSender {
                 break;
             };
             frame.lane().counts().take_back();
-            let Frame { skb, charged, .. } = frame;
+            let Frame {
+                skb, charged, own, ..
+            } = frame;
+            if own {
+                self.slots.own.take_back();
+            }
+            let refused = self.refused.get_or_insert(0);
+            *refused = refused.wrapping_add(u32::from(!own));
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
             let bytes = if charged { skb.len() } else { 0 };
             self.slots.ring.unsent().add(bytes);
             skb.drop_reason(DropReason::DevReady);
         }
-        self.refused = self.refused.wrapping_add(count as u32);
+    }
+
+    /// Drops what was not posted yet. Returns as [`Self::take_refused`] what was dropped.
+    pub fn clear(&mut self) -> u32 {
+        let pending = self.chain.clear();
+        self.unwind(pending);
+        self.take_refused().unwrap_or(0)
     }
 }
 
 impl Drop for RcSender {
     fn drop(&mut self) {
-        let pending = self.chain.clear();
-        self.unwind(pending);
+        self.clear();
         self.slots.set_next_generation(self.generation);
     }
 }

@@ -255,6 +255,26 @@ impl Buffers {
     }
 }
 
+impl Buffers {
+    /// Handles a completion whose receive is not to be posted again.
+    #[cold]
+    fn discard(&mut self, wc: &bindings::ib_wc, report: &mut ReceiveReport) {
+        let id = wr_id(wc);
+        let slot = self.memory.slots.get_mut(id as u32 as usize);
+        match slot.filter(|slot| slot.wr.id() == id && ptr::eq(wc.qp, self.raw_qp)) {
+            // INVARIANT: A completed receive is not the device's any more.
+            Some(slot) => slot.wr.set_idle(),
+            None => return report.count(|report| &mut report.unknown),
+        }
+        let counter: fn(&mut ReceiveReport) -> &mut u32 = match wc.status {
+            bindings::ib_wc_status_IB_WC_SUCCESS => |report| &mut report.stopped,
+            bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR => |report| &mut report.flushed,
+            _ => |report| &mut report.errors,
+        };
+        report.count(counter);
+    }
+}
+
 impl RecvRing {
     /// Makes the receive ring of `qp`, with `size` (a power of two) buffers of `buf_len` bytes.
     ///
@@ -435,7 +455,8 @@ impl RecvRing {
     /// Takes all buffers back and resets the queue pair, which has some `time` to flush them. That drops sends as
     /// well: drain that ring first.
     ///
-    /// Datagrams that were received and not polled are dropped; [`Self::fill`] makes the ring usable again.
+    /// Datagrams that were received and not polled are dropped; [`Self::fill`] makes the ring usable again. Adds the
+    /// number of completions to `done`; [`Self::take_report`] says what they were.
     ///
     /// # Errors
     ///
@@ -444,7 +465,7 @@ impl RecvRing {
     /// # Context
     ///
     /// Process context, with NAPI disabled; may sleep.
-    pub fn drain(&mut self, time: &mut FlushTime) -> Result {
+    pub fn drain(&mut self, time: &mut FlushTime, done: &mut usize) -> Result {
         // Nothing must be posted from here on.
         //
         // INVARIANT: The chain is empty, and its slots are idle.
@@ -457,7 +478,7 @@ impl RecvRing {
         let qp = self.qp.clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {
-                self.discard();
+                *done += self.discard();
                 let mut slots = self.buffers.memory.slots.iter();
                 if slots.all(|slot| slot.wr.is_idle()) || !time.wait() {
                     break;
@@ -465,7 +486,7 @@ impl RecvRing {
             }
         }
         qp.to_reset()?;
-        self.discard();
+        *done += self.discard();
         for slot in &mut self.buffers.memory.slots {
             // INVARIANT: A queue pair that was reset has nothing.
             slot.wr.set_idle();
@@ -473,22 +494,17 @@ impl RecvRing {
         Ok(())
     }
 
-    /// Takes all completions there are, without posting anything again.
-    fn discard(&mut self) {
+    /// Takes all completions there are, without posting anything again. Says how many.
+    fn discard(&mut self) -> usize {
+        let mut done = 0;
         loop {
             let wcs = self.qp.recv_cq().poll(&mut self.wcs, BATCH);
-            let n = wcs.len();
             for wc in wcs {
-                let id = wr_id(wc);
-                if let Some(slot) = self.buffers.memory.slots.get_mut(id as u32 as usize) {
-                    if slot.wr.id() == id && ptr::eq(wc.qp, self.buffers.raw_qp) {
-                        // INVARIANT: A completed receive is not the device's any more.
-                        slot.wr.set_idle();
-                    }
-                }
+                self.buffers.discard(wc, &mut self.report);
             }
-            if n < BATCH {
-                return;
+            done += wcs.len();
+            if wcs.len() < BATCH {
+                return done;
             }
         }
     }

@@ -180,6 +180,12 @@ impl Sender {
         self.chain.is_full()
     }
 
+    /// The number of frames that it has now, whether the device has them yet or not.
+    pub fn in_flight(&mut self) -> u32 {
+        self.at.look(&self.ring.shared);
+        self.at.in_flight()
+    }
+
     /// A lower bound of [`Self::free`], as of its last call.
     #[inline]
     pub fn free_at_least(&self) -> u32 {
@@ -467,7 +473,8 @@ impl Sender {
         large
     }
 
-    /// Drops the frames of the chain, and the address handle of the last frame. Returns the number of frames.
+    /// Drops the frames of the chain, and the address handle of the last frame. Returns the number of frames that were
+    /// dropped since the last [`Self::flush`].
     ///
     /// # Safety
     ///
@@ -477,8 +484,7 @@ impl Sender {
         self.unwind(pending);
         self.ah = None;
         self.posted = false;
-        self.refusal = Refusal::default();
-        pending as u32
+        core::mem::take(&mut self.refusal).frames
     }
 }
 

@@ -9,7 +9,7 @@ use ipoib_netdev::ethtool::Ethtool;
 use ipoib_netdev::files::Files;
 use ipoib_netdev::link::{Link, Registration, Request};
 use ipoib_netdev::rtnl::Rtnl;
-use ipoib_netdev::skb::TxSkb;
+use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_netdev::stats::{Counter, LinkStats};
 use ipoib_netdev::vf::Functions;
 use kernel::prelude::*;
@@ -66,7 +66,11 @@ impl Driver for Loopback {
         *dev.lock_tx() = None;
     }
 
-    fn transmit(dev: &Device<Self>, _tx: &mut (), skb: TxSkb) -> Taken {
+    fn transmit(dev: &Device<Self>, tx: Option<&mut ()>, skb: TxSkb) -> Taken {
+        if tx.is_none() {
+            skb.drop_reason(DropReason::DevReady);
+            return Taken::TAKEN;
+        }
         dev.data().frames.add(1);
         dev.data().bytes.add(skb.len() as u64);
         skb.loop_back(dev);

@@ -17,11 +17,15 @@ use crate::flush_time::FlushTime;
 /// Completions that one call takes at most.
 const BATCH: usize = MAX_BUDGET as usize;
 
-/// Frames that left the ring.
+/// Frames that left the ring, and completions of others.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RcReaped {
-    /// Frames that were not sent, or whose sending failed.
+    /// Frames that were sent, without messages of the driver's own.
+    pub sent: Tally,
+    /// Frames that were not sent, or whose sending failed, without messages of the driver's own.
     pub lost: u32,
+    /// Completions of requests that are not in the ring, which are ignored.
+    pub unknown: u32,
     /// Frames that left the ring, sent or not, and those that the device has refused: to be reported to BQL.
     /// Bytes are counted as far as they were charged.
     pub released: Tally,
@@ -31,7 +35,9 @@ pub struct RcReaped {
 
 impl RcReaped {
     fn add(&mut self, other: Self) {
+        self.sent.merge(other.sent);
         self.lost = self.lost.wrapping_add(other.lost);
+        self.unknown = self.unknown.wrapping_add(other.unknown);
         self.released.merge(other.released);
         self.more = other.more;
     }
@@ -108,7 +114,8 @@ impl RcCompletions {
         let mut bytes = 0;
         let dropped = |frame: Frame| {
             reaped.release(&frame);
-            reaped.lost = reaped.lost.wrapping_add(1);
+            self.slots.leaves(&frame);
+            reaped.lost = reaped.lost.wrapping_add(u32::from(!frame.own));
             // SAFETY: The frame is in flight until it is counted below.
             let lane = unsafe { frame.lane.as_ref() };
             frame.skb.drop_reason(DropReason::DevReady);
@@ -121,7 +128,8 @@ impl RcCompletions {
         reaped
     }
 
-    /// Waits for some `time` until all frames are done, for which the lanes' queue pairs must be in error.
+    /// Waits for some `time` until all frames are done, for which the lanes' queue pairs must be in error. What is left
+    /// then counts as lost: it is freed when the queue pairs have ended. The sender must be gone.
     ///
     /// # Context
     ///
@@ -139,6 +147,7 @@ impl RcCompletions {
                 break;
             }
         }
+        all.lost = all.lost.wrapping_add(self.slots.in_flight());
         all
     }
 }
@@ -153,20 +162,30 @@ fn complete(
     failed: &mut impl FnMut(&Lane),
 ) {
     let (mut id, mut status) = (wr_id(wc), wc.status);
+    let mut is_ours = false;
     // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
     // those in front of it which asked for no completion, since a queue pair's sends complete in order.
     while let Some(frame) = unsafe { slots.empty(id) } {
+        is_ours = true;
         reaped.release(&frame);
+        slots.leaves(&frame);
         let Frame {
-            skb, lane, before, ..
+            skb,
+            lane,
+            before,
+            own,
+            ..
         } = frame;
         // SAFETY: The frame is in flight until it is counted below.
         let lane = unsafe { lane.as_ref() };
         if status == bindings::ib_wc_status_IB_WC_SUCCESS {
             lane.works();
+            if !own {
+                reaped.sent.add(skb.len());
+            }
             skb.napi_consume(poll);
         } else {
-            reaped.lost = reaped.lost.wrapping_add(1);
+            reaped.lost = reaped.lost.wrapping_add(u32::from(!own));
             lost(skb, lane, failed);
         }
         // The last look at the lane, which may leave then.
@@ -177,6 +196,14 @@ fn complete(
         // A failed request completes, so that those in front of it were sent.
         (id, status) = (before, bindings::ib_wc_status_IB_WC_SUCCESS);
     }
+    if !is_ours {
+        unknown(reaped);
+    }
+}
+
+#[cold]
+fn unknown(reaped: &mut RcReaped) {
+    reaped.unknown = reaped.unknown.wrapping_add(1);
 }
 
 #[cold]

@@ -134,6 +134,8 @@ pub(super) struct Frame {
     pub(super) before: u64,
     /// The frame is charged to BQL.
     pub(super) charged: bool,
+    /// The frame is a message of the driver's own.
+    pub(super) own: bool,
 }
 
 impl Frame {
@@ -157,6 +159,8 @@ pub(super) struct Slots {
     /// The sender's; nobody's once that is gone.
     lanes: UnsafeCell<KVec<Arc<Lane>>>,
     pub(super) mapping: Mapping,
+    /// The driver's own messages in the ring.
+    pub(super) own: Counts,
     /// The first generation of the next ring on the completion queue.
     next_generation: Atomic<u32>,
     claim: Claim,
@@ -184,6 +188,7 @@ impl Slots {
             ring,
             lanes: UnsafeCell::new(KVec::new()),
             mapping,
+            own: Counts::new(),
             next_generation: Atomic::new(claim.next),
             claim,
             cq: cq.clone(),
@@ -199,6 +204,20 @@ impl Slots {
     /// queue.
     pub(super) fn first_generation(&self) -> u32 {
         self.next_generation.get()
+    }
+
+    /// The number of frames in the ring, without the driver's own messages: exact when neither half runs.
+    pub(super) fn in_flight(&self) -> u32 {
+        let all = self.ring.size().wrapping_sub(self.ring.free());
+        all.saturating_sub(self.own.in_flight())
+    }
+
+    /// Notes that a frame has left the ring.
+    #[inline(always)]
+    pub(super) fn leaves(&self, frame: &Frame) {
+        if frame.own {
+            self.own.add_done();
+        }
     }
 
     /// Holds a lane before frames of it are posted.

@@ -85,6 +85,8 @@ pub struct ReceiveReport {
     pub flushed: u32,
     /// Completions of requests that are not posted, which are ignored.
     pub unknown: u32,
+    /// Messages that came when the ring was being emptied, which were dropped.
+    pub stopped: u32,
     /// True if a count is not 0.
     some: bool,
 }

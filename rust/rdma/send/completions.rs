@@ -52,8 +52,12 @@ pub struct SendReport {
 pub struct Drained {
     /// Frames that were sent.
     pub sent: Tally,
-    /// Frames that were not.
+    /// Frames that the device failed to send.
+    pub errors: u32,
+    /// Frames that were not sent, since the queue pair has stopped.
     pub lost: u32,
+    /// Completions of requests that are not in the ring, which are ignored.
+    pub unknown: u32,
 }
 
 /// The half of a send ring that handles completions, and frees what was sent.
@@ -169,36 +173,46 @@ impl SendCompletions {
     /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
     /// Frames have some `time` to be flushed; what is left after the reset is dropped, and counts as
-    /// flushed, as does what was not posted yet.
+    /// lost, as does what was not posted yet. Adds what became of the frames to `all`.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `sender` is not the other half; otherwise the queue pair could not be reset, and
-    /// the ring keeps what the device may still use.
+    /// the ring keeps what the device may still use. That counts as lost, too.
     ///
     /// # Context
     ///
     /// Process context, with the queue stopped and NAPI disabled; may sleep.
-    pub fn drain(&mut self, sender: &mut Sender, time: &mut FlushTime) -> Result<Drained> {
+    pub fn drain(
+        &mut self,
+        sender: &mut Sender,
+        time: &mut FlushTime,
+        all: &mut Drained,
+    ) -> Result {
         if !Arc::ptr_eq(&self.ring, &sender.ring) {
             return Err(EINVAL);
         }
-        let mut all = Drained::default();
         let qp = self.ring.qp().clone();
         if qp.state() != Ok(QpState::Reset) && qp.to_error().is_ok() {
             loop {
-                self.reap_into(&mut all);
+                self.reap_into(all);
                 if self.at.tail() == self.ring.shared.head() || !time.wait() {
                     break;
                 }
             }
         }
-        qp.to_reset()?;
-        self.reap_into(&mut all);
+        let reset = qp.to_reset();
+        self.reap_into(all);
+        if reset.is_err() {
+            let left = sender.at.head().wrapping_sub(self.at.tail());
+            let refused = core::mem::take(&mut sender.refusal).frames;
+            all.lost = all.lost.wrapping_add(left.wrapping_add(refused));
+            return reset;
+        }
 
         // SAFETY: The queue pair was reset, so that the device has nothing.
-        let pending = unsafe { sender.clear() };
-        all.lost = all.lost.wrapping_add(pending);
+        let dropped = unsafe { sender.clear() };
+        all.lost = all.lost.wrapping_add(dropped);
         // SAFETY: As above; the caller has both halves.
         unsafe {
             self.ring.clear(|skb| {
@@ -211,7 +225,7 @@ impl SendCompletions {
         sender.at.look(&self.ring.shared);
         // Nobody reports them any more.
         self.ring.shared.unsent().take();
-        Ok(all)
+        Ok(())
     }
 
     fn reap_into(&mut self, all: &mut Drained) {
@@ -219,8 +233,9 @@ impl SendCompletions {
             let some = self.reap(None);
             all.sent.merge(some.sent);
             if let Some(report) = self.take_report() {
-                let lost = report.errors.wrapping_add(report.flushed);
-                all.lost = all.lost.wrapping_add(lost);
+                all.errors = all.errors.wrapping_add(report.errors);
+                all.lost = all.lost.wrapping_add(report.flushed);
+                all.unknown = all.unknown.wrapping_add(report.unknown);
             }
             if !some.more {
                 return;

@@ -7,7 +7,8 @@
 
 use core::mem::offset_of;
 
-use ipoib_netdev::stats::{Counter, LinkStats};
+use ipoib_netdev::device::RawDevice;
+use ipoib_netdev::stats::{Counter, LinkStats, QueueStats};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::{reorder, source};
 use ipoib_rdma::ReceiveReport;
@@ -66,6 +67,10 @@ macro_rules! counters {
 counters! {
     /// Received datagrams. Written by the receive NAPI.
     rx: Rx {
+        /// Receive completions that the RDMA device reported.
+        completions = "rx_completions",
+        /// Receives that the RDMA device gave back unused.
+        flushed = "rx_flushed",
         /// Datagrams received.
         frames = "rx_frames",
         /// Bytes of their IP packets.
@@ -78,6 +83,8 @@ counters! {
 
     /// Numbered frames and their sources. Written by the receive NAPI.
     sequence: Sequence {
+        /// Frames passed up as they came: multicast, without a number, or without a window.
+        unordered = "rx_seq_unordered",
         /// Numbered frames that arrived as expected.
         in_order = "rx_seq_in_order",
         /// Frames that arrived after a later one: the disorder of the fabric.
@@ -92,6 +99,8 @@ counters! {
         moved = "rx_seq_moved",
         /// Held frames released by the timeout.
         timed_out = "rx_seq_timed_out",
+        /// Frames held now.
+        holding = "rx_seq_holding",
         /// Frames that arrived a second time.
         duplicates = "rx_seq_duplicates",
         /// Sources that began a new sequence.
@@ -110,16 +119,32 @@ counters! {
         reclaimed = "rx_seq_reclaimed",
     }
 
-    /// Datagrams sent. Written by the completion NAPI.
+    /// Frames sent. Written by the completion NAPI.
     done: Done {
         /// Datagrams sent.
         frames = "tx_frames",
         /// Bytes of them, encapsulation header included.
         bytes = "tx_bytes",
+        /// Frames sent on connections.
+        rc_frames = "rc_tx_frames",
+        /// Bytes of their IP packets.
+        rc_bytes = "rc_tx_bytes",
+        /// Send completions that name no frame on its way.
+        unknown = "tx_bad_completions",
     }
 
     /// The transmit queue. Written under the transmit lock, but for `wakes`, which the completion NAPI writes.
     tx: Tx {
+        /// Frames that the stack handed over.
+        handed = "tx_handed",
+        /// Frames that were cut up, into segments or fragments.
+        cut = "tx_cut",
+        /// Segments and fragments that they were cut into.
+        pieces = "tx_pieces",
+        /// Frames that wait now, for a path, a group or a connection, or to be answered as too big.
+        waiting = "tx_waiting",
+        /// Frames that the RDMA device has now.
+        posted = "tx_posted",
         /// Frames queued until their path or multicast group was ready.
         queued = "tx_path_queued",
         /// Doorbells rung for new work requests.
@@ -180,7 +205,7 @@ counters! {
         refused_crossing = "rc_refused_crossing",
         /// Requests while the interface was down or in datagram mode.
         refused_closed = "rc_refused_closed",
-        /// Connections that failed.
+        /// Connections that failed, or did not come about.
         failed = "rc_failed",
         /// Connections ended by the peer.
         disconnected = "rc_disconnected",
@@ -190,6 +215,12 @@ counters! {
         evicted = "rc_evicted",
         /// Connections ended because the peer let too little through.
         stuck = "rc_stuck",
+        /// Connections that broke.
+        broken = "rc_broken",
+        /// Connections in whose place the peer made another.
+        replaced = "rc_replaced",
+        /// Connections ended with the interface, its mode or its settings.
+        closed = "rc_closed",
         /// Times that the RDMA device had no connection left.
         no_room = "rc_no_room",
         /// Connections established now.
@@ -202,6 +233,8 @@ counters! {
         frames = "rc_rx_frames",
         /// Bytes of their IP packets.
         bytes = "rc_rx_bytes",
+        /// Messages received that carried a credit limit alone.
+        grants = "rc_rx_grants",
         /// Frames received that are still to be segmented.
         large = "rc_rx_large",
         /// Frames received without a checksum.
@@ -210,10 +243,6 @@ counters! {
 
     /// Frames for connections. Written under the transmit lock.
     rc_tx: ConnectedTx {
-        /// Frames sent on connections.
-        frames = "rc_tx_frames",
-        /// Bytes of their IP packets.
-        bytes = "rc_tx_bytes",
         /// Frames sent that are still to be segmented.
         large = "rc_tx_large",
         /// Frames sent without a checksum.
@@ -249,9 +278,9 @@ fn set(counter: &Counter, count: usize) {
 }
 
 impl Sequence {
-    /// Adds changes since the last call, and stores the number of sources.
+    /// Adds changes since the last call.
     #[cold]
-    pub(crate) fn add(&self, counts: &reorder::Counts, events: &source::Events, sources: usize) {
+    pub(crate) fn add(&self, counts: &reorder::Counts, events: &source::Events) {
         self.reordered.add(counts.reordered);
         self.late.add(counts.late);
         self.held.add(counts.held);
@@ -265,7 +294,21 @@ impl Sequence {
         self.refused.add(events.refused);
         self.no_ring.add(events.no_ring);
         self.reclaimed.add(events.reclaimed);
+    }
+
+    /// Stores the number of sources, and of the frames that they hold.
+    #[cold]
+    pub(crate) fn set_now(&self, sources: usize, holding: usize) {
         set(&self.sources, sources);
+        set(&self.holding, holding);
+    }
+}
+
+impl Tx {
+    /// Stores the numbers of frames that wait, and that the device has.
+    pub(crate) fn set_now(&self, waiting: usize, posted: usize) {
+        set(&self.waiting, waiting);
+        set(&self.posted, posted);
     }
 }
 
@@ -277,24 +320,28 @@ impl Connected {
 }
 
 impl Counters {
-    /// Counts `n` frames dropped for `reason`; from any context.
+    /// Counts frames that `dev` drops for `reason`, from any context. Of a single frame the length is told to whom
+    /// traces.
     #[cold]
-    pub(crate) fn dropped(&self, reason: DropReason, n: u64) {
-        self.drops[reason.index()].add_shared(n);
+    pub(crate) fn dropped(&self, dev: &RawDevice, reason: DropReason, frames: u64, length: usize) {
+        if frames > 0 {
+            self.drops[reason.index()].add_shared(frames);
+            ipoib_trace::dropped(dev, reason.name(), frames, length);
+        }
     }
 
-    /// Counts receive completions that brought no frame.
+    /// Counts receive completions that brought no frame, as the receive NAPI.
     #[cold]
-    pub(crate) fn not_received(&self, report: &ReceiveReport) {
+    pub(crate) fn not_received(&self, dev: &RawDevice, report: &ReceiveReport) {
+        self.rx.flushed.add(u64::from(report.flushed));
         for (reason, n) in [
             (DropReason::BadStatus, report.errors),
             (DropReason::BadCompletion, report.unknown),
             (DropReason::Oversized, report.malformed),
             (DropReason::NoBuffer, report.no_buffer),
+            (DropReason::Stopped, report.stopped),
         ] {
-            if n > 0 {
-                self.dropped(reason, u64::from(n));
-            }
+            self.dropped(dev, reason, u64::from(n), 0);
         }
     }
 
@@ -302,26 +349,50 @@ impl Counters {
         reasons.iter().map(|r| self.drops[r.index()].get()).sum()
     }
 
+    /// Frames dropped for reasons whose names begin with `direction`.
+    fn drops_by(&self, direction: &str) -> u64 {
+        let reasons = DropReason::ALL.iter();
+        reasons
+            .filter(|r| r.name().starts_with(direction))
+            .map(|r| self.drops[r.index()].get())
+            .sum()
+    }
+
+    /// Counters for netdev-genl.
+    pub(crate) fn queue_stats(&self) -> QueueStats {
+        use DropReason::*;
+        let link = self.link_stats();
+        QueueStats {
+            rx_packets: link.rx_packets,
+            rx_bytes: link.rx_bytes,
+            rx_alloc_fail: self.drops_of(&[NoBuffer]),
+            rx_drops: self.drops_by("rx_"),
+            tx_packets: link.tx_packets,
+            tx_bytes: link.tx_bytes,
+            tx_drops: self.drops_by("tx_"),
+            tx_errors: link.tx_errors,
+            tx_needs_csum: self.tx.partial.get() + self.rc_tx.partial.get(),
+            tx_stops: self.tx.stops.get(),
+            tx_wakes: self.tx.wakes.get(),
+        }
+    }
+
     /// Counters for `ip -s link`.
     pub(crate) fn link_stats(&self) -> LinkStats {
         use DropReason::*;
         let lengths = self.drops_of(&[Short, Oversized, TruncatedGrh]);
         let tx_errors = self.drops_of(&[MapFailed, PostFailed, SendFailed]);
-        let tx_drops: u64 = DropReason::ALL
-            .iter()
-            .filter(|r| r.name().starts_with("tx_"))
-            .map(|r| self.drops[r.index()].get())
-            .sum();
+        let tx_drops = self.drops_by("tx_");
         LinkStats {
             rx_packets: self.rx.frames.get() + self.rc_rx.frames.get(),
             rx_bytes: self.rx.bytes.get() + self.rc_rx.bytes.get(),
             rx_errors: lengths
                 + self.drops_of(&[BadGrh, BadSource, BadStatus, BadCompletion, BadExtended]),
-            rx_dropped: self.drops_of(&[EtherType, NoBuffer, NoConnection]),
+            rx_dropped: self.drops_of(&[EtherType, NoBuffer, NoConnection, Stopped]),
             rx_length_errors: lengths,
             multicast: self.rx.multicast.get(),
-            tx_packets: self.done.frames.get() + self.rc_tx.frames.get(),
-            tx_bytes: self.done.bytes.get() + self.rc_tx.bytes.get(),
+            tx_packets: self.done.frames.get() + self.done.rc_frames.get(),
+            tx_bytes: self.done.bytes.get() + self.done.rc_bytes.get(),
             tx_errors,
             tx_dropped: tx_drops - tx_errors,
         }

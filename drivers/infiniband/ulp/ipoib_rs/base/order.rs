@@ -10,7 +10,7 @@ use ipoib_netdev::random::random;
 use ipoib_netdev::skb::RxSkb;
 use ipoib_proto::deadline::Deadline;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::reorder::{Counts, Held, MAX_WIDTH};
+use ipoib_proto::reorder::{Counts, Event, Held, MAX_WIDTH};
 use ipoib_proto::seq::MsgId;
 use ipoib_proto::source::{self, Numbered, Place, Sink, Sources};
 use ipoib_proto::table::{Seed, Slot};
@@ -20,6 +20,7 @@ use kernel::sync::Arc;
 use crate::base::counters::Sequence;
 use crate::base::settings::Settings;
 use crate::base::storage::Storage;
+use crate::base::trace::who;
 
 /// Sources that can be put in order at a time: half of the table's slots.
 const SOURCE_SLOTS: usize = 2048;
@@ -38,6 +39,8 @@ pub(crate) struct Order {
     width: u8,
     /// The time of this poll in milliseconds.
     now: u64,
+    /// Frames that this poll has passed up as they came.
+    unordered: u64,
 }
 
 /// A copy of what is known about a source.
@@ -98,6 +101,20 @@ impl Sink<RxSkb> for Up<'_, '_> {
     fn deliver(&mut self, skb: RxSkb) {
         skb.gro_receive(self.0);
     }
+
+    #[inline]
+    fn note(&mut self, from: &HwAddr, id: MsgId, event: Event, since: u64) {
+        trace(self.0.device(), from, id, event, since);
+    }
+}
+
+/// Tells who traces what becomes of a held frame.
+#[inline]
+fn trace(dev: &RawDevice, from: &HwAddr, id: MsgId, event: Event, since: u64) {
+    if ipoib_trace::wants_held() {
+        let waited = clock::now_us().saturating_sub(since);
+        ipoib_trace::held(dev, who(from), event.word(), id.get(), waited);
+    }
 }
 
 /// Passes frames up when there is no poll any more.
@@ -110,6 +127,10 @@ impl Sink<RxSkb> for Last<'_> {
 
     fn deliver(&mut self, skb: RxSkb) {
         skb.receive(self.0);
+    }
+
+    fn note(&mut self, from: &HwAddr, id: MsgId, event: Event, since: u64) {
+        trace(self.0, from, id, event, since);
     }
 }
 
@@ -131,6 +152,7 @@ impl Order {
             deadline: Deadline::NONE,
             width: 0,
             now: 0,
+            unordered: 0,
         })
     }
 
@@ -166,7 +188,7 @@ impl Order {
         skb: RxSkb,
     ) {
         let (Some(id), Some(from), 1..) = (MsgId::new(number), from, self.width) else {
-            return skb.gro_receive(context);
+            return self.pass_up(context, skb);
         };
         let mut up = Up(context);
         let item = skb;
@@ -175,6 +197,13 @@ impl Order {
         if self.sources.receive(frame, width, now, &mut up) {
             self.hold(context);
         }
+    }
+
+    /// Passes a frame up that is in no order.
+    #[inline]
+    pub(crate) fn pass_up(&mut self, context: &Context<'_>, skb: RxSkb) {
+        self.unordered = self.unordered.wrapping_add(1);
+        skb.gro_receive(context);
     }
 
     /// Something is held that was not before.
@@ -193,9 +222,19 @@ impl Order {
             self.expire(context, over);
         }
         self.sources.sweep(self.now, &mut Up(context));
+        self.count(counters);
+    }
+
+    /// Adds what has changed to the counters.
+    #[inline]
+    fn count(&mut self, counters: &Sequence) {
         counters.in_order.add(self.sources.take_in_order());
+        if self.unordered > 0 {
+            counters.unordered.add(core::mem::take(&mut self.unordered));
+        }
         if let Some((counts, events)) = self.sources.take_changes() {
-            counters.add(&counts, &events, self.sources.len());
+            counters.add(&counts, &events);
+            counters.set_now(self.sources.len(), self.sources.holding());
         }
     }
 
@@ -223,9 +262,6 @@ impl Order {
     /// Passes all up that is held: the interface goes down.
     pub(crate) fn close(&mut self, dev: &RawDevice, counters: &Sequence) {
         self.sources.clear(&mut Last(dev));
-        counters.in_order.add(self.sources.take_in_order());
-        if let Some((counts, events)) = self.sources.take_changes() {
-            counters.add(&counts, &events, 0);
-        }
+        self.count(counters);
     }
 }

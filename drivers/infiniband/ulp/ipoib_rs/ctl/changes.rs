@@ -194,13 +194,9 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a size that a ring cannot have, and those of making rings; the sizes are as
-    /// before then.
+    /// Those of making rings; the sizes are as before then.
     pub(crate) fn resize(dev: &Device<Self>, sizes: Sizes, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
-        if !this.settings.queue_limits().allow(sizes) {
-            return Err(EINVAL);
-        }
         let before = this.settings.queue_sizes();
         if before == sizes {
             return Ok(());

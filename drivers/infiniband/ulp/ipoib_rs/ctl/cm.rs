@@ -18,7 +18,7 @@ use crate::base::counters::Connected;
 use crate::base::interface::{Interface, Work};
 use crate::data::rx;
 use crate::data::tx::Tx;
-use crate::rc::conn::{Conn, ConnId, Role, Room};
+use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Place};
 
@@ -26,7 +26,7 @@ use crate::rc::table::{Found, Place};
 pub(super) fn give_up(id: &ConnId) {
     id.counters().failed.add_shared(1);
     if let Some(found) = id.find() {
-        id.ended(&found, found.end());
+        id.ended(&found, found.end(), Cause::Broken);
     }
 }
 
@@ -62,10 +62,10 @@ impl ConnId {
     }
 
     /// Ends the connection in the table.
-    fn ended(&self, found: &Found, end: End) {
+    fn ended(&self, found: &Found, end: End, cause: Cause) {
         let mut guard = self.dev.lock_tx();
         if let Some(tx) = guard.as_mut() {
-            tx.connection_ended(&self.dev, found, end, now_ms());
+            tx.connection_ended(&self.dev, found, end, cause);
         }
         drop(guard);
         Interface::queue(&self.dev, Work::Connections, 0);
@@ -112,7 +112,7 @@ impl ConnId {
             "connection not usable: {error:?}\n"
         );
         self.counters().failed.add_shared(1);
-        self.ended(found, found.end());
+        self.ended(found, found.end(), Cause::Broken);
     }
 
     fn log_failure(&self, what: &str) {
@@ -157,23 +157,20 @@ impl CmHandler for ConnId {
             CmEvent::Rejected { private_data, .. } => {
                 let refusal = Refusal::parse(private_data);
                 if refusal == Some(Refusal::Crossing) {
-                    self.ended(&found, End::Yielded);
+                    self.ended(&found, End::Yielded, Cause::Replaced);
                 } else {
                     self.counters().failed.add_shared(1);
                     self.log_failure("refused");
-                    self.ended(&found, found.end());
+                    self.ended(&found, found.end(), Cause::Broken);
                 }
             }
             CmEvent::NoAnswer => {
                 self.counters().failed.add_shared(1);
                 self.log_failure("no answer");
-                self.ended(&found, found.end());
+                self.ended(&found, found.end(), Cause::Broken);
             }
-            CmEvent::Disconnected => {
-                self.counters().disconnected.add_shared(1);
-                self.ended(&found, found.end());
-            }
-            CmEvent::Over => self.ended(&found, found.end()),
+            CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
+            CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
         }
     }
 }
@@ -261,7 +258,7 @@ impl ConnListener {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
-                connections.end(&self.dev, rc);
+                connections.end(&self.dev, rc, Cause::Closed);
             }
             return Ok(Some(refusal));
         }
@@ -269,7 +266,7 @@ impl ConnListener {
             self.log(&peer, error);
             // If it is not found, somebody has ended it already.
             if let Some(found) = rc.id.find() {
-                rc.id.ended(&found, found.end());
+                rc.id.ended(&found, found.end(), Cause::Broken);
             }
         }
         Ok(None)
@@ -330,6 +327,7 @@ impl Listen for ConnListener {
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {
                 self.log(&peer, error);
+                self.count_refused(Refusal::Full);
                 if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
                     connections.give_back(width);
                 }

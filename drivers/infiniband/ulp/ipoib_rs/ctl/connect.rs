@@ -6,6 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::cm::{linux_service_id, rfc_service_id};
+use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::queue::Waiting;
@@ -232,6 +233,8 @@ fn answer_too_big(dev: &Device<Interface>) {
         let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
             return;
         };
+        let counters = &dev.data().get_ref().counters;
+        counters.dropped(dev, DropReason::TooBig, 1, skb.len());
         skb.answer_too_big(dev, mtu);
     }
 }

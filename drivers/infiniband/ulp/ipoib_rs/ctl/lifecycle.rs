@@ -27,7 +27,6 @@ use crate::data::completions::TxPoll;
 use crate::data::events::Events;
 use crate::data::rx::RxPoll;
 use crate::data::tx::Tx;
-use crate::rc::table::Connections;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::Destinations;
@@ -60,7 +59,7 @@ impl Verbs {
         let member = this.port.gid(0)?;
         let pkey = this.pkey();
         let pkey_index = this.port.find_pkey(pkey)?;
-        let mut destinations = Destinations::new(this.broadcast(), this.port.is_infiniband())?;
+        let mut destinations = Destinations::new(dev, this.port.is_infiniband())?;
         destinations.set_up(attributes.active);
         destinations.want(this.groups.lock().wanted());
         let endpoint = Arc::new(
@@ -212,6 +211,7 @@ impl Verbs {
     /// # Context
     ///
     /// Under RTNL, with the transmit queue disabled; sleeps.
+    #[inline(never)]
     pub(crate) fn resize(&mut self, dev: &Device<Interface>) -> Result {
         let Some(running) = self.running else {
             return Ok(());
@@ -227,7 +227,7 @@ impl Verbs {
         // It may be waiting for completions.
         Interface::cancel(dev, Work::Connections);
         // Its completions would start the queue again.
-        let completions = self.tx.disable();
+        let mut completions = self.tx.disable();
         // A job that is under way would find nobody to bring its answer to; none begins now.
         Interface::cancel(dev, Work::Paths);
         Interface::cancel(dev, Work::Recover);
@@ -236,11 +236,15 @@ impl Verbs {
         dev.disable_queue();
         let mut tx = dev.lock_tx().take();
         pausing.store(false, Relaxed);
-        self.halt(dev, tx.as_mut(), completions);
-        let Some(Tx { ud, endpoint, .. }) = tx else {
+        self.halt(dev, tx.as_mut(), &mut completions);
+        let Some(Tx {
+            ud: UdTx { destinations, ring },
+            endpoint,
+            ..
+        }) = tx
+        else {
             return Err(ENODEV);
         };
-        let UdTx { destinations, ring } = ud;
         drop(ring);
         let qkey = dev.data().qkey().0;
         endpoint.qp.to_init(running.pkey_index, qkey)?;
@@ -267,10 +271,10 @@ impl Verbs {
         let this = dev.data().get_ref();
         this.subnet.lock().cancel_all();
         this.groups.lock().leave_all();
-        let completions = self.tx.disable();
+        let mut completions = self.tx.disable();
         // Completions may have started the queue meanwhile, and who starts it next is to wake who waits.
         dev.disable_queue();
-        self.halt(dev, tx.as_mut(), completions);
+        self.halt(dev, tx.as_mut(), &mut completions);
     }
 
     /// Ends the receive poll, after the other one, resets the QP and frees what the rings hold.
@@ -278,29 +282,27 @@ impl Verbs {
         &mut self,
         dev: &Device<Interface>,
         mut tx: Option<&mut Tx>,
-        mut completions: Option<TxPoll>,
+        completions: &mut Option<TxPoll>,
     ) {
         self.running = None;
         self.messages_cq = None;
         let this = dev.data().get_ref();
         this.counters.connected.set_current(0);
-        let connections = tx.as_mut().and_then(|tx| Some(tx.rc.take()?.connections));
-        // Frames that are not posted yet are dropped with the sender; nobody waits for them then.
-        let connections = connections.map(Connections::into_all);
+        let connections = tx.as_mut().and_then(|tx| tx.close(dev));
         for rc in connections.iter().flatten() {
             rc.stop();
         }
         // Under RTNL: no longer for several queue pairs than for one.
         let mut time = FlushTime::new();
         self.rx.finish(|rx| {
-            if let (Some(tx), Some(completions)) = (tx, &mut completions) {
+            if let (Some(tx), Some(completions)) = (tx, completions.as_mut()) {
                 completions.drain(dev, tx.ud.ring.sender(), &mut time);
             }
             rx.drain(dev, &mut time);
         });
         // Behind the receive ring: what a queue pair that cannot be reset was to send is freed by destroying it,
         // when nobody posts receives to it any more.
-        drop(completions);
+        *completions = None;
         // The drains have reset it, unless it never got that far. What they could not free is freed with the
         // QP, when `tx` goes, too.
         match self.qp.as_ref().map(|qp| qp.state()) {

@@ -10,7 +10,7 @@ use ipoib_netdev::link::Extack;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::skb::TxSkb;
-use ipoib_netdev::stats::LinkStats;
+use ipoib_netdev::stats::{LinkStats, QueueStats};
 use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mtu;
@@ -146,8 +146,11 @@ impl Driver for Interface {
     }
 
     #[inline]
-    fn transmit(dev: &Device<Self>, tx: &mut Tx, skb: TxSkb) -> Taken {
-        tx.transmit(dev, skb)
+    fn transmit(dev: &Device<Self>, tx: Option<&mut Tx>, skb: TxSkb) -> Taken {
+        match tx {
+            Some(tx) => tx.transmit(dev, skb),
+            None => Tx::no_queue(dev, skb),
+        }
     }
 
     fn transmit_timeout(dev: &Device<Self>) {
@@ -199,6 +202,10 @@ impl Driver for Interface {
     fn stats(dev: &Device<Self>) -> LinkStats {
         dev.data().counters.link_stats()
     }
+
+    fn queue_stats(dev: &Device<Self>) -> QueueStats {
+        dev.data().counters.queue_stats()
+    }
 }
 
 #[vtable]
@@ -206,7 +213,13 @@ impl Ethtool for Interface {
     const COUNTERS: &'static [&'static str] = &counters::NAMES;
 
     fn counters(dev: &Device<Self>, out: &mut [u64]) {
-        dev.data().counters.fill(out);
+        let counters = &dev.data().get_ref().counters;
+        {
+            let mut tx = dev.lock_tx();
+            let (waiting, posted) = tx.as_mut().map_or((0, 0), Tx::now);
+            counters.tx.set_now(waiting, posted);
+        }
+        counters.fill(out);
     }
 
     fn identity(dev: &Device<Self>, identity: &mut Identity<'_>) {
@@ -274,10 +287,12 @@ impl Ethtool for Interface {
             receive,
             send: transmit,
         };
-        Self::resize(dev, sizes, rtnl).inspect_err(|error| {
-            if *error == EINVAL {
-                extack.say(c"A ring's size is a power of two, 64 at least");
-            }
+        if !dev.data().settings.queue_limits().allow(sizes) {
+            let text = c"A ring's size is a power of two, 64 at least";
+            return Err(extack.refuse(text, EINVAL));
+        }
+        Self::resize(dev, sizes, rtnl).inspect_err(|_| {
+            extack.say(c"The rings cannot be made: no memory, or the RDMA device refuses them");
         })
     }
 }

@@ -2,13 +2,15 @@
 
 //! Sent: the NAPI that takes completed frames off the send ring.
 
-use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::header::Header;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender};
+use ipoib_rdma::{
+    Drained, FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender,
+};
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
@@ -37,14 +39,31 @@ struct Released {
 impl Released {
     /// Adds what left the ring of connections. True: there was something.
     #[inline]
-    fn add_rc(&mut self, reaped: &RcReaped, counters: &Counters) -> bool {
-        if reaped.lost > 0 {
-            counters.dropped(DropReason::Flushed, u64::from(reaped.lost));
-        }
+    fn add_rc(&mut self, dev: &RawDevice, reaped: &RcReaped, counters: &Counters) -> bool {
+        count_rc(dev, reaped, counters);
         self.frames = self.frames.wrapping_add(reaped.released.frames);
         self.bytes = self.bytes.wrapping_add(reaped.released.bytes as u32);
         self.more |= reaped.more;
         reaped.released.frames > 0
+    }
+}
+
+/// Counts what left the ring of connections.
+#[inline]
+fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
+    let RcReaped {
+        sent,
+        lost,
+        unknown,
+        ..
+    } = *reaped;
+    // Wire headers are no part of the packets.
+    let headers = Header::LEN * sent.frames as usize;
+    counters.done.rc_frames.add(u64::from(sent.frames));
+    counters.done.rc_bytes.add((sent.bytes - headers) as u64);
+    if lost | unknown > 0 {
+        counters.dropped(dev, DropReason::Flushed, u64::from(lost), 0);
+        counters.done.unknown.add(u64::from(unknown));
     }
 }
 
@@ -60,7 +79,7 @@ impl RcDone {
     fn reap(&mut self, dev: &Device<Interface>, context: &Context<'_>) -> RcReaped {
         self.completions.reap(Some(context), |lane| {
             if let Some(tx) = dev.lock_tx().as_mut() {
-                tx.lane_failed(dev, lane, now_ms());
+                tx.lane_failed(dev, lane);
             }
         })
     }
@@ -124,9 +143,12 @@ impl TxPoll {
     /// Counts what the device did not send, and has the QP recovered.
     #[cold]
     fn not_sent(&self, report: &SendReport) {
+        let counters = &self.counters;
+        let (errors, flushed) = (u64::from(report.errors), u64::from(report.flushed));
+        counters.dropped(&self.dev, DropReason::SendFailed, errors, 0);
+        counters.dropped(&self.dev, DropReason::Flushed, flushed, 0);
+        counters.done.unknown.add(u64::from(report.unknown));
         if report.errors > 0 {
-            self.counters
-                .dropped(DropReason::SendFailed, u64::from(report.errors));
             netdev_log!(
                 &self.dev,
                 Warn,
@@ -138,8 +160,6 @@ impl TxPoll {
             Interface::queue(&self.dev, Work::Recover, 0);
         }
         if report.flushed > 0 {
-            self.counters
-                .dropped(DropReason::Flushed, u64::from(report.flushed));
             Interface::queue(&self.dev, Work::Recover, 0);
         }
     }
@@ -147,21 +167,20 @@ impl TxPoll {
     /// Frees what is left on the ring of a QP that has stopped.
     pub(crate) fn drain(&mut self, dev: &RawDevice, sender: &mut Sender, time: &mut FlushTime) {
         if let Some(rc) = &mut self.rc {
-            let left = rc.completions.drain(time);
-            self.counters
-                .dropped(DropReason::Flushed, u64::from(left.lost));
+            count_rc(dev, &rc.completions.drain(time), &self.counters);
         }
-        match self.completions.drain(sender, time) {
-            Ok(left) => {
-                self.counters.done.frames.add(u64::from(left.sent.frames));
-                self.counters.done.bytes.add(left.sent.bytes as u64);
-                self.counters
-                    .dropped(DropReason::Flushed, u64::from(left.lost));
-            }
-            Err(error) => {
-                netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
-            }
+        let mut left = Drained::default();
+        if let Err(error) = self.completions.drain(sender, time, &mut left) {
+            netdev_log!(dev, Err, "send ring does not drain: {error:?}\n");
         }
+        let done = &self.counters.done;
+        done.frames.add(u64::from(left.sent.frames));
+        done.bytes.add(left.sent.bytes as u64);
+        done.unknown.add(u64::from(left.unknown));
+        let (errors, lost) = (u64::from(left.errors), u64::from(left.lost));
+        let counters = &self.counters;
+        counters.dropped(dev, DropReason::SendFailed, errors, 0);
+        counters.dropped(dev, DropReason::Flushed, lost, 0);
     }
 }
 
@@ -182,11 +201,11 @@ impl Poll for TxPoll {
         let mut room = false;
         if let Some(rc) = self.rc.as_mut().filter(|_| connections) {
             let reaped = rc.reap(&self.dev, context);
-            room = released.add_rc(&reaped, &self.counters);
+            room = released.add_rc(&self.dev, &reaped, &self.counters);
         }
         if let Some(rc) = self.rc.as_mut().filter(|rc| rc.shared.take_sweep()) {
             let reaped = rc.sweep(&self.dev);
-            room |= released.add_rc(&reaped, &self.counters);
+            room |= released.add_rc(&self.dev, &reaped, &self.counters);
         }
         // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.

@@ -120,7 +120,7 @@ impl Tx {
         }
         let at = self.place(dev, &address, number, now);
         let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
-            return;
+            return self.ud.ring.drop(dev, skb, DropReason::Flushed);
         };
         if let Some(channel) = connections.channel_at(at) {
             if channel.machine.transmit(now).is_some() {
@@ -274,9 +274,12 @@ impl Tx {
         };
         match skb.segment(HEADER_LEN, keep) {
             Ok(segments) => {
+                let mut pieces = 0;
                 for segment in segments {
                     self.send_segment(dev, address, segment, now);
+                    pieces += 1;
                 }
+                self.count_cut(1, pieces);
             }
             Err((skb, _)) => self.ud.ring.drop(dev, skb, DropReason::NoMemory),
         }
@@ -309,14 +312,27 @@ impl Tx {
                 return self.ud.ring.drop(dev, skb, DropReason::TooBig);
             }
         };
+        let mut pieces = 0;
         for part in fragments {
             let header = part.header.as_bytes();
             match skb.copy_part(Header::LEN, header, part.offset, part.len) {
                 Ok(part) => self.ud.datagram(dev, address, part),
-                Err(_) => return self.ud.ring.drop(dev, skb, DropReason::NoMemory),
+                Err(_) => {
+                    self.count_cut(0, pieces);
+                    return self.ud.ring.drop(dev, skb, DropReason::NoMemory);
+                }
             }
+            pieces += 1;
         }
         skb.consume();
+        self.count_cut(1, pieces);
+    }
+
+    /// Counts frames that were cut up, and the pieces that took their places.
+    fn count_cut(&self, frames: u64, pieces: u64) {
+        let tx = &self.ud.ring.counters().tx;
+        tx.cut.add(frames);
+        tx.pieces.add(pieces);
     }
 
     /// Hands what is on the rings to the device.
@@ -330,11 +346,13 @@ impl Tx {
     /// Answers a packet that is too big for the peer, as a router would, so that the sender learns it.
     #[cold]
     fn too_big(&mut self, dev: &Device<Interface>, mut skb: TxSkb, mtu: u32) {
-        self.ud.ring.counters().rc_tx.too_big.add(1);
         skb.update_path_mtu(mtu);
         // To answer takes locks that a caller may hold; the work item does it.
         match self.too_big.push((skb, mtu), 1) {
-            Ok(()) => Interface::queue(dev, Work::Connections, 0),
+            Ok(()) => {
+                self.ud.ring.counters().rc_tx.too_big.add(1);
+                Interface::queue(dev, Work::Connections, 0);
+            }
             Err((skb, _)) => self.ud.ring.drop(dev, skb, DropReason::TooBig),
         }
         self.ud.ring.flush(dev);

@@ -17,9 +17,9 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::data::tx::Tx;
-use crate::rc::conn::{Conn, ConnId};
+use crate::rc::conn::{Cause, Conn, ConnId};
 use crate::rc::context::Negotiated;
-use crate::rc::table::{Connections, Found, Job, Place, Wanted};
+use crate::rc::table::{establish, Connections, Found, Job, Place, Wanted};
 use crate::rc::tx::{RcTx, Route};
 
 impl Tx {
@@ -142,7 +142,7 @@ impl Tx {
             .as_mut()
             .and_then(|rc| rc.ring.sender.take_refusing())
         {
-            self.lane_failed(dev, &lane, now);
+            self.lane_failed(dev, &lane);
         }
         let count = self.connections().map_or(0, |c| c.channels.len());
         let mut slow = false;
@@ -163,8 +163,7 @@ impl Tx {
                 .ticket()
                 .and_then(|ticket| channel.machine.failed(ticket, now));
             if let Some(rc) = ended {
-                connections.counters.connected.stuck.add_shared(1);
-                connections.end(dev, rc);
+                connections.end(dev, rc, Cause::Stuck);
             }
             self.give_up(dev, at, now);
         }
@@ -191,7 +190,7 @@ impl Tx {
                 .channel_at(at)
                 .and_then(|channel| channel.machine.evict())
             {
-                connections.end(dev, rc);
+                connections.end(dev, rc, Cause::Closed);
             }
             self.give_up(dev, at, now);
         }
@@ -224,13 +223,14 @@ impl Tx {
         dev: &Device<Interface>,
         found: &Found,
         end: End,
-        now: u64,
+        cause: Cause,
     ) {
+        let now = now_ms();
         let Some(connections) = self.connections() else {
             return;
         };
         let Place::Channel(ticket) = found.place else {
-            return connections.remove_sender(dev, &found.rc);
+            return connections.remove_sender(dev, &found.rc, cause);
         };
         // Not of another one that has come in its place.
         let Some(channel) = connections.of(&found.rc.id) else {
@@ -242,7 +242,7 @@ impl Tx {
         let is_up = channel.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.id);
-            connections.end(dev, rc);
+            connections.end(dev, rc, cause);
             match at {
                 Some(at) if end == End::Yielded => connections.want_for_backlog(dev, at, now),
                 Some(at) if !is_up => self.give_up(dev, at, now),
@@ -253,14 +253,14 @@ impl Tx {
 
     /// A lane lost a frame: its connection is of no use any more.
     #[cold]
-    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane, now: u64) {
+    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane) {
         let found = self.connections().and_then(|connections| {
             let rc = connections.of_lane(lane)?;
             connections.find(&rc.id)
         });
         if let Some(found) = found {
             self.ud.ring.counters().connected.failed.add_shared(1);
-            self.connection_ended(dev, &found, found.end(), now);
+            self.connection_ended(dev, &found, found.end(), Cause::Broken);
         }
     }
 
@@ -282,7 +282,9 @@ impl Tx {
         match terms {
             Some(terms) if channel.machine.accepted(ticket, now) => {
                 channel.begin(terms);
-                connections.counters.connected.connected.add_shared(1);
+                if let Some(rc) = channel.machine.present().cloned() {
+                    establish(&connections.counters.connected, &rc);
+                }
             }
             Some(_) => return Err(ECANCELED),
             None => {
@@ -315,14 +317,17 @@ impl Tx {
         match refused {
             Some(rc) => {
                 let at = connections.place_of(&rc.id);
-                connections.end(dev, rc);
+                connections.end(dev, rc, Cause::Replaced);
                 // If what came in its place does not come up, it is still to be asked.
                 if let Some(at) = at {
                     connections.want_for_backlog(dev, at, now);
                 }
                 false
             }
-            None => true,
+            None => {
+                rc.trace("asked", "requested");
+                true
+            }
         }
     }
 
@@ -353,6 +358,7 @@ impl Tx {
         };
         ring.sender.forget(&rc.lane);
         connections.over(rc);
+        rc.trace("over", "gone");
         if rc.lane.in_flight() > 0 {
             ring.shared().sweep.store(true, Release);
             self.ud.ring.wake_completions();

@@ -2,7 +2,6 @@
 
 //! Receiving: the NAPI that takes frames off the receive ring.
 
-use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Binding, Context, Poll};
 use ipoib_netdev::netdev_log;
@@ -73,7 +72,7 @@ struct Owned<'a>(&'a Device<Interface>);
 impl Owner for Owned<'_> {
     fn lane_failed(&self, lane: &Lane) {
         if let Some(tx) = self.0.lock_tx().as_mut() {
-            tx.lane_failed(self.0, lane, now_ms());
+            tx.lane_failed(self.0, lane);
         }
     }
 }
@@ -165,8 +164,9 @@ impl RxPoll {
         let done = ring.poll(context, budget, |received| {
             sink.receive(context, received, order)
         });
+        sink.counters.rx.completions.add(done as u64);
         if let Some(report) = ring.take_report() {
-            sink.counters.not_received(&report);
+            sink.counters.not_received(dev, &report);
             if report.flushed > 0 {
                 // The QP is in error, and receives nothing until it is brought up again.
                 Interface::queue(dev, Work::Recover, 0);
@@ -187,9 +187,18 @@ impl RxPoll {
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
     pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime) {
-        self.order.close(dev, &self.sink.counters.sequence);
-        if let Err(error) = self.ring.drain(time) {
+        let counters = &self.sink.counters;
+        self.order.close(dev, &counters.sequence);
+        let mut done = 0;
+        if let Err(error) = self.ring.drain(time, &mut done) {
             netdev_log!(dev, Err, "receive ring does not drain: {error:?}\n");
+        }
+        counters.rx.completions.add(done as u64);
+        if let Some(report) = self.ring.take_report() {
+            counters.not_received(dev, &report);
+        }
+        if let Some(rc) = &mut self.rc {
+            rc.drain(dev);
         }
     }
 }
@@ -225,7 +234,8 @@ impl Sink {
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
             Err(reason) => {
-                self.counters.dropped(reason, 1);
+                let length = received.buf.bytes().len();
+                self.counters.dropped(context.device(), reason, 1, length);
                 return;
             }
         };
@@ -241,7 +251,8 @@ impl Sink {
             received.buf.into_frame(context, description, &link)
         };
         let Ok(mut skb) = skb else {
-            self.counters.dropped(DropReason::NoBuffer, 1);
+            let (reason, length) = (DropReason::NoBuffer, frame.payload_len);
+            self.counters.dropped(context.device(), reason, 1, length);
             return;
         };
         let rx = &self.counters.rx;
@@ -256,7 +267,7 @@ impl Sink {
         } else {
             skb.set_packet_type(PacketType::Broadcast);
         }
-        skb.gro_receive(context);
+        order.pass_up(context, skb);
     }
 }
 

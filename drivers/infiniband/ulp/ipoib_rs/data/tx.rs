@@ -12,17 +12,18 @@ use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::EtherType;
 use ipoib_proto::hwaddr::HwAddr;
-use ipoib_proto::queue::Queue;
+use ipoib_proto::queue::{Queue, Waiting};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
+use crate::rc::conn::Conn;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::Destinations;
-use crate::ud::ring::UdRing;
+use crate::ud::ring::{drop_frame, UdRing};
 use crate::ud::tx::UdTx;
 
 /// A transmit queue of an interface that is up, which the transmit lock protects.
@@ -44,6 +45,7 @@ impl Tx {
     /// Sends a frame that begins with the link-layer header that the stack was given.
     #[inline]
     pub(crate) fn transmit(&mut self, dev: &Device<Interface>, mut skb: TxSkb) -> Taken {
+        self.ud.ring.counters().tx.handed.add(1);
         if self.rc.is_some() {
             return self.transmit_connected(dev, skb);
         }
@@ -65,6 +67,36 @@ impl Tx {
         }
         self.ud.datagram_inline(dev, address, skb, large);
         Taken::TAKEN
+    }
+
+    /// Drops a frame for an interface without queues: one that could not restart, or whose port is not what it was.
+    #[cold]
+    pub(crate) fn no_queue(dev: &Device<Interface>, skb: TxSkb) -> Taken {
+        let counters = &dev.data().get_ref().counters;
+        counters.tx.handed.add(1);
+        drop_frame(counters, dev, skb, DropReason::LinkDown);
+        Taken::TAKEN
+    }
+
+    /// Ends what waits, as the interface goes down or gets other queues. Returns the connections, which are to be stopped.
+    // It moves the table of connections about.
+    #[inline(never)]
+    pub(crate) fn close(&mut self, dev: &Device<Interface>) -> Option<KVec<Arc<Conn>>> {
+        while let Some((skb, _)) = self.too_big.pop() {
+            drop_frame(self.ud.ring.counters(), dev, skb, DropReason::Flushed);
+        }
+        Some(self.rc.take()?.close(dev))
+    }
+
+    /// How many frames wait, and how many are on the rings.
+    pub(crate) fn now(&mut self) -> (usize, usize) {
+        let mut waiting = self.ud.destinations.waiting() + self.too_big.len();
+        let mut posted = self.ud.ring.in_flight();
+        if let Some(RcTx { connections, ring }) = &self.rc {
+            waiting += connections.waiting();
+            posted += ring.sender.in_flight();
+        }
+        (waiting, posted as usize)
     }
 
     /// The parts that a frame goes through in connected mode.

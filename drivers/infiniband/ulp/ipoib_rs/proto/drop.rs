@@ -62,6 +62,8 @@ drop_reasons! {
     BadExtended = "rx_drop_bad_extended",
     /// Received on a connection that is no longer known.
     NoConnection = "rx_drop_no_connection",
+    /// Received when the interface went down or got other queues.
+    Stopped = "rx_drop_stopped",
     /// The link-layer address is no valid destination.
     BadAddress = "tx_drop_bad_address",
     /// A payload type that the link does not carry.
@@ -88,7 +90,7 @@ drop_reasons! {
     PostFailed = "tx_drop_post_failed",
     /// The send completion carries an error status.
     SendFailed = "tx_drop_send_failed",
-    /// The port is down.
+    /// The port is down, or the interface has no queues.
     LinkDown = "tx_drop_link_down",
     /// Flushed because the interface, the path or the connection went away.
     Flushed = "tx_drop_flushed",

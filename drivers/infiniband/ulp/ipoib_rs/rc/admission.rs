@@ -14,10 +14,10 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Conn, Role, Room};
+use crate::rc::conn::{Cause, Conn, Role, Room};
 use crate::rc::context::Negotiated;
 use crate::rc::inbound::Sender;
-use crate::rc::table::Connections;
+use crate::rc::table::{establish, Connections};
 
 /// The place of the least recently used connection.
 #[derive(Clone, Copy)]
@@ -74,8 +74,7 @@ impl Connections {
                 (channel.machine.evict()?, u16::try_from(at).ok())
             }
         };
-        self.counters.connected.evicted.add_shared(1);
-        self.end(dev, rc);
+        self.end(dev, rc, Cause::Evicted);
         at
     }
 
@@ -163,6 +162,7 @@ impl Connections {
         now: u64,
     ) -> Result<(), Refusal> {
         Interface::queue(dev, Work::Connections, 0);
+        rc.trace("accepted", "offered");
         let (peer, number) = (rc.id.peer, rc.id.number);
         if rc.id.role == Role::Sender {
             let sender = Sender {
@@ -188,7 +188,7 @@ impl Connections {
         let (_, before) = accepted.map_err(|_| Refusal::Crossing)?;
         channel.offered = terms;
         if let Some(before) = before {
-            self.end(dev, before);
+            self.end(dev, before, Cause::Replaced);
         }
         Ok(())
     }
@@ -201,7 +201,9 @@ impl Connections {
         let needless = match channel.machine.confirmed(ticket, now) {
             Confirmed::Up(before) => {
                 channel.begin(channel.offered);
-                self.counters.connected.connected.add_shared(1);
+                if let Some(rc) = channel.machine.present().cloned() {
+                    establish(&self.counters.connected, &rc);
+                }
                 // It looks what becomes of it.
                 Interface::queue(dev, Work::Connections, 0);
                 before
@@ -210,7 +212,7 @@ impl Connections {
             Confirmed::Nothing => None,
         };
         if let Some(rc) = needless {
-            self.end(dev, rc);
+            self.end(dev, rc, Cause::Replaced);
         }
     }
 
@@ -233,7 +235,7 @@ impl Connections {
             return;
         };
         sender.confirmed = true;
-        self.counters.connected.connected.add_shared(1);
+        establish(&self.counters.connected, rc);
         // It counts them.
         Interface::queue(dev, Work::Connections, 0);
         let before = |other: &Sender| {
@@ -244,17 +246,17 @@ impl Connections {
         };
         while let Some(at) = self.senders.iter().position(before) {
             if let Ok(sender) = self.senders.remove(at) {
-                self.end(dev, sender.rc);
+                self.end(dev, sender.rc, Cause::Replaced);
             }
         }
     }
 
     /// Takes one out of those that others send by.
-    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
+    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>, cause: Cause) {
         let is = |sender: &Sender| Arc::ptr_eq(&sender.rc, rc);
         if let Some(at) = self.senders.iter().position(is) {
             if let Ok(sender) = self.senders.remove(at) {
-                self.end(dev, sender.rc);
+                self.end(dev, sender.rc, cause);
             }
         }
     }

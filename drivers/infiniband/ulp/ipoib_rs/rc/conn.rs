@@ -4,14 +4,18 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
+use ipoib_netdev::relaxed::Relax;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_rdma::{CmId, Lane, QpCaps, RcInit, RcQp};
+use ipoib_trace::News;
 use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::quota::Permit;
+use crate::base::trace::who;
 use crate::rc::context::RcContext;
 use crate::rc::flow::Flow;
 
@@ -56,7 +60,43 @@ pub(crate) struct Conn {
     pub(crate) width: u16,
     /// When it was made.
     pub(crate) since: u64,
+    /// It counts as established; the transmit lock protects it.
+    established: Atomic<bool>,
     permit: Arc<Permit>,
+}
+
+/// Cause of a connection's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The peer has ended it.
+    Disconnected,
+    /// It was idle, or the peer has never confirmed it.
+    Idle,
+    /// It had to make room.
+    Evicted,
+    /// The peer let too little through.
+    Stuck,
+    /// The device or the CM reports an error.
+    Broken,
+    /// Another one came in its place.
+    Replaced,
+    /// The interface, its mode or its settings have changed.
+    Closed,
+}
+
+impl Cause {
+    /// The cause in a word.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::Idle => "idle",
+            Self::Evicted => "evicted",
+            Self::Stuck => "stuck",
+            Self::Broken => "broken",
+            Self::Replaced => "replaced",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 impl Conn {
@@ -98,6 +138,7 @@ impl Conn {
             flow: Flow::new(),
             width,
             since: now_ms(),
+            established: Atomic::new(false),
             permit,
         };
         Ok(Arc::new(rc, GFP_KERNEL)?)
@@ -106,6 +147,31 @@ impl Conn {
     /// Nobody uses it any more: it will make room.
     pub(crate) fn mark_ending(&self) {
         self.permit.mark_ending();
+    }
+
+    /// Tells who traces what has become of it.
+    pub(crate) fn trace(&self, event: &str, state: &str) {
+        let ConnId { dev, peer, .. } = &*self.id;
+        ipoib_trace::connection(dev, || News {
+            who: who(peer),
+            event,
+            state,
+            waiting: 0,
+        });
+    }
+
+    /// It is established: frames go by it. True: it was not before.
+    pub(super) fn establish(&self) -> bool {
+        let before = self.established.get();
+        self.established.set(true);
+        !before
+    }
+
+    /// It has come to an end. True: it was established.
+    pub(super) fn conclude(&self) -> bool {
+        let before = self.established.get();
+        self.established.set(false);
+        before
     }
 
     /// The queue pair.

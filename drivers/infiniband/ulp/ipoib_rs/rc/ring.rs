@@ -2,7 +2,7 @@
 
 //! The send ring of connections, and its accounting.
 
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
@@ -81,19 +81,16 @@ impl RcRing {
         skb: TxSkb,
     ) -> Result<bool, (TxSkb, DropReason)> {
         let len = skb.len() as u32;
-        let charged = match self.sender.post(skb, &rc.lane) {
+        let charged = match self.sender.post(skb, &rc.lane, false) {
             Ok(charged) => charged,
             Err((skb, error)) => {
                 rc.flow.readvertise();
                 return Err((skb, refusal(error)));
             }
         };
-        let counters = self.counters();
         let bytes = u64::from(len.wrapping_sub(Header::LEN as u32));
         rc.flow.sent.frames.add(1);
         rc.flow.sent.bytes.add(bytes);
-        counters.frames.add(1);
-        counters.bytes.add(bytes);
         Ok(if charged {
             dev.sent(len)
         } else {
@@ -118,7 +115,7 @@ impl RcRing {
         };
         let sent = skb.and_then(|skb| {
             let len = skb.len() as u32;
-            match sender.post(skb, &rc.lane) {
+            match sender.post(skb, &rc.lane, true) {
                 Ok(charged) => {
                     if charged {
                         dev.sent(len);
@@ -142,22 +139,28 @@ impl RcRing {
         }
     }
 
+    /// Drops what the device does not have yet, as the interface goes down.
+    pub(super) fn close(&mut self, dev: &RawDevice) {
+        let frames = u64::from(self.sender.clear());
+        self.counters.dropped(dev, DropReason::Flushed, frames, 0);
+    }
+
     /// Hands what is on the ring to the device.
     #[inline]
     pub(crate) fn flush(&mut self, dev: &Device<Interface>, ud: &mut UdRing) {
         if self.sender.flush() {
             ud.counters().tx.doorbells.add(1);
         }
-        let refused = self.sender.take_refused();
-        if refused > 0 {
-            Self::refused(dev, ud, refused);
+        if let Some(frames) = self.sender.take_refused() {
+            Self::refused(dev, ud, frames);
         }
     }
 
     #[cold]
     fn refused(dev: &Device<Interface>, ud: &mut UdRing, frames: u32) {
+        let frames = u64::from(frames);
         ud.counters()
-            .dropped(DropReason::PostFailed, u64::from(frames));
+            .dropped(dev, DropReason::PostFailed, frames, 0);
         ud.wake_completions();
         // The connection ends by the work item, since our caller is still busy with it.
         Interface::queue(dev, Work::Connections, 0);

@@ -4,6 +4,7 @@
 
 use core::cell::Cell;
 
+use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
@@ -195,9 +196,10 @@ impl RcRx {
     ) -> usize {
         let most = budget.min(IntakeRing::BATCH);
         let n = self.ring.fetch(most);
+        self.counters.rx.completions.add(n as u64);
         for i in 0..n {
             if let Err(reason) = self.receive(i, context, order, owner) {
-                self.counters.dropped(reason, 1);
+                self.counters.dropped(context.device(), reason, 1, 0);
             }
             // The room may have been advertised to the peers already.
             if i % POSTED_AT_ONCE == POSTED_AT_ONCE - 1 {
@@ -206,7 +208,7 @@ impl RcRx {
         }
         self.ring.post();
         if let Some(report) = self.ring.take_report() {
-            self.counters.not_received(&report);
+            self.counters.not_received(context.device(), &report);
         }
         if let Some(qp) = self.ring.take_refused() {
             self.peers.failed(qp, owner);
@@ -220,6 +222,31 @@ impl RcRx {
             self.asked = false;
         }
         n
+    }
+
+    /// Drops what was received and not polled, as the interface goes down: nothing is posted again.
+    ///
+    /// # Context
+    ///
+    /// Process context, without NAPI.
+    pub(crate) fn drain(&mut self, dev: &RawDevice) {
+        // No more than there are buffers, unless a queue pair cannot be stopped.
+        for _ in 0..=self.ring.size() as usize / IntakeRing::BATCH {
+            let n = self.ring.fetch(IntakeRing::BATCH);
+            self.counters.rx.completions.add(n as u64);
+            for i in 0..n {
+                if let Some(message) = self.ring.message(i, |_| ()) {
+                    let reason = DropReason::Stopped;
+                    self.counters.dropped(dev, reason, 1, message.len());
+                }
+            }
+            if n < IntakeRing::BATCH {
+                break;
+            }
+        }
+        if let Some(report) = self.ring.take_report() {
+            self.counters.not_received(dev, &report);
+        }
     }
 
     /// Checks what completion `i` has brought, and passes its packet up, if it has one.
@@ -365,6 +392,7 @@ impl<'a> Arrival<'a> {
             rc::is_extended(head, peer.width.is_some()).then(|| ExtendedMessage::new(head, len));
         if let Some(limit) = extended.and_then(|m| m.ok()?.credit_only()) {
             news.credit |= flow.raise_credit_limit(limit);
+            counts.grants.add(1);
             return Ok(());
         }
         // Whatever else it carries, and whatever is wrong with it, it has used room.

@@ -10,6 +10,7 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection::End;
 use ipoib_proto::credit::Pool;
+use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::ticket::Ticket;
@@ -17,13 +18,14 @@ use ipoib_rdma::Lane;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::counters::Counters;
+use crate::base::counters::{Connected, Counters};
 use crate::base::interface::{Interface, Work};
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Conn, ConnId, Room};
+use crate::rc::conn::{Cause, Conn, ConnId, Room};
 use crate::rc::context::RcContext;
 use crate::rc::inbound::Sender;
+use crate::ud::ring::drop_frame;
 
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
@@ -211,6 +213,9 @@ impl Connections {
         }
         for sender in &mut self.senders {
             sender.look(now);
+            if sender.confirmed {
+                establish(&self.counters.connected, &sender.rc);
+            }
         }
     }
 
@@ -279,7 +284,8 @@ impl Connections {
     }
 
     /// A connection is not used any more: the work item ends it.
-    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Conn>) {
+    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Conn>, cause: Cause) {
+        conclude(&self.counters.connected, &rc, cause);
         let width = rc.width;
         rc.mark_ending();
         let ended = Ended {
@@ -421,18 +427,7 @@ impl Connections {
             let Ok(sender) = self.senders.remove(at) else {
                 break;
             };
-            self.count_ended(sender.confirmed);
-            self.end(dev, sender.rc);
-        }
-    }
-
-    /// Counts a connection that ends by time alone: an idle one, or one that never came up.
-    fn count_ended(&self, was_up: bool) {
-        let connected = &self.counters.connected;
-        if was_up {
-            connected.idle.add_shared(1);
-        } else {
-            connected.failed.add_shared(1);
+            self.end(dev, sender.rc, Cause::Idle);
         }
     }
 
@@ -447,13 +442,11 @@ impl Connections {
         let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
             return Advance::Deadline(None);
         };
-        let was_up = channel.machine.is_up() && channel.machine.offer().is_none();
         if let Some(rc) = channel.machine.poll(now) {
             if !channel.backlog.is_empty() && !channel.machine.is_up() {
                 channel.want(now);
             }
-            self.count_ended(was_up);
-            self.end(dev, rc);
+            self.end(dev, rc, Cause::Idle);
             return Advance::Job(self.next_ended(now).unwrap_or(Job::Wait(Some(1))));
         }
         // If there is no path yet, there will be.
@@ -538,13 +531,21 @@ impl Connections {
             > 0
     }
 
-    /// All of them, to be ended: the interface goes down.
-    pub(crate) fn into_all(self) -> KVec<Arc<Conn>> {
+    /// How many frames wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.iter().map(|channel| channel.backlog.len()).sum()
+    }
+
+    /// All of them, to be ended: the interface goes down. What waits for them is dropped.
+    pub(super) fn into_all(self, dev: &Device<Interface>) -> KVec<Arc<Conn>> {
         let mut all = self.all;
         for ended in self.ended {
             let _ = all.push_within_capacity(ended.rc);
         }
         for mut channel in self.channels.into_iter().flatten() {
+            while let Some(skb) = channel.backlog.pop() {
+                drop_frame(&self.counters, dev, skb, DropReason::Flushed);
+            }
             while let Some(rc) = channel.machine.evict() {
                 let _ = all.push_within_capacity(rc);
             }
@@ -552,8 +553,37 @@ impl Connections {
         for sender in self.senders {
             let _ = all.push_within_capacity(sender.rc);
         }
+        for rc in &all {
+            conclude(&self.counters.connected, rc, Cause::Closed);
+        }
         all
     }
+}
+
+/// Counts a connection that is established, once.
+pub(crate) fn establish(counters: &Connected, rc: &Conn) {
+    if rc.establish() {
+        counters.connected.add_shared(1);
+        rc.trace("established", "up");
+    }
+}
+
+/// Counts the end of a connection, or of an attempt at one that time alone ends.
+fn conclude(counters: &Connected, rc: &Conn, cause: Cause) {
+    let was_up = rc.conclude();
+    rc.trace(cause.word(), if was_up { "ended" } else { "failed" });
+    let counter = match (was_up, cause) {
+        (true, Cause::Disconnected) => &counters.disconnected,
+        (true, Cause::Idle) => &counters.idle,
+        (true, Cause::Evicted) => &counters.evicted,
+        (true, Cause::Stuck) => &counters.stuck,
+        (true, Cause::Broken) => &counters.broken,
+        (true, Cause::Replaced) => &counters.replaced,
+        (true, Cause::Closed) => &counters.closed,
+        (false, Cause::Idle) => &counters.failed,
+        (false, _) => return,
+    };
+    counter.add_shared(1);
 }
 
 fn is(rc: &Arc<Conn>, id: &ConnId) -> bool {

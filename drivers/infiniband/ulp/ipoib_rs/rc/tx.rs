@@ -13,10 +13,12 @@ use ipoib_proto::seq::Sequence;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::base::ADDR_LEN;
 use crate::rc::channel::Channel;
+use crate::rc::conn::Conn;
 use crate::rc::form::{extended_header, Unfit};
 use crate::rc::ring::RcRing;
 use crate::rc::table::Connections;
@@ -39,6 +41,14 @@ pub(crate) enum Fate {
 pub(crate) struct RcTx {
     pub(crate) connections: Connections,
     pub(crate) ring: RcRing,
+}
+
+impl RcTx {
+    /// Drops what waits and what the device does not have yet. Returns the connections.
+    pub(crate) fn close(mut self, dev: &Device<Interface>) -> KVec<Arc<Conn>> {
+        self.ring.close(dev);
+        self.connections.into_all(dev)
+    }
 }
 
 /// The way of a frame by a channel. The ring of datagrams is there for what is dropped, since

@@ -5,6 +5,7 @@
 //! The protocol's state machines (`proto/fsm`) decide. Nothing here sends or sleeps: address handles are made
 //! and groups are joined by a work item (`ctl/resolve.rs`), to which [`Jobs`] are handed.
 
+use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::random::random;
 use ipoib_netdev::skb::{SkbQueue, TxSkb};
 use ipoib_proto::cm::MAX_CHANNELS;
@@ -17,10 +18,13 @@ use ipoib_proto::queue::Waiting;
 use ipoib_proto::seq::Sequence;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Ah;
+use ipoib_trace::News;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::base::interface::Interface;
 use crate::base::storage::Storage;
+use crate::base::trace::who;
 
 /// Peers that an interface can talk to at once: half of the table's slots.
 const PATH_SLOTS: usize = 8192;
@@ -112,11 +116,13 @@ pub(crate) struct Destinations {
     pub(super) groups: Groups,
     /// The place of the first path that there was no room to ask for: it comes first the next time.
     pub(super) turn: Option<usize>,
-    broadcast: Mgid,
     /// True if the port is active.
     up: bool,
     /// Paths are not to be resolved before the broadcast group is joined, which says how.
     after_group: bool,
+    /// Frames that wait for paths and groups.
+    pub(super) waiting: usize,
+    dev: OwnedDevice<Interface>,
 }
 
 /// A job that sleeps.
@@ -145,7 +151,8 @@ impl Destinations {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(broadcast: Mgid, after_group: bool) -> Result<Self> {
+    pub(crate) fn new(dev: &Device<Interface>, after_group: bool) -> Result<Self> {
+        let broadcast = dev.data().broadcast();
         let paths = PathTable::new(
             Storage::new(PATH_SLOTS, || Ok(Slot::EMPTY))?,
             Seed(random()),
@@ -160,9 +167,10 @@ impl Destinations {
             paths: paths.ok_or(EINVAL)?,
             groups: groups.ok_or(EINVAL)?,
             turn: None,
-            broadcast,
             up: false,
             after_group,
+            waiting: 0,
+            dev: dev.get_typed(),
         })
     }
 
@@ -193,7 +201,7 @@ impl Destinations {
     /// its partition (RFC 4391, section 10), whatever a raw socket wrote.
     #[inline]
     pub(crate) fn group_of(&self, address: &HwAddr) -> Option<Mgid> {
-        Some(Mgid::from_hwaddr(address)?.set_pkey(self.broadcast.pkey()))
+        Some(Mgid::from_hwaddr(address)?.set_pkey(self.groups.broadcast().pkey()))
     }
 
     /// Returns true if the broadcast group can be sent to.
@@ -211,8 +219,9 @@ impl Destinations {
             self.groups.port_up();
         } else {
             self.groups.port_down();
-            for (_, path) in self.paths.iter_mut() {
-                path.path.port_down();
+            for (_, peer) in self.paths.iter_mut() {
+                peer.path.port_down();
+                trace_path(&self.dev, &peer.path, "port-down");
             }
         }
     }
@@ -237,6 +246,7 @@ impl Destinations {
         self.groups.retry();
         for (_, peer) in self.paths.iter_mut() {
             peer.path.refresh();
+            trace_path(&self.dev, &peer.path, "refreshed");
         }
     }
 
@@ -254,6 +264,11 @@ impl Destinations {
     /// worth another try when the work item has made room.
     pub(crate) fn want(&mut self, wanted: impl Iterator<Item = Mgid>) -> bool {
         self.groups.sync(wanted) > 0
+    }
+
+    /// How many frames wait for paths and groups.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// How many paths there are.
@@ -280,19 +295,21 @@ impl Destinations {
         if self.paths.get(&address).is_none() {
             let peer =
                 KBox::new(Peer::new(address, now), GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
+            trace_path(&self.dev, &peer.path, "new");
             if let Err((InsertError::Full, peer)) = self.paths.insert(address, peer) {
                 // The longest idle of those in the way goes; none that frames wait for.
                 let victim = self.paths.victim(&address, |peer| peer.path.idle_for(now));
-                self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
+                let victim = self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
+                if let Some(Peer { path, .. }) = victim.as_deref() {
+                    trace_path(&self.dev, path, "evicted");
+                }
                 self.paths
                     .insert(address, peer)
                     .map_err(|_| DropReason::TableFull)?;
             }
         }
-        self.paths
-            .get_mut(&address)
-            .map(|peer| &mut peer.path)
-            .ok_or(DropReason::TableFull)
+        let peer = self.paths.get_mut(&address);
+        peer.map(|peer| &mut peer.path).ok_or(DropReason::TableFull)
     }
 
     /// The path to a peer, a new one if need be, to be resolved or sent by.
@@ -321,12 +338,14 @@ impl Destinations {
         let Some(Peer { path, .. }) = self.paths.get_mut(address).map(|peer| &mut **peer) else {
             return;
         };
+        let event = outcome(&made);
         match made {
             // The one before, or one that came too late, is given back and dropped.
             Ok(ah) => drop(path.resolved(ticket, ah)),
             // The administrator of the subnet knows of none, or is busy.
             Err(error) => path.resolve_failed(ticket, error == EINVAL, now),
         }
+        trace_path(&self.dev, path, event);
     }
 
     /// Ends the joining of a group.
@@ -337,16 +356,58 @@ impl Destinations {
         made: Result<Arc<Ah>>,
         now: u64,
     ) {
+        let event = outcome(&made);
         match made {
             // There is one request at a time, so that none is ever refused here.
             Ok(ah) => drop(self.groups.attached(mgid, ticket, ah)),
             Err(_) => self.groups.attach_failed(mgid, ticket, now),
         }
+        self.trace_group(mgid, event);
+    }
+
+    /// Tells who traces what has become of a group.
+    pub(super) fn trace_group(&self, mgid: &Mgid, event: &str) {
+        ipoib_trace::group(&self.dev, || {
+            let group = self.groups.get(mgid);
+            News {
+                who: who(&mgid.to_hwaddr()),
+                event,
+                state: group.map_or("gone", Group::state),
+                waiting: group.map_or(0, Group::waiting),
+            }
+        });
     }
 
     /// Returns true if groups that the stack wants had no place.
     pub(crate) fn needs_sync(&self) -> bool {
         self.groups.needs_sync()
+    }
+}
+
+/// Tells who traces what has become of a path.
+#[inline]
+pub(super) fn trace_path(dev: &RawDevice, path: &Path, event: &str) {
+    ipoib_trace::path(dev, || News {
+        who: who(path.addr()),
+        event,
+        state: path.state(),
+        waiting: path.waiting(),
+    });
+}
+
+/// The end of a question, in a word.
+fn outcome(made: &Result<Arc<Ah>>) -> &'static str {
+    match made {
+        Ok(_) => "answered",
+        Err(_) => "failed",
+    }
+}
+
+impl Drop for Destinations {
+    fn drop(&mut self) {
+        let counters = &self.dev.data().get_ref().counters;
+        let frames = self.waiting as u64;
+        counters.dropped(&self.dev, DropReason::Flushed, frames, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! The send ring of datagrams, and its accounting.
 
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::napi::Waker;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::skb::{self, TcpSegments, TxSkb};
@@ -243,8 +243,9 @@ impl UdRing {
     /// Counts what the device has refused.
     #[cold]
     fn refused(&self, dev: &Device<Interface>, refusal: &Refusal) {
+        let frames = u64::from(refusal.frames);
         self.counters
-            .dropped(DropReason::PostFailed, u64::from(refusal.frames));
+            .dropped(dev, DropReason::PostFailed, frames, 0);
         netdev_log!(
             dev,
             Warn,
@@ -269,6 +270,11 @@ impl UdRing {
         }
     }
 
+    /// How many frames are on the ring.
+    pub(crate) fn in_flight(&mut self) -> u32 {
+        self.sender.in_flight()
+    }
+
     /// How many frames the device is done with, and whether it has more, which is looked after then.
     pub(crate) fn look(&mut self) -> (u32, bool) {
         self.watched = self.sender.free() < self.sender.size();
@@ -279,8 +285,7 @@ impl UdRing {
     /// said that more follows.
     #[cold]
     pub(crate) fn drop(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) {
-        self.counters.dropped(reason, 1);
-        skb.drop_reason(kernel_reason(reason));
+        drop_frame(&self.counters, dev, skb, reason);
         self.flush(dev);
     }
 
@@ -330,6 +335,13 @@ pub(crate) fn refusal(error: Error) -> DropReason {
 /// The longest frame, our header included, at an MTU.
 fn max_len(mtu: u32) -> usize {
     mtu as usize + Header::LEN
+}
+
+/// Drops a frame and counts it.
+#[cold]
+pub(crate) fn drop_frame(counters: &Counters, dev: &RawDevice, skb: TxSkb, reason: DropReason) {
+    counters.dropped(dev, reason, 1, skb.len());
+    skb.drop_reason(kernel_reason(reason));
 }
 
 /// The kernel's name for one of our reasons.

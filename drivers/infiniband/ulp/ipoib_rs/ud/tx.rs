@@ -15,7 +15,7 @@ use ipoib_proto::path;
 use ipoib_proto::queue::Verdict;
 
 use crate::base::interface::{Interface, Work};
-use crate::ud::paths::{Destinations, Job, Jobs, Path};
+use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
 use crate::ud::ring::UdRing;
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
@@ -118,6 +118,7 @@ impl UdTx {
     /// Counts a frame that waits. The work item is woken for the first one, and what was put on the ring before
     /// goes out, since the stack may have said that more follows.
     fn queued(&mut self, dev: &Device<Interface>, first: bool) {
+        self.destinations.waiting += 1;
         self.ring.counters().tx.queued.add(1);
         self.ring.flush(dev);
         if first {
@@ -148,14 +149,22 @@ impl UdTx {
             };
             match action {
                 multicast::Action::Attach(kind, ticket) => {
+                    self.destinations.trace_group(&mgid, "asked");
                     jobs.push(Job::Attach(mgid, kind, ticket));
                 }
                 multicast::Action::Detach(kind, ah) => {
                     drop(ah);
+                    self.destinations.trace_group(&mgid, "left");
                     jobs.push(Job::Detach(mgid, kind));
                 }
-                multicast::Action::Transmit(skb) => self.multicast(dev, &mgid, skb),
-                multicast::Action::Drop(skb, reason) => self.ring.drop(dev, skb, reason),
+                multicast::Action::Transmit(skb) => {
+                    self.destinations.waiting -= 1;
+                    self.multicast(dev, &mgid, skb);
+                }
+                multicast::Action::Drop(skb, reason) => {
+                    self.destinations.waiting -= 1;
+                    self.ring.drop(dev, skb, reason);
+                }
             }
         }
         self.destinations.groups.deadline().unwrap_or(u64::MAX)
@@ -197,9 +206,18 @@ impl UdTx {
                 };
                 match action {
                     None => break,
-                    Some(path::Action::Resolve(ticket)) => jobs.push(Job::Resolve(key, ticket)),
-                    Some(path::Action::Transmit(skb)) => transmit(dev, ring, path, &key, skb),
-                    Some(path::Action::Drop(skb, reason)) => ring.drop(dev, skb, reason),
+                    Some(path::Action::Resolve(ticket)) => {
+                        trace_path(dev, path, "asked");
+                        jobs.push(Job::Resolve(key, ticket));
+                    }
+                    Some(path::Action::Transmit(skb)) => {
+                        destinations.waiting -= 1;
+                        transmit(dev, ring, path, &key, skb);
+                    }
+                    Some(path::Action::Drop(skb, reason)) => {
+                        destinations.waiting -= 1;
+                        ring.drop(dev, skb, reason);
+                    }
                     Some(path::Action::Release(ah)) => drop(ah),
                     Some(path::Action::Remove) => over = true,
                 }
@@ -208,6 +226,7 @@ impl UdTx {
                 turn.get_or_insert(at);
             }
             if over {
+                trace_path(dev, path, "expired");
                 paths.remove(&key);
                 ring.counters().slow.paths_expired.add(1);
             } else if open || !path.has_question() {

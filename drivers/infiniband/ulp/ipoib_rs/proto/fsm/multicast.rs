@@ -64,6 +64,17 @@ where
         self.groups.iter().map(|(_, group)| group)
     }
 
+    /// Returns the broadcast group's MGID.
+    #[inline]
+    pub const fn broadcast(&self) -> &Mgid {
+        &self.broadcast
+    }
+
+    /// Returns a group, to show it.
+    pub fn get(&self, mgid: &Mgid) -> Option<&Group<A, W>> {
+        self.groups.get(&mgid.to_hwaddr())
+    }
+
     /// Event: the port became active. Wanted groups are joined (again).
     pub fn port_up(&mut self) {
         self.up = true;

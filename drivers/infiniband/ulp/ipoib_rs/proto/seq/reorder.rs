@@ -66,6 +66,35 @@ pub trait Host<T, B> {
 
     /// Passes a frame on.
     fn deliver(&mut self, item: T);
+
+    /// Is told what becomes of the frame with number `id`, which is held since `since`.
+    #[inline]
+    fn note(&mut self, _id: MsgId, _event: Event, _since: u64) {}
+}
+
+/// The life of a held frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The frame is held until those before it have come.
+    Held,
+    /// They have.
+    Filled,
+    /// The window moved on without them.
+    Moved,
+    /// They took too long.
+    TimedOut,
+}
+
+impl Event {
+    /// The event in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Event::Held => "held",
+            Event::Filled => "filled",
+            Event::Moved => "moved",
+            Event::TimedOut => "timed-out",
+        }
+    }
 }
 
 /// The reorder window of one source. `T` is the frame, `B` the storage of a ring of
@@ -133,14 +162,6 @@ impl<T, B> Window<T, B> {
     }
 }
 
-/// Why frames are released.
-#[derive(Clone, Copy)]
-enum Release {
-    Filled,
-    Moved,
-    TimedOut,
-}
-
 impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
     /// Notes a frame if it is the expected one and nothing is held: the caller delivers it then. False: it has
     /// to go through [`Window::receive`].
@@ -194,7 +215,7 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
             }
             self.step(id, true);
             host.deliver(item);
-            self.run(Release::Filled, host);
+            self.run(Event::Filled, host);
             return self.settle(host);
         }
         // Not more than the width, hence no more than `u8`.
@@ -218,10 +239,9 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
             self.counts.duplicates = self.counts.duplicates.wrapping_add(1);
             return host.deliver(item);
         }
-        *slot = Some(Held {
-            item,
-            since: host.now(),
-        });
+        let since = host.now();
+        *slot = Some(Held { item, since });
+        host.note(id, Event::Held, since);
         self.held = self.held.saturating_add(1);
         self.counts.held = self.counts.held.wrapping_add(1);
         if distance < self.highest {
@@ -280,9 +300,9 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
     /// Gives up what is missing until `id` is within `width`; no more than [`MAX_WIDTH`] steps.
     fn move_to(&mut self, id: MsgId, width: u8, host: &mut impl Host<T, B>) {
         while self.distance(id) > i32::from(width) {
-            self.give_up(Release::Moved, host);
+            self.give_up(Event::Moved, host);
         }
-        self.punish(Release::Moved, host);
+        self.punish(Event::Moved, host);
         self.settle(host);
     }
 
@@ -294,10 +314,10 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
             .find(|&distance| self.since(distance).is_some_and(|since| since <= before));
         if let Some(mut distance) = expired {
             while distance > 0 {
-                let steps = self.give_up(Release::TimedOut, host);
+                let steps = self.give_up(Event::TimedOut, host);
                 distance = distance.saturating_sub(steps);
             }
-            self.punish(Release::TimedOut, host);
+            self.punish(Event::TimedOut, host);
             self.settle(host);
         }
         (1..=self.highest)
@@ -316,14 +336,14 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
     /// Releases all that is held, in order.
     pub fn flush(&mut self, host: &mut impl Host<T, B>) {
         while self.held > 0 {
-            self.give_up(Release::Moved, host);
+            self.give_up(Event::Moved, host);
         }
         self.settle(host);
     }
 
     /// Gives the next number up and delivers what waited for it; returns how many numbers that
     /// were.
-    fn give_up(&mut self, why: Release, host: &mut impl Host<T, B>) -> u8 {
+    fn give_up(&mut self, why: Event, host: &mut impl Host<T, B>) -> u8 {
         if let Some(next) = self.next {
             self.step(next, false);
         }
@@ -331,7 +351,7 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
     }
 
     /// Delivers what is held from the next number on without a gap; returns how many frames.
-    fn run(&mut self, why: Release, host: &mut impl Host<T, B>) -> u8 {
+    fn run(&mut self, why: Event, host: &mut impl Host<T, B>) -> u8 {
         let mut released: u8 = 0;
         while let Some(next) = self.next {
             let Some(held) = self.slot(self.index(0)).and_then(Option::take) else {
@@ -340,12 +360,13 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
             self.step(next, true);
             self.held = self.held.saturating_sub(1);
             released = released.saturating_add(1);
+            host.note(next, why, held.since);
             host.deliver(held.item);
         }
         let counter = match why {
-            Release::Filled => &mut self.counts.filled,
-            Release::Moved => &mut self.counts.moved,
-            Release::TimedOut => &mut self.counts.timed_out,
+            Event::Held | Event::Filled => &mut self.counts.filled,
+            Event::Moved => &mut self.counts.moved,
+            Event::TimedOut => &mut self.counts.timed_out,
         };
         *counter = counter.wrapping_add(u64::from(released));
         released
@@ -376,7 +397,7 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
     }
 
     /// A gap was given up. If that was one too many, nothing is held any more.
-    fn punish(&mut self, why: Release, host: &mut impl Host<T, B>) {
+    fn punish(&mut self, why: Event, host: &mut impl Host<T, B>) {
         self.score = self.score.saturating_sub(1);
         if self.score == 0 {
             while self.held > 0 {

@@ -16,7 +16,7 @@
 
 use core::borrow::BorrowMut;
 
-use crate::seq::reorder::{Counts, Held, Host, Window};
+use crate::seq::reorder::{Counts, Event, Held, Host, Window};
 use crate::seq::MsgId;
 use crate::table::{InsertError, Seed, Slot, Table};
 use crate::wire::hwaddr::HwAddr;
@@ -106,6 +106,10 @@ pub trait Sink<T> {
 
     /// Passes a frame on.
     fn deliver(&mut self, item: T);
+
+    /// Is told what becomes of a frame of the source `from`, as [`Host::note`].
+    #[inline]
+    fn note(&mut self, _from: &HwAddr, _id: MsgId, _event: Event, _since: u64) {}
 }
 
 /// Rings and statistics, which all windows share.
@@ -114,6 +118,8 @@ struct Shared<B, P> {
     events: Events,
     /// Sum of the counts of all sources, those that are gone included, less the counts that were taken.
     counts: Counts,
+    /// Frames that all sources hold.
+    holding: usize,
 }
 
 impl<B, P: BorrowMut<[Place<B>]>> Shared<B, P> {
@@ -121,14 +127,15 @@ impl<B, P: BorrowMut<[Place<B>]>> Shared<B, P> {
     /// have to remain when it takes one.
     fn with_window<'a, T, S: Sink<T>, R>(
         &'a mut self,
-        source: &mut Source<T, B>,
+        (from, source): (&'a HwAddr, &mut Source<T, B>),
         reserve: usize,
         sink: &'a mut S,
         f: impl FnOnce(&mut Window<T, B>, &mut Surroundings<'_, B, S, P>) -> R,
     ) -> R {
-        let before = *source.window.counts();
+        let (before, held) = (*source.window.counts(), source.window.held());
         let (rings, events) = (&mut self.rings, &mut self.events);
         let mut host = Surroundings {
+            from,
             sink,
             rings,
             events,
@@ -136,12 +143,16 @@ impl<B, P: BorrowMut<[Place<B>]>> Shared<B, P> {
         };
         let result = f(&mut source.window, &mut host);
         self.counts.add_difference(&before, source.window.counts());
+        let rest = self.holding.saturating_sub(held);
+        self.holding = rest.saturating_add(source.window.held());
         result
     }
 }
 
 /// Resources that a window uses.
 struct Surroundings<'a, B, S, P> {
+    /// Address of the source.
+    from: &'a HwAddr,
     sink: &'a mut S,
     rings: &'a mut Rings<B, P>,
     events: &'a mut Events,
@@ -168,6 +179,11 @@ impl<T, B, S: Sink<T>, P: BorrowMut<[Place<B>]>> Host<T, B> for Surroundings<'_,
 
     fn deliver(&mut self, item: T) {
         self.sink.deliver(item);
+    }
+
+    #[inline]
+    fn note(&mut self, id: MsgId, event: Event, since: u64) {
+        self.sink.note(self.from, id, event, since);
     }
 }
 
@@ -210,6 +226,7 @@ where
                 rings: Rings::new(places),
                 events: Events::default(),
                 counts: Counts::default(),
+                holding: 0,
             },
             changed: false,
             swept: 0,
@@ -226,6 +243,11 @@ where
     /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// How many frames they hold.
+    pub fn holding(&self) -> usize {
+        self.shared.holding
     }
 
     /// Takes the number of frames that came as expected since this was called last.
@@ -320,7 +342,7 @@ where
             self.shared.rings.len().div_ceil(2)
         };
         self.shared
-            .with_window(source, reserve, sink, |window, host| {
+            .with_window((from, source), reserve, sink, |window, host| {
                 if paused {
                     window.restart(host);
                 }
@@ -365,7 +387,9 @@ where
         }
         self.changed = true;
         self.shared
-            .with_window(&mut source, 0, sink, |window, host| window.flush(host));
+            .with_window((from, &mut source), 0, sink, |window, host| {
+                window.flush(host)
+            });
     }
 
     /// Delivers what has waited for `timeout` or longer. Returns in how long to look again, if anything
@@ -383,7 +407,9 @@ where
             let rest = match (self.table.get_mut(&from), before) {
                 (Some(source), Some(before)) => {
                     self.shared
-                        .with_window(source, 0, sink, |window, host| window.expire(before, host))
+                        .with_window((&from, source), 0, sink, |window, host| {
+                            window.expire(before, host)
+                        })
                 }
                 // Nothing is as old as the timeout yet while the clock is younger than that.
                 (Some(_), None) => Some(now),
@@ -429,7 +455,7 @@ where
         self.shared.rings.forget_holder(at);
         if let Some(source) = self.table.get_mut(&from) {
             self.shared
-                .with_window(source, 0, sink, |window, host| window.flush(host));
+                .with_window((&from, source), 0, sink, |window, host| window.flush(host));
         }
         true
     }
