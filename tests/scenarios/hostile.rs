@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const HONEST: &str = include_str!("../guest/hostile/honest.py");
 
-const HOSTILE: &str = include_str!("../guest/hostile/hostile.py");
+pub(crate) const HOSTILE: &str = include_str!("../guest/hostile/hostile.py");
 
 fn forge(bed: &Bed, program: &str) -> Result<String> {
     let (a, b) = bed.pair()?;

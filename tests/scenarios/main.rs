@@ -4,6 +4,7 @@
 //!
 //! `make test` runs each of them once; `make test T=ping` those with `ping` in their name.
 
+mod accounts;
 mod automatic;
 mod capture;
 mod children;

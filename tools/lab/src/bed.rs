@@ -2,6 +2,7 @@
 
 //! A test bed: hosts on one Ethernet, whatever machines they are.
 
+use crate::accounts::{self, Counters};
 use crate::debian::Root;
 use crate::initramfs;
 use crate::layout::Layout;
@@ -423,8 +424,55 @@ impl Bed {
             .try_for_each(|m| m.console().expect(pattern))
     }
 
-    /// Switches everything off; fails if any kernel had something to report.
+    /// Runs a command for each interface of the driver, as [`accounts::each`].
+    fn each(&self, machine: &Machine, command: &str) -> Result<String> {
+        let command = Command {
+            argv: vec!["sh".into(), "-c".into(), accounts::each(command)],
+            ..Command::default()
+        };
+        let limit = Duration::from_secs(30) * self.builder.slowness();
+        machine.run(command, limit)?.ok()
+    }
+
+    /// Counters of all interfaces of the driver.
+    pub fn counters(&self) -> Result<Vec<(String, Counters)>> {
+        let mut all = Vec::new();
+        for machine in &self.machines {
+            all.extend(accounts::parse(&self.each(machine, accounts::READ)?)?);
+        }
+        Ok(all)
+    }
+
+    /// Fails unless the counters of each interface add up (`Documentation/accounts.rst`). While frames are on their way
+    /// they may not; so interfaces that have not settled soon are taken down.
+    pub fn accounts(&self) -> Result<()> {
+        const READINGS: u32 = 20;
+        let mut wrong = String::new();
+        for reading in 0..2 * READINGS {
+            wrong.clear();
+            for (name, counters) in self.counters()? {
+                let differences = accounts::differences(&counters)?;
+                if !differences.is_empty() {
+                    let all: Vec<_> = counters.iter().filter(|(_, n)| **n > 0).collect();
+                    wrong += &format!("{name}: {}\n{all:?}\n", differences.join("\n"));
+                }
+            }
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            if reading == READINGS {
+                for machine in &self.machines {
+                    self.each(machine, "ip link set $name down")?;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        anyhow::bail!("the counters do not add up: {wrong}")
+    }
+
+    /// Switches everything off; fails if any kernel had something to report, or the driver has lost a frame.
     pub fn finish(self) -> Result<()> {
+        self.accounts()?;
         for machine in &self.machines {
             // On UML kmemleak has no backtraces, and does not see half of the kernel's own pointers.
             if self.builder.kernel == Kernel::Debug && self.builder.lane == Lane::Qemu {

@@ -7,6 +7,7 @@
 //! namespaces of one kernel in the uml lane. Scenarios are ordinary Rust tests on a bed.
 
 mod accel;
+pub mod accounts;
 mod agent;
 pub mod bed;
 pub mod bench;
