@@ -43,10 +43,9 @@ impl Qp {
         if let Some(status) = reason {
             self.fail_receives(&mut side.queue, 1, status, wakeups);
         }
+        self.flush_receives(&mut side.queue, wakeups);
         if self.fixed.srq.is_some() {
-            self.leave_shared(&mut side.queue, wakeups);
-        } else {
-            self.flush_receives(&mut side.queue, wakeups);
+            self.report_last_receive(wakeups);
         }
     }
 

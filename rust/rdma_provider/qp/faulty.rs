@@ -7,7 +7,7 @@ use ipoib_sys::bindings;
 use kernel::sync::atomic::{Acquire, Relaxed};
 use kernel::sync::Arc;
 
-use super::{Kind, Qp, QpEvent, ReceiveEntry, SendSide, WorkQueue, NEVER};
+use super::{Kind, Qp, QpEvent, SendSide, NEVER};
 use crate::clock::{now, MILLISECOND};
 use crate::state::State;
 use crate::wakeups::Wakeups;
@@ -73,34 +73,25 @@ impl Qp {
         }
     }
 
-    /// Flushes the request that it has taken of its shared receive queue for a message that is not over, and reports that
-    /// it takes no more: both now, both later, or the latter not at all.
-    pub(super) fn leave_shared(
-        self: &Arc<Self>,
-        queue: &mut WorkQueue<ReceiveEntry>,
-        wakeups: &mut Wakeups,
-    ) {
-        let reports = !self.fixed.faults.has(Quirk::NoLastWqe);
+    /// Reports that it takes no more requests from its shared receive queue: now, later or not at all.
+    pub(super) fn report_last_receive(self: &Arc<Self>, wakeups: &mut Wakeups) {
+        if self.fixed.faults.has(Quirk::NoLastWqe) {
+            return;
+        }
         match self.fixed.faults.number(Setting::LastWqeDelay) {
-            Some(millis) if reports => {
+            Some(millis) => {
                 let due = now().saturating_add(u64::from(millis) * MILLISECOND);
                 self.due[2].store(due, Relaxed);
                 self.fixed.faults.note_late();
             }
-            _ => {
-                self.flush_receives(queue, wakeups);
-                if reports {
-                    wakeups.add_event(self, QpEvent::LastReceive);
-                }
-            }
+            None => wakeups.add_event(self, QpEvent::LastReceive),
         }
     }
 
-    /// Does that if it is time. A queue pair that has been reset or destroyed meanwhile has taken the request with it.
+    /// Reports that if it is time.
     pub(super) fn report_late(self: &Arc<Self>, wakeups: &mut Wakeups, now: u64) {
         if self.due[2].load(Relaxed) <= now {
             self.due[2].store(NEVER, Relaxed);
-            self.flush_receives(&mut self.receives.lock().queue, wakeups);
             wakeups.add_event(self, QpEvent::LastReceive);
         }
     }
