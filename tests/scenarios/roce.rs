@@ -212,32 +212,9 @@ fn both_have_carriers(bed: &Bed) -> Result<()> {
 }
 
 scenario! {
-    /// The stack tells of a carrier once a second at most. If the one below is away and back between two times, and
-    /// the port was read meanwhile, the RDMA core has no event of that: the interface's carrier comes back all the same.
+    /// The Ethernet below goes down and up as fast as can be, at one end or at both: the carriers come back each time,
+    /// though the RDMA core does not tell of each.
     #[on(uml, both)]
-    fn a_carrier_is_away_for_a_moment(bed) {
-        let bed = bed.up()?;
-        bed.ib()?;
-        let (a, b) = bed.pair()?;
-        let outside = a.outside();
-        for round in 1..4 {
-            // Now it has told of one, and waits.
-            outside.ok("ip -n h0 link set eth0 down && sleep 0.1 && ip -n h0 link set eth0 up")?;
-            both_have_carriers(&bed)?;
-            // A new address is a new GID, for which the port is read.
-            outside.ok(&format!("ip -n h0 link set eth0 down && ip -n h1 addr add 198.51.100.{round}/24 dev eth0"))?;
-            b.wait_until("[ $(cat /sys/class/net/ib0/carrier) = 0 ]", Duration::from_secs(5))?;
-            outside.ok("ip -n h0 link set eth0 up")?;
-            both_have_carriers(&bed)?;
-        }
-        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
-        bed.finish()
-    }
-}
-
-scenario! {
-    /// The Ethernet below goes down and up as fast as can be, at one end or at both: the carriers come back each time.
-    #[on(uml)]
     fn links_flap(bed) {
         let bed = bed.up()?;
         bed.ib()?;
