@@ -17,7 +17,6 @@ use kernel::sync::Arc;
 use crate::device::Device;
 use crate::left::{self, Object, Told};
 use crate::pd::CALLER;
-use crate::qp::FailureHandler;
 
 /// The number of completions that a ring takes from its queue at once.
 pub(crate) const BATCH: usize = 16;
@@ -37,6 +36,17 @@ pub trait CompletionHandler: Send + Sync + 'static {
     /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
     /// schedule a poll.
     fn completion(&self);
+}
+
+/// Handler of the failure of a completion queue, a queue pair or a shared receive queue.
+pub trait FailureHandler: Send + Sync + 'static {
+    /// Called when the queue or the queue pair has failed by itself.
+    ///
+    /// # Context
+    ///
+    /// Any, hard interrupt included, possibly under a lock of the device driver's: leave the work to a
+    /// work item.
+    fn failed(&self);
 }
 
 /// The context of a completion queue, which the device passes to [`completion`] and [`event`].

@@ -320,8 +320,7 @@ mod tests {
     use core::mem::ManuallyDrop;
 
     use super::*;
-    use crate::cq::{CompletionHandler, Cq};
-    use crate::qp::FailureHandler;
+    use crate::cq::{CompletionHandler, Cq, FailureHandler};
     use kernel::alloc::flags::__GFP_ZERO;
 
     struct Nobody;

@@ -13,11 +13,10 @@ use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
-use crate::cq::Cq;
+use crate::cq::{Cq, FailureHandler};
 use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::left::{self, Left, Object, Told};
 use crate::pd::Pd;
-use crate::qp::FailureHandler;
 
 /// An intake: many queue pairs receive into its buffers. They share a receive queue, or have one each
 /// where the device cannot share.

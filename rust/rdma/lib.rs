@@ -62,7 +62,7 @@ pub use client::{Client, Found, Registration, Sought};
 pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };
-pub use cq::{CompletionHandler, Cq};
+pub use cq::{CompletionHandler, Cq, FailureHandler};
 pub use decoy::Decoy;
 pub use deferred::Reaper;
 pub use device::Device;
@@ -74,7 +74,7 @@ pub use intake_ring::{IntakeRing, MessagePool, RcReceived};
 pub use mcast::Membership;
 pub use pd::Pd;
 pub use port::PortAttr;
-pub use qp::{random_psn, FailureHandler, QpCaps, QpState, UdInit, UdOffloads, UdQp};
+pub use qp::{random_psn, QpCaps, QpState, UdInit, UdOffloads, UdQp};
 pub use rc::{QpKey, RcInit, RcQp};
 pub use rc_send::{rc_ring, Lane, RcCompletions, RcReaped, RcSender};
 pub use recv::{NetworkHeader, ReceiveReport, Received, RecvRing};

@@ -13,7 +13,7 @@ use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
-use crate::cq::Cq;
+use crate::cq::{Cq, FailureHandler};
 use crate::left::Left;
 use crate::pd::Pd;
 
@@ -107,17 +107,6 @@ pub(crate) unsafe fn modify(
         *life = result;
     }
     result
-}
-
-/// Handler of the failure of a queue pair or a shared receive queue.
-pub trait FailureHandler: Send + Sync + 'static {
-    /// Called when the queue pair or the queue has failed by itself.
-    ///
-    /// # Context
-    ///
-    /// Any, hard interrupt included, possibly under a lock of the device driver's: leave the work to a
-    /// work item.
-    fn failed(&self);
 }
 
 /// # Safety

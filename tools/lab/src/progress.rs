@@ -496,7 +496,7 @@ mod tests {
     fn the_record_survives_and_garbage_is_no_record() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut record = Record::load(dir.path());
-        assert_eq!(record.of("prepare").0.seconds, 100);
+        assert_eq!(record.of("prepare").0.seconds, TABLE[0].1);
         assert!(!record.of("prepare").1);
         record.note("prepare", seconds(77), 8);
         let record = Record::load(dir.path());
