@@ -57,7 +57,7 @@ fn tshark(host: &Host) -> Result<Vec<Shown>> {
             credit,
             gso_size,
             protocols,
-            info,
+            icmp_type,
         ] = columns[..]
         else {
             anyhow::bail!("{line:?}");

@@ -229,7 +229,7 @@ mod tests {
             Some(
                 bytes
                     .iter()
-                    .fold(0, |value, byte| value << 8 | u32::from(*byte)),
+                    .fold(0, |value, byte| (value << 8) | u32::from(*byte)),
             )
         };
         loop {

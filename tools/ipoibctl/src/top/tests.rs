@@ -79,8 +79,13 @@ fn drawn(state: &State, view: &mut View, theme: &Theme, (width, height): (u16, u
 
 fn text(buffer: &Buffer) -> String {
     let lines = buffer.content.chunks(usize::from(buffer.area.width));
-    let lines = lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
-    lines.map(|line| format!("{}\n", line.trim_end())).collect()
+    let mut text = String::new();
+    for line in lines {
+        let line: String = line.iter().map(|cell| cell.symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 fn pressed(view: &mut View, state: &State, keys: &[Key]) {
