@@ -76,9 +76,9 @@ impl<H: CmHandler> OwnedId<H> {
     /// The CM's state of the connection, which may have changed already. None: the ID was destroyed.
     pub(super) fn state(&self) -> Option<bindings::ib_cm_state> {
         match self.end {
-            // SAFETY: There by the type invariant, and not destroyed while `self` is borrowed. The CM changes it
-            // under a lock that is not ours to take, but any value that is read is one that it had.
             End::Near(_) => {
+                // SAFETY: There by the type invariant, and not destroyed while `self` is borrowed. The CM changes it
+                // under a lock that is not ours to take, but any value that is read is one that it had.
                 Some(unsafe { ptr::read_volatile(&raw const (*self.raw.as_ptr()).state) })
             }
             End::Past(_) => None,
