@@ -52,7 +52,7 @@ impl Terminal {
             let mut room = [0; 4096];
             while let Ok(length @ 1..) = from.read(&mut room) {
                 if sender.send(room[..length].to_vec()).is_err() {
-                    return;
+                    break;
                 }
             }
         });
