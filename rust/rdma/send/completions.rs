@@ -125,10 +125,10 @@ impl SendCompletions {
                     // SAFETY: The completion names slot `n`, which is ours, as are those in front.
                     unsafe { free_sent(ring, &mut at, n.wrapping_add(1), poll) }
                 } else {
-                    let sent;
                     // SAFETY: As above.
-                    (at, sent) = unsafe { self.report.free_failed(ring, at, n, wc.status) };
-                    sent
+                    let freed = unsafe { self.report.free_failed(ring, at, n, wc.status) };
+                    at = freed.0;
+                    freed.1
                 };
                 bytes = bytes.wrapping_add(sent);
             }
