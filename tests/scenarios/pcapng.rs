@@ -114,14 +114,24 @@ fn agree(packet: &Shown) -> Result<()> {
     Ok(())
 }
 
+/// The tool. The view of /sys of a network namespace of its own has no configfs, where simulated adapters are.
+fn tool(host: &Host) -> Result<String> {
+    let tool = Layout::from_env()?.ipoibctl();
+    Ok(if host.is_infiniband() {
+        format!(
+            "sh -c 'mount -t configfs configfs /sys/kernel/config && exec \"$0\" \"$@\"' {}",
+            tool.display()
+        )
+    } else {
+        tool.display().to_string()
+    })
+}
+
 /// Captures while `traffic` runs. Returns the report.
 fn captured(host: &Host, options: &str, traffic: impl FnOnce() -> Result<()>) -> Result<Value> {
-    let tool = Layout::from_env()?.ipoibctl();
     host.ok(&format!("rm -f {FILE}"))?;
-    let task = host.spawn(&format!(
-        "{} capture {options} {FILE} --json",
-        tool.display()
-    ))?;
+    let tool = tool(host)?;
+    let task = host.spawn(&format!("{tool} capture {options} {FILE} --json"))?;
     host.wait_until(&format!("[ -s {FILE} ]"), Duration::from_secs(10))?;
     traffic()?;
     // What is on its way still.
@@ -219,8 +229,7 @@ fn connection(a: &Host, b: &Host) -> Result<()> {
 
 /// Limits and refusals.
 fn ends(a: &Host, b: &Host) -> Result<()> {
-    let tool = Layout::from_env()?.ipoibctl();
-    let tool = tool.display();
+    let tool = tool(a)?;
     let ping = a.spawn(&format!("ping -q -i 0.02 {}", b.ip4()))?;
     let report = a.ok(&format!("{tool} capture --packets 5 --json {FILE}"))?;
     let report: Value = serde_json::from_str(&report)?;
