@@ -167,7 +167,9 @@ fn reboot(first: &Host, preset: &str) -> Result<()> {
     // Defaults are what the preset wants, most of them: so they are spoiled before the event is seen once more.
     first.ok("udevadm settle")?;
     spoil(first)?;
+    // As at a boot, udevd reads the rules.
     first.ok("set -e
+         udevadm control --reload
          for i in ib0 ib0.8001; do udevadm trigger --action=add /sys/class/net/$i; done
          udevadm settle
          /usr/lib/systemd/systemd-sysctl")?;

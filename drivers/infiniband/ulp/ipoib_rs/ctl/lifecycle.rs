@@ -278,6 +278,7 @@ impl Verbs {
     }
 
     /// Ends the receive poll, after the other one, resets the QP and frees what the rings hold.
+    #[inline(never)]
     fn halt(
         &mut self,
         dev: &Device<Interface>,
