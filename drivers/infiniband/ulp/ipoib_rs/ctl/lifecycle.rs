@@ -237,23 +237,34 @@ impl Verbs {
         let mut tx = dev.lock_tx().take();
         pausing.store(false, Relaxed);
         self.halt(dev, tx.as_mut(), &mut completions);
+        self.run_again(dev, running, &mut tx)?;
+        if broken.load(Relaxed) {
+            // It broke meanwhile, and `halt` has forgotten the restart that was asked for.
+            Interface::restart_soon(dev);
+        }
+        Ok(())
+    }
+
+    /// Makes new rings for a QP that has been reset, with what was kept of `tx`.
+    #[inline(never)]
+    fn run_again(
+        &mut self,
+        dev: &Device<Interface>,
+        running: Running,
+        tx: &mut Option<Tx>,
+    ) -> Result {
         let Some(Tx {
             ud: UdTx { destinations, ring },
             endpoint,
             ..
-        }) = tx
+        }) = tx.take()
         else {
             return Err(ENODEV);
         };
         drop(ring);
         let qkey = dev.data().qkey().0;
         endpoint.qp.to_init(running.pkey_index, qkey)?;
-        self.run(dev, running, destinations, endpoint)?;
-        if broken.load(Relaxed) {
-            // It broke meanwhile, and `halt` has forgotten the restart that was asked for.
-            Interface::restart_soon(dev);
-        }
-        Ok(())
+        self.run(dev, running, destinations, endpoint)
     }
 
     /// Takes the rings down: first nobody sends, then nothing completes, then all is freed.
