@@ -30,12 +30,12 @@ pub struct Who {
     pub qpn: u32,
 }
 
-/// What has become of a path, a group or a connection.
+/// An event in the life of a path, a group or a connection.
 #[derive(Clone, Copy)]
 pub struct News<'a> {
     /// Whose it is.
     pub who: Who,
-    /// What has happened.
+    /// Name of the event.
     pub event: &'a str,
     /// The state that it is in since.
     pub state: &'a str,

@@ -47,7 +47,7 @@ pub struct SendReport {
     some: bool,
 }
 
-/// What [`SendCompletions::drain`] has found in the ring.
+/// Outcome of [`SendCompletions::drain`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Drained {
     /// Frames that were sent.

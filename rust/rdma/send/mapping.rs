@@ -70,7 +70,7 @@ impl Mapping {
         sges: *mut bindings::ib_sge,
         index: usize,
     ) -> Result<c_int> {
-        // What that comes to for most frames, without a call.
+        // A frame in one part on a device without DMA: no call is needed.
         if self.virt_dma && skb.is_linear() && skb.len() > 0 {
             // SAFETY: There is an element, to which nobody has a reference.
             unsafe {

@@ -17,7 +17,7 @@ struct Terminal {
     keys: Option<ChildStdin>,
     output: Receiver<Vec<u8>>,
     text: String,
-    /// What was already waited for.
+    /// End of the text that was already waited for.
     seen: usize,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Peer {
     pub(super) rates: Rates,
 }
 
-/// What tells a peer from the others.
+/// Identity of a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
     interface: String,
@@ -38,7 +38,7 @@ pub(super) struct Key {
 }
 
 impl Peer {
-    /// What tells it from the others.
+    /// Its identity.
     pub(super) fn key(&self) -> Key {
         Key {
             interface: self.interface.clone(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the user has chosen to see, and what keys change about that. Keys are those of htop, as far as they apply.
+//! View that the user has chosen, and how keys change it. Keys are those of htop, as far as they apply.
 
 use super::input::Key;
 use super::list::{self, Peer, Sort};
@@ -19,7 +19,7 @@ pub(super) enum Action {
     Way(Option<IpAddr>),
 }
 
-/// What is in front of the list, and gets the keys.
+/// Overlay in front of the list, which gets the keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Front {
     Nothing,
@@ -33,7 +33,7 @@ pub(super) enum Front {
     Way(Vec<String>),
 }
 
-/// What is to be seen.
+/// The view: order, filter, selection.
 #[derive(Debug)]
 pub(super) struct View {
     sort: Sort,

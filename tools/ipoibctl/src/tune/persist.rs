@@ -40,7 +40,7 @@ fn ethtool(root: &Path) -> Option<String> {
         .map(|path| format!("/{path}"))
 }
 
-/// What a rule does about a setting; nothing for one that follows from others.
+/// Action of a rule on a setting; none for one that follows from others.
 fn assignment(entry: &Entry, root: &Path) -> Result<Option<String>> {
     let (setting, then) = (&entry.setting, &entry.then);
     let interface = &setting.interface;

@@ -7,7 +7,7 @@ use super::setting::{Host, MODE, MTU, Setting};
 use super::store::{Entry, Record};
 use serde::Serialize;
 
-/// What becomes of a setting.
+/// Outcome for a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
@@ -65,7 +65,7 @@ impl Step {
 pub(super) struct Plan {
     pub(super) preset: Preset,
     pub(super) steps: Vec<Step>,
-    /// What the record has when all is done.
+    /// Content of the record when all is done.
     pub(super) entries: Vec<Entry>,
 }
 

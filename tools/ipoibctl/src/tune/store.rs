@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// What was changed.
+/// Record of the changes made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,

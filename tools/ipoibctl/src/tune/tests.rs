@@ -39,7 +39,7 @@ struct Fake {
     system: System,
     ethtool: RefCell<BTreeMap<(String, String), String>>,
     writes: Cell<usize>,
-    /// What happens to a write, by its number.
+    /// Fate of a write, by its number.
     fault: Cell<Option<(usize, Fault)>>,
     stuck: RefCell<Vec<Setting>>,
 }

@@ -241,7 +241,7 @@ impl Port {
                 known.active = false;
                 known.gid = attributes.gid;
             }
-            // What is known is likely to be true still.
+            // The last state read is likely to hold still.
             Err(_) => self.refresh(REREAD_MS),
         }
         moved

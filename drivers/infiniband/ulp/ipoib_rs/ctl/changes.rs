@@ -99,7 +99,7 @@ impl Interface {
             return false;
         };
         if !this.port.is_infiniband() {
-            // The same GID may be another entry of the table by now: that of another Ethernet address, whose IPv6 address
+            // Our GID may be another entry of the table by now: that of another Ethernet address, whose IPv6 address
             // has stayed. No path can be made from an entry that was removed, and the RDMA core has no place for another
             // one as long as somebody holds it.
             let other = gid != Gid(endpoint.gid.raw()) && gid != Gid::ZERO;

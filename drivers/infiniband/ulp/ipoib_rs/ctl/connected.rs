@@ -39,7 +39,7 @@ impl Verbs {
     /// Creates the intake of connections, a shared receive queue if the device has one for us, and a pool of
     /// buffers for it.
     fn intake(&self, dev: &Device<Interface>) -> Result<(Arc<Intake>, MessagePool)> {
-        // What was dropped may be the last that the device has, and all of it together is a lot of memory.
+        // The old rings may be the last that the device has, and two generations are a lot of memory.
         dev.data().reaper.flush();
         let device = self.pd.device();
         let message = MAX_MESSAGE as usize;

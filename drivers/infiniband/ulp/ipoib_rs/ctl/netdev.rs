@@ -124,7 +124,7 @@ impl Driver for Interface {
                 limited,
                 "no carrier: the port does not have the GID of the address\n"
             );
-            // What was just taken down may have held the place of another one.
+            // Rings just taken down may have held the place of another GID.
             this.port.refresh(RESTART_MS);
             return Ok(());
         }

@@ -26,7 +26,7 @@ use crate::ctl::events::{Alarm, Wake};
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
 
-/// What a CQ is called in the log.
+/// Name of a CQ in the log.
 const COMPLETIONS: &str = "completion queue";
 
 /// The most elements that a frame is gathered from: its head and as many fragments as an skb has.

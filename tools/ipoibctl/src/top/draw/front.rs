@@ -63,7 +63,7 @@ pub(super) fn bar(buffer: &mut Buffer, view: &View, theme: &Theme) -> Option<Pos
     None
 }
 
-/// What is in front of the list, if anything is.
+/// Overlay in front of the list, if any.
 pub(super) fn window(frame: &mut Frame<'_>, view: &View, theme: &Theme) {
     let buffer = frame.buffer_mut();
     match view.front() {

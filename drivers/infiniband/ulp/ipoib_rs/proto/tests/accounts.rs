@@ -22,7 +22,7 @@ const SEED: Seed = Seed([1, 3, 5, 7, 11, 13]);
 type Ring = Vec<Option<Held<u64>>>;
 type Table = Sources<u64, Ring, Vec<Slot<Source<u64, Ring>>>, Vec<Place<Ring>>>;
 
-/// What was passed up: items are numbers from 0 on.
+/// Items passed up: numbers from 0 on.
 #[derive(Default)]
 struct Up {
     now_us: u64,
@@ -175,7 +175,7 @@ fn play(steps: &[Step]) {
     assert_eq!(order.up.delivered, offered);
 }
 
-/// What becomes of frames that a path or groups take.
+/// Fates of frames that a path or groups take.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
     taken: usize,
@@ -209,7 +209,7 @@ fn poll_path(path: &mut TestPath, now: u64, tally: &mut Tally, asked: &mut Optio
             Some(path::Action::Resolve(ticket)) => *asked = Some(ticket),
             Some(path::Action::Release(_)) => {}
             Some(path::Action::Remove) => {
-                // What is removed holds nothing.
+                // A removed entry holds nothing.
                 assert_eq!(path.waiting(), 0);
                 break;
             }
