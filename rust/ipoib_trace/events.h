@@ -17,18 +17,18 @@ TRACE_EVENT(drop,
 		 u32 frames, u32 length),
 	TP_ARGS(interface, reason, frames, length),
 	TP_STRUCT__entry(
-		__string_len(interface, interface->text, interface->length)
+		__array(char, interface, IFNAMSIZ)
 		__string_len(reason, reason->text, reason->length)
 		__field(u32, frames)
 		__field(u32, length)
 	),
 	TP_fast_assign(
-		__assign_str(interface);
+		ipoib_trace_name(__entry->interface, interface);
 		__assign_str(reason);
 		__entry->frames = frames;
 		__entry->length = length;
 	),
-	TP_printk("interface=%s reason=%s frames=%u length=%u", __get_str(interface),
+	TP_printk("interface=%s reason=%s frames=%u length=%u", __entry->interface,
 		  __get_str(reason), __entry->frames, __entry->length)
 );
 
@@ -38,7 +38,7 @@ DECLARE_EVENT_CLASS(ipoib_rs_state,
 		 const struct ipoib_trace_text *state, u32 waiting),
 	TP_ARGS(who, event, state, waiting),
 	TP_STRUCT__entry(
-		__string_len(interface, who->interface.text, who->interface.length)
+		__array(char, interface, IFNAMSIZ)
 		__string_len(event, event->text, event->length)
 		__string_len(state, state->text, state->length)
 		__array(u8, gid, 16)
@@ -46,7 +46,7 @@ DECLARE_EVENT_CLASS(ipoib_rs_state,
 		__field(u32, waiting)
 	),
 	TP_fast_assign(
-		__assign_str(interface);
+		ipoib_trace_name(__entry->interface, &who->interface);
 		__assign_str(event);
 		__assign_str(state);
 		memcpy(__entry->gid, who->gid, 16);
@@ -54,7 +54,7 @@ DECLARE_EVENT_CLASS(ipoib_rs_state,
 		__entry->waiting = waiting;
 	),
 	TP_printk("interface=%s gid=%pI6c qpn=0x%06x event=%s state=%s waiting=%u",
-		  __get_str(interface), __entry->gid, __entry->qpn, __get_str(event),
+		  __entry->interface, __entry->gid, __entry->qpn, __get_str(event),
 		  __get_str(state), __entry->waiting)
 );
 
@@ -81,7 +81,7 @@ TRACE_EVENT(held,
 		 u32 msg_id, u32 waited_us),
 	TP_ARGS(who, event, msg_id, waited_us),
 	TP_STRUCT__entry(
-		__string_len(interface, who->interface.text, who->interface.length)
+		__array(char, interface, IFNAMSIZ)
 		__string_len(event, event->text, event->length)
 		__array(u8, gid, 16)
 		__field(u32, qpn)
@@ -89,7 +89,7 @@ TRACE_EVENT(held,
 		__field(u32, waited_us)
 	),
 	TP_fast_assign(
-		__assign_str(interface);
+		ipoib_trace_name(__entry->interface, &who->interface);
 		__assign_str(event);
 		memcpy(__entry->gid, who->gid, 16);
 		__entry->qpn = who->qpn;
@@ -97,7 +97,7 @@ TRACE_EVENT(held,
 		__entry->waited_us = waited_us;
 	),
 	TP_printk("interface=%s gid=%pI6c qpn=0x%06x event=%s msg_id=%u waited_us=%u",
-		  __get_str(interface), __entry->gid, __entry->qpn, __get_str(event),
+		  __entry->interface, __entry->gid, __entry->qpn, __get_str(event),
 		  __entry->msg_id, __entry->waited_us)
 );
 

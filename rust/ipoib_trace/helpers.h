@@ -5,6 +5,9 @@
 #ifndef IPOIB_TRACE_HELPERS_H
 #define IPOIB_TRACE_HELPERS_H
 
+#include <linux/if.h>
+#include <linux/minmax.h>
+#include <linux/string.h>
 #include <linux/types.h>
 
 /* Not ended by a zero. */
@@ -12,6 +15,15 @@ struct ipoib_trace_text {
 	const char *text;
 	u32 length;
 };
+
+/* A name has a size of its own: the key of a histogram has no room for two texts of unknown length. */
+static inline void ipoib_trace_name(char to[IFNAMSIZ], const struct ipoib_trace_text *name)
+{
+	u32 length = min_t(u32, name->length, IFNAMSIZ - 1);
+
+	memcpy(to, name->text, length);
+	memset(to + length, 0, IFNAMSIZ - length);
+}
 
 /* Somebody on the link: a peer, or a multicast group, whose QPN is 0xffffff. */
 struct ipoib_trace_who {
