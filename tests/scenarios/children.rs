@@ -154,7 +154,7 @@ scenario! {
         ensure!(host.ok("cat /sys/class/net/ib0.1/iflink")? == index);
         let (holder, pid) = host.netns_add("guest")?;
         let outside = host.outside();
-        outside.ok(&format!("ip -n guest link add name other index {} type bridge", index.trim()))?;
+        outside.ok(&format!("ip -n guest link add name other index {} type veth", index.trim()))?;
         host.ok(&format!("ip link set ib0 netns {pid}"))?;
         let moved = outside.ok("ip netns exec guest cat /sys/class/net/ib0/ifindex")?;
         ensure!(moved != index, "the index was free");

@@ -322,7 +322,7 @@ scenario! {
 scenario! {
     /// The addresses of a bridge above a port's network device are GIDs of the port, but not its own: where there is no
     /// other one, it has no link.
-    #[on(lockdep)]
+    #[on(qemu, lockdep)]
     fn gids_of_others_are_passed_over(bed) {
         let bed = bed.one_machine().up()?;
         let (a, b) = bed.pair()?;

@@ -139,7 +139,7 @@ fn disk(bed: &Bed, driver: &str) -> Result<()> {
 scenario! {
     /// fio finds on a disk behind nvme-rdma what it wrote, before and after the cable was pulled; both drivers let
     /// go of their HCAs when these go.
-    #[on(lockdep)]
+    #[on(qemu, lockdep)]
     fn nvme_over_rdma(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         disk(&bed, "ib_ipoib")?;
@@ -149,7 +149,7 @@ scenario! {
 
 scenario! {
     /// The same over the addresses of this checkout's interfaces, which the RDMA connection manager finds.
-    #[on(lockdep)]
+    #[on(qemu, lockdep)]
     fn nvme_over_rdma_by_ours(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         disk(&bed, "ipoib_rs replace=1")?;

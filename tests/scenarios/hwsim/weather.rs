@@ -132,7 +132,7 @@ const DISK: &str = "modprobe null_blk nr_devices=0 && modprobe nvmet-rdma && mod
 
 scenario! {
     /// The kernel's own NVMe over RDMA wants retries: RDMA READ and WRITE lose packets, and no connection ends.
-    #[on(lockdep)]
+    #[on(qemu, lockdep)]
     fn storage_on_a_lossy_fabric(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         let host = bed.hosts[0].outside();

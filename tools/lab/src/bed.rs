@@ -366,13 +366,15 @@ impl Bed {
                      peer name eth0 netns h1 address 52:54:00:1b:00:02 mtu {mtu}\n"
                 );
             } else {
-                script += &format!("ip link add br0 mtu {mtu} type bridge\nip link set br0 up\n");
+                script += &format!(
+                    "ip link add wire mtu {mtu} type veth peer name end mtu {mtu}\n\
+                     ip link set wire up\nip link set end up\n"
+                );
                 for host in &self.hosts {
-                    let n = host.number - 1;
                     script += &format!(
-                        "ip link add port{n} mtu {mtu} type veth \
-                         peer name eth0 netns h{n} address 52:54:00:1b:00:{:02x} mtu {mtu}\n\
-                         ip link set port{n} master br0 up\n",
+                        "ip link add link wire name eth0 netns h{} address 52:54:00:1b:00:{:02x} mtu {mtu} \
+                         type macvlan mode bridge bcqueuelen 100000\n",
+                        host.number - 1,
                         host.number
                     );
                 }
