@@ -8,7 +8,6 @@ pub(crate) mod conn;
 pub(crate) mod context;
 pub(crate) mod flow;
 pub(crate) mod form;
-pub(crate) mod inbound;
 pub(crate) mod ring;
 pub(crate) mod rx;
 pub(crate) mod shared;

@@ -5,6 +5,7 @@
 pub mod connection;
 pub mod ending;
 pub mod group;
+pub mod inbound;
 pub mod multicast;
 pub mod path;
 pub mod queue;

@@ -45,7 +45,7 @@ pub mod wire;
 pub use flow::{
     admission, backlog, backoff, credit, pace, share, sizes, stall, thresholds, turn, vectors,
 };
-pub use fsm::{connection, ending, group, multicast, path, queue, ticket};
+pub use fsm::{connection, ending, group, inbound, multicast, path, queue, ticket};
 pub use seq::{deadline, reorder, source};
 pub use wire::{
     cm, extended, flow_label, fragment, gid, header, hwaddr, lso, mgid, mtu, pkey, qkey, rc,

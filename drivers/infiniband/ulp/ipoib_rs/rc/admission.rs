@@ -7,6 +7,7 @@ use ipoib_proto::admission::{Asker, Load};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::Confirmed;
 use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::inbound::Inbound;
 use ipoib_proto::share::{Holder, IDLE_MS};
 use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
@@ -16,8 +17,7 @@ use crate::base::interface::{Interface, Work};
 use crate::rc::channel::Channel;
 use crate::rc::conn::{Cause, Conn, Role, Room};
 use crate::rc::context::Negotiated;
-use crate::rc::inbound::Sender;
-use crate::rc::table::{establish, Connections};
+use crate::rc::table::{establish, Connections, Sender};
 
 /// The place of the least recently used connection.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ impl Connections {
         let senders = self.senders.iter().enumerate();
         let senders = senders.map(|(at, sender)| {
             let since = sender.rc.since;
-            (sender.idle_since, since, Least::Sender(at))
+            (sender.state.last_heard(), since, Least::Sender(at))
         });
         let least = Iterator::chain(channels, senders).min_by_key(|(used, ..)| *used);
         let (last_used, since, least) = least?;
@@ -97,7 +97,11 @@ impl Connections {
             self.iter()
                 .filter(|channel| channel.machine.offer().is_some())
         };
-        let others = || self.senders.iter().filter(|sender| !sender.confirmed);
+        let others = || {
+            self.senders
+                .iter()
+                .filter(|sender| !sender.state.is_confirmed())
+        };
         let own_same = own().filter(|channel| channel.address.gid() == peer.gid());
         let others_same = others().filter(|sender| sender.rc.id.peer.gid() == peer.gid());
         Load {
@@ -167,9 +171,7 @@ impl Connections {
         if rc.id.role == Role::Sender {
             let sender = Sender {
                 rc,
-                confirmed: false,
-                seen: 0,
-                idle_since: now,
+                state: Inbound::new(now),
             };
             return self
                 .senders
@@ -234,7 +236,7 @@ impl Connections {
         let Some(sender) = self.senders.iter_mut().find(this) else {
             return;
         };
-        sender.confirmed = true;
+        sender.state.confirm();
         establish(&self.counters.connected, rc);
         // It counts them.
         Interface::queue(dev, Work::Connections, 0);

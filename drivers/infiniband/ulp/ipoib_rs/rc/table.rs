@@ -13,6 +13,8 @@ use ipoib_proto::credit::Pool;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::inbound::Inbound;
+use ipoib_proto::share::IDLE_MS;
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
@@ -24,7 +26,6 @@ use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
 use crate::rc::conn::{Cause, Conn, ConnId, Room};
 use crate::rc::context::RcContext;
-use crate::rc::inbound::Sender;
 use crate::ud::ring::drop_frame;
 
 /// The most that others may have asked it for, to send by.
@@ -34,8 +35,12 @@ const MAX_SENDERS: usize = 64;
 const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
-/// How long until it is looked for room once more, in milliseconds.
-const ROOM_MS: u64 = 20;
+
+/// A connection that somebody else has asked for, to send by: as ib_ipoib does.
+pub(super) struct Sender {
+    pub(super) rc: Arc<Conn>,
+    pub(super) state: Inbound,
+}
 
 /// The table.
 pub(crate) struct Connections {
@@ -212,8 +217,9 @@ impl Connections {
             channel.look(now);
         }
         for sender in &mut self.senders {
-            sender.look(now);
-            if sender.confirmed {
+            let received = sender.rc.flow.received.frames.get();
+            sender.state.look(received, now);
+            if sender.state.is_confirmed() {
                 establish(&self.counters.connected, &sender.rc);
             }
         }
@@ -398,13 +404,17 @@ impl Connections {
             .iter()
             .filter(|channel| channel.machine.is_up())
             .count();
-        let senders = self.senders.iter().filter(|sender| sender.confirmed);
+        let senders = self
+            .senders
+            .iter()
+            .filter(|sender| sender.state.is_confirmed());
         self.counters.connected.set_current(up + senders.count());
         self.end_silent(dev, now);
         if let Some(job) = self.next_ended(now) {
             return job;
         }
-        let mut next = self.senders.iter().map(Sender::deadline).min();
+        let senders = self.senders.iter();
+        let mut next = senders.map(|sender| sender.state.deadline()).min();
         for at in 0..self.channels.len() {
             match self.advance(dev, at, now, &is_ready) {
                 Advance::Job(job) => return job,
@@ -422,7 +432,7 @@ impl Connections {
 
     /// Ends the connections that others send by, if they do not.
     fn end_silent(&mut self, dev: &Device<Interface>, now: u64) {
-        let is_over = |sender: &Sender| now >= sender.deadline();
+        let is_over = |sender: &Sender| now >= sender.state.deadline();
         while let Some(at) = self.senders.iter().position(is_over) {
             let Ok(sender) = self.senders.remove(at) else {
                 break;
@@ -465,9 +475,9 @@ impl Connections {
     /// Asks the peer of a channel for a connection, if there is room for one more.
     fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
         let Some(room) = self.take_room(dev, now, true) else {
-            // There may be room soon.
             self.counters.connected.no_room.add_shared(1);
-            return Advance::Deadline(Some(now.saturating_add(ROOM_MS)));
+            // Once the least recently used one may go, if it is not used again.
+            return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         };
         let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
             self.give_back(room.width);

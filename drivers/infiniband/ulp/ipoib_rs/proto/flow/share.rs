@@ -11,8 +11,6 @@
 pub const NEED_MS: u64 = 3_000;
 /// A connection that is to make room has not been used for at least so long.
 pub const IDLE_MS: u64 = 100;
-/// As [`IDLE_MS`], where the interface has fewer connections than the one in need.
-const POOR_IDLE_MS: u64 = 1_000;
 /// For how long an interface may use its share where there are fewer connections than interfaces.
 const TURN_MS: u64 = 10_000;
 
@@ -106,8 +104,7 @@ impl Holder {
     pub fn gives(&self, need: &Need, now: u64) -> Option<Reason> {
         let (held, theirs) = (self.held, usize::from(need.held));
         let unused = now.saturating_sub(self.last_used);
-        let limit = if held < theirs { POOR_IDLE_MS } else { IDLE_MS };
-        if unused >= limit {
+        if unused >= IDLE_MS {
             return Some(Reason::Idle(unused));
         }
         // Not one that would be missing there then, unless they take turns.
@@ -195,11 +192,6 @@ mod tests {
         assert!(holder(60, 5, 9_000)
             .gives(&need, NOW)
             .is_some_and(|in_use| Some(in_use) < idle));
-        // Who has little keeps it for longer.
-        assert!(holder(1, POOR_IDLE_MS - 1, 50_000)
-            .gives(&need, NOW)
-            .is_none());
-        assert!(holder(1, POOR_IDLE_MS, 50_000).gives(&need, NOW) > idle);
     }
 
     #[test]
