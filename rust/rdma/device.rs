@@ -93,7 +93,7 @@ impl Device {
         unsafe { bindings::ipoib_rs_ib_is_roce(self.as_raw(), port) }
     }
 
-    /// Returns true if `port` exists and is one of InfiniBand.
+    /// Returns true if `port` exists and is one of InfiniBand, not of Omni-Path.
     pub fn is_infiniband(&self, port: u32) -> bool {
         // SAFETY: Registered by the type invariant.
         unsafe { bindings::ipoib_rs_ib_is_ib(self.as_raw(), port) }

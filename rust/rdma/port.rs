@@ -20,6 +20,8 @@ pub struct PortAttr {
     pub max_mtu_bytes: u32,
     /// Mbit/s of all lanes, 0 for unknown.
     pub speed_mbps: u32,
+    /// The base LID, 0 for none: that of a RoCE port, or of one that no subnet manager has set up.
+    pub lid: u16,
 }
 
 impl Device {
@@ -42,6 +44,8 @@ impl Device {
             max_mtu_bytes: mtu_bytes(attr.max_mtu),
             // SAFETY: A computation on what we own.
             speed_mbps: unsafe { bindings::ipoib_rs_ib_speed_mbps(&raw mut attr) },
+            // Longer ones are Omni-Path's.
+            lid: attr.lid as u16,
         })
     }
 }

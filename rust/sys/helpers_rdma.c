@@ -34,9 +34,11 @@ bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port)
 	return rdma_is_port_valid(device, port) && rdma_protocol_roce(device, port);
 }
 
+/* Omni-Path has what it takes from InfiniBand, but other MTUs and longer LIDs. */
 bool ipoib_rs_ib_is_ib(const struct ib_device *device, u32 port)
 {
-	return rdma_is_port_valid(device, port) && rdma_protocol_ib(device, port);
+	return rdma_is_port_valid(device, port) && rdma_protocol_ib(device, port) &&
+	       !rdma_cap_opa_ah(device, port);
 }
 
 /* Known without asking the device, which takes RTNL on RoCE. */

@@ -6,6 +6,7 @@ use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
 use super::{Driver, Kind, up};
 use crate::interop::neighbour;
+use crate::order::counter;
 use crate::transfer::Transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -142,28 +143,74 @@ scenario! {
     }
 }
 
+/// A manager gives all ports other LIDs under traffic: paths are asked for again, and no stream breaks.
+fn change_lids(bed: &Bed, kinds: &[Kind]) -> Result<()> {
+    let mut manager = up(bed, "star 2", "", kinds)?;
+    let (a, b) = bed.pair()?;
+    let ports = [Port::of(a, &hca(a))?, Port::of(b, &hca(b))?];
+    under_traffic(bed, 8, || {
+        manager.kill()?;
+        let cache = format!("/var/cache/opensm-{}/guid2lid", hca(a));
+        let lines: Vec<String> = ports
+            .iter()
+            .zip([0x31, 0x27])
+            .map(|(port, lid)| format!("{:#018x} {lid:#06x} {lid:#06x}", port.guid))
+            .collect();
+        a.ok(&format!("printf '{}\\n' >{cache}", lines.join("\\n\\n")))?;
+        manager = Manager::start(a, &hca(a), "")?;
+        a.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 49'", hca(a)), LIMIT)?;
+        b.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)), LIMIT)?;
+        up_again(a, b)
+    })?;
+    manager.kill()
+}
+
 scenario! {
-    /// A manager gives all ports other LIDs under traffic: paths are asked for again, and no stream breaks.
+    /// In datagram mode, beside `ib_ipoib`.
     #[on(lockdep)]
     fn ports_get_other_lids(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
-        let mut manager = up(&bed, "star 2", "", &PAIRS[0])?;
+        change_lids(&bed, &PAIRS[0])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Connections end at once then, and are made anew: they would be stuck for seconds.
+    #[on(lockdep)]
+    fn connected_ports_get_other_lids(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        change_lids(&bed, &PAIRS[1])?;
+        for host in bed.hosts.iter() {
+            let counts = ["rc_closed", "rc_disconnected", "rc_stuck"].map(|name| counter(host, name));
+            let [closed, disconnected, stuck] = counts;
+            ensure!(closed? + disconnected? > 0 && stuck? == 0, "{}", host.ok("ethtool -S ib0")?);
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A port is down for longer than a peer may take nothing: that is not to blame, and large frames go by a connection
+    /// again as soon as there is one.
+    #[on(lockdep)]
+    fn a_port_is_down_for_long(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "star 2", "", &PAIRS[1])?;
         let (a, b) = bed.pair()?;
-        let ports = [Port::of(a, &hca(a))?, Port::of(b, &hca(b))?];
-        under_traffic(&bed, 8, || {
-            manager.kill()?;
-            let cache = format!("/var/cache/opensm-{}/guid2lid", hca(a));
-            let lines: Vec<String> = ports
-                .iter()
-                .zip([0x31, 0x27])
-                .map(|(port, lid)| format!("{:#018x} {lid:#06x} {lid:#06x}", port.guid))
-                .collect();
-            a.ok(&format!("printf '{}\\n' >{cache}", lines.join("\\n\\n")))?;
-            manager = Manager::start(a, &hca(a), "")?;
-            a.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 49'", hca(a)), LIMIT)?;
-            b.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)), LIMIT)?;
+        let outside = a.outside();
+        under_traffic(&bed, 10, || {
+            std::thread::sleep(a.scaled(Duration::from_millis(500)));
+            outside.ok("echo 0 >/sys/kernel/config/ib_hwsim/star/cables/c1/plugged")?;
+            std::thread::sleep(a.scaled(Duration::from_secs(6)));
+            outside.ok("echo 1 >/sys/kernel/config/ib_hwsim/star/cables/c1/plugged")?;
             up_again(a, b)
         })?;
+        for (from, to) in [(a, b), (b, a)] {
+            from.wait_until(&format!("ping -q -c 1 -W 1 -M do -s 60000 {}", to.ip4()), LIMIT)?;
+            let route = from.ok(&format!("ip route get {}", to.ip4()))?;
+            ensure!(!route.contains("mtu") && counter(from, "rc_stuck")? == 0, "{route}");
+        }
         manager.kill()?;
         bed.finish()
     }

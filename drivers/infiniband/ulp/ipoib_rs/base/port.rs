@@ -35,6 +35,8 @@ pub(crate) struct Attributes {
     pub(crate) gid: Gid,
     /// Link speed in Mbit/s.
     pub(crate) speed_mbps: u32,
+    /// The port's LID; 0 for none.
+    pub(crate) lid: u16,
 }
 
 /// The link layer of a port.
@@ -94,6 +96,7 @@ impl Port {
             ib_mtu: SMALLEST_IB_MTU,
             gid: Gid::ZERO,
             speed_mbps: 0,
+            lid: 0,
         });
         let port = Self {
             device: device.clone(),
@@ -272,6 +275,7 @@ impl Port {
             },
             gid,
             speed_mbps: attributes.speed_mbps,
+            lid: attributes.lid,
         })
     }
 }

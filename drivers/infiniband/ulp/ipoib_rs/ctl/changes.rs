@@ -25,6 +25,8 @@ pub(crate) struct Control {
     pub(crate) admin_mtu: Option<u32>,
     /// Limits how often the interface is restarted.
     pub(crate) pace: Pace,
+    /// The LID of the port, as the interface has heard of it.
+    pub(crate) lid: u16,
 }
 
 impl Interface {
@@ -42,6 +44,8 @@ impl Interface {
             return;
         };
         let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
+        let relocated = control.lid != attributes.lid;
+        control.lid = attributes.lid;
         Self::watch_gid(dev, &attributes);
         let wanted = match admin_mtu {
             Some(mtu) => mtu.min(limit),
@@ -78,7 +82,9 @@ impl Interface {
             return;
         }
         set_port_active(dev, attributes.active);
-        if paths && this.port.is_infiniband() {
+        if relocated {
+            relocate(dev);
+        } else if paths && this.port.is_infiniband() {
             refresh(dev);
         }
         if !attributes.active {
@@ -403,6 +409,14 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
 fn refresh(dev: &Device<Interface>) {
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.ud.destinations.refresh();
+    }
+}
+
+/// The port has another LID, and maybe all have: neither paths nor connections lead anywhere.
+fn relocate(dev: &Device<Interface>) {
+    if let Some(tx) = dev.lock_tx().as_mut() {
+        tx.ud.destinations.relocate();
+        tx.end_connections(dev);
     }
 }
 

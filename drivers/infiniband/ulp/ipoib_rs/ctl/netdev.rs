@@ -73,6 +73,7 @@ impl Driver for Interface {
             verbs,
             admin_mtu: this.initial_mtu,
             pace: Pace::NEW,
+            lid: attributes.lid,
         });
 
         let limit = this.datagram_mtu(attributes.ib_mtu);

@@ -144,6 +144,7 @@ impl Tx {
         {
             self.lane_failed(dev, &lane);
         }
+        let port_up = self.ud.destinations.is_up();
         let count = self.connections().map_or(0, |c| c.channels.len());
         let mut slow = false;
         for at in 0..count as u16 {
@@ -153,7 +154,7 @@ impl Tx {
             let Some(channel) = connections.channel_at(at) else {
                 continue;
             };
-            if !channel.check_stuck(now) {
+            if !channel.check_stuck(now, port_up) {
                 slow |= channel.make_slow(now);
                 continue;
             }

@@ -36,6 +36,8 @@ pub(crate) struct Channel {
     completed: u32,
     /// Sends were in flight then.
     in_flight: bool,
+    /// The port was up when that was checked last.
+    port_up: bool,
     /// Sends that have completed and frames that have left the backlog, modulo 2^32.
     done: u32,
     stall: StallDetector,
@@ -61,6 +63,7 @@ impl Channel {
             seen: 0,
             completed: 0,
             in_flight: false,
+            port_up: true,
             done: 0,
             stall: StallDetector::NEW,
             sent: 0,
@@ -149,9 +152,12 @@ impl Channel {
         self.done = self.done.wrapping_add(1);
     }
 
-    /// Looks whether the peer has let frames wait for too long, or acknowledges nothing.
-    pub(crate) fn check_stuck(&mut self, now: u64) -> bool {
-        self.stop.update(self.waiting(), self.machine.is_up());
+    /// Looks whether the peer has let frames wait for too long, or acknowledges nothing. It is not to blame if the port
+    /// is down.
+    pub(crate) fn check_stuck(&mut self, now: u64, port_up: bool) -> bool {
+        self.port_up = port_up;
+        let may_stop = port_up && self.machine.is_up();
+        self.stop.update(self.waiting(), may_stop);
         self.observe(now) >= STUCK_MS || self.stop.is_overdue(now)
     }
 
@@ -183,7 +189,7 @@ impl Channel {
                 self.machine.works();
             }
         }
-        let is_busy = self.in_flight || !self.backlog.is_empty();
+        let is_busy = self.port_up && (self.in_flight || !self.backlog.is_empty());
         self.stall.observe(now, self.done, is_busy)
     }
 

@@ -250,6 +250,20 @@ impl Destinations {
         }
     }
 
+    /// Paths lead elsewhere: none is used before it was asked for anew. Groups that could not be joined are tried again.
+    pub(crate) fn relocate(&mut self) {
+        self.groups.retry();
+        for (_, peer) in self.paths.iter_mut() {
+            peer.path.invalidate();
+            trace_path(&self.dev, &peer.path, "relocated");
+        }
+    }
+
+    /// Returns true if the port is up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up
+    }
+
     /// One group is to be joined anew.
     pub(crate) fn rejoin_one(&mut self, mgid: &Mgid) {
         self.groups.invalidate_one(mgid);
