@@ -16,7 +16,7 @@ struct ipoib_trace_text {
 	u32 length;
 };
 
-/* A name has a size of its own: the key of a histogram has no room for two texts of unknown length. */
+/* A histogram's key has room for one text of unknown length only: a name has a size. */
 static inline void ipoib_trace_name(char to[IFNAMSIZ], const struct ipoib_trace_text *name)
 {
 	u32 length = min_t(u32, name->length, IFNAMSIZ - 1);

@@ -165,7 +165,7 @@ scenario! {
 scenario! {
     /// Whichever allocation of a change of the mode fails while the interface is up, it is in the old mode or in the
     /// new one, as its answer says, and works on. Nothing of either is left behind.
-    #[on(debug, infiniband)]
+    #[on(debug)]
     fn modes_that_cannot_be_changed(bed) {
         let bed = bed.lifetime(Duration::from_secs(400)).up()?;
         bed.ib()?;
