@@ -35,7 +35,7 @@ bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port)
 }
 
 /* Omni-Path has what it takes from InfiniBand, but other MTUs and longer LIDs. */
-bool ipoib_rs_ib_is_ib(const struct ib_device *device, u32 port)
+bool ipoib_rs_ib_is_ib(struct ib_device *device, u32 port)
 {
 	return rdma_is_port_valid(device, port) && rdma_protocol_ib(device, port) &&
 	       !rdma_cap_opa_ah(device, port);

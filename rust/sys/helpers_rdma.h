@@ -22,7 +22,7 @@ bool ipoib_rs_ib_device_try_get(struct ib_device *device);
 u32 ipoib_rs_ib_start_port(const struct ib_device *device);
 u32 ipoib_rs_ib_end_port(const struct ib_device *device);
 bool ipoib_rs_ib_is_roce(const struct ib_device *device, u32 port);
-bool ipoib_rs_ib_is_ib(const struct ib_device *device, u32 port);
+bool ipoib_rs_ib_is_ib(struct ib_device *device, u32 port);
 int ipoib_rs_ib_gid_table_len(const struct ib_device *device, u32 port);
 enum ipoib_rs_gid_owner ipoib_rs_ib_gid_owner(const struct ib_gid_attr *attr);
 struct net *ipoib_rs_ib_net(const struct ib_device *device);
