@@ -532,6 +532,30 @@ impl RxSkb {
         }
     }
 
+    /// Passes the frame up as [`Self::gro_receive`] does; `alone`: no other has come with it, so that there is nothing
+    /// to merge it with.
+    ///
+    /// # Context
+    ///
+    /// As for [`Self::gro_receive`].
+    #[inline]
+    pub fn poll_receive(self, napi: &napi::Context<'_>, alone: bool) {
+        if !alone {
+            return self.gro_receive(napi);
+        }
+        let skb = ManuallyDrop::new(self).skb.as_ptr();
+        let napi = napi.as_raw();
+        // SAFETY: As in `gro_receive`.
+        unsafe {
+            (*skb)
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .dev = (*napi).dev;
+            bindings::ipoib_rs_rx_alone(napi, skb);
+        }
+    }
+
     /// Passes the frame up the stack, as one that `dev` received, when there is no NAPI poll.
     ///
     /// # Context

@@ -245,7 +245,11 @@ impl Buffers {
             Ok(buf) => {
                 // SAFETY: The buffer was there, and takes that much.
                 unsafe { mapping.take(old, wc.byte_len) };
-                Some(Received { buf, wc })
+                Some(Received {
+                    buf,
+                    alone: false,
+                    wc,
+                })
             }
             Err(_) => {
                 report.count(|report| &mut report.malformed);
@@ -416,7 +420,8 @@ impl RecvRing {
     ) -> usize {
         let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
         for wc in wcs {
-            if let Some(received) = self.buffers.complete(wc, &mut self.report, &alloc) {
+            if let Some(mut received) = self.buffers.complete(wc, &mut self.report, &alloc) {
+                received.alone = wcs.len() == 1;
                 f(received);
             }
         }

@@ -10,6 +10,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
+#include <net/busy_poll.h>
 #include <net/dst_metadata.h>
 #include <net/gso.h>
 #include <net/icmp.h>
@@ -235,6 +236,21 @@ static __always_inline void rx_body(struct sk_buff *skb, unsigned int n, struct 
 	info->nr_frags = n + 1;
 	skb_propagate_pfmemalloc(page, skb);
 	skb->truesize += size;
+}
+
+/*
+ * Passes up a frame that came alone. GRO would look for others to merge it with, and pass it up at
+ * the end of the poll. But what it holds, or is about to pass up, comes first; and who sets
+ * gro_flush_timeout wants frames to wait for later ones.
+ */
+void ipoib_rs_rx_alone(struct napi_struct *napi, struct sk_buff *skb)
+{
+	if (napi->gro.bitmask || napi->gro.rx_count || READ_ONCE(napi->gro_flush_timeout)) {
+		gro_receive_skb(&napi->gro, skb);
+		return;
+	}
+	skb_mark_napi_id(skb, napi);
+	netif_receive_skb(skb);
 }
 
 /* What a fragment for @len bytes behind @headroom takes, skb_shared_info included. */

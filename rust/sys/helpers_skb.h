@@ -64,6 +64,9 @@ struct ipoib_rs_parts_pools {
 #define IPOIB_RS_GSO_SEGS		16
 #define IPOIB_RS_GSO_TYPE		32
 
+/* Receive. */
+void ipoib_rs_rx_alone(struct napi_struct *napi, struct sk_buff *skb);
+
 /* Transmit. */
 int ipoib_rs_skb_linearize(struct sk_buff *skb);
 void ipoib_rs_skb_abandon(struct sk_buff *skb);

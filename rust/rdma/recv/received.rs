@@ -24,6 +24,8 @@ pub enum NetworkHeader {
 pub struct Received<'a> {
     /// [`NetworkHeader`], 40 bytes, and the payload. The length is the device's word, and may be less than 40.
     pub buf: FilledBuf,
+    /// True if no other completion came with its own.
+    pub alone: bool,
     pub(super) wc: &'a bindings::ib_wc,
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Order {
     now: u64,
     /// Frames that this poll has passed up as they came.
     unordered: u64,
+    /// The frame at hand came with no others.
+    alone: bool,
 }
 
 /// A copy of what is known about a source.
@@ -89,8 +91,8 @@ impl Copied {
     }
 }
 
-/// Passes frames up from the poll.
-struct Up<'a, 'b>(&'a Context<'b>);
+/// Passes frames up from the poll; true if it is a single one that came with no others.
+struct Up<'a, 'b>(&'a Context<'b>, bool);
 
 impl Sink<RxSkb> for Up<'_, '_> {
     fn now_us(&mut self) -> u64 {
@@ -99,7 +101,7 @@ impl Sink<RxSkb> for Up<'_, '_> {
 
     #[inline]
     fn deliver(&mut self, skb: RxSkb) {
-        skb.gro_receive(self.0);
+        skb.poll_receive(self.0, self.1);
     }
 
     #[inline]
@@ -153,6 +155,7 @@ impl Order {
             width: 0,
             now: 0,
             unordered: 0,
+            alone: false,
         })
     }
 
@@ -170,10 +173,16 @@ impl Order {
         }
     }
 
+    /// Sets whether the frame at hand came with no others, so that GRO has nothing to merge it with.
+    #[inline]
+    pub(crate) fn set_alone(&mut self, alone: bool) {
+        self.alone = alone;
+    }
+
     /// No order is kept any more.
     #[cold]
     fn forget(&mut self, context: &Context<'_>) {
-        self.sources.clear(&mut Up(context));
+        self.sources.clear(&mut Up(context, false));
     }
 
     /// Passes a unicast frame up, now or when those before it have come. `number` is what its header
@@ -190,7 +199,8 @@ impl Order {
         let (Some(id), Some(from), 1..) = (MsgId::new(number), from, self.width) else {
             return self.pass_up(context, skb);
         };
-        let mut up = Up(context);
+        // It may be the one that held frames wait for.
+        let mut up = Up(context, self.alone && !self.deadline.is_set());
         let item = skb;
         let frame = Numbered { from, id, item };
         let (width, now) = (self.width, self.now);
@@ -203,7 +213,7 @@ impl Order {
     #[inline]
     pub(crate) fn pass_up(&mut self, context: &Context<'_>, skb: RxSkb) {
         self.unordered = self.unordered.wrapping_add(1);
-        skb.gro_receive(context);
+        skb.poll_receive(context, self.alone);
     }
 
     /// Something is held that was not before.
@@ -221,7 +231,7 @@ impl Order {
         if self.deadline.is_set() {
             self.expire(context, over);
         }
-        self.sources.sweep(self.now, &mut Up(context));
+        self.sources.sweep(self.now, &mut Up(context, false));
         self.count(counters);
     }
 
@@ -241,7 +251,7 @@ impl Order {
     #[cold]
     fn expire(&mut self, context: &Context<'_>, over: bool) {
         let timeout = self.settings.reorder_timeout_us();
-        let mut up = Up(context);
+        let mut up = Up(context, false);
         let now = clock::now_us();
         if !self.deadline.is_due(now, timeout.into(), over) {
             return;

@@ -226,6 +226,7 @@ impl Sink {
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
     fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
+        let alone = received.alone;
         let meta = RxMeta {
             src_qp: received.src_qp(),
             slid: if self.infiniband { received.slid() } else { 0 },
@@ -258,6 +259,7 @@ impl Sink {
         let rx = &self.counters.rx;
         rx.frames.add(1);
         rx.bytes.add(frame.payload_len as u64);
+        order.set_alone(alone);
         if frame.dest == Destination::Unicast {
             return order.receive(context, frame.source, frame.reserved, skb);
         }

@@ -197,6 +197,7 @@ impl RcRx {
         let most = budget.min(IntakeRing::BATCH);
         let n = self.ring.fetch(most);
         self.counters.rx.completions.add(n as u64);
+        order.set_alone(n == 1);
         for i in 0..n {
             if let Err(reason) = self.receive(i, context, order, owner) {
                 self.counters.dropped(context.device(), reason, 1, 0);
