@@ -158,8 +158,14 @@ fn change_lids(bed: &Bed, kinds: &[Kind]) -> Result<()> {
             .collect();
         a.ok(&format!("printf '{}\\n' >{cache}", lines.join("\\n\\n")))?;
         manager = Manager::start(a, &hca(a), "")?;
-        a.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 49'", hca(a)), LIMIT)?;
-        b.wait_until(&format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)), LIMIT)?;
+        a.wait_until(
+            &format!("ibstat {} 1 | grep -q 'Base lid: 49'", hca(a)),
+            LIMIT,
+        )?;
+        b.wait_until(
+            &format!("ibstat {} 1 | grep -q 'Base lid: 39'", hca(b)),
+            LIMIT,
+        )?;
         up_again(a, b)
     })?;
     manager.kill()
