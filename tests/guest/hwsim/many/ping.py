@@ -2,6 +2,7 @@
 # Hosts are the network namespaces h1, h2, ...: each has its ib0 and pings so many others, half of them on either side.
 # "up": gives each its address, and waits until all have a carrier. "ping": does that, and says how long it took.
 # "first": the first one pings all others, until each has answered.
+import errno
 import fcntl
 import os
 import select
@@ -105,8 +106,15 @@ def first():
     sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     missing = set(range(1, HOSTS))
     while missing:
+        sock.setblocking(False)
         for peer in missing:
-            sock.sendto(echo(0, peer), (address(peer), 0))
+            try:
+                sock.sendto(echo(0, peer), (address(peer), 0))
+            except OSError as error:
+                # Too many wait for a neighbour.
+                if error.errno not in (errno.ENOBUFS, errno.EAGAIN):
+                    raise
+                break
         end = time.monotonic() + 1
         while missing and (left := end - time.monotonic()) > 0:
             sock.settimeout(left)
