@@ -17,7 +17,7 @@ use kernel::error::to_result;
 use kernel::ffi::{c_int, c_uint, c_void};
 use kernel::new_spinlock;
 use kernel::prelude::*;
-use kernel::sync::{Arc, Completion, SpinLock};
+use kernel::sync::{Arc, SpinLock};
 use kernel::types::Opaque;
 
 use crate::device::Device;
@@ -149,27 +149,40 @@ pub struct PathRequest<'a> {
     pub timeout_ms: u32,
 }
 
-/// Answer to a query, which outlives the handle if need be.
+/// Answer to a query: the first that comes.
 #[pin_data]
 struct Answer {
     /// The query is in the SA's list for as long as this is None.
     #[pin]
     result: SpinLock<Option<Result<PathRecord>>>,
-    #[pin]
-    over: Completion,
     notify: Arc<dyn Notify>,
+}
+
+impl Answer {
+    /// None yet.
+    fn new(notify: Arc<dyn Notify>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                result <- new_spinlock!(None),
+                notify,
+            }),
+            GFP_KERNEL,
+        )
+    }
 }
 
 /// A question for a path. Dropping it cancels it.
 ///
 /// # Invariants
 ///
-/// `id` and `raw` name a query whose callback has or had one reference to `answer`, and gives that back.
+/// * `id` and `raw` name a query of `_client`'s, whose only one it is.
+/// * The query's callback uses `answer`.
 pub struct PathQuery {
     id: c_int,
     raw: *mut bindings::ib_sa_query,
-    answer: Arc<Answer>,
+    /// Dropping it waits until the callback has been called for the last time. In front of what that uses.
     _client: Arc<SaClient>,
+    answer: Arc<Answer>,
     _device: Device,
 }
 
@@ -189,19 +202,9 @@ impl PathQuery {
     /// # Context
     ///
     /// Process context; may sleep. So must be dropping it, which waits for [`Notify::notify`].
-    pub fn new(
-        client: &Arc<SaClient>,
-        request: &PathRequest<'_>,
-        notify: Arc<dyn Notify>,
-    ) -> Result<Self> {
-        let answer = Arc::pin_init(
-            pin_init!(Answer {
-                result <- new_spinlock!(None),
-                over <- Completion::new(),
-                notify,
-            }),
-            GFP_KERNEL,
-        )?;
+    pub fn new(request: &PathRequest<'_>, notify: Arc<dyn Notify>) -> Result<Self> {
+        let answer = Answer::new(notify)?;
+        let client = SaClient::new()?;
         let device = request.from.device();
         if !device.is_infiniband(request.from.port()) {
             return Err(ENODEV);
@@ -216,9 +219,8 @@ impl PathQuery {
             timeout_ms: request.timeout_ms,
         };
         let mut raw = ptr::null_mut();
-        let context = Arc::into_raw(answer.clone());
         // SAFETY: The client and the device are registered, and the port is the device's, since it has a GID
-        // there. The callback takes the reference over that is the context.
+        // there. The context stays until the client is unregistered, which waits for the callback.
         let id = unsafe {
             bindings::ipoib_rs_sa_query_path(
                 client.as_raw(),
@@ -226,21 +228,17 @@ impl PathQuery {
                 request.from.port(),
                 &raw const path,
                 Some(answered),
-                context.cast_mut().cast(),
+                Arc::as_ptr(&answer).cast_mut().cast(),
                 &raw mut raw,
             )
         };
-        if let Err(error) = to_result(id) {
-            // SAFETY: Made above, and there is no callback for a query that was not sent.
-            drop(unsafe { Arc::from_raw(context) });
-            return Err(error);
-        }
+        to_result(id)?;
         // INVARIANT: It was just sent.
         Ok(Self {
             id,
             raw,
+            _client: client,
             answer,
-            _client: client.clone(),
             _device: device.clone(),
         })
     }
@@ -254,29 +252,30 @@ impl PathQuery {
 
 impl Drop for PathQuery {
     fn drop(&mut self) {
-        {
-            let result = self.answer.result.lock();
-            if result.is_none() {
-                // SAFETY: The query is in the list, since its callback has yet to take the lock: nobody else can
-                // have got its number and its memory.
-                unsafe { bindings::ib_sa_cancel_query(self.id, self.raw) };
-            }
+        let result = self.answer.result.lock();
+        if result.is_none() {
+            // SAFETY: The query is in the list, since its callback has yet to take the lock: nobody else can
+            // have got its number and its memory.
+            unsafe { bindings::ib_sa_cancel_query(self.id, self.raw) };
         }
-        self.answer.over.wait_for_completion();
     }
 }
 
+/// Keeps the answer to a query. The SA may call it once more: if the answer comes before the device has completed the
+/// question, and that is then cancelled, or completed in error.
+///
 /// # Safety
 ///
-/// Called by the SA, once for each query of [`PathQuery::new`], with its context; `rec` is valid if `status` is 0.
+/// Called by the SA for a query of [`PathQuery::new`], with its context; `rec` is valid if `status` is 0.
 unsafe extern "C" fn answered(
     status: c_int,
     rec: *mut bindings::sa_path_rec,
     _count: c_uint,
     context: *mut c_void,
 ) {
-    // SAFETY: The context is that reference, and given up here.
-    let answer = unsafe { Arc::<Answer>::from_raw(context.cast_const().cast()) };
+    // SAFETY: By this function's requirements. The answer stays until the query's client was unregistered, which waits
+    // for this.
+    let answer = unsafe { &*context.cast_const().cast::<Answer>() };
     let result = match to_result(status) {
         // SAFETY: By this function's requirements.
         //
@@ -285,7 +284,47 @@ unsafe extern "C" fn answered(
         Ok(()) => Err(EIO),
         Err(error) => Err(error),
     };
-    *answer.result.lock() = Some(result);
+    {
+        let mut first = answer.result.lock();
+        if first.is_some() {
+            return;
+        }
+        *first = Some(result);
+    }
     answer.notify.notify();
-    answer.over.complete_all();
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_sa)]
+mod tests {
+    use kernel::alloc::flags::__GFP_ZERO;
+    use kernel::sync::atomic::{Atomic, Relaxed};
+
+    use super::*;
+
+    /// Counts answers.
+    struct Counts(Atomic<u32>);
+
+    impl Notify for Counts {
+        fn notify(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The question's completion comes behind the answer, and is an error.
+    #[test]
+    fn a_query_that_is_reported_twice_keeps_its_answer() -> Result {
+        let counts = Arc::new(Counts(Atomic::new(0)), GFP_KERNEL)?;
+        let answer = Answer::new(counts.clone())?;
+        let context = Arc::as_ptr(&answer).cast_mut().cast();
+        let mut rec = KBox::<bindings::sa_path_rec>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        // SAFETY: The context is an answer that stays; the record is zeroed, as which it is plain data.
+        unsafe {
+            answered(0, rec.as_mut_ptr(), 1, context);
+            answered(EINTR.to_errno(), ptr::null_mut(), 0, context);
+        }
+        assert!(matches!(*answer.result.lock(), Some(Ok(_))));
+        assert_eq!(counts.0.load(Relaxed), 1);
+        Ok(())
+    }
 }

@@ -60,8 +60,7 @@ pub(super) fn ask(
             .map_or(0, |(record, _)| record.traffic_class()),
         timeout_ms: QUERY_MS,
     };
-    let client = this.port.shared().sa();
-    let query = PathQuery::new(client, &request, endpoint.notify.clone())?;
+    let query = PathQuery::new(&request, endpoint.notify.clone())?;
     subnet.asked(address, ticket, query)
 }
 
