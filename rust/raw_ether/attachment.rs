@@ -31,7 +31,7 @@ pub trait Listen: Send + Sync + 'static {
     fn changed(&self);
 }
 
-/// A connection of an interface with a device. Dropping this ends it.
+/// A connection of an interface with a device, until the device goes or stops being Ethernet. Dropping this ends it.
 pub struct Attachment<L: Listen> {
     _inner: Notifier<Inner<L>>,
 }
@@ -149,7 +149,11 @@ impl<L: Listen> Follow for Inner<L> {
         if dev.is_null() || !self.interface.is(dev) {
             return;
         }
-        if event == bindings::netdev_cmd_NETDEV_UNREGISTER {
+        // A bond that gets an InfiniBand interface has longer addresses from then on.
+        if matches!(
+            event,
+            bindings::netdev_cmd_NETDEV_UNREGISTER | bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE
+        ) {
             self.detach();
         }
         self.listener.changed();
@@ -184,4 +188,75 @@ unsafe extern "C" fn receive<L: Listen>(
     // SAFETY: The buffer is this function's, and `bytes` is not used any more.
     unsafe { bindings::raw_ether_consume(skb) };
     0
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(raw_ether)]
+mod tests {
+    use kernel::error::to_result;
+
+    use super::*;
+
+    const NAME: &CStr = c"raw_ether_kunit";
+    static OPS: bindings::net_device_ops = pin_init::zeroed();
+
+    /// A registered Ethernet device, which does nothing.
+    struct Ethernet(NonNull<bindings::net_device>);
+
+    impl Ethernet {
+        fn new() -> Result<Self> {
+            let (assigned, setup) = (bindings::NET_NAME_USER as u8, bindings::ether_setup);
+            // SAFETY: The name is shorter than `IFNAMSIZ`, and there is no private area.
+            let dev = unsafe {
+                bindings::alloc_netdev_mqs(0, NAME.as_char_ptr(), assigned, Some(setup), 1, 1)
+            };
+            let dev = NonNull::new(dev).ok_or(ENOMEM)?;
+            // SAFETY: Nobody else knows the device, which has a table of operations.
+            unsafe {
+                (*dev.as_ptr()).netdev_ops = &raw const OPS;
+                to_result(bindings::register_netdev(dev.as_ptr()))
+                    .inspect_err(|_| bindings::free_netdev(dev.as_ptr()))?;
+            }
+            Ok(Self(dev))
+        }
+    }
+
+    impl Drop for Ethernet {
+        fn drop(&mut self) {
+            // SAFETY: Registered by `new`, and unregistering it waits for those who refer to it.
+            unsafe {
+                bindings::unregister_netdev(self.0.as_ptr());
+                bindings::free_netdev(self.0.as_ptr());
+            }
+        }
+    }
+
+    struct Deaf;
+
+    impl Listen for Deaf {
+        fn received(&self, _from: Address, _bytes: &[u8]) {}
+
+        fn changed(&self) {}
+    }
+
+    /// A bond tells of its new type before it has longer addresses.
+    #[test]
+    fn a_device_is_let_go_before_it_changes_its_type() -> Result {
+        let device = Ethernet::new()?;
+        let interface = Interface::new(0x88b5)?;
+        let attachment = Attachment::new(NAME, &interface, &Arc::new(Deaf, GFP_KERNEL)?)?;
+        let before = interface.mtu();
+        {
+            let _rtnl = Rtnl::lock();
+            let event = bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE as usize;
+            // SAFETY: RTNL is held, and the device is registered.
+            unsafe { bindings::call_netdevice_notifiers(event, device.0.as_ptr()) };
+        }
+        let after = interface.mtu();
+        // A test that fails ends below.
+        drop((attachment, device));
+        assert_eq!(before, 1500);
+        assert_eq!(after, 0);
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bonding over two ports of one fabric.
+//! Bonding over two ports of one fabric, and over what a cable leads through.
 
 use super::super::fabric::CONFIGFS;
 use super::super::manager::Manager;
@@ -88,6 +88,40 @@ scenario! {
             b.ok("ip link del ib0")?;
         }
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A cable through a bond is let go when that gets an InfiniBand interface, before it has longer addresses.
+    ///
+    /// Only Debian's kernel has bonding.
+    #[on(stock)]
+    fn a_bond_of_infiniband_is_no_cable(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let host = bed.hosts[0].outside();
+        host.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
+        make(&host, "pair")?;
+        host.ok(&format!(
+            "set -e
+             ip link add name ib0 type ipoib_rs device {}
+             ip link add bond0 mtu 1500 type bond mode active-backup fail_over_mac active
+             ip link set bond0 up
+             cd {CONFIGFS}
+             mkdir far far/hcas/f far/cables/trunk
+             echo 1024 >far/hcas/f/mtu
+             echo f dev:bond0 >far/cables/trunk/ends
+             echo 1 >far/live",
+            device(1)
+        ))?;
+        host.ok("grep -q '^88b5 *bond0 ' /proc/net/ptype")?;
+        host.ok("ip link set ib0 master bond0 && grep -qx 32 /sys/class/net/bond0/type")?;
+        let types = host.ok("cat /proc/net/ptype")?;
+        ensure!(!types.contains("88b5"), "{types}");
+        // It is not plugged anew before it is Ethernet.
+        let again = format!("cd {CONFIGFS}/far/cables/trunk && echo 0 >plugged && echo 1 >plugged");
+        host.run(&again)?.refused()?;
+        host.ok("ip link del bond0 && ip link del ib0")?;
         bed.finish()
     }
 }
