@@ -59,7 +59,12 @@ impl<T: Driver> Device<T> {
     }
 
     /// Takes completed frames off the queue's byte limit, and says whether the queue is stopped then. That
-    /// and whatever the caller looks at afterwards is looked at behind a full memory barrier.
+    /// and whatever the caller looks at afterwards is looked at behind a full memory barrier. Bytes that were not
+    /// [sent](Self::sent) are of no effect.
+    ///
+    /// # Context
+    ///
+    /// The one completion side of the queue.
     #[inline]
     pub fn completed(&self, frames: u32, bytes: u32) -> bool {
         // SAFETY: The device is allocated.

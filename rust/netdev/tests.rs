@@ -486,6 +486,27 @@ mod cases {
         Ok(())
     }
 
+    /// The kernel stops if the byte limit hears of more than what was sent.
+    #[test]
+    fn no_more_is_completed_than_was_sent() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        {
+            let _tx = dev.lock_tx();
+            dev.sent(100);
+        }
+        dev.completed(1, 60);
+        dev.completed(2, 60);
+        dev.completed(1, 1);
+        // SAFETY: The device has a queue, whose counts only this test changes.
+        let left = unsafe {
+            let limit = &(*(*dev.as_raw())._tx).dql;
+            limit.num_queued.wrapping_sub(limit.num_completed)
+        };
+        assert_eq!(left, 0);
+        Ok(())
+    }
+
     /// A carrier is there before the stack has noticed: what is sent meanwhile goes nowhere.
     #[test]
     fn a_new_carrier_sends_later() -> Result {

@@ -31,9 +31,21 @@ bool ipoib_rs_tx_more(const struct net_device *dev)
 	return netdev_xmit_more() && !netif_xmit_stopped(netdev_get_tx_queue(dev, 0));
 }
 
+/* Those of @bytes that BQL knows of. The kernel stops if it is told of others. */
+static unsigned int known(const struct netdev_queue *txq, unsigned int bytes)
+{
+#ifdef CONFIG_BQL
+	const struct dql *dql = &txq->dql;
+
+	bytes = min(bytes, READ_ONCE(dql->num_queued) - dql->num_completed);
+#endif
+	return bytes;
+}
+
 /* Whether the queue is stopped then, as seen behind a full barrier. */
 bool ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames, unsigned int bytes)
 {
+	bytes = known(txq(dev), bytes);
 	netdev_txq_completed_mb(txq(dev), frames, bytes);
 	if (!bytes)
 		smp_mb(); /* Pairs with those behind which the driver looks for room again. */
