@@ -48,6 +48,13 @@ pub(crate) struct Dummy {
     init: Init,
 }
 
+impl Dummy {
+    pub(crate) fn new(seen: &Arc<Seen>, init: Init) -> Self {
+        let seen = seen.clone();
+        Self { seen, init }
+    }
+}
+
 impl Drop for Dummy {
     fn drop(&mut self) {
         self.seen.drops.fetch_add(1, Relaxed);
@@ -78,9 +85,8 @@ impl Registered {
             )
         })
         .ok_or(ENOMEM)?;
-        let seen = seen.clone();
         // SAFETY: `setup` has seen it, nobody else knows it, and RTNL is held.
-        unsafe { link::register(raw.as_ptr(), Ok(Dummy { seen, init })) }
+        unsafe { link::register(raw.as_ptr(), Ok(Dummy::new(seen, init))) }
             // SAFETY: It is not registered, and has no data any more.
             .inspect_err(|_| unsafe { bindings::free_netdev(raw.as_ptr()) })?;
         Ok(Self(raw))
@@ -186,8 +192,6 @@ impl Functions for Dummy {}
 #[vtable]
 impl Link for Dummy {
     fn create(_request: &Request<'_>, _rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
-        let seen = Seen::new()?;
-        let init: Init = |_| Ok(());
-        Ok(Ok(Self { seen, init }))
+        Ok(Ok(Self::new(&Seen::new()?, |_| Ok(()))))
     }
 }

@@ -259,6 +259,10 @@ impl<T: Link> Kind<T> {
         if !*self.ops.open.get(rtnl) {
             return Err(ENODEV);
         }
+        // The kernel stops for a name that is too long.
+        if name.to_bytes().len() >= bindings::IFNAMSIZ as usize {
+            return Err(EINVAL);
+        }
         let net = match home {
             Home::Net(net) => net.as_raw(),
             // SAFETY: Any device is in some namespace, which RTNL keeps there.
@@ -268,7 +272,8 @@ impl<T: Link> Kind<T> {
         if unsafe { bindings::ipoib_rs_net_ends(net) } {
             return Err(ENODEV);
         }
-        // SAFETY: The private area has the size that `setup` wants; the name is copied, and the namespace alive.
+        // SAFETY: The private area has the size that `setup` wants; the name is copied, and short enough; the namespace
+        // is alive.
         // The table stays registered while there are devices that refer to it, by the type invariant.
         let dev = unsafe {
             bindings::ipoib_rs_netdev_alloc(
@@ -517,5 +522,30 @@ unsafe fn request<'a, T: Link>(
             Attributes::from_raw(data, T::ATTRIBUTES),
             Extack::from_raw(extack),
         )
+    }
+}
+
+#[cfg(CONFIG_KUNIT)]
+#[kunit_tests(ipoib_rs_link)]
+mod tests {
+    use super::*;
+    use crate::dummy::{Dummy, Registered, Seen};
+
+    /// The kernel stops for a name that is too long; others that cannot be it refuses by itself.
+    #[test]
+    fn long_names_are_refused() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let links = Registration::<Dummy>::new(c"ipoib_kunit")?;
+        for (name, expected) in [
+            (c"ipoib_kunit_name", Some(EINVAL)),
+            (c"ipoib/kunit", Some(EINVAL)),
+            (c"ipoib_kunit_nam", None),
+        ] {
+            let dummy = Dummy::new(&Seen::new()?, |_| Ok(()));
+            let home = Home::Of(registered.device());
+            let made = links.kind().make(name, home, Ok(dummy), &mut Rtnl::lock());
+            assert_eq!(made.map(drop).err(), expected);
+        }
+        Ok(())
     }
 }
