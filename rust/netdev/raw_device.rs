@@ -85,8 +85,12 @@ impl RawDevice {
     ///
     /// # Errors
     ///
-    /// Those of the driver, and of those who may refuse.
-    pub fn set_up(&self, up: bool, _rtnl: &mut Rtnl) -> Result {
+    /// `ENODEV` for a device that is to go up and is not registered, or about to go; those of the driver, and of those
+    /// who may refuse.
+    pub fn set_up(&self, up: bool, rtnl: &mut Rtnl) -> Result {
+        if up && !self.is_registered(rtnl) {
+            return Err(ENODEV);
+        }
         // SAFETY: RTNL is held, and our token not used while the core calls back.
         to_result(unsafe { bindings::ipoib_rs_netdev_set_up(self.as_raw(), up) })
     }

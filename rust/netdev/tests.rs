@@ -507,6 +507,22 @@ mod cases {
         Ok(())
     }
 
+    /// The core closes a device as it unregisters it, and not again.
+    #[test]
+    fn a_device_that_goes_stays_down() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device().get_typed();
+        core::mem::forget(registered);
+        let mut rtnl = Rtnl::lock();
+        dev.get_typed().unregister(&mut rtnl);
+        let result = dev.set_up(true, &mut rtnl);
+        // Releasing RTNL waits for this reference. A test that fails ends below.
+        drop(dev);
+        drop(rtnl);
+        assert_eq!(result, Err(ENODEV));
+        Ok(())
+    }
+
     /// A carrier is there before the stack has noticed: what is sent meanwhile goes nowhere.
     #[test]
     fn a_new_carrier_sends_later() -> Result {
