@@ -11,12 +11,12 @@ use kernel::str::CStr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-use crate::device::{Device, Driver, Layout, Taken, Tasks};
+use crate::device::{Device, Driver, Layout, OwnedDevice, Taken, Tasks};
 use crate::ethtool::Ethtool;
 use crate::files::Files;
 use crate::header::Outgoing;
 use crate::link::{self, Link, Request};
-use crate::rtnl::Rtnl;
+use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::{DropReason, TxSkb};
 use crate::vf::Functions;
 
@@ -46,12 +46,17 @@ pub(crate) type Init = fn(&Device<Dummy>) -> Result;
 pub(crate) struct Dummy {
     pub(crate) seen: Arc<Seen>,
     init: Init,
+    /// A device that has to go when this one goes.
+    pub(crate) dependent: RtnlCell<Option<OwnedDevice<Dummy>>>,
 }
 
 impl Dummy {
     pub(crate) fn new(seen: &Arc<Seen>, init: Init) -> Self {
-        let seen = seen.clone();
-        Self { seen, init }
+        Self {
+            seen: seen.clone(),
+            init,
+            dependent: RtnlCell::new(None),
+        }
     }
 }
 
@@ -193,5 +198,11 @@ impl Functions for Dummy {}
 impl Link for Dummy {
     fn create(_request: &Request<'_>, _rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
         Ok(Ok(Self::new(&Seen::new()?, |_| Ok(()))))
+    }
+
+    fn dependents(dev: &Device<Self>, rtnl: &mut Rtnl, f: &mut dyn FnMut(&Device<Self>)) {
+        if let Some(dependent) = dev.data().get_ref().dependent.get(rtnl).take() {
+            f(&dependent);
+        }
     }
 }

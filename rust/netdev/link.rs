@@ -80,7 +80,8 @@ pub trait Link: Ethtool + Files + Functions + Tasks {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Calls `f` for each device that has to go when `dev` goes, `dev` itself not included.
+    /// Calls `f` for each device that has to go when `dev` goes, `dev` itself not included. Those that are not
+    /// registered any more may be among them.
     fn dependents(_dev: &Device<Self>, _rtnl: &mut Rtnl, _f: &mut dyn FnMut(&Device<Self>)) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -98,11 +99,9 @@ pub trait Link: Ethtool + Files + Functions + Tasks {
 impl<T: Link> OwnedDevice<T> {
     /// Unregisters the device, if it still is registered, and gives the reference back. The device
     /// is gone when RTNL has been released.
-    pub fn unregister(self, rtnl: &mut Rtnl) {
-        if self.is_registered(rtnl) {
-            // SAFETY: RTNL is held, we hold a reference, and the device is registered.
-            unsafe { bindings::unregister_netdevice_queue(self.as_raw(), core::ptr::null_mut()) };
-        }
+    pub fn unregister(self, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and we hold a reference.
+        unsafe { bindings::ipoib_rs_netdev_unregister(self.as_raw(), core::ptr::null_mut()) };
     }
 }
 
@@ -456,7 +455,7 @@ unsafe extern "C" fn dellink<T: Link>(
     if T::HAS_DEPENDENTS {
         T::dependents(typed, &mut rtnl, &mut |dependent| {
             // SAFETY: RTNL is held; with a list this only collects and calls nobody back.
-            unsafe { bindings::unregister_netdevice_queue(dependent.as_raw(), list) };
+            unsafe { bindings::ipoib_rs_netdev_unregister(dependent.as_raw(), list) };
         });
     }
     // SAFETY: As above.
@@ -528,6 +527,8 @@ unsafe fn request<'a, T: Link>(
 #[cfg(CONFIG_KUNIT)]
 #[kunit_tests(ipoib_rs_link)]
 mod tests {
+    use kernel::sync::atomic::Relaxed;
+
     use super::*;
     use crate::dummy::{Dummy, Registered, Seen};
 
@@ -546,6 +547,31 @@ mod tests {
             let made = links.kind().make(name, home, Ok(dummy), &mut Rtnl::lock());
             assert_eq!(made.map(drop).err(), expected);
         }
+        Ok(())
+    }
+
+    /// A device that goes by itself is not unregistered once more.
+    #[test]
+    fn a_dependent_that_is_gone_goes_once() -> Result {
+        let seen = Seen::new()?;
+        let parent = Registered::new(&seen, |_| Ok(()))?;
+        let child = Registered::new(&seen, |_| Ok(()))?;
+        let mut rtnl = Rtnl::lock();
+        let dependent = child.device().get_typed();
+        *parent.device().data().dependent.get(&mut rtnl) = Some(dependent);
+        child.device().get_typed().unregister(&mut rtnl);
+        let mut list = bindings::list_head::default();
+        list.next = &raw mut list;
+        list.prev = list.next;
+        // SAFETY: RTNL is held, the device is registered, and the list is empty.
+        unsafe {
+            dellink::<Dummy>(parent.device().as_raw(), &raw mut list);
+            bindings::unregister_netdevice_many(&raw mut list);
+        }
+        // Both are unregistered.
+        core::mem::forget((parent, child));
+        drop(rtnl);
+        assert_eq!(seen.drops.load(Relaxed), 2);
         Ok(())
     }
 }

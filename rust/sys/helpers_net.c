@@ -120,6 +120,13 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
 	return 0;
 }
 
+/* Of no effect for a device that is not registered, or being unregistered: the kernel would stop. */
+void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list)
+{
+	if (dev->reg_state == NETREG_REGISTERED)
+		unregister_netdevice_queue(dev, list);
+}
+
 /* Whether the namespace is going away, and all devices in it. */
 bool ipoib_rs_net_ends(const struct net *net)
 {

@@ -40,6 +40,7 @@ struct net_device *ipoib_rs_netdev_alloc(int priv_size, const char *name,
 					 void (*setup)(struct net_device *dev), struct net *net,
 					 const struct rtnl_link_ops *ops);
 int ipoib_rs_netdev_set_up(struct net_device *dev, bool up);
+void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list);
 bool ipoib_rs_net_ends(const struct net *net);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 const void *ipoib_rs_address_of(const void *sockaddr);
