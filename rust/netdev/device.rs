@@ -383,6 +383,7 @@ impl<T: Driver> Device<T> {
             }
             bindings::ipoib_rs_netdev_wait_unused(dev);
             *(*private).filled.get() = false;
+            bindings::ipoib_rs_wq_put();
             (*(*private).tx.get()).take();
             core::ptr::drop_in_place(&raw mut (*private).control);
             *(*private).polled.get() = Polled::default();
@@ -517,6 +518,7 @@ impl<T: Tasks> Device<T> {
                     Some(run_task::<T>),
                 );
             }
+            bindings::ipoib_rs_wq_get();
             (&raw mut (*private).filled).write(UnsafeCell::new(true));
         }
         Ok(())

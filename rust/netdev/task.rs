@@ -10,6 +10,8 @@ use kernel::prelude::*;
 use kernel::types::Opaque;
 
 /// The module's own work queues, which go on when memory is short. Those who have none use the system's.
+///
+/// Drop them behind all tasks and devices. Queues that are dropped before are lost: they stay for ever.
 pub struct Queues(());
 
 impl Queues {
@@ -17,13 +19,13 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EBUSY` if the module has queues; `ENOMEM`.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub fn new() -> Result<Self> {
-        // SAFETY: As this function demands.
+        // SAFETY: Process context by this function's contract.
         to_result(unsafe { bindings::ipoib_rs_wq_create() })?;
         Ok(Self(()))
     }
@@ -31,7 +33,7 @@ impl Queues {
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        // SAFETY: Made by `new`. Work that is queued by mistake is done before this returns.
+        // SAFETY: Made by `new`.
         unsafe { bindings::ipoib_rs_wq_destroy() };
     }
 }
@@ -111,6 +113,8 @@ impl<R: Run> Task<R> {
             }),
             GFP_KERNEL,
         )?;
+        // SAFETY: It may be called at any time; `Drop` gives it back.
+        unsafe { bindings::ipoib_rs_wq_get() };
         Ok(Self(inner))
     }
 
@@ -147,6 +151,8 @@ impl<R: Run> Deref for Task<R> {
 impl<R: Run> Drop for Task<R> {
     fn drop(&mut self) {
         self.end();
+        // SAFETY: Got by `new`, and the work was disabled.
+        unsafe { bindings::ipoib_rs_wq_put() };
     }
 }
 
@@ -231,6 +237,15 @@ mod tests {
         // Nobody else has what it counts in.
         assert_eq!(done.load(Relaxed), ended);
         Ok(())
+    }
+
+    /// Others would be used by work that is queued, and nobody would destroy the first.
+    #[test]
+    fn queues_are_made_once() {
+        // The module that this is linked to may have some.
+        let first = Queues::new();
+        assert_eq!(Queues::new().err(), Some(EBUSY));
+        drop(first);
     }
 
     /// One that never ran is dropped without.

@@ -377,40 +377,76 @@ static const char * const wq_names[] = {
 	[IPOIB_RS_WQ_RTNL] = "ipoib_rs_rtnl",
 };
 
-/* Before any work is queued. */
+/* Whether there are some, or they are just being made or destroyed. */
+static unsigned long wqs_exist;
+
+/* Owners of delayed work that may be queued. */
+static atomic_t wq_users = ATOMIC_INIT(0);
+
+/* Before any work is queued. -EBUSY if there are some. */
 int ipoib_rs_wq_create(void)
 {
+	struct workqueue_struct *wq;
 	int i;
 
+	if (test_and_set_bit(0, &wqs_exist))
+		return -EBUSY;
+
 	for (i = 0; i < ARRAY_SIZE(wqs); i++) {
-		wqs[i] = alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, wq_names[i]);
-		if (!wqs[i]) {
+		wq = alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, wq_names[i]);
+		if (!wq) {
 			ipoib_rs_wq_destroy();
 			return -ENOMEM;
 		}
+		WRITE_ONCE(wqs[i], wq);
 	}
 	return 0;
 }
 
-/* After the last work has ended. */
+/*
+ * After the last work has ended. A timer of work that has not would use the queue later, so that
+ * the queues stay for ever then.
+ */
 void ipoib_rs_wq_destroy(void)
 {
+	struct workqueue_struct *old[ARRAY_SIZE(wqs)];
 	int i;
 
-	for (i = 0; i < ARRAY_SIZE(wqs); i++) {
-		if (wqs[i])
-			destroy_workqueue(wqs[i]);
-		wqs[i] = NULL;
+	for (i = 0; i < ARRAY_SIZE(wqs); i++)
+		old[i] = xchg(&wqs[i], NULL);
+	/* For those who have found them there still. */
+	synchronize_rcu();
+	if (atomic_read_acquire(&wq_users)) {
+		pr_warn(KBUILD_MODNAME ": work outlives its queues\n");
+	} else {
+		for (i = 0; i < ARRAY_SIZE(wqs); i++)
+			if (old[i])
+				destroy_workqueue(old[i]);
 	}
+	clear_bit_unlock(0, &wqs_exist);
 }
 
+/* Before delayed work is queued. */
+void ipoib_rs_wq_get(void)
+{
+	atomic_inc(&wq_users);
+}
+
+/* When it was disabled. */
+void ipoib_rs_wq_put(void)
+{
+	atomic_fetch_dec_release(&wq_users);
+}
+
+/* Under RCU. */
 static struct workqueue_struct *wq_of(enum ipoib_rs_wq which)
 {
-	return (which < ARRAY_SIZE(wqs) ? wqs[which] : NULL) ?: system_dfl_wq;
+	return (which < ARRAY_SIZE(wqs) ? READ_ONCE(wqs[which]) : NULL) ?: system_dfl_wq;
 }
 
 bool ipoib_rs_work_queue(struct work_struct *work)
 {
+	guard(rcu)();
 	return queue_work(wq_of(IPOIB_RS_WQ_DEVICE), work);
 }
 
@@ -419,8 +455,10 @@ void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *wo
 				 unsigned int delay_ms)
 {
 	unsigned long delay = msecs_to_jiffies(delay_ms);
-	struct workqueue_struct *wq = wq_of(which);
+	struct workqueue_struct *wq;
 
+	guard(rcu)();
+	wq = wq_of(which);
 	if (delay && queue_delayed_work(wq, work, delay))
 		return;
 	/*
