@@ -203,7 +203,7 @@ impl Qp {
     ///
     /// # Context
     ///
-    /// As for [`Qp::break_down`].
+    /// Process context; sleeps. Hold no lock of this crate's.
     pub fn abandon(self: &Arc<Self>) {
         self.close();
         self.fixed.send_cq.abandon();
