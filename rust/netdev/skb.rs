@@ -31,9 +31,6 @@ pub use offload::{Keep, PartialChecksum, Segments, TcpSegments};
 pub use queue::SkbQueue;
 pub use reason::DropReason;
 
-/// The headers behind the link-layer header of a TCP packet, at least.
-const MIN_TCP_HEADERS: usize = 40;
-
 /// Destination of a received frame other than this host alone, which a fresh skb is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketType {
@@ -217,21 +214,19 @@ impl TxSkb {
         unsafe { core::slice::from_raw_parts((*self.as_raw()).data, self.headlen()) }
     }
 
-    /// The first `N` bytes, which are link-layer header, to be changed: copied first if somebody shares them. What TCP
-    /// shares with its clones is the payload only.
+    /// The first `N` bytes, to be changed: copied first if somebody shares them. What TCP shares with its clones is the
+    /// payload only.
     ///
     /// # Errors
     ///
     /// `EMSGSIZE` if the head is shorter; `ENOMEM` if that copy could not be made.
     #[inline]
     pub fn header_mut<const N: usize>(&mut self) -> Result<&mut [u8; N]> {
-        const { assert!(N <= MIN_TCP_HEADERS) };
-        self.cow_head(0)?;
+        self.cow(0, N)?;
         if self.headlen() < N {
             return Err(EMSGSIZE);
         }
-        // SAFETY: The head holds so many bytes, which nobody shares after `skb_cow_head`: they were pushed in front of
-        // the network header, behind which the payload is.
+        // SAFETY: The head holds so many bytes, which nobody shares.
         Ok(unsafe { &mut *(*self.as_raw()).data.cast::<[u8; N]>() })
     }
 
@@ -268,7 +263,7 @@ impl TxSkb {
     #[inline]
     pub fn overwrite<const N: usize>(&mut self, n: usize, bytes: &[u8; N]) -> Result {
         let wanted = n.saturating_add(N);
-        if self.headlen() < wanted || self.shares_header() {
+        if self.headlen() < wanted || self.shares(wanted) {
             self.make_front(wanted)?;
         }
         let skb = self.as_raw();
@@ -292,7 +287,7 @@ impl TxSkb {
             (*skb).len = (*skb).len.wrapping_add(n as c_uint);
             (*skb).data = (*skb).data.sub(n);
         }
-        self.cow_head(0)
+        self.cow(0, n)
     }
 
     /// Puts `N` bytes in front of the data.
@@ -314,15 +309,21 @@ impl TxSkb {
         Ok(())
     }
 
-    /// Makes `headroom` bytes in front of the data, and the head, ours to change.
+    /// Makes `headroom` bytes in front of the data, and the headers, ours to change.
     ///
     /// # Errors
     ///
     /// `EINVAL` for more than 65535, since where headers are is noted in 16 bits; `ENOMEM`.
     #[inline]
     pub fn cow_head(&mut self, headroom: usize) -> Result {
-        // It nearly always is.
-        if headroom <= self.headroom() && !self.shares_header() {
+        self.cow(headroom, 0)
+    }
+
+    /// As [`Self::cow_head`], with the first `n` bytes of the data, as far as they are in the head.
+    #[inline]
+    fn cow(&mut self, headroom: usize, n: usize) -> Result {
+        // They nearly always are.
+        if headroom <= self.headroom() && !self.shares(n) {
             return Ok(());
         }
         self.make_head(headroom)
@@ -333,7 +334,7 @@ impl TxSkb {
         // C takes one from 2^31 on for a negative number, with which it stops the kernel.
         let headroom = u16::try_from(headroom).map_err(|_| EINVAL)?.into();
         // SAFETY: Valid and owned by the type invariant.
-        to_result(unsafe { bindings::ipoib_rs_skb_cow_head(self.as_raw(), headroom) })
+        to_result(unsafe { bindings::ipoib_rs_skb_cow(self.as_raw(), headroom) })
     }
 
     /// Bytes in front of the data.
@@ -344,19 +345,23 @@ impl TxSkb {
         unsafe { ((*skb).data as usize).wrapping_sub((*skb).head as usize) }
     }
 
-    /// Returns true if somebody else may look at the headers, as `skb_header_cloned` has it.
+    /// Returns true if somebody else may look at the headers or at the first `n` bytes, as `skb_clone_writable` has it.
     #[inline]
-    fn shares_header(&self) -> bool {
+    fn shares(&self, n: usize) -> bool {
+        let skb = self.as_raw();
         // SAFETY: Valid by the type invariant.
-        if unsafe { (*self.as_raw()).cloned() } == 0 {
+        if unsafe { (*skb).cloned() } == 0 {
             return false;
         }
         // SAFETY: The shared info is valid. The count is a word that others may write.
         let references =
             unsafe { (&raw const (*self.shared_info()).dataref.counter).read_volatile() as c_uint };
-        // The upper half counts those of them that do not.
+        // The upper half counts those of them that look at the payload only.
         let payload_only = references >> bindings::SKB_DATAREF_SHIFT;
-        (references & bindings::SKB_DATAREF_MASK).wrapping_sub(payload_only) != 1
+        let headers = (references & bindings::SKB_DATAREF_MASK).wrapping_sub(payload_only);
+        // SAFETY: Valid by the type invariant.
+        let payload = usize::from(unsafe { (*skb).hdr_len });
+        headers != 1 || (payload_only != 0 && self.headroom().saturating_add(n) > payload)
     }
 
     /// The EtherType, in host order.

@@ -20,7 +20,7 @@ use crate::napi::{Context, Napi, Poll, Source};
 use crate::ops::Tables;
 use crate::queue::TxGuard;
 use crate::rtnl::Rtnl;
-use crate::skb::{PacketType, RxSkb};
+use crate::skb::{PacketType, RxSkb, TxSkb};
 use crate::task::{Queue, Run, Task};
 
 const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
@@ -186,6 +186,25 @@ impl Drop for Skb {
         // SAFETY: It is ours.
         unsafe { bindings::sk_skb_reason_drop(core::ptr::null(), self.0, reason) };
     }
+}
+
+/// A clone of a frame of TCP's, with a header of 24 bytes. TCP has given up its headers.
+fn clone_of(original: &Skb) -> Result<TxSkb> {
+    // SAFETY: The original is valid, and has no other clone.
+    let clone = unsafe {
+        let info = (*original.0).head.add((*original.0).end as usize);
+        let info = info.cast::<bindings::skb_shared_info>();
+        (*original.0).set_nohdr(1);
+        (*info).dataref.counter = 1 + (1 << bindings::SKB_DATAREF_SHIFT);
+        bindings::skb_clone(original.0, 0)
+    };
+    if clone.is_null() {
+        return Err(ENOMEM);
+    }
+    // SAFETY: It is valid, and nobody else's.
+    let mut clone = unsafe { TxSkb::from_raw(clone) };
+    clone.push(&[1; HEADER_LEN])?;
+    Ok(clone)
 }
 
 /// A poll that counts, and what asks for it.
@@ -397,6 +416,27 @@ mod cases {
             let set = unsafe { (*raw.as_ptr()).__bindgen_anon_4.headers.as_ref().pkt_type() };
             assert_eq!(u32::from(set), number);
         }
+        Ok(())
+    }
+
+    /// Headers of a clone are written in place; payload that it shares with TCP is copied first.
+    #[test]
+    fn shared_payload_is_not_written() -> Result {
+        let original = Skb::new(40)?;
+        let mut clone = clone_of(&original)?;
+        let front = clone.front();
+        clone.header_mut::<HEADER_LEN>()?.fill(2);
+        assert_eq!(clone.front(), front);
+        clone.overwrite(HEADER_LEN - 4, &[2; 4])?;
+        assert_eq!(clone.front().addr(), front.addr() + HEADER_LEN - 4);
+        clone.header_mut::<5>()?.fill(2);
+        drop(clone);
+        let mut clone = clone_of(&original)?;
+        clone.overwrite(HEADER_LEN - 4, &[2; 5])?;
+        drop(clone);
+        // SAFETY: So many bytes are in its head, and nobody writes to them.
+        let bytes = unsafe { core::slice::from_raw_parts((*original.0).data, 40) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
         Ok(())
     }
 

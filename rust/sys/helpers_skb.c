@@ -31,9 +31,9 @@ void ipoib_rs_skb_abandon(struct sk_buff *skb)
 	skb_ext_reset(skb);
 }
 
-int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom)
+int ipoib_rs_skb_cow(struct sk_buff *skb, unsigned int headroom)
 {
-	return skb_cow_head(skb, headroom);
+	return skb_cow(skb, headroom);
 }
 
 /* Has @dev, which was to send the packet in @skb, receive it. */

@@ -70,7 +70,7 @@ void ipoib_rs_rx_alone(struct napi_struct *napi, struct sk_buff *skb);
 /* Transmit. */
 int ipoib_rs_skb_linearize(struct sk_buff *skb);
 void ipoib_rs_skb_abandon(struct sk_buff *skb);
-int ipoib_rs_skb_cow_head(struct sk_buff *skb, unsigned int headroom);
+int ipoib_rs_skb_cow(struct sk_buff *skb, unsigned int headroom);
 void ipoib_rs_skb_loop_back(struct sk_buff *skb, struct net_device *dev);
 void ipoib_rs_skb_receive(struct sk_buff *skb, struct net_device *dev);
 bool ipoib_rs_skb_may_pull(struct sk_buff *skb, unsigned int len);
