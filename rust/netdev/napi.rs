@@ -32,7 +32,8 @@ pub trait Poll: Send + 'static {
     /// The source of events.
     type Source: Source;
 
-    /// Passes `binding` on to the page pools that the poll allocates from.
+    /// Passes `binding` on to the page pools that the poll allocates from. One that is taken away from the poll is not
+    /// dropped, nor used elsewhere, before NAPI is disabled: the kernel warns of that.
     ///
     /// # Context
     ///

@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Unbinds the pool, if it is bound: it was taken away from the poll.
+    /// Unbinds the pool, if it is bound: it was taken away from the poll. The kernel warns if that is enabled still.
     ///
     /// # Context
     ///
