@@ -81,13 +81,17 @@ pub struct Slots<T, S, F> {
 impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S, F> {
     /// A ring of free slots, whose numbers are in `free`, all of them; None unless they are as many, a
     /// power of two.
-    pub fn new(slots: S, free: F) -> Option<Self> {
+    ///
+    /// # Safety
+    ///
+    /// `slots` and `free` must dereference to the same elements each time, of which nobody else has a reference.
+    pub unsafe fn new(slots: S, free: F) -> Option<Self> {
         let size = slots.len();
         let is_valid = size.is_power_of_two() && size <= 1 << 31 && free.len() == size;
         if !is_valid || !(0u32..).zip(free.iter()).all(|(n, place)| place.get() == n) {
             return None;
         }
-        // INVARIANT: Checked; `Slot::new` makes free slots only.
+        // INVARIANT: Checked, and so for good by this function's requirements; `Slot::new` makes free slots only.
         Some(Self {
             taken: Line::new(AtomicU32::new(0)),
             given: Line::new(AtomicU32::new(0)),
@@ -102,11 +106,6 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
     #[inline]
     pub fn size(&self) -> u32 {
         self.slots.len() as u32
-    }
-
-    /// All slots.
-    pub fn slots(&mut self) -> &mut S {
-        &mut self.slots
     }
 
     /// Frames that the device has refused.

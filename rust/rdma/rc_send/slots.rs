@@ -181,7 +181,8 @@ impl Slots {
             slots.push(Slot::new(), GFP_KERNEL)?;
             free.push(AtomicU32::new(index), GFP_KERNEL)?;
         }
-        let ring = Ring::new(slots, free).ok_or(EINVAL)?;
+        // SAFETY: They are vectors, which nobody else has.
+        let ring = unsafe { Ring::new(slots, free) }.ok_or(EINVAL)?;
         let claim = cq.claim()?;
         // INVARIANT: So many places were made.
         Ok(Self {

@@ -15,7 +15,8 @@ type Tested = Slots<Frame, Vec<Slot<Frame>>, Vec<AtomicU32>>;
 fn slots(size: u32) -> Tested {
     let slots = (0..size).map(|_| Slot::new()).collect();
     let free = (0..size).map(AtomicU32::new).collect();
-    Slots::new(slots, free).expect("a power of two")
+    // SAFETY: They are vectors, which nobody else has.
+    unsafe { Slots::new(slots, free) }.expect("a power of two")
 }
 
 /// Slots that the device has: an identifier in each, whose parts are packed, or 0 for none. They
