@@ -48,7 +48,7 @@ impl Layout {
         self.cache.join("logs")
     }
 
-    /// Directory for a run's results: bench.json, logs of machines. Ignored by git; in the cache if the
+    /// Directory for a run's results: those of the bench, logs of machines. Ignored by git; in the cache if the
     /// checkout cannot be written.
     #[must_use]
     pub fn build(&self) -> PathBuf {

@@ -52,6 +52,8 @@ enum Verb {
         #[command(flatten)]
         options: lab::bench::Options,
     },
+    /// One page in HTML of all measurements.
+    Report,
     /// The Debian packages.
     Deb,
     /// The lab's kernels.
@@ -137,6 +139,7 @@ fn run(layout: &Layout, cli: Cli) -> Result<ExitCode> {
             });
         }
         Verb::Bench { options } => lab::bench::run(layout, &options)?,
+        Verb::Report => lab::bench::html::write(layout)?,
         Verb::Deb => cmd::build::deb(layout)?,
         Verb::Kernel { wherever } => cmd::build::kernel(layout, wherever.lane, wherever.kernel)?,
         Verb::Shell => cmd::shell::run(layout)?,

@@ -9,7 +9,7 @@
 
 use super::Options;
 use super::case::{iperf3_received, netperf};
-use super::plot::{self, Line};
+use super::plot::{Line, Plot};
 use super::report::{Record, Report};
 use super::rig::{Rig, Side};
 use super::statistics::Pairs;
@@ -18,7 +18,6 @@ use crate::step::say;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
 /// Half of the frames overtake the others, which are delayed: at full load by about a dozen
@@ -47,16 +46,16 @@ const DELAYS: [u32; 7] = [2_000, 3_000, 5_000, 8_000, 10_000, 20_000, 40_000];
 /// The default.
 const WINDOW: u32 = 32;
 
-/// Measures the page, and draws its plots into `plots`.
-pub(super) fn page(rig: &Rig, options: &Options, report: &mut Report, plots: &Path) -> Result<()> {
+/// Measures the page.
+pub(super) fn page(rig: &Rig, options: &Options, report: &mut Report) -> Result<()> {
     rig.receiver("sysctl -qw net.ipv4.tcp_no_metrics_save=1")?;
     rig.client("sysctl -qw net.ipv4.tcp_no_metrics_save=1")?;
     bars(rig, options, report)?;
     if options.includes("windows") {
-        sweep_windows(rig, report, plots)?;
+        sweep_windows(rig, report)?;
     }
     if options.includes("delack") {
-        sweep_delays(rig, report, plots)?;
+        sweep_delays(rig, report)?;
     }
     Ok(())
 }
@@ -256,7 +255,7 @@ fn bars(rig: &Rig, options: &Options, report: &mut Report) -> Result<()> {
 }
 
 /// Goodput and disorder over the width of the window, at each load, with and without losses.
-fn sweep_windows(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
+fn sweep_windows(rig: &Rig, report: &mut Report) -> Result<()> {
     for (name, netem) in [("reorder", REORDER), ("reorder_and_loss", REORDER_AND_LOSS)] {
         rig.netem(netem)?;
         let (mut goodput, mut disorder) = (Vec::new(), Vec::new());
@@ -315,21 +314,20 @@ fn sweep_windows(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
                 peer.1,
             ));
         }
-        let title = format!("TCP, one stream, netem {netem}");
-        plot::draw(
-            &plots.join(format!("{name}_goodput")),
-            &title,
-            "width of the window",
-            "goodput, Mbit per 10^9 instructions",
-            &goodput,
-        )?;
-        plot::draw(
-            &plots.join(format!("{name}_disorder")),
-            &title,
-            "width of the window",
-            "segments that TCP had to put in order",
-            &disorder,
-        )?;
+        let plot = |what: &str, y: &str, lines| Plot {
+            page: "disorder".into(),
+            lane: rig.lane_name().into(),
+            name: format!("{name}_{what}"),
+            title: format!("TCP, one stream, netem {netem}"),
+            x: "width of the window".into(),
+            y: y.into(),
+            log: false,
+            lines,
+        };
+        report.plots.extend([
+            plot("goodput", "Mbit per 10^9 instructions", goodput),
+            plot("disorder", "segments out of order", disorder),
+        ]);
     }
     rig.netem("")?;
     rig.window(WINDOW)
@@ -339,7 +337,7 @@ fn sweep_windows(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
 type Rate<'a> = &'a dyn Fn() -> Result<f64>;
 
 /// Gain from a delayed ACK's least delay: to a bulk stream, and to requests in two writes.
-fn sweep_delays(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
+fn sweep_delays(rig: &Rig, report: &mut Report) -> Result<()> {
     let to = rig.address(Side::Ours)?;
     let seconds = rig.seconds();
     let _answers = rig.serve_python(requests::ANSWERS, requests::PORT)?;
@@ -384,11 +382,15 @@ fn sweep_delays(rig: &Rig, report: &mut Report, plots: &Path) -> Result<()> {
         ));
     }
     rig.receiver("sysctl -qw net.ipv4.tcp_delack_min_us=40000")?;
-    plot::draw(
-        &plots.join("delack"),
-        "Delayed ACK",
-        "tcp_delack_min_us, ms",
-        "goodput over the best",
-        &lines,
-    )
+    report.plots.push(Plot {
+        page: "disorder".into(),
+        lane: rig.lane_name().into(),
+        name: "delack".into(),
+        title: "Delayed ACK".into(),
+        x: "tcp_delack_min_us, ms".into(),
+        y: "rate over the best".into(),
+        log: false,
+        lines,
+    });
+    Ok(())
 }

@@ -24,17 +24,21 @@ use std::time::Duration;
 /// The simulated device's module.
 const DEVICE: &str = "ib_hwsim";
 /// The MTU of datagrams that opensm's partition has, on an IB MTU of 4096.
-const DATAGRAM: u32 = 4092;
+pub(super) const DATAGRAM: u32 = 4092;
 /// The largest MTU of a connection.
-const LARGE: u32 = 65520;
+pub(super) const LARGE: u32 = 65520;
 /// The page's name in reports.
 const PAGE: &str = "ib";
+/// Two HCAs and a cable.
+pub(super) const PAIR: &str = "ib-hwsim pair";
 
 /// A driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Ours,
     Peer,
+    /// A landmark, which knows no modes.
+    Ethernet,
 }
 
 impl Side {
@@ -42,6 +46,7 @@ impl Side {
         match self {
             Side::Ours => "ipoib_rs",
             Side::Peer => "ib_ipoib",
+            Side::Ethernet => "veth",
         }
     }
 
@@ -49,6 +54,7 @@ impl Side {
         match self {
             Side::Ours => "ib0",
             Side::Peer => "ibc0",
+            Side::Ethernet => "eth0",
         }
     }
 
@@ -56,6 +62,7 @@ impl Side {
         match self {
             Side::Ours => host.ip4(),
             Side::Peer => format!("10.2.0.{}", host.number()),
+            Side::Ethernet => host.eth4(),
         }
     }
 }
@@ -117,7 +124,7 @@ impl Load {
 
 /// A mode and an MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mode(&'static str, u32);
+pub(super) struct Mode(pub(super) &'static str, pub(super) u32);
 
 /// The cases, of both modes.
 const CASES: [(&str, Mode, Load); 7] = [
@@ -139,16 +146,16 @@ pub(super) fn page(
 ) -> Result<()> {
     let both = ["text_share"].into_iter().chain(CASES.map(|case| case.0));
     if both.into_iter().any(|case| options.includes(case)) {
-        let rig = Rig::up(lane, counter, "ib-hwsim pair", true)?;
+        let rig = Rig::up(lane, counter, PAIR, true)?;
         report.kernel = rig.release()?;
         rig.cases(options, counter, report)?;
-        rig.bed.finish()?;
+        rig.finish()?;
     }
     if options.includes("adaptive") {
         let rig = Rig::up(lane, None, PARALLEL, false)?;
         report.kernel = rig.release()?;
         rig.adaptive(options, report)?;
-        rig.bed.finish()?;
+        rig.finish()?;
     }
     Ok(())
 }
@@ -167,7 +174,7 @@ const OFFLOADS: &str = "cd /sys/kernel/config/ib_hwsim/pair && echo 0 >live
     echo 1 >live";
 
 /// Two hosts in one kernel, each with one HCA, on whose port both drivers have an interface.
-struct Rig {
+pub(super) struct Rig {
     bed: Bed,
     lane: Lane,
     // Killed with the machine.
@@ -261,7 +268,13 @@ impl fmt::Display for Cost {
 }
 
 impl Rig {
-    fn up(lane: Lane, counter: Option<&Counter>, make: &str, offloads: bool) -> Result<Rig> {
+    /// Boots it, with the fabric that `make` makes.
+    pub(super) fn up(
+        lane: Lane,
+        counter: Option<&Counter>,
+        make: &str,
+        offloads: bool,
+    ) -> Result<Rig> {
         let bed = builder("bench", lane, counter)
             // Each host has an HCA of its own.
             .append("ib_core.netns_mode=0")
@@ -324,7 +337,8 @@ impl Rig {
         Ok(rig)
     }
 
-    fn release(&self) -> Result<String> {
+    /// The kernel's release.
+    pub(super) fn release(&self) -> Result<String> {
         Ok(self.bed.pair()?.0.ok("uname -r")?.trim().to_owned())
     }
 
@@ -346,7 +360,8 @@ impl Rig {
         Ok(())
     }
 
-    fn mode(&self, side: Side, Mode(mode, mtu): Mode) -> Result<()> {
+    /// Has a driver send as a mode says, on both hosts; returns when it does.
+    pub(super) fn mode(&self, side: Side, Mode(mode, mtu): Mode) -> Result<()> {
         let interface = side.interface();
         for host in &self.bed.hosts {
             host.ok(&format!(
@@ -378,9 +393,36 @@ impl Rig {
         Ok(())
     }
 
-    fn run(&self, script: &str) -> Result<String> {
+    /// Runs a client on the first host.
+    pub(super) fn run(&self, script: &str) -> Result<String> {
         let (a, _) = self.bed.pair()?;
         a.run_for(script, Duration::from_secs(300))?.ok()
+    }
+
+    /// Runs a script and then starts a server on the second host, which listens when this returns.
+    pub(super) fn serve(&self, script: &str, server: &str, port: u16) -> Result<Task> {
+        let (_, b) = self.bed.pair()?;
+        b.ok(script)?;
+        let task = b.spawn(server)?;
+        b.wait_until(
+            &format!("ss -Hltn | grep -q ':{port} '"),
+            Duration::from_secs(10),
+        )?;
+        Ok(task)
+    }
+
+    /// The second host's address on a way.
+    pub(super) fn address(&self, side: Side) -> Result<String> {
+        Ok(side.address(self.bed.pair()?.1))
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// Ends it; fails if the kernel had something to report.
+    pub(super) fn finish(self) -> Result<()> {
+        self.bed.finish()
     }
 
     /// Measures one case once: work for each second, or, if they are counted, for 10^9 instructions outside the device.

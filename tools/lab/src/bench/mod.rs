@@ -12,11 +12,14 @@ mod case;
 mod count;
 mod disorder;
 mod fabric;
+pub mod html;
 mod ib;
+mod papers;
 pub mod peer;
 mod plot;
 mod rc;
 mod report;
+mod results;
 mod rig;
 mod statistics;
 mod text_share;
@@ -73,11 +76,52 @@ enum Page {
     Fabric,
     /// InfiniBand: both drivers on the simulated fabric.
     Ib,
+    /// The papers' tables and figures; only if asked for.
+    Papers,
+}
+
+impl Page {
+    /// The lanes that it is measured on.
+    fn lanes(self) -> &'static [Lane] {
+        match self {
+            Page::Disorder => &[Lane::Qemu],
+            _ => &[Lane::Qemu, Lane::Uml],
+        }
+    }
+
+    /// Measures it.
+    fn measure(
+        self,
+        lane: Lane,
+        options: &Options,
+        counter: Option<&Counter>,
+        report: &mut Report,
+    ) -> Result<()> {
+        match self {
+            Page::Ud => page_ud(options, lane, counter, report),
+            Page::Disorder => {
+                let rig = Rig::up(lane, false, LINK_MTU, None)?;
+                report.kernel = rig.release()?;
+                disorder::page(&rig, options, report)?;
+                rig.finish()
+            }
+            Page::Rc => rc::page(lane, options, counter, report),
+            Page::Fabric => fabric::page(lane, options, counter, report),
+            Page::Ib => ib::page(lane, options, counter, report),
+            Page::Papers => papers::page(lane, options, report),
+        }
+    }
 }
 
 impl Options {
-    fn wants(&self, page: Page) -> bool {
-        self.page.is_none_or(|p| p == page)
+    /// Returns true if a page is to be measured on a lane. The papers' takes an hour and more, and by instructions
+    /// several: only if it is asked for.
+    fn wants(&self, page: Page, lane: Lane) -> bool {
+        let long = page == Page::Papers;
+        page.lanes().contains(&lane)
+            && self.page.map_or(!long, |p| p == page)
+            && self.lane.map_or(!long || lane == Lane::Uml, |l| l == lane)
+            && (!self.itself || matches!(page, Page::Ud | Page::Rc))
     }
 
     /// Returns true if a case is to be measured.
@@ -86,42 +130,34 @@ impl Options {
     }
 }
 
-/// Measures, prints a table, and writes build/bench.json.
+/// Measures, prints a table, and keeps the results in build/bench.
 pub fn run(layout: &Layout, options: &Options) -> Result<()> {
     let start = Instant::now();
-    let mut report = Report::default();
-    let plots = layout.build().join("plots");
+    let mut report = if options.itself {
+        Report::default()
+    } else {
+        Report::kept(layout)
+    };
     for lane in [Lane::Qemu, Lane::Uml] {
-        if options.lane.is_none_or(|l| l == lane) {
-            prepare(layout, options, lane)?;
-            let shares = ["text_share", "device_share"];
-            let counted = (options.wants(Page::Ib) && !options.itself)
-                || shares.iter().any(|case| options.includes(case));
-            let counter = (lane == Lane::Qemu && counted)
-                .then(|| Counter::build(layout))
-                .transpose()?;
-            let counter = counter.as_ref();
-            if options.wants(Page::Ud) {
-                page_ud(options, lane, counter, &mut report)?;
-            }
-            if options.wants(Page::Disorder) && lane == Lane::Qemu && !options.itself {
-                let rig = Rig::up(lane, false, LINK_MTU, None)?;
-                report.kernel = rig.release()?;
-                disorder::page(&rig, options, &mut report, &plots)?;
-                rig.finish()?;
-            }
-            if options.wants(Page::Rc) {
-                rc::page(lane, options, counter, &mut report, &plots)?;
-            }
-            if options.wants(Page::Ib) && !options.itself {
-                ib::page(lane, options, counter, &mut report)?;
-            }
-            if options.wants(Page::Fabric) && !options.itself {
-                fabric::page(lane, options, counter, &mut report)?;
-            }
+        let wanted = |page: &&Page| options.wants(**page, lane);
+        let pages: Vec<&Page> = Page::value_variants().iter().filter(wanted).collect();
+        if pages.is_empty() {
+            continue;
+        }
+        prepare(layout, options, lane)?;
+        let shares = ["text_share", "device_share"];
+        let counted =
+            pages.contains(&&Page::Ib) || shares.iter().any(|case| options.includes(case));
+        let counter = (lane == Lane::Qemu && counted)
+            .then(|| Counter::build(layout))
+            .transpose()?;
+        for page in pages {
+            let outcome = page.measure(lane, options, counter.as_ref(), &mut report);
+            // What was measured until something failed, too.
+            report.keep()?;
+            outcome?;
         }
     }
-    report.write(&layout.build().join("bench.json"))?;
     println!("{report}");
     say(&format!("measured in {} s", start.elapsed().as_secs()));
     Ok(())

@@ -5,7 +5,7 @@
 use super::Options;
 use super::case::{Case, iperf3_received};
 use super::count::Counter;
-use super::plot::{self, Line};
+use super::plot::{Line, Plot};
 use super::report::{Record, Report};
 use super::rig::{Mode, Rig, Side};
 use super::statistics::Pairs;
@@ -13,7 +13,6 @@ use crate::bed::LINK_MTU;
 use crate::machine::Lane;
 use crate::step::say;
 use anyhow::{Context, Result, bail, ensure};
-use std::path::Path;
 
 /// The largest MTU of a connection.
 const LARGE: u32 = 65520;
@@ -81,13 +80,12 @@ const STREAMS: [Stream; 6] = [
     },
 ];
 
-/// Measures the page, and draws its plot into `plots`.
+/// Measures the page.
 pub(super) fn page(
     lane: Lane,
     options: &Options,
     counter: Option<&Counter>,
     report: &mut Report,
-    plots: &Path,
 ) -> Result<()> {
     for ethernet in [LINK_MTU, SMALL_ETHERNET] {
         let streams = || {
@@ -113,7 +111,7 @@ pub(super) fn page(
             record(&rig, report, stream.name, &Case::Tcp1.unit(&rig), &pairs);
         }
         if others {
-            other_cases(&rig, options, counter, report, plots)?;
+            other_cases(&rig, options, counter, report)?;
         }
         rig.finish()?;
     }
@@ -128,7 +126,6 @@ fn other_cases(
     options: &Options,
     counter: Option<&Counter>,
     report: &mut Report,
-    plots: &Path,
 ) -> Result<()> {
     if let Some(counter) = counter {
         let connected = |side| rig.mode(side, Mode::Connected(LARGE));
@@ -186,7 +183,7 @@ fn other_cases(
         record(rig, report, "connect_ms", unit, &pairs);
     }
     if options.includes("mtus") {
-        sweep_mtus(rig, counter, report, plots)?;
+        sweep_mtus(rig, counter, report)?;
     }
     rig.mode(Side::Ours, Mode::Connected(LARGE))
 }
@@ -307,12 +304,7 @@ fn connect(rig: &Rig, side: Side) -> Result<Connect> {
 }
 
 /// Goodput over the MTU: ours with large frames and without, and the C driver's.
-fn sweep_mtus(
-    rig: &Rig,
-    counter: Option<&Counter>,
-    report: &mut Report,
-    plots: &Path,
-) -> Result<()> {
+fn sweep_mtus(rig: &Rig, counter: Option<&Counter>, report: &mut Report) -> Result<()> {
     let (mut large, mut small, mut peers) = (Vec::new(), Vec::new(), Vec::new());
     for mtu in MTUS {
         let mode = Mode::Connected(mtu);
@@ -331,15 +323,19 @@ fn sweep_mtus(
         }
     }
     rig.large_frames(1)?;
-    plot::draw(
-        &plots.join("connected_mtu"),
-        "Connected mode: TCP, one stream",
-        "MTU",
-        &format!("goodput, {}", Case::Tcp1.unit(rig)),
-        &[
+    report.plots.push(Plot {
+        page: "rc".into(),
+        lane: rig.lane_name().into(),
+        name: "connected_mtu".into(),
+        title: "Connected mode: TCP, one stream".into(),
+        x: "MTU".into(),
+        y: Case::Tcp1.unit(rig),
+        log: false,
+        lines: vec![
             Line::new("ours", large),
             Line::new("ours, large_frames=0", small),
             Line::new("C driver", peers),
         ],
-    )
+    });
+    Ok(())
 }

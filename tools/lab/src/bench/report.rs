@@ -1,32 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reports: bench.json, and tables for people.
+//! Reports of a run: what is kept of it, and tables for people.
 
+use super::plot::Plot;
+use super::results::{self, Results};
 use super::statistics::Pairs;
 use super::text_share::{GROUPS, Profile};
-use anyhow::{Context, Result};
+use crate::layout::Layout;
+use crate::step::say;
+use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
-/// A case's result, as bench.json has it.
-#[derive(Debug, Clone, Serialize)]
+/// A case's result.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    page: String,
-    case: String,
-    lane: String,
-    unit: String,
-    ours: Option<f64>,
-    peer: Option<f64>,
-    ceiling: Option<f64>,
-    ratio: Option<f64>,
-    ratio_min: Option<f64>,
-    ratio_max: Option<f64>,
-    bound: Option<f64>,
-    pairs: usize,
+    pub(super) page: String,
+    pub(super) case: String,
+    /// The place on the x axis of the plot that has the case's name.
+    pub(super) at: Option<u32>,
+    pub(super) lane: String,
+    pub(super) unit: String,
+    pub(super) ours: Option<f64>,
+    pub(super) peer: Option<f64>,
+    pub(super) ceiling: Option<f64>,
+    pub(super) ratio: Option<f64>,
+    pub(super) ratio_min: Option<f64>,
+    pub(super) ratio_max: Option<f64>,
+    pub(super) bound: Option<f64>,
+    pub(super) pairs: usize,
+    /// Which kernel and version were measured, and when.
+    pub(super) stamp: String,
 }
 
 impl Record {
@@ -34,6 +41,7 @@ impl Record {
         Record {
             page: page.to_owned(),
             case: case.to_owned(),
+            at: None,
             lane: lane.to_owned(),
             unit: unit.to_owned(),
             ours: pairs.ours(),
@@ -44,6 +52,21 @@ impl Record {
             ratio_max: pairs.ratio_max(),
             bound: pairs.bound(),
             pairs: pairs.count(),
+            stamp: String::new(),
+        }
+    }
+
+    /// The same as a point of a plot.
+    pub(super) fn at(mut self, x: u32) -> Record {
+        self.at = Some(x);
+        self
+    }
+
+    /// The least and the greatest ratio, with `to` between them.
+    pub(super) fn extremes(&self, to: &str) -> String {
+        match (self.ratio_min, self.ratio_max) {
+            (Some(min), Some(max)) => format!("{min:.3}{to}{max:.3}"),
+            _ => String::new(),
         }
     }
 }
@@ -73,37 +96,72 @@ impl Profiles {
 }
 
 /// All of a run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default)]
 pub(super) struct Report {
-    schema: u32,
+    /// Where results are kept; nowhere if they are not this driver's.
+    dir: Option<PathBuf>,
+    /// Version of the sources, and the day.
+    version: String,
     /// The release of the kernel that was measured.
     pub(super) kernel: String,
     pub(super) results: Vec<Record>,
+    pub(super) plots: Vec<Plot>,
     /// For the eye only.
-    #[serde(skip)]
     pub(super) profiles: Vec<Profiles>,
 }
 
-impl Default for Report {
-    fn default() -> Report {
+impl Report {
+    /// A report whose results are kept.
+    pub(super) fn kept(layout: &Layout) -> Report {
         Report {
-            schema: 1,
-            kernel: String::new(),
-            results: Vec::new(),
-            profiles: Vec::new(),
+            dir: Some(results::dir(layout)),
+            version: results::version(layout),
+            ..Report::default()
         }
+    }
+
+    /// Keeps what was measured until now; earlier results of other cases stay.
+    pub(super) fn keep(&mut self) -> Result<()> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
+        let mut fresh: Vec<(String, Results)> = Vec::new();
+        for record in &mut self.results {
+            if record.stamp.is_empty() {
+                record.stamp = format!("Linux {}, {}", self.kernel, self.version);
+            }
+            of(&mut fresh, &record.page, &record.lane)
+                .records
+                .push(record.clone());
+        }
+        for plot in &self.plots {
+            of(&mut fresh, &plot.page, &plot.lane)
+                .plots
+                .push(plot.clone());
+        }
+        for (name, fresh) in fresh {
+            let path = dir.join(name);
+            let mut results = Results::load(&path).unwrap_or_else(|e| {
+                say(&format!("{e:#}: written anew"));
+                None
+            });
+            results
+                .get_or_insert_with(Results::default)
+                .merge(fresh)
+                .save(&path)?;
+        }
+        Ok(())
     }
 }
 
-impl Report {
-    pub(super) fn write(&self, path: &Path) -> Result<()> {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        fs::write(path, text).with_context(|| path.display().to_string())
-    }
+/// Results of a page on a lane, in a list by file names.
+fn of<'a>(all: &'a mut Vec<(String, Results)>, page: &str, lane: &str) -> &'a mut Results {
+    let name = results::file(page, lane);
+    let n = all.iter().position(|(n, _)| *n == name).unwrap_or_else(|| {
+        all.push((name, Results::default()));
+        all.len() - 1
+    });
+    &mut all[n].1
 }
 
 /// A driver's functions, the largest first.
@@ -124,7 +182,7 @@ fn functions(profiles: &[Profile]) -> Vec<(String, f64)> {
 const FUNCTIONS: usize = 12;
 
 /// Three digits that mean something.
-fn number(value: Option<f64>) -> String {
+pub(super) fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
         Some(v) if v >= 100.0 => format!("{v:.0}"),
@@ -164,17 +222,17 @@ impl fmt::Display for Report {
         for r in &self.results {
             results.add_row([
                 r.page.clone(),
-                r.case.clone(),
+                match r.at {
+                    Some(x) => format!("{} {x}", r.case),
+                    None => r.case.clone(),
+                },
                 r.lane.clone(),
                 r.unit.clone(),
                 number(r.ours),
                 number(r.peer),
                 number(r.ceiling),
                 r.ratio.map_or_else(String::new, |v| format!("{v:.3}")),
-                match (r.ratio_min, r.ratio_max) {
-                    (Some(min), Some(max)) => format!("{min:.3} … {max:.3}"),
-                    _ => String::new(),
-                },
+                r.extremes(" … "),
                 r.bound.map_or_else(String::new, |v| format!("{v:.3}")),
                 r.pairs.to_string(),
             ]);
@@ -217,5 +275,64 @@ impl fmt::Display for Profiles {
             writeln!(f, "{table}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Report;
+    use crate::bench::plot::tests::plot;
+    use crate::bench::results::tests::record;
+    use crate::bench::results::{Results, file};
+    use std::fs;
+    use std::path::Path;
+
+    /// Keeps one result as a run does.
+    fn keep(dir: &Path, case: &str, page: &str, ours: f64) {
+        let mut result = record(case, None, ours);
+        result.page = page.into();
+        result.stamp.clear();
+        let mut report = Report {
+            dir: Some(dir.to_owned()),
+            version: "abc".into(),
+            kernel: "7.3.4".into(),
+            results: vec![result],
+            plots: vec![plot(false, Vec::new())],
+            ..Report::default()
+        };
+        // After each page, and at the end.
+        report.keep().expect("kept");
+        report.keep().expect("kept again");
+    }
+
+    #[test]
+    fn results_of_runs_are_kept_together() {
+        let dir = tempfile::tempdir().expect("a directory");
+        keep(dir.path(), "a", "papers", 1.0);
+        keep(dir.path(), "b", "papers", 2.0);
+        keep(dir.path(), "a", "ud", 3.0);
+        let load = |page| {
+            let results = Results::load(&dir.path().join(file(page, "uml")));
+            results.expect("no error").expect("is there")
+        };
+        let papers = load("papers");
+        let cases: Vec<_> = papers.records.iter().map(|r| (&*r.case, r.ours)).collect();
+        assert_eq!(cases, [("a", Some(1.0)), ("b", Some(2.0))]);
+        assert_eq!(papers.records[0].stamp, "Linux 7.3.4, abc");
+        assert_eq!((papers.plots.len(), load("ud").plots.len()), (1, 0));
+        assert_eq!(load("ud").records[0].ours, Some(3.0));
+    }
+
+    #[test]
+    fn half_a_file_is_written_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(file("papers", "uml"));
+        keep(dir.path(), "a", "papers", 1.0);
+        let whole = fs::read_to_string(&path).expect("text");
+        fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+        keep(dir.path(), "b", "papers", 2.0);
+        let results = Results::load(&path).expect("no error").expect("is there");
+        let cases: Vec<_> = results.records.iter().map(|r| &*r.case).collect();
+        assert_eq!(cases, ["b"]);
     }
 }

@@ -371,7 +371,7 @@ impl Rig {
         }
     }
 
-    /// The lane as bench.json names it.
+    /// The lane as results name it.
     pub(super) fn lane_name(&self) -> &'static str {
         match self.bed.builder().lane() {
             Lane::Qemu => "icount",

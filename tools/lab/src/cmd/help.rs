@@ -12,6 +12,7 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   make test      unit tests, lint, and each scenario once, on the debug kernel of the uml lane or, some of
                  them, on its base kernel; the last line is \"N passed, N failed\"
   make bench     measure against the kernel's own C driver
+  make report    build/report.html: all that was measured, as plots and tables
   make shell     an interactive host with ib0 up and a neighbour to talk to
   make module    the module for the running kernel (KDIR=dir: for another; needs no root)
   make deb       the Debian packages, checked by lintian
@@ -30,7 +31,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
   LANE=uml|qemu  with make bench and kernel: one lane only
   KERNEL=base|debug|kcsan|stock   with make test and kernel: this kernel, and all of its scenarios; kcsan finds data
                  races and is built only if asked for, stock is Debian's own (both qemu)
-  PAGE=ud|disorder|rc|fabric|ib, PAIRS=n   with make bench: one page only; measurements of each case
+  PAGE=ud|disorder|rc|fabric|ib|papers, PAIRS=n   with make bench: one page only; measurements of each case.
+                 papers is measured only if asked for, and with LANE=qemu only on the qemu lane
 
   IPOIB_RS_CACHE   where root, kernels and builds live (default: ~/.cache/ipoib_rs)
   IPOIB_RS_MIRROR  Debian mirror for the root"
