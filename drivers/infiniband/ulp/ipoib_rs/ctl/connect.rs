@@ -195,7 +195,7 @@ fn make(
             rc_context: rc_context.clone(),
             peer: wanted.address.with_flags(Flags::NONE),
             number: wanted.number,
-            role: Role::Peer,
+            role: Role::Asked,
         },
         GFP_KERNEL,
     )?;

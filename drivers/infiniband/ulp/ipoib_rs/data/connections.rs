@@ -5,6 +5,7 @@
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::Device;
+use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::share::{Need, Reason};
@@ -17,7 +18,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::data::tx::Tx;
-use crate::rc::conn::{Cause, Conn, ConnId};
+use crate::rc::conn::{Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;
 use crate::rc::table::{establish, Connections, Found, Job, Place, Wanted};
 use crate::rc::tx::{RcTx, Route};
@@ -44,8 +45,11 @@ impl Tx {
         let count = rc.connections.channels.len();
         self.ud.ring.hold = true;
         for at in 0..count as u16 {
-            if let Some(connections) = self.connections() {
-                connections.confirm_by_frame(dev, at, now);
+            self.prove(dev, at, now);
+            if let Some(RcTx { connections, ring }) = &mut self.rc {
+                if let Some(channel) = connections.channel_at(at) {
+                    ring.answer(dev, channel);
+                }
             }
             self.resume(dev, at, now);
             if let Some(RcTx { connections, ring }) = &mut self.rc {
@@ -68,6 +72,24 @@ impl Tx {
         }
     }
 
+    /// Lets frames be sent by what the peer of a channel has proven to have asked for, or challenges it.
+    fn prove(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        let Some(rc) = connections.prove(dev, at, now) else {
+            return;
+        };
+        let Role::Asker(challenge) = rc.id.role else {
+            return;
+        };
+        if let Ok(skb) = TxSkb::new(&challenge.encode()) {
+            self.ud.ring.counters().rc_tx.challenges.add(1);
+            // Without its flags, the peer gets no number in it.
+            self.ud.datagram(dev, rc.id.peer, skb);
+        }
+    }
+
     /// Sends what waits for a channel, as far as that goes.
     fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         loop {
@@ -80,14 +102,8 @@ impl Tx {
             if channel.backlog.is_empty() || !channel.machine.is_up() {
                 return;
             }
-            if !ring.has_room(channel) {
-                ring.shared().stalled.store(true, Relaxed);
-                // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see
-                // what they have brought.
-                smp_mb(Full);
-                if !ring.has_room(channel) {
-                    return;
-                }
+            if !ring.has_room_or_waits(channel) {
+                return;
             }
             let address = *channel.address();
             let Some(mut skb) = channel.backlog.pop() else {
@@ -265,7 +281,7 @@ impl Tx {
         }
     }
 
-    /// A connection is up: as we asked for, on these terms; or as the peer did.
+    /// A connection is up that we have asked for, on these terms.
     ///
     /// # Errors
     ///
@@ -275,28 +291,37 @@ impl Tx {
         dev: &Device<Interface>,
         id: &ConnId,
         ticket: Ticket,
-        terms: Option<Negotiated>,
-        now: u64,
+        terms: Negotiated,
     ) -> Result {
         let connections = self.connections().ok_or(ENETDOWN)?;
         let channel = connections.of(id).ok_or(ECANCELED)?;
-        match terms {
-            Some(terms) if channel.machine.accepted(ticket, now) => {
-                channel.begin(terms);
-                if let Some(rc) = channel.machine.present().cloned() {
-                    establish(&connections.counters.connected, &rc);
-                }
-            }
-            Some(_) => return Err(ECANCELED),
-            None => {
-                let at = connections.place_of(id).ok_or(ECANCELED)?;
-                connections.confirm(dev, at, ticket, now);
-            }
+        if !channel.machine.accepted(ticket, now_ms()) {
+            return Err(ECANCELED);
+        }
+        channel.begin(terms);
+        if let Some(rc) = channel.machine.present().cloned() {
+            establish(&connections.counters.connected, &rc);
         }
         self.service(dev);
         // It looks when the connection will have been idle for too long.
         Interface::queue(dev, Work::Connections, 0);
         Ok(())
+    }
+
+    /// The peer has confirmed a connection that it has asked for.
+    pub(crate) fn confirmed(&mut self, dev: &Device<Interface>, found: &Found) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        match found.place {
+            Place::Sender => connections.sender_confirmed(dev, &found.rc),
+            Place::Channel(ticket) => {
+                if let Some(channel) = connections.of(&found.rc.id) {
+                    channel.machine.confirmed(ticket, now_ms());
+                    self.service(dev);
+                }
+            }
+        }
     }
 
     /// A connection that was asked for has its queue pair. True: ask for it.

@@ -7,6 +7,7 @@ use ipoib_netdev::napi::{Binding, Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
+use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
@@ -157,12 +158,13 @@ impl RxPoll {
             sink,
             order,
             dev,
+            rc,
             ..
         } = self;
         sink.copybreak = sink.settings.rx_copybreak() as usize;
         sink.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(context, budget, |received| {
-            sink.receive(context, received, order)
+            sink.receive(context, received, order, rc)
         });
         sink.counters.rx.completions.add(done as u64);
         if let Some(report) = ring.take_report() {
@@ -221,11 +223,34 @@ fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
     })
 }
 
+/// Takes note of a challenge, if what is no frame is one.
+///
+/// # Errors
+///
+/// Why it is dropped: as a frame, or as a challenge.
+#[cold]
+fn challenged(
+    rc: &mut Option<KBox<RcRx>>,
+    received: &Received<'_>,
+    reason: DropReason,
+) -> Result<(), DropReason> {
+    let rc = rc.as_mut().filter(|_| reason == DropReason::EtherType);
+    let challenge = Challenge::of_datagram(received.buf.bytes());
+    let (rc, challenge) = rc.zip(challenge).ok_or(reason)?;
+    rc.challenged(&challenge, received.src_qp())
+}
+
 impl Sink {
     /// Checks a frame and passes it up.
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
-    fn receive(&mut self, context: &Context<'_>, received: Received<'_>, order: &mut Order) {
+    fn receive(
+        &mut self,
+        context: &Context<'_>,
+        received: Received<'_>,
+        order: &mut Order,
+        rc: &mut Option<KBox<RcRx>>,
+    ) {
         let alone = received.alone;
         let meta = RxMeta {
             src_qp: received.src_qp(),
@@ -235,8 +260,10 @@ impl Sink {
         let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
             Ok(frame) => frame,
             Err(reason) => {
-                let length = received.buf.bytes().len();
-                self.counters.dropped(context.device(), reason, 1, length);
+                if let Err(reason) = challenged(rc, &received, reason) {
+                    let length = received.buf.bytes().len();
+                    self.counters.dropped(context.device(), reason, 1, length);
+                }
                 return;
             }
         };

@@ -60,7 +60,7 @@ drop_reasons! {
     NoBuffer = "rx_drop_no_buffer",
     /// An extended frame whose header, or type, and packet contradict each other.
     BadExtended = "rx_drop_bad_extended",
-    /// Received on a connection that is no longer known.
+    /// Received on, or about, a connection that is not known.
     NoConnection = "rx_drop_no_connection",
     /// Received when the interface went down or got other queues.
     Stopped = "rx_drop_stopped",

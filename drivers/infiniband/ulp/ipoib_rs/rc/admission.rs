@@ -5,11 +5,10 @@
 use ipoib_netdev::device::Device;
 use ipoib_proto::admission::{Asker, Load};
 use ipoib_proto::cm::{PrivateData, Refusal};
-use ipoib_proto::connection::Confirmed;
+use ipoib_proto::connection::Proven;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::inbound::Inbound;
 use ipoib_proto::share::{Holder, IDLE_MS};
-use ipoib_proto::ticket::Ticket;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -111,7 +110,7 @@ impl Connections {
         }
     }
 
-    /// A request of a peer's: in which role, and the room that there is for it.
+    /// The room that there is for a request of a peer's.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl Connections {
         peer: &HwAddr,
         data: &PrivateData,
         now: u64,
-    ) -> Result<(Role, Room), Refusal> {
+    ) -> Result<Room, Refusal> {
         let extension = data
             .extension
             .filter(|_| self.rc_context.settings.extensions());
@@ -144,13 +143,7 @@ impl Connections {
             return Err(Refusal::Full);
         }
         let may_evict = load.unconfirmed == 0;
-        let room = self.take_room(dev, now, may_evict).ok_or(Refusal::Full)?;
-        let role = if extension.is_some() {
-            Role::Peer
-        } else {
-            Role::Sender
-        };
-        Ok((role, room))
+        self.take_room(dev, now, may_evict).ok_or(Refusal::Full)
     }
 
     /// A request was accepted.
@@ -195,13 +188,25 @@ impl Connections {
         Ok(())
     }
 
-    /// Lets frames be sent by what was accepted of a peer, since that has confirmed it.
-    pub(crate) fn confirm(&mut self, dev: &Device<Interface>, at: u16, ticket: Ticket, now: u64) {
-        let Some(channel) = self.channel_at(at) else {
-            return;
-        };
-        let needless = match channel.machine.confirmed(ticket, now) {
-            Confirmed::Up(before) => {
+    /// Lets frames be sent by what was accepted of a peer, if that has proven that it asked. If not, the connection by
+    /// which it is to be challenged now, if it is.
+    pub(crate) fn prove(
+        &mut self,
+        dev: &Device<Interface>,
+        at: u16,
+        now: u64,
+    ) -> Option<Arc<Conn>> {
+        let channel = self.channel_at(at)?;
+        let (ticket, rc) = channel.machine.offer()?;
+        if !rc.flow.is_proven() {
+            // By a frame, too: the message of the CM was lost, or is still to come.
+            if rc.flow.has_received() {
+                channel.machine.confirmed(ticket, now);
+            }
+            return channel.machine.challenge(now).cloned();
+        }
+        let needless = match channel.machine.proven(ticket, now) {
+            Proven::Up(before) => {
                 channel.begin(channel.offered);
                 if let Some(rc) = channel.machine.present().cloned() {
                     establish(&self.counters.connected, &rc);
@@ -210,24 +215,13 @@ impl Connections {
                 Interface::queue(dev, Work::Connections, 0);
                 before
             }
-            Confirmed::Crossed(rc) => Some(rc),
-            Confirmed::Nothing => None,
+            Proven::Crossed(rc) => Some(rc),
+            Proven::Nothing => None,
         };
         if let Some(rc) = needless {
             self.end(dev, rc, Cause::Replaced);
         }
-    }
-
-    /// Confirms an offered connection by which a frame has come: the message of the CM was lost, or is still to come.
-    pub(crate) fn confirm_by_frame(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let offer = self
-            .channel_at(at)
-            .and_then(|channel| channel.machine.offer());
-        if let Some((ticket, rc)) = offer {
-            if rc.flow.has_received() {
-                self.confirm(dev, at, ticket, now);
-            }
-        }
+        None
     }
 
     /// One of those that others send by is really its peer's, who has forgotten what there was before.

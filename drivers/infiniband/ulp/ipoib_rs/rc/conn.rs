@@ -5,6 +5,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::relaxed::Relax;
+use ipoib_proto::challenge::Challenge;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_rdma::{CmId, Lane, QpCaps, RcInit, RcQp};
@@ -36,8 +37,10 @@ pub(crate) struct ConnId {
 /// Role of the peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// One of ours, or anybody that we asked: we send by it.
-    Peer,
+    /// Anybody that we asked: we send by it.
+    Asked,
+    /// One of ours, who asked: we send by it once the peer has answered this.
+    Asker(Challenge),
     /// Somebody who does as Linux: by the connection that it asked for it sends, and we do not.
     Sender,
 }
@@ -70,7 +73,7 @@ pub(crate) struct Conn {
 pub(crate) enum Cause {
     /// The peer has ended it.
     Disconnected,
-    /// It was idle, or the peer has never confirmed it.
+    /// It was idle, or the peer has never confirmed it, or not proven that it asked.
     Idle,
     /// It had to make room.
     Evicted,

@@ -8,7 +8,7 @@ use ipoib_netdev::relaxed::Relax;
 use ipoib_netdev::stats::Counter;
 use ipoib_proto::credit;
 use ipoib_rings::line::{self, Line};
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// Counts that the receive poll and the transmit side exchange.
 pub(crate) struct Flow {
@@ -28,6 +28,10 @@ pub(crate) struct Received {
     credit_limit: Atomic<u32>,
     /// How many of its messages we have received; modulo 2^16.
     messages: Atomic<u32>,
+    /// The number in the peer's challenge, which waits for its answer; 0 if there is none.
+    challenge: Atomic<u64>,
+    /// The peer has answered our challenge.
+    proven: Atomic<bool>,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,
 }
@@ -46,6 +50,8 @@ impl Flow {
             received: Line::new(Received {
                 credit_limit: Atomic::new(0),
                 messages: Atomic::new(0),
+                challenge: Atomic::new(0),
+                proven: Atomic::new(false),
                 frames: Counter::new(),
                 bytes: Counter::new(),
             }),
@@ -100,6 +106,31 @@ impl Flow {
     /// Returns true if one came, of late at least.
     pub(crate) fn has_received(&self) -> bool {
         self.received.messages.get() != 0
+    }
+
+    /// The peer challenges us. An earlier challenge without an answer is none any more.
+    pub(super) fn challenged(&self, nonce: u64) {
+        self.received.challenge.set(nonce);
+    }
+
+    /// Returns true if the peer's challenge waits for its answer.
+    pub(super) fn is_challenged(&self) -> bool {
+        self.received.challenge.get() != 0
+    }
+
+    /// Takes the number to be answered.
+    pub(super) fn take_challenge(&self) -> u64 {
+        self.received.challenge.xchg(0, Relaxed)
+    }
+
+    /// The peer has answered our challenge.
+    pub(super) fn prove(&self) {
+        self.received.proven.set(true);
+    }
+
+    /// Returns true if the peer has answered our challenge.
+    pub(super) fn is_proven(&self) -> bool {
+        self.received.proven.get()
     }
 
     /// Credit limit of the peer: there is room for `width` messages.

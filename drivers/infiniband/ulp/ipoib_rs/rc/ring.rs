@@ -4,6 +4,7 @@
 
 use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
+use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::rc;
@@ -98,33 +99,75 @@ impl RcRing {
         })
     }
 
-    /// Tells the peer of a channel what it may send, if nothing else did so for long.
-    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, channel: &Channel) {
-        let Some(rc) = channel.machine.present() else {
+    /// Returns true if one more message can go by a channel. If not, the NAPIs are told that somebody waits for that.
+    pub(crate) fn has_room_or_waits(&self, channel: &Channel) -> bool {
+        if self.has_room(channel) {
+            return true;
+        }
+        self.shared.stalled.store(true, Relaxed);
+        // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
+        // have brought.
+        smp_mb(Full);
+        self.has_room(channel)
+    }
+
+    /// Sends a message of the driver's own by a connection.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not sent.
+    fn send_own(&mut self, dev: &Device<Interface>, rc: &Conn, message: &[u8]) -> Result {
+        let skb = TxSkb::new(message)?;
+        let len = skb.len() as u32;
+        let posted = self.sender.post(skb, &rc.lane, true);
+        if posted.map_err(|(_, error)| error)? {
+            dev.sent(len);
+        }
+        Ok(())
+    }
+
+    /// Answers the peer's challenge, if there is one and a message may be sent: it counts as any other. If there is no
+    /// memory for it, the peer asks again.
+    pub(crate) fn answer(&mut self, dev: &Device<Interface>, channel: &mut Channel) {
+        let rc = channel.machine.present();
+        let Some(rc) = rc.filter(|rc| channel.machine.is_up() && rc.flow.is_challenged()) else {
             return;
         };
-        if !channel.machine.is_up() || !channel.terms.extended || !rc.flow.is_due(rc.width) {
+        if !self.has_room_or_waits(channel) {
             return;
         }
-        let sender = &mut self.sender;
-        let skb = if sender.takes(&rc.lane) {
+        let answer = Challenge {
+            qpn: rc.qp().qpn(),
+            nonce: rc.flow.take_challenge(),
+        };
+        if self.send_own(dev, rc, &answer.encode()).is_ok() {
+            channel.sent = channel.sent.wrapping_add(1);
+        }
+    }
+
+    /// Tells the peer of a channel what it may send, if nothing else did so for long: by the connection that is up, and by
+    /// the one that the peer has yet to prove.
+    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, channel: &Channel) {
+        let machine = &channel.machine;
+        let up = machine.present().filter(|_| machine.is_up());
+        let up = up.map(|rc| (rc, &channel.terms));
+        let offered = machine.offer().map(|(_, rc)| (rc, &channel.offered));
+        for (rc, terms) in Iterator::chain(up.into_iter(), offered) {
+            if terms.extended && rc.flow.is_due(rc.width) {
+                self.grant(dev, rc);
+            }
+        }
+    }
+
+    /// Tells the peer of a connection what it may send.
+    fn grant(&mut self, dev: &Device<Interface>, rc: &Conn) {
+        let sent = if self.sender.takes(&rc.lane) {
             // Told before it is certain: if it is not sent, the next news are not far.
-            TxSkb::new(&rc::credit_only(rc.flow.advertise(rc.width)))
+            let limit = rc.flow.advertise(rc.width);
+            self.send_own(dev, rc, &rc::credit_only(limit))
         } else {
             Err(EBUSY)
         };
-        let sent = skb.and_then(|skb| {
-            let len = skb.len() as u32;
-            match sender.post(skb, &rc.lane, true) {
-                Ok(charged) => {
-                    if charged {
-                        dev.sent(len);
-                    }
-                    Ok(())
-                }
-                Err((_, error)) => Err(error),
-            }
-        });
         if sent.is_err() {
             // The peer may be waiting for it.
             rc.flow.readvertise();

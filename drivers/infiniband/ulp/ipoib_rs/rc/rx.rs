@@ -8,6 +8,7 @@ use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
+use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -21,7 +22,7 @@ use kernel::sync::Arc;
 use crate::base::counters::{ConnectedRx, Counters};
 use crate::base::link_header;
 use crate::base::order::Order;
-use crate::rc::conn::Conn;
+use crate::rc::conn::{Conn, Role};
 use crate::rc::shared::Shared;
 
 /// The most connections that there can be at a time, those that are ending included.
@@ -177,6 +178,29 @@ impl RcRx {
         let listed = self.peers.list.push_within_capacity(peer);
         listed.map_err(|_| ENOSPC)?;
         self.ring.begin(&qp)
+    }
+
+    /// Takes note of a challenge that came from the UD queue pair `from`: it is answered by the connection that it is
+    /// about, if that is one that we have asked for.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    #[cold]
+    pub(crate) fn challenged(
+        &mut self,
+        challenge: &Challenge,
+        from: u32,
+    ) -> Result<(), DropReason> {
+        let peers = self.peers.list.iter().map(|peer| &peer.rc);
+        let rc = peers
+            .filter(|rc| rc.id.role == Role::Asked && rc.id.peer.qpn().get() == from)
+            .find(|rc| rc.qp().qpn() == challenge.qpn)
+            .ok_or(DropReason::NoConnection)?;
+        rc.flow.challenged(challenge.nonce);
+        self.counters.rc_rx.challenges.add(1);
+        self.news.due = true;
+        Ok(())
     }
 
     /// Returns true if there may be something to receive, or somebody wants to know.
@@ -411,12 +435,26 @@ impl<'a> Arrival<'a> {
                     None => (packet, description),
                 }
             }
-            None => {
-                let packet = rc::parse(head, len)?;
-                (packet, describe(&packet, None, counts))
-            }
+            None => match rc::parse(head, len) {
+                Ok(packet) => (packet, describe(&packet, None, counts)),
+                Err(reason) => return self.answered(news).ok_or(reason),
+            },
         };
         self.pass_up(&packet, description, context, order)
+    }
+
+    /// Takes note of an answer to our challenge. None: the message is none.
+    #[cold]
+    fn answered(&self, news: &mut News) -> Option<()> {
+        let answer = Challenge::parse(self.received.head(), self.received.len())?;
+        let rc = &self.peer.rc;
+        if rc.id.role != Role::Asker(answer) {
+            return None;
+        }
+        rc.flow.prove();
+        self.counts.answers.add(1);
+        news.due = true;
+        Some(())
     }
 }
 

@@ -6,11 +6,12 @@
 //! ID; each event that ends one returns it, to be destroyed. Events name their connection by its ticket, and
 //! those of a connection that is gone have no effect. All times are in milliseconds.
 //!
-//! A peer that asks has no connection, whatever we think; but its request may be forged. So an accepted
-//! request is an offer, beside the connection or request that there is, until it is confirmed, which a forger
-//! cannot do: our answer goes to the peer whose address the request bears. Only then does the offer replace
-//! the connection that is up, or our own request. The first offer that is not confirmed keeps us from
-//! asking for a second; those after it do not.
+//! A peer that asks has no connection, whatever we think; but its request may be forged, be it by a user of the
+//! peer's host, who sees our answer and confirms it. So an accepted request is an offer, beside the connection
+//! or request that there is, until the peer has answered a challenge ([`crate::wire::challenge`]), which nobody else
+//! can. Only then do we send by it, and it replaces the connection that is up, or our own request. The peer is
+//! challenged when it has confirmed the offer, or sent a frame by it, and again while it does not answer. The
+//! first offer that is not proven keeps us from asking for a second; those after it do not.
 //!
 //! When both ends ask at the same time (RFC 4755, section 3.3), the one whose link-layer address, flags
 //! aside, is the smaller number accepts the other's request, and the other rejects its. An end whose own
@@ -25,8 +26,8 @@ pub const CONNECT_MS: u64 = 5_000;
 /// Delay of the next attempt after a failure.
 const BACKOFF: Backoff = Backoff::new(1_000, 64_000);
 /// The longest that a message is on its way. After our own request was accepted, one of the peer's may have been sent
-/// before it knew; after a rejection that announced the peer's own, we wait for that; and the peer has so long to confirm
-/// an offer before we ask ourselves.
+/// before it knew; after a rejection that announced the peer's own, we wait for that; the peer has so long to prove
+/// an offer before we ask ourselves; and a challenge without an answer is sent again.
 const CROSSING_MS: u64 = 1_000;
 /// Failures in a row after which frames do not wait for the next attempt.
 const MAX_FAILURES: u8 = 2;
@@ -67,17 +68,19 @@ enum State<C> {
     Waiting { until: u64 },
 }
 
-/// A request of the peer's that was accepted, and that it has not confirmed.
+/// A request of the peer's that was accepted, and that it has not proven to be its own.
 #[derive(Debug)]
 struct Offer<C> {
     ticket: Ticket,
     connection: C,
     since: u64,
+    /// Time of the next challenge; None until the peer has confirmed the offer, and hears of one.
+    challenge_at: Option<u64>,
 }
 
-/// Effect of a confirmation.
+/// Effect of a proof.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Confirmed<C> {
+pub enum Proven<C> {
     /// None: it is not about the offer.
     Nothing,
     /// The offer is the connection now. The one before it, if any, is to be destroyed.
@@ -91,7 +94,7 @@ pub enum Confirmed<C> {
 pub struct Connection<C> {
     state: State<C>,
     offer: Option<Offer<C>>,
-    /// The last offer was not confirmed.
+    /// The last offer was not proven.
     doubted: bool,
     /// Our address is a smaller number than the peer's.
     smaller: bool,
@@ -156,7 +159,7 @@ impl<C> Connection<C> {
         matches!(self.state, State::Up { .. })
     }
 
-    /// Returns the offer, with its ticket: a request of the peer's that was accepted and is not confirmed.
+    /// Returns the offer, with its ticket: a request of the peer's that was accepted and is not proven.
     pub fn offer(&self) -> Option<(Ticket, &C)> {
         let offer = self.offer.as_ref()?;
         Some((offer.ticket, &offer.connection))
@@ -326,6 +329,7 @@ impl<C> Connection<C> {
             ticket,
             connection,
             since: now,
+            challenge_at: None,
         });
         self.doubted |= before.is_some();
         if !self.is_up() {
@@ -334,20 +338,35 @@ impl<C> Connection<C> {
         Ok((ticket, before.map(|offer| offer.connection)))
     }
 
-    /// Event: the peer has confirmed the offer, or sent a frame by it, which is as good.
-    pub fn confirmed(&mut self, about: Ticket, now: u64) -> Confirmed<C> {
+    /// Event: the peer has confirmed the offer, or sent a frame by it, which is as good: it can be challenged.
+    pub fn confirmed(&mut self, about: Ticket, now: u64) {
+        if let Some(offer) = self.offer.as_mut().filter(|offer| offer.ticket == about) {
+            offer.challenge_at.get_or_insert(now);
+        }
+    }
+
+    /// Returns the offer if the peer is to be challenged now.
+    pub fn challenge(&mut self, now: u64) -> Option<&C> {
+        let offer = self.offer.as_mut()?;
+        let at = offer.challenge_at.as_mut().filter(|at| now >= **at)?;
+        *at = now.saturating_add(CROSSING_MS);
+        Some(&offer.connection)
+    }
+
+    /// Event: the peer has answered the challenge by the offer.
+    pub fn proven(&mut self, about: Ticket, now: u64) -> Proven<C> {
         let Some(offer) = self.offer.take_if(|offer| offer.ticket == about) else {
-            return Confirmed::Nothing;
+            return Proven::Nothing;
         };
         let Offer {
             ticket, connection, ..
         } = offer;
         if self.is_crossed(now) && !self.smaller {
-            return Confirmed::Crossed(connection);
+            return Proven::Crossed(connection);
         }
         let before = self.take().into_connection();
         self.up(ticket, connection, now);
-        Confirmed::Up(before)
+        Proven::Up(before)
     }
 
     /// Event: a connection or an attempt has ended. Returns the connection, to be destroyed.
@@ -410,16 +429,15 @@ impl<C> Connection<C> {
         idle.then(|| self.last_used.saturating_add(self.idle_ms))
     }
 
-    /// Time at which [`Connection::poll`] has something to do, if no event comes before.
+    /// Time at which [`Connection::poll`] or [`Connection::challenge`] has something to do, if no event comes before.
     pub fn deadline(&self) -> Option<u64> {
         let own = match &self.state {
             State::Requested { deadline, .. } => Some(*deadline),
             _ => self.idle_at(),
         };
-        match (own, self.offer_deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let challenge_at = self.offer.as_ref().and_then(|offer| offer.challenge_at);
+        let all = [own, self.offer_deadline(), challenge_at];
+        all.into_iter().flatten().min()
     }
 
     /// Event: room is needed. Returns a connection to be destroyed; to be called until it returns None. The next
@@ -526,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_and_confirmed() {
+    fn accepted_and_proven() {
         let mut connection = larger();
         assert!(connection.may_accept(0));
         let ticket = connection.accept(9, 0);
@@ -535,11 +553,50 @@ mod tests {
         assert!(connection.offer().is_some() && !connection.is_up());
         assert!(!connection.is_blank(1) && connection.want(1).is_none());
         if let Ok((ticket, _)) = ticket {
-            assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
-            assert!(connection.confirmed(ticket, 2) == Confirmed::Nothing);
+            assert!(connection.proven(ticket, 2) == Proven::Up(None));
+            assert!(connection.proven(ticket, 2) == Proven::Nothing);
         }
         assert!(connection.is_up() && connection.offer().is_none());
         assert!(connection.transmit(3) == Some(&mut 9));
+    }
+
+    /// A user of the peer's host asks in the peer's name, sees the answer, confirms it and sends frames: nothing goes by
+    /// that, and the peer has what it had.
+    #[test]
+    fn to_confirm_is_no_proof() {
+        for is_up in [false, true] {
+            let mut connection = if is_up { up().0 } else { smaller() };
+            let (offered, _) = accept(&mut connection, 9, 10);
+            for now in 10..100 {
+                connection.confirmed(offered, now);
+                assert!(connection.transmit(now) == is_up.then_some(&mut 1));
+            }
+            assert!(connection.poll(10 + CONNECT_MS) == Some(9));
+            assert!(connection.transmit(10 + CONNECT_MS) == is_up.then_some(&mut 1));
+        }
+    }
+
+    /// The peer is challenged once it hears of that, and again for as long as it does not answer.
+    #[test]
+    fn challenges_are_repeated() {
+        let mut connection = smaller();
+        let (before, _) = accept(&mut connection, 8, 0);
+        let (ticket, _) = accept(&mut connection, 9, 0);
+        connection.confirmed(before, 1);
+        assert!(connection.challenge(1).is_none() && connection.deadline() == Some(CONNECT_MS));
+        connection.confirmed(ticket, 3);
+        assert!(connection.deadline() == Some(3) && connection.challenge(2).is_none());
+        let mut at = 3;
+        while at < CONNECT_MS {
+            assert!(connection.challenge(at) == Some(&9) && connection.challenge(at).is_none());
+            // To confirm it again changes nothing.
+            connection.confirmed(ticket, at + 1);
+            at += CROSSING_MS;
+            assert!(connection.challenge(at - 1).is_none());
+            assert!(connection.deadline() == Some(at.min(CONNECT_MS)));
+        }
+        assert!(connection.proven(ticket, at) == Proven::Up(None));
+        assert!(connection.challenge(u64::MAX).is_none());
     }
 
     /// RFC 4755, section 3.3: of two requests that cross, the larger address's is accepted.
@@ -556,9 +613,9 @@ mod tests {
             assert!(large.accepted(kept, 2));
             if is_told_first {
                 assert!(small.ended(other, End::Yielded, 2) == Some(1));
-                assert!(small.confirmed(ticket, 3) == Confirmed::Up(None));
+                assert!(small.proven(ticket, 3) == Proven::Up(None));
             } else {
-                assert!(small.confirmed(ticket, 3) == Confirmed::Up(Some(1)));
+                assert!(small.proven(ticket, 3) == Proven::Up(Some(1)));
                 // What comes of the other one is of no interest.
                 assert!(
                     small.ended(other, End::Yielded, 4).is_none()
@@ -585,7 +642,7 @@ mod tests {
         assert!(connection.may_accept(1));
     }
 
-    /// Both ask, and an earlier offer is confirmed when both have what they asked for:
+    /// Both ask, and an earlier offer is proven when both have what they asked for:
     /// both keep what the larger one asked for.
     #[test]
     fn two_that_were_accepted() {
@@ -596,12 +653,12 @@ mod tests {
             let (ticket, _) = accept(&mut connection, 3, 1);
             let own = start(&mut connection, 1, 2);
             assert!(connection.accepted(own, 3));
-            let confirmed = connection.confirmed(ticket, 4);
+            let proven = connection.proven(ticket, 4);
             if is_larger {
-                assert!(confirmed == Confirmed::Crossed(3));
+                assert!(proven == Proven::Crossed(3));
                 assert!(connection.transmit(5) == Some(&mut 1));
             } else {
-                assert!(confirmed == Confirmed::Up(Some(1)));
+                assert!(proven == Proven::Up(Some(1)));
                 assert!(connection.transmit(5) == Some(&mut 3));
             }
         }
@@ -615,7 +672,7 @@ mod tests {
         let (ticket, _) = accept(&mut connection, 3, 1);
         assert!(own.is_some_and(|own| connection.requested(own, 1, 2) == Some(1)));
         assert!(connection.want(3).is_none());
-        assert!(connection.confirmed(ticket, 4) == Confirmed::Up(None));
+        assert!(connection.proven(ticket, 4) == Proven::Up(None));
     }
 
     /// Somebody asks in the peer's name while we ask: what we asked for comes nevertheless.
@@ -627,7 +684,7 @@ mod tests {
         assert!(connection.accepted(own, 2) && connection.transmit(2) == Some(&mut 1));
         let limit = 1 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit) == Some(2));
-        assert!(connection.confirmed(forged, limit) == Confirmed::Nothing);
+        assert!(connection.proven(forged, limit) == Proven::Nothing);
         assert!(connection.transmit(limit) == Some(&mut 1));
     }
 
@@ -659,11 +716,11 @@ mod tests {
         assert!(connection.may_ask_at() == Some(CROSSING_MS + 1_000));
         accept(&mut connection, 3, CROSSING_MS + 900);
         assert!(connection.may_ask_at() == Some(CROSSING_MS + 1_000));
-        // One that is confirmed says that it was the peer's.
+        // One that is proven says that it was the peer's.
         let mut connection = smaller();
         accept(&mut connection, 2, 0);
         let (ticket, _) = accept(&mut connection, 3, 1);
-        assert!(connection.confirmed(ticket, 2) == Confirmed::Up(None));
+        assert!(connection.proven(ticket, 2) == Proven::Up(None));
         assert!(connection.failed(ticket, 3) == Some(3));
         accept(&mut connection, 4, 100_000);
         assert!(connection.want(100_000).is_none());
@@ -793,11 +850,11 @@ mod tests {
     fn up() -> (Connection<u32>, Ticket) {
         let mut connection = smaller();
         let (ticket, _) = accept(&mut connection, 1, 0);
-        assert!(connection.confirmed(ticket, 1) == Confirmed::Up(None));
+        assert!(connection.proven(ticket, 1) == Proven::Up(None));
         (connection, ticket)
     }
 
-    /// The peer has forgotten us and asks again: what there was stays until it confirms.
+    /// The peer has forgotten us and asks again: what there was stays until it proves that.
     #[test]
     fn a_peer_that_restarts() {
         let (mut connection, ticket) = up();
@@ -805,12 +862,12 @@ mod tests {
         assert!(before.is_none() && connection.offer().is_some());
         assert!(connection.all().eq([(ticket, &1), (again, &2)]));
         assert!(connection.transmit(3) == Some(&mut 1));
-        assert!(connection.confirmed(again, 4) == Confirmed::Up(Some(1)));
+        assert!(connection.proven(again, 4) == Proven::Up(Some(1)));
         assert!(connection.transmit(5) == Some(&mut 2) && connection.offer().is_none());
         assert!(connection.failed(ticket, 6).is_none());
     }
 
-    /// Somebody asks in the peer's name, again and again: the peer never confirms that.
+    /// Somebody asks in the peer's name, again and again: the peer never proves that.
     #[test]
     fn a_forged_request_ends_nothing() {
         let (mut connection, ticket) = up();
@@ -820,21 +877,21 @@ mod tests {
         let limit = 3 + CONNECT_MS;
         assert!(connection.deadline() == Some(limit) && connection.poll(limit - 1).is_none());
         assert!(connection.poll(limit) == Some(3));
-        assert!(connection.confirmed(last, limit) == Confirmed::Nothing);
+        assert!(connection.proven(last, limit) == Proven::Nothing);
         // The peer was asked, and says that it has not asked.
         let (refused, _) = accept(&mut connection, 4, limit);
         assert!(connection.failed(refused, limit) == Some(4) && connection.may_queue(limit));
         assert!(connection.transmit(limit) == Some(&mut 1) && connection.ticket() == Some(ticket));
     }
 
-    /// The connection ends before the offer is confirmed, and the other way around.
+    /// The connection ends before the offer is proven, and the other way around.
     #[test]
     fn each_of_two_ends() {
         let (mut connection, ticket) = up();
         let (again, _) = accept(&mut connection, 2, 2);
         assert!(connection.failed(ticket, 3) == Some(1));
         assert!(!connection.is_up() && connection.offer().is_some());
-        assert!(connection.confirmed(again, 4) == Confirmed::Up(None));
+        assert!(connection.proven(again, 4) == Proven::Up(None));
         let (mut connection, _) = up();
         accept(&mut connection, 2, 2);
         assert!(connection.evict() == Some(2) && connection.evict() == Some(1));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Two ends of a connection and a network that loses, delays and reorders what their communication
-//! managers say to each other.
+//! Two ends of a connection and a network that loses, delays and reorders what they and their communication
+//! managers say to each other, and others who ask in their names.
 //!
 //! Whatever happens, each connection that was made is destroyed once or is in use; and when the network
-//! is good again and both ends have something to send, both have a connection, and it is the same one.
+//! is good again and both ends have something to send, both have a connection, and it is the same one. Nothing is
+//! ever sent by a connection that another one than the other end has asked for.
 
-use ipoib_proto::connection::{self, Confirmed, Connection, CONNECT_MS};
+use ipoib_proto::connection::{self, Connection, Proven, CONNECT_MS};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr, Qpn};
 use ipoib_proto::ticket::Ticket;
@@ -39,6 +40,16 @@ enum Message {
     Data {
         to: Id,
     },
+    /// A datagram to the other end, who is said to have asked by `to`.
+    Challenge {
+        nonce: Id,
+        to: Id,
+    },
+    /// The same by the connection.
+    Answer {
+        nonce: Id,
+        to: Id,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +68,8 @@ enum Event {
     Restart(usize),
     /// Somebody else asks an end, in the other one's name.
     Forge(usize),
+    /// A user of the other end's host does, who sees the answer.
+    Hijack(usize),
 }
 
 struct End {
@@ -70,6 +83,10 @@ struct World {
     ends: [End; 2],
     wire: Vec<Message>,
     alive: BTreeSet<Id>,
+    /// Connections that their ends have asked for.
+    asked: BTreeSet<Id>,
+    /// Those of users of an end's host.
+    hijackers: BTreeSet<Id>,
     made: u32,
     now: u64,
 }
@@ -94,6 +111,8 @@ impl World {
             }),
             wire: Vec::new(),
             alive: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            hijackers: BTreeSet::new(),
             made: 0,
             now: 0,
         }
@@ -129,6 +148,7 @@ impl World {
             return;
         };
         let id = self.make(end);
+        self.asked.insert(id);
         self.ends[end].tickets.insert(id, ticket);
         let unwanted = self.ends[end].machine.requested(ticket, id, now);
         self.destroy(unwanted);
@@ -136,6 +156,11 @@ impl World {
     }
 
     fn deliver(&mut self, message: Message) {
+        self.handle(message);
+        self.challenge();
+    }
+
+    fn handle(&mut self, message: Message) {
         let now = self.now;
         match message {
             Message::Req { from } => {
@@ -157,6 +182,10 @@ impl World {
                 self.destroy(before);
                 self.wire.push(Message::Rep { from: id, to: from });
             }
+            Message::Rep { from, to } if self.hijackers.contains(&to) => {
+                self.wire
+                    .extend([Message::Rtu { to: from }, Message::Data { to: from }]);
+            }
             Message::Rep { from, to } => {
                 let end = &mut self.ends[to.0];
                 let ticket = end.tickets.get(&to).copied();
@@ -173,10 +202,25 @@ impl World {
             Message::Rtu { to } | Message::Data { to } => {
                 let end = &mut self.ends[to.0];
                 if let Some(&ticket) = end.tickets.get(&to) {
-                    match end.machine.confirmed(ticket, now) {
-                        Confirmed::Up(before) => self.destroy(before),
-                        Confirmed::Crossed(this) => self.destroy(Some(this)),
-                        Confirmed::Nothing => {}
+                    end.machine.confirmed(ticket, now);
+                }
+            }
+            Message::Challenge { nonce, to } => {
+                let end = &mut self.ends[to.0];
+                let is_up = end.machine.is_up() && end.machine.present() == Some(&to);
+                if let Some(&by) = end.partners.get(&to) {
+                    if is_up && self.asked.contains(&to) {
+                        self.wire.push(Message::Answer { nonce, to: by });
+                    }
+                }
+            }
+            Message::Answer { nonce, to } => {
+                let end = &mut self.ends[to.0];
+                if let (Some(&ticket), true) = (end.tickets.get(&to), nonce == to) {
+                    match end.machine.proven(ticket, now) {
+                        Proven::Up(before) => self.destroy(before),
+                        Proven::Crossed(this) => self.destroy(Some(this)),
+                        Proven::Nothing => {}
                     }
                 }
             }
@@ -209,6 +253,22 @@ impl World {
         self.wire.push(Message::Req { from });
     }
 
+    /// The answer goes to who has asked.
+    fn hijack(&mut self, end: usize) {
+        self.forge(end);
+        self.hijackers.insert((1 - end, self.made));
+    }
+
+    /// Sends the challenges that are due.
+    fn challenge(&mut self) {
+        for end in &mut self.ends {
+            let nonce = end.machine.challenge(self.now).copied();
+            if let Some((nonce, &to)) = nonce.and_then(|id| Some((id, end.partners.get(&id)?))) {
+                self.wire.push(Message::Challenge { nonce, to });
+            }
+        }
+    }
+
     fn tick(&mut self, milliseconds: u64) {
         self.now += milliseconds;
         for end in 0..2 {
@@ -216,6 +276,7 @@ impl World {
                 self.destroy(Some(ended));
             }
         }
+        self.challenge();
     }
 
     fn apply(&mut self, event: Event) {
@@ -246,13 +307,22 @@ impl World {
                 self.ends[end].machine = machine(end, self.now);
             }
             Event::Forge(end) => self.forge(end),
+            Event::Hijack(end) => self.hijack(end),
         }
+        self.check();
+    }
+
+    fn check(&self) {
         for end in &self.ends {
             // At most one at a time, and one that may take its place; no other is known.
             let of_this = end.tickets.len();
             assert!(of_this <= 2, "{of_this} connections to one peer");
             let known = end.machine.all().map(|(ticket, id)| (*id, ticket));
             assert!(known.collect::<BTreeMap<_, _>>() == end.tickets);
+            if let (true, Some(id)) = (end.machine.is_up(), end.machine.present()) {
+                let partner = end.partners.get(id);
+                assert!(!partner.is_some_and(|id| self.hijackers.contains(id)));
+            }
         }
     }
 
@@ -306,7 +376,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (1u64..3_000).prop_map(Event::Tick),
         1 => end.clone().prop_map(Event::Evict),
         1 => end.clone().prop_map(Event::Restart),
-        1 => end.prop_map(Event::Forge),
+        1 => end.clone().prop_map(Event::Forge),
+        1 => end.prop_map(Event::Hijack),
     ]
 }
 
@@ -350,28 +421,34 @@ fn crossing_requests_are_one_connection() {
     }
 }
 
-/// Somebody asks both ends all the time in the name of the other, and what they answer is lost: they come
-/// together, whoever has something to send, and stay so.
+/// Somebody asks both ends all the time in the name of the other, and what they answer is lost, or confirmed by who
+/// has asked: they come together, whoever has something to send, and stay so.
 #[test]
 fn forged_requests_do_not_keep_ends_apart() {
-    for busy in [&[0][..], &[1], &[0, 1]] {
+    for (busy, ask) in [&[0][..], &[1], &[0, 1]].into_iter().flat_map(|busy| {
+        [
+            (busy, World::forge as fn(&mut World, usize)),
+            (busy, World::hijack),
+        ]
+    }) {
         let mut world = World::new();
         let (mut attempts, mut together) = (0, 0);
         while together < 1_000 {
             let made = world.made;
             for end in 0..2 {
-                world.forge(end);
+                ask(&mut world, end);
             }
             for &end in busy {
                 world.want(end);
             }
             while !world.wire.is_empty() {
                 let message = world.wire.remove(0);
-                let is_stray =
-                    matches!(message, Message::Rep { to, .. } if !world.alive.contains(&to));
+                let is_stray = matches!(message, Message::Rep { to, .. }
+                    if !world.alive.contains(&to) && !world.hijackers.contains(&to));
                 if !is_stray {
                     world.deliver(message);
                 }
+                world.check();
             }
             assert!(world.made - made <= 8, "queue pairs without end");
             let (a, b) = (world.up(0), world.up(1));

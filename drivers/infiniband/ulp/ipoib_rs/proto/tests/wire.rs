@@ -2,6 +2,7 @@
 
 //! Property tests of the wire formats: nothing panics, and what is written is read back.
 
+use ipoib_proto::challenge::{self, Challenge};
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::{EtherType, Header};
@@ -59,6 +60,22 @@ fn kernel_ipv6_map(addr: [u8; 16], broadcast: [u8; 20]) -> [u8; 20] {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    /// Any bytes are a challenge if, and only if, one would be written so but for what is reserved.
+    #[test]
+    fn challenges(mut bytes in proptest::collection::vec(any::<u8>(), 0..20), len in 0usize..20, ours in any::<bool>()) {
+        if let (true, Some(ether_type)) = (ours, bytes.first_chunk_mut()) {
+            *ether_type = EtherType::CHALLENGE.0.to_be_bytes();
+        }
+        let found = Challenge::parse(&bytes, len);
+        let whole = ours && bytes.len() >= challenge::LEN && len == challenge::LEN;
+        prop_assert!(found.is_some() == whole || !ours && found.is_some_and(|c| c.encode()[..2] == bytes[..2]));
+        if let Some(found) = found {
+            let written = found.encode();
+            prop_assert_eq!(&written[5..], &bytes[5..challenge::LEN]);
+            prop_assert_eq!(Challenge::parse(&written, challenge::LEN), Some(found));
+        }
+    }
 
     #[test]
     fn header_round_trip(ether_type: u16, reserved: u16, tail: Vec<u8>) {

@@ -10,7 +10,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 8 to 11 | [`MAGIC`] |
-//! | 12 | version, 1 |
+//! | 12 | version, 2: it answers a [`crate::wire::challenge`] |
 //! | 13 | what it takes: [`Flags::SEQ`] and [`Flags::ICRC`] as in the hardware address, [`Flags::COMPACT`] |
 //! | 14, 15 | messages that it can receive now, the first credit of the other side |
 //! | 16 to 19 | the largest message that it receives, extended frames included |
@@ -25,7 +25,7 @@ use crate::wire::hwaddr::{Flags, Qpn};
 
 /// Magic number of our private data: "iprs".
 pub const MAGIC: [u8; 4] = *b"iprs";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Features that an end can announce.
 const FEATURES: Flags = Flags::SEQ.union(Flags::ICRC).union(Flags::COMPACT);
@@ -139,7 +139,7 @@ fn extension(bytes: &[u8], receive_mtu: u32) -> Result<Option<Extension>, Refusa
         return Err(Refusal::Data);
     };
     if version != VERSION {
-        // A later version, which falls back to RFC 4755.
+        // Another version, which falls back to RFC 4755.
         return Ok(None);
     }
     let max_message = u32::from_be_bytes([x0, x1, x2, x3]);
@@ -208,7 +208,7 @@ mod tests {
 
     const RFC: [u8; 8] = [0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4];
     const OURS: [u8; 24] = [
-        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 1, 0x38, 0x01, 0x00, 0, 1,
+        0, 0x01, 0x02, 0x03, 0, 0, 0xff, 0xf4, b'i', b'p', b'r', b's', 2, 0x38, 0x01, 0x00, 0, 1,
         0x10, 0, 3, 0, 0, 0,
     ];
 
@@ -274,8 +274,11 @@ mod tests {
         let mut bytes = OURS;
         bytes[13] = 0xff;
         assert!(PrivateData::parse(&bytes) == Ok(ours()));
-        bytes[12] = 2;
-        assert!(PrivateData::parse(&bytes).is_ok_and(|data| data.extension.is_none()));
+        // Version 1 answers no challenge, so that nothing is ever sent by what it asks for.
+        for version in [0, 1, 3] {
+            bytes[12] = version;
+            assert!(PrivateData::parse(&bytes).is_ok_and(|data| data.extension.is_none()));
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ impl EtherType {
     pub const COMPACT_UDP_V4: EtherType = EtherType(0x0104);
     /// UDP over IPv6 in that form.
     pub const COMPACT_UDP_V6: EtherType = EtherType(0x0105);
+    /// A challenge, or its answer ([`crate::wire::challenge`]).
+    pub const CHALLENGE: EtherType = EtherType(0x0106);
 
     /// Returns true if the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
     #[inline]
@@ -145,7 +147,7 @@ mod tests {
         assert!(!EtherType(0x0008).is_supported());
         assert!(!EtherType(0x8100).is_supported());
         assert!(!EtherType(0x88cc).is_supported());
-        for ours in 0x0101..=0x0105 {
+        for ours in 0x0101..=0x0106 {
             assert!(!EtherType(ours).is_supported());
         }
         assert!(!EtherType(0).is_supported());
