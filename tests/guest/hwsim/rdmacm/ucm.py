@@ -5,9 +5,9 @@
 
 import ctypes, os, random, select, socket, struct, sys
 
-CREATE_ID, BIND_IP, RESOLVE_IP, RESOLVE_ROUTE, CONNECT, LISTEN, ACCEPT, GET_EVENT = 0, 2, 3, 4, 6, 7, 8, 12
+CREATE_ID, BIND_IP, RESOLVE_IP, RESOLVE_ROUTE, CONNECT, LISTEN, ACCEPT, GET_EVENT, RESOLVE_ADDRESS = 0, 2, 3, 4, 6, 7, 8, 12, 21
 EVENTS = """address-resolved address-error route-resolved route-error request response connect-error unreachable rejected
-    established disconnected""".split()
+    established disconnected device-removed multicast-joined multicast-error address-changed over""".split()
 
 fd = os.open("/dev/infiniband/rdma_cm", os.O_RDWR | os.O_NONBLOCK)
 
@@ -20,10 +20,10 @@ def command(number, body, size=0):
     os.write(fd, struct.pack("=IHH", number, len(body), size) + body)
     return answer.raw
 
-def create():
-    """An id of RDMA_PS_TCP for a reliable connection."""
+def create(space=0x106):
+    """An id for a reliable connection, as a rule of RDMA_PS_TCP."""
     # Without a uid, the first field, there would be no events.
-    return struct.unpack("=I", command(CREATE_ID, struct.pack("=QHB5x", 1, 0x106, 2), 4))[0]
+    return struct.unpack("=I", command(CREATE_ID, struct.pack("=QHB5x", 1, space, 2), 4))[0]
 
 def address(ip, port=0):
     if ":" in ip:

@@ -11,7 +11,7 @@ use lab::scenario;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
+pub(super) const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
 const SERVER: &str = include_str!("../../../guest/hwsim/rdmacm/server.py");
 const CLIENT: &str = include_str!("../../../guest/hwsim/rdmacm/client.py");
 

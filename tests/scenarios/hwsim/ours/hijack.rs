@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Users of a peer's host who ask for connections in the name of the peer's interface.
+
+use super::super::manager::Manager;
+use super::super::{active, device, make};
+use super::rdmacm::UCM;
+use crate::connected::{connect, story};
+use crate::inspect::identity;
+use crate::order::{counter, set};
+use crate::transfer::transfer;
+use anyhow::{Context, Result, ensure};
+use lab::bed::Host;
+use lab::machine::Task;
+use lab::scenario;
+use std::time::Duration;
+
+const NOBODY: &str = include_str!("../../../guest/hwsim/rdmacm/nobody.py");
+const HIJACK: &str = include_str!("../../../guest/hwsim/rdmacm/hijack.py");
+
+/// Makes `ib0` in connected mode on an HCA, which all namespaces see.
+fn link(host: &Host, hca: u8) -> Result<()> {
+    host.ok(&format!(
+        "ip link add name ib0 type ipoib_rs device {} mode connected && ip link set ib0 mtu 65520",
+        device(hca)
+    ))?;
+    host.ib_up()
+}
+
+/// Has a user of the victim's host ask another one so often, and confirm what that answers.
+fn hijack(victim: &Host, asked: &Host, rounds: u8) -> Result<Task> {
+    let (gid, qpn) = identity(asked)?;
+    let (own_gid, own_qpn) = identity(victim)?;
+    let program = format!("{NOBODY}{UCM}{HIJACK}");
+    let task = victim.spawn_python(
+        &program,
+        &[&gid, &qpn, &own_gid, &own_qpn, &rounds.to_string()],
+    )?;
+    task.wait_for("confirmed", victim.scaled(Duration::from_secs(20)))?;
+    task.wait_for("done", victim.scaled(Duration::from_secs(60)))?;
+    Ok(task)
+}
+
+/// Large packets pass, all of them, which only a connection carries.
+fn passes(from: &Host, to: &Host) -> Result<()> {
+    for (from, to) in [(from, to), (to, from)] {
+        from.ok(&format!(
+            "ping -q -c 20 -i 0.05 -W 5 -s 20000 {} | grep -q ' 0% packet loss'",
+            to.ip4()
+        ))
+        .with_context(|| format!("{}{}", story(from), story(to)))?;
+    }
+    Ok(())
+}
+
+scenario! {
+    /// A user without any privilege asks, on a peer's host and in the name of the peer's interface, and confirms what is
+    /// answered. No frame goes by that: what the peer has stays, and where it has nothing, it gets a connection.
+    #[on(lockdep, races)]
+    fn users_of_a_peers_host_get_no_traffic(bed) {
+        let bed = bed.one_machine().up()?;
+        let (victim, sender) = bed.pair()?;
+        let outside = victim.outside();
+        outside.ok("modprobe ipoib_rs && modprobe rdma_ucm")?;
+        make(&outside, "pair")?;
+        let manager = Manager::start(&outside, &device(1), "")?;
+        for hca in [1, 2] {
+            active(&outside, &device(hca))?;
+        }
+        link(victim, 1)?;
+        link(sender, 2)?;
+        for host in [victim, sender] {
+            set(host, "rc_idle_s", 3600)?;
+        }
+        connect(victim, sender)?;
+        let flow = sender.spawn(&format!("ping -q -i 0.02 -s 20000 {}", victim.ip4()))?;
+        let user = hijack(victim, sender, 5)?;
+        passes(sender, victim)?;
+        user.stop()?;
+        flow.stop()?;
+        for host in [victim, sender] {
+            ensure!(counter(host, "rc_connected")? == 1 && counter(host, "rc_current")? == 1, "{}", story(host));
+        }
+        // The victim's driver was asked, and did not know of it.
+        let asked = counter(victim, "rx_drop_no_connection")?;
+        ensure!(asked > 0, "{}{}", story(victim), story(sender));
+        transfer(sender, victim, &victim.ip4(), 1)?;
+
+        // Neither has a connection, or knows of any.
+        for host in [victim, sender] {
+            host.ok("ip link set ib0 down && ip link set ib0 up")?;
+        }
+        for host in [victim, sender] {
+            host.wait_until("ip -o link show ib0 | grep -q LOWER_UP", Duration::from_secs(10))?;
+        }
+        let before = counter(sender, "rc_connected")?;
+        let user = hijack(victim, sender, 1)?;
+        let large = format!("ping -q -c 1 -W 1 -s 20000 {}", victim.ip4());
+        sender.wait_until(&large, Duration::from_secs(20)).with_context(|| story(sender))?;
+        passes(sender, victim)?;
+        ensure!(counter(sender, "rc_connected")? == before + 1, "{}", story(sender));
+        user.stop()?;
+        manager.end()?;
+        outside.run_for("ib-hwsim down && modprobe -r ib_hwsim ipoib_rs", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
