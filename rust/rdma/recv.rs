@@ -245,11 +245,7 @@ impl Buffers {
             Ok(buf) => {
                 // SAFETY: The buffer was there, and takes that much.
                 unsafe { mapping.take(old, wc.byte_len) };
-                Some(Received {
-                    buf,
-                    alone: false,
-                    wc,
-                })
+                Some(Received::new(buf, wc))
             }
             Err(_) => {
                 report.count(|report| &mut report.malformed);

@@ -120,7 +120,7 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
 	return 0;
 }
 
-/* Of no effect for a device that is not registered, or being unregistered: the kernel would stop. */
+/* Of no effect unless the device is registered: the kernel would stop. */
 void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list)
 {
 	if (dev->reg_state == NETREG_REGISTERED)

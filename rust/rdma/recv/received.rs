@@ -39,7 +39,16 @@ const NETWORK_HEADERS: [NetworkHeader; 4] = {
     headers
 };
 
-impl Received<'_> {
+impl<'a> Received<'a> {
+    #[inline(always)]
+    pub(super) fn new(buf: FilledBuf, wc: &'a bindings::ib_wc) -> Self {
+        Self {
+            buf,
+            alone: false,
+            wc,
+        }
+    }
+
     /// The number of the queue pair that sent it, as the sender says.
     #[inline]
     pub fn src_qp(&self) -> u32 {

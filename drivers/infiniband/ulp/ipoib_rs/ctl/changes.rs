@@ -44,8 +44,7 @@ impl Interface {
             return;
         };
         let (admin_mtu, running) = (control.admin_mtu, control.verbs.running());
-        let relocated = control.lid != attributes.lid;
-        control.lid = attributes.lid;
+        let relocated = core::mem::replace(&mut control.lid, attributes.lid) != attributes.lid;
         Self::watch_gid(dev, &attributes);
         let wanted = match admin_mtu {
             Some(mtu) => mtu.min(limit),
@@ -82,11 +81,7 @@ impl Interface {
             return;
         }
         set_port_active(dev, attributes.active);
-        if relocated {
-            relocate(dev);
-        } else if paths && this.port.is_infiniband() {
-            refresh(dev);
-        }
+        follow_paths(dev, relocated, paths);
         if !attributes.active {
             dev.set_carrier(false);
         } else if !this.port.is_infiniband() && !this.groups.lock().is_in(this.broadcast()) {
@@ -405,18 +400,19 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
-/// Paths, and groups that could not be joined, may be out of date.
-fn refresh(dev: &Device<Interface>) {
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.destinations.refresh();
+/// Paths, and groups that could not be joined, may be out of date. `relocated`: the port has another LID, and maybe all
+/// have, so that neither paths nor connections lead anywhere.
+fn follow_paths(dev: &Device<Interface>, relocated: bool, outdated: bool) {
+    if !dev.data().port.is_infiniband() {
+        return;
     }
-}
-
-/// The port has another LID, and maybe all have: neither paths nor connections lead anywhere.
-fn relocate(dev: &Device<Interface>) {
     if let Some(tx) = dev.lock_tx().as_mut() {
-        tx.ud.destinations.relocate();
-        tx.end_connections(dev);
+        if relocated {
+            tx.ud.destinations.relocate();
+            tx.end_connections(dev);
+        } else if outdated {
+            tx.ud.destinations.refresh();
+        }
     }
 }
 

@@ -30,8 +30,7 @@ use crate::ud::ring::drop_frame;
 
 /// The most that others may have asked it for, to send by.
 const MAX_SENDERS: usize = 64;
-/// The most of both, those that have ended and are not over included. A peer may have asked for another
-/// connection while its first one is there.
+/// The most of both, those included that are ending: a peer may have asked for another one meanwhile.
 const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
