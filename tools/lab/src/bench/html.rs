@@ -25,7 +25,8 @@ svg { display: block; width: 100%; max-width: 40rem; height: auto }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .5rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top }
-th:first-child, td:first-child { text-align: left; padding-left: 0; min-width: 5rem; overflow-wrap: anywhere }
+th:first-child, td:first-child { text-align: left; padding-left: 0; min-width: 5rem }
+td:first-child { overflow-wrap: anywhere }
 td:not(:first-child) { white-space: nowrap }
 small { color: #666; display: block }
 .missing { color: #a33 }

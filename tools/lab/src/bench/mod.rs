@@ -114,8 +114,8 @@ impl Page {
 }
 
 impl Options {
-    /// Returns true if a page is to be measured on a lane. The papers' takes an hour and more, and by instructions
-    /// several: only if it is asked for.
+    /// Returns true if a page is to be measured on a lane. The papers' takes long: only if it is asked for, and by
+    /// instructions only if that lane is, too.
     fn wants(&self, page: Page, lane: Lane) -> bool {
         let long = page == Page::Papers;
         page.lanes().contains(&lane)
