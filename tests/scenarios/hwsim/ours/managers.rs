@@ -199,7 +199,7 @@ scenario! {
 scenario! {
     /// A port is down for longer than a peer may take nothing: none is to blame, and large frames go by a connection again
     /// as soon as there is one.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn a_port_is_down_for_long(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed, "star 2", "", &PAIRS[1])?;

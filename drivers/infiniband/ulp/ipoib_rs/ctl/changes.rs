@@ -400,18 +400,18 @@ fn set_port_active(dev: &Device<Interface>, active: bool) {
     }
 }
 
-/// Paths, and groups that could not be joined, may be out of date. `relocated`: the port has another LID, and maybe all
-/// have, so that neither paths nor connections lead anywhere.
+/// Paths, and groups that could not be joined, may be out of date. `relocated`: the port has another LID, and connections
+/// keep the one before. Datagrams go on by the paths before until there are others: the manager may be gone.
 fn follow_paths(dev: &Device<Interface>, relocated: bool, outdated: bool) {
     if !dev.data().port.is_infiniband() {
         return;
     }
     if let Some(tx) = dev.lock_tx().as_mut() {
-        if relocated {
-            tx.ud.destinations.relocate();
-            tx.end_connections(dev);
-        } else if outdated {
+        if relocated || outdated {
             tx.ud.destinations.refresh();
+        }
+        if relocated {
+            tx.end_connections(dev);
         }
     }
 }

@@ -250,15 +250,6 @@ impl Destinations {
         }
     }
 
-    /// Paths lead elsewhere: none is used before it was asked for anew. Groups that could not be joined are tried again.
-    pub(crate) fn relocate(&mut self) {
-        self.groups.retry();
-        for (_, peer) in self.paths.iter_mut() {
-            peer.path.invalidate();
-            trace_path(&self.dev, &peer.path, "relocated");
-        }
-    }
-
     /// Returns true if the port is up.
     pub(crate) fn is_up(&self) -> bool {
         self.up
