@@ -4,7 +4,6 @@
 //! traffic.
 
 mod causes;
-mod shapes;
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;

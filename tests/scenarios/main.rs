@@ -26,7 +26,6 @@ mod order;
 mod pcapng;
 mod ping;
 mod programs;
-mod random;
 mod reboot;
 mod removal;
 mod ring;
