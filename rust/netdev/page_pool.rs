@@ -344,7 +344,7 @@ impl FilledBuf {
         unsafe { core::slice::from_raw_parts(self.buf.data().as_ptr(), self.len as usize) }
     }
 
-    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::gro_receive`]: its data are the packet, in front
+    /// Makes an skb of it, without a copy, that is ready for [`RxSkb::poll_receive`]: its data are the packet, in front
     /// of which it has the link-layer header `link`. GRO merges only frames in which that is the same.
     ///
     /// # Errors

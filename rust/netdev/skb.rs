@@ -516,13 +516,14 @@ impl RxSkb {
         }
     }
 
-    /// Passes the frame up the stack, as one that the device of `napi` received.
+    /// Passes the frame up the stack, as one that the device of `napi` received; through GRO, unless it came `alone`: then
+    /// there is nothing to merge it with.
     ///
     /// # Context
     ///
     /// The NAPI poll that `napi` stands for.
     #[inline]
-    pub fn gro_receive(self, napi: &napi::Context<'_>) {
+    pub fn poll_receive(self, napi: &napi::Context<'_>, alone: bool) {
         let skb = ManuallyDrop::new(self).skb.as_ptr();
         let napi = napi.as_raw();
         // SAFETY: The skb was owned and is given up; the poll of `napi` runs now, so that its
@@ -533,31 +534,11 @@ impl RxSkb {
                 .__bindgen_anon_1
                 .__bindgen_anon_1
                 .dev = (*napi).dev;
-            bindings::gro_receive_skb(&raw mut (*napi).gro, skb);
-        }
-    }
-
-    /// Passes the frame up as [`Self::gro_receive`] does; `alone`: no other has come with it, so that there is nothing
-    /// to merge it with.
-    ///
-    /// # Context
-    ///
-    /// As for [`Self::gro_receive`].
-    #[inline]
-    pub fn poll_receive(self, napi: &napi::Context<'_>, alone: bool) {
-        if !alone {
-            return self.gro_receive(napi);
-        }
-        let skb = ManuallyDrop::new(self).skb.as_ptr();
-        let napi = napi.as_raw();
-        // SAFETY: As in `gro_receive`.
-        unsafe {
-            (*skb)
-                .__bindgen_anon_1
-                .__bindgen_anon_1
-                .__bindgen_anon_1
-                .dev = (*napi).dev;
-            bindings::ipoib_rs_rx_alone(napi, skb);
+            if alone {
+                bindings::ipoib_rs_rx_alone(napi, skb);
+            } else {
+                bindings::gro_receive_skb(&raw mut (*napi).gro, skb);
+            }
         }
     }
 

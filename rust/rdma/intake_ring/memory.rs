@@ -49,7 +49,7 @@ impl RcReceived<'_> {
     }
 
     /// Makes an skb of it ([`PartsPool::exchange`]), with the link-layer header `link`, that is ready for
-    /// [`RxSkb::gro_receive`].
+    /// [`RxSkb::poll_receive`].
     ///
     /// # Errors
     ///

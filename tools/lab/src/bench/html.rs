@@ -76,7 +76,7 @@ impl Page {
         }
     }
 
-    /// What a record calls ours, and what it is compared with.
+    /// Names of the two sides of a record: ours, and the other one.
     fn sides(self) -> [&'static str; 2] {
         match self {
             Page::Ud => ["ours", "C driver"],
@@ -136,7 +136,7 @@ fn page(dir: &Path) -> Result<String> {
          stands at 1. On icount, a guest's nanosecond is an instruction; on uml, time is the wall clock's.</p>\n\
          <ul>\n{list}</ul>\n{sections}</body>\n</html>\n"
     );
-    // What HTML has no characters for, whoever wrote it.
+    // HTML has no characters for these.
     let is_no_text = |c: char| c.is_control() && c != '\n';
     Ok(html.replace(is_no_text, "\u{fffd}"))
 }

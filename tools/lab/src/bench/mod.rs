@@ -153,7 +153,7 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
             .transpose()?;
         for page in pages {
             let outcome = page.measure(lane, options, counter.as_ref(), &mut report);
-            // What was measured until something failed, too.
+            // Figures from before a failure count, too.
             report.keep()?;
             outcome?;
         }

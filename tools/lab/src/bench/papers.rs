@@ -20,7 +20,7 @@ use regex::Regex;
 const PAGE: &str = "papers";
 /// How long a point is measured, by the guest's clock.
 const SECONDS: u32 = 1;
-/// The same where a file takes long.
+/// Duration of a point with files, which may take long.
 const FILE_SECONDS: u32 = 2;
 
 /// Modes: what their cases end in.
@@ -75,7 +75,7 @@ impl Figure {
         }
     }
 
-    /// What the x axis has.
+    /// Quantity on the x axis.
     fn x(self) -> &'static str {
         match self {
             Figure::Stream | Figure::Latency => "bytes of a message",
@@ -124,7 +124,7 @@ impl Figure {
         }
     }
 
-    /// What the client's report says.
+    /// Figure in the client's report.
     fn value(self, text: &str) -> Result<f64> {
         let value = match self {
             Figure::Stream => netperf(text, "REMOTE_RECV_THROUGHPUT"),
@@ -250,7 +250,7 @@ fn serve(rig: &Rig) -> Result<Task> {
     rig.serve(&script, "nginx -e stderr -c /tmp/papers/conf", 80)
 }
 
-/// What wrk says of the transfer, in Mbit/s; HTTP's headers count.
+/// Rate of the transfer by wrk's report, in Mbit/s; HTTP's headers count.
 fn wrk_transferred(text: &str) -> Result<f64> {
     for failure in ["Socket errors", "Non-2xx"] {
         ensure!(!text.contains(failure), "not all requests were answered");

@@ -45,7 +45,7 @@ enum Message {
         nonce: Id,
         to: Id,
     },
-    /// The same by the connection.
+    /// The answer to a challenge, by the connection.
     Answer {
         nonce: Id,
         to: Id,
