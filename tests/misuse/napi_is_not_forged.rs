@@ -8,5 +8,5 @@ use ipoib_netdev::skb::RxSkb;
 fn pass_up(skb: RxSkb, context: &Context<'_>) {
     #[cfg(misuse)]
     let context = &Context { ..*context }; //~ E0451
-    skb.gro_receive(context);
+    skb.poll_receive(context, false);
 }
