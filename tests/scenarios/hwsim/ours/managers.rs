@@ -202,7 +202,8 @@ scenario! {
     #[on(timed, lockdep)]
     fn a_port_is_down_for_long(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
-        let manager = up(&bed, "star 2", "", &PAIRS[1])?;
+        // The manager is cut off by it and hears no trap: it has to look often by itself.
+        let manager = up(&bed, "star 2", "-s 1", &PAIRS[1])?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
         under_traffic(&bed, 10, || {
