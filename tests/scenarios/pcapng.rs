@@ -260,7 +260,7 @@ fn ends(a: &Host, b: &Host) -> Result<()> {
 
 scenario! {
     /// Datagrams and connections, on RoCE and on InfiniBand.
-    #[on(infiniband)]
+    #[on(timed, infiniband)]
     fn a_capture_opens_in_wireshark(bed) {
         let bed = bed.up()?;
         bed.ib()?;

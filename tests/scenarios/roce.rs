@@ -214,7 +214,7 @@ fn both_have_carriers(bed: &Bed) -> Result<()> {
 scenario! {
     /// The Ethernet below goes down and up as fast as can be, at one end or at both: the carriers come back each time,
     /// though the RDMA core does not tell of each.
-    #[on(uml, both)]
+    #[on(uml, timed)]
     fn links_flap(bed) {
         let bed = bed.up()?;
         bed.ib()?;

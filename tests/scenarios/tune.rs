@@ -216,7 +216,7 @@ fn refused(first: &Host) -> Result<()> {
 
 scenario! {
     /// Both presets, there and back, on an interface and its child; a reboot in between.
-    #[on(uml)]
+    #[on(uml, timed)]
     fn presets_there_and_back(bed) {
         let bed = bed.infiniband().up()?;
         let first = fabric(&bed)?;

@@ -204,7 +204,7 @@ fn pause(a: &Host, b: &Host, millis: u64) -> Result<(Duration, bool)> {
 scenario! {
     /// A peer that is sent much is silent for a moment, so that the queue is stopped for it: it keeps its
     /// connection. If it stays silent, there is one again when it is back.
-    #[on(races)]
+    #[on(timed, races)]
     fn a_peer_that_pauses_is_forgiven(bed) {
         let bed = bed.lifetime(Duration::from_secs(240)).up()?;
         let (a, b) = connected(&bed)?;

@@ -90,7 +90,7 @@ scenario! {
     /// Two interfaces on a device with room for one connection: there never is another queue pair, both
     /// get on, and neither is left out for long though the other one is busy. With room for two, both have
     /// theirs.
-    #[on(races)]
+    #[on(timed, races)]
     fn interfaces_share_a_device(bed) {
         // Both ends agree on an interface by chance, which takes too long where all is slow.
         let slow = bed.kernel().is_checked();

@@ -59,6 +59,7 @@ scenario! {
 scenario! {
     /// A peer that takes nothing at all for long is given up, though its queue pair acknowledges everything, and holds up
     /// nobody else.
+    #[on(timed)]
     fn a_peer_that_takes_nothing_is_given_up(bed) {
         let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
         up(&bed)?;

@@ -160,7 +160,7 @@ scenario! {
 scenario! {
     /// Checksums alone, LSO alone, of which `ib_ipoib` makes nothing, and neither: then nothing is said to have been
     /// checked.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn hcas_without_offloads(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;

@@ -23,7 +23,7 @@ fn lids(host: &Host, fabric: &Fabric, hcas: [&str; 2]) -> Result<[u64; 2]> {
 scenario! {
     /// 16 HCAs on a switch: the diagnostics agree with configfs about nodes, cables and routes, all ports count,
     /// and none has seen an error.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn diagnostics_see_a_star(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

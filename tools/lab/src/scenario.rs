@@ -60,7 +60,7 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 /// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
 /// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
 /// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep |
-/// | `infiniband` | also a test `name::infiniband::uml_debug`, where each host has a port of InfiniBand and not of RoCE |
+/// | `infiniband` | also a test `name::infiniband::uml_base`, or `uml_debug` behind `debug`, where each host has a port of InfiniBand and not of RoCE |
 /// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
 #[macro_export]
 macro_rules! scenario {
@@ -86,6 +86,12 @@ macro_rules! scenario {
     (@on [base $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@on [$($word)*] run none $qb none none none);
     };
+    (@on [debug infiniband $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        mod infiniband {
+            $crate::scenario!(@infiniband run uml_debug Debug);
+        }
+        $crate::scenario!(@on [debug $($word)*] $ub $ud $qb $qd $qk $qs);
+    };
     (@on [debug $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@on [$($word)*] none run none $qd none none);
     };
@@ -109,11 +115,8 @@ macro_rules! scenario {
     };
     (@on [infiniband $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         mod infiniband {
-            #[test]
-            fn uml_debug() -> ::anyhow::Result<()> {
-                use $crate::machine::{Kernel, Lane};
-                $crate::scenario::run(Lane::Uml, Kernel::Debug, module_path!(), |bed| super::body(bed.infiniband()))
-            }
+            $crate::scenario!(@infiniband run uml_base Base);
+            $crate::scenario!(@infiniband run #[ignore = "runs when asked for"] uml_debug Debug);
         }
         $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk $qs);
     };
@@ -124,6 +127,15 @@ macro_rules! scenario {
         $crate::scenario!(@test $qd qemu_debug Qemu Debug);
         $crate::scenario!(@test $qk qemu_kcsan Qemu Kcsan);
         $crate::scenario!(@test $qs qemu_stock Qemu Stock);
+    };
+
+    (@infiniband run $(#[$meta:meta])* $test:ident $kernel:ident) => {
+        #[test]
+        $(#[$meta])*
+        fn $test() -> ::anyhow::Result<()> {
+            use $crate::machine::{Kernel, Lane};
+            $crate::scenario::run(Lane::Uml, Kernel::$kernel, module_path!(), |bed| super::body(bed.infiniband()))
+        }
     };
 
     (@test none $test:ident $lane:ident $kernel:ident) => {};

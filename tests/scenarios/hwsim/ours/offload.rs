@@ -205,7 +205,7 @@ scenario! {
 scenario! {
     /// HCAs that have checksums alone, LSO alone or neither, and one that gathers too few pieces for super-frames: what
     /// they lack is not offered, and cannot be switched on. Connected mode has its own, as ever.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn what_an_hca_lacks_is_not_offered(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
