@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::bed::Host;
 use lab::layout::Layout;
 use lab::scenario;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A fat tree.
@@ -45,9 +47,26 @@ fn asked(outside: &Host) -> Result<u64> {
     text.trim().parse().with_context(|| text)
 }
 
+/// Compiles ipoibctl as its package has it.
+fn optimised() -> Result<PathBuf> {
+    let layout = Layout::from_env()?;
+    let output = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--package", "ipoibctl"])
+        .current_dir(&layout.checkout)
+        .output()
+        .context("cargo")?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let debug = layout.ipoibctl();
+    let target = debug.ancestors().nth(2).context("no target directory")?;
+    Ok(target.join("release/ipoibctl"))
+}
+
 /// Runs ipoibctl on the first host a few times: the least time that it takes, and the least of a processor's, in seconds.
-fn least(outside: &Host, arguments: &str) -> Result<[f64; 2]> {
-    let tool = Layout::from_env()?.ipoibctl();
+fn least(outside: &Host, tool: &Path, arguments: &str) -> Result<[f64; 2]> {
     let script = format!(
         "mount -t debugfs none /sys/kernel/debug; TIMEFORMAT=\"%R %U %S\"
          for n in 1 2 3 4 5; do time {} {arguments} >/tmp/ipoibctl; [ $? -le 1 ] || exit; done 2>&1",
@@ -71,19 +90,25 @@ fn least(outside: &Host, arguments: &str) -> Result<[f64; 2]> {
 
 /// What ipoibctl takes for a host whose peers are all others.
 fn tool(outside: &Host, hosts: u64) -> Result<String> {
-    let [real, status] = least(outside, "status")?;
+    let large = hosts == LARGE.hosts;
+    let tool = if large {
+        optimised()?
+    } else {
+        Layout::from_env()?.ipoibctl()
+    };
+    let [real, status] = least(outside, &tool, "status")?;
     let text = outside.ok("cat /tmp/ipoibctl")?;
     ensure!(
         text.contains(&format!("paths        {} ready", hosts - 1)),
         "{text}"
     );
     // Two readings.
-    let [_, top] = least(outside, "top --json -d 0.1")?;
+    let [_, top] = least(outside, &tool, "top --json -d 0.1")?;
     let text = outside.ok("cat /tmp/ipoibctl")?;
     let report: serde_json::Value = serde_json::from_str(&text)?;
     let peers = report["peers"].as_array().context("no peers")?;
     ensure!(peers.len() as u64 == hosts - 1, "{} peers", peers.len());
-    if hosts == LARGE.hosts {
+    if large {
         ensure!(status <= 0.05, "status takes {status} s");
         // 1 % of a CPU is 20 ms of 2 s.
         ensure!(top <= 2.0 * 0.02, "two readings take {top:.3} s");

@@ -290,7 +290,8 @@ fn rates_are_short() {
     }
 }
 
-/// A reading and its screen every 2 s may take 1 % of a CPU. What the kernel takes to answer is not in here.
+/// A reading and its screen every 2 s may take 1 % of a CPU; without the optimiser, five times as much. What the kernel
+/// takes to answer is not in here.
 #[test]
 fn many_peers_take_little_time() {
     let texts = [1, 2].map(|steps| large::tables(MANY, steps));
@@ -317,5 +318,6 @@ fn many_peers_take_little_time() {
     (0..120).for_each(|_| read());
     let took = large::least_of(read);
     println!("top: {took:?}");
-    assert!(took < Duration::from_millis(15), "{took:?}");
+    let limit = if cfg!(debug_assertions) { 75 } else { 15 };
+    assert!(took < Duration::from_millis(limit), "{took:?}");
 }
