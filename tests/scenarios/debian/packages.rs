@@ -190,6 +190,7 @@ fn talk(bed: Builder, root: &Root) -> Result<()> {
             host.ok("ip -d link show ib0")?.contains("pkey"),
             "ip has no plugin"
         );
+        host.ok("zcat /usr/share/doc/ipoib-rs-tools/crates.gz | grep -q '^ratatui .*: MIT$'")?;
         host.ok("ls /usr/share/man/man4/ipoib_rs.4.gz /usr/share/man/man8/ip-link-ipoib_rs.8.gz /usr/share/man/man8/ipoibctl.8.gz")?;
         let status = host.run("ipoibctl status")?;
         ensure!(
