@@ -89,26 +89,20 @@ fn least(outside: &Host, tool: &Path, arguments: &str) -> Result<[f64; 2]> {
 }
 
 /// What ipoibctl takes for a host whose peers are all others.
-fn tool(outside: &Host, hosts: u64) -> Result<String> {
-    let large = hosts == LARGE.hosts;
-    let tool = if large {
-        optimised()?
-    } else {
-        Layout::from_env()?.ipoibctl()
-    };
-    let [real, status] = least(outside, &tool, "status")?;
+fn seen(outside: &Host, tool: &Path, hosts: u64) -> Result<String> {
+    let [real, status] = least(outside, tool, "status")?;
     let text = outside.ok("cat /tmp/ipoibctl")?;
     ensure!(
         text.contains(&format!("paths        {} ready", hosts - 1)),
         "{text}"
     );
     // Two readings.
-    let [_, top] = least(outside, &tool, "top --json -d 0.1")?;
+    let [_, top] = least(outside, tool, "top --json -d 0.1")?;
     let text = outside.ok("cat /tmp/ipoibctl")?;
     let report: serde_json::Value = serde_json::from_str(&text)?;
     let peers = report["peers"].as_array().context("no peers")?;
     ensure!(peers.len() as u64 == hosts - 1, "{} peers", peers.len());
-    if large {
+    if hosts == LARGE.hosts {
         ensure!(status <= 0.05, "status takes {status} s");
         // 1 % of a CPU is 20 ms of 2 s.
         ensure!(top <= 2.0 * 0.02, "two readings take {top:.3} s");
@@ -125,6 +119,7 @@ scenario! {
     #[on(uml)]
     fn many_hosts_ask_for_each_path(bed) {
         let Tree { hosts, radix, peers, stride } = if bed.kernel().is_checked() { SMALL } else { LARGE };
+        let tool = if bed.kernel().is_checked() { Layout::from_env()?.ipoibctl() } else { optimised()? };
         let bed = bed.one_machine().hosts(1).memory(6144).append(EXCLUSIVE).lifetime(Duration::from_secs(900)).up()?;
         let outside = bed.hosts[0].outside();
         let log = Layout::from_env()?.build().join(format!("logs/hosts-{hosts}"));
@@ -160,7 +155,7 @@ scenario! {
         let paths = asked(&outside)? - joined;
         note(format!("asked to come up: {}; for {} paths: {paths}; {}", joined - started, hosts * peers, said.lines().last().unwrap_or_default()))?;
         outside.spawn_python(PING, &["first", h, p, s])?.wait(LIMIT)?.ok()?;
-        note(tool(&outside, hosts)?)?;
+        note(seen(&outside, &tool, hosts)?)?;
         // The broadcast group, and some that IPv4 brings.
         ensure!(joined - started <= 8 * hosts, "{} to come up", joined - started);
         ensure!((hosts * peers..=2 * hosts * peers + 8 * hosts).contains(&paths), "{paths} for paths");
