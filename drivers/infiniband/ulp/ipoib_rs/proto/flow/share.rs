@@ -14,16 +14,20 @@ pub const IDLE_MS: u64 = 100;
 /// For how long an interface may use its share where there are fewer connections than interfaces.
 const TURN_MS: u64 = 10_000;
 
-const HELD_BITS: u32 = 8;
-const UNTIL_BITS: u32 = 40;
-const HELD_MASK: u64 = (1 << HELD_BITS) - 1;
+const HELD_BITS: u32 = 10;
+const UNTIL_BITS: u32 = 38;
+const HELD_MASK: u64 = MAX_HELD as u64;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
+
+/// The most connections of an interface that are told apart.
+pub const MAX_HELD: u16 = (1 << HELD_BITS) - 1;
 
 /// An interface that has found no connection left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     member: u16,
-    held: u8,
+    held: u16,
+    /// The lower bits of the time until which it counts.
     until: u64,
 }
 
@@ -35,8 +39,8 @@ impl Need {
     pub fn new(member: u16, held: usize, now: u64) -> Need {
         Need {
             member,
-            held: u8::try_from(held).unwrap_or(u8::MAX),
-            until: now.saturating_add(NEED_MS) & UNTIL_MASK,
+            held: u16::try_from(held).unwrap_or(MAX_HELD).min(MAX_HELD),
+            until: now.wrapping_add(NEED_MS) & UNTIL_MASK,
         }
     }
 
@@ -44,17 +48,18 @@ impl Need {
     pub const fn to_word(self) -> u64 {
         ((self.member as u64) << (HELD_BITS + UNTIL_BITS))
             | ((self.held as u64) << UNTIL_BITS)
-            | (self.until & UNTIL_MASK)
+            | self.until
     }
 
     /// Unpacks a stored word, unless it is out of date.
     pub const fn from_word(word: u64, now: u64) -> Option<Need> {
         let need = Need {
             member: (word >> (HELD_BITS + UNTIL_BITS)) as u16,
-            held: ((word >> UNTIL_BITS) & HELD_MASK) as u8,
+            held: ((word >> UNTIL_BITS) & HELD_MASK) as u16,
             until: word & UNTIL_MASK,
         };
-        if now < need.until {
+        let left = need.until.wrapping_sub(now) & UNTIL_MASK;
+        if word != Need::NONE && left != 0 && left <= NEED_MS {
             Some(need)
         } else {
             None
@@ -131,18 +136,23 @@ mod tests {
 
     #[test]
     fn a_need_is_stored_and_forgotten() {
-        for (member, held) in [(0, 0), (1, 64), (u16::MAX, 255)] {
-            let need = Need::new(member, held, NOW);
-            let word = need.to_word();
-            assert!(Need::from_word(word, NOW) == Some(need));
-            assert!(Need::from_word(word, NOW + NEED_MS - 1) == Some(need));
-            assert!(Need::from_word(word, NOW + NEED_MS).is_none());
+        // The stored bits of the time may turn over meanwhile.
+        for now in [NOW, 1 << UNTIL_BITS, (1 << UNTIL_BITS) - 1] {
+            for (member, held) in [(0, 0), (1, 64), (u16::MAX, MAX_HELD)] {
+                let need = Need::new(member, held.into(), now);
+                let word = need.to_word();
+                assert!(Need::from_word(word, now) == Some(need));
+                assert!(Need::from_word(word, now + NEED_MS - 1) == Some(need));
+                assert!(Need::from_word(word, now + NEED_MS).is_none());
+                assert!(Need::from_word(word, now + 20 * NEED_MS).is_none());
+            }
         }
         assert!(Need::from_word(Need::NONE, 0).is_none());
         // More than there is room for is as many as there is room for.
-        assert!(Need::new(1, 1000, NOW) == Need::new(1, 255, NOW));
-        // At the end of time it is none, or one that ends.
-        assert!(Need::from_word(Need::new(1, 0, u64::MAX).to_word(), u64::MAX).is_none());
+        for held in [MAX_HELD as usize, 5_000, 1 << 20] {
+            assert!(Need::new(1, held, NOW) == Need::new(1, MAX_HELD.into(), NOW));
+        }
+        assert!(Need::from_word(Need::NONE, (1 << UNTIL_BITS) - 1).is_none());
     }
 
     #[test]
