@@ -119,15 +119,23 @@ impl Conn {
         cm: impl FnOnce(Arc<ConnId>) -> Result<CmId<ConnId>>,
     ) -> Result<Arc<Self>> {
         let Room { width, permit } = room;
+        // Nothing is sent by those that others send by.
+        let (send_wr, send_sge) = match id.role {
+            Role::Sender => (1, 1),
+            Role::Asked | Role::Asker(_) => (
+                SEND_WR.min(rc_context.settings.queue_limits().send),
+                rc_context.max_sge,
+            ),
+        };
         let init = RcInit {
             pd: &rc_context.pd,
             send_cq: &rc_context.send_cq,
             recv_cq: &rc_context.recv_cq,
             intake: &rc_context.intake,
             caps: QpCaps {
-                send_wr: SEND_WR.min(rc_context.settings.queue_limits().send),
+                send_wr,
                 recv_wr: credit::cost(width),
-                send_sge: rc_context.max_sge,
+                send_sge,
                 recv_sge: rc_context.intake.max_sge(),
             },
         };
