@@ -17,7 +17,7 @@ use crate::pd::Pd;
 use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
 
 /// The queue pair of a completion, by its address, which is never dereferenced.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QpKey(usize);
 
 impl QpKey {

@@ -12,6 +12,7 @@ mod neighbours;
 mod offload;
 mod partitions;
 mod rdmacm;
+mod senders;
 mod weather;
 
 use super::fabric::CONFIGFS;

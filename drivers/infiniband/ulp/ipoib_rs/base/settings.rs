@@ -132,7 +132,7 @@ settings! {
     /// Connections to one peer; flows are spread over them, and the receiver restores the order of their frames.
     rc_max_qps: u8 in 1..=8, default 1 => Connections;
 
-    /// Connections of the interface; the least recently used one makes room.
+    /// Connections that the interface sends by; the least recently used one makes room.
     rc_max_connections: u32 in 1..=64, default 64 => Connections;
 
     /// Seconds without a frame after which a connection ends.

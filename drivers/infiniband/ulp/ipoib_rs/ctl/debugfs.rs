@@ -19,9 +19,9 @@ use kernel::str::{BStr, CStr};
 
 use crate::base::interface::Interface;
 use crate::base::order::Copied;
-use crate::base::settings::MAX_CONNECTIONS;
 use crate::data::rx;
 use crate::rc::conn::Conn;
+use crate::rc::table::MOST;
 use crate::ud::paths::Destinations;
 
 /// Room for rows that are added between counting and copying.
@@ -237,7 +237,7 @@ impl Connection {
 
 fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let now = now_ms();
-    let mut rows = with_room(3 * MAX_CONNECTIONS)?;
+    let mut rows = with_room(MOST)?;
     if let Some(connections) = dev
         .lock_tx()
         .as_ref()

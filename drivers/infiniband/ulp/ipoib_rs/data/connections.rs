@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::data::tx::Tx;
-use crate::rc::conn::{Cause, Conn, ConnId, Role};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;
 use crate::rc::table::{establish, Connections, Found, Job, Place, Wanted};
 use crate::rc::tx::{RcTx, Route};
@@ -216,7 +216,7 @@ impl Tx {
 
     /// Returns true if there is a connection that may go for another interface on the device, or for this one.
     pub(crate) fn can_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
-        let (holder, _) = self.connections()?.holder(now)?;
+        let (holder, _) = self.connections()?.holder(now, Among::All)?;
         holder.gives(need, now)
     }
 
@@ -225,7 +225,7 @@ impl Tx {
         let Some(connections) = self.connections() else {
             return;
         };
-        let found = connections.holder(now);
+        let found = connections.holder(now, Among::All);
         let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
             return;
         };

@@ -3,7 +3,7 @@
 //! Admission of requests for connections, and the room for one more, which the least recently used one makes.
 
 use ipoib_netdev::device::Device;
-use ipoib_proto::admission::{Asker, Load};
+use ipoib_proto::admission::{Asker, Crowd, Load, Senders};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::Proven;
 use ipoib_proto::hwaddr::HwAddr;
@@ -14,9 +14,9 @@ use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Cause, Conn, Role, Room};
+use crate::rc::conn::{Among, Cause, Conn, Role, Room, Whose};
 use crate::rc::context::Negotiated;
-use crate::rc::table::{establish, Connections, Sender};
+use crate::rc::table::{establish, Connections, Sender, MOST};
 
 /// The place of the least recently used connection.
 #[derive(Clone, Copy)]
@@ -27,17 +27,31 @@ pub(crate) enum Least {
     Sender(usize),
 }
 
+/// The widest window of a connection.
+const WINDOW: u16 = 64;
+
 impl Connections {
     /// The connection that was used least recently, of those that may go, and what there is to be said
     /// about it.
-    pub(crate) fn holder(&mut self, now: u64) -> Option<(Holder, Least)> {
-        self.look(now);
+    pub(crate) fn holder(&mut self, now: u64, among: Among) -> Option<(Holder, Least)> {
+        let (channels, senders) = match among {
+            Among::All => (true, true),
+            Among::Channels => (true, false),
+            Among::Senders | Among::SendersOf(_) => (false, true),
+        };
+        if channels {
+            self.look_at_channels(now);
+        }
+        if senders {
+            self.look_at_senders(now);
+        }
         let may_go =
             |channel: &&KBox<Channel>| channel.machine.is_up() && channel.machine.offer().is_none();
         let channels = self
             .channels
             .iter()
             .enumerate()
+            .filter(|_| channels)
             .filter_map(|(at, channel)| {
                 let channel = channel.as_ref().filter(may_go)?;
                 let since = channel.machine.present()?.since;
@@ -49,10 +63,14 @@ impl Connections {
                 };
                 Some((used, since, Least::Channel(at)))
             });
-        let senders = self.senders.iter().enumerate();
-        let senders = senders.map(|(at, sender)| {
+        let senders = self.senders.iter().enumerate().filter(|_| senders);
+        let senders = senders.filter_map(|(at, sender)| {
+            let may_go = match among {
+                Among::SendersOf(gid) => sender.rc.id.peer.gid() == gid,
+                _ => true,
+            };
             let since = sender.rc.since;
-            (sender.state.last_heard(), since, Least::Sender(at))
+            may_go.then_some((sender.state.last_heard(), since, Least::Sender(at)))
         });
         let least = Iterator::chain(channels, senders).min_by_key(|(used, ..)| *used);
         let (last_used, since, least) = least?;
@@ -77,17 +95,80 @@ impl Connections {
         at
     }
 
-    /// Ends the connection that was used least recently, if that is long ago, since there are too many.
+    /// Ends the connection among these that was used least recently, if that is long ago, since there are too many.
     /// Not if there will be room anyway.
-    pub(super) fn make_room(&mut self, dev: &Device<Interface>, now: u64) {
+    pub(super) fn make_room(&mut self, dev: &Device<Interface>, among: Among, now: u64) {
         if self.ending > 0 {
             return;
         }
-        if let Some((holder, least)) = self.holder(now) {
+        if let Some((holder, least)) = self.holder(now, among) {
             if now.saturating_sub(holder.last_used) >= IDLE_MS {
                 self.evict(dev, least);
             }
         }
+    }
+
+    /// Connections that are too many for one more.
+    fn crowd(&self, whose: Whose) -> Option<Among> {
+        let gid = match whose {
+            Whose::Ours => return (self.count_own() >= self.cap).then_some(Among::Channels),
+            Whose::Sender(gid) => gid,
+        };
+        let of_gid = self.senders().filter(|rc| rc.id.peer.gid() == gid);
+        let senders = Senders {
+            all: self.senders.len(),
+            of_gid: of_gid.count(),
+        };
+        let crowd = senders.crowd(self.rc_context.intake.max_wr());
+        crowd.map(|crowd| match crowd {
+            Crowd::OfGid => Among::SendersOf(gid),
+            Crowd::All => Among::Senders,
+        })
+    }
+
+    /// Sets buffers aside for one more connection, and returns for how many messages.
+    fn take_buffers(&mut self, whose: Whose) -> Option<u16> {
+        let ours = self.cap.saturating_sub(self.count_own()) as u32;
+        match whose {
+            Whose::Ours => self.pool.take(WINDOW, ours.saturating_sub(1)),
+            // Its messages take those that there are, and wait if there are none.
+            Whose::Sender(_) if self.rc_context.intake.is_shared() => Some(0),
+            Whose::Sender(_) => self.pool.take(WINDOW, ours),
+        }
+    }
+
+    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
+    /// If not, and `may_evict`, there may be soon.
+    pub(super) fn take_room(
+        &mut self,
+        dev: &Device<Interface>,
+        whose: Whose,
+        may_evict: bool,
+        now: u64,
+    ) -> Option<Room> {
+        let count = self.count();
+        let quota = dev.data().get_ref().port.quota();
+        let mut crowd = self.crowd(whose);
+        if crowd.is_none() && count + (self.ending as usize) < MOST {
+            if let Some(width) = self.take_buffers(whose) {
+                match quota.take(self.number, count, now) {
+                    Ok(permit) => return Some(Room { width, permit }),
+                    Err(_) => self.give_back(width),
+                }
+                if may_evict {
+                    quota.want(self.number, count, now);
+                }
+                return None;
+            }
+            // Those that others send by have no buffers set aside.
+            let shared = self.rc_context.intake.is_shared();
+            crowd = shared.then_some(Among::Channels);
+        }
+        // What nobody has confirmed goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(dev, crowd.unwrap_or(Among::All), now);
+        }
+        None
     }
 
     /// Load that counts against a request of `peer`.
@@ -143,7 +224,12 @@ impl Connections {
             return Err(Refusal::Full);
         }
         let may_evict = load.unconfirmed == 0;
-        self.take_room(dev, now, may_evict).ok_or(Refusal::Full)
+        let whose = match extension {
+            Some(_) => Whose::Ours,
+            None => Whose::Sender(peer.gid()),
+        };
+        let room = self.take_room(dev, whose, may_evict, now);
+        room.ok_or(Refusal::Full)
     }
 
     /// A request was accepted.

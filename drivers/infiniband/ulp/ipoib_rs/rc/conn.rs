@@ -7,6 +7,7 @@ use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::relaxed::Relax;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::credit;
+use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_rdma::{CmId, Lane, QpCaps, RcInit, RcQp};
 use ipoib_trace::News;
@@ -43,6 +44,28 @@ pub(crate) enum Role {
     Asker(Challenge),
     /// Somebody who does as Linux: by the connection that it asked for it sends, and we do not.
     Sender,
+}
+
+/// Connections of which one may go.
+#[derive(Clone, Copy)]
+pub(crate) enum Among {
+    /// All of them.
+    All,
+    /// Those of channels.
+    Channels,
+    /// Those that others send by.
+    Senders,
+    /// Those that others with this GID send by.
+    SendersOf(Gid),
+}
+
+/// The user of a connection that there is to be room for.
+#[derive(Clone, Copy)]
+pub(super) enum Whose {
+    /// We send by it, in a channel.
+    Ours,
+    /// A peer with this GID sends by it, and we do not.
+    Sender(Gid),
 }
 
 /// Room for one more connection.

@@ -8,6 +8,7 @@ use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
+use ipoib_proto::admission::is_short;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
@@ -24,9 +25,7 @@ use crate::base::link_header;
 use crate::base::order::Order;
 use crate::rc::conn::{Conn, Role};
 use crate::rc::shared::Shared;
-
-/// The most connections that there can be at a time, those that are ending included.
-const PEERS: usize = 512;
+use crate::rc::table::MOST;
 
 /// Buffers that are posted again together.
 const POSTED_AT_ONCE: usize = 16;
@@ -72,7 +71,7 @@ struct News {
     due: bool,
 }
 
-/// The connections, and which of them had the last frame.
+/// The connections in the order of their keys, and which of them had the last frame.
 struct Peers {
     list: KVec<Peer>,
     last: Cell<usize>,
@@ -97,7 +96,7 @@ impl Peers {
 
     #[inline(never)]
     fn find_other(&self, key: QpKey) -> Option<&Peer> {
-        let at = self.list.iter().position(|peer| peer.key == key)?;
+        let at = self.list.binary_search_by_key(&key, |peer| peer.key).ok()?;
         self.last.set(at);
         self.list.get(at)
     }
@@ -125,7 +124,7 @@ impl RcRx {
         counters: Arc<Counters>,
     ) -> Result<KBox<Self>> {
         let peers = Peers {
-            list: KVec::with_capacity(PEERS, GFP_KERNEL)?,
+            list: KVec::with_capacity(MOST, GFP_KERNEL)?,
             last: Cell::new(0),
         };
         Ok(KBox::new(
@@ -175,7 +174,10 @@ impl RcRx {
             width: extended.then_some(rc.width),
             rc,
         };
-        let listed = self.peers.list.push_within_capacity(peer);
+        let list = &mut self.peers.list;
+        // None of them has the same key: what is listed is not destroyed.
+        let at = list.partition_point(|other| other.key < peer.key);
+        let listed = list.insert_within_capacity(at, peer);
         listed.map_err(|_| ENOSPC)?;
         self.ring.begin(&qp)
     }
@@ -327,7 +329,11 @@ impl RcRx {
 
     /// Returns true if queue pairs have taken too many buffers with them.
     pub(crate) fn is_short(&self) -> bool {
-        self.ring.overtaken() > self.ring.size() as usize / 4
+        let (buffers, overtaken) = (self.ring.size(), self.ring.overtaken());
+        let peers = self.peers.list.iter();
+        let senders = peers.filter(|peer| peer.rc.id.role == Role::Sender);
+        // Hardly ever any.
+        overtaken > 0 && is_short(buffers, overtaken, senders.count())
     }
 }
 

@@ -8,13 +8,14 @@
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
+use ipoib_proto::admission::MAX_SENDERS;
 use ipoib_proto::connection::End;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::inbound::Inbound;
-use ipoib_proto::share::IDLE_MS;
+use ipoib_proto::share::{IDLE_MS, MAX_HELD};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
@@ -24,16 +25,16 @@ use crate::base::counters::{Connected, Counters};
 use crate::base::interface::{Interface, Work};
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Cause, Conn, ConnId, Room};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Room, Whose};
 use crate::rc::context::RcContext;
 use crate::ud::ring::drop_frame;
 
-/// The most that others may have asked it for, to send by.
-const MAX_SENDERS: usize = 64;
-/// The most of both, those included that are ending: a peer may have asked for another one meanwhile.
-const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
-/// The widest window of a connection.
-const WINDOW: u16 = 64;
+/// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
+/// first one is there.
+pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
+
+// An interface in need says how many it has.
+const _: () = assert!(MOST <= MAX_HELD as usize);
 
 /// A connection that somebody else has asked for, to send by: as ib_ipoib does.
 pub(super) struct Sender {
@@ -56,7 +57,7 @@ pub(crate) struct Connections {
     own: HwAddr,
     /// How many have come to an end and are not over yet.
     pub(super) ending: u32,
-    /// The most connections there may be.
+    /// The most connections there may be in channels.
     pub(super) cap: usize,
     /// Our number among the interfaces on the RDMA device.
     pub(super) number: u16,
@@ -210,11 +211,15 @@ impl Connections {
         self.senders.iter().map(|sender| &sender.rc)
     }
 
-    /// Takes note of who has sent something since the last time.
-    pub(super) fn look(&mut self, now: u64) {
+    /// Takes note of which channels were used since the last time.
+    pub(super) fn look_at_channels(&mut self, now: u64) {
         for channel in self.channels.iter_mut().flatten() {
             channel.look(now);
         }
+    }
+
+    /// Takes note of which others have sent something since the last time.
+    pub(super) fn look_at_senders(&mut self, now: u64) {
         for sender in &mut self.senders {
             let received = sender.rc.flow.received.frames.get();
             sender.state.look(received, now);
@@ -224,10 +229,15 @@ impl Connections {
         }
     }
 
+    /// The number of connections in channels, those that are being made included.
+    pub(super) fn count_own(&self) -> usize {
+        let own = self.iter().map(|channel| channel.machine.all().count());
+        own.sum()
+    }
+
     /// How many connections there are, or are being made.
     pub(super) fn count(&self) -> usize {
-        let own = self.iter().map(|channel| channel.machine.all().count());
-        own.sum::<usize>() + self.senders.len()
+        self.count_own() + self.senders.len()
     }
 
     pub(super) fn find_channel(&self, peer: &HwAddr, number: u8) -> Option<usize> {
@@ -268,7 +278,7 @@ impl Connections {
     #[cold]
     pub(crate) fn want(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         let Some(channel) = self.channel_at(at) else {
-            self.make_room(dev, now);
+            self.make_room(dev, Among::Channels, now);
             return;
         };
         if channel.machine.ticket().is_none() && channel.want(now) {
@@ -398,7 +408,8 @@ impl Connections {
         now: u64,
         is_ready: impl Fn(&HwAddr) -> bool,
     ) -> Job {
-        self.look(now);
+        self.look_at_channels(now);
+        self.look_at_senders(now);
         let up = self
             .iter()
             .filter(|channel| channel.machine.is_up())
@@ -473,7 +484,7 @@ impl Connections {
 
     /// Asks the peer of a channel for a connection, if there is room for one more.
     fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
-        let Some(room) = self.take_room(dev, now, true) else {
+        let Some(room) = self.take_room(dev, Whose::Ours, true, now) else {
             self.counters.connected.no_room.add_shared(1);
             // Once the least recently used one may go, if it is not used again.
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
@@ -498,36 +509,6 @@ impl Connections {
                 Advance::Deadline(deadline)
             }
         }
-    }
-
-    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
-    /// If not, and `may_evict`, there may be soon.
-    pub(super) fn take_room(
-        &mut self,
-        dev: &Device<Interface>,
-        now: u64,
-        may_evict: bool,
-    ) -> Option<Room> {
-        let count = self.count();
-        let others = self.cap.saturating_sub(count + 1) as u32;
-        let quota = dev.data().get_ref().port.quota();
-        if count < self.cap && count + (self.ending as usize) < MOST {
-            if let Some(width) = self.pool.take(WINDOW, others) {
-                match quota.take(self.number, count, now) {
-                    Ok(permit) => return Some(Room { width, permit }),
-                    Err(_) => self.give_back(width),
-                }
-                if may_evict {
-                    quota.want(self.number, count, now);
-                }
-                return None;
-            }
-        }
-        // What nobody has confirmed goes by itself, and takes no other one's place.
-        if may_evict {
-            self.make_room(dev, now);
-        }
-        None
     }
 
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.

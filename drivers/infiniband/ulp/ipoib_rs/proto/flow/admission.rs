@@ -5,6 +5,11 @@
 //! A request can be forged in the name of any peer (ReDMArk, USENIX Security 2021), and an accepted one takes a
 //! queue pair until it is confirmed or given up. So there are few places, and fewer for one GID. Some are kept
 //! from strangers, for peers that we want a connection with anyway.
+//!
+//! Connections that others send by, and we do not, have places of their own: a peer with another driver may have no
+//! other way to send to us. No buffer is set aside for them, since their senders know no credit: a message that
+//! finds none waits. But in the middle of a message, each may keep one for as long as it likes. So there are half
+//! as many as there are buffers.
 
 use crate::wire::cm::MAX_CHANNELS;
 
@@ -16,6 +21,60 @@ pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
 pub const MAX_OF_GID: usize = MAX_CHANNELS;
 /// The most connections that have ended and are not over yet, while others are accepted.
 pub const MAX_ENDING: u32 = 16;
+
+/// The most connections that others send by, however many buffers there are.
+pub const MAX_SENDERS: usize = 512;
+/// One GID has a quarter of their places, so that users of one host leave places for others.
+const PARTS: usize = 4;
+
+/// Returns how many connections others may send by where all connections share so many buffers.
+pub const fn max_senders(buffers: u32) -> usize {
+    let half = buffers as usize / 2;
+    if half < MAX_SENDERS {
+        half
+    } else {
+        MAX_SENDERS
+    }
+}
+
+/// Returns true if queue pairs that are gone have taken more than a quarter of the buffers with them. Of those that were
+/// `overtaken`, each of the `senders`, connections that others send by, may have one that comes back. All other connections
+/// together have less than a quarter, since a window of several is set aside for each.
+pub const fn is_short(buffers: u32, overtaken: usize, senders: usize) -> bool {
+    overtaken > senders.saturating_add(buffers as usize / 4)
+}
+
+/// Connections that others send by, at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Senders {
+    /// All of them.
+    pub all: usize,
+    /// Those with the GID of the one that asks now.
+    pub of_gid: usize,
+}
+
+/// Those of which one has to go before another one comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// Those with the same GID.
+    OfGid,
+    /// All of them.
+    All,
+}
+
+impl Senders {
+    /// Returns those that are too many, where all connections share so many buffers. None: there is room for one more.
+    pub const fn crowd(&self, buffers: u32) -> Option<Crowd> {
+        let most = max_senders(buffers);
+        if self.of_gid >= most.div_ceil(PARTS) {
+            Some(Crowd::OfGid)
+        } else if self.all >= most {
+            Some(Crowd::All)
+        } else {
+            None
+        }
+    }
+}
 
 /// Sender of a request, as the request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +115,7 @@ impl Load {
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_admission))]
 #[cfg_attr(not(CONFIG_KUNIT), cfg(test))]
 mod tests {
+    use super::super::credit::cost;
     use super::*;
 
     const WANTED: Asker = Asker::Wanted { replaces: false };
@@ -116,6 +176,58 @@ mod tests {
     #[test]
     fn what_takes_the_place_of_another_needs_none() {
         assert!(load(32, 32).admits(AGAIN));
+    }
+
+    /// Users of one host take a quarter of the places, whatever they do.
+    #[test]
+    fn who_sends_has_many_places_and_one_gid_has_few() {
+        for (buffers, gids, most) in [
+            (512, 1, 64),
+            (512, 3, 192),
+            (512, 4, 256),
+            (512, 100, 256),
+            (64, 1, 8),
+            (64, 100, 32),
+            (1024, 1, 128),
+            (8192, 1, 128),
+            (8192, 100, 512),
+            (2, 100, 1),
+            (1, 100, 0),
+        ] {
+            let mut of_gid = [0; 100];
+            let mut all = 0;
+            for n in 0..1_000 {
+                let at = n % gids;
+                let senders = Senders {
+                    all,
+                    of_gid: of_gid[at],
+                };
+                match senders.crowd(buffers) {
+                    None => {
+                        of_gid[at] += 1;
+                        all += 1;
+                    }
+                    Some(Crowd::OfGid) => assert!(all == most || of_gid[at] == most / gids),
+                    Some(Crowd::All) => assert!(all == most),
+                }
+            }
+            assert_eq!(all, most);
+        }
+    }
+
+    /// If all connections are in the middle of a message, buffers are left, and none counts as lost. Nor do lost ones go
+    /// unnoticed until there are none left.
+    #[test]
+    fn buffers_come_back_or_are_gone() {
+        for buffers in 64..=8192 {
+            let senders = max_senders(buffers);
+            let others = usize::min(64, (buffers / cost(1)) as usize);
+            assert!(!is_short(buffers, senders + others, senders));
+            assert!(senders + others < buffers as usize);
+            assert!(is_short(buffers, buffers as usize * 3 / 4 + 1, senders));
+            let quarter = buffers as usize / 4;
+            assert!(!is_short(buffers, quarter, 0) && is_short(buffers, quarter + 1, 0));
+        }
     }
 
     #[test]

@@ -81,9 +81,14 @@ impl Pool {
     }
 }
 
-/// Buffers that a connection with a window of `width` may use.
+/// Buffers that are set aside for a connection with a window of `width`: none for a window of 0, since a sender that knows
+/// no credit takes whatever buffers there are.
 pub const fn cost(width: u16) -> u32 {
-    (width as u32).saturating_add(RESERVE as u32)
+    if width == 0 {
+        0
+    } else {
+        (width as u32).saturating_add(RESERVE as u32)
+    }
 }
 
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(ipoib_rs_credit))]
@@ -140,5 +145,7 @@ mod tests {
         assert!(pool == Pool::new(512) && pool.free() == 512);
         assert!(pool.take(8, 0) == Some(8) && pool.free() == 500);
         assert!(Pool::new(4).take(64, 0).is_none() && Pool::new(5).take(64, 9) == Some(1));
+        pool.give_back(0);
+        assert!(pool.free() == 500);
     }
 }
