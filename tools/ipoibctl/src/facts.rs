@@ -87,7 +87,7 @@ pub(crate) struct Link {
     pub(crate) qdisc: String,
     /// It is a member of a bond or the like, which has the addresses.
     pub(crate) enslaved: bool,
-    /// Index of the interface below.
+    /// Index of the interface below, if that is in this network namespace.
     pub(crate) below: Option<u32>,
     pub(crate) addresses: Vec<Address>,
 }
@@ -156,6 +156,29 @@ impl Facts {
     /// The link of a name.
     pub(crate) fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The parent of a child of IPoIB, if it is in this network namespace.
+    pub(crate) fn parent_of(&self, link: &Link) -> Option<&Link> {
+        self.below(link).filter(|below| self.is_ipoib(below))
+    }
+
+    /// The Ethernet interface that an interface of IPoIB runs on, or its parent does, if it is in this network namespace.
+    pub(crate) fn ethernet_of(&self, link: &Link) -> Option<&Link> {
+        let below = self.below(self.parent_of(link).unwrap_or(link));
+        below.filter(|below| !self.is_ipoib(below))
+    }
+
+    fn below(&self, link: &Link) -> Option<&Link> {
+        self.links
+            .iter()
+            .find(|other| Some(other.index) == link.below)
+    }
+
+    fn is_ipoib(&self, link: &Link) -> bool {
+        self.interfaces
+            .iter()
+            .any(|interface| interface.name == link.name)
     }
 
     /// The port that an interface is on.

@@ -201,17 +201,15 @@ fn neighbours(facts: &mut Facts) {
     }
 }
 
-/// Names the parents of children, whose links they are.
+/// Names the parents of children that have none in sysfs.
 fn children(facts: &mut Facts) {
-    for interface in &mut facts.interfaces {
-        let link = facts.links.iter().find(|link| link.name == interface.name);
-        let below = link.and_then(|link| link.below);
-        let parent = facts.links.iter().find(|link| Some(link.index) == below);
-        if let (Some(parent), None) = (parent, &interface.parent) {
-            if parent.kind == NAME || parent.kind == "ipoib" {
-                interface.parent = Some(parent.name.clone());
-            }
-        }
+    let parent = |interface: &Interface| {
+        let parent = facts.parent_of(facts.link(&interface.name)?)?;
+        Some(parent.name.clone())
+    };
+    let parents: Vec<Option<String>> = facts.interfaces.iter().map(parent).collect();
+    for (interface, parent) in facts.interfaces.iter_mut().zip(parents) {
+        interface.parent = interface.parent.take().or(parent);
     }
 }
 
@@ -411,13 +409,9 @@ fn sysctls(root: &Path, facts: &Facts) -> BTreeMap<String, String> {
         wanted.push(format!("net/ipv6/conf/{}/disable_ipv6", interface.name));
         wanted.push(format!("net/ipv4/conf/{}/arp_ignore", interface.name));
     }
-    let netdevs = facts.ports.iter().filter(|p| p.is_roce());
-    let mut netdevs: Vec<String> = netdevs
-        .filter_map(|p| Some(p.netdev()?.to_owned()))
-        .collect();
-    netdevs.extend(below(facts));
-    for netdev in netdevs {
-        wanted.push(format!("net/ipv6/conf/{netdev}/disable_ipv6"));
+    let links = facts.interfaces.iter().filter_map(|i| facts.link(&i.name));
+    for ethernet in links.filter_map(|link| facts.ethernet_of(link)) {
+        wanted.push(format!("net/ipv6/conf/{}/disable_ipv6", ethernet.name));
     }
     wanted
         .into_iter()
@@ -425,17 +419,6 @@ fn sysctls(root: &Path, facts: &Facts) -> BTreeMap<String, String> {
             let value = read(root.join("proc/sys").join(&name))?;
             Some((name, value))
         })
-        .collect()
-}
-
-/// The links below interfaces of IPoIB.
-fn below(facts: &Facts) -> Vec<String> {
-    let of = |index: u32| facts.links.iter().find(|link| link.index == index);
-    facts
-        .interfaces
-        .iter()
-        .filter_map(|interface| of(facts.link(&interface.name)?.below?))
-        .map(|link| link.name.clone())
         .collect()
 }
 

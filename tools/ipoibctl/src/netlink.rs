@@ -130,6 +130,7 @@ fn link(message: &[u8]) -> Option<Found> {
         infiniband: half(message, 2)? == libc::ARPHRD_INFINIBAND,
         ..Found::default()
     };
+    let mut is_below_elsewhere = false;
     found.link.index = word(message, 4)?;
     found.link.up = flags & libc::IFF_UP != 0;
     found.link.arp = flags & libc::IFF_NOARP == 0;
@@ -140,12 +141,17 @@ fn link(message: &[u8]) -> Option<Found> {
             libc::IFLA_MTU => found.link.mtu = word(value, 0)?,
             libc::IFLA_QDISC => found.link.qdisc = text(value),
             libc::IFLA_LINK => found.link.below = word(value, 0),
+            libc::IFLA_LINK_NETNSID => is_below_elsewhere = true,
             libc::IFLA_CARRIER => found.link.carrier = value.first() == Some(&1),
             libc::IFLA_MASTER => found.link.enslaved = true,
             libc::IFLA_ADDRESS => found.hardware = value.to_vec(),
             libc::IFLA_LINKINFO => read_info(value, &mut found),
             _ => {}
         }
+    }
+    // Its index is one of that namespace, and may be another link's here.
+    if is_below_elsewhere {
+        found.link.below = None;
     }
     Some(found)
 }
@@ -334,6 +340,9 @@ mod tests {
         assert_eq!((&*found.link.name, &*found.link.kind), ("ib0", "ipoib_rs"));
         assert_eq!((&*found.device, found.port), ("dev0", 1));
         assert!(link(&message[..10]).is_none());
+
+        message.extend(attribute(libc::IFLA_LINK_NETNSID, &[0; 4]));
+        assert_eq!(link(&message).expect("a link").link.below, None);
     }
 
     #[test]

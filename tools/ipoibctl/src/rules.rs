@@ -8,6 +8,8 @@ mod counters;
 mod device;
 mod link;
 mod module;
+#[cfg(test)]
+mod pairs;
 mod path;
 mod port;
 mod speed;
@@ -117,6 +119,24 @@ impl Out<'_> {
     }
 }
 
+/// Causes of higher layers that one in a lower layer explains if it breaks everything.
+const EXPLAINED: &[&str] = &[
+    "no-answer",
+    "no-path",
+    "group-refused",
+    "connection-failed",
+    "device-stuck",
+    "device-errors",
+    "peer-stuck",
+    "lossy-fabric",
+];
+
+/// Returns true for an interface that `ib_ipoib` has made for a port, as it does for each, and that nobody uses.
+fn is_idle(facts: &Facts, interface: &Interface, link: &Link) -> bool {
+    let is_idle = !interface.ours && !link.up && link.addresses.is_empty();
+    is_idle && facts.interfaces.iter().any(|other| other.ours)
+}
+
 /// Calls a family's rule for each interface of IPoIB that is a link as well.
 fn each(
     facts: &Facts,
@@ -125,7 +145,8 @@ fn each(
     rule: fn(&Facts, &Interface, &Link, &mut Out<'_>),
 ) {
     for interface in &facts.interfaces {
-        if let Some(link) = facts.link(&interface.name) {
+        let link = facts.link(&interface.name);
+        if let Some(link) = link.filter(|link| !is_idle(facts, interface, link)) {
             let mut out = Out {
                 layer,
                 subject: &interface.name,
@@ -138,7 +159,7 @@ fn each(
 
 /// All findings, worst first, and the lowest layer first among those.
 ///
-/// Leaves out findings above a broken layer, which that explains.
+/// Leaves out what a broken layer explains in those above it.
 pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     module::check(facts, &mut found);
@@ -154,9 +175,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
         .filter(|f| f.severity == Severity::Broken && f.layer <= Layer::Link)
         .map(|f| f.subject.clone())
         .collect();
-    found.retain(|f| {
-        !matches!(f.layer, Layer::Path | Layer::Counters) || !explained.contains(&f.subject)
-    });
+    found.retain(|f| !EXPLAINED.contains(&f.cause) || !explained.contains(&f.subject));
     found.sort_by_key(|f| (Reverse(f.severity), f.layer));
     // A shell runs the commands, and the kernel lets interfaces have nearly any name.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
@@ -340,6 +359,28 @@ pub(crate) mod tests {
         }
     }
 
+    /// Gives a host one more neighbour, changed.
+    pub(crate) fn neighbour(facts: &mut Facts, change: impl FnOnce(&mut Neighbour)) {
+        let neighbours = &mut facts.interfaces[0].neighbours;
+        let mut another = neighbours[0].clone();
+        another.ip = "10.1.0.3".parse().expect("an address");
+        another.gid = "fe80::3".into();
+        change(&mut another);
+        neighbours.push(another);
+    }
+
+    /// Makes the interface the child of another one, which has no address.
+    pub(crate) fn child(facts: &mut Facts) {
+        let mut link = facts.links[1].clone();
+        (link.index, link.name) = (9, "ibp".into());
+        link.addresses.clear();
+        facts.links.push(link);
+        facts.links[1].below = Some(9);
+        let mut parent = facts.interfaces[0].clone();
+        parent.name = "ibp".into();
+        facts.interfaces.push(parent);
+    }
+
     /// A cause, and the change that brings it.
     pub(crate) type Case = (&'static str, fn(&mut Facts));
 
@@ -403,11 +444,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_causes_are_both_named() {
-        let mut facts = healthy(true);
-        facts.interfaces[0].neighbours[0].state = "failed".into();
-        facts.interfaces[0].gso = false;
-        let causes: Vec<_> = judge(&facts).iter().map(|f| f.cause).collect();
-        assert_eq!(causes, ["no-answer", "gso-off"]);
+    fn an_interface_of_ib_ipoib_that_nobody_uses_is_left_alone() {
+        let mut facts = healthy(false);
+        let mut other = facts.links[1].clone();
+        (other.index, other.name, other.up) = (5, "ib1".into(), false);
+        other.addresses.clear();
+        facts.links.push(other);
+        let mut interface = facts.interfaces[0].clone();
+        (interface.name, interface.ours) = ("ib1".into(), false);
+        facts.interfaces.push(interface);
+        assert_eq!(judge(&facts), []);
+        // It is used, or the only one.
+        let address = facts.links[1].addresses[0].clone();
+        facts.links[2].addresses.push(address);
+        assert_eq!(judge(&facts)[0].cause, "interface-down");
+        facts.links[2].addresses.clear();
+        facts.interfaces.remove(0);
+        assert_eq!(judge(&facts)[0].cause, "interface-down");
     }
 }

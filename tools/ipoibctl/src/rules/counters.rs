@@ -125,21 +125,25 @@ pub(super) fn check(_: &Facts, interface: &Interface, link: &Link, out: &mut Out
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{healthy, names};
     use super::*;
 
+    /// Each counter with its cause, and a value that is enough for that.
+    pub(in super::super) fn counters() -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        TOLD.iter().flat_map(|told| {
+            let value = if told.share { 20 } else { 1 };
+            let counters = told.counters.iter();
+            counters.map(move |counter| (told.cause, *counter, value))
+        })
+    }
+
     #[test]
     fn each_counter_shows_its_cause() {
-        for told in TOLD {
-            for counter in told.counters {
-                names(true, told.cause, |facts| {
-                    let value = if told.share { 20 } else { 1 };
-                    facts.interfaces[0]
-                        .counters
-                        .insert((*counter).into(), value);
-                });
-            }
+        for (cause, counter, value) in counters() {
+            names(true, cause, |facts| {
+                facts.interfaces[0].counters.insert(counter.into(), value);
+            });
         }
     }
 

@@ -6,8 +6,8 @@ use super::{Out, Severity, by_hand};
 use crate::facts::{Address, Facts, Interface, Link};
 use std::net::{IpAddr, Ipv4Addr};
 
-pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
-    check_flags(facts, interface, link, out);
+pub(super) fn check(facts: &Facts, _: &Interface, link: &Link, out: &mut Out<'_>) {
+    check_flags(facts, link, out);
     check_addresses(facts, link, out);
     check_host(facts, link, out);
     if link.qdisc == "netem" {
@@ -21,10 +21,9 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
     }
 }
 
-fn check_flags(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+fn check_flags(facts: &Facts, link: &Link, out: &mut Out<'_>) {
     let name = &link.name;
-    let parent = interface.parent.as_ref().and_then(|name| facts.link(name));
-    if let Some(parent) = parent.filter(|parent| !parent.up) {
+    if let Some(parent) = facts.parent_of(link).filter(|parent| !parent.up) {
         out.add(
             Severity::Broken,
             "parent-down",
@@ -59,7 +58,7 @@ fn check_flags(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<
             format!("ip link set {name} multicast on"),
         );
     }
-    let ethernet = facts.links.iter().find(|l| Some(l.index) == link.below);
+    let ethernet = facts.ethernet_of(link);
     // If Ethernet has no room for more, the rule ethernet-mtu says so.
     if link.mtu < 1280 && ethernet.is_none_or(|e| e.mtu >= 2128) {
         out.add(
@@ -108,12 +107,10 @@ fn check_addresses(facts: &Facts, link: &Link, out: &mut Out<'_>) {
             )),
         );
     }
-    if !link.enslaved
-        && link
-            .addresses
-            .iter()
-            .all(|address| is_link_local(address.ip))
-    {
+    let mut others = link.addresses.iter().filter(|a| !is_link_local(a.ip));
+    // A parent may have them on its children only.
+    let is_parent = facts.links.iter().any(|l| l.below == Some(link.index));
+    if others.next().is_none() && !link.enslaved && !is_parent {
         out.add(
             Severity::Warning,
             "no-address",
@@ -180,48 +177,52 @@ fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{Case, names};
+pub(super) mod tests {
+    use super::super::judge;
+    use super::super::tests::{Case, child, healthy, names};
+
+    pub(in super::super) const CASES: &[Case] = &[
+        ("interface-down", |f| f.links[1].up = false),
+        ("parent-down", |f| {
+            child(f);
+            f.links[1].up = false;
+            f.links[2].up = false;
+        }),
+        ("arp-off", |f| f.links[1].arp = false),
+        ("multicast-off", |f| f.links[1].multicast = false),
+        ("mtu-below-ipv6", |f| f.links[1].mtu = 1000),
+        ("duplicate-address", |f| {
+            let mut address = f.links[0].addresses[0].clone();
+            address.ip = "fd00::1".parse().expect("one");
+            address.duplicate = true;
+            f.links[1].addresses.push(address);
+        }),
+        ("no-address", |f| f.links[1].addresses.clear()),
+        ("no-address", |f| {
+            f.links[1].addresses.truncate(1);
+            f.links[1].addresses[0].ip = "fe80::1".parse().expect("one");
+        }),
+        ("shared-network", |f| {
+            f.links[0].addresses[0].ip = "10.1.0.77".parse().expect("one")
+        }),
+        ("netem", |f| f.links[1].qdisc = "netem".into()),
+        ("arp-ignored", |f| {
+            f.sysctls
+                .insert("net/ipv4/conf/ib0/arp_ignore".into(), "8".into());
+        }),
+        ("ipv6-off", |f| {
+            f.sysctls
+                .insert("net/ipv6/conf/ib0/disable_ipv6".into(), "1".into());
+        }),
+        ("ping-ignored", |f| {
+            f.sysctls
+                .insert("net/ipv4/icmp_echo_ignore_all".into(), "1".into());
+        }),
+    ];
 
     #[test]
     fn each_flag_and_address() {
-        let cases: [Case; 13] = [
-            ("interface-down", |f| f.links[1].up = false),
-            ("parent-down", |f| {
-                let mut parent = f.links[1].clone();
-                (parent.index, parent.name, parent.up) = (9, "ibp".into(), false);
-                f.links.push(parent);
-                f.interfaces[0].parent = Some("ibp".into());
-                f.links[1].up = false;
-            }),
-            ("arp-off", |f| f.links[1].arp = false),
-            ("multicast-off", |f| f.links[1].multicast = false),
-            ("mtu-below-ipv6", |f| f.links[1].mtu = 1000),
-            ("duplicate-address", |f| {
-                f.links[1].addresses[0].duplicate = true
-            }),
-            ("no-address", |f| f.links[1].addresses.clear()),
-            ("no-address", |f| {
-                f.links[1].addresses[0].ip = "fe80::1".parse().expect("one")
-            }),
-            ("shared-network", |f| {
-                f.links[0].addresses[0].ip = "10.1.0.77".parse().expect("one")
-            }),
-            ("netem", |f| f.links[1].qdisc = "netem".into()),
-            ("arp-ignored", |f| {
-                f.sysctls
-                    .insert("net/ipv4/conf/ib0/arp_ignore".into(), "8".into());
-            }),
-            ("ipv6-off", |f| {
-                f.sysctls
-                    .insert("net/ipv6/conf/ib0/disable_ipv6".into(), "1".into());
-            }),
-            ("ping-ignored", |f| {
-                f.sysctls
-                    .insert("net/ipv4/icmp_echo_ignore_all".into(), "1".into());
-            }),
-        ];
-        for (cause, change) in cases {
+        for (cause, change) in CASES {
             for roce in [false, true] {
                 names(roce, cause, change);
             }
@@ -230,9 +231,18 @@ mod tests {
 
     #[test]
     fn a_part_of_a_bond_needs_no_address() {
-        let mut facts = super::super::tests::healthy(false);
+        let mut facts = healthy(false);
         facts.links[1].addresses.clear();
         facts.links[1].enslaved = true;
-        assert_eq!(super::super::judge(&facts), []);
+        assert_eq!(judge(&facts), []);
+    }
+
+    #[test]
+    fn a_parent_needs_no_address() {
+        for roce in [false, true] {
+            let mut facts = healthy(roce);
+            child(&mut facts);
+            assert_eq!(judge(&facts), []);
+        }
     }
 }

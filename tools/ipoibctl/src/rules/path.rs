@@ -195,54 +195,68 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{Case, healthy, names, row};
+pub(super) mod tests {
+    use super::super::tests::{Case, healthy, names, neighbour, row};
     use crate::facts::Facts;
 
-    fn set(facts: &mut Facts, table: &str, column: &str, value: &str) {
-        let rows = facts.interfaces[0].tables.get_mut(table).expect("a table");
-        rows[0].insert(column.into(), value.into());
+    fn add(facts: &mut Facts, table: &str, columns: &[(&str, &str)]) {
+        let rows = facts.interfaces[0].tables.get_mut(table);
+        rows.expect("a table").push(row(columns));
     }
+
+    pub(in super::super) const CASES: &[Case] = &[
+        ("no-answer", |f| neighbour(f, |n| n.state = "failed".into())),
+        ("neighbour-table-full", |f| {
+            f.sysctls
+                .insert("net/ipv4/neigh/default/gc_thresh3".into(), "1".into());
+        }),
+        ("neighbour-table-full", |f| {
+            neighbour(f, |n| n.ip = "fe80::2".parse().expect("one"));
+            f.sysctls
+                .insert("net/ipv6/neigh/default/gc_thresh3".into(), "1".into());
+        }),
+        ("stale-address", |f| {
+            f.interfaces[0].neighbours[0].state = "permanent".into();
+            f.interfaces[0].neighbours[0].qpn = 0x99;
+        }),
+        ("no-path", |f| {
+            add(f, "paths", &[("gid", "fe80::3"), ("state", "failed")]);
+        }),
+        ("group-refused", |f| {
+            add(
+                f,
+                "groups",
+                &[("mgid", "ff12:401b:ffff::1"), ("state", "failed")],
+            );
+        }),
+        ("connection-failed", |f| {
+            add(
+                f,
+                "connections",
+                &[("gid", "fe80::3"), ("state", "waiting")],
+            );
+        }),
+        ("device-connections-full", |f| {
+            let rows = f.interfaces[0].tables.get_mut("device");
+            rows.expect("a table")[0].insert("limit".into(), "1".into());
+        }),
+        ("connections-full", |f| {
+            f.sysctls
+                .insert("net/ipoib/ib0/rc_max_connections".into(), "1".into());
+            f.interfaces[0].counters.insert("rc_evicted".into(), 4);
+        }),
+        ("peer-in-datagram-mode", |f| {
+            neighbour(f, |n| n.flags = 0x20)
+        }),
+    ];
 
     #[test]
     fn each_part_of_the_way() {
-        let cases: [Case; 9] = [
-            ("no-answer", |f| {
-                f.interfaces[0].neighbours[0].state = "failed".into()
-            }),
-            ("neighbour-table-full", |f| {
-                f.sysctls
-                    .insert("net/ipv4/neigh/default/gc_thresh3".into(), "1".into());
-            }),
-            ("neighbour-table-full", |f| {
-                f.interfaces[0].neighbours[0].ip = "fe80::2".parse().expect("one");
-                f.sysctls
-                    .insert("net/ipv6/neigh/default/gc_thresh3".into(), "1".into());
-            }),
-            ("stale-address", |f| {
-                f.interfaces[0].neighbours[0].state = "permanent".into();
-                f.interfaces[0].neighbours[0].qpn = 0x99;
-            }),
-            ("no-path", |f| set(f, "paths", "state", "failed")),
-            ("group-refused", |f| set(f, "groups", "state", "failed")),
-            ("connection-failed", |f| {
-                set(f, "connections", "state", "waiting")
-            }),
-            ("device-connections-full", |f| {
-                set(f, "device", "limit", "1")
-            }),
-            ("connections-full", |f| {
-                f.sysctls
-                    .insert("net/ipoib/ib0/rc_max_connections".into(), "1".into());
-                f.interfaces[0].counters.insert("rc_evicted".into(), 4);
-            }),
-        ];
-        for (cause, change) in cases {
-            names(true, cause, change);
+        for (cause, change) in CASES {
+            for roce in [false, true] {
+                names(roce, cause, change);
+            }
         }
-        names(false, "peer-in-datagram-mode", |f| {
-            f.interfaces[0].neighbours[0].flags = 0x20
-        });
     }
 
     #[test]

@@ -13,16 +13,15 @@ pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut
         return;
     };
     if port.is_roce() {
-        let below = facts.links.iter().find(|l| Some(l.index) == link.below);
-        let below = below.or_else(|| facts.link(port.netdev()?));
-        if let Some(ethernet) = below {
+        let ethernet = facts.ethernet_of(link);
+        if let Some(ethernet) = ethernet {
             check_ethernet(facts, link, ethernet, out);
             // Hardware passes its frames by the host's network stack.
             if port.software {
                 check_stack(facts, interface, ethernet, out);
             }
         }
-        check_gids(interface, port, below, out);
+        check_gids(interface, port, ethernet, out);
     } else {
         check_infiniband(interface, port, out);
     }
@@ -56,7 +55,7 @@ fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>
             "ethernet-ipv6-off",
             format!("IPv6 is disabled on {name}, where RoCE needs it for multicast groups."),
             format!("/proc/sys/{variable} is 1"),
-            format!("sysctl -w {}=0", variable.replace('/', ".")),
+            format!("sysctl -w {variable}=0"),
         );
     }
     if link.mtu < 1280 && ethernet.mtu < 2128 {
@@ -118,7 +117,6 @@ fn check_stack(facts: &Facts, interface: &Interface, ethernet: &Link, out: &mut 
 }
 
 fn check_gids(interface: &Interface, port: &Port, ethernet: Option<&Link>, out: &mut Out<'_>) {
-    let name = ethernet.map_or("the Ethernet interface", |link| &link.name);
     if !port.gids.iter().any(|gid| gid.kind == "RoCE v2") {
         out.add(
             Severity::Broken,
@@ -128,7 +126,9 @@ fn check_gids(interface: &Interface, port: &Port, ethernet: Option<&Link>, out: 
                 port.device
             ),
             "no entry of the port's GID table is of the type \"RoCE v2\"",
-            format!("sysctl -w net.ipv6.conf.{name}.addr_gen_mode=0"),
+            ethernet.map_or(String::new(), |ethernet| {
+                format!("sysctl -w net/ipv6/conf/{}/addr_gen_mode=0", ethernet.name)
+            }),
         );
     } else if !interface.gid.is_empty() && !port.gids.iter().any(|g| g.gid == interface.gid) {
         out.add(
@@ -253,67 +253,121 @@ fn check_carrier(interface: &Interface, link: &Link, port: &Port, out: &mut Out<
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::judge;
-    use super::super::tests::{Case, healthy, names};
+    use super::super::tests::{Case, child, healthy, names, neighbour};
+    use crate::facts::Facts;
+
+    fn filtered(facts: &mut Facts, rule: &str, neighbour_state: &str) {
+        facts.filter = vec![rule.into()];
+        neighbour(facts, |n| n.state = neighbour_state.into());
+    }
+
+    /// A port that is not Active leaves no carrier.
+    fn without_carrier(facts: &mut Facts, physical: &str, state: &str) {
+        facts.links[1].carrier = false;
+        facts.ports[0].physical = physical.into();
+        facts.ports[0].state = state.into();
+    }
+
+    pub(in super::super) const ROCE: &[Case] = &[
+        ("ethernet-down", |f| f.links[0].up = false),
+        ("no-cable", |f| f.links[0].carrier = false),
+        ("ethernet-ipv6-off", |f| {
+            f.sysctls
+                .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
+        }),
+        ("ethernet-mtu", |f| {
+            (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
+        }),
+        ("firewall", |f| {
+            f.filter = vec!["udp dport 4791 drop".into()]
+        }),
+        ("firewall", |f| {
+            let rule = "type filter hook input priority filter; policy drop;";
+            filtered(f, rule, "failed");
+        }),
+        ("firewall", |f| {
+            filtered(f, ":INPUT DROP [7:420]", "incomplete")
+        }),
+        ("netem", |f| f.links[0].qdisc = "netem".into()),
+        ("no-roce-gid", |f| {
+            f.ports[0].gids[0].kind = "IB/RoCE v1".into()
+        }),
+        ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
+        ("no-broadcast-group", |f| f.links[1].carrier = false),
+    ];
+
+    pub(in super::super) const INFINIBAND: &[Case] = &[
+        ("port-down", |f| without_carrier(f, "Polling", "DOWN")),
+        ("port-disabled", |f| without_carrier(f, "Disabled", "DOWN")),
+        ("no-subnet-manager", |f| {
+            without_carrier(f, "LinkUp", "INIT");
+            f.ports[0].sm_lid = 0;
+        }),
+        ("port-not-active", |f| without_carrier(f, "LinkUp", "ARMED")),
+        ("no-partition", |f| {
+            f.links[1].carrier = false;
+            f.ports[0].pkeys = vec![0x8001];
+        }),
+        ("limited-member", |f| {
+            f.links[1].carrier = false;
+            f.ports[0].pkeys = vec![0x7fff];
+        }),
+        ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
+        ("no-broadcast-group", |f| f.links[1].carrier = false),
+    ];
 
     #[test]
-    fn under_roce() {
-        let cases: [Case; 11] = [
-            ("ethernet-down", |f| f.links[0].up = false),
-            ("no-cable", |f| f.links[0].carrier = false),
-            ("ethernet-ipv6-off", |f| {
-                f.sysctls
-                    .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
-            }),
-            ("ethernet-mtu", |f| {
-                (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
-            }),
-            ("firewall", |f| {
-                f.filter = vec!["udp dport 4791 drop".into()]
-            }),
-            ("firewall", |f| {
-                f.filter = vec!["type filter hook input priority filter; policy drop;".into()];
-                f.interfaces[0].neighbours[0].state = "failed".into();
-            }),
-            ("firewall", |f| {
-                f.filter = vec![":INPUT DROP [7:420]".into()];
-                f.interfaces[0].neighbours[0].state = "incomplete".into();
-            }),
-            ("netem", |f| f.links[0].qdisc = "netem".into()),
-            ("no-roce-gid", |f| {
-                f.ports[0].gids[0].kind = "IB/RoCE v1".into()
-            }),
-            ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
-            ("no-broadcast-group", |f| f.links[1].carrier = false),
-        ];
-        for (cause, change) in cases {
-            names(true, cause, change);
+    fn each_cause_in_a_port() {
+        for (roce, cases) in [(true, ROCE), (false, INFINIBAND)] {
+            for (cause, change) in cases {
+                names(roce, cause, change);
+            }
         }
     }
 
+    /// What is wrong with a parent is not taken for something about Ethernet.
     #[test]
-    fn on_infiniband() {
-        let cases: [Case; 8] = [
-            ("port-down", |f| f.ports[0].physical = "Polling".into()),
-            ("port-disabled", |f| f.ports[0].physical = "Disabled".into()),
-            ("no-subnet-manager", |f| {
-                f.ports[0].state = "INIT".into();
-                f.ports[0].sm_lid = 0;
-            }),
-            ("port-not-active", |f| f.ports[0].state = "ARMED".into()),
-            ("no-partition", |f| f.ports[0].pkeys = vec![0x8001]),
-            ("limited-member", |f| f.ports[0].pkeys = vec![0x7fff]),
-            ("gid-changed", |f| f.ports[0].gids[0].gid = "fe80::9".into()),
-            ("no-broadcast-group", |f| f.links[1].carrier = false),
-        ];
-        for (cause, change) in cases {
-            names(false, cause, |facts| {
-                // None of these leaves a carrier.
-                facts.links[1].carrier = cause == "gid-changed";
-                change(facts);
-            });
-        }
+    fn a_childs_ethernet_is_its_parents() {
+        let mut facts = healthy(true);
+        child(&mut facts);
+        facts.links[2].up = false;
+        facts.links[2].qdisc = "netem".into();
+        let causes: Vec<_> = judge(&facts).iter().map(|f| f.cause).collect();
+        assert_eq!(causes, ["parent-down", "interface-down", "netem"]);
+
+        let mut facts = healthy(true);
+        child(&mut facts);
+        facts.links[0].up = false;
+        let causes: Vec<_> = judge(&facts).iter().map(|f| f.cause).collect();
+        assert_eq!(causes, ["ethernet-down", "ethernet-down"]);
+    }
+
+    /// A link of a container that has the name of the host's is not below an interface of the host's device.
+    #[test]
+    fn a_link_elsewhere_is_nobodys_business() {
+        let mut facts = healthy(true);
+        facts.links[1].below = None;
+        facts.links[0].up = false;
+        facts.links[0].qdisc = "netem".into();
+        facts
+            .sysctls
+            .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
+        assert_eq!(judge(&facts), []);
+        facts.ports[0].gids[0].kind = "IB/RoCE v1".into();
+        let found = judge(&facts);
+        assert_eq!((found[0].cause, &*found[0].fix), ("no-roce-gid", ""));
+    }
+
+    /// A dot in a name is no separator for sysctl.
+    #[test]
+    fn a_vlan_has_a_dot() {
+        let mut facts = healthy(true);
+        facts.links[0].name = "eth0.5".into();
+        let variable = "net/ipv6/conf/eth0.5/disable_ipv6";
+        facts.sysctls.insert(variable.into(), "1".into());
+        assert_eq!(judge(&facts)[0].fix, format!("sysctl -w {variable}=0"));
     }
 
     #[test]

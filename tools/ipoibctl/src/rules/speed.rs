@@ -247,53 +247,58 @@ pub(super) fn check_host(facts: &Facts, found: &mut Vec<Finding>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{Case, healthy, names};
     use super::*;
 
-    fn set(facts: &mut Facts, path: &str, value: &str) {
+    pub(in super::super) fn set(facts: &mut Facts, path: &str, value: &str) {
         facts.sysctls.insert(path.into(), value.into());
+    }
+
+    pub(in super::super) const CASES: &[Case] = &[
+        ("window-off", |f| {
+            set(f, "net/ipoib/ib0/reorder_window", "0")
+        }),
+        ("window-small", |f| {
+            f.interfaces[0].counters.insert("rx_seq_moved".into(), 200);
+        }),
+        ("small-rings", |f| {
+            f.interfaces[0].ring.as_mut().expect("a ring").rx = 64
+        }),
+        ("small-rings", |f| {
+            f.interfaces[0].ring.as_mut().expect("a ring").tx = 128
+        }),
+        ("moderation", |f| f.interfaces[0].rx_frames = 256),
+        ("gso-off", |f| f.interfaces[0].gso = false),
+        ("gro-off", |f| f.interfaces[0].gro = false),
+        ("small-receive-buffers", |f| {
+            set(f, "net/ipv4/tcp_rmem", "4096 131072 262144")
+        }),
+        ("small-send-buffers", |f| {
+            set(f, "net/ipv4/tcp_wmem", "4096 16384 262144")
+        }),
+        ("no-sack", |f| set(f, "net/ipv4/tcp_sack", "0")),
+        ("no-window-scaling", |f| {
+            set(f, "net/ipv4/tcp_window_scaling", "0")
+        }),
+        ("no-path-mtu", |f| set(f, "net/ipv4/ip_no_pmtu_disc", "1")),
+        ("small-budget", |f| set(f, "net/ipoib/ib0/napi_budget", "1")),
+    ];
+
+    /// Each variable of the interface at a value that costs speed.
+    pub(in super::super) fn variables() -> impl Iterator<Item = (&'static str, String)> {
+        VARIABLES
+            .iter()
+            .map(|variable| (variable.cause, format!("net/ipoib/ib0/{}", variable.name)))
     }
 
     #[test]
     fn each_setting() {
-        let cases: [Case; 13] = [
-            ("window-off", |f| {
-                set(f, "net/ipoib/ib0/reorder_window", "0")
-            }),
-            ("window-small", |f| {
-                f.interfaces[0].counters.insert("rx_seq_moved".into(), 200);
-            }),
-            ("small-rings", |f| {
-                f.interfaces[0].ring.as_mut().expect("a ring").rx = 64
-            }),
-            ("small-rings", |f| {
-                f.interfaces[0].ring.as_mut().expect("a ring").tx = 128
-            }),
-            ("moderation", |f| f.interfaces[0].rx_frames = 256),
-            ("gso-off", |f| f.interfaces[0].gso = false),
-            ("gro-off", |f| f.interfaces[0].gro = false),
-            ("small-receive-buffers", |f| {
-                set(f, "net/ipv4/tcp_rmem", "4096 131072 262144")
-            }),
-            ("small-send-buffers", |f| {
-                set(f, "net/ipv4/tcp_wmem", "4096 16384 262144")
-            }),
-            ("no-sack", |f| set(f, "net/ipv4/tcp_sack", "0")),
-            ("no-window-scaling", |f| {
-                set(f, "net/ipv4/tcp_window_scaling", "0")
-            }),
-            ("no-path-mtu", |f| set(f, "net/ipv4/ip_no_pmtu_disc", "1")),
-            ("small-budget", |f| set(f, "net/ipoib/ib0/napi_budget", "1")),
-        ];
-        for (cause, change) in cases {
+        for (cause, change) in CASES {
             names(true, cause, change);
         }
-        for variable in VARIABLES {
-            names(false, variable.cause, |f| {
-                let path = format!("net/ipoib/ib0/{}", variable.name);
-                set(f, &path, "0");
-            });
+        for (cause, path) in variables() {
+            names(false, cause, |f| set(f, &path, "0"));
         }
     }
 
