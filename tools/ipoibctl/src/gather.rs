@@ -13,12 +13,16 @@ use std::net::Ipv6Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 const NAME: &str = "ipoib_rs";
 /// Tables of the driver in debugfs.
 const TABLES: [&str; 5] = ["sources", "paths", "groups", "connections", "device"];
 /// Empty entries of a GID table after which no more are read: most tables have hundreds.
 const EMPTY: usize = 16;
+/// Time for the answer of a neighbour that is asked for its address just now.
+const ANSWER: Duration = Duration::from_millis(300);
 /// Variables below /proc/sys that rules judge.
 const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_rmem",
@@ -72,7 +76,8 @@ fn word(text: Option<String>) -> String {
     text.rsplit(": ").next().unwrap_or_default().to_owned()
 }
 
-/// All facts. With `whole`, also the packet filter's rules, which take another program to read.
+/// All facts. With `whole`, also those that take time: the packet filter's rules, which another program reads, and whether
+/// neighbours answer that are asked just now.
 ///
 /// # Errors
 ///
@@ -96,6 +101,11 @@ pub(crate) fn facts(whole: bool) -> anyhow::Result<Facts> {
     children(&mut facts);
     facts.module = module(root);
     facts.sysctls = sysctls(root, &facts);
+    let is_asked = |i: &Interface| i.neighbours.iter().any(|n| n.state == "incomplete");
+    if whole && facts.interfaces.iter().any(is_asked) {
+        thread::sleep(ANSWER);
+        neighbours(&mut facts);
+    }
     if whole && facts.ports.iter().any(|p| p.is_roce() && p.software) {
         facts.filter = filter();
     }
@@ -118,7 +128,6 @@ pub(crate) fn again(facts: &mut Facts) -> anyhow::Result<()> {
     facts.unread.clear();
     let debug = Debugfs::find(&mut facts.unread);
     for interface in &mut facts.interfaces {
-        interface.neighbours.clear();
         current(interface, debug.as_ref(), &mut facts.unread);
     }
     facts.links = found.into_iter().map(|one| one.link).collect();
@@ -188,6 +197,9 @@ fn interface(
 fn neighbours(facts: &mut Facts) {
     match netlink::neighbours() {
         Ok(neighbours) => {
+            for interface in &mut facts.interfaces {
+                interface.neighbours.clear();
+            }
             for (index, neighbour) in neighbours {
                 let name = facts.links.iter().find(|link| link.index == index);
                 let name = name.map(|link| link.name.as_str());
