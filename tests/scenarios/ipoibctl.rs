@@ -4,6 +4,7 @@
 //! traffic.
 
 mod causes;
+mod shapes;
 
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;

@@ -26,6 +26,7 @@ mod order;
 mod pcapng;
 mod ping;
 mod programs;
+mod random;
 mod reboot;
 mod removal;
 mod ring;

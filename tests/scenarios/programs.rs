@@ -30,7 +30,7 @@ const NM_CONF: &str = include_str!("../../samples/NetworkManager/ib0.conf");
 /// A line that tells whether `ib0` has an address of the server's range, as a shell condition.
 pub(crate) const LEASED4: &str =
     r"ip -4 -o addr show dev ib0 | grep -qE ' inet 10\.1\.0\.1[0-9]{2}/24 .* dynamic '";
-const LEASED6: &str =
+pub(crate) const LEASED6: &str =
     r"ip -6 -o addr show dev ib0 | grep -qE ' inet6 fd00:1::1[0-9a-f]{2}/128 .* dynamic '";
 
 /// Puts a file where a sample says that it goes.

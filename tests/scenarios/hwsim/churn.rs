@@ -3,6 +3,7 @@
 //! Random faults, from a seed: after each hundred of them every port is Active again.
 
 use super::fabric::{CONFIGFS, Fabric};
+use crate::random::Random;
 use anyhow::{Context, ensure};
 use lab::scenario;
 use std::fmt::Write;
@@ -13,20 +14,6 @@ const SEED: u64 = 1415;
 const FAULTS: u32 = 100;
 /// How an SM is started again: as ever, with other LIDs, and with a partition more.
 const RESTARTS: [&str; 3] = ["", "-r", "-P /tmp/partitions.conf"];
-
-/// Random numbers from a seed: xorshift64*.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    /// A number below `limit`.
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        usize::try_from(high).unwrap_or(0) % limit
-    }
-}
 
 /// A shell script of a round: faults, each after a short while. Of each cable it is known whether it is plugged;
 /// HCAs that are switched off and on again lose theirs.

@@ -109,7 +109,7 @@ impl Bed {
         self.hosts.iter().try_for_each(Host::rxe_up)
     }
 
-    /// An HCA for each host on a switch, and opensm on the first.
+    /// An HCA for each host on a switch, and a subnet manager.
     fn fabric(&self) -> Result<()> {
         let first = self.hosts.first().context("no host")?;
         let outside = first.outside();
@@ -118,8 +118,15 @@ impl Bed {
             let netns = host.netns().context("a host without a namespace")?;
             outside.ok(&format!("rdma dev set {} netns {netns}", host.hca()))?;
         }
+        self.subnet_manager()
+    }
+
+    /// Starts opensm on the first host of a simulated fabric, in the place of the one that runs.
+    pub fn subnet_manager(&self) -> Result<()> {
+        let first = self.hosts.first().context("no host")?;
         first.ok(&format!(
-            "mkdir -p /var/cache/opensm
+            "pkill -KILL -x opensm
+             mkdir -p /var/cache/opensm
              echo '{PARTITIONS}' >/tmp/opensm-partitions.conf
              opensm -B -P /tmp/opensm-partitions.conf -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
             first.hca()

@@ -2,12 +2,12 @@
 
 //! Random faults of the fabric, from a seed, under traffic: after each round of them all interfaces are up again.
 
-use super::super::churn::Random;
 use super::super::fabric::CONFIGFS;
 use super::super::mads::UMAD;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, hca};
 use super::{Driver, up};
+use crate::random::Random;
 use crate::transfer::Transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
