@@ -6,10 +6,9 @@
 
 mod counters;
 mod device;
+mod hiding;
 mod link;
 mod module;
-#[cfg(test)]
-mod pairs;
 mod path;
 mod port;
 mod speed;
@@ -27,7 +26,7 @@ pub(crate) enum Severity {
     Broken,
 }
 
-/// The layer that a cause is in. What is broken in a lower one explains what goes wrong above.
+/// The layer that a cause is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layer {
@@ -119,18 +118,6 @@ impl Out<'_> {
     }
 }
 
-/// Causes of higher layers that one in a lower layer explains if it breaks everything.
-const EXPLAINED: &[&str] = &[
-    "no-answer",
-    "no-path",
-    "group-refused",
-    "connection-failed",
-    "device-stuck",
-    "device-errors",
-    "peer-stuck",
-    "lossy-fabric",
-];
-
 /// Returns true for an interface that `ib_ipoib` has made for a port, as it does for each, and that nobody uses.
 fn is_idle(facts: &Facts, interface: &Interface, link: &Link) -> bool {
     let is_idle = !interface.ours && !link.up && link.addresses.is_empty();
@@ -159,7 +146,7 @@ fn each(
 
 /// All findings, worst first, and the lowest layer first among those.
 ///
-/// Leaves out what a broken layer explains in those above it.
+/// Leaves out those that others hide.
 pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     module::check(facts, &mut found);
@@ -170,12 +157,12 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
     each(facts, Layer::Counters, &mut found, counters::check);
     each(facts, Layer::Speed, &mut found, speed::check);
     speed::check_host(facts, &mut found);
-    let explained: Vec<String> = found
+    let hidden: Vec<bool> = found
         .iter()
-        .filter(|f| f.severity == Severity::Broken && f.layer <= Layer::Link)
-        .map(|f| f.subject.clone())
+        .map(|one| found.iter().any(|other| hiding::hides(other, one)))
         .collect();
-    found.retain(|f| !EXPLAINED.contains(&f.cause) || !explained.contains(&f.subject));
+    let mut hidden = hidden.into_iter();
+    found.retain(|_| hidden.next() == Some(false));
     found.sort_by_key(|f| (Reverse(f.severity), f.layer));
     // A shell runs the commands, and the kernel lets interfaces have nearly any name.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
@@ -364,7 +351,7 @@ pub(crate) mod tests {
         let neighbours = &mut facts.interfaces[0].neighbours;
         let mut another = neighbours[0].clone();
         another.ip = "10.1.0.3".parse().expect("an address");
-        another.gid = "fe80::3".into();
+        (another.gid, another.qpn) = ("fe80::3".into(), 0x12);
         change(&mut another);
         neighbours.push(another);
     }

@@ -31,7 +31,8 @@ fn check_flags(facts: &Facts, link: &Link, out: &mut Out<'_>) {
             format!("{} does not have the flag UP", parent.name),
             format!("ip link set {} up", parent.name),
         );
-    } else if !link.up {
+    }
+    if !link.up {
         out.add(
             Severity::Broken,
             "interface-down",
@@ -58,9 +59,7 @@ fn check_flags(facts: &Facts, link: &Link, out: &mut Out<'_>) {
             format!("ip link set {name} multicast on"),
         );
     }
-    let ethernet = facts.ethernet_of(link);
-    // If Ethernet has no room for more, the rule ethernet-mtu says so.
-    if link.mtu < 1280 && ethernet.is_none_or(|e| e.mtu >= 2128) {
+    if link.mtu < 1280 {
         out.add(
             Severity::Warning,
             "mtu-below-ipv6",
@@ -156,7 +155,7 @@ fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
         );
     }
     let variable = format!("net/ipv6/conf/{}/disable_ipv6", link.name);
-    if facts.sysctl(&variable) == Some("1") && link.mtu >= 1280 {
+    if facts.sysctl(&variable) == Some("1") {
         out.add(
             Severity::Hint,
             "ipv6-off",
@@ -185,8 +184,9 @@ pub(super) mod tests {
         ("interface-down", |f| f.links[1].up = false),
         ("parent-down", |f| {
             child(f);
-            f.links[1].up = false;
-            f.links[2].up = false;
+            let links = f.links.iter_mut();
+            let family = links.filter(|link| link.name.starts_with("ib"));
+            family.for_each(|link| link.up = false);
         }),
         ("arp-off", |f| f.links[1].arp = false),
         ("multicast-off", |f| f.links[1].multicast = false),
@@ -203,7 +203,10 @@ pub(super) mod tests {
             f.links[1].addresses[0].ip = "fe80::1".parse().expect("one");
         }),
         ("shared-network", |f| {
-            f.links[0].addresses[0].ip = "10.1.0.77".parse().expect("one")
+            let mut other = f.links[0].clone();
+            (other.index, other.name, other.up) = (12, "eth1".into(), true);
+            other.addresses[0].ip = "10.1.0.77".parse().expect("one");
+            f.links.push(other);
         }),
         ("netem", |f| f.links[1].qdisc = "netem".into()),
         ("arp-ignored", |f| {

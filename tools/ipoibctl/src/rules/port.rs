@@ -39,12 +39,13 @@ fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>
             format!("{name} does not have the flag UP"),
             format!("ip link set {name} up"),
         );
-    } else if !ethernet.carrier {
+    }
+    if !ethernet.carrier {
         out.add(
             Severity::Broken,
             "no-cable",
             format!("{name}, the Ethernet interface under it, has no carrier: check the cable and its other end."),
-            format!("{name} is up and its carrier is 0"),
+            format!("the carrier of {name} is 0"),
             "",
         );
     }
@@ -130,7 +131,8 @@ fn check_gids(interface: &Interface, port: &Port, ethernet: Option<&Link>, out: 
                 format!("sysctl -w net/ipv6/conf/{}/addr_gen_mode=0", ethernet.name)
             }),
         );
-    } else if !interface.gid.is_empty() && !port.gids.iter().any(|g| g.gid == interface.gid) {
+    }
+    if !interface.gid.is_empty() && !port.gids.iter().any(|g| g.gid == interface.gid) {
         out.add(
             Severity::Warning,
             "gid-changed",
@@ -227,10 +229,9 @@ fn check_pkey(interface: &Interface, port: &Port, out: &mut Out<'_>) {
     }
 }
 
-/// No carrier, although nothing else is wrong with the port.
+/// No carrier: the interface has one while it is in the broadcast group.
 fn check_carrier(interface: &Interface, link: &Link, port: &Port, out: &mut Out<'_>) {
-    let below = |f: &super::Finding| f.subject == link.name && f.severity == Severity::Broken;
-    if !link.up || link.carrier || out.found.iter().any(below) {
+    if link.carrier {
         return;
     }
     let state = interface.broadcast().unwrap_or("unknown");
