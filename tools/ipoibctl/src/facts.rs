@@ -204,6 +204,16 @@ impl Neighbour {
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.state.as_str(), "failed" | "incomplete")
     }
+
+    /// Returns true if its link-layer address may be one that it had before: nobody has confirmed it lately.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.state == "stale"
+    }
+
+    /// Returns true if a row of a table is about its link-layer address.
+    pub(crate) fn has(&self, row: &Row) -> bool {
+        address(row) == (self.gid.as_str(), self.qpn)
+    }
 }
 
 impl Port {

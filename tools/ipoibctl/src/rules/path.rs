@@ -3,7 +3,7 @@
 //! The way to a peer: address resolution, paths, groups, connections.
 
 use super::{Out, Severity, by_hand};
-use crate::facts::{Facts, Interface, Link, Neighbour, column};
+use crate::facts::{Facts, Interface, Link, Neighbour, Row, column};
 
 /// The flag of an address that takes connections (RFC 4755, section 3.1).
 const TAKES_CONNECTIONS: u8 = 0x80;
@@ -102,14 +102,17 @@ fn check_stale(interface: &Interface, out: &mut Out<'_>) {
     }
 }
 
+/// GIDs of the peers whose rows in a table are in a state. Rows of addresses that no neighbour has tell of the past.
+fn peers_in(interface: &Interface, table: &str, state: &str) -> Vec<String> {
+    let rows = interface.table(table).iter();
+    rows.filter(|row| column(row, "state") == state)
+        .filter(|row| interface.neighbours.iter().any(|n| n.has(row)))
+        .map(|row| column(row, "gid").to_owned())
+        .collect()
+}
+
 fn check_tables(interface: &Interface, out: &mut Out<'_>) {
-    let failed = |table: &str, column_of: &str| -> Vec<String> {
-        let rows = interface.table(table).iter();
-        rows.filter(|row| column(row, "state") == "failed")
-            .map(|row| column(row, column_of).to_owned())
-            .collect()
-    };
-    let paths = failed("paths", "gid");
+    let paths = peers_in(interface, "paths", "failed");
     if !paths.is_empty() {
         out.add(
             Severity::Warning,
@@ -119,7 +122,11 @@ fn check_tables(interface: &Interface, out: &mut Out<'_>) {
             "",
         );
     }
-    let groups = failed("groups", "mgid");
+    let groups = interface.table("groups").iter();
+    let groups: Vec<String> = groups
+        .filter(|row| column(row, "state") == "failed")
+        .map(|row| column(row, "mgid").to_owned())
+        .collect();
     if !groups.is_empty() {
         out.add(
             Severity::Warning,
@@ -133,8 +140,7 @@ fn check_tables(interface: &Interface, out: &mut Out<'_>) {
 
 fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
     let rows = interface.table("connections");
-    let waiting = rows.iter().filter(|row| column(row, "state") == "waiting");
-    let waiting: Vec<String> = waiting.map(|row| column(row, "gid").to_owned()).collect();
+    let waiting = peers_in(interface, "connections", "waiting");
     if !waiting.is_empty() {
         out.add(
             Severity::Warning,
@@ -175,10 +181,16 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
             format!("sysctl -w {}=64", interface.sysctl("rc_max_connections")),
         );
     }
+    let is_known = |n: &&Neighbour| !n.is_lost() && !n.is_stale() && !n.gid.is_empty();
+    // One that is connected has changed its mode since it gave its address.
+    let is_up = |row: &&Row| column(row, "state") == "up";
+    let is_connected = |n: &Neighbour| rows.iter().filter(is_up).any(|row| n.has(row));
     let datagram = interface
         .neighbours
         .iter()
-        .filter(|n| !n.is_lost() && !n.gid.is_empty() && n.flags & TAKES_CONNECTIONS == 0);
+        .filter(is_known)
+        .filter(|n| n.flags & TAKES_CONNECTIONS == 0)
+        .filter(|n| !is_connected(n));
     let datagram: Vec<String> = datagram.map(|n| n.ip.to_string()).collect();
     if !datagram.is_empty() {
         out.add(
@@ -204,6 +216,11 @@ pub(super) mod tests {
         rows.expect("a table").push(row(columns));
     }
 
+    /// A row about the neighbour that a host gets.
+    fn another(state: &str) -> [(&str, &str); 3] {
+        [("gid", "fe80::3"), ("qpn", "0x000012"), ("state", state)]
+    }
+
     pub(in super::super) const CASES: &[Case] = &[
         ("no-answer", |f| neighbour(f, |n| n.state = "failed".into())),
         ("neighbour-table-full", |f| {
@@ -220,7 +237,8 @@ pub(super) mod tests {
             f.interfaces[0].neighbours[0].qpn = 0x99;
         }),
         ("no-path", |f| {
-            add(f, "paths", &[("gid", "fe80::3"), ("state", "failed")]);
+            neighbour(f, |n| n.state = "permanent".into());
+            add(f, "paths", &another("failed"));
         }),
         ("group-refused", |f| {
             add(
@@ -230,11 +248,8 @@ pub(super) mod tests {
             );
         }),
         ("connection-failed", |f| {
-            add(
-                f,
-                "connections",
-                &[("gid", "fe80::3"), ("state", "waiting")],
-            );
+            neighbour(f, |_| ());
+            add(f, "connections", &another("waiting"));
         }),
         ("device-connections-full", |f| {
             let rows = f.interfaces[0].tables.get_mut("device");
@@ -269,6 +284,20 @@ pub(super) mod tests {
             .get_mut("sources")
             .expect("it")
             .push(other);
+        assert_eq!(super::super::judge(&facts), []);
+    }
+
+    /// A peer had another address or another mode before.
+    #[test]
+    fn what_was_before_is_no_cause() {
+        let mut facts = healthy(true);
+        add(&mut facts, "paths", &another("failed"));
+        add(&mut facts, "connections", &another("waiting"));
+        neighbour(&mut facts, |n| {
+            (n.state, n.flags, n.qpn) = ("stale".into(), 0x20, 0x13);
+        });
+        // Since then, it has been connected.
+        facts.interfaces[0].neighbours[0].flags = 0x20;
         assert_eq!(super::super::judge(&facts), []);
     }
 
