@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Everything that the rules judge.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -213,6 +213,21 @@ impl Neighbour {
     /// Returns true if a row of a table is about its link-layer address.
     pub(crate) fn has(&self, row: &Row) -> bool {
         address(row) == (self.gid.as_str(), self.qpn)
+    }
+
+    /// The GID that its link-layer address would have if it began two bytes later than it was read, if that is one of the
+    /// subnet of `own`. It was announced without the two reserved bytes of an option for InfiniBand (RFC 4391, section 9.3).
+    pub(crate) fn shifted(&self, own: &str) -> Option<Ipv6Addr> {
+        let (own, read) = (
+            own.parse::<Ipv6Addr>().ok()?,
+            self.gid.parse::<Ipv6Addr>().ok()?,
+        );
+        let subnet = |gid: &Ipv6Addr| gid.to_bits() >> 64;
+        // The last two bytes are behind its end.
+        let first = u128::from(self.qpn & 0xffff) << 112;
+        let gid = Ipv6Addr::from_bits(first | (read.to_bits() >> 16));
+        let is_whole = read.to_bits() & 0xffff == 0;
+        (is_whole && subnet(&read) != subnet(&own) && subnet(&gid) == subnet(&own)).then_some(gid)
     }
 }
 

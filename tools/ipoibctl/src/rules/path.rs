@@ -11,6 +11,7 @@ const TAKES_CONNECTIONS: u8 = 0x80;
 pub(super) fn check(facts: &Facts, interface: &Interface, _: &Link, out: &mut Out<'_>) {
     check_neighbours(facts, interface, out);
     check_stale(interface, out);
+    check_shifted(interface, out);
     check_tables(interface, out);
     if interface.mode == "connected" {
         check_connections(facts, interface, out);
@@ -102,11 +103,35 @@ fn check_stale(interface: &Interface, out: &mut Out<'_>) {
     }
 }
 
+/// Neighbours whose address was announced in the wrong place.
+fn check_shifted(interface: &Interface, out: &mut Out<'_>) {
+    for neighbour in &interface.neighbours {
+        if let Some(gid) = neighbour.shifted(&interface.gid) {
+            let ip = neighbour.ip;
+            out.add(
+                Severity::Warning,
+                "shifted-address",
+                format!(
+                    "Frames to {ip} get lost: it announces its link-layer address two bytes too early, as \
+                     dnsmasq does in router advertisements."
+                ),
+                format!(
+                    "the GID in its neighbour entry is {}, and {gid} two bytes further on",
+                    neighbour.gid
+                ),
+                // It comes again with the next advertisement.
+                by_hand(format!("ip neigh del {ip} dev {}", interface.name)),
+            );
+        }
+    }
+}
+
 /// GIDs of the peers whose rows in a table are in a state. Rows of addresses that no neighbour has tell of the past.
 fn peers_in(interface: &Interface, table: &str, state: &str) -> Vec<String> {
+    let is_of = |n: &&Neighbour, row| n.has(row) && n.shifted(&interface.gid).is_none();
     let rows = interface.table(table).iter();
     rows.filter(|row| column(row, "state") == state)
-        .filter(|row| interface.neighbours.iter().any(|n| n.has(row)))
+        .filter(|row| interface.neighbours.iter().any(|n| is_of(&n, row)))
         .map(|row| column(row, "gid").to_owned())
         .collect()
 }
@@ -189,7 +214,7 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
         .neighbours
         .iter()
         .filter(is_known)
-        .filter(|n| n.flags & TAKES_CONNECTIONS == 0)
+        .filter(|n| n.flags & TAKES_CONNECTIONS == 0 && n.shifted(&interface.gid).is_none())
         .filter(|n| !is_connected(n));
     let datagram: Vec<String> = datagram.map(|n| n.ip.to_string()).collect();
     if !datagram.is_empty() {
@@ -235,6 +260,13 @@ pub(super) mod tests {
         ("stale-address", |f| {
             f.interfaces[0].neighbours[0].state = "permanent".into();
             f.interfaces[0].neighbours[0].qpn = 0x99;
+        }),
+        ("shifted-address", |f| {
+            neighbour(f, |n| {
+                (n.state, n.flags) = ("stale".into(), 0);
+                // The GID is fe80::5054:ff:fe1b:2.
+                (n.gid, n.qpn) = ("::5054:ff:fe1b:2:0".into(), 0x12_fe80);
+            });
         }),
         ("no-path", |f| {
             neighbour(f, |n| n.state = "permanent".into());
@@ -299,6 +331,30 @@ pub(super) mod tests {
         // Since then, it has been connected.
         facts.interfaces[0].neighbours[0].flags = 0x20;
         assert_eq!(super::super::judge(&facts), []);
+    }
+
+    /// What goes wrong for an address that nobody has is no cause of its own.
+    #[test]
+    fn a_shifted_address_explains_what_is_wrong_with_it() {
+        let mut facts = healthy(true);
+        neighbour(&mut facts, |n| {
+            (n.flags, n.gid, n.qpn) = (0, "::5054:ff:fe1b:2:0".into(), 0x12_fe80);
+        });
+        let row = [
+            ("gid", "::5054:ff:fe1b:2:0"),
+            ("qpn", "0x12fe80"),
+            ("state", "failed"),
+        ];
+        add(&mut facts, "paths", &row);
+        let found = super::super::judge(&facts);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].how.contains("fe80::5054:ff:fe1b:2 "), "{found:?}");
+        // Another subnet may have such GIDs, and the subnet of this one may be another.
+        for gid in ["::5054:ff:fe1b:2:1", "fe80::5054:ff:fe1b:0"] {
+            let mut facts = healthy(true);
+            neighbour(&mut facts, |n| (n.gid, n.qpn) = (gid.into(), 0x12_fe80));
+            assert_eq!(super::super::judge(&facts), [], "{gid}");
+        }
     }
 
     #[test]
