@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Time for what the kernel does by itself, such as waiting for an answer.
 const LIMIT: Duration = Duration::from_secs(15);
+/// Time for doctor's answer.
+const DOCTOR: Duration = Duration::from_secs(2);
 
 /// Runs the tool; what it says in JSON.
 pub(crate) fn ask(host: &Host, arguments: &str) -> Result<(Value, i32)> {
@@ -36,27 +38,21 @@ fn ask_by(host: &Host, by: &str, arguments: &str) -> Result<(Value, i32)> {
     Ok((value, code))
 }
 
-/// Findings of doctor, worst first.
+/// Findings of doctor, worst first, which come in time.
 fn findings(host: &Host) -> Result<Vec<Value>> {
-    findings_by(host, "")
+    let begin = Instant::now();
+    let found = findings_by(host, "")?;
+    let took = begin.elapsed();
+    ensure!(took < host.scaled(DOCTOR), "doctor took {took:?}");
+    Ok(found)
 }
 
-/// Does the same by a command that runs another one.
+/// Findings of doctor that is run by a command.
 fn findings_by(host: &Host, by: &str) -> Result<Vec<Value>> {
-    let limit = host.scaled(Duration::from_secs(2));
-    let mut took = Vec::new();
-    // A computer that has other things to do, too, may be slow now and then.
-    while took.len() < 3 {
-        let begin = Instant::now();
-        let (value, code) = ask_by(host, by, "doctor")?;
-        took.push(begin.elapsed());
-        if took.last() < Some(&limit) {
-            let found = value["findings"].as_array().context("no findings")?;
-            ensure!(!found.is_empty() || code == 0, "{value}");
-            return Ok(found.to_owned());
-        }
-    }
-    anyhow::bail!("doctor took {took:?}")
+    let (value, code) = ask_by(host, by, "doctor")?;
+    let found = value["findings"].as_array().context("no findings")?;
+    ensure!(!found.is_empty() || code == 0, "{value}");
+    Ok(found.to_owned())
 }
 
 /// Waits until doctor's findings are as they should be; those.

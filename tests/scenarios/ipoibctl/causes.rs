@@ -5,16 +5,16 @@
 //! A guest is made to have many of them, one after the other, since each takes a few runs of the tool only. What doctor
 //! says mends a cause has to mend it.
 
-use super::{LIMIT, ask, findings, until, well};
+mod infiniband;
+mod roce;
+
+use super::{LIMIT, ask, until, well};
 use anyhow::{Context, Result, ensure};
-use lab::bed::{Bed, Host};
+use lab::bed::Host;
 use lab::layout::Layout;
 use lab::scenario;
 use serde_json::Value;
 use std::collections::BTreeSet;
-
-const PARTITIONS: &str = "/tmp/ipoibctl-partitions.conf";
-const DEFAULT: &str = "Default=0x7fff, ipoib : ALL=full;";
 
 /// A cause, and how it comes about.
 struct Injection<'a> {
@@ -264,7 +264,9 @@ fn peers<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
             "device-connections-full",
             "echo 1 >/sys/module/ipoib_rs/parameters/rc_max_device_connections",
         )
-        .then(&ping),
+        .then(&format!(
+            "{ping} && ethtool -S ib0 | grep -q ' rc_current: [1-9]'"
+        )),
         Injection::new(
             b,
             "peer-in-datagram-mode",
@@ -273,6 +275,15 @@ fn peers<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
         .by_hand("echo connected >/sys/class/net/ib0/mode")
         .then(&ping),
     ];
+    // What dnsmasq's router advertisements make of an address.
+    let shifted = format!(
+        "{ping} &&
+         address=$(ip neigh show {other} dev ib0 | sed 's/.*lladdr \\([^ ]*\\).*/\\1/') &&
+         ip -6 neigh replace fe80::99 dev ib0 nud stale lladdr ${{address#??:??:}}:00:00"
+    );
+    all.push(
+        Injection::new(a, "shifted-address", shifted).by_hand("ip -6 neigh del fe80::99 dev ib0"),
+    );
     // On InfiniBand, datagrams do not carry the GID of their source.
     if !a.is_infiniband() {
         let stale = format!(
@@ -301,6 +312,7 @@ const PAIRS: &[[&str; 2]] = &[
     ["no-window-scaling", "small-send-buffers"],
     ["ipv6-off", "no-address"],
     ["peer-in-datagram-mode", "arp-ignored"],
+    ["shifted-address", "small-rings"],
 ];
 
 const HIDDEN: &[Hidden] = &[
@@ -327,7 +339,7 @@ const HIDDEN: &[Hidden] = &[
 scenario! {
     /// Nothing is wrong with a pair; then each cause that any port may have is named, one at a time and in pairs, and
     /// mended.
-    #[on(infiniband)]
+    #[on(timed, infiniband)]
     fn causes_are_named(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -346,252 +358,6 @@ scenario! {
             pairs(a, &all, &[["stale-address", "multicast-off"]])?;
         }
         hidden(a, &all, HIDDEN)?;
-        bed.finish()
-    }
-}
-
-/// Obstacles to loading the module, which hide each other; it loads by doctor's own command.
-fn module(host: &Host) -> Result<()> {
-    let tool = Layout::from_env()?.ipoibctl();
-    let modules = "/lib/modules/$(uname -r)";
-    // Mounts made inside of a network namespace are gone after the command.
-    let outside = host.outside();
-    named(host, "not-loaded")?;
-    let obstacles = [
-        Injection::new(
-            &outside,
-            "blacklisted",
-            "echo 'blacklist ipoib_rs' >/etc/modprobe.d/z.conf",
-        )
-        .by_hand("rm /etc/modprobe.d/z.conf"),
-        Injection::new(
-            &outside,
-            "not-installed",
-            format!("mount -t tmpfs none {modules}"),
-        )
-        .by_hand(format!("umount {modules}")),
-    ];
-    for obstacle in &obstacles {
-        obstacle.bring(host)?;
-        obstacle.mend(host, &named(host, obstacle.cause)?)?;
-    }
-    // The first obstacle on the way is named: a module that is not there cannot be kept from loading.
-    obstacles[0].bring(host)?;
-    obstacles[1].bring(host)?;
-    obstacles[1].mend(host, &only(host, &["not-installed"])?)?;
-    obstacles[0].mend(host, &only(host, &["blacklisted"])?)?;
-
-    // Doctor would have DKMS build it.
-    outside.ok(&format!(
-        "cp -r {modules}/modules.dep /tmp; mount -t tmpfs none /lib/modules; mkdir /lib/modules/7.3.0; mv /tmp/modules.dep /lib/modules/7.3.0"
-    ))?;
-    named(host, "wrong-kernel")?;
-    outside.ok("umount /lib/modules")?;
-    named(host, "not-loaded")?;
-    host.run(&format!("{} doctor --fix --yes", tool.display()))?;
-    named(host, "no-device")?;
-    Ok(())
-}
-
-/// Causes in Ethernet and soft-RoCE.
-fn ethernet<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
-    let nft = "/usr/local/bin/nft";
-    vec![
-        Injection::new(a, "netem", "tc qdisc replace dev eth0 root netem delay 1ms"),
-        Injection::new(a, "ethernet-down", "ip link set eth0 down"),
-        Injection::new(
-            a,
-            "ethernet-ipv6-off",
-            "echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6",
-        ),
-        Injection::new(a, "ethernet-mtu", "ip link set eth0 mtu 1500"),
-        Injection::new(a, "mtu-below-ipv6", "ip link set ib0 mtu 1000"),
-        Injection::new(
-            a,
-            "firewall",
-            format!("printf '#!/bin/sh\necho udp dport 4791 drop\n' >{nft}; chmod +x {nft}"),
-        )
-        .by_hand(format!("rm {nft}")),
-        Injection::new(b, "no-cable", "ip link set eth0 down").by_hand("ip link set eth0 up"),
-    ]
-}
-
-const ETHERNET_PAIRS: &[[&str; 2]] = &[
-    ["ethernet-ipv6-off", "firewall"],
-    ["ethernet-mtu", "netem"],
-    ["no-cable", "ethernet-ipv6-off"],
-    ["ethernet-down", "firewall"],
-];
-
-const ETHERNET_HIDDEN: &[Hidden] = &[
-    // One that is down has never a carrier.
-    Hidden {
-        by: "ethernet-down",
-        hidden: "no-cable",
-        stays: true,
-    },
-    // The interface could have no more.
-    Hidden {
-        by: "ethernet-mtu",
-        hidden: "mtu-below-ipv6",
-        stays: false,
-    },
-];
-
-scenario! {
-    /// From a host without a module to an interface by doctor's own commands; then causes in Ethernet and in soft-RoCE.
-    #[on(uml)]
-    fn causes_under_roce_are_named(bed) {
-        let bed = bed.up()?;
-        let (a, b) = bed.pair()?;
-        let tool = Layout::from_env()?.ipoibctl();
-        module(a)?;
-        bed.rxe()?;
-        for cause in ["no-interface", "interface-down"] {
-            named(a, cause)?;
-            a.run(&format!("{} doctor --fix --yes", tool.display()))?;
-        }
-        named(a, "no-address")?;
-        a.ok(&format!("ip addr add {}/24 dev ib0", a.ip4()))?;
-        well(a).context("after the first address")?;
-        b.ib_add("")?;
-        b.ib_up()?;
-        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
-        well(a).context("after a peer")?;
-
-        let all = ethernet(a, b);
-        singles(a, &all)?;
-        pairs(a, &all, ETHERNET_PAIRS)?;
-        hidden(a, &all, ETHERNET_HIDDEN)?;
-        // Its link-local address would be that of its parent, which is in the same partition.
-        a.ok("ip link add link ib0 name ib0.ffff type ipoib_rs pkey 0xffff && ip link set ib0.ffff addrgenmode none && ip addr add 10.2.0.1/24 dev ib0.ffff && ip link set ib0.ffff up")?;
-        well(a).context("after a child")?;
-        a.ok("ip link set ib0 down")?;
-        only(a, &["interface-down", "parent-down"])?;
-        a.ok("ip link del ib0.ffff; ip link set ib0 up")?;
-        well(a).context("after parent-down")?;
-        bed.finish()
-    }
-}
-
-/// Gives opensm its partitions, which it reads when it is told to, or begins.
-fn partitions(text: &str) -> String {
-    format!("echo '{text}' >{PARTITIONS}; pkill -HUP -x opensm || :")
-}
-
-/// Partitions with that of a child, for members of a kind.
-fn blue(members: &str) -> String {
-    partitions(&format!("{DEFAULT} Blue=0x0001, ipoib : ALL={members};"))
-}
-
-/// An interface on each host, and a subnet manager that comes late, and with the broadcast group later still. A child
-/// on the second host.
-fn infiniband_up(bed: &Bed) -> Result<(&Host, &Host)> {
-    let (a, b) = bed.pair()?;
-    let outside = a.outside();
-    outside.ok("ib-hwsim star 2")?;
-    for host in [a, b] {
-        outside.ok(&format!(
-            "rdma dev set {} netns {}",
-            host.rdma_device(),
-            host.netns().context("no namespace")?
-        ))?;
-        host.ib_add("")?;
-        host.ok(&format!(
-            "ip addr add {}/24 dev ib0 && ip link set ib0 up",
-            host.ip4()
-        ))?;
-    }
-    named(b, "no-subnet-manager")?;
-    a.ok(&partitions("Default=0x7fff : ALL=full;"))?;
-    a.ok(&format!(
-        "mkdir -p /var/cache/opensm; opensm -B -P {PARTITIONS} -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
-        a.rdma_device()
-    ))?;
-    named(b, "no-broadcast-group")?;
-    a.ok(&blue("full"))?;
-    well(b)?;
-    b.wait_until(&format!("ping -q -c 1 -W 1 {}", a.ip4()), LIMIT)?;
-    well(b)?;
-    b.ok("ip link add link ib0 name ib0.8001 type ipoib_rs pkey 0x8001 && ip addr add 10.2.0.2/24 dev ib0.8001 && ip link set ib0.8001 up")?;
-    well(b)?;
-    Ok((a, b))
-}
-
-/// Causes in ports and partitions of InfiniBand. `outside` is the machine.
-fn infiniband<'a>(a: &'a Host, b: &'a Host, outside: &'a Host) -> Vec<Injection<'a>> {
-    let plug =
-        |plugged: u8| format!("echo {plugged} >/sys/kernel/config/ib_hwsim/star/cables/c2/plugged");
-    let nobody = "00:00:0a:bc:fe:80:00:00:00:00:00:00:00:00:00:00:00:00:de:ad";
-    vec![
-        Injection::new(b, "moderation", "ethtool -C ib0 rx-frames 512"),
-        Injection::new(outside, "port-down", plug(0)).by_hand(plug(1)),
-        Injection::new(a, "limited-member", blue("limited")).by_hand(blue("full")),
-        Injection::new(a, "no-partition", partitions(DEFAULT)).by_hand(blue("full")),
-        // A path that has failed is forgotten unless somebody sends.
-        Injection::new(
-            b,
-            "no-path",
-            format!(
-                "ip neigh replace 10.1.0.50 dev ib0 nud permanent lladdr {nobody}
-                 (ping -q -i 0.1 10.1.0.50 >/dev/null 2>&1 </dev/null &)"
-            ),
-        )
-        .by_hand("pkill -x ping; ip neigh del 10.1.0.50 dev ib0; ip link set ib0 down; ip link set ib0 up"),
-    ]
-}
-
-/// A peer that is asked for its address just now is not one that does not answer.
-fn asked(a: &Host, b: &Host) -> Result<()> {
-    let delay = |us: u32| {
-        let file = "/sys/kernel/config/ib_hwsim/star/cables/c2/delay";
-        a.outside().ok(&format!("echo {us} >{file}")).map(drop)
-    };
-    delay(50_000)?;
-    b.ok(&format!(
-        "ip neigh flush dev ib0; (ping -q -c 1 -W 5 {} >/dev/null 2>&1 </dev/null &)",
-        a.ip4()
-    ))?;
-    let found = findings(b)?;
-    ensure!(found.is_empty(), "{found:#?}");
-    delay(0)
-}
-
-const INFINIBAND_PAIRS: &[[&str; 2]] = &[
-    ["port-down", "moderation"],
-    ["limited-member", "no-path"],
-    ["no-partition", "moderation"],
-];
-
-const INFINIBAND_HIDDEN: &[Hidden] = &[
-    // There is no path by a port that is down.
-    Hidden {
-        by: "port-down",
-        hidden: "no-path",
-        stays: true,
-    },
-];
-
-scenario! {
-    /// Causes in ports, subnet managers and partitions of InfiniBand.
-    #[on(uml)]
-    fn causes_on_infiniband_are_named(bed) {
-        let bed = bed.infiniband().up()?;
-        let (a, b) = infiniband_up(&bed)?;
-        let outside = a.outside();
-        let all = infiniband(a, b, &outside);
-        asked(a, b)?;
-        singles(b, &all)?;
-        pairs(b, &all, INFINIBAND_PAIRS)?;
-        hidden(b, &all, INFINIBAND_HIDDEN)?;
-
-        b.ok("ip link del ib0.8001")?;
-        outside.ok("pkill -KILL -x opensm")?;
-        outside.ok("cd /sys/kernel/config/ib_hwsim/star/cables/c2 && echo 0 >plugged && echo 1 >plugged")?;
-        named(b, "port-not-active")?;
-        // For good: the programs that could switch it on do not open such a port.
-        b.ok(&format!("ibportstate -C {} -P 1 -D 0 1 disable", b.rdma_device()))?;
-        named(b, "port-disabled")?;
         bed.finish()
     }
 }

@@ -13,6 +13,12 @@ use lab::scenario;
 use std::time::Duration;
 
 const SEED: u64 = 19;
+/// Asks for an IPv6 address without being told to by a router.
+const CLIENT: &str = "dhcpcd -q -6 --noipv6rs --ia_na";
+/// Says what a router would, too: which network is on the link.
+const NETWORK: &str = "ip -6 route replace fd00:1::/64 dev ib0";
+/// A condition on the machine: the driver is not about to connect again.
+const NONE_WAITS: &str = r#"[ -z "$(awk '$4 == "waiting"' /run/debug/ipoib_rs/*/connections)" ]"#;
 /// The namespace that a child may be in.
 const GUEST: &str = "ip netns exec guest";
 
@@ -195,6 +201,7 @@ impl<'a> Place<'a> {
 
     /// Gives the hosts a shape.
     fn make(&self, shape: &Shape) -> Result<()> {
+        self.doubt(shape)?;
         for host in &self.bed.hosts[..=shape.peers] {
             self.make_host(host, shape)?;
         }
@@ -213,6 +220,23 @@ impl<'a> Place<'a> {
             carrier(self.first(), "", "ib1")?;
         }
         Ok(())
+    }
+
+    /// How long hosts believe that a neighbour still has its address. By default that is half a minute, in which they would
+    /// not hear of a peer that comes anew. The machine's defaults are those of its network namespaces.
+    fn doubt(&self, shape: &Shape) -> Result<()> {
+        let (ms, s) = if shape.event == Event::PeerAnew {
+            (1000, 1)
+        } else {
+            (30_000, 5)
+        };
+        let set = format!(
+            "for f in ipv4 ipv6; do
+                 echo {ms} >/proc/sys/net/$f/neigh/default/base_reachable_time_ms
+                 echo {s} >/proc/sys/net/$f/neigh/default/delay_first_probe_time
+             done"
+        );
+        self.first().outside().ok(&set).map(drop)
     }
 
     fn make_host(&self, host: &Host, shape: &Shape) -> Result<()> {
@@ -282,17 +306,21 @@ impl<'a> Place<'a> {
     fn lease(&self) -> Result<()> {
         let server = &self.bed.hosts[1];
         server.ok(&format!(
-            "cat >/tmp/dnsmasq.conf <<'EOF'\n{SERVER}\nEOF\ndnsmasq --user=root --dhcp-leasefile=/tmp/leases -C /tmp/dnsmasq.conf"
+            "cat >/tmp/dnsmasq.conf <<'EOF'\n{}\nEOF\ndnsmasq --user=root --dhcp-leasefile=/tmp/leases -C /tmp/dnsmasq.conf",
+            // Its router advertisements have the address in the wrong place, which is no healthy shape.
+            SERVER.replace("enable-ra", "")
         ))?;
-        self.first().ok("dhcpcd -q -6 ib0")?;
-        self.first().wait_until(LEASED6, 2 * LIMIT)
+        self.first().ok(&format!("{CLIENT} ib0"))?;
+        self.first().wait_until(LEASED6, 2 * LIMIT)?;
+        self.first().ok(NETWORK).map(drop)
     }
 
     /// Takes all away that a shape has.
     fn clear(&self, shape: &Shape) -> Result<()> {
         if shape.dhcp {
-            self.first()
-                .ok("dhcpcd -q -6 -x ib0; pkill -x dnsmasq; rm -f /tmp/leases")?;
+            self.first().ok(&format!(
+                "{CLIENT} -x ib0; pkill -x dnsmasq; rm -f /tmp/leases"
+            ))?;
         }
         if shape.ib_ipoib != IbIpoib::Absent {
             self.first().ok("modprobe -r ib_ipoib")?;
@@ -306,7 +334,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Waits until the first host reaches all that it has to.
+    /// Waits until the first host reaches all that it has to, and no connection waits for its next attempt.
     fn settle(&self, shape: &Shape) -> Result<()> {
         for (by, target) in shape.targets(self.bed) {
             let host = if by.is_empty() {
@@ -314,7 +342,10 @@ impl<'a> Place<'a> {
             } else {
                 self.first().outside()
             };
-            host.wait_until(&format!("{by} ping -q -c 1 -W 1 {target}"), LIMIT)?;
+            host.wait_until(
+                &format!("{by} ping -q -c 1 -W 1 {target} && {NONE_WAITS}"),
+                LIMIT,
+            )?;
         }
         Ok(())
     }
@@ -370,7 +401,9 @@ impl<'a> Place<'a> {
             }
             Event::DownAndUp => {
                 a.ok("ip link set ib0 down && ip link set ib0 up")?;
-                if !shape.dhcp {
+                if shape.dhcp {
+                    a.ok(NETWORK)?;
+                } else {
                     a.ok("ip addr flush dev ib0 scope global")?;
                     addresses(a, shape)?;
                 }
@@ -472,7 +505,7 @@ fn all_are_well(bed: Builder, shapes: &[(usize, &Shape)]) -> Result<()> {
 scenario! {
     /// Doctor finds nothing wrong with ten healthy shapes (a hundred with ROUNDS=100): either kind of port, both modes,
     /// MTUs, rings, families of addresses, with and without peers, children and `ib_ipoib`, after this and that.
-    #[on(uml)]
+    #[on(uml, timed)]
     fn healthy_shapes_raise_no_alarm(bed) {
         let (rounds, factor) = bed.rounds(10)?;
         let bed = bed.hosts(3).lifetime(Duration::from_secs(240) * factor);

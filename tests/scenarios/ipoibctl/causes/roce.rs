@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module, and causes in Ethernet and soft-RoCE.
+
+use super::{Hidden, Injection, hidden, named, only, pairs, singles};
+use crate::ipoibctl::{LIMIT, well};
+use anyhow::{Context, Result};
+use lab::bed::Host;
+use lab::layout::Layout;
+use lab::scenario;
+
+/// Obstacles to loading the module, which hide each other; it loads by doctor's own command.
+fn module(host: &Host) -> Result<()> {
+    let tool = Layout::from_env()?.ipoibctl();
+    let modules = "/lib/modules/$(uname -r)";
+    // Mounts made inside of a network namespace are gone after the command.
+    let outside = host.outside();
+    named(host, "not-loaded")?;
+    let obstacles = [
+        Injection::new(
+            &outside,
+            "blacklisted",
+            "echo 'blacklist ipoib_rs' >/etc/modprobe.d/z.conf",
+        )
+        .by_hand("rm /etc/modprobe.d/z.conf"),
+        Injection::new(
+            &outside,
+            "not-installed",
+            format!("mount -t tmpfs none {modules}"),
+        )
+        .by_hand(format!("umount {modules}")),
+    ];
+    for obstacle in &obstacles {
+        obstacle.bring(host)?;
+        obstacle.mend(host, &named(host, obstacle.cause)?)?;
+    }
+    // The first obstacle on the way is named: a module that is not there cannot be kept from loading.
+    obstacles[0].bring(host)?;
+    obstacles[1].bring(host)?;
+    obstacles[1].mend(host, &only(host, &["not-installed"])?)?;
+    obstacles[0].mend(host, &only(host, &["blacklisted"])?)?;
+
+    // Doctor would have DKMS build it.
+    outside.ok(&format!(
+        "cp -r {modules}/modules.dep /tmp; mount -t tmpfs none /lib/modules; mkdir /lib/modules/7.3.0; mv /tmp/modules.dep /lib/modules/7.3.0"
+    ))?;
+    named(host, "wrong-kernel")?;
+    outside.ok("umount /lib/modules")?;
+    named(host, "not-loaded")?;
+    host.run(&format!("{} doctor --fix --yes", tool.display()))?;
+    named(host, "no-device")?;
+    Ok(())
+}
+
+/// Causes in Ethernet and soft-RoCE.
+fn ethernet<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
+    let nft = "/usr/local/bin/nft";
+    vec![
+        Injection::new(a, "netem", "tc qdisc replace dev eth0 root netem delay 1ms"),
+        Injection::new(a, "ethernet-down", "ip link set eth0 down"),
+        Injection::new(
+            a,
+            "ethernet-ipv6-off",
+            "echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6",
+        ),
+        Injection::new(a, "ethernet-mtu", "ip link set eth0 mtu 1500"),
+        Injection::new(a, "mtu-below-ipv6", "ip link set ib0 mtu 1000"),
+        Injection::new(
+            a,
+            "firewall",
+            format!("printf '#!/bin/sh\necho udp dport 4791 drop\n' >{nft}; chmod +x {nft}"),
+        )
+        .by_hand(format!("rm {nft}")),
+        Injection::new(b, "no-cable", "ip link set eth0 down").by_hand("ip link set eth0 up"),
+    ]
+}
+
+const PAIRS: &[[&str; 2]] = &[
+    ["ethernet-ipv6-off", "firewall"],
+    ["ethernet-mtu", "netem"],
+    ["no-cable", "ethernet-ipv6-off"],
+    ["ethernet-down", "firewall"],
+];
+
+const HIDDEN: &[Hidden] = &[
+    // One that is down has never a carrier.
+    Hidden {
+        by: "ethernet-down",
+        hidden: "no-cable",
+        stays: true,
+    },
+    // The interface could have no more; when it can, it still has the MTU that it was given.
+    Hidden {
+        by: "ethernet-mtu",
+        hidden: "mtu-below-ipv6",
+        stays: true,
+    },
+];
+
+scenario! {
+    /// From a host without a module to an interface by doctor's own commands; then causes in Ethernet and in soft-RoCE.
+    #[on(uml, timed)]
+    fn causes_under_roce_are_named(bed) {
+        let bed = bed.up()?;
+        let (a, b) = bed.pair()?;
+        let tool = Layout::from_env()?.ipoibctl();
+        module(a)?;
+        bed.rxe()?;
+        for cause in ["no-interface", "interface-down"] {
+            named(a, cause)?;
+            a.run(&format!("{} doctor --fix --yes", tool.display()))?;
+        }
+        named(a, "no-address")?;
+        a.ok(&format!("ip addr add {}/24 dev ib0", a.ip4()))?;
+        well(a).context("after the first address")?;
+        b.ib_add("")?;
+        b.ib_up()?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)?;
+        well(a).context("after a peer")?;
+
+        let all = ethernet(a, b);
+        singles(a, &all)?;
+        pairs(a, &all, PAIRS)?;
+        hidden(a, &all, HIDDEN)?;
+        // Its link-local address would be that of its parent, which is in the same partition.
+        a.ok("ip link add link ib0 name ib0.ffff type ipoib_rs pkey 0xffff && ip link set ib0.ffff addrgenmode none && ip addr add 10.2.0.1/24 dev ib0.ffff && ip link set ib0.ffff up")?;
+        well(a).context("after a child")?;
+        a.ok("ip link set ib0 down")?;
+        only(a, &["interface-down", "parent-down"])?;
+        a.ok("ip link del ib0.ffff; ip link set ib0 up")?;
+        well(a).context("after parent-down")?;
+        bed.finish()
+    }
+}
