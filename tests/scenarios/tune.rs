@@ -158,21 +158,24 @@ fn there_and_back(first: &Host, preset: &str) -> Result<()> {
     Ok(())
 }
 
-/// The interfaces are made anew, with udev, as at a boot; sysctl reads its files, as at a boot.
+/// The interfaces are made anew; udevd begins, reads its rules and hears of them, and sysctl reads its files: as at a boot.
+///
+/// A udevd that ran before would be no such thing: it looks for other rules every three seconds at most.
 fn reboot(first: &Host, preset: &str) -> Result<()> {
     ask(first, &format!("tune --preset {preset} --apply"))?;
     first.ok(&format!("udevadm verify {UDEV}"))?;
     first.ok("ip link del ib0; sysctl -qw net.ipv4.tcp_delack_min_us=40000")?;
     interfaces(first)?;
-    // Defaults are what the preset wants, most of them: so they are spoiled before the event is seen once more.
-    first.ok("udevadm settle")?;
+    // Defaults are what the preset wants, most of them.
     spoil(first)?;
-    // As at a boot, udevd reads the rules.
     first.ok("set -e
-         udevadm control --reload
+         mkdir -p /run/udev
+         /usr/lib/systemd/systemd-udevd --daemon
          for i in ib0 ib0.8001; do udevadm trigger --action=add /sys/class/net/$i; done
          udevadm settle
+         udevadm control --exit
          /usr/lib/systemd/systemd-sysctl")?;
+    first.wait_until("! pgrep -r D,R,S -x systemd-udevd", LIMIT)?;
     are_tuned(first, preset, false)?;
     spoil(first)?;
     // Somebody else has changed all of it since.
@@ -243,7 +246,6 @@ scenario! {
         let (_, code) = ask(b, "tune --undo")?;
         ensure!(code == 0 && b.ok("cat /sys/class/net/ib0/mode")?.trim() == "datagram");
 
-        first.ok("mkdir -p /run/udev; /usr/lib/systemd/systemd-udevd --daemon")?;
         for preset in ["latency", "throughput"] {
             reboot(&first, preset)?;
         }
