@@ -125,7 +125,7 @@ fn disturb(bed: &Bed, round: u32) -> Result<()> {
 scenario! {
     /// Losses, disorder, repeated and hostile frames, other rings, other modes, interfaces that go down and up, and one
     /// that is deleted: the counters add up all the time. With ROUNDS=200, ten million frames.
-    #[on(both, infiniband)]
+    #[on(timed, infiniband)]
     fn every_frame_is_accounted_for(bed) {
         let (rounds, longer) = bed.rounds(6)?;
         let frames = frames(bed.kernel(), longer > 1);

@@ -231,7 +231,7 @@ scenario! {
 scenario! {
     /// Connections under failing allocations: messages are lost, but none arrives wrong, and neither credits nor
     /// rings stall. Soft-RoCE ends connections itself when it has no memory.
-    #[on(debug, infiniband)]
+    #[on(debug)]
     fn messages_that_cannot_be_held(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;

@@ -23,7 +23,7 @@ fn wait_master(host: &Host, hca: &str, lid: u64) -> Result<()> {
 scenario! {
     /// Of two SMs one waits, and takes over when the master is killed. One with a higher priority is handed the
     /// fabric. No port loses its LID.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn the_standby_takes_over(bed) {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();

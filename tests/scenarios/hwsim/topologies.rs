@@ -109,7 +109,7 @@ scenario! {
 
 scenario! {
     /// A fat tree: opensm knows it as one, and routes on the shortest ways.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn opensm_routes_a_fat_tree(bed) {
         let (hosts, radix) = if bed.kernel().is_checked() { (18, 6) } else { (72, 12) };
         let bed = bed.one_machine().hosts(1).up()?;

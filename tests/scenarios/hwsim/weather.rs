@@ -52,7 +52,7 @@ fn overtaken(numbers: &[u32]) -> usize {
 scenario! {
     /// Packets get lost, come twice or with a wrong CRC. opensm brings the fabric up nevertheless, and what
     /// ib_ipoib transfers arrives as it was sent.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn a_lossy_fabric(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "star 2")?;
@@ -208,7 +208,7 @@ scenario! {
 scenario! {
     /// A delay is in each round trip; jitter lets datagrams overtake; the same seed brings the same losses; a cable
     /// that is pulled loses what is on it.
-    #[on(lockdep)]
+    #[on(timed, lockdep)]
     fn delays_and_seeds(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = ipoib_up(&bed, "pair")?;

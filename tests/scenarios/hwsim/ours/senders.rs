@@ -36,7 +36,7 @@ fn pings(from: &Host, number: u32, packets: u32) -> Result<()> {
 scenario! {
     /// Seventy interfaces of `ib_ipoib` have a connection each to one of ours, which itself may have two. Nothing is lost, and none
     /// of them has to go.
-    #[on(uml)]
+    #[on(uml, timed)]
     fn many_peers_send(bed) {
         let bed = bed.one_machine().hosts(11).memory(2048).append(EXCLUSIVE).lifetime(Duration::from_secs(400)).up()?;
         let [ours, others @ ..] = &bed.hosts[..] else {
