@@ -366,7 +366,7 @@ const KINDS: &str = include_str!("../../guest/hwsim/device_failures/kinds.py");
 fn asked(from: &Host, to: &Host) -> Result<String> {
     let task = to.spawn_python(KINDS, &[])?;
     task.wait_for("ready", to.scaled(Duration::from_secs(10)))?;
-    // What is sent meanwhile finds neighbours again.
+    // Frames that are sent meanwhile find neighbours again.
     from.wait_until("ip neigh flush dev ib0", Duration::from_secs(10))?;
     ping(from, to)?;
     task.wait(to.scaled(Duration::from_secs(20)))?.ok()

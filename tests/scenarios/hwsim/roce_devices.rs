@@ -30,7 +30,7 @@ fn heal(bed: &Bed, host: &Host) -> Result<()> {
 
 /// Waits until a ping passes to a host whose address may have changed, of which nobody is told.
 pub(super) fn find(from: &Host, to: &Host) -> Result<()> {
-    // What is sent meanwhile finds neighbours again.
+    // Frames that are sent meanwhile find neighbours again.
     from.wait_until("ip neigh flush dev ib0", Duration::from_secs(10))?;
     ping(from, to)
 }

@@ -275,7 +275,7 @@ fn peers<'a>(a: &'a Host, b: &'a Host) -> Vec<Injection<'a>> {
         .by_hand("echo connected >/sys/class/net/ib0/mode")
         .then(&ping),
     ];
-    // What dnsmasq's router advertisements make of an address.
+    // An address as dnsmasq's router advertisements shift it.
     let shifted = format!(
         "{ping} &&
          address=$(ip neigh show {other} dev ib0 | sed 's/.*lladdr \\([^ ]*\\).*/\\1/') &&

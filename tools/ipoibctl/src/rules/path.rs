@@ -333,7 +333,7 @@ pub(super) mod tests {
         assert_eq!(super::super::judge(&facts), []);
     }
 
-    /// What goes wrong for an address that nobody has is no cause of its own.
+    /// A failure of an address that nobody has is no cause of its own.
     #[test]
     fn a_shifted_address_explains_what_is_wrong_with_it() {
         let mut facts = healthy(true);

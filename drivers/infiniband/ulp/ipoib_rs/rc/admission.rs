@@ -164,7 +164,7 @@ impl Connections {
             let shared = self.rc_context.intake.is_shared();
             crowd = shared.then_some(Among::Channels);
         }
-        // What nobody has confirmed goes by itself, and takes no other one's place.
+        // An unconfirmed connection goes by itself, and takes no other one's place.
         if may_evict {
             self.make_room(dev, crowd.unwrap_or(Among::All), now);
         }
