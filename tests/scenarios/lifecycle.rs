@@ -10,7 +10,7 @@ use std::time::Duration;
 fn rounds(kernel: Kernel) -> u32 {
     match kernel {
         Kernel::Base | Kernel::Stock => 100,
-        Kernel::Debug | Kernel::Kcsan => 30,
+        Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan => 30,
     }
 }
 

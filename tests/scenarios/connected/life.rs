@@ -433,7 +433,7 @@ scenario! {
             (Lane::Uml, Kernel::Base) => 1000,
             (_, Kernel::Base | Kernel::Stock) => 200,
             (Lane::Uml, _) => 100,
-            (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 20,
+            (Lane::Qemu, _) => 20,
         };
         let (rounds, more) = bed.rounds(rounds)?;
         let bed = bed.lifetime(Duration::from_secs(900) * more).up()?;

@@ -189,9 +189,10 @@ impl Builder {
     fn slowness(&self) -> u32 {
         match (self.lane, self.kernel) {
             (Lane::Uml, Kernel::Base) => 1,
-            (Lane::Uml, Kernel::Debug) | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
+            (Lane::Uml, Kernel::Debug | Kernel::Lockdep)
+            | (Lane::Qemu, Kernel::Base | Kernel::Stock) => 3,
             // There are none.
-            (Lane::Uml, Kernel::Kcsan | Kernel::Stock) => 1,
+            (Lane::Uml, Kernel::Kcsan | Kernel::Stock) | (Lane::Qemu, Kernel::Lockdep) => 1,
             (Lane::Qemu, Kernel::Debug | Kernel::Kcsan) => 8,
         }
     }

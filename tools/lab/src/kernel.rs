@@ -51,6 +51,7 @@ fn fragments(lane: Lane, kernel: Kernel) -> Vec<&'static str> {
                 Lane::Qemu => "debug-x86",
             });
         }
+        Kernel::Lockdep => names.push("lockdep"),
         Kernel::Kcsan => names.push("kcsan"),
         Kernel::Base | Kernel::Stock => {}
     }

@@ -36,6 +36,8 @@ pub enum Kernel {
     Base,
     /// With every checker that the lane can carry.
     Debug,
+    /// With lockdep, which finds deadlocks before they happen; User Mode Linux only. QEMU's debug kernel has it, too.
+    Lockdep,
     /// With KCSAN, the detector of data races, which excludes KASAN; QEMU only.
     Kcsan,
     /// A distribution's own, as its packages bring it; QEMU only.
@@ -46,7 +48,7 @@ impl Kernel {
     /// Returns true if it has checkers, which make everything slower.
     #[must_use]
     pub fn is_checked(self) -> bool {
-        matches!(self, Kernel::Debug | Kernel::Kcsan)
+        matches!(self, Kernel::Debug | Kernel::Lockdep | Kernel::Kcsan)
     }
 }
 
@@ -64,6 +66,7 @@ impl fmt::Display for Kernel {
         f.write_str(match self {
             Kernel::Base => "base",
             Kernel::Debug => "debug",
+            Kernel::Lockdep => "lockdep",
             Kernel::Kcsan => "kcsan",
             Kernel::Stock => "stock",
         })
@@ -77,9 +80,10 @@ impl FromStr for Kernel {
         match s {
             "base" => Ok(Kernel::Base),
             "debug" => Ok(Kernel::Debug),
+            "lockdep" => Ok(Kernel::Lockdep),
             "kcsan" => Ok(Kernel::Kcsan),
             "stock" => Ok(Kernel::Stock),
-            _ => bail!("no such kernel: {s} (base, debug, kcsan, stock)"),
+            _ => bail!("no such kernel: {s} (base, debug, lockdep, kcsan, stock)"),
         }
     }
 }

@@ -24,6 +24,7 @@ const TABLE: &[(&str, u64, usize)] = &[
     ("prepare", 60, 846),
     ("kernel uml base", 600, 0),
     ("kernel uml debug", 510, 0),
+    ("kernel uml lockdep", 480, 0),
     ("kernel qemu base", 420, 0),
     ("kernel qemu debug", 500, 0),
     ("kernel qemu kcsan", 600, 0),

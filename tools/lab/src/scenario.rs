@@ -45,7 +45,7 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 }
 
 /// Makes a scenario a test for each lane and kernel: `fn name(bed: Builder) { … }` becomes the tests
-/// `name::uml_base`, `name::uml_debug`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan`
+/// `name::uml_base`, `name::uml_debug`, `name::uml_lockdep`, `name::qemu_base`, `name::qemu_debug`, `name::qemu_kcsan`
 /// and `name::qemu_stock`.
 ///
 /// Those that run only when asked for are ignored tests: the base kernel of the uml lane, since `make test` runs a
@@ -55,12 +55,13 @@ fn note_time(name: &str, lane: Lane, kernel: Kernel, took: Duration) -> Result<(
 /// | word | meaning |
 /// |---|---|
 /// | `uml`, `qemu` | only in this lane |
-/// | `base`, `debug`, `stock` | only on this kernel |
+/// | `base`, `stock` | only on this kernel |
+/// | `debug` | only on kernels with fault injection |
 /// | `patched` | not on Debian's kernel, which lacks `patches/linux-7.3` |
 /// | `both` | `make test` runs it on the base kernel, too: a sample of what users run |
 /// | `timed` | `make test` runs it on the base kernel instead: time is the point, or the debug kernel takes too much |
-/// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep |
-/// | `infiniband` | also a test `name::infiniband::uml_base`, or `uml_debug` behind `debug`, where each host has a port of InfiniBand and not of RoCE |
+/// | `lockdep` | takes many locks: not ignored on the debug kernel of the qemu lane, which has lockdep; behind `qemu`, on that kernel of the uml lane, too |
+/// | `infiniband` | also a test `name::infiniband::uml_base`, or `uml_debug` behind `debug`, and `uml_lockdep`, where each host has a port of InfiniBand and not of RoCE |
 /// | `races` | has much traffic: not ignored on the KCSAN kernel, which finds data races |
 #[macro_export]
 macro_rules! scenario {
@@ -72,57 +73,60 @@ macro_rules! scenario {
 
             fn body($bed: $crate::bed::Builder) -> ::anyhow::Result<()> $body
 
-            $crate::scenario!(@on [$($($word)+)?] ignored run run ignored ignored run);
+            $crate::scenario!(@on [$($($word)+)?] ignored run run run ignored ignored run);
         }
     };
 
-    // Words, and what becomes of uml_base, uml_debug, qemu_base, qemu_debug, qemu_kcsan and qemu_stock.
-    (@on [uml $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud none none none none);
+    // Words, and what becomes of uml_base, uml_debug, uml_lockdep, qemu_base, qemu_debug, qemu_kcsan and qemu_stock.
+    (@on [uml $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $ul none none none none);
     };
-    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none $qb $qd $qk $qs);
+    (@on [qemu $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none none $qb $qd $qk $qs);
     };
-    (@on [base $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run none $qb none none none);
+    (@on [base $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run none none $qb none none none);
     };
-    (@on [debug infiniband $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+    (@on [debug infiniband $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         mod infiniband {
             $crate::scenario!(@infiniband run uml_debug Debug);
+            $crate::scenario!(@infiniband run uml_lockdep Lockdep);
         }
-        $crate::scenario!(@on [debug $($word)*] $ub $ud $qb $qd $qk $qs);
+        $crate::scenario!(@on [debug $($word)*] $ub $ud $ul $qb $qd $qk $qs);
     };
-    (@on [debug $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none run none $qd none none);
+    (@on [debug $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none run $ul none $qd none none);
     };
-    (@on [stock $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] none none none none none run);
+    (@on [stock $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] none none none none none none run);
     };
-    (@on [patched $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk none);
+    (@on [patched $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd $qk none);
     };
-    (@on [both $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run $ud $qb $qd $qk $qs);
+    (@on [both $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run $ud $ul $qb $qd $qk $qs);
     };
-    (@on [timed $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] run ignored $qb $qd $qk $qs);
+    (@on [timed $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] run ignored $ul $qb $qd $qk $qs);
     };
-    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb run $qk $qs);
+    (@on [lockdep $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud run $qb run $qk $qs);
     };
-    (@on [races $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd run $qs);
+    (@on [races $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd run $qs);
     };
-    (@on [infiniband $($word:ident)*] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+    (@on [infiniband $($word:ident)*] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         mod infiniband {
             $crate::scenario!(@infiniband run uml_base Base);
             $crate::scenario!(@infiniband run #[ignore = "runs when asked for"] uml_debug Debug);
+            $crate::scenario!(@infiniband run uml_lockdep Lockdep);
         }
-        $crate::scenario!(@on [$($word)*] $ub $ud $qb $qd $qk $qs);
+        $crate::scenario!(@on [$($word)*] $ub $ud $ul $qb $qd $qk $qs);
     };
-    (@on [] $ub:ident $ud:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
+    (@on [] $ub:ident $ud:ident $ul:ident $qb:ident $qd:ident $qk:ident $qs:ident) => {
         $crate::scenario!(@test $ub uml_base Uml Base);
         $crate::scenario!(@test $ud uml_debug Uml Debug);
+        $crate::scenario!(@test $ul uml_lockdep Uml Lockdep);
         $crate::scenario!(@test $qb qemu_base Qemu Base);
         $crate::scenario!(@test $qd qemu_debug Qemu Debug);
         $crate::scenario!(@test $qk qemu_kcsan Qemu Kcsan);

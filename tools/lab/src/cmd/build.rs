@@ -15,12 +15,21 @@ use anyhow::Result;
 /// All combinations of lanes and kernels, less what the user did not ask for.
 pub(crate) fn choices(lane: Option<Lane>, kernel: Option<Kernel>) -> Vec<(Lane, Kernel)> {
     let mut all = Vec::new();
-    for k in [Kernel::Base, Kernel::Debug, Kernel::Kcsan, Kernel::Stock] {
+    for k in [
+        Kernel::Base,
+        Kernel::Debug,
+        Kernel::Lockdep,
+        Kernel::Kcsan,
+        Kernel::Stock,
+    ] {
         for l in [Lane::Uml, Lane::Qemu] {
-            // Debian builds no kernel for User Mode Linux, which does not know KCSAN either.
-            let exists = l == Lane::Qemu || matches!(k, Kernel::Base | Kernel::Debug);
-            // One that takes as long as this is for those who ask for it.
-            let wanted = k != Kernel::Kcsan || kernel == Some(k);
+            // Debian builds no kernel for User Mode Linux, which does not know KCSAN either. QEMU's debug kernel has lockdep.
+            let exists = match l {
+                Lane::Uml => !matches!(k, Kernel::Kcsan | Kernel::Stock),
+                Lane::Qemu => k != Kernel::Lockdep,
+            };
+            // For those who ask for them.
+            let wanted = !matches!(k, Kernel::Lockdep | Kernel::Kcsan) || kernel == Some(k);
             if exists && wanted && lane.is_none_or(|x| x == l) && kernel.is_none_or(|x| x == k) {
                 all.push((l, k));
             }

@@ -29,8 +29,8 @@ ipoib_rs: IP over InfiniBand for Linux, in Rust. Everything below runs as root.
                  and no unit tests and no lint
   LANE=uml|qemu|all   with make test: each scenario of the lane on each kernel; qemu takes hours on two cores
   LANE=uml|qemu  with make bench and kernel: one lane only
-  KERNEL=base|debug|kcsan|stock   with make test and kernel: this kernel, and all of its scenarios; kcsan finds data
-                 races and is built only if asked for, stock is Debian's own (both qemu)
+  KERNEL=base|debug|lockdep|kcsan|stock   with make test and kernel: this kernel, and all of its scenarios; lockdep (uml)
+                 finds deadlocks, kcsan (qemu) data races, both built only if asked for, and stock is Debian's own (qemu)
   PAGE=ud|disorder|rc|fabric|ib|papers, PAIRS=n   with make bench: one page only; measurements of each case.
                  papers is measured only if asked for, and with LANE=qemu only on the qemu lane
 

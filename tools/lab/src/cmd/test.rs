@@ -444,6 +444,8 @@ mod tests {
         assert!(!all.contains(&(Lane::Qemu, Kernel::Kcsan)), "{all:?}");
         let asked = chosen(None, Some(Kernel::Kcsan)).expect("a choice");
         assert_eq!(names(&asked), "qemu kcsan");
+        let asked = chosen(None, Some(Kernel::Lockdep)).expect("a choice");
+        assert_eq!(names(&asked), "uml lockdep");
     }
 
     #[test]
