@@ -358,31 +358,28 @@ impl Bed {
             let root = self.hosts[0].outside();
             let mut script = String::new();
             for host in &self.hosts {
-                script += &format!("ip netns add h{}\n", host.number - 1);
-                script += &format!("ip -n h{} link set lo up\n", host.number - 1);
+                script += &format!("netns add h{}\n", host.number - 1);
             }
             if self.hosts.len() == 2 {
                 script += &format!(
-                    "ip link add eth0 netns h0 address 52:54:00:1b:00:01 mtu {mtu} type veth \
+                    "link add eth0 netns h0 address 52:54:00:1b:00:01 mtu {mtu} type veth \
                      peer name eth0 netns h1 address 52:54:00:1b:00:02 mtu {mtu}\n"
                 );
             } else {
                 script += &format!(
-                    "ip link add wire mtu {mtu} type veth peer name end mtu {mtu}\n\
-                     ip link set wire up\nip link set end up\n"
+                    "link add wire mtu {mtu} type veth peer name end mtu {mtu}\n\
+                     link set wire up\nlink set end up\n"
                 );
                 for host in &self.hosts {
                     script += &format!(
-                        "ip link add link wire name eth0 netns h{} address 52:54:00:1b:00:{:02x} mtu {mtu} \
+                        "link add link wire name eth0 netns h{} address 52:54:00:1b:00:{:02x} mtu {mtu} \
                          type macvlan mode bridge bcqueuelen 100000\n",
                         host.number - 1,
                         host.number
                     );
                 }
             }
-            root.run(&format!("set -e\n{script}"))?
-                .ok()
-                .context("join the hosts")?;
+            root.ip(&script).context("join the hosts")?;
         }
         for host in &self.hosts {
             host.ethernet_up(mtu)?;
@@ -667,6 +664,12 @@ impl Host {
         self.run(script)?.ok()
     }
 
+    /// Runs lines of `ip`, all of which must succeed, by one process: to start that takes a guest longer than most lines.
+    pub fn ip(&self, lines: &str) -> Result<()> {
+        self.ok(&format!("exec ip -batch - <<.\n{lines}\n.\n"))?;
+        Ok(())
+    }
+
     /// Starts a command in the background.
     pub fn spawn(&self, script: &str) -> Result<Task> {
         self.machine.spawn(self.command(&format!("exec {script}")))
@@ -717,10 +720,11 @@ impl Host {
     pub fn ethernet_up(&self, mtu: u32) -> Result<()> {
         // Without duplicate address detection, which would take seconds of every boot.
         self.ok(&format!(
-            "set -e
-             echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-             ip link set eth0 mtu {mtu} up
-             ip addr add {}/24 dev eth0",
+            "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+             exec ip -batch - <<.
+             link set lo up
+             link set eth0 mtu {mtu} up
+             addr add {}/24 dev eth0\n.\n",
             self.eth4()
         ))
         .with_context(|| format!("eth0 of host {}", self.number))?;

@@ -72,16 +72,15 @@ impl Host {
     /// Brings `ib0` up with its addresses and waits for its carrier.
     pub fn ib_up(&self) -> Result<()> {
         // nodad: what duplicate address detection does is a scenario's business, not every one's.
-        self.ok(&format!(
-            "set -e
-             ip addr add {}/24 dev ib0
-             ip addr add {}/64 dev ib0 nodad
-             ip link set ib0 up",
+        self.ip(&format!(
+            "addr add {}/24 dev ib0
+             addr add {}/64 dev ib0 nodad
+             link set ib0 up",
             self.ip4(),
             self.ip6()
         ))?;
         self.wait_until(
-            "ip -o link show ib0 | grep -q LOWER_UP",
+            "read carrier </sys/class/net/ib0/carrier && [ $carrier = 1 ]",
             Duration::from_secs(10),
         )
         .with_context(|| format!("ib0 of host {} has no carrier", self.number()))
