@@ -273,8 +273,11 @@ impl<'a> Place<'a> {
         } else {
             ("", "none")
         };
+        // In one partition, either answers for the other's addresses otherwise, and they may be in different modes.
         host.ok(&format!(
-            "ip link add link ib0 name ib0.1 type ipoib_rs {pkey}"
+            "set -e
+             ip link add link ib0 name ib0.1 type ipoib_rs {pkey}
+             for name in ib0 ib0.1; do echo 1 >/proc/sys/net/ipv4/conf/$name/arp_ignore; done"
         ))?;
         let by = if is_elsewhere {
             let index = host.ok("cat /sys/class/net/ib0/ifindex")?;
