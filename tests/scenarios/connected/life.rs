@@ -89,6 +89,39 @@ scenario! {
 }
 
 scenario! {
+    /// With its own mode, an interface forgets the addresses of its neighbours and asks for them: it may not have heard of
+    /// a change of theirs.
+    #[on(infiniband)]
+    fn a_mode_that_was_not_heard_of_is_asked_for(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        // They are not asked for any other reason meanwhile.
+        b.ok("for f in ipv4 ipv6; do echo 60 >/proc/sys/net/$f/neigh/ib0/delay_first_probe_time; done")?;
+        connect(a, b)?;
+        for address in [a.ip4(), a.ip6()] {
+            b.ok(&format!("ping -q -c 2 -i 0.1 -W 5 {address}"))?;
+        }
+        let own = || a.ok("cat /sys/class/net/ib0/address").map(|text| text.trim().to_owned());
+        let before = own()?;
+        a.ok("tc qdisc replace dev ib0 root netem loss 100%")?;
+        set_mode(a, "datagram")?;
+        a.ok("tc qdisc del dev ib0 root")?;
+        let known = || b.ok("ip neigh show dev ib0");
+        let text = known()?;
+        ensure!(text.matches(&before).count() >= 2, "b has heard of it: {text}");
+        set_mode(b, "datagram")?;
+        let text = known()?;
+        ensure!(!text.contains(&before), "{text}");
+        for address in [a.ip4(), a.ip6()] {
+            let asked = format!("ping -q -c 1 -W 1 {address} && ip neigh show to {address} dev ib0 | grep -q {}", own()?);
+            b.wait_until(&asked, Duration::from_secs(2)).context(address)?;
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
     /// The peer goes down and comes up under traffic: the flows wait for it, and have a connection again.
     #[on(races, infiniband)]
     fn a_peer_goes_down_and_comes_up(bed) {
