@@ -19,6 +19,8 @@ const CLIENT: &str = "dhcpcd -q -6 --noipv6rs --ia_na";
 const NETWORK: &str = "ip -6 route replace fd00:1::/64 dev ib0";
 /// A condition on the machine: the driver is not about to connect again.
 const NONE_WAITS: &str = r#"[ -z "$(awk '$4 == "waiting"' /run/debug/ipoib_rs/*/connections)" ]"#;
+/// A condition on the machine: the driver is not about to join a group again.
+const ALL_JOINED: &str = r#"[ -z "$(awk '$2 == "failed"' /run/debug/ipoib_rs/*/groups)" ]"#;
 /// The namespace that a child may be in.
 const GUEST: &str = "ip netns exec guest";
 
@@ -337,7 +339,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Waits until the first host reaches all that it has to, and no connection waits for its next attempt.
+    /// Waits until the first host reaches all that it has to, and no connection or group waits for its next attempt.
     fn settle(&self, shape: &Shape) -> Result<()> {
         for (by, target) in shape.targets(self.bed) {
             let host = if by.is_empty() {
@@ -350,7 +352,7 @@ impl<'a> Place<'a> {
                 LIMIT,
             )?;
         }
-        Ok(())
+        self.first().wait_until(ALL_JOINED, LIMIT)
     }
 
     /// Has something happen while the first host pings a peer, if it has one.
