@@ -422,6 +422,9 @@ impl<'a> Place<'a> {
             }
             Event::Manager => self.bed.subnet_manager()?,
         }
+        if shape.ib_ipoib == IbIpoib::InUse {
+            carrier(a, "", "ib1")?;
+        }
         carrier(a, "", "ib0")
     }
 
