@@ -21,9 +21,6 @@ use crate::rc::conn::Conn;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
-/// Delay until a credit limit is advertised again, if there was no memory for the message, in milliseconds.
-const RETRY_MS: u32 = 10;
-
 /// The producing half of the ring that connections send by, with its accounting.
 pub(crate) struct RcRing {
     pub(crate) sender: RcSender,
@@ -101,14 +98,19 @@ impl RcRing {
 
     /// Returns true if one more message can go by a channel. If not, the NAPIs are told that somebody waits for that.
     pub(crate) fn has_room_or_waits(&self, channel: &Channel) -> bool {
-        if self.has_room(channel) {
+        self.or_waits(|ring| ring.has_room(channel))
+    }
+
+    /// Returns true if there is room, as `has_room` finds. If not, the NAPIs are told that somebody waits for that.
+    fn or_waits(&self, has_room: impl Fn(&Self) -> bool) -> bool {
+        if has_room(self) {
             return true;
         }
         self.shared.stalled.store(true, Relaxed);
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);
-        self.has_room(channel)
+        has_room(self)
     }
 
     /// Sends a message of the driver's own by a connection.
@@ -159,26 +161,16 @@ impl RcRing {
         }
     }
 
-    /// Tells the peer of a connection what it may send.
+    /// Tells the peer of a connection what it may send. If there is no memory for that, it is due again when the next
+    /// message comes, and no later than the connection is looked at anyway (`SLOW_MS` in `channel.rs`).
     fn grant(&mut self, dev: &Device<Interface>, rc: &Conn) {
-        let sent = if self.sender.takes(&rc.lane) {
-            // Told before it is certain: if it is not sent, the next news are not far.
-            let limit = rc.flow.advertise(rc.width);
-            self.send_own(dev, rc, &rc::credit_only(limit))
-        } else {
-            Err(EBUSY)
-        };
-        if sent.is_err() {
-            // The peer may be waiting for it.
-            rc.flow.readvertise();
-            self.shared.stalled.store(true, Relaxed);
-            // As in `wait`: if there is no room, there will be a completion.
-            smp_mb(Full);
-            if self.sender.takes(&rc.lane) {
-                Interface::queue(dev, Work::Connections, RETRY_MS);
-            }
-        } else {
-            self.counters().grants.add(1);
+        if !self.or_waits(|ring| ring.sender.takes(&rc.lane)) {
+            return;
+        }
+        let limit = rc.flow.advertise(rc.width);
+        match self.send_own(dev, rc, &rc::credit_only(limit)) {
+            Ok(()) => self.counters().grants.add(1),
+            Err(_) => rc.flow.readvertise(),
         }
     }
 
