@@ -13,7 +13,6 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::interface::{Interface, Work};
-use crate::rc::channel::Channel;
 use crate::rc::conn::{Among, Cause, Conn, Role, Room, Whose};
 use crate::rc::context::Negotiated;
 use crate::rc::table::{establish, Connections, Sender, MOST};
@@ -27,6 +26,15 @@ pub(crate) enum Least {
     Sender(usize),
 }
 
+/// A connection that may go.
+struct Used {
+    /// When that was last.
+    last: u64,
+    /// When it was made.
+    since: u64,
+    least: Least,
+}
+
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
 
@@ -34,52 +42,60 @@ impl Connections {
     /// The connection that was used least recently, of those that may go, and what there is to be said
     /// about it.
     pub(crate) fn holder(&mut self, now: u64, among: Among) -> Option<(Holder, Least)> {
-        let (channels, senders) = match among {
-            Among::All => (true, true),
-            Among::Channels => (true, false),
-            Among::Senders | Among::SendersOf(_) => (false, true),
-        };
-        if channels {
-            self.look_at_channels(now);
-        }
-        if senders {
-            self.look_at_senders(now);
-        }
-        let may_go =
-            |channel: &&KBox<Channel>| channel.machine.is_up() && channel.machine.offer().is_none();
-        let channels = self
-            .channels
-            .iter()
-            .enumerate()
-            .filter(|_| channels)
-            .filter_map(|(at, channel)| {
-                let channel = channel.as_ref().filter(may_go)?;
-                let since = channel.machine.present()?.since;
-                // A channel with a backlog is in use.
-                let used = if channel.backlog.is_empty() {
-                    channel.machine.last_used()
-                } else {
-                    now
-                };
-                Some((used, since, Least::Channel(at)))
-            });
-        let senders = self.senders.iter().enumerate().filter(|_| senders);
-        let senders = senders.filter_map(|(at, sender)| {
-            let may_go = match among {
-                Among::SendersOf(gid) => sender.rc.id.peer.gid() == gid,
-                _ => true,
-            };
-            let since = sender.rc.since;
-            may_go.then_some((sender.state.last_heard(), since, Least::Sender(at)))
-        });
-        let least = Iterator::chain(channels, senders).min_by_key(|(used, ..)| *used);
-        let (last_used, since, least) = least?;
+        let used = match among {
+            Among::All => {
+                let both = [self.least_channel(now), self.least_sender(now, |_| true)];
+                both.into_iter().flatten().min_by_key(|used| used.last)
+            }
+            Among::Channels => self.least_channel(now),
+            Among::Senders => self.least_sender(now, |_| true),
+            Among::SendersOf(gid) => self.least_sender(now, |rc| rc.id.peer.gid() == gid),
+        }?;
         let holder = Holder {
             held: self.count(),
-            last_used,
-            since,
+            last_used: used.last,
+            since: used.since,
         };
-        Some((holder, least))
+        Some((holder, used.least))
+    }
+
+    /// The channel whose connection was used least recently, of those that are up and not being replaced.
+    fn least_channel(&mut self, now: u64) -> Option<Used> {
+        self.look_at_channels(now);
+        let channels = self.channels.iter().enumerate();
+        let used = channels.filter_map(|(at, channel)| {
+            let channel = channel.as_ref()?;
+            let machine = &channel.machine;
+            if !machine.is_up() || machine.offer().is_some() {
+                return None;
+            }
+            // A channel with a backlog is in use.
+            let last = if channel.backlog.is_empty() {
+                machine.last_used()
+            } else {
+                now
+            };
+            Some(Used {
+                last,
+                since: machine.present()?.since,
+                least: Least::Channel(at),
+            })
+        });
+        used.min_by_key(|used| used.last)
+    }
+
+    /// The connection that others send by and that was used least recently, of those that `may_go`.
+    fn least_sender(&mut self, now: u64, may_go: impl Fn(&Conn) -> bool) -> Option<Used> {
+        self.look_at_senders(now);
+        let senders = self.senders.iter().enumerate();
+        let used = senders
+            .filter(|(_, sender)| may_go(&sender.rc))
+            .map(|(at, sender)| Used {
+                last: sender.state.last_heard(),
+                since: sender.rc.since,
+                least: Least::Sender(at),
+            });
+        used.min_by_key(|used| used.last)
     }
 
     /// Ends that connection, since there are too many. Where its channel is, if it has one.
