@@ -119,6 +119,10 @@ pub struct IntakeRing {
     report: ReceiveReport,
     late: KVec<u64>,
     overtaken: usize,
+    /// Queue pairs that have ended since slots were looked at, and between the two looks before that.
+    ended: [usize; 2],
+    /// The generation that was posted last when one ended.
+    quiet_since: u32,
     /// The generation that was posted last when slots were looked at for being overtaken.
     looked: u32,
     /// The number of receives posted since that of a slot when the slot counts as overtaken.
@@ -200,6 +204,8 @@ impl IntakeRing {
             report: ReceiveReport::default(),
             late,
             overtaken: 0,
+            ended: [0; 2],
+            quiet_since: generation,
             looked: generation,
             old: OVERTAKEN * size,
             place: Some(place),
@@ -256,16 +262,25 @@ impl IntakeRing {
         }
     }
 
-    /// Posts nothing more to a queue pair. The buffers that it has come back when they are flushed, or when
-    /// it was destroyed.
+    /// Posts nothing more to a queue pair that [began](Self::begin). The buffers that it has of its own come back when they
+    /// are flushed, or when it was destroyed.
+    ///
+    /// If they share them, and nothing was received since the one before ended, returns how many slots may never
+    /// complete: [`Self::overtaken`] does not change until something is.
     ///
     /// # Context
     ///
     /// As [`Self::begin`].
-    pub fn end(&mut self, qp: QpKey) {
+    pub fn end(&mut self, qp: QpKey) -> Option<usize> {
         if let Post::Separate(queues) = &mut self.post {
             queues.end(qp, &mut self.memory.slots, &mut self.chain);
+            return None;
         }
+        let posted = self.chain.generations.posted();
+        let is_quiet = core::mem::replace(&mut self.quiet_since, posted) == posted;
+        let [last, before] = &mut self.ended;
+        *last += 1;
+        is_quiet.then_some(self.overtaken + *last + *before)
     }
 
     /// The number of buffers that a queue pair's own receive queue has.
@@ -289,7 +304,7 @@ impl IntakeRing {
     /// the latter come back.
     ///
     /// That is known only while something is received: should queue pairs take all slots with them,
-    /// nothing is, and this stays as it is. Each can take one.
+    /// nothing is, and this stays as it is. Each can take one: see [`Self::end`].
     pub fn overtaken(&self) -> usize {
         self.overtaken
     }
@@ -367,6 +382,8 @@ impl IntakeRing {
             }
         }
         self.looked = self.chain.generations.posted();
+        // What ended before the look before this one, and took a slot, was overtaken since.
+        self.ended = [0, self.ended[0]];
     }
 
     /// Posts the chain.

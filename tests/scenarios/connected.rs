@@ -9,6 +9,7 @@ mod hostile;
 mod lanes;
 mod life;
 pub(crate) mod mtu;
+pub(crate) mod senders;
 mod share;
 mod stuck;
 

@@ -42,7 +42,8 @@ pub(crate) fn ask<R: Send>(
     rx.ok_or(ENETDOWN)?.ask(f)
 }
 
-/// Has the receive poll take no more of a connection's frames.
+/// Has the receive poll take no more of a connection's frames. Restarts the interface if such connections may have taken
+/// all receive buffers with them.
 ///
 /// # Context
 ///
@@ -50,11 +51,10 @@ pub(crate) fn ask<R: Send>(
 pub(crate) fn forget(dev: &Device<Interface>, rc: &Conn) {
     let key = rc.qp().key();
     // Without a poll there is nothing to forget.
-    let _ = ask(dev, |poll| {
-        if let Some(connections) = poll.connections() {
-            connections.forget(key);
-        }
-    });
+    let dry = ask(dev, |poll| Some(poll.connections()?.forget(key)));
+    if matches!(dry, Ok(Some(true))) {
+        Interface::restart_soon(dev);
+    }
 }
 
 /// The state of the receive NAPI.

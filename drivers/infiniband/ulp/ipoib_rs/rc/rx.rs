@@ -4,11 +4,12 @@
 
 use core::cell::Cell;
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::parts;
 use ipoib_netdev::skb;
-use ipoib_proto::admission::is_short;
+use ipoib_proto::admission::{is_short, may_be_dry, KEPT_MS};
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
@@ -55,6 +56,8 @@ pub(crate) struct RcRx {
     peers: Peers,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
+    /// When its buffers were made.
+    since: u64,
     /// How often there was nothing more to receive while somebody waited for that.
     times_empty: u64,
     /// Somebody waits for that.
@@ -133,6 +136,7 @@ impl RcRx {
                 peers,
                 shared,
                 counters,
+                since: now_ms(),
                 times_empty: 0,
                 asked: false,
                 news: News::default(),
@@ -146,10 +150,19 @@ impl RcRx {
         self.ring.bind_pool(binding);
     }
 
-    /// Takes no more of a queue pair's frames.
-    pub(crate) fn forget(&mut self, key: QpKey) {
-        self.peers.list.retain(|peer| peer.key != key);
-        self.ring.end(key);
+    /// Takes no more of a queue pair's frames. True: it may be the last of those that have taken all buffers with them,
+    /// which are to be replaced.
+    pub(crate) fn forget(&mut self, key: QpKey) -> bool {
+        let list = &mut self.peers.list;
+        let before = list.len();
+        list.retain(|peer| peer.key != key);
+        if list.len() == before {
+            return false;
+        }
+        let missing = self.ring.end(key);
+        let others = self.peers.list.len();
+        missing.is_some_and(|missing| may_be_dry(self.ring.size(), missing, others))
+            && self.is_old()
     }
 
     /// Returns what is left to receive of a queue pair.
@@ -327,13 +340,18 @@ impl RcRx {
         due || (credit && self.shared.is_stalled())
     }
 
-    /// Returns true if queue pairs have taken too many buffers with them.
+    /// Returns true if its buffers may be replaced.
+    fn is_old(&self) -> bool {
+        now_ms().saturating_sub(self.since) >= KEPT_MS
+    }
+
+    /// Returns true if queue pairs have taken too many buffers with them, which are to be replaced.
     pub(crate) fn is_short(&self) -> bool {
         let (buffers, overtaken) = (self.ring.size(), self.ring.overtaken());
         let peers = self.peers.list.iter();
         let senders = peers.filter(|peer| peer.rc.id.role == Role::Sender);
         // Hardly ever any.
-        overtaken > 0 && is_short(buffers, overtaken, senders.count())
+        overtaken > 0 && is_short(buffers, overtaken, senders.count()) && self.is_old()
     }
 }
 

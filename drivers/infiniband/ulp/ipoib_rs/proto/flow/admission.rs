@@ -24,6 +24,9 @@ pub const MAX_ENDING: u32 = 16;
 
 /// The most connections that others send by, however many buffers there are.
 pub const MAX_SENDERS: usize = 512;
+/// Time for which buffers are kept, in milliseconds, however many are missing: whoever takes them takes the next ones as
+/// well, and to replace them interrupts everybody.
+pub const KEPT_MS: u64 = 60_000;
 /// One GID has a quarter of their places, so that users of one host leave places for others.
 const PARTS: usize = 4;
 
@@ -42,6 +45,12 @@ pub const fn max_senders(buffers: u32) -> usize {
 /// together have less than a quarter, since a window of several is set aside for each.
 pub const fn is_short(buffers: u32, overtaken: usize, senders: usize) -> bool {
     overtaken > senders.saturating_add(buffers as usize / 4)
+}
+
+/// Returns true if there may be no buffer left: queue pairs that are gone have up to so many, and each of the `others` may
+/// be in the middle of a message.
+pub const fn may_be_dry(buffers: u32, gone: usize, others: usize) -> bool {
+    gone.saturating_add(others) >= buffers as usize
 }
 
 /// Connections that others send by, at present.
@@ -227,6 +236,9 @@ mod tests {
             assert!(is_short(buffers, buffers as usize * 3 / 4 + 1, senders));
             let quarter = buffers as usize / 4;
             assert!(!is_short(buffers, quarter, 0) && is_short(buffers, quarter + 1, 0));
+            let rest = buffers as usize - senders - others;
+            assert!(may_be_dry(buffers, rest, senders + others));
+            assert!(!may_be_dry(buffers, rest - 1, senders + others));
         }
     }
 

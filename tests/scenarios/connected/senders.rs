@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers that only send, as those with another driver do, and mean no good, made by hand.
+
+use super::credit::few_buffers;
+use super::forged::REQUEST;
+use super::{connect, queue_pairs, story, up};
+use crate::inspect::{directory, identity, table};
+use crate::order::{counter, set};
+use crate::transfer::transfer;
+use anyhow::{Context, Result, bail, ensure};
+use lab::bed::{Bed, Host};
+use lab::machine::Task;
+use lab::{forge, scenario};
+use std::time::{Duration, Instant};
+
+const SENDERS: &str = include_str!("../../guest/connected/hostile/senders.py");
+
+pub(crate) const HOLD: &str = include_str!("../../guest/connected/hostile/hold.py");
+
+const CHURN: &str = include_str!("../../guest/connected/hostile/churn.py");
+
+/// Names that nobody else answers in.
+pub(crate) const NAMES: [&str; 4] = ["fe80::bad:1", "fe80::bad:2", "fe80::bad:3", "fe80::bad:4"];
+
+/// Has a host act in several names towards another one, by a program that follows `senders.py`.
+pub(crate) fn act(
+    forger: &Host,
+    target: &Host,
+    names: &[&str],
+    what: &str,
+    argument: &str,
+) -> Result<Task> {
+    let mac = forger.ok("cat /sys/class/net/eth0/address")?;
+    for name in names {
+        target.ok(&format!(
+            "ip neigh replace {name} lladdr {} dev eth0 nud permanent",
+            mac.trim()
+        ))?;
+    }
+    let program = forge::program(forger, target, &format!("{REQUEST}{SENDERS}{what}"))?;
+    let (gid, qpn) = identity(forger)?;
+    forger.spawn_python(&program, &[&gid, &qpn, &names.join(","), argument])
+}
+
+/// Time that a stream of some MiB takes.
+fn time(from: &Host, to: &Host) -> Result<Duration> {
+    let begun = Instant::now();
+    transfer(from, to, &to.ip4(), 8)?;
+    Ok(begun.elapsed())
+}
+
+/// Sends large packets, all of which are to arrive; only a connection carries them whole.
+fn passes(from: &Host, to: &Host) -> Result<()> {
+    let ping = format!(
+        "ping -q -c 200 -i 0.01 -W 5 -s 20000 {} | grep -q ' 0% packet loss'",
+        to.ip4()
+    );
+    from.run_for(&ping, Duration::from_secs(30))?.ok()?;
+    Ok(())
+}
+
+/// A host, another one that has a connection to it, and a third one; 64 buffers each.
+fn three(bed: &Bed) -> Result<[&Host; 3]> {
+    few_buffers(bed)?;
+    up(bed)?;
+    let [a, b, c] = bed.hosts.as_slice() else {
+        bail!("no three hosts");
+    };
+    for host in [a, b] {
+        set(host, "rc_idle_s", 3600)?;
+    }
+    connect(a, b)?;
+    Ok([a, b, c])
+}
+
+/// An honest peer goes on by its connection as before, and at no less than a third of the speed, but for two seconds that a
+/// busy machine may take.
+fn goes_on(from: &Host, to: &Host, before: Duration) -> Result<()> {
+    let tell = || format!("{}{}", story(from), story(to));
+    passes(from, to).with_context(tell)?;
+    let during = time(from, to).with_context(tell)?;
+    let limit = before * 3 + Duration::from_secs(2);
+    ensure!(during < limit, "{during:?} instead of {before:?}");
+    let is_same = counter(from, "rc_connected")? == 1 && counter(from, "rc_stuck")? == 0;
+    ensure!(is_same && counter(to, "restarts")? == 0, "{}", tell());
+    Ok(())
+}
+
+scenario! {
+    /// Peers that begin a message by each connection that they get, and never end one, keep a buffer each. They get half of
+    /// all buffers and no more, a quarter of that for each GID, and an honest peer goes on as before. Soft-RoCE gives buffers
+    /// back only if the queue is made anew.
+    #[on(timed)]
+    fn senders_keep_half_of_the_buffers(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let before = time(a, b)?;
+        let forger = act(c, b, &NAMES, HOLD, "")?;
+        let held = forger.wait_for("held", c.scaled(Duration::from_secs(60)));
+        held.with_context(|| story(b))?;
+        let connections = format!("{}/connections", directory(b, "ib0")?);
+        let rows = table(b, &connections)?;
+        for name in NAMES {
+            let its = rows.iter().filter(|row| row["gid"] == name && row["state"] == "receiving");
+            ensure!(its.count() == 8, "{name}: {}", story(b));
+        }
+        // A few may have made room for others.
+        let text = forger.peek()?.stdout;
+        let held = text.split_whitespace().nth(1).and_then(|word| word.parse::<u32>().ok());
+        ensure!(held.is_some_and(|held| (32..48).contains(&held)), "{text}");
+        goes_on(a, b, before)?;
+        forger.stop()?;
+        let gone = format!("! grep -q receiving {connections} && [ $(ethtool -S ib0 | sed -n 's/^ *rc_current: //p') = 1 ]");
+        b.wait_until(&gone, Duration::from_secs(30)).with_context(|| story(b))?;
+        ensure!(queue_pairs(b)? == 1, "{}", story(b));
+        // Those buffers are gone: with traffic, that is seen.
+        let anew = format!("ping -q -f -c 1000 {} >/dev/null; ethtool -S ib0 | grep -q ' restarts: 1'", a.ip4());
+        b.wait_until(&anew, Duration::from_secs(90)).with_context(|| story(b))?;
+        connect(a, b)?;
+        passes(a, b)?;
+        bed.finish()
+    }
+}
+
+/// Returns true if a host has fewer queue pairs for connections than hostile peers should be able to make it have: the places
+/// that there are, those that nobody has confirmed, those that are ending, and an honest peer's.
+fn has_few(host: &Host) -> Result<bool> {
+    Ok(queue_pairs(host)? <= 32 + 16 + 16 + 2)
+}
+
+scenario! {
+    /// Peers that come, send a frame and go, many at a time and as fast as they can. An honest peer goes on as before, and
+    /// one that has no connection gets one soon. Nothing is left of the others.
+    #[on(timed)]
+    fn senders_come_and_go(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let before = time(a, b)?;
+        let forger = act(c, b, &NAMES, CHURN, "send")?;
+        forger.wait_for("ready", c.scaled(Duration::from_secs(10)))?;
+        goes_on(a, b, before)?;
+        ensure!(has_few(b)?, "{}", story(b));
+        for _ in 0..3 {
+            a.ok("ip link set ib0 down && ip link set ib0 up")?;
+            let again = format!("ping -q -c 1 -W 1 {}; ethtool -S ib0 | grep -q ' rc_current: 1'", b.ip4());
+            a.wait_until(&again, Duration::from_secs(10)).with_context(|| format!("{}{}", story(a), story(b)))?;
+            ensure!(has_few(b)?, "{}", story(b));
+        }
+        let text = forger.stop()?.stdout;
+        let had = text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()).next();
+        ensure!(had > Some(200), "{text}");
+        let one = format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') = 1 ]", b.rxe());
+        b.wait_until(&one, Duration::from_secs(30)).with_context(|| story(b))?;
+        passes(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Peers that come, begin a message and go: on soft-RoCE, each takes a buffer with it. When there is none left, frames go
+    /// as datagrams. The buffers are replaced, but not more often than once a minute, and connections work again.
+    #[on(timed)]
+    fn senders_go_with_the_buffers(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(300)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let forger = act(c, b, &NAMES, CHURN, "begin")?;
+        forger.wait_for("ready", c.scaled(Duration::from_secs(10)))?;
+        // It takes a while until the peer is given up.
+        let small = format!("ping -q -c 5 -i 0.2 -W 1 {} | grep -q ' 0% packet loss'", b.ip4());
+        a.wait_until(&format!("{small} && ethtool -S ib0 | grep -q ' rc_stuck: [1-9]'"), Duration::from_secs(40))
+            .with_context(|| format!("{}{}", story(a), story(b)))?;
+        forger.stop()?;
+        let anew = "ethtool -S ib0 | grep -q ' restarts: 1'";
+        b.wait_until(&format!("ping -q -c 1 -W 1 {}; {anew}", a.ip4()), Duration::from_secs(90))
+            .with_context(|| story(b))?;
+        connect(a, b)?;
+        passes(a, b)?;
+        ensure!(counter(b, "restarts")? == 1, "{}", story(b));
+        bed.finish()
+    }
+}
