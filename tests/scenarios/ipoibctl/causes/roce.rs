@@ -3,11 +3,14 @@
 //! The module, and causes in Ethernet and soft-RoCE.
 
 use super::{Hidden, Injection, hidden, named, only, pairs, singles};
+use crate::connected::senders::{HOLD, NAMES, act};
 use crate::ipoibctl::{LIMIT, well};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::layout::Layout;
+use lab::machine::Task;
 use lab::scenario;
+use std::time::Duration;
 
 /// Obstacles to loading the module, which hide each other; it loads by doctor's own command.
 fn module(host: &Host) -> Result<()> {
@@ -97,6 +100,43 @@ const HIDDEN: &[Hidden] = &[
     },
 ];
 
+/// Gives two hosts new interfaces, in connected mode.
+fn connected(a: &Host, b: &Host) -> Result<()> {
+    for host in [a, b] {
+        host.ib_add("mode connected")?;
+        host.ib_up()?;
+    }
+    a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), LIMIT)
+}
+
+/// Has a host ask another one for as many connections to send by as it gets with one GID.
+fn send_by_many(from: &Host, to: &Host) -> Result<Task> {
+    let senders = act(from, to, &NAMES[..1], HOLD, "")?;
+    senders.wait_for("held", from.scaled(Duration::from_secs(60)))?;
+    Ok(senders)
+}
+
+/// Peers that only send have all places that one GID may have. Doctor's command gives them more, and whoever uses the
+/// interfaces is to run it.
+fn senders_full(a: &Host, b: &Host) -> Result<()> {
+    connected(a, b)?;
+    well(a).context("before others send")?;
+    let senders = send_by_many(b, a)?;
+    let found = named(a, "senders-full")?;
+    senders.stop()?;
+    ensure!(found[0]["safe"] == false, "{}", found[0]);
+    for host in [a, b] {
+        host.ok("ip link del ib0")?;
+    }
+    let fix = found[0]["fix"].as_str().context("no command")?;
+    a.outside().ok(fix)?;
+    connected(a, b)?;
+    let senders = send_by_many(b, a)?;
+    well(a).context("with more buffers")?;
+    senders.stop()?;
+    Ok(())
+}
+
 scenario! {
     /// From a host without a module to an interface by doctor's own commands; then causes in Ethernet and in soft-RoCE.
     #[on(uml, timed)]
@@ -129,6 +169,11 @@ scenario! {
         only(a, &["interface-down", "parent-down"])?;
         a.ok("ip link del ib0.ffff; ip link set ib0 up")?;
         well(a).context("after parent-down")?;
+
+        for host in [a, b] {
+            host.ok("ip link del ib0")?;
+        }
+        senders_full(a, b).context("senders-full")?;
         bed.finish()
     }
 }

@@ -4,6 +4,8 @@
 
 use super::{Out, Severity, by_hand};
 use crate::facts::{Facts, Interface, Link, Neighbour, Row, column};
+use ipoib_proto::admission::{MAX_SENDERS, max_of_gid, max_senders};
+use std::collections::BTreeMap;
 
 /// The flag of an address that takes connections (RFC 4755, section 3.1).
 const TAKES_CONNECTIONS: u8 = 0x80;
@@ -15,6 +17,7 @@ pub(super) fn check(facts: &Facts, interface: &Interface, _: &Link, out: &mut Ou
     check_tables(interface, out);
     if interface.mode == "connected" {
         check_connections(facts, interface, out);
+        check_senders(interface, out);
     }
 }
 
@@ -231,6 +234,45 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
     }
 }
 
+/// Connections that peers with other drivers send by, which have places of their own.
+fn check_senders(interface: &Interface, out: &mut Out<'_>) {
+    let device = interface.table("device").first();
+    let Some(buffers) = device.and_then(|row| column(row, "buffers").parse::<u32>().ok()) else {
+        return;
+    };
+    let mut of_gid = BTreeMap::<&str, usize>::new();
+    let rows = interface.table("connections").iter();
+    for row in rows.filter(|row| column(row, "state") == "receiving") {
+        *of_gid.entry(column(row, "gid")).or_default() += 1;
+    }
+    let all: usize = of_gid.values().sum();
+    let most = of_gid.iter().max_by_key(|(_, count)| **count);
+    let of_one = most.filter(|(_, count)| **count >= max_of_gid(buffers));
+    let (count, whose) = match of_one {
+        _ if all > 0 && all >= max_senders(buffers) => (all, String::new()),
+        Some((gid, count)) => (*count, format!(" with the GID {gid}")),
+        None => return,
+    };
+    let lost = ["rc_refused_full", "rc_evicted"].map(|name| (name, interface.counter(name)));
+    let lost = lost.iter().filter(|(_, value)| *value > 0);
+    let lost: Vec<String> = lost.map(|(name, n)| format!("{name} is {n}")).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let more = format!(
+        "modprobe -r ipoib_rs && modprobe ipoib_rs rc_recv_queue_size={}",
+        buffers.saturating_mul(2)
+    );
+    let has_more = max_senders(buffers) < MAX_SENDERS;
+    out.add(
+        Severity::Warning,
+        "senders-full",
+        format!("All {count} connections that peers with other drivers{whose} may send by are in use, and some were refused or ended to make room."),
+        format!("{count} are receiving in connections in debugfs, buffers in device is {buffers}, {}", lost.join(", ")),
+        by_hand(if has_more { more } else { String::new() }),
+    );
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::tests::{Case, healthy, names, neighbour, row};
@@ -292,10 +334,61 @@ pub(super) mod tests {
                 .insert("net/ipoib/ib0/rc_max_connections".into(), "1".into());
             f.interfaces[0].counters.insert("rc_evicted".into(), 4);
         }),
+        ("senders-full", |f| senders(f, 8, |_| 9, "rc_refused_full")),
+        ("senders-full", |f| senders(f, 32, |n| n, "rc_evicted")),
         ("peer-in-datagram-mode", |f| {
             neighbour(f, |n| n.flags = 0x20)
         }),
     ];
+
+    fn set_buffers(facts: &mut Facts, buffers: &str) {
+        let rows = facts.interfaces[0].tables.get_mut("device");
+        rows.expect("a table")[0].insert("buffers".into(), buffers.into());
+    }
+
+    /// Has `count` peers send where 32 may, 8 of them with one GID, which ends in a number.
+    fn senders(facts: &mut Facts, count: u32, gid: fn(u32) -> u32, counter: &str) {
+        set_buffers(facts, "64");
+        for n in 0..count {
+            let (gid, qpn) = (format!("fe80::a:{:x}", gid(n)), format!("{n:#08x}"));
+            add(
+                facts,
+                "connections",
+                &[("gid", &gid), ("qpn", &qpn), ("state", "receiving")],
+            );
+        }
+        facts.interfaces[0].counters.insert(counter.into(), 3);
+    }
+
+    #[test]
+    fn senders_are_no_cause_while_there_is_room() {
+        // No one is at a limit.
+        let mut facts = healthy(true);
+        senders(&mut facts, 31, |n| n % 5, "rc_refused_full");
+        assert_eq!(super::super::judge(&facts), []);
+        // Nobody was refused.
+        let mut facts = healthy(true);
+        senders(&mut facts, 8, |_| 9, "rc_idle");
+        assert_eq!(super::super::judge(&facts), []);
+        // Nobody says how many buffers there are.
+        let mut facts = healthy(true);
+        senders(&mut facts, 8, |_| 9, "rc_refused_full");
+        set_buffers(&mut facts, "");
+        assert_eq!(super::super::judge(&facts), []);
+    }
+
+    #[test]
+    fn more_senders_take_more_buffers_while_that_helps() {
+        for (buffers, most, fix) in [("64", 8, "=128"), ("512", 64, "=1024"), ("1024", 128, "")] {
+            let mut facts = healthy(true);
+            senders(&mut facts, most, |_| 9, "rc_refused_full");
+            set_buffers(&mut facts, buffers);
+            let found = super::super::judge(&facts);
+            assert!(found.len() == 1 && !found[0].safe, "{found:?}");
+            assert_eq!(found[0].cause, "senders-full");
+            assert!(found[0].fix.ends_with(fix) && found[0].fix.is_empty() == fix.is_empty());
+        }
+    }
 
     #[test]
     fn each_part_of_the_way() {

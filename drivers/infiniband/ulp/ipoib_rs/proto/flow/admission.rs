@@ -40,6 +40,11 @@ pub const fn max_senders(buffers: u32) -> usize {
     }
 }
 
+/// Returns by how many of these others with one GID may send.
+pub const fn max_of_gid(buffers: u32) -> usize {
+    max_senders(buffers).div_ceil(PARTS)
+}
+
 /// Returns true if queue pairs that are gone have taken more than a quarter of the buffers with them. Of those that were
 /// `overtaken`, each of the `senders`, connections that others send by, may have one that comes back. All other connections
 /// together have less than a quarter, since a window of several is set aside for each.
@@ -74,10 +79,9 @@ pub enum Crowd {
 impl Senders {
     /// Returns those that are too many, where all connections share so many buffers. None: there is room for one more.
     pub const fn crowd(&self, buffers: u32) -> Option<Crowd> {
-        let most = max_senders(buffers);
-        if self.of_gid >= most.div_ceil(PARTS) {
+        if self.of_gid >= max_of_gid(buffers) {
             Some(Crowd::OfGid)
-        } else if self.all >= most {
+        } else if self.all >= max_senders(buffers) {
             Some(Crowd::All)
         } else {
             None
