@@ -95,7 +95,7 @@ scenario! {
     /// Whichever allocation of `ip link add` fails, nothing leaks and a new try works.
     #[on(debug)]
     fn links_that_cannot_be_made(bed) {
-        let bed = bed.hosts(1).up()?;
+        let bed = bed.leaks().hosts(1).up()?;
         bed.rxe()?;
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
@@ -130,7 +130,7 @@ scenario! {
     /// Whichever allocation of `ip link set up` fails, nothing leaks and a new try works.
     #[on(debug, infiniband)]
     fn links_that_cannot_go_up(bed) {
-        let bed = bed.hosts(1).up()?;
+        let bed = bed.leaks().hosts(1).up()?;
         bring_up(&bed, "datagram", 20)?;
         bed.finish()
     }
@@ -140,7 +140,7 @@ scenario! {
     /// Connected mode needs more memory to go up: a shared receive queue, a ring for all connections. Nothing of it leaks.
     #[on(debug, infiniband)]
     fn connected_links_that_cannot_go_up(bed) {
-        let bed = bed.hosts(1).up()?;
+        let bed = bed.leaks().hosts(1).up()?;
         bring_up(&bed, "connected", 40)?;
         bed.finish()
     }
@@ -151,7 +151,7 @@ scenario! {
     /// works on.
     #[on(debug, infiniband)]
     fn rings_that_cannot_be_made(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         let (all, refused) = each(b, RINGS)?;
@@ -167,7 +167,7 @@ scenario! {
     /// new one, as its answer says, and works on. Nothing of either is left behind.
     #[on(debug)]
     fn modes_that_cannot_be_changed(bed) {
-        let bed = bed.lifetime(Duration::from_secs(400)).up()?;
+        let bed = bed.leaks().lifetime(Duration::from_secs(400)).up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         set_mode(a, "connected")?;
@@ -194,7 +194,7 @@ scenario! {
     /// Whichever allocation of loading the module with both link types fails, the next attempt works.
     #[on(debug)]
     fn modules_that_cannot_be_loaded(bed) {
-        let bed = bed.hosts(1).up()?;
+        let bed = bed.leaks().hosts(1).up()?;
         bed.rxe()?;
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs && rmmod ipoib_rs")?;
@@ -212,7 +212,7 @@ scenario! {
     /// not stall and nothing leaks.
     #[on(debug, infiniband)]
     fn frames_that_cannot_be_held(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
@@ -233,7 +233,7 @@ scenario! {
     /// rings stall. Soft-RoCE ends connections itself when it has no memory.
     #[on(debug)]
     fn messages_that_cannot_be_held(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         let (a, b) = connected(&bed)?;
         for host in [a, b] {
             // An emulated clock is fast.
@@ -350,7 +350,7 @@ scenario! {
     /// alone: it ends a queue pair when it has no memory, and that of the CM does not come back.
     #[on(debug, infiniband)]
     fn connections_that_cannot_be_made(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         up(&bed)?;
         let (a, b) = bed.pair()?;
         connect(a, b)?;

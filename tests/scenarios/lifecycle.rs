@@ -19,7 +19,7 @@ scenario! {
     #[on(lockdep)]
     fn the_module_comes_and_goes(bed) {
         let rounds = rounds(bed.kernel());
-        let bed = bed.hosts(1).up()?;
+        let bed = bed.leaks().hosts(1).up()?;
         let host = &bed.hosts[0];
         host.rxe_up()?;
         host.run_for(
@@ -49,7 +49,7 @@ scenario! {
     #[on(lockdep)]
     fn links_come_and_go(bed) {
         let rounds = rounds(bed.kernel());
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         a.run_for(

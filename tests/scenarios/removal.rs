@@ -51,7 +51,7 @@ scenario! {
     /// `ip link del ib0`.
     #[on(lockdep, infiniband)]
     fn of_the_link(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let tasks = traffic(&bed)?;
@@ -67,7 +67,7 @@ scenario! {
     /// `rdma link del`: the RDMA device.
     #[on(lockdep)]
     fn of_the_rdma_device(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let tasks = traffic(&bed)?;
@@ -84,7 +84,7 @@ scenario! {
     /// `modprobe -r ipoib_rs`: the module.
     #[on(lockdep, infiniband)]
     fn of_the_module(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         let tasks = traffic(&bed)?;
@@ -105,7 +105,7 @@ scenario! {
     /// `ip link del ib0`, connected.
     #[on(lockdep, infiniband)]
     fn of_the_link_with_connections(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         let (a, _) = connected(&bed)?;
         let tasks = traffic(&bed)?;
         a.ok("ip link del ib0")?;
@@ -120,7 +120,7 @@ scenario! {
     /// The RDMA device, connected.
     #[on(lockdep, both)]
     fn of_the_rdma_device_with_connections(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         let (a, _) = connected(&bed)?;
         let tasks = traffic(&bed)?;
         a.ok(&format!("rdma link del {}", a.rxe()))?;
@@ -136,7 +136,7 @@ scenario! {
     /// The module, connected; then the peer's module.
     #[on(lockdep, both, infiniband)]
     fn of_the_module_with_connections(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         let (a, b) = connected(&bed)?;
         let tasks = traffic(&bed)?;
         for host in [a, b] {
@@ -156,7 +156,7 @@ scenario! {
     /// The Ethernet netdev: unplugged in the qemu lane, deleted with its peer in the uml lane.
     #[on(lockdep)]
     fn of_the_ethernet(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let tasks = traffic(&bed)?;
@@ -179,7 +179,7 @@ scenario! {
     /// The network namespace that everything lives in.
     #[on(uml)]
     fn of_the_namespace(bed) {
-        let bed = bed.up()?;
+        let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let outside = a.outside();

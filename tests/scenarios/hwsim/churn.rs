@@ -62,7 +62,7 @@ scenario! {
     fn random_faults_heal(bed) {
         let rounds = if bed.kernel().is_checked() { 1 } else { 2 };
         let (rounds, factor) = bed.rounds(rounds)?;
-        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240) * factor).up()?;
+        let bed = bed.leaks().one_machine().hosts(1).lifetime(Duration::from_secs(240) * factor).up()?;
         let host = bed.hosts[0].outside();
         let mut fabric = Fabric::make(&host, "fat-tree 8 4")?;
         let guid = fabric.hcas.get("h1").context("no h1")?.guid + 1;

@@ -184,7 +184,7 @@ scenario! {
     /// An HCA fails for good under traffic: its verbs do, its peer hears nothing, and a power cycle heals it.
     #[on(lockdep)]
     fn a_fatal_error_under_traffic(bed) {
-        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let bed = bed.leaks().one_machine().append(EXCLUSIVE).up()?;
         let manager = up(&bed)?;
         let (a, b) = bed.pair()?;
         for _ in 0..2 {

@@ -33,7 +33,7 @@ scenario! {
     /// nothing, or is done; and nothing leaks.
     #[on(debug, lockdep)]
     fn fabrics_that_cannot_be_made(bed) {
-        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
+        let bed = bed.leaks().one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();
         host.ok(BEGIN)?;
         for (kind, least) in [("hcas", 20), ("switches", 8), ("cables", 12)] {
@@ -84,7 +84,7 @@ scenario! {
     /// The same with Ethernet ports, whose HCAs have a network device to find and let go.
     #[on(debug, lockdep)]
     fn ethernet_ports_that_cannot_be_made(bed) {
-        let bed = bed.one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
+        let bed = bed.leaks().one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();
         host.ok(BEGIN_ETHERNET)?;
         let owners = "cd /sys/class/infiniband && ls | grep -c hwsim";

@@ -94,7 +94,7 @@ scenario! {
     /// The fabric is removed under all that uses it, and made again.
     #[on(lockdep)]
     fn removal_takes_everything_along(bed) {
-        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let bed = bed.leaks().one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
         let manager = ipoib_up(&bed, "pair")?;

@@ -63,7 +63,7 @@ scenario! {
     /// A switch with an HCA behind it is added to a fabric that lives, and taken away, in any order.
     #[on(lockdep)]
     fn nodes_come_and_go(bed) {
-        let bed = bed.one_machine().hosts(1).up()?;
+        let bed = bed.leaks().one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         let mut fabric = Fabric::make(&host, "chain 2")?;
         let from = fabric.from("h1")?;

@@ -246,7 +246,7 @@ scenario! {
     /// The fabric is removed under interfaces that send, and made again.
     #[on(lockdep)]
     fn removal_takes_ours_along(bed) {
-        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let bed = bed.leaks().one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
         let kinds = [(Driver::Ours, "datagram"), (Driver::Ours, "connected")];

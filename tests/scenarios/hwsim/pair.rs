@@ -114,7 +114,7 @@ scenario! {
     #[on(lockdep, races)]
     fn the_module_comes_and_goes(bed) {
         let rounds = if bed.kernel().is_checked() { 5 } else { 20 };
-        let bed = bed.one_machine().hosts(1).up()?;
+        let bed = bed.leaks().one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         for ipoib in ["true", "modprobe ib_ipoib"] {
             host.run_for(

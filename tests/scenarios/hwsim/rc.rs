@@ -125,7 +125,7 @@ scenario! {
     /// kernel warns of: it gets the time to end them.
     #[on(lockdep, races)]
     fn removal_takes_connections_along(bed) {
-        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let bed = bed.leaks().one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
         for _ in 0..2 {

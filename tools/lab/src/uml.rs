@@ -34,8 +34,6 @@ pub(crate) fn command(spec: &Spec) -> Result<(Command, Connect)> {
             "console=tty0",
         ])
         .args(["root=/dev/root", "rootfstype=hostfs"])
-        // It is not read here (`Bed::finish`), and costs much.
-        .arg("kmemleak=off")
         .arg(format!("rootflags={}", spec.root.display()))
         .args(spec.command_line("/dev/tty1"))
         .stdin(Stdio::from(theirs))
