@@ -195,6 +195,8 @@ scenario! {
     #[on(debug)]
     fn modules_that_cannot_be_loaded(bed) {
         let bed = bed.leaks().hosts(1).up()?;
+        // A kernel with tracing has a word about the module's events.
+        bed.expect("cut here|WARNING: kernel/trace/trace_events.c:.* at event_define_fields")?;
         bed.rxe()?;
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs && rmmod ipoib_rs")?;
@@ -355,8 +357,12 @@ scenario! {
         let (a, b) = bed.pair()?;
         connect(a, b)?;
         fail(&[a, b], &["failslab", "fail_page_alloc"], MARKED)?;
-        let mut answered = 0;
-        for round in 0..6 {
+        let failed = || -> Result<u64> { Ok(counter(a, "rc_failed")? + counter(b, "rc_failed")?) };
+        let (mut rounds, mut answered) = (0, 0);
+        // Which allocations fail is left to chance.
+        while rounds < 6 || (rounds < 40 && failed()? == 0) {
+            let round = rounds;
+            rounds += 1;
             for host in [a, b] {
                 host.ok("for task in $(pgrep '^kworker/[0-9]'); do echo 1 >/proc/$task/make-it-fail; done 2>/dev/null; true")?;
             }
@@ -369,10 +375,9 @@ scenario! {
             let output = from.run_for(&ping, Duration::from_secs(30))?;
             answered += u32::from(output.code == Some(0));
         }
-        let failed = counter(a, "rc_failed")? + counter(b, "rc_failed")?;
         stop(&[a, b])?;
-        ensure!(answered > 3, "{answered} of 6: {}{}", story(a), story(b));
-        ensure!(failed > 0, "all went well: {}{}", story(a), story(b));
+        ensure!(2 * answered > rounds, "{answered} of {rounds}: {}{}", story(a), story(b));
+        ensure!(failed()? > 0, "all went well: {}{}", story(a), story(b));
         // One that has failed for long enough waits for a minute, but takes what the other asks for.
         set_mode(a, "datagram")?;
         set_mode(a, "connected")?;
