@@ -119,7 +119,7 @@ pub struct IntakeRing {
     report: ReceiveReport,
     late: KVec<u64>,
     overtaken: usize,
-    /// Queue pairs that have ended since slots were looked at, and between the two looks before that.
+    /// Counts of queue pairs that have ended: since the last look at the slots, and between that and the look before.
     ended: [usize; 2],
     /// The generation that was posted last when one ended.
     quiet_since: u32,
@@ -382,7 +382,7 @@ impl IntakeRing {
             }
         }
         self.looked = self.chain.generations.posted();
-        // What ended before the look before this one, and took a slot, was overtaken since.
+        // A slot that was lost before the last look counts as overtaken by now.
         self.ended = [0, self.ended[0]];
     }
 

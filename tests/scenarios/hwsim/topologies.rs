@@ -85,8 +85,8 @@ scenario! {
         for (path, name) in far {
             node_info(&format!("-D nodeinfo {path}"), name)?;
         }
-        for nowhere in ["0,1,2", "0,1,4", "0,1,3,1,1"] {
-            host.run(&format!("smpquery {first} -t 100 -D nodeinfo {nowhere}"))?.refused()?;
+        for dead_end in ["0,1,2", "0,1,4", "0,1,3,1,1"] {
+            host.run(&format!("smpquery {first} -t 100 -D nodeinfo {dead_end}"))?.refused()?;
         }
         fabric.is_discovered(&first)?;
 

@@ -50,7 +50,7 @@ enum IbIpoib {
     InUse,
 }
 
-/// What happens before doctor runs.
+/// An event before doctor runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,

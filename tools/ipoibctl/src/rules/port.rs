@@ -328,7 +328,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is wrong with a parent is not taken for something about Ethernet.
+    /// A parent with a fault is not taken for an Ethernet link with one.
     #[test]
     fn a_childs_ethernet_is_its_parents() {
         let mut facts = healthy(true);
