@@ -131,7 +131,7 @@ impl Trigger {
     pub fn schedule(&self) {
         if self.ready.load(Acquire) {
             // SAFETY: It is initialised, by the type invariant.
-            unsafe { bindings::rdma_provider_work_queue(self.cpu, self.work.get()) };
+            unsafe { bindings::rdma_provider_bh_work_queue(self.cpu, self.work.get()) };
         }
     }
 
@@ -193,7 +193,7 @@ impl<J: Job> BhWork<J> {
         // SAFETY: The trigger was taken for this, so that nobody else initialises them, and nobody uses them before
         // it is ready.
         unsafe {
-            bindings::rdma_provider_work_init(trigger.work.get(), Some(run::<J>));
+            bindings::rdma_provider_bh_work_init(trigger.work.get(), Some(run::<J>));
             bindings::rdma_provider_timer_init(trigger.timer.get(), Some(timer_expired));
             bindings::rdma_provider_hrtimer_init(trigger.hrtimer.get(), Some(hrtimer_expired));
         }

@@ -44,13 +44,24 @@ void rdma_provider_wait_for_readers(void)
 	synchronize_rcu_expedited();
 }
 
+/* Apart from the next function: each INIT_WORK() is a class of its own to lockdep. */
 void rdma_provider_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);
 }
 
+void rdma_provider_bh_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+void rdma_provider_work_queue(struct work_struct *work)
+{
+	queue_work(system_dfl_wq, work);
+}
+
 /* On this CPU if @cpu is negative, or offline. */
-void rdma_provider_work_queue(int cpu, struct work_struct *work)
+void rdma_provider_bh_work_queue(int cpu, struct work_struct *work)
 {
 	if (cpu >= 0 && cpu_online(cpu))
 		queue_work_on(cpu, system_bh_wq, work);

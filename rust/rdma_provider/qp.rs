@@ -6,6 +6,7 @@ mod attributes;
 mod complete;
 mod connected;
 mod datagram;
+mod events;
 mod faulty;
 mod frames;
 mod kind;
@@ -28,11 +29,11 @@ use kernel::sync::{new_spinlock_irq, Arc, SpinLockIrq};
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::faults::Faults;
-use crate::readers::report;
 use crate::srq::Srq;
 use crate::state::State;
-use crate::wakeups::{Debt, Wakeups};
+use crate::wakeups::Wakeups;
 use crate::work::Path;
+use events::Events;
 use queue::SendEntry;
 
 pub(crate) use attributes::{Attributes, MAX_READS};
@@ -106,8 +107,8 @@ pub enum Refused<E> {
 pub struct Qp {
     fixed: Fixed,
     open: Atomic<bool>,
-    /// As [`QpEvent::bit`].
-    debt: Debt,
+    #[pin]
+    events: Events,
     /// The queue pair has left the state Reset.
     left: Atomic<bool>,
     /// It is being changed, by one whom others are to wait for.
@@ -181,7 +182,8 @@ impl Qp {
             pin_init!(Self {
                 fixed,
                 open: Atomic::new(true),
-                debt: Debt::new(),
+                // SAFETY: It becomes this field.
+                events <- unsafe { Events::new() },
                 left: Atomic::new(false),
                 changing: Atomic::new(false),
                 due: [const { Atomic::new(NEVER) }; 3],
@@ -191,7 +193,10 @@ impl Qp {
             GFP_KERNEL,
         )?;
         for cq in qp.cqs() {
-            cq.add(&qp).inspect_err(|_| qp.leave())?;
+            cq.add(&qp).inspect_err(|_| {
+                qp.leave();
+                qp.end_events();
+            })?;
         }
         Ok(qp)
     }
@@ -357,7 +362,11 @@ impl Qp {
         waited
     }
 
-    /// Gives RDMA core its half back: no request and no completion is left.
+    /// Gives RDMA core its half back: no request and no completion is left, and its ULP is told of no other event.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::end_events`].
     pub(crate) fn close(self: &Arc<Self>) {
         {
             let mut side = self.sends.lock();
@@ -378,6 +387,7 @@ impl Qp {
             srq.forget(self);
         }
         self.open.store(false, Release);
+        self.end_events();
     }
 
     /// Removes its completions, and an event that is late.
@@ -386,29 +396,5 @@ impl Qp {
         for cq in self.cqs() {
             cq.forget(self.fixed.raw);
         }
-    }
-
-    /// Events that its ULP has to be told of.
-    pub(crate) fn debt(&self) -> &Debt {
-        &self.debt
-    }
-
-    /// Tells its ULP of events, see [`QpEvent::bit`].
-    pub(crate) fn notify(&self, events: u32) {
-        let owed = |event: &QpEvent| events & event.bit() != 0;
-        for event in QpEvent::ALL.into_iter().filter(owed) {
-            self.tell(event);
-        }
-    }
-
-    fn tell(&self, kind: QpEvent) {
-        let raw = self.fixed.raw;
-        let mut event: bindings::ib_event = pin_init::zeroed();
-        event.element.qp = raw;
-        event.event = kind as u32;
-        // SAFETY: The queue pair is open then and RCU keeps it, by the type invariant.
-        let owner = || unsafe { ((*raw).device, (*raw).event_handler, (*raw).qp_context) };
-        // SAFETY: RDMA core's handler with the ULP's context.
-        unsafe { report(&self.open, event, owner) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events that ULPs are told of once no lock is held.
+//! Completions and events of queues, which ULPs are told of once no lock is held.
 
 use core::cell::UnsafeCell;
 
@@ -8,13 +8,11 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{rcu, Arc};
 
 use crate::cq::{Cq, Wake};
-use crate::qp::{Qp, QpEvent};
 use crate::srq::Srq;
 
 /// An object whose ULP is told of events.
 enum Subject {
     Cq(Arc<Cq>),
-    Qp(Arc<Qp>),
     Srq(Arc<Srq>),
 }
 
@@ -22,21 +20,43 @@ impl Subject {
     fn debt(&self) -> &Debt {
         match self {
             Subject::Cq(cq) => cq.debt(),
-            Subject::Qp(qp) => qp.debt(),
             Subject::Srq(srq) => srq.debt(),
         }
     }
 }
 
-/// Events that the ULP of an object is going to be told of.
+/// A set of events that a ULP is going to be told of, with a bit for each.
+pub(crate) struct Owed(Atomic<u32>);
+
+impl Owed {
+    /// No events.
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Adds events. True if there were none.
+    pub(crate) fn add(&self, events: u32) -> bool {
+        let mut old = self.0.load(Relaxed);
+        while let Err(now) = self.0.cmpxchg(old, old | events, Full) {
+            old = now;
+        }
+        old == 0
+    }
+
+    /// Takes the events.
+    pub(crate) fn take(&self) -> u32 {
+        self.0.xchg(0, Full)
+    }
+}
+
+/// Events that the ULP of an object is going to be told of once no lock is held.
 ///
 /// # Invariants
 ///
 /// While `owed` is not 0, the object is in the list of one [`Wakeups`], or is being put there or taken out, and only
 /// who does that uses `next`. Otherwise, nobody does.
 pub(crate) struct Debt {
-    /// A bit for each event.
-    owed: Atomic<u32>,
+    owed: Owed,
     /// The next object in the list.
     next: UnsafeCell<Option<Subject>>,
 }
@@ -49,23 +69,9 @@ impl Debt {
     pub(crate) const fn new() -> Self {
         // INVARIANT: The object is in no list.
         Self {
-            owed: Atomic::new(0),
+            owed: Owed::new(),
             next: UnsafeCell::new(None),
         }
-    }
-
-    /// Notes events. True if the caller has to put the object into its list: it was in none.
-    fn add(&self, events: u32) -> bool {
-        let mut old = self.owed.load(Relaxed);
-        while let Err(now) = self.owed.cmpxchg(old, old | events, Full) {
-            old = now;
-        }
-        old == 0
-    }
-
-    /// Takes the events. The object is not in a list any more, and may get into one again.
-    fn take(&self) -> u32 {
-        self.owed.xchg(0, Full)
     }
 }
 
@@ -100,21 +106,14 @@ impl Wakeups {
 
     /// Notes what a completion calls for. If somebody else is about to tell the queue's ULP, it does.
     pub(crate) fn add(&mut self, cq: &Arc<Cq>, wake: Wake) {
-        if !wake.is_empty() && cq.debt().add(wake.bits()) {
+        if !wake.is_empty() && cq.debt().owed.add(wake.bits()) {
             self.push(Subject::Cq(cq.clone()));
-        }
-    }
-
-    /// Notes an event of a queue pair.
-    pub(crate) fn add_event(&mut self, qp: &Arc<Qp>, event: QpEvent) {
-        if qp.debt().add(event.bit()) {
-            self.push(Subject::Qp(qp.clone()));
         }
     }
 
     /// Notes that a shared receive queue runs empty.
     pub(crate) fn add_limit(&mut self, srq: &Arc<Srq>) {
-        if srq.debt().add(1) {
+        if srq.debt().owed.add(1) {
             self.push(Subject::Srq(srq.clone()));
         }
     }
@@ -141,18 +140,17 @@ impl Wakeups {
     ///
     /// Any. Hold no lock of this crate's, and none that a handler may want.
     pub fn flush(&mut self) {
-        // A queue pair that a queue in error brings into the list may be being destroyed: that waits for this, so
-        // that the last reference is not here, where a ULP's locks may be held.
+        // A queue in the list may be being destroyed: that waits for this, so that the last reference is not here,
+        // where a ULP's locks may be held.
         let _rcu = rcu::read_lock();
         while let Some(subject) = self.first.take() {
             let debt = subject.debt();
             // SAFETY: It is in this list.
             // INVARIANT: The rest stays in the list; the object is in none when it may get into another.
             self.first = unsafe { (*debt.next.get()).take() };
-            let events = debt.take();
+            let events = debt.owed.take();
             match &subject {
                 Subject::Cq(cq) => cq.notify(Wake::from_bits(events), self),
-                Subject::Qp(qp) => qp.notify(events),
                 Subject::Srq(srq) => srq.notify_limit(),
             }
         }

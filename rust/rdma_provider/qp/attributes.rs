@@ -284,7 +284,7 @@ impl Qp {
         let drains = side.attributes.state == State::SendQueueDrained;
         if drains && side.tell_drained && is_drained(side) {
             side.tell_drained = false;
-            wakeups.add_event(self, QpEvent::Drained);
+            self.note(QpEvent::Drained);
         }
     }
 
@@ -292,7 +292,7 @@ impl Qp {
     pub(super) fn check_silence(self: &Arc<Self>, side: &mut ReceiveSide, wakeups: &mut Wakeups) {
         if side.silent {
             side.silent = false;
-            wakeups.add_event(self, QpEvent::Established);
+            self.note(QpEvent::Established);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Qp {
         self.catch_up(side, wakeups);
         if !matches!(side.attributes.state, State::Reset | State::Error) {
             self.break_both(side, None, wakeups);
-            wakeups.add_event(self, QpEvent::Fatal);
+            self.note(QpEvent::Fatal);
         }
     }
 

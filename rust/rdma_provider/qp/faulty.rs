@@ -84,7 +84,7 @@ impl Qp {
                 self.due[2].store(due, Relaxed);
                 self.fixed.faults.note_late();
             }
-            None => wakeups.add_event(self, QpEvent::LastReceive),
+            None => self.note(QpEvent::LastReceive),
         }
     }
 
@@ -92,7 +92,7 @@ impl Qp {
     pub(super) fn report_late(self: &Arc<Self>, wakeups: &mut Wakeups, now: u64) {
         if self.due[2].load(Relaxed) <= now {
             self.due[2].store(NEVER, Relaxed);
-            wakeups.add_event(self, QpEvent::LastReceive);
+            self.note(QpEvent::LastReceive);
         }
     }
 
@@ -195,7 +195,7 @@ impl Qp {
         if matches!(own, QpEvent::Fatal | QpEvent::Request | QpEvent::Access) {
             self.break_down(wakeups);
         }
-        wakeups.add_event(self, own);
+        self.note(own);
     }
 
     /// Ends the queue pair and its queues for RDMA core, which has not destroyed them: they have no request, and their

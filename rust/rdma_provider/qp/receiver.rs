@@ -233,7 +233,7 @@ impl Qp {
                 Fault::Access => QpEvent::Access,
                 _ => QpEvent::Request,
             };
-            wakeups.add_event(self, event);
+            self.note(event);
         }
         self.break_receives(side, reason, wakeups);
         // The lock of the sending half is not to be had here.
