@@ -139,7 +139,7 @@ fn disk(bed: &Bed, driver: &str) -> Result<()> {
 scenario! {
     /// fio finds on a disk behind nvme-rdma what it wrote, before and after the cable was pulled; both drivers let
     /// go of their HCAs when these go.
-    #[on(qemu, lockdep)]
+    #[on(qemu, lockdep, races)]
     fn nvme_over_rdma(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         disk(&bed, "ib_ipoib")?;
@@ -149,7 +149,7 @@ scenario! {
 
 scenario! {
     /// The same over the addresses of this checkout's interfaces, which the RDMA connection manager finds.
-    #[on(qemu, lockdep)]
+    #[on(qemu, lockdep, races)]
     fn nvme_over_rdma_by_ours(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         disk(&bed, "ipoib_rs replace=1")?;
@@ -214,9 +214,9 @@ scenario! {
     /// fio finds on a disk behind `ib_srp` what it wrote, before and after the cable was pulled; the initiator's HCA
     /// goes under its requests, and takes the disk along.
     ///
-    /// Only Debian's kernel has SCSI. Its `ib_srpt` warns when a session ends that has used a shared receive queue: it
-    /// then has no cache of buffers that it could give back (`srpt_cache_put()`).
-    #[on(stock)]
+    /// `ib_srpt` warns when a session ends that has used a shared receive queue: it then has no cache of buffers that
+    /// it could give back (`srpt_cache_put()`).
+    #[on(qemu, lockdep, races)]
     fn scsi_over_rdma(bed) {
         let bed = bed.one_machine().hosts(1).memory(512).up()?;
         bed.expect("cut here|WARNING: drivers/infiniband/ulp/srpt/ib_srpt.c:.* at srpt_cache_put")?;

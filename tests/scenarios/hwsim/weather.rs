@@ -6,6 +6,7 @@
 use super::fabric::{CONFIGFS, Fabric};
 use super::fields::Fields;
 use super::manager::Manager;
+use super::storage::addresses;
 use super::{EXCLUSIVE, active, hca, ipoib_up};
 use crate::streams::iperf3;
 use crate::transfer::transfer;
@@ -109,16 +110,6 @@ scenario! {
     }
 }
 
-/// Two addresses of one host, each on an interface of its own, and what the one sends to the other leaves the host.
-const ADDRESSES: &str = "sysctl -q -w net.ipv4.conf.all.accept_local=1
-    ip link set ib0 up && ip addr add 192.0.2.1/24 dev ib0
-    ip link set ib1 up && ip addr add 192.0.2.2/24 dev ib1
-    ip rule add pref 1 iif lo from 192.0.2.1 to 192.0.2.2 lookup 101
-    ip rule add pref 2 iif lo from 192.0.2.2 to 192.0.2.1 lookup 102
-    ip rule add pref 3 lookup local && ip rule del pref 0
-    ip route add 192.0.2.2 dev ib0 table 101
-    ip route add 192.0.2.1 dev ib1 table 102";
-
 /// A disk in memory that a target serves, and an initiator that is connected with it.
 const DISK: &str = "modprobe null_blk nr_devices=0 && modprobe nvmet-rdma && modprobe nvme-rdma || exit
     cd /sys/kernel/config/nullb && mkdir store && cd store || exit
@@ -142,8 +133,7 @@ scenario! {
         for hca in ["h1", "h2"] {
             active(&host, fabric.device(hca)?)?;
         }
-        host.ok(ADDRESSES)?;
-        host.wait_until("ping -q -c 1 -W 1 -I 192.0.2.1 192.0.2.2", Duration::from_secs(20))?;
+        addresses(&host)?;
         host.run_for(DISK, Duration::from_secs(30))?.ok()?;
         host.wait_until("test -b /dev/nvme0n1", Duration::from_secs(20))?;
 
@@ -166,6 +156,9 @@ scenario! {
             fabric.write(&format!("cables/c1/{fault}"), "0")?;
         }
         host.run_for("echo 1 >/sys/class/nvme/nvme0/delete_controller", Duration::from_secs(60))?.ok()?;
+        // The HCA first: a port that takes its listener along wants locks of nvmet's and of the RDMA connection
+        // manager's in the other order than a command that arrives before its connection does.
+        fabric.write("hcas/h2/power", "0")?;
         host.ok(
             "cd /sys/kernel/config/nvmet && rm ports/1/subsystems/disk && rmdir ports/1
             rmdir subsystems/disk/namespaces/1 subsystems/disk && rmdir /sys/kernel/config/nullb/store",
