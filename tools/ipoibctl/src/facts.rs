@@ -2,6 +2,7 @@
 
 //! Facts about a host, as they were read: no rule and no input or output is in here.
 
+use crate::table::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -128,9 +129,6 @@ pub(crate) struct Interface {
     pub(crate) tables: BTreeMap<String, Vec<Row>>,
 }
 
-/// A row of a table in debugfs.
-pub(crate) type Row = BTreeMap<String, String>;
-
 /// Sizes of the rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Ring {
@@ -210,9 +208,9 @@ impl Neighbour {
         self.state == "stale"
     }
 
-    /// Returns true if a row of a table is about its link-layer address.
-    pub(crate) fn has(&self, row: &Row) -> bool {
-        address(row) == (self.gid.as_str(), self.qpn)
+    /// GID and QPN of its link-layer address, as [`address`] has those of a row about it.
+    pub(crate) fn address(&self) -> (&str, u32) {
+        (&self.gid, self.qpn)
     }
 
     /// The GID that its link-layer address would have if it began two bytes later than it was read, if that is one of the
@@ -273,7 +271,7 @@ impl Interface {
 
 /// A row's column, empty if it has none.
 pub(crate) fn column<'a>(row: &'a Row, name: &str) -> &'a str {
-    row.get(name).map_or("", String::as_str)
+    row.get(name).unwrap_or_default()
 }
 
 /// GID and QPN of the peer that a row is about; 0 if it has none.

@@ -3,9 +3,9 @@
 //! A host with many peers, for tests: what its debugfs has, and the time that the tool takes for it.
 
 use crate::facts::{Facts, Neighbour};
-use crate::gather::rows;
 use crate::rules::{self, tests::healthy};
 use crate::screen::Screen;
+use crate::table::rows;
 use crate::{peers, status, sys};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -18,6 +18,7 @@ mod rules;
 mod screen;
 mod status;
 mod sys;
+mod table;
 mod top;
 mod tune;
 

@@ -2,8 +2,9 @@
 
 //! `ipoibctl peers`: neighbours, and where one of them is stuck.
 
-use crate::facts::{Facts, Interface, Neighbour, Row, address, column};
+use crate::facts::{Facts, Interface, Neighbour, address, column};
 use crate::screen::Screen;
+use crate::table::Row;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -274,7 +275,7 @@ mod tests {
     fn where_a_peer_is_stuck() {
         fn failed(facts: &mut Facts, table: &str, state: &str) {
             let rows = facts.interfaces[0].tables.get_mut(table).expect("a table");
-            rows[0].insert("state".into(), state.into());
+            rows[0].set("state", state);
         }
         assert_eq!(stuck(|_| ()), None);
         assert_eq!(

@@ -189,7 +189,7 @@ pub(crate) fn status(found: &[Finding]) -> u8 {
 pub(crate) mod tests {
     use super::*;
     use crate::facts::{Address, Gid, Module, Neighbour, Port, Ring};
-    use std::collections::BTreeMap;
+    use crate::table::Row;
 
     fn link(index: u32, name: &str, address: &str, kind: &str) -> Link {
         Link {
@@ -231,13 +231,6 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn row(columns: &[(&str, &str)]) -> BTreeMap<String, String> {
-        columns
-            .iter()
-            .map(|(name, value)| ((*name).into(), (*value).into()))
-            .collect()
-    }
-
     /// A host on which all is well: one interface, one peer.
     pub(crate) fn healthy(roce: bool) -> Facts {
         let peer = Neighbour {
@@ -250,7 +243,7 @@ pub(crate) mod tests {
         let tables = [
             (
                 "paths",
-                row(&[
+                Row::of(&[
                     ("gid", "fe80::2"),
                     ("qpn", "0x000012"),
                     ("state", "ready"),
@@ -259,20 +252,23 @@ pub(crate) mod tests {
             ),
             (
                 "groups",
-                row(&[
+                Row::of(&[
                     ("mgid", "ff12:401b:ffff::ffff:ffff"),
                     ("state", "joined"),
                     ("wanted", "1"),
                 ]),
             ),
-            ("sources", row(&[("gid", "fe80::2"), ("qpn", "0x000012")])),
+            (
+                "sources",
+                Row::of(&[("gid", "fe80::2"), ("qpn", "0x000012")]),
+            ),
             (
                 "connections",
-                row(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("state", "up")]),
+                Row::of(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("state", "up")]),
             ),
             (
                 "device",
-                row(&[("device", "dev0"), ("connections", "1"), ("limit", "1024")]),
+                Row::of(&[("device", "dev0"), ("connections", "1"), ("limit", "1024")]),
             ),
         ];
         let ib0 = Interface {

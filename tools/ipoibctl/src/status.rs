@@ -3,9 +3,10 @@
 //! `ipoibctl status`: all interfaces on one screen.
 
 use crate::drops;
-use crate::facts::{Facts, Interface, Link, Row, column};
+use crate::facts::{Facts, Interface, Link, column};
 use crate::rules::{self, Finding, Severity};
 use crate::screen::Screen;
+use crate::table::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -3,9 +3,10 @@
 //! The way to a peer: address resolution, paths, groups, connections.
 
 use super::{Out, Severity, by_hand};
-use crate::facts::{Facts, Interface, Link, Neighbour, Row, column};
+use crate::facts::{Facts, Interface, Link, Neighbour, address, column};
+use crate::table::Row;
 use ipoib_proto::admission::{MAX_SENDERS, max_of_gid, max_senders};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The flag of an address that takes connections (RFC 4755, section 3.1).
 const TAKES_CONNECTIONS: u8 = 0x80;
@@ -131,10 +132,15 @@ fn check_shifted(interface: &Interface, out: &mut Out<'_>) {
 
 /// GIDs of the peers whose rows in a table are in a state. Rows of addresses that no neighbour has tell of the past.
 fn peers_in(interface: &Interface, table: &str, state: &str) -> Vec<String> {
-    let is_of = |n: &&Neighbour, row| n.has(row) && n.shifted(&interface.gid).is_none();
     let rows = interface.table(table).iter();
-    rows.filter(|row| column(row, "state") == state)
-        .filter(|row| interface.neighbours.iter().any(|n| is_of(&n, row)))
+    let mut rows = rows.filter(|row| column(row, "state") == state).peekable();
+    if rows.peek().is_none() {
+        return Vec::new();
+    }
+    let is_whole = |n: &&Neighbour| n.shifted(&interface.gid).is_none();
+    let neighbours = interface.neighbours.iter().filter(is_whole);
+    let known: HashSet<_> = neighbours.map(Neighbour::address).collect();
+    rows.filter(|row| known.contains(&address(row)))
         .map(|row| column(row, "gid").to_owned())
         .collect()
 }
@@ -212,13 +218,13 @@ fn check_connections(facts: &Facts, interface: &Interface, out: &mut Out<'_>) {
     let is_known = |n: &&Neighbour| !n.is_lost() && !n.is_stale() && !n.gid.is_empty();
     // One that is connected has changed its mode since it gave its address.
     let is_up = |row: &&Row| column(row, "state") == "up";
-    let is_connected = |n: &Neighbour| rows.iter().filter(is_up).any(|row| n.has(row));
+    let connected: HashSet<_> = rows.iter().filter(is_up).map(address).collect();
     let datagram = interface
         .neighbours
         .iter()
         .filter(is_known)
         .filter(|n| n.flags & TAKES_CONNECTIONS == 0 && n.shifted(&interface.gid).is_none())
-        .filter(|n| !is_connected(n));
+        .filter(|n| !connected.contains(&n.address()));
     let datagram: Vec<String> = datagram.map(|n| n.ip.to_string()).collect();
     if !datagram.is_empty() {
         out.add(
@@ -275,12 +281,13 @@ fn check_senders(interface: &Interface, out: &mut Out<'_>) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{Case, healthy, names, neighbour, row};
+    use super::super::tests::{Case, healthy, names, neighbour};
     use crate::facts::Facts;
+    use crate::table::Row;
 
     fn add(facts: &mut Facts, table: &str, columns: &[(&str, &str)]) {
         let rows = facts.interfaces[0].tables.get_mut(table);
-        rows.expect("a table").push(row(columns));
+        rows.expect("a table").push(Row::of(columns));
     }
 
     /// A row about the neighbour that a host gets.
@@ -327,7 +334,7 @@ pub(super) mod tests {
         }),
         ("device-connections-full", |f| {
             let rows = f.interfaces[0].tables.get_mut("device");
-            rows.expect("a table")[0].insert("limit".into(), "1".into());
+            rows.expect("a table")[0].set("limit", "1");
         }),
         ("connections-full", |f| {
             f.sysctls
@@ -343,7 +350,7 @@ pub(super) mod tests {
 
     fn set_buffers(facts: &mut Facts, buffers: &str) {
         let rows = facts.interfaces[0].tables.get_mut("device");
-        rows.expect("a table")[0].insert("buffers".into(), buffers.into());
+        rows.expect("a table")[0].set("buffers", buffers);
     }
 
     /// Has `count` peers send where 32 may, 8 of them with one GID, which ends in a number.
@@ -403,7 +410,7 @@ pub(super) mod tests {
     fn a_permanent_entry_that_is_right_is_no_cause() {
         let mut facts = healthy(true);
         facts.interfaces[0].neighbours[0].state = "permanent".into();
-        let other = row(&[("gid", "fe80::2"), ("qpn", "0x000077")]);
+        let other = Row::of(&[("gid", "fe80::2"), ("qpn", "0x000077")]);
         facts.interfaces[0]
             .tables
             .get_mut("sources")

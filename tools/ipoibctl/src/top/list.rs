@@ -242,7 +242,8 @@ fn from_neighbour(interface: &Interface, neighbour: &Neighbour) -> Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::{healthy, row};
+    use crate::rules::tests::healthy;
+    use crate::table::Row;
 
     fn neighbour(ip: &str, state: &str, gid: &str, qpn: u32) -> Neighbour {
         Neighbour {
@@ -264,7 +265,7 @@ mod tests {
             neighbour("10.1.0.4", "incomplete", "", 0),
         ];
         let paths = facts.interfaces[0].tables.get_mut("paths").expect("paths");
-        paths.push(row(&[
+        paths.push(Row::of(&[
             ("gid", "fe80::9"),
             ("qpn", "0x000019"),
             ("state", "failed"),

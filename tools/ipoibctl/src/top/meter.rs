@@ -3,7 +3,8 @@
 //! Rates, from two readings of counters.
 
 use crate::drops;
-use crate::facts::{Facts, Interface, Row, address, column};
+use crate::facts::{Facts, Interface, address, column};
+use crate::table::Row;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -261,7 +262,7 @@ fn rates(more: &Counts, elapsed: Duration) -> Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tests::{healthy, row};
+    use crate::rules::tests::healthy;
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)
@@ -330,10 +331,10 @@ mod tests {
 
     fn connection_of(state: &str, frames: &str) -> Row {
         let columns = ["rx_frames", "rx_bytes", "tx_frames", "tx_bytes"];
-        let mut found = row(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("number", "0")]);
-        found.insert("state".into(), state.into());
+        let mut found = Row::of(&[("gid", "fe80::2"), ("qpn", "0x000012"), ("number", "0")]);
+        found.set("state", state);
         for name in columns {
-            found.insert(name.into(), frames.into());
+            found.set(name, frames);
         }
         found
     }
@@ -360,7 +361,7 @@ mod tests {
             .get_mut("sources")
             .expect("sources");
         for (name, value) in [("in_order", "50"), ("reordered", "10"), ("late", "5")] {
-            sources[0].insert(name.into(), value.into());
+            sources[0].set(name, value);
         }
         meter.read(&facts, second(10));
         // Of the source, nothing was known before.

@@ -5,6 +5,7 @@
 use super::*;
 use crate::facts::{Neighbour, Port};
 use crate::large::{self, MANY, host};
+use crate::table::rows;
 use input::Key;
 use ratatui::Terminal;
 use ratatui::backend::{CrosstermBackend, TestBackend};
@@ -307,7 +308,7 @@ fn many_peers_take_little_time() {
         n += 1;
         for (name, text) in &texts[n % 2] {
             let tables = &mut state.facts.interfaces[0].tables;
-            tables.insert((*name).to_owned(), gather::rows(text));
+            tables.insert((*name).to_owned(), rows(text));
         }
         state.update(Duration::from_secs(2 * n as u64));
         let screen =
