@@ -323,8 +323,9 @@ impl<'a> Place<'a> {
     /// Takes all away that a shape has.
     fn clear(&self, shape: &Shape) -> Result<()> {
         if shape.dhcp {
+            // The next server does not know the lease, and the client would ask for that one first.
             self.first().ok(&format!(
-                "{CLIENT} -x ib0; pkill -x dnsmasq; rm -f /tmp/leases"
+                "{CLIENT} -x ib0; pkill -x dnsmasq; rm -f /tmp/leases /var/lib/dhcpcd/ib0.lease6"
             ))?;
         }
         if shape.ib_ipoib != IbIpoib::Absent {

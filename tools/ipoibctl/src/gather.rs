@@ -39,6 +39,7 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv6/neigh/default/gc_thresh3",
     "net/ipv4/icmp_echo_ignore_all",
+    "net/ipv4/conf/all/arp_ignore",
 ];
 /// Variables of each interface of IPoIB.
 const OWN: &[&str] = &[

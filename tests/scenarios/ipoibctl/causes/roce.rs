@@ -165,6 +165,8 @@ scenario! {
         // Its link-local address would be that of its parent, which is in the same partition.
         a.ok("ip link add link ib0 name ib0.ffff type ipoib_rs pkey 0xffff && ip link set ib0.ffff addrgenmode none && ip addr add 10.2.0.1/24 dev ib0.ffff && ip link set ib0.ffff up")?;
         well(a).context("after a child")?;
+        let flux = "echo connected >/sys/class/net/ib0.ffff/mode";
+        singles(a, &[Injection::new(a, "arp-flux", flux)])?;
         a.ok("ip link set ib0 down")?;
         only(a, &["interface-down", "parent-down"])?;
         a.ok("ip link del ib0.ffff; ip link set ib0 up")?;

@@ -33,12 +33,16 @@ const HIDING: &[(By, &[&str])] = &[
     ),
     // A port has to work before it can join a group.
     (By::Broken(Layer::Port), &["no-broadcast-group"]),
-    // An interface that is down joins none.
-    (By::Cause("interface-down"), &["no-broadcast-group"]),
+    // An interface that is down joins none, and answers no requests.
+    (
+        By::Cause("interface-down"),
+        &["no-broadcast-group", "arp-flux"],
+    ),
+    (By::Cause("arp-off"), &["arp-flux"]),
     // A child goes up with its parent.
     (
         By::Cause("parent-down"),
-        &["interface-down", "no-broadcast-group"],
+        &["interface-down", "no-broadcast-group", "arp-flux"],
     ),
     // One that is down has no carrier.
     (By::Cause("ethernet-down"), &["no-cable"]),

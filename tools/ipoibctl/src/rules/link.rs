@@ -6,10 +6,11 @@ use super::{Out, Severity, by_hand};
 use crate::facts::{Address, Facts, Interface, Link};
 use std::net::{IpAddr, Ipv4Addr};
 
-pub(super) fn check(facts: &Facts, _: &Interface, link: &Link, out: &mut Out<'_>) {
+pub(super) fn check(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
     check_flags(facts, link, out);
     check_addresses(facts, link, out);
     check_host(facts, link, out);
+    check_flux(facts, interface, link, out);
     if link.qdisc == "netem" {
         out.add(
             Severity::Warning,
@@ -144,14 +145,14 @@ fn check_addresses(facts: &Facts, link: &Link, out: &mut Out<'_>) {
 
 /// Settings of the host that hide it from its peers.
 fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
-    let variable = format!("net/ipv4/conf/{}/arp_ignore", link.name);
+    let variable = arp_ignore(&link.name);
     if facts.sysctl(&variable) == Some("8") {
         out.add(
             Severity::Broken,
             "arp-ignored",
             "The host answers no ARP requests on the interface, so no peer can find it.",
             format!("/proc/sys/{variable} is 8"),
-            format!("sysctl -w net/ipv4/conf/{}/arp_ignore=0", link.name),
+            format!("sysctl -w {variable}=0"),
         );
     }
     let variable = format!("net/ipv6/conf/{}/disable_ipv6", link.name);
@@ -175,10 +176,52 @@ fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
     }
 }
 
+/// The host's variable about ARP requests on an interface.
+fn arp_ignore(name: &str) -> String {
+    format!("net/ipv4/conf/{name}/arp_ignore")
+}
+
+/// Interfaces in one partition that answer ARP requests for each other's addresses, and are in different modes. Of two,
+/// the first one has the finding.
+fn check_flux(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
+    let is_zero = |name: &str| facts.sysctl(&arp_ignore(name)) == Some("0");
+    let answers = |link: &Link| link.up && link.arp && is_zero(&link.name);
+    let has_ipv4 = |link: &Link| link.up && link.addresses.iter().any(|a| a.ip.is_ipv4());
+    let place = |i: &Interface| (i.device.clone(), i.port, i.pkey & 0x7fff);
+    let behind = facts.interfaces.iter();
+    let mut behind = behind.skip_while(|i| i.name != interface.name).skip(1);
+    let other = behind.find_map(|other| {
+        let is_near = place(other) == place(interface) && other.mode != interface.mode;
+        let other = facts.link(&other.name).filter(|_| is_near)?;
+        // Either of them answers for the other.
+        let mixes = |one: &Link, other| answers(one) && has_ipv4(other);
+        (mixes(link, other) || mixes(other, link)).then_some(other)
+    });
+    let Some(other) = other.filter(|_| is_zero("all") && !interface.device.is_empty()) else {
+        return;
+    };
+    let [own, others] = [link, other].map(|link| arp_ignore(&link.name));
+    out.add(
+        Severity::Hint,
+        "arp-flux",
+        format!(
+            "Peers may learn the wrong link-layer address: {} answers ARP requests for the addresses of {}, or the \
+             other way round, and they are in different modes.",
+            link.name, other.name
+        ),
+        format!(
+            "both are in one partition of port {} of {}, and arp_ignore is 0",
+            interface.port, interface.device
+        ),
+        format!("sysctl -w {own}=1 {others}=1"),
+    );
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::judge;
     use super::super::tests::{Case, child, healthy, names};
+    use crate::facts::Facts;
 
     pub(in super::super) const CASES: &[Case] = &[
         ("interface-down", |f| f.links[1].up = false),
@@ -213,6 +256,7 @@ pub(super) mod tests {
             f.sysctls
                 .insert("net/ipv4/conf/ib0/arp_ignore".into(), "8".into());
         }),
+        ("arp-flux", second),
         ("ipv6-off", |f| {
             f.sysctls
                 .insert("net/ipv6/conf/ib0/disable_ipv6".into(), "1".into());
@@ -228,6 +272,53 @@ pub(super) mod tests {
         for (cause, change) in CASES {
             for roce in [false, true] {
                 names(roce, cause, change);
+            }
+        }
+    }
+
+    /// A second interface on the port of the first, which is in datagram mode.
+    fn second(facts: &mut Facts) {
+        let mut link = facts.links[1].clone();
+        (link.index, link.name) = (13, "ib1".into());
+        link.up = true;
+        link.addresses = healthy(false).links[1].addresses.clone();
+        link.addresses.truncate(1);
+        link.addresses[0].ip = "10.2.0.1".parse().expect("one");
+        facts.links.push(link);
+        let mut interface = facts.interfaces[0].clone();
+        (interface.name, interface.mode) = ("ib1".into(), "datagram".into());
+        facts.interfaces.push(interface);
+        facts.interfaces[0].mode = "connected".into();
+        for name in ["all", "ib1"] {
+            facts.sysctls.insert(super::arp_ignore(name), "0".into());
+        }
+    }
+
+    #[test]
+    fn answers_for_others_matter_in_one_partition_and_different_modes() {
+        let harmless: [fn(&mut Facts); 6] = [
+            |f| f.interfaces[1].mode = "connected".into(),
+            |f| f.interfaces[1].pkey = 0x8001,
+            |f| f.interfaces[1].port = 2,
+            |f| f.links[2].up = false,
+            |f| drop(f.sysctls.insert(super::arp_ignore("all"), "1".into())),
+            |f| {
+                for name in ["ib0", "ib1"] {
+                    f.sysctls.insert(super::arp_ignore(name), "1".into());
+                }
+            },
+        ];
+        for roce in [false, true] {
+            names(roce, "arp-flux", second);
+            for (n, change) in harmless.iter().enumerate() {
+                let mut facts = healthy(roce);
+                second(&mut facts);
+                change(&mut facts);
+                let found = judge(&facts);
+                assert!(
+                    found.iter().all(|f| f.cause != "arp-flux"),
+                    "{n}: {found:#?}"
+                );
             }
         }
     }
