@@ -3,12 +3,13 @@
 //! Numbered frames: who gets numbers, and what the reorder window makes of them.
 
 use crate::capture::{Capture, Datagram};
+use crate::connected::connected;
 use crate::wire::hardware_address;
 use anyhow::{Context, Result, bail, ensure};
 use lab::bed::{Bed, Host};
 use lab::{forge, scenario};
 use serde_json::Value;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 /// First byte of the address of a host that wants numbers.
@@ -19,6 +20,8 @@ const MULTICAST_QPN: u32 = 0xff_ffff;
 const SENDER: &str = include_str!("../guest/order/sender.py");
 
 const RECEIVER: &str = include_str!("../guest/order/receiver.py");
+
+const RESOLVE: &str = include_str!("../guest/order/resolve.py");
 
 /// A summary of what arrived.
 #[derive(Debug)]
@@ -163,6 +166,28 @@ scenario! {
         ensure!(counter(b, "rx_seq_filled")? > 100 && counter(b, "rx_seq_reordered")? > 100);
         ensure!(counter(b, "rx_seq_held")?
             == counter(b, "rx_seq_filled")? + counter(b, "rx_seq_moved")? + counter(b, "rx_seq_timed_out")?);
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A peer's requests for addresses go by UD, and the rest by its connection: both are numbered, and in one window, so that
+    /// none waits for the others. On InfiniBand, only a connection says which GID its frames come from.
+    #[on(infiniband)]
+    fn frames_by_either_way_have_one_window(bed) {
+        const TIMES: u64 = 20;
+        let bed = bed.up()?;
+        let (a, b) = connected(&bed)?;
+        let before = counter(b, "rx_frames")?;
+        a.python(RESOLVE, &[&a.ip4(), &b.ip4(), &TIMES.to_string()])?.ok()?;
+        for (host, peer) in [(a, b), (b, a)] {
+            ensure!(counter(host, "rc_rx_frames")? >= TIMES);
+            ensure!(counter(host, "rx_seq_held")? == 0, "{}", host.ok("ethtool -S ib0 | grep seq")?);
+            let gid: [u8; 16] = hardware_address(peer)?[4..].try_into()?;
+            let sources = host.ok("cat /run/debug/ipoib_rs/ib0*/sources")?;
+            ensure!(sources.contains(&format!("\n{} ", Ipv6Addr::from(gid))), "{sources}");
+        }
+        ensure!(counter(b, "rx_frames")? - before >= TIMES);
         bed.finish()
     }
 }

@@ -249,6 +249,8 @@ impl<H: CmHandler> CmId<H> {
     /// Has `qp` receive and send. That is the queue pair that was passed to [`Self::request`], after
     /// [`CmEvent::Accepted`]; or a new one, if the peer has requested the connection.
     ///
+    /// Returns the LID of the peer's port if packets to it have no GRH, so that its datagrams have none either.
+    ///
     /// # Errors
     ///
     /// `EINVAL` at any other time, for a queue pair of another device or in another state, or if the peer's MTU does
@@ -257,16 +259,25 @@ impl<H: CmHandler> CmId<H> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn ready(&self, qp: &RcQp) -> Result {
+    pub fn ready(&self, qp: &RcQp) -> Result<Option<u16>> {
         self.check(qp)?;
         if self.incoming {
             self.step(qp, bindings::ib_qp_state_IB_QPS_INIT)?;
         }
-        self.step(qp, bindings::ib_qp_state_IB_QPS_RTR)?;
-        self.step(qp, bindings::ib_qp_state_IB_QPS_RTS)
+        let to = self.step(qp, bindings::ib_qp_state_IB_QPS_RTR)?;
+        self.step(qp, bindings::ib_qp_state_IB_QPS_RTS)?;
+        let is_within = to.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB
+            && u32::from(to.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH as u32 == 0;
+        // SAFETY: By its type, it has a LID.
+        Ok(is_within.then(|| unsafe { to.__bindgen_anon_1.ib.dlid }))
     }
 
-    fn step(&self, qp: &RcQp, state: bindings::ib_qp_state) -> Result {
+    /// Takes the queue pair to a state. Returns the destination of its packets, if that is set on the way.
+    fn step(
+        &self,
+        qp: &RcQp,
+        state: bindings::ib_qp_state,
+    ) -> Result<bindings::rdma_ah_attr> {
         let mut attr = bindings::ib_qp_attr {
             qp_state: state,
             ..Default::default()
@@ -299,7 +310,8 @@ impl<H: CmHandler> CmId<H> {
             | bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE) as c_int;
         // SAFETY: The GID is referenced by the ID's path, which does not change any more once the CM
         // tells the attributes that name it: it changes with our request, before that is sent.
-        unsafe { qp.modify(&mut attr, mask) }
+        unsafe { qp.modify(&mut attr, mask)? };
+        Ok(attr.ah_attr)
     }
 
     /// Confirms a connection that the peer has accepted.

@@ -43,12 +43,12 @@ pub(super) fn give_up(id: &ConnId) {
 /// Process context; sleeps.
 fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
     rc.flow.begin(terms.credits, rc.width);
-    rc.cm.ready(rc.qp())?;
+    let lid = rc.cm.ready(rc.qp())?;
     // Before the other end is told, and sends: what came now would find nobody.
     let (learned, extended) = (rc.clone(), terms.extended);
     rx::ask(&rc.id.dev, |poll| {
         let connections = poll.connections().ok_or(ENETDOWN)?;
-        connections.learn(learned, extended)
+        connections.learn(learned, lid, extended)
     })?
 }
 

@@ -31,15 +31,25 @@ fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let known = dev.data().counters.sequence.sources.get();
     let room = usize::try_from(known)?.saturating_add(SPARE);
     let mut sources = Copied::new(room)?;
+    let mut gids = with_room(MOST)?;
     // None while the interface is down.
-    let _ = rx::ask(dev, |poll| sources.note(poll.order()));
+    let _ = rx::ask(dev, |poll| {
+        sources.note(poll.order());
+        if let Some(connections) = poll.connections() {
+            connections.note_gids(&mut gids);
+        }
+    });
+    gids.sort_unstable_by_key(|(source, _)| source.0);
     seq_print!(
         out,
         "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
          holding established idle_ms\n"
     );
     for row in sources.rows() {
-        seq_print!(out, "{} {}", row.address.gid(), row.address.qpn());
+        let found = gids.binary_search_by_key(&row.address.0, |(source, _)| source.0);
+        let gid = found.ok().and_then(|at| gids.get(at));
+        let gid = gid.map_or(row.address.gid(), |(_, gid)| *gid);
+        seq_print!(out, "{gid} {}", row.address.qpn());
         for value in row.counts.values() {
             seq_print!(out, " {value}");
         }

@@ -13,8 +13,10 @@ use ipoib_proto::admission::{is_short, may_be_dry, KEPT_MS};
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
+use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::rc::{self, ExtendedMessage};
+use ipoib_proto::rx::source_in_subnet;
 use ipoib_rdma::{IntakeRing, Lane, QpKey, RcReceived};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
@@ -45,7 +47,8 @@ pub(crate) trait Owner {
 struct Peer {
     key: QpKey,
     rc: Arc<Conn>,
-    address: HwAddr,
+    /// Source of its frames: that of its datagrams, which have numbers of the same sequence.
+    source: HwAddr,
     /// The most messages that it may have in flight to us, if extended frames were agreed on.
     width: Option<u16>,
 }
@@ -174,16 +177,18 @@ impl RcRx {
         }
     }
 
-    /// Takes a connection's frames from now on, extended ones if that was agreed on.
+    /// Takes a connection's frames from now on, extended ones if that was agreed on. Datagrams of the peer come from
+    /// `lid` if they have no GRH.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if there are too many connections, or they have all buffers; those of the device.
-    pub(crate) fn learn(&mut self, rc: Arc<Conn>, extended: bool) -> Result {
+    pub(crate) fn learn(&mut self, rc: Arc<Conn>, lid: Option<u16>, extended: bool) -> Result {
         let qp = rc.qp().clone();
+        let peer = rc.id.peer.with_flags(Flags::NONE);
         let peer = Peer {
             key: qp.key(),
-            address: rc.id.peer.with_flags(Flags::NONE),
+            source: lid.map_or(peer, |lid| source_in_subnet(lid, peer.qpn())),
             width: extended.then_some(rc.width),
             rc,
         };
@@ -193,6 +198,16 @@ impl RcRx {
         let listed = list.insert_within_capacity(at, peer);
         listed.map_err(|_| ENOSPC)?;
         self.ring.begin(&qp)
+    }
+
+    /// Copies the sources of frames that have a LID in place of their GID, each with that, as many as there is room for.
+    pub(crate) fn note_gids(&self, gids: &mut KVVec<(HwAddr, Gid)>) {
+        for peer in &self.peers.list {
+            let gid = peer.rc.id.peer.gid();
+            if peer.source.gid() != gid && gids.push_within_capacity((peer.source, gid)).is_err() {
+                break;
+            }
+        }
     }
 
     /// Takes note of a challenge that came from the UD queue pair `from`: it is answered by the connection that it is
@@ -418,7 +433,7 @@ impl<'a> Arrival<'a> {
         flow.received.bytes.add(bytes);
         counts.frames.add(1);
         counts.bytes.add(bytes);
-        order.receive(context, Some(&peer.address), packet.reserved, skb);
+        order.receive(context, Some(&peer.source), packet.reserved, skb);
         Ok(())
     }
 

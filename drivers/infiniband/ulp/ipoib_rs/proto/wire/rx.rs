@@ -83,6 +83,11 @@ pub enum Destination {
 /// The GRH area in native words.
 type Words = [u64; GRH_LEN / 8];
 
+/// Source of packets within an InfiniBand subnet, which have no GRH: the LID stands for the GID that is not there.
+pub const fn source_in_subnet(lid: u16, qpn: Qpn) -> HwAddr {
+    HwAddr::new(Flags::NONE, qpn, Gid::from_lid(lid))
+}
+
 /// Route of the last unicast packet whose addresses passed the checks.
 ///
 /// Most packets have the addresses of the one before, which need no second check. They are compared without a
@@ -142,12 +147,11 @@ impl Route {
             if meta.slid == 0 {
                 return Ok((Destination::Unicast, None));
             }
-            // A packet within an InfiniBand subnet: the LID stands for the GID that is not there.
             *self = Route {
                 sender: meta.sender(),
                 words: [0; GRH_LEN / 8],
                 fixed: [0; GRH_LEN / 8],
-                source: HwAddr::new(Flags::NONE, qpn, Gid::from_lid(meta.slid)),
+                source: source_in_subnet(meta.slid, qpn),
             };
             return Ok((Destination::Unicast, Some(&self.source)));
         };
@@ -557,10 +561,8 @@ mod tests {
         };
         for (slid, src_qp) in [(5, 0x11), (5, 0x11), (6, 0x11), (6, 0x12), (5, 0x11)] {
             let sender = source(slid, src_qp, None);
-            let gid = Gid::from_lid(slid);
-            assert!(sender.is_ok_and(
-                |sender| sender.is_some_and(|s| s.gid() == gid && s.qpn().get() == src_qp)
-            ));
+            let named = Qpn::unicast(src_qp).map(|qpn| source_in_subnet(slid, qpn));
+            assert_eq!(sender, Ok(named));
         }
         // Neither the one before nor the header that is not there.
         assert_eq!(source(0, 0x11, None), Ok(None));
