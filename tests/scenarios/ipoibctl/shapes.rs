@@ -214,8 +214,10 @@ impl<'a> Place<'a> {
             self.first().ok("modprobe ib_ipoib")?;
         }
         if shape.ib_ipoib == IbIpoib::InUse {
-            // Its link-local address would be that of ib0, which is on the same port.
+            // Its link-local address would be that of ib0, which is on the same port, and either would answer for the
+            // other's addresses.
             self.first().ok("set -e
+                 for name in ib0 ib1; do echo 1 >/proc/sys/net/ipv4/conf/$name/arp_ignore; done
                  ip link set ib1 addrgenmode none
                  ip addr add 10.4.0.1/24 dev ib1
                  ip link set ib1 up")?;
