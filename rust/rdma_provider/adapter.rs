@@ -123,5 +123,9 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// RDMA core has let go of the device: call [`Qp::abandon`] for all queue pairs that there still are. Their ULPs
     /// could not destroy them.
+    ///
+    /// # Context
+    ///
+    /// As for [`Qp::abandon`]: call that without a lock.
     fn abandon(&self);
 }

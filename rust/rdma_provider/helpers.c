@@ -44,7 +44,7 @@ void rdma_provider_wait_for_readers(void)
 	synchronize_rcu_expedited();
 }
 
-/* Apart from the next function: each INIT_WORK() is a class of its own to lockdep. */
+/* Two functions, since each INIT_WORK() is a class to lockdep, and these run in different contexts. */
 void rdma_provider_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);

@@ -152,7 +152,7 @@ impl Qp {
     /// # Safety
     ///
     /// `fixed.raw` has to be an `ib_qp` that is being created, and to stay until a grace period of RCU after
-    /// [`Qp::close`] has returned.
+    /// [`Qp::close`] has returned. That has to be called before the last reference goes.
     pub(crate) unsafe fn new(fixed: Fixed) -> Result<Arc<Self>> {
         let sizes = fixed.sizes;
         let sends = SendSide {
@@ -182,7 +182,7 @@ impl Qp {
             pin_init!(Self {
                 fixed,
                 open: Atomic::new(true),
-                // SAFETY: It becomes this field.
+                // SAFETY: It becomes this field. Below, or by `close`, its use ends before the queue pair goes.
                 events <- unsafe { Events::new() },
                 left: Atomic::new(false),
                 changing: Atomic::new(false),
@@ -362,11 +362,12 @@ impl Qp {
         waited
     }
 
-    /// Gives RDMA core its half back: no request and no completion is left, and its ULP is told of no other event.
+    /// Gives RDMA core its half back: no request and no completion is left, and its ULP is told of no further event.
     ///
     /// # Context
     ///
-    /// As for [`Qp::end_events`].
+    /// Process context; sleeps. Hold no lock of this crate's, and none that a handler of events may want; do not call it
+    /// from one.
     pub(crate) fn close(self: &Arc<Self>) {
         {
             let mut side = self.sends.lock();
@@ -390,9 +391,10 @@ impl Qp {
         self.end_events();
     }
 
-    /// Removes its completions, and an event that is late.
+    /// Removes its completions, and the events that its ULP has not been told of.
     fn forget(&self) {
         self.due[2].store(NEVER, Relaxed);
+        self.forget_events();
         for cq in self.cqs() {
             cq.forget(self.fixed.raw);
         }

@@ -273,14 +273,14 @@ impl Qp {
             }
             State::SendQueueDrained => {
                 other.state = state;
-                self.check_drained(side, wakeups);
+                self.check_drained(side);
             }
             _ => other.state = state,
         }
     }
 
     /// Tells the ULP that the send queue has drained, if that is news to it.
-    pub(super) fn check_drained(self: &Arc<Self>, side: &mut SendSide, wakeups: &mut Wakeups) {
+    pub(super) fn check_drained(&self, side: &mut SendSide) {
         let drains = side.attributes.state == State::SendQueueDrained;
         if drains && side.tell_drained && is_drained(side) {
             side.tell_drained = false;
@@ -289,7 +289,7 @@ impl Qp {
     }
 
     /// Tells the ULP that the other side knows of the connection before this one does.
-    pub(super) fn check_silence(self: &Arc<Self>, side: &mut ReceiveSide, wakeups: &mut Wakeups) {
+    pub(super) fn check_silence(&self, side: &mut ReceiveSide) {
         if side.silent {
             side.silent = false;
             self.note(QpEvent::Established);

@@ -45,7 +45,7 @@ impl Qp {
         }
         self.flush_receives(&mut side.queue, wakeups);
         if self.fixed.srq.is_some() {
-            self.report_last_receive(wakeups);
+            self.report_last_receive();
         }
     }
 

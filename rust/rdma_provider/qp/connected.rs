@@ -285,7 +285,7 @@ impl Qp {
                 let requester = side.requester.as_ref();
                 ready = requester.is_some_and(|requester| requester.is_eager(&side.queue));
                 self.note_requester(side);
-                self.check_drained(side, wakeups);
+                self.check_drained(side);
             }
         }
         Ok(Answered { ready, denied })
@@ -351,7 +351,7 @@ impl Qp {
         if self.due().is_none_or(|due| now < due) {
             return false;
         }
-        self.report_late(wakeups, now);
+        self.report_late(now);
         let mut side = self.sends.lock();
         let side = &mut *side;
         if let Some(requester) = &mut side.requester {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of a queue pair, which its ULP is told of in process context, as HCAs' drivers do.
+//! Events of a queue pair, which its ULP is told of by a work item.
 //!
-//! In softirq, the handlers of ULPs that pass IB_EVENT_COMM_EST on to the InfiniBand connection manager would invert
-//! its locks: it takes a lock that interrupts may want around one that they may interrupt.
+//! A ULP may pass `IB_EVENT_COMM_EST` on to `ib_cm_notify()`, which takes `cm_id_priv->lock`. The InfiniBand connection
+//! manager holds that lock around one that it also takes with interrupts enabled, so that a softirq must not want it.
 
 use ipoib_sys::bindings;
 use kernel::prelude::*;
+use kernel::sync::atomic::Acquire;
 use kernel::types::Opaque;
 
 use super::{Qp, QpEvent};
-use crate::readers::report;
 use crate::wakeups::Owed;
 
 /// Events that the ULP of a queue pair is going to be told of.
@@ -18,8 +18,8 @@ use crate::wakeups::Owed;
 /// # Invariants
 ///
 /// * It is a field of a [`Qp`]. `work` is initialised, with [`run`].
-/// * When [`Qp::end_events`] has returned, which is before the queue pair goes, `work` is not pending nor running, nor
-///   will be.
+/// * When [`Qp::end_events`] has returned, `work` is not pending nor running, nor will be. Until then, the queue pair
+///   stays.
 #[pin_data]
 pub(super) struct Events {
     /// As [`QpEvent::bit`].
@@ -38,7 +38,7 @@ impl Events {
     ///
     /// # Safety
     ///
-    /// It has to become the field `events` of a [`Qp`].
+    /// It has to become the field `events` of a [`Qp`], for which [`Qp::end_events`] is called before it goes.
     pub(super) unsafe fn new() -> impl PinInit<Self> {
         // INVARIANT: By the safety requirement.
         pin_init!(Self {
@@ -52,19 +52,26 @@ impl Events {
 }
 
 impl Qp {
-    /// Has its ULP told of an event soon, unless its use has ended.
+    /// Has its ULP told of an event soon, unless its use has ended. The completions that the event is about have to be in
+    /// their queues before.
     ///
     /// # Context
     ///
     /// Any.
     pub(crate) fn note(&self, event: QpEvent) {
         if self.events.owed.add(event.bit()) {
-            // SAFETY: It is initialised, by the type invariant.
+            // SAFETY: It is initialised, and the queue pair stays until it has run or was cancelled, by the type
+            // invariant.
             unsafe { bindings::rdma_provider_work_queue(self.events.work.get()) };
         }
     }
 
-    /// Waits until its ULP has been told of the events up to now; it is told of no other one.
+    /// Drops the events that its ULP has not been told of.
+    pub(super) fn forget_events(&self) {
+        self.events.owed.take();
+    }
+
+    /// Ends the reports: the ULP's handler does not run any more. Events that it has not been told of are dropped.
     ///
     /// # Context
     ///
@@ -75,11 +82,11 @@ impl Qp {
         unsafe { bindings::disable_work_sync(self.events.work.get()) };
     }
 
-    /// Waits until its ULP has been told of the events up to now.
+    /// Waits until its ULP has been told of the events up to now. Returns true if it was about to be.
     #[cfg(CONFIG_KUNIT)]
-    pub(crate) fn wait_for_events(&self) {
+    pub(crate) fn wait_for_events(&self) -> bool {
         // SAFETY: It is initialised, by the type invariant.
-        unsafe { bindings::flush_work(self.events.work.get()) };
+        unsafe { bindings::flush_work(self.events.work.get()) }
     }
 
     fn tell(&self, kind: QpEvent) {
@@ -87,10 +94,15 @@ impl Qp {
         let mut event: bindings::ib_event = pin_init::zeroed();
         event.element.qp = raw;
         event.event = kind as u32;
-        // SAFETY: The queue pair is open then and RCU keeps it, by the type invariant.
-        let owner = || unsafe { ((*raw).device, (*raw).event_handler, (*raw).qp_context) };
-        // SAFETY: RDMA core's handler with the ULP's context.
-        unsafe { report(&self.open, event, owner) };
+        // SAFETY: `close` waits for this before RDMA core's half goes.
+        let (handler, context) = unsafe {
+            event.device = (*raw).device;
+            ((*raw).event_handler, (*raw).qp_context)
+        };
+        if let Some(handler) = handler {
+            // SAFETY: RDMA core's handler with the ULP's context; it may sleep here.
+            unsafe { handler(&raw mut event, context) };
+        }
     }
 }
 
@@ -109,6 +121,8 @@ unsafe extern "C" fn run(work: *mut bindings::work_struct) {
     let events = qp.events.owed.take();
     let owed = |event: &QpEvent| events & event.bit() != 0;
     for event in QpEvent::ALL.into_iter().filter(owed) {
-        qp.tell(event);
+        if qp.open.load(Acquire) {
+            qp.tell(event);
+        }
     }
 }

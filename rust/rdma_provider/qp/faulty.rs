@@ -74,7 +74,7 @@ impl Qp {
     }
 
     /// Reports that it takes no more requests from its shared receive queue: now, later or not at all.
-    pub(super) fn report_last_receive(self: &Arc<Self>, wakeups: &mut Wakeups) {
+    pub(super) fn report_last_receive(&self) {
         if self.fixed.faults.has(Quirk::NoLastWqe) {
             return;
         }
@@ -88,8 +88,8 @@ impl Qp {
         }
     }
 
-    /// Reports that if it is time.
-    pub(super) fn report_late(self: &Arc<Self>, wakeups: &mut Wakeups, now: u64) {
+    /// Reports so if it is late, and time.
+    pub(super) fn report_late(&self, now: u64) {
         if self.due[2].load(Relaxed) <= now {
             self.due[2].store(NEVER, Relaxed);
             self.note(QpEvent::LastReceive);
@@ -203,7 +203,7 @@ impl Qp {
     ///
     /// # Context
     ///
-    /// Process context; sleeps. Hold no lock of this crate's.
+    /// As for [`Qp::close`].
     pub fn abandon(self: &Arc<Self>) {
         self.close();
         self.fixed.send_cq.abandon();

@@ -205,7 +205,7 @@ impl Qp {
         let struck = intake.struck;
         // The sending half learns of the failure as the answer is given.
         let owes = responder.owes() || struck.is_some();
-        self.check_silence(side, wakeups);
+        self.check_silence(side);
         self.note_responder(side);
         if let Some(status) = struck {
             self.break_receives(side, Some(status), wakeups);
@@ -228,6 +228,9 @@ impl Qp {
         let receiving = side.responder.as_ref().is_some_and(|r| r.is_receiving());
         let own = matches!(fault, Fault::Length | Fault::Protection);
         let reason = (receiving || own).then(|| of_fault(fault));
+        self.break_receives(side, reason, wakeups);
+        // The lock of the sending half is not to be had here.
+        side.broken = true;
         if reason.is_none() {
             let event = match fault {
                 Fault::Access => QpEvent::Access,
@@ -235,9 +238,6 @@ impl Qp {
             };
             self.note(event);
         }
-        self.break_receives(side, reason, wakeups);
-        // The lock of the sending half is not to be had here.
-        side.broken = true;
     }
 
     /// Returns the next answer that is owed to the other end of a connection, and takes it for sent.
