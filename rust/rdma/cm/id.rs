@@ -249,7 +249,8 @@ impl<H: CmHandler> CmId<H> {
     /// Has `qp` receive and send. That is the queue pair that was passed to [`Self::request`], after
     /// [`CmEvent::Accepted`]; or a new one, if the peer has requested the connection.
     ///
-    /// Returns the LID of the peer's port if packets to it have no GRH, so that its datagrams have none either.
+    /// Returns the LID of the peer's port if packets to it have no GRH. Then its datagrams have none either, since it has
+    /// its paths from the same subnet administrator.
     ///
     /// # Errors
     ///
@@ -264,20 +265,13 @@ impl<H: CmHandler> CmId<H> {
         if self.incoming {
             self.step(qp, bindings::ib_qp_state_IB_QPS_INIT)?;
         }
-        let to = self.step(qp, bindings::ib_qp_state_IB_QPS_RTR)?;
+        let lid = self.step(qp, bindings::ib_qp_state_IB_QPS_RTR)?;
         self.step(qp, bindings::ib_qp_state_IB_QPS_RTS)?;
-        let is_within = to.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB
-            && u32::from(to.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH as u32 == 0;
-        // SAFETY: By its type, it has a LID.
-        Ok(is_within.then(|| unsafe { to.__bindgen_anon_1.ib.dlid }))
+        Ok(lid)
     }
 
-    /// Takes the queue pair to a state. Returns the destination of its packets, if that is set on the way.
-    fn step(
-        &self,
-        qp: &RcQp,
-        state: bindings::ib_qp_state,
-    ) -> Result<bindings::rdma_ah_attr> {
+    /// Takes the queue pair to a state. Returns the LID that its packets go to from now on, if they have no GRH.
+    fn step(&self, qp: &RcQp, state: bindings::ib_qp_state) -> Result<Option<u16>> {
         let mut attr = bindings::ib_qp_attr {
             qp_state: state,
             ..Default::default()
@@ -311,7 +305,12 @@ impl<H: CmHandler> CmId<H> {
         // SAFETY: The GID is referenced by the ID's path, which does not change any more once the CM
         // tells the attributes that name it: it changes with our request, before that is sent.
         unsafe { qp.modify(&mut attr, mask)? };
-        Ok(attr.ah_attr)
+        let to = &attr.ah_attr;
+        let is_set = mask & bindings::ib_qp_attr_mask_IB_QP_AV as c_int != 0;
+        let is_within = to.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB
+            && u32::from(to.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH as u32 == 0;
+        // SAFETY: By its type, it has a LID.
+        Ok((is_set && is_within).then(|| unsafe { to.__bindgen_anon_1.ib.dlid }))
     }
 
     /// Confirms a connection that the peer has accepted.

@@ -27,6 +27,8 @@ use crate::ud::paths::Destinations;
 /// Room for rows that are added between counting and copying.
 const SPARE: usize = 16;
 
+/// Shows the sources of numbered frames. One that is named by its LID is shown with the GID of its connection, if it has
+/// one.
 fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
     let known = dev.data().counters.sequence.sources.get();
     let room = usize::try_from(known)?.saturating_add(SPARE);

@@ -561,8 +561,9 @@ mod tests {
         };
         for (slid, src_qp) in [(5, 0x11), (5, 0x11), (6, 0x11), (6, 0x12), (5, 0x11)] {
             let sender = source(slid, src_qp, None);
-            let named = Qpn::unicast(src_qp).map(|qpn| source_in_subnet(slid, qpn));
-            assert_eq!(sender, Ok(named));
+            let sender = sender.ok().flatten();
+            let named = sender.map(|sender| (sender.gid(), sender.qpn().get()));
+            assert_eq!(named, Some((Gid::from_lid(slid), src_qp)));
         }
         // Neither the one before nor the header that is not there.
         assert_eq!(source(0, 0x11, None), Ok(None));
