@@ -10,7 +10,7 @@ use crate::netlink::{self, Found, parts};
 use crate::table::{Row, rows};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::Ipv6Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ const NAME: &str = "ipoib_rs";
 const TABLES: [&str; 5] = ["sources", "paths", "groups", "connections", "device"];
 /// Empty entries of a GID table after which no more are read: most tables have hundreds.
 const EMPTY: usize = 16;
-/// More bytes than a file of sysfs has.
-const PAGE: usize = 4097;
+/// More bytes than most files of sysfs have.
+const ROOM: usize = 4097;
 /// Directory at which debugfs is mounted, as a rule.
 const DEBUGFS: &str = "/sys/kernel/debug";
 /// Time for the answer of a neighbour that is asked for its address just now.
@@ -40,6 +40,7 @@ const SYSCTLS: &[&str] = &[
     "net/ipv6/neigh/default/gc_thresh3",
     "net/ipv4/icmp_echo_ignore_all",
     "net/ipv4/conf/all/arp_ignore",
+    "net/ipv4/conf/all/arp_filter",
 ];
 /// Variables of each interface of IPoIB.
 const OWN: &[&str] = &[
@@ -53,14 +54,19 @@ const OWN: &[&str] = &[
     "rc_max_qps",
 ];
 
-/// Contents of a small file without white space around. Files of sysfs and sysctls, of which there are many, have at
-/// most a page, and give it at once: one call is enough to know that they end there.
+/// Contents of a small file without white space around. Files of sysfs and sysctls, of which there are many, give all that
+/// they have at once: one call is enough to know that a short one ends there.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut file = fs::File::open(path).ok()?;
-    let mut bytes = vec![0; PAGE];
-    let count = file.read(&mut bytes).ok()?;
+    let mut bytes = vec![0; ROOM];
+    let count = loop {
+        match file.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => break result.ok()?,
+        }
+    };
     bytes.truncate(count);
-    if count == PAGE {
+    if count == ROOM {
         file.read_to_end(&mut bytes).ok()?;
     }
     Some(String::from_utf8(bytes).ok()?.trim().to_owned())
@@ -431,6 +437,7 @@ fn sysctls(root: &Path, facts: &Facts) -> BTreeMap<String, String> {
         wanted.extend(OWN.iter().map(|name| interface.sysctl(name)));
         wanted.push(format!("net/ipv6/conf/{}/disable_ipv6", interface.name));
         wanted.push(format!("net/ipv4/conf/{}/arp_ignore", interface.name));
+        wanted.push(format!("net/ipv4/conf/{}/arp_filter", interface.name));
     }
     let links = facts.interfaces.iter().filter_map(|i| facts.link(&i.name));
     for ethernet in links.filter_map(|link| facts.ethernet_of(link)) {

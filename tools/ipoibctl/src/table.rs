@@ -2,11 +2,12 @@
 
 //! Tables of the driver in debugfs: lines of columns, of which the first has their names.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A row of a table. All rows share its text: there may be thousands, of which most are never looked at.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone)]
 pub(crate) struct Row {
     text: Arc<str>,
     line: Range<usize>,
@@ -29,12 +30,30 @@ pub(crate) fn rows(text: &str) -> Vec<Row> {
     rows
 }
 
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.columns()).finish()
+    }
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Row) -> bool {
+        self.columns().eq(other.columns())
+    }
+}
+
 impl Row {
+    /// The row's names and values.
+    fn columns(&self) -> impl Iterator<Item = (&str, &str)> {
+        let names = self.text.lines().next().unwrap_or_default().split(' ');
+        let line = self.text.get(self.line.clone()).unwrap_or_default();
+        names.zip(line.split(' '))
+    }
+
     /// A column's value, if the row has one.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let mut names = self.text.lines().next()?.split(' ');
-        let index = names.position(|other| other == name)?;
-        self.text.get(self.line.clone())?.split(' ').nth(index)
+        let mut columns = self.columns();
+        columns.find_map(|(other, value)| (other == name).then_some(value))
     }
 
     /// A row with these columns.
@@ -48,12 +67,7 @@ impl Row {
     /// Changes a column, or adds it.
     #[cfg(test)]
     pub(crate) fn set(&mut self, name: &str, value: &str) {
-        let text = self.text.clone();
-        let names = text.lines().next().into_iter().flat_map(|l| l.split(' '));
-        let others = names.filter(|other| *other != name);
-        let mut columns: Vec<_> = others
-            .filter_map(|name| Some((name, self.get(name)?)))
-            .collect();
+        let mut columns: Vec<_> = self.columns().filter(|(other, _)| *other != name).collect();
         columns.push((name, value));
         *self = Row::of(&columns);
     }

@@ -38,7 +38,6 @@ const HIDING: &[(By, &[&str])] = &[
         By::Cause("interface-down"),
         &["no-broadcast-group", "arp-flux"],
     ),
-    (By::Cause("arp-off"), &["arp-flux"]),
     // A child goes up with its parent.
     (
         By::Cause("parent-down"),

@@ -176,16 +176,24 @@ fn check_host(facts: &Facts, link: &Link, out: &mut Out<'_>) {
     }
 }
 
-/// The host's variable about ARP requests on an interface.
+/// A variable of the host's about ARP requests on an interface, or on `all`.
 fn arp_ignore(name: &str) -> String {
     format!("net/ipv4/conf/{name}/arp_ignore")
+}
+
+fn arp_filter(name: &str) -> String {
+    format!("net/ipv4/conf/{name}/arp_filter")
 }
 
 /// Interfaces in one partition that answer ARP requests for each other's addresses, and are in different modes. Of two,
 /// the first one has the finding.
 fn check_flux(facts: &Facts, interface: &Interface, link: &Link, out: &mut Out<'_>) {
-    let is_zero = |name: &str| facts.sysctl(&arp_ignore(name)) == Some("0");
-    let answers = |link: &Link| link.up && link.arp && is_zero(&link.name);
+    let is_zero = |name: &str| {
+        let is_zero = |variable: String| facts.sysctl(&variable) == Some("0");
+        is_zero(arp_ignore(name)) && is_zero(arp_filter(name))
+    };
+    // A part of a bond or of a VRF answers as that does.
+    let answers = |link: &Link| link.up && link.arp && !link.enslaved && is_zero(&link.name);
     let has_ipv4 = |link: &Link| link.up && link.addresses.iter().any(|a| a.ip.is_ipv4());
     let place = |i: &Interface| (i.device.clone(), i.port, i.pkey & 0x7fff);
     let behind = facts.interfaces.iter();
@@ -280,7 +288,7 @@ pub(super) mod tests {
     fn second(facts: &mut Facts) {
         let mut link = facts.links[1].clone();
         (link.index, link.name) = (13, "ib1".into());
-        link.up = true;
+        (link.up, link.arp) = (true, true);
         link.addresses = healthy(false).links[1].addresses.clone();
         link.addresses.truncate(1);
         link.addresses[0].ip = "10.2.0.1".parse().expect("one");
@@ -289,27 +297,40 @@ pub(super) mod tests {
         (interface.name, interface.mode) = ("ib1".into(), "datagram".into());
         facts.interfaces.push(interface);
         facts.interfaces[0].mode = "connected".into();
-        for name in ["all", "ib1"] {
-            facts.sysctls.insert(super::arp_ignore(name), "0".into());
+        for variable in [super::arp_ignore("ib1"), super::arp_filter("ib1")] {
+            facts.sysctls.insert(variable, "0".into());
         }
     }
 
     #[test]
     fn answers_for_others_matter_in_one_partition_and_different_modes() {
-        let harmless: [fn(&mut Facts); 6] = [
+        let harmless: [fn(&mut Facts); 8] = [
             |f| f.interfaces[1].mode = "connected".into(),
             |f| f.interfaces[1].pkey = 0x8001,
             |f| f.interfaces[1].port = 2,
             |f| f.links[2].up = false,
             |f| drop(f.sysctls.insert(super::arp_ignore("all"), "1".into())),
+            |f| drop(f.sysctls.insert(super::arp_filter("all"), "1".into())),
+            |f| f.links.iter_mut().for_each(|link| link.enslaved = true),
             |f| {
                 for name in ["ib0", "ib1"] {
                     f.sysctls.insert(super::arp_ignore(name), "1".into());
                 }
             },
         ];
+        // One that answers for the other is enough.
+        let either: [fn(&mut Facts); 3] = [
+            |_| (),
+            |f| drop(f.sysctls.insert(super::arp_ignore("ib0"), "1".into())),
+            |f| drop(f.sysctls.insert(super::arp_ignore("ib1"), "1".into())),
+        ];
         for roce in [false, true] {
-            names(roce, "arp-flux", second);
+            for change in either {
+                names(roce, "arp-flux", |f| {
+                    second(f);
+                    change(f);
+                });
+            }
             for (n, change) in harmless.iter().enumerate() {
                 let mut facts = healthy(roce);
                 second(&mut facts);
