@@ -156,8 +156,8 @@ scenario! {
             fabric.write(&format!("cables/c1/{fault}"), "0")?;
         }
         host.run_for("echo 1 >/sys/class/nvme/nvme0/delete_controller", Duration::from_secs(60))?.ok()?;
-        // The HCA first: a port that takes its listener along wants locks of nvmet's and of the RDMA connection
-        // manager's in the other order than a command that arrives before its connection does.
+        // The HCA goes first. Otherwise, removing the port takes a lock of the RDMA connection manager's inside of
+        // `nvmet_config_sem`, and a command that arrives before its connection takes them the other way round.
         fabric.write("hcas/h2/power", "0")?;
         host.ok(
             "cd /sys/kernel/config/nvmet && rm ports/1/subsystems/disk && rmdir ports/1
