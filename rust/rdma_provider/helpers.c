@@ -44,7 +44,7 @@ void rdma_provider_wait_for_readers(void)
 	synchronize_rcu_expedited();
 }
 
-/* Two functions, since each INIT_WORK() is a class to lockdep, and these run in different contexts. */
+/* Two functions: each INIT_WORK() is a class to lockdep, and they run in different contexts. */
 void rdma_provider_work_init(struct work_struct *work, work_func_t func)
 {
 	INIT_WORK(work, func);

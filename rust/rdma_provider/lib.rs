@@ -37,6 +37,7 @@ mod memory;
 mod netdev;
 mod netns;
 mod object;
+mod owed;
 pub mod qp;
 mod readers;
 mod region;

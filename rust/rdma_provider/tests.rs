@@ -19,11 +19,12 @@ use crate::cq::{Bell, Cq};
 use crate::domain::Domain;
 use crate::faults::Faults;
 use crate::memory::LOCAL_DMA_LKEY;
+use crate::owed::Owed;
 use crate::qp::{Abilities, Arrival, Delivery, Fixed, Kind, Qp, QpEvent, Refused, Sizes};
 use crate::region::Region;
 use crate::srq::Srq;
 use crate::state::State;
-use crate::wakeups::{Owed, Wakeups};
+use crate::wakeups::Wakeups;
 use crate::work::Path;
 
 /// Times that a ULP was told of something.

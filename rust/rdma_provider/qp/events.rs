@@ -11,7 +11,7 @@ use kernel::sync::atomic::Acquire;
 use kernel::types::Opaque;
 
 use super::{Qp, QpEvent};
-use crate::wakeups::Owed;
+use crate::owed::Owed;
 
 /// Events that the ULP of a queue pair is going to be told of.
 ///

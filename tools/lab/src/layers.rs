@@ -193,7 +193,7 @@ const CRATES: &[Layered] = &[
         layers: &[
             &[
                 "ah", "bh_work", "clock", "domain", "faults", "handle", "memory", "netns",
-                "object", "readers", "region", "state", "work",
+                "object", "owed", "readers", "region", "state", "work",
             ],
             // What a queue pair is made of.
             &[
@@ -211,7 +211,7 @@ const CRATES: &[Layered] = &[
             &["registration"],
         ],
         // A queue pair has queues, which know their users; who waits for an event is told by way of all of them.
-        knots: &[&["cq", "qp", "qp::attributes", "srq", "wakeups"]],
+        knots: &[&["cq", "qp", "qp::attributes", "qp::events", "srq", "wakeups"]],
     },
     Layered {
         root: "rust/configfs_tree/lib.rs",
