@@ -106,7 +106,7 @@ impl Mapping {
 ///   to the slot's buffer, which `pool` maps for the device.
 /// * When it is dropped, the device has none of the buffers.
 struct Memory {
-    slots: KVec<Slot>,
+    slots: KVVec<Slot>,
     /// In front of `mapping`, which holds the device.
     pool: PagePool,
     mapping: Mapping,
@@ -311,7 +311,7 @@ impl RecvRing {
             lkey: qp.pd().local_dma_lkey(),
         };
         let wcs = KVec::from_elem(bindings::ib_wc::default(), BATCH, GFP_KERNEL)?;
-        let slots = KVec::with_capacity(n, GFP_KERNEL)?;
+        let slots = KVVec::with_capacity(n, GFP_KERNEL)?;
         let place = KBox::new_uninit(GFP_KERNEL)?;
         let claim = qp.recv_cq().claim()?;
         // INVARIANT: There is no slot yet, and nothing is chained or posted.

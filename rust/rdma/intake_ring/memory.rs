@@ -116,7 +116,7 @@ impl Drop for RcReceived<'_> {
 /// * The slots complete on the completion queue of `claim`.
 /// * Who drops it knows that the device has none of it.
 pub(super) struct Memory {
-    pub(super) slots: KVec<Slot>,
+    pub(super) slots: KVVec<Slot>,
     /// Behind `slots`: a pool that is given up before its memory has come back looks for it once a second
     /// only, and keeps what has come meanwhile. In front of `mapping`, which holds the device.
     pub(super) pool: PartsPool,
@@ -203,7 +203,7 @@ impl Memory {
         size: usize,
     ) -> Result<Self> {
         let mut memory = Self {
-            slots: KVec::with_capacity(size, GFP_KERNEL)?,
+            slots: KVVec::with_capacity(size, GFP_KERNEL)?,
             pool,
             mapping,
             claim,

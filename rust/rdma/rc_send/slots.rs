@@ -148,7 +148,7 @@ impl Frame {
 }
 
 /// A shared ring, whose producer is the sender, and whose consumer the completions half.
-type Ring = Shared<Frame, KVec<Slot<Frame>>, KVec<AtomicU32>>;
+type Ring = Shared<Frame, KVVec<Slot<Frame>>, KVVec<AtomicU32>>;
 
 /// # Invariants
 ///
@@ -175,8 +175,8 @@ unsafe impl Sync for Slots {}
 impl Slots {
     pub(super) fn new(cq: &Arc<Cq>, size: u32, max_sge: u32) -> Result<Self> {
         let mapping = Mapping::new(cq.device(), size, max_sge)?;
-        let mut slots = KVec::with_capacity(size as usize, GFP_KERNEL)?;
-        let mut free = KVec::with_capacity(size as usize, GFP_KERNEL)?;
+        let mut slots = KVVec::with_capacity(size as usize, GFP_KERNEL)?;
+        let mut free = KVVec::with_capacity(size as usize, GFP_KERNEL)?;
         for index in 0..size {
             slots.push(Slot::new(), GFP_KERNEL)?;
             free.push(AtomicU32::new(index), GFP_KERNEL)?;

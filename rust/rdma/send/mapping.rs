@@ -19,7 +19,7 @@ use crate::device::Device;
 ///   addresses at which its frame is mapped. They belong to whom the slot belongs.
 /// * `device` is registered while this exists.
 pub(crate) struct Mapping {
-    cells: KVec<UnsafeCell<u64>>,
+    cells: KVVec<UnsafeCell<u64>>,
     max_sge: usize,
     device: *mut bindings::ib_device,
     virt_dma: bool,
@@ -34,7 +34,7 @@ impl Mapping {
     /// `ENOMEM`.
     pub(crate) fn new(device: &Device, slots: u32, max_sge: u32) -> Result<Self> {
         let virt_dma = device.virt_dma();
-        let mut cells = KVec::new();
+        let mut cells = KVVec::new();
         if !virt_dma {
             let len = slots as usize * max_sge as usize;
             cells.reserve(len, GFP_KERNEL)?;

@@ -34,7 +34,7 @@ pub(super) struct Slot {
 /// `slots` and `mapping` have a place for each slot of the ring, whose memory this is. When it is dropped,
 /// the device has none of the frames.
 struct Memory {
-    slots: KVec<UnsafeCell<Slot>>,
+    slots: KVVec<UnsafeCell<Slot>>,
     mapping: Mapping,
     /// The address handle of the last frame, once both halves are gone.
     last_ah: Option<Arc<Ah>>,
@@ -104,7 +104,7 @@ impl Ring {
     pub(super) fn new(qp: &Arc<UdQp>, size: u32, max_sge: u32) -> Result<Self> {
         let claim = qp.send_cq().claim()?;
         let mapping = Mapping::new(qp.pd().device(), size, max_sge)?;
-        let mut slots = KVec::with_capacity(size as usize, GFP_KERNEL)?;
+        let mut slots = KVVec::with_capacity(size as usize, GFP_KERNEL)?;
         for _ in 0..size {
             slots.push(UnsafeCell::new(Slot::default()), GFP_KERNEL)?;
         }
