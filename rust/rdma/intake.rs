@@ -36,7 +36,33 @@ pub struct Intake {
     max_sge: u32,
     cq: SetOnce<Arc<Cq>>,
     has_ring: Atomic<bool>,
+    reports: Arc<Reports>,
     body: Deferred<Body>,
+}
+
+/// Experience with a device's reports that a queue pair takes no more receives from a shared receive queue.
+pub(crate) struct Reports {
+    /// There was one.
+    came: Atomic<bool>,
+    /// One did not come in time.
+    missing: Atomic<bool>,
+}
+
+impl Reports {
+    /// Notes that one came.
+    pub(crate) fn note(&self) {
+        self.came.store(true, Relaxed);
+    }
+
+    /// Notes that one has not come in time.
+    pub(crate) fn note_missing(&self) {
+        self.missing.store(true, Relaxed);
+    }
+
+    /// Returns true if one may come, as far as is known: irdma makes none.
+    pub(crate) fn are_made(&self) -> bool {
+        self.came.load(Relaxed) || !self.missing.load(Relaxed)
+    }
 }
 
 // SAFETY: A shared receive queue may be used by any thread.
@@ -159,6 +185,11 @@ impl Intake {
         max_sge: u32,
     ) -> Result<Arc<Self>> {
         let (raw, told) = queue.unzip();
+        let reports = Reports {
+            came: Atomic::new(false),
+            missing: Atomic::new(false),
+        };
+        let reports = Arc::new(reports, GFP_KERNEL)?;
         let body = Body {
             raw,
             told,
@@ -173,9 +204,15 @@ impl Intake {
             max_sge,
             cq: SetOnce::new(),
             has_ring: Atomic::new(false),
+            reports,
             body: reserved.fill(body),
         };
         Ok(Arc::new(intake, GFP_KERNEL)?)
+    }
+
+    /// The device's reports about its queue pairs.
+    pub(crate) fn reports(&self) -> &Arc<Reports> {
+        &self.reports
     }
 
     /// Returns true if its queue pairs share a receive queue.

@@ -11,7 +11,7 @@ use kernel::sync::{Arc, Mutex};
 
 use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
-use crate::intake::Intake;
+use crate::intake::{Intake, Reports};
 use crate::left::Told;
 use crate::pd::Pd;
 use crate::qp::{self, query_state, OwnedQp, QpCaps, QpState};
@@ -33,6 +33,7 @@ pub(crate) struct Fate {
     /// The device has said that it takes no more receives from the shared receive queue.
     last_receive: Atomic<bool>,
     destroyed: Atomic<bool>,
+    reports: Arc<Reports>,
 }
 
 impl Fate {
@@ -169,6 +170,7 @@ impl RcQp {
             Fate {
                 last_receive: Atomic::new(false),
                 destroyed: Atomic::new(false),
+                reports: intake.reports().clone(),
             },
             GFP_KERNEL,
         )?;
@@ -310,11 +312,19 @@ impl RcQp {
     /// completed: in error, until the device says otherwise. What has completed is in the completion
     /// queue then.
     ///
-    /// A device may never say so.
+    /// A device may never say so: see [`Self::give_up_report`].
     pub fn may_receive(&self) -> bool {
+        let fate = &self.body.fate;
         self.body.intake.is_shared()
             && self.receives.load(Relaxed)
-            && !self.body.fate.last_receive.load(Acquire)
+            && !fate.last_receive.load(Acquire)
+            && fate.reports.are_made()
+    }
+
+    /// Notes that the device has not said in time that it takes no more receives. If it has never said so of a queue pair
+    /// of the intake, none has to wait for that from now on, until it does.
+    pub fn give_up_report(&self) {
+        self.body.fate.reports.note_missing();
     }
 
     /// Resets it for good: the device forgets everything posted. No change of its state succeeds any more.
@@ -388,5 +398,6 @@ unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void)
     let (event, fate) = unsafe { (&*event, &*context.cast_const().cast::<Fate>()) };
     if event.event == bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
         fate.last_receive.store(true, Release);
+        fate.reports.note();
     }
 }

@@ -308,9 +308,12 @@ impl<H: CmHandler> CmId<H> {
         let to = &attr.ah_attr;
         let is_set = mask & bindings::ib_qp_attr_mask_IB_QP_AV as c_int != 0;
         let is_within = to.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB
-            && u32::from(to.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH as u32 == 0;
+            && u32::from(to.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0;
+        if !(is_set && is_within) {
+            return Ok(None);
+        }
         // SAFETY: By its type, it has a LID.
-        Ok((is_set && is_within).then(|| unsafe { to.__bindgen_anon_1.ib.dlid }))
+        Ok(Some(unsafe { to.__bindgen_anon_1.ib.dlid }))
     }
 
     /// Confirms a connection that the peer has accepted.

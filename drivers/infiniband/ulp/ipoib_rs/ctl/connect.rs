@@ -108,8 +108,12 @@ fn begin_to_end(dev: &Device<Interface>, rc: &Conn) {
 /// Process context; sleeps while the receive poll is asked.
 fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u64) -> Option<u64> {
     let qp = rc.qp();
-    let is_busy = rc.lane.in_flight() > 0 || qp.may_receive();
-    let mut step = ending.step(now, is_busy);
+    let may_receive = qp.may_receive();
+    let mut step = ending.step(now, rc.lane.in_flight() > 0 || may_receive);
+    if may_receive && step == Step::Ask {
+        // It has had its time.
+        qp.give_up_report();
+    }
     for _ in 0..ASKS {
         if step != Step::Ask {
             break;
