@@ -185,11 +185,6 @@ impl Intake {
         max_sge: u32,
     ) -> Result<Arc<Self>> {
         let (raw, told) = queue.unzip();
-        let reports = Reports {
-            came: Atomic::new(false),
-            missing: Atomic::new(false),
-        };
-        let reports = Arc::new(reports, GFP_KERNEL)?;
         let body = Body {
             raw,
             told,
@@ -197,6 +192,13 @@ impl Intake {
             memory,
             pd: pd.clone(),
         };
+        // Nothing fails before this: dropping it destroys the queue.
+        let body = reserved.fill(body);
+        let reports = Reports {
+            came: Atomic::new(false),
+            missing: Atomic::new(false),
+        };
+        let reports = Arc::new(reports, GFP_KERNEL)?;
         let intake = Self {
             raw,
             // The device may have rounded up; what was asked for is what rings rely on.
@@ -205,7 +207,7 @@ impl Intake {
             cq: SetOnce::new(),
             has_ring: Atomic::new(false),
             reports,
-            body: reserved.fill(body),
+            body,
         };
         Ok(Arc::new(intake, GFP_KERNEL)?)
     }
