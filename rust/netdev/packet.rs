@@ -13,6 +13,8 @@ const ETH_P_IP: u16 = bindings::ETH_P_IP as u16;
 const ETH_P_IPV6: u16 = bindings::ETH_P_IPV6 as u16;
 const TCP: u8 = bindings::IPPROTO_TCP as u8;
 const UDP: u8 = bindings::IPPROTO_UDP as u8;
+/// Bits of an IPv4 header's field that only fragments have: the offset, and that more follow.
+const IPV4_FRAGMENT: u16 = 0x3fff;
 const MIN_IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const MIN_TCP_LEN: usize = 20;
@@ -147,7 +149,7 @@ impl Packet {
         let protocol = self.protocol();
         let start = usize::from(self.csum_start());
         let transport = if self.gso_type() == UDP_L4 { UDP } else { TCP };
-        if !has_network_header(protocol, head, start, transport) {
+        if !has_network_header((protocol, len), head, start, transport) {
             return false;
         }
         let transport_len = if self.gso_type() == UDP_L4 {
@@ -178,16 +180,26 @@ impl Packet {
     }
 }
 
-/// Returns true if a packet of a type begins with a header of that type, behind which, at `start`, there is a
-/// transport header of `transport`.
-fn has_network_header(protocol: u16, head: &[u8], start: usize, transport: u8) -> bool {
+/// Returns true if a packet of a type and length begins with a header of that type, which says as much, behind which, at
+/// `start`, there is a transport header of `transport`. It is no fragment, of which the stack would make a packet with a
+/// list, nor does it have padding.
+fn has_network_header(
+    (protocol, len): (u16, usize),
+    head: &[u8],
+    start: usize,
+    transport: u8,
+) -> bool {
+    let is = |high: u8, low: u8, len| usize::from(u16::from_be_bytes([high, low])) == len;
     match (protocol, head) {
-        (ETH_P_IP, [first, _, _, _, _, _, _, _, _, next, ..]) => {
-            let len = usize::from(first & 0xf).wrapping_mul(4);
-            first >> 4 == 4 && len == start && len >= MIN_IPV4_LEN && *next == transport
+        (ETH_P_IP, [first, _, l0, l1, _, _, f0, f1, _, next, ..]) => {
+            let header = usize::from(first & 0xf).wrapping_mul(4);
+            let is_whole = u16::from_be_bytes([*f0, *f1]) & IPV4_FRAGMENT == 0;
+            let fits = header == start && header >= MIN_IPV4_LEN && is(*l0, *l1, len);
+            first >> 4 == 4 && fits && is_whole && *next == transport
         }
-        (ETH_P_IPV6, [first, _, _, _, _, _, next, ..]) => {
-            first >> 4 == 6 && start == IPV6_LEN && *next == transport
+        (ETH_P_IPV6, [first, _, _, _, l0, l1, next, ..]) => {
+            let fits = start == IPV6_LEN && is(*l0, *l1, len.wrapping_sub(IPV6_LEN));
+            first >> 4 == 6 && fits && *next == transport
         }
         _ => false,
     }
@@ -222,10 +234,24 @@ mod tests {
     fn headers_are_what_they_are_said_to_be() {
         let mut v4 = [0u8; MIN_IPV4_LEN + MIN_TCP_LEN];
         v4[0] = 0x45;
+        let len = (v4.len() + PAYLOAD) as u16;
+        v4[2..4].copy_from_slice(&len.to_be_bytes());
+        // It may not be cut up.
+        v4[6] = 0x40;
         v4[9] = TCP;
         v4[MIN_IPV4_LEN + TCP_DOFF] = 0x50;
         assert!(segments(ETH_P_IP, &v4, 20, GsoKind::TcpV4));
-        for (at, byte) in [(0, 0x46), (0, 0x55), (0, 0x44), (9, UDP), (9, 0)] {
+        let others = [
+            (0, 0x46),
+            (0, 0x55),
+            (0, 0x44),
+            (3, 0),
+            (6, 0x20),
+            (7, 1),
+            (9, UDP),
+            (9, 0),
+        ];
+        for (at, byte) in others {
             let mut other = v4;
             other[at] = byte;
             assert!(!segments(ETH_P_IP, &other, 20, GsoKind::TcpV4));
@@ -235,9 +261,11 @@ mod tests {
 
         let mut v6 = [0u8; IPV6_LEN + UDP_LEN];
         v6[0] = 0x60;
+        let len = (UDP_LEN + PAYLOAD) as u16;
+        v6[4..6].copy_from_slice(&len.to_be_bytes());
         v6[6] = UDP;
         assert!(segments(ETH_P_IPV6, &v6, 40, GsoKind::Udp));
-        for (at, byte) in [(0, 0x45), (6, TCP), (6, 44)] {
+        for (at, byte) in [(0, 0x45), (5, 0), (6, TCP), (6, 44)] {
             let mut other = v6;
             other[at] = byte;
             assert!(!segments(ETH_P_IPV6, &other, 40, GsoKind::Udp));
