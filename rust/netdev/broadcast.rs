@@ -18,15 +18,18 @@ impl<T: Driver> Device<T> {
         };
     }
 
-    /// Changes the broadcast address of a registered device. The stack makes the addresses of its multicast groups of
+    /// Changes the broadcast address of a device that is registered. The stack makes the addresses of its multicast groups of
     /// it, and puts other ones into the list in their place.
     ///
     /// # Context
     ///
-    /// Process context, of a registered device; may sleep.
+    /// Process context; may sleep.
     pub fn change_broadcast(&self, address: &T::Address, rtnl: &mut Rtnl) {
+        if !self.is_registered(rtnl) {
+            return;
+        }
         let tell = |event: bindings::netdev_cmd| {
-            // SAFETY: RTNL is held, and the device is allocated. A listener that refuses stops nothing: the type of the
+            // SAFETY: RTNL is held, and the device is registered. A listener that refuses stops nothing: the type of the
             // device stays as it is.
             unsafe { bindings::call_netdevice_notifiers(event as usize, self.as_raw()) };
         };

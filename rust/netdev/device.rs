@@ -407,9 +407,12 @@ impl<T: Driver> Device<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::change_mtu`], and `EINVAL` outside the limits.
-    pub fn set_mtu(&self, mtu: u32, _rtnl: &mut Rtnl) -> Result {
-        // SAFETY: RTNL is held.
+    /// Those of [`Driver::change_mtu`], `EINVAL` outside the limits, and `ENODEV` for a device that is not registered.
+    pub fn set_mtu(&self, mtu: u32, rtnl: &mut Rtnl) -> Result {
+        if !self.is_registered(rtnl) {
+            return Err(ENODEV);
+        }
+        // SAFETY: RTNL is held, and the device is registered, so that its namespace is there.
         kernel::error::to_result(unsafe {
             bindings::dev_set_mtu(self.as_raw(), mtu as kernel::ffi::c_int)
         })
@@ -445,10 +448,13 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Changes a registered device's own address and tells the stack.
+    /// Changes the device's own address and tells the stack, if it is registered.
     pub fn change_address(&self, address: &T::Address, rtnl: &mut Rtnl) {
         self.set_address(address, rtnl);
-        // SAFETY: RTNL is held.
+        if !self.is_registered(rtnl) {
+            return;
+        }
+        // SAFETY: As in `set_mtu`.
         unsafe {
             bindings::call_netdevice_notifiers(
                 bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
@@ -457,10 +463,12 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Lets the stack announce our address to the neighbours.
-    pub fn notify_peers(&self, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held.
-        unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
+    /// Lets the stack announce our address to the neighbours, if the device is registered.
+    pub fn notify_peers(&self, rtnl: &mut Rtnl) {
+        if self.is_registered(rtnl) {
+            // SAFETY: As in `set_mtu`.
+            unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
+        }
     }
 
     /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.

@@ -264,7 +264,8 @@ impl<T: Link> Kind<T> {
         }
         let net = match home {
             Home::Net(net) => net.as_raw(),
-            // SAFETY: Any device is in some namespace, which RTNL keeps there.
+            Home::Of(dev) if !dev.is_registered(rtnl) => return Err(ENODEV),
+            // SAFETY: A registered device is in some namespace, which RTNL keeps there.
             Home::Of(dev) => unsafe { bindings::ipoib_rs_netdev_net(dev.as_raw()) },
         };
         // SAFETY: The namespace is alive; under RTNL, one that has not ended takes the device with it if it ends.
@@ -376,9 +377,14 @@ unsafe extern "C" fn newlink<T: Link>(
             attributes: &attributes,
             extack: &extack,
         };
+        // SAFETY: By this function's requirements.
+        let queues = unsafe { ((*dev).num_tx_queues, (*dev).num_rx_queues) };
+        // A frame may be sent by any queue that was allocated, and there is one transmit lock.
+        if queues != (1, 1) {
+            extack.say(c"The interface has one queue in each direction");
+            return Err(EINVAL);
+        }
         let init = T::create(&request, &mut rtnl)?;
-        // SAFETY: The device is not registered yet. Whoever made it may have asked for more queues.
-        to_result(unsafe { bindings::ipoib_rs_netdev_single_queue(dev) })?;
         // SAFETY: `setup` made the device, and nobody else knows it. Our token is not used meanwhile.
         unsafe { register(dev, init) }.inspect_err(|_| {
             extack.say(c"The interface cannot be registered; the kernel log may say why");
@@ -493,16 +499,20 @@ unsafe extern "C" fn fill_info<T: Link>(
 ///
 /// Called by rtnetlink under RTNL for a device of `T`'s.
 unsafe extern "C" fn link_net<T: Link>(dev: *const bindings::net_device) -> *mut bindings::net {
-    // SAFETY: By this function's requirements; any device is in some namespace.
-    let (dev, mut net) = unsafe {
+    // SAFETY: By this function's requirements; any device is in some namespace. The token is of use only in between.
+    let (dev, mut net, mut rtnl) = unsafe {
         (
             Device::<T>::from_raw(dev.cast_mut()),
             bindings::ipoib_rs_netdev_net(dev),
+            Rtnl::assume(),
         )
     };
     T::with_lower(dev, &mut |lower| {
-        // SAFETY: A reference to a device.
-        net = unsafe { bindings::ipoib_rs_netdev_net(lower.as_raw()) };
+        // One that was unregistered does not keep its namespace.
+        if lower.is_registered(&mut rtnl) {
+            // SAFETY: A reference to a registered device.
+            net = unsafe { bindings::ipoib_rs_netdev_net(lower.as_raw()) };
+        }
     });
     net
 }

@@ -54,9 +54,13 @@ impl RawDevice {
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).ifindex) }
     }
 
-    /// Returns true if the interface's namespace is going away, and the interface with it.
-    pub fn net_ends(&self, _rtnl: &mut Rtnl) -> bool {
-        // SAFETY: Any device is in some namespace, which RTNL keeps there.
+    /// Returns true if the interface's namespace is going away, and the interface with it, or may have gone.
+    pub fn net_ends(&self, rtnl: &mut Rtnl) -> bool {
+        // A device that is no longer listed does not keep its namespace.
+        if self.state(rtnl) > bindings::netdev_reg_state_NETREG_UNREGISTERING {
+            return true;
+        }
+        // SAFETY: Such a device is in some namespace, which RTNL keeps there.
         unsafe { bindings::ipoib_rs_net_ends(bindings::ipoib_rs_netdev_net(self.as_raw())) }
     }
 
@@ -75,10 +79,14 @@ impl RawDevice {
     }
 
     /// Returns true if the device is registered, and nobody has begun to unregister it.
-    pub(crate) fn is_registered(&self, _rtnl: &mut Rtnl) -> bool {
+    pub(crate) fn is_registered(&self, rtnl: &mut Rtnl) -> bool {
+        self.state(rtnl) == bindings::netdev_reg_state_NETREG_REGISTERED
+    }
+
+    /// The stage of its registration, in the order of `enum netdev_reg_state`.
+    fn state(&self, _rtnl: &mut Rtnl) -> bindings::netdev_reg_state {
         // SAFETY: The device is allocated; RTNL protects its state.
-        let state = unsafe { (*self.as_raw()).reg_state };
-        u32::from(state) == bindings::netdev_reg_state_NETREG_REGISTERED
+        u32::from(unsafe { (*self.as_raw()).reg_state })
     }
 
     /// Takes the interface up or down, as a user does; nothing happens to one that is.

@@ -148,12 +148,6 @@ const void *ipoib_rs_address_of(const void *sockaddr)
 	return storage->__data;
 }
 
-/* One transmit lock protects what the driver needs to send, so there is one queue. */
-int ipoib_rs_netdev_single_queue(struct net_device *dev)
-{
-	return netif_set_real_num_queues(dev, 1, 1);
-}
-
 /* Without a carrier the stack drops what is sent, and until it has looked at one that is new. */
 bool ipoib_rs_netdev_can_send(const struct net_device *dev)
 {

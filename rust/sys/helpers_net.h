@@ -44,7 +44,6 @@ void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list);
 bool ipoib_rs_net_ends(const struct net *net);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
 const void *ipoib_rs_address_of(const void *sockaddr);
-int ipoib_rs_netdev_single_queue(struct net_device *dev);
 bool ipoib_rs_netdev_can_send(const struct net_device *dev);
 bool ipoib_rs_netif_running(const struct net_device *dev);
 void ipoib_rs_netdev_wait_unused(const struct net_device *dev);

@@ -115,11 +115,14 @@ scenario! {
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
         for arguments in [
-            // No link; a link without an RDMA device; a P_Key that the port does not have; none at all.
+            // No link; a link without an RDMA device; a P_Key that the port does not have; none at all; more queues than
+            // there are.
             "name ib7 type ipoib_rs",
             "link lo name ib7 type ipoib_rs",
             "link eth0 name ib7 type ipoib_rs pkey 0x8123",
             "link eth0 name ib7 type ipoib_rs pkey 0x8000",
+            "link eth0 name ib7 numtxqueues 4 type ipoib_rs",
+            "link eth0 name ib7 numrxqueues 2 type ipoib_rs",
         ] {
             let text = host.run(&format!("ip link add {arguments}"))?.refused()?;
             ensure!(text.contains("Error: ") || text.contains("RTNETLINK answers: "), "{arguments}: {text}");
