@@ -32,6 +32,22 @@ scenario! {
 }
 
 scenario! {
+    /// More background commands than a process may have open files, one after the other, while an early one goes on.
+    #[on(timed)]
+    fn background_commands_may_be_many(bed) {
+        let bed = bed.hosts(1).up()?;
+        let host = &bed.hosts[0];
+        let first = host.spawn("sleep 60")?;
+        for number in 0..600 {
+            let task = host.spawn("echo here").with_context(|| number.to_string())?;
+            ensure!(task.wait(host.scaled(Duration::from_secs(10)))?.ok()? == "here\n");
+        }
+        ensure!(first.stop()?.code.is_none());
+        bed.finish()
+    }
+}
+
+scenario! {
     /// A command that hangs is ended, and the host lives on.
     fn time_limits_strike(bed) {
         let bed = bed.hosts(1).up()?;

@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How long a killed command may take to go away before it is left alone.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
+/// Background commands whose output is kept, two open files each. One more takes the place of the oldest one that has ended.
+const KEPT: usize = 256;
+
 struct Server {
     out: Mutex<File>,
     tasks: Mutex<HashMap<u64, Arc<Task>>>,
@@ -138,10 +141,14 @@ impl Server {
             }
             Ask::Spawn(command) => {
                 let task = self.start(&command)?;
-                self.tasks
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(id, task);
+                let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+                if tasks.len() >= KEPT {
+                    let ended = tasks.iter().filter(|(_, task)| task.has_ended());
+                    if let Some(oldest) = ended.map(|(id, _)| *id).min() {
+                        tasks.remove(&oldest);
+                    }
+                }
+                tasks.insert(id, task);
                 Ok(Answer::Started { task: id })
             }
             Ask::Wait { task, limit_ms } => {

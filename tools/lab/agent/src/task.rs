@@ -74,6 +74,11 @@ impl Task {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if its process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.status().is_some()
+    }
+
     /// Waits for the process to end; for a thread of its own.
     pub(crate) fn reap(&self, mut child: Child) {
         let status = child
