@@ -7,6 +7,7 @@ mod filter;
 mod module;
 mod packages;
 mod programs;
+mod trace;
 
 use anyhow::ensure;
 use lab::debian::Root;

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 const PACKAGES: &[&str] = &["dnsmasq", "ifupdown"];
 
-/// A Debian system with the driver.
-fn root() -> Result<Root> {
-    let root = Root::new(PACKAGES)?;
+/// A Debian system with the driver and these packages.
+pub(super) fn root_with(packages: &[&str]) -> Result<Root> {
+    let root = Root::new(packages)?;
     let release = root.release()?;
     let modules = format!("lib/modules/{release}/updates");
     let stage = Stage::of(&Layout::from_env()?, Lane::Qemu, Kernel::Stock);
@@ -27,7 +27,12 @@ fn root() -> Result<Root> {
         &format!("/{modules}"),
     )?;
     root.run(&format!("depmod {release}"))?.ok()?;
-    // Each scenario says what runs.
+    Ok(root)
+}
+
+/// One with servers, of which each scenario says which run.
+fn root() -> Result<Root> {
+    let root = root_with(PACKAGES)?;
     root.run("systemctl disable dnsmasq networking")?.ok()?;
     Ok(root)
 }
