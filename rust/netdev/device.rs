@@ -429,48 +429,6 @@ impl<T: Driver> Device<T> {
         kernel::error::to_result(unsafe { bindings::ipoib_rs_restart(self.as_raw()) })
     }
 
-    /// Sets the device's own address; before or during registration, and in [`Driver::take_address`].
-    pub fn set_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
-        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
-        unsafe {
-            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast())
-        };
-    }
-
-    /// The device's own address. Without RTNL, somebody may just be giving it another one.
-    pub fn address(&self) -> T::Address {
-        // SAFETY: The device is allocated, and an array of bytes, of whatever values, is an address.
-        unsafe {
-            (*self.as_raw())
-                .dev_addr
-                .cast::<T::Address>()
-                .read_volatile()
-        }
-    }
-
-    /// Changes the device's own address and tells the stack, if it is registered.
-    pub fn change_address(&self, address: &T::Address, rtnl: &mut Rtnl) {
-        self.set_address(address, rtnl);
-        if !self.is_registered(rtnl) {
-            return;
-        }
-        // SAFETY: As in `set_mtu`.
-        unsafe {
-            bindings::call_netdevice_notifiers(
-                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
-                self.as_raw(),
-            );
-        }
-    }
-
-    /// Lets the stack announce our address to the neighbours, if the device is registered.
-    pub fn notify_peers(&self, rtnl: &mut Rtnl) {
-        if self.is_registered(rtnl) {
-            // SAFETY: As in `set_mtu`.
-            unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
-        }
-    }
-
     /// Sets the initial MTU, its limits, and whether frames may be scattered; during registration.
     pub fn set_limits(&self, mtu: u32, min: u32, max: u32, sg: bool, _rtnl: &mut Rtnl) {
         let dev = self.as_raw();

@@ -16,7 +16,6 @@
 
 pub mod address;
 mod attributes;
-mod broadcast;
 pub mod clock;
 pub mod debugfs;
 pub mod device;
@@ -38,6 +37,7 @@ pub mod net;
 pub mod notifier;
 mod ops;
 mod optional;
+mod own_address;
 mod packet;
 pub mod page_pool;
 pub mod parts;

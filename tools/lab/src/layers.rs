@@ -146,7 +146,7 @@ const CRATES: &[Layered] = &[
             ],
             // Packets, and who polls them.
             &["header", "napi", "page_pool", "parts", "pool", "skb"],
-            &["broadcast", "device", "features", "queue"],
+            &["device", "features", "own_address", "queue"],
             // What a driver may have.
             &["debugfs", "ethtool", "files", "ops", "sysctl", "vf"],
             &["link"],

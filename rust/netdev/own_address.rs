@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A device's own address, and that of its broadcast group.
+
+use ipoib_sys::bindings;
+
+use crate::device::{Device, Driver};
+use crate::rtnl::Rtnl;
+
+impl<T: Driver> Device<T> {
+    /// Sets the device's own address; before or during registration, and in [`Driver::take_address`].
+    pub fn set_address(&self, address: &T::Address, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and `addr_len` is the address's by `setup`.
+        unsafe {
+            bindings::ipoib_rs_netdev_set_addr(self.as_raw(), core::ptr::from_ref(address).cast())
+        };
+    }
+
+    /// The device's own address. Without RTNL, somebody may just be giving it another one.
+    pub fn address(&self) -> T::Address {
+        // SAFETY: The device is allocated, and an array of bytes, of whatever values, is an address.
+        unsafe {
+            (*self.as_raw())
+                .dev_addr
+                .cast::<T::Address>()
+                .read_volatile()
+        }
+    }
+
+    /// Changes the device's own address and tells the stack, if it is registered.
+    pub fn change_address(&self, address: &T::Address, rtnl: &mut Rtnl) {
+        self.set_address(address, rtnl);
+        if !self.is_registered(rtnl) {
+            return;
+        }
+        // SAFETY: RTNL is held, and the device is registered, so that its namespace is there.
+        unsafe {
+            bindings::call_netdevice_notifiers(
+                bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
+                self.as_raw(),
+            );
+        }
+    }
+
+    /// Lets the stack announce our address to the neighbours, if the device is registered.
+    pub fn notify_peers(&self, rtnl: &mut Rtnl) {
+        if self.is_registered(rtnl) {
+            // SAFETY: As above.
+            unsafe { bindings::__netdev_notify_peers(self.as_raw()) };
+        }
+    }
+
+    /// Sets the broadcast address; before or during registration, and in [`Self::change_broadcast`].
+    pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
+        // SAFETY: RTNL is held, and there is room for any address.
+        unsafe {
+            (&raw mut (*self.as_raw()).broadcast)
+                .cast::<T::Address>()
+                .write(*address)
+        };
+    }
+
+    /// Changes the broadcast address of a device that is registered. The stack makes the addresses of its multicast groups of
+    /// it, and puts other ones into the list in their place.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub fn change_broadcast(&self, address: &T::Address, rtnl: &mut Rtnl) {
+        if !self.is_registered(rtnl) {
+            return;
+        }
+        let tell = |event: bindings::netdev_cmd| {
+            // SAFETY: RTNL is held, and the device is registered. A listener that refuses stops nothing: the type of the
+            // device stays as it is.
+            unsafe { bindings::call_netdevice_notifiers(event as usize, self.as_raw()) };
+        };
+        tell(bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE);
+        self.set_broadcast(address, rtnl);
+        tell(bindings::netdev_cmd_NETDEV_POST_TYPE_CHANGE);
+    }
+}
