@@ -5,8 +5,14 @@
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 
-/// Ticks a second.
-const HZ: u64 = bindings::HZ as u64;
+/// Ticks a second. C defines `HZ` twice, and bindgen knows only that of user space.
+const HZ: u64 = bindings::CONFIG_HZ as u64;
+
+// The kernel's own conversion agrees.
+const _: () = assert!(
+    HZ * bindings::HZ_TO_MSEC_NUM as u64 == 1000 * bindings::HZ_TO_MSEC_DEN as u64,
+    "not the ticks of this kernel"
+);
 
 // A tick counter of 32 bits wraps, and `sk_buff` has pointers where it has offsets here: Kconfig has
 // `depends on 64BIT`.
