@@ -35,13 +35,15 @@ fn weather(host: &Host, bad: bool, connected: bool) -> Result<()> {
         ))?;
         return Ok(());
     }
-    for (name, ppm) in [("loss", 10_000), ("duplicate", 10_000), ("jitter", 2_000)] {
-        let ppm = if bad { ppm } else { 0 };
-        let files = format!(
+    // A connection waits for a lost acknowledgement as long as the subnet manager's packet lifetime says: seconds.
+    let rare = if connected { 100 } else { 10_000 };
+    for (name, value) in [("loss", rare), ("duplicate", rare), ("jitter", 2_000)] {
+        let value = if bad { value } else { 0 };
+        let file = format!(
             "/sys/kernel/config/ib_hwsim/star/cables/c{}/{name}",
             host.number()
         );
-        host.outside().ok(&format!("echo {ppm} >{files}"))?;
+        host.outside().ok(&format!("echo {value} >{file}"))?;
     }
     Ok(())
 }
