@@ -8,6 +8,7 @@
 #include <linux/capability.h>
 #include <linux/if_arp.h>
 #include <linux/inetdevice.h>
+#include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/string.h>
@@ -190,7 +191,8 @@ static bool has_address(struct net_device *dev, const struct sockaddr *addr)
 		return in_dev && inet_confirm_addr(dev_net(dev), in_dev, 0, in->sin_addr.s_addr,
 						   RT_SCOPE_HOST);
 	}
-	if (IS_ENABLED(CONFIG_IPV6) && addr->sa_family == AF_INET6) {
+	/* Booted with ipv6.disable=1, IPv6 has no table of addresses to look into. */
+	if (ipv6_mod_enabled() && addr->sa_family == AF_INET6) {
 		const struct sockaddr_in6 *in6 = any;
 
 		return ipv6_chk_addr(dev_net(dev), &in6->sin6_addr, dev, 1);

@@ -181,7 +181,7 @@ void ipoib_rs_skb_too_big(struct sk_buff *skb, struct net_device *dev, u32 mtu)
 	if (skb->protocol == htons(ETH_P_IP)) {
 		if (has_route(skb, AF_INET) && has_network_header(skb, sizeof(struct iphdr)))
 			icmp_ndo_send(skb, ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED, htonl(mtu));
-	} else if (skb->protocol == htons(ETH_P_IPV6)) {
+	} else if (ipv6_mod_enabled() && skb->protocol == htons(ETH_P_IPV6)) {
 		if (!has_route(skb, AF_INET6))
 			skb_dst_drop(skb);
 		if (has_network_header(skb, sizeof(struct ipv6hdr)))

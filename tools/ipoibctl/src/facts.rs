@@ -19,6 +19,8 @@ pub(crate) struct Facts {
     pub(crate) interfaces: Vec<Interface>,
     /// Variables below /proc/sys that rules look at, by path, and what is in them.
     pub(crate) sysctls: BTreeMap<String, String>,
+    /// The kernel was booted with `ipv6.disable=1`.
+    pub(crate) without_ipv6: bool,
     /// Rules of the packet filter, one a line.
     pub(crate) filter: Vec<String>,
     /// Facts that could not be read, and why.

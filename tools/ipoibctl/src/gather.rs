@@ -123,6 +123,7 @@ pub(crate) fn facts(whole: bool) -> anyhow::Result<Facts> {
     children(&mut facts);
     facts.module = module(root);
     facts.sysctls = sysctls(root, &facts);
+    facts.without_ipv6 = without_ipv6(root);
     let is_asked = |i: &Interface| i.neighbours.iter().any(|n| n.state == "incomplete");
     if whole && facts.interfaces.iter().any(is_asked) {
         thread::sleep(ANSWER);
@@ -430,6 +431,11 @@ fn modprobe(root: &Path) -> Vec<String> {
     lines
 }
 
+/// Returns true if the kernel was booted with `ipv6.disable=1`: there are no variables about IPv6 then.
+fn without_ipv6(root: &Path) -> bool {
+    read(root.join("sys/module/ipv6/parameters/disable")).is_some_and(|value| value == "1")
+}
+
 /// The variables that rules judge, as far as there are such.
 fn sysctls(root: &Path, facts: &Facts) -> BTreeMap<String, String> {
     let mut wanted: Vec<String> = SYSCTLS.iter().map(|name| (*name).to_owned()).collect();
@@ -586,6 +592,14 @@ mod tests {
         let read = sysctls(root.path(), &facts);
         assert_eq!(read.len(), 4);
         assert_eq!(read["net/ipv4/conf/ib0/arp_ignore"], "8");
+        assert!(!without_ipv6(root.path()));
+    }
+
+    #[test]
+    fn a_kernel_may_do_without_ipv6() {
+        let disabled = |value| root(&[("sys/module/ipv6/parameters/disable", value)]);
+        assert!(without_ipv6(disabled("1\n").path()));
+        assert!(!without_ipv6(disabled("0\n").path()));
     }
 
     #[test]

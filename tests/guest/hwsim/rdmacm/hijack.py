@@ -8,10 +8,6 @@ import time
 gid, own_gid = (socket.inet_pton(socket.AF_INET6, name) for name in sys.argv[1:5:2])
 qpn, own_qpn, rounds = (int(sys.argv[n], 0) for n in (2, 4, 5))
 
-def ib(gid, service=0, mask=0):
-    head = struct.pack("=H", 27) + struct.pack("!HI16sQQ", 0xffff, 0, gid, service, mask)
-    return (head + bytes(8)).ljust(128, b"\0")
-
 # The service of the interface, as Linux has it.
 addresses = ib(own_gid) + ib(gid, 1 << 60 | qpn, 2**64 - 1)
 private = struct.pack("!II4sBBHIB3x", own_qpn, 65524, b"iprs", 2, 0x38, 64, 65551, 0)

@@ -30,6 +30,11 @@ def address(ip, port=0):
         return struct.pack("=H", socket.AF_INET6) + struct.pack("!HI16s4x", port, 0, socket.inet_pton(socket.AF_INET6, ip))
     return (struct.pack("=H", socket.AF_INET) + struct.pack("!H4s", port, socket.inet_aton(ip))).ljust(28, b"\0")
 
+def ib(gid, service=0, mask=0):
+    """An address of AF_IB, in the default partition."""
+    head = struct.pack("=H", 27) + struct.pack("!HI16sQQ", 0xffff, 0, gid, service, mask)
+    return (head + bytes(8)).ljust(128, b"\0")
+
 def parameters(data):
     # There is no queue pair; its number is made up, since the CM takes two connections with one number for stale.
     return struct.pack("=II256sBBBBBBBB", random.getrandbits(24), 0, data, len(data), 0, 1, 1, 0, 7, 7, 1)

@@ -4,6 +4,9 @@
 
 use super::super::manager::Manager;
 use super::super::{active, device, make};
+use crate::connected::set_mode;
+use crate::inspect::identity;
+use crate::order::counter;
 use anyhow::{Context, Result, ensure};
 use lab::bed::Host;
 use lab::machine::Task;
@@ -14,6 +17,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) const UCM: &str = include_str!("../../../guest/hwsim/rdmacm/ucm.py");
 const SERVER: &str = include_str!("../../../guest/hwsim/rdmacm/server.py");
 const CLIENT: &str = include_str!("../../../guest/hwsim/rdmacm/client.py");
+const ASK6: &str = include_str!("../../../guest/hwsim/rdmacm/ask6.py");
+const PACKET6: &str = include_str!("../../../guest/hwsim/rdmacm/packet6.py");
 
 /// Makes an interface of a partition on an HCA, which all namespaces see, with an address.
 fn link(host: &Host, name: &str, (hca, pkey): (u8, u16), address: &str) -> Result<()> {
@@ -103,6 +108,43 @@ scenario! {
         }
         manager.end()?;
         outside.run_for("ib-hwsim down && modprobe -r ib_hwsim ipoib_rs", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Where the kernel is told to do without IPv6 (`ipv6.disable=1`), neither a peer that asks for a connection between IPv6
+    /// addresses, nor an IPv6 packet that is too large for the peer, does harm.
+    #[on(lockdep)]
+    fn a_kernel_without_ipv6(bed) {
+        let bed = bed.one_machine().append("ipv6.disable=1").up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        outside.ok("modprobe ipoib_rs && modprobe rdma_ucm")?;
+        make(&outside, "pair")?;
+        let manager = Manager::start(&outside, &device(1), "")?;
+        for hca in [1, 2] {
+            active(&outside, &device(hca))?;
+        }
+        link(a, "ib0", (1, 0xffff), "10.1.0.1")?;
+        link(b, "ib0", (2, 0xffff), "10.1.0.2")?;
+        let server = serve(b, "0.0.0.0", 4711, "b")?;
+        ensure!(connect(a, "10.1.0.1", "10.1.0.2", 4711)? == "by b");
+        let ((own, _), (gid, _)) = (identity(a)?, identity(b)?);
+        let limit = a.scaled(LIMIT).as_secs().to_string();
+        let arguments = [&*own, &gid, "4711", &limit];
+        let answer = a.python(&format!("{UCM}{ASK6}"), &arguments)?.ok()?;
+        ensure!(answer.trim() == "rejected", "{answer}");
+        // The other one stays in datagram mode, at MTU 2044.
+        set_mode(a, "connected")?;
+        a.ok("ip link set ib0 mtu 65520")?;
+        a.wait_until("ping -q -c 1 -W 1 10.1.0.2", LIMIT)?;
+        let peer = b.ok("cat /sys/class/net/ib0/address")?;
+        a.python(PACKET6, &[peer.trim()])?.ok()?;
+        ensure!(counter(a, "tx_too_big")? > 0);
+        ensure!(connect(a, "10.1.0.1", "10.1.0.2", 4711)? == "by b");
+        server.stop()?;
+        manager.end()?;
         bed.finish()
     }
 }

@@ -59,6 +59,15 @@ fn check_ethernet(facts: &Facts, link: &Link, ethernet: &Link, out: &mut Out<'_>
             format!("sysctl -w {variable}=0"),
         );
     }
+    if facts.without_ipv6 {
+        out.add(
+            Severity::Broken,
+            "ethernet-ipv6-off",
+            "The kernel does without IPv6, which RoCE needs for multicast groups: boot it without ipv6.disable=1.",
+            "/sys/module/ipv6/parameters/disable is 1",
+            "",
+        );
+    }
     if link.mtu < 1280 && ethernet.mtu < 2128 {
         out.add(
             Severity::Warning,
@@ -278,6 +287,7 @@ pub(super) mod tests {
             f.sysctls
                 .insert("net/ipv6/conf/eth0/disable_ipv6".into(), "1".into());
         }),
+        ("ethernet-ipv6-off", |f| f.without_ipv6 = true),
         ("ethernet-mtu", |f| {
             (f.links[0].mtu, f.links[1].mtu) = (1500, 1020)
         }),
