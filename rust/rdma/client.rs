@@ -15,7 +15,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-use crate::device::{Device, NAME_LEN};
+use crate::device::{Device, Gone, NAME_LEN};
 
 /// A user of RDMA devices.
 ///
@@ -59,7 +59,7 @@ pub trait Client: 'static {
     }
 
     /// The device is going away: every [`Device`] of it, those that resources hold included, must
-    /// be gone on return.
+    /// be dropped now, or already be on its way to that. The removal waits for the last one.
     ///
     /// # Context
     ///
@@ -188,6 +188,12 @@ impl<T: Client> PinnedDrop for Registration<T> {
     }
 }
 
+/// A device of a client.
+struct Member<T: Client> {
+    data: Arc<T::Data>,
+    gone: Arc<Gone>,
+}
+
 /// The name of a device.
 ///
 /// # Safety
@@ -207,19 +213,19 @@ unsafe fn name_of<'a>(device: *mut bindings::ib_device) -> &'a CStr {
 /// registered.
 unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
     let result = || -> Result {
+        let room = KBox::<Member<T>>::new_uninit(GFP_KERNEL)?;
+        let gone = Gone::new()?;
         // SAFETY: Allocated by this function's requirements.
-        let dev = unsafe { Device::try_get(device) }?;
+        let dev = unsafe { Device::try_get(device, &gone) }?;
         // SAFETY: This is that callback.
-        let name = unsafe { name_of(device) };
-        let data = Arc::into_raw(T::add(&dev, name)?);
+        let data = T::add(&dev, unsafe { name_of(device) });
+        drop(dev);
+        let data = data.inspect_err(|_| gone.wait())?;
+        let member = KBox::into_raw(KBox::write(room, Member { data, gone }));
         // SAFETY: The device is registered, and so is the client, since its callback runs. The data
         // are taken back in `remove`, which is called once for each `add` that returned 0.
         unsafe {
-            bindings::ib_set_client_data(
-                device,
-                REGISTERED.load(Acquire),
-                data.cast_mut().cast::<c_void>(),
-            );
+            bindings::ib_set_client_data(device, REGISTERED.load(Acquire), member.cast::<c_void>());
         }
         Ok(())
     };
@@ -237,9 +243,9 @@ unsafe extern "C" fn rename<T: Client>(device: *mut bindings::ib_device, data: *
     if data.is_null() {
         return;
     }
-    // SAFETY: `add` made it of an `Arc<T::Data>`, which `remove` has not taken back yet. This is a
+    // SAFETY: `add` made it of a `KBox<Member<T>>`, which `remove` has not taken back yet. This is a
     // callback that tells the name.
-    unsafe { T::renamed(&*data.cast_const().cast(), name_of(device)) };
+    unsafe { T::renamed(&(*data.cast::<Member<T>>()).data, name_of(device)) };
 }
 
 /// # Safety
@@ -259,7 +265,7 @@ unsafe extern "C" fn interface<T: Client>(
     // SAFETY: By this function's requirements.
     let (data, gid) = unsafe {
         (
-            &*data.cast_const().cast::<T::Data>(),
+            &(*data.cast::<Member<T>>()).data,
             (!gid.is_null()).then(|| (*gid).raw),
         )
     };
@@ -287,6 +293,11 @@ unsafe extern "C" fn remove<T: Client>(_device: *mut bindings::ib_device, data: 
     if data.is_null() {
         return;
     }
-    // SAFETY: `add` made it of an `Arc<T::Data>`, and this is called once for it.
-    T::remove(unsafe { Arc::from_raw(data.cast_const().cast()) });
+    // SAFETY: `add` made it of a box, and this is called once for it.
+    let Member { data, gone } =
+        KBox::into_inner(unsafe { KBox::from_raw(data.cast::<Member<T>>()) });
+    T::remove(data);
+    // Somebody may be about to end an interface that was unregistered before. What RDMA core removes next, such as the
+    // connection manager, has to be there until then: `ib_destroy_cm_id()` would never return.
+    gone.wait();
 }

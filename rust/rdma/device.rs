@@ -14,6 +14,7 @@ use ipoib_netdev::rtnl::Rtnl;
 use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::str::CStr;
+use kernel::sync::{Arc, Completion};
 
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
@@ -23,24 +24,75 @@ pub const NAME_LEN: usize = bindings::IB_DEVICE_NAME_MAX as usize;
 
 /// A reference to a registered RDMA device.
 ///
-/// It holds up the device's unregistration, which begins with [`crate::Client::remove`] and then
-/// waits for every reference: all have to be gone when `remove` returns, those that resources hold
-/// included.
+/// The removal of the client ([`crate::Client::remove`]) waits until all of them are gone, those that resources hold
+/// included. So a resource never sees the device without what other clients have for it, such as the connection
+/// manager, nor unregistered.
+///
+/// # Invariants
+///
+/// `raw` is `_hold`'s device.
+#[derive(Clone)]
+pub struct Device {
+    raw: NonNull<bindings::ib_device>,
+    _hold: Arc<Hold>,
+}
+
+/// The reference that all [`Device`]s of a client share.
 ///
 /// # Invariants
 ///
 /// `raw` is a registered device, on which one reference (`ib_device_try_get`) is held.
-pub struct Device {
+struct Hold {
     raw: NonNull<bindings::ib_device>,
+    gone: Arc<Gone>,
+}
+
+/// The end of all [`Device`]s of a client.
+#[pin_data]
+pub(crate) struct Gone {
+    #[pin]
+    done: Completion,
+}
+
+impl Gone {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                done <- Completion::new()
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Waits for it.
+    ///
+    /// # Context
+    ///
+    /// Process context without RTNL; sleeps for as long as anybody has one.
+    pub(crate) fn wait(&self) {
+        self.done.wait_for_completion();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // SAFETY: Held by the type invariant, and given back once.
+        unsafe { bindings::ib_device_put(self.raw.as_ptr()) };
+        self.gone.done.complete_all();
+    }
 }
 
 // SAFETY: An `ib_device` may be used and its references be given back by any thread.
+unsafe impl Send for Hold {}
+// SAFETY: As above.
+unsafe impl Sync for Hold {}
+// SAFETY: As above.
 unsafe impl Send for Device {}
 // SAFETY: As above.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Takes a reference to a device.
+    /// Takes a reference to a device. It and its clones are gone when `gone` says so; if there is an error, they are.
     ///
     /// # Safety
     ///
@@ -48,15 +100,22 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if it is not registered any more.
-    pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device) -> Result<Self> {
+    /// `ENODEV` if it is not registered any more; `ENOMEM`.
+    pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device, gone: &Arc<Gone>) -> Result<Self> {
+        let raw = NonNull::new(raw).ok_or(ENODEV)?;
         // SAFETY: Allocated by this function's requirements.
-        if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw) } {
+        if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw.as_ptr()) } {
             return Err(ENODEV);
         }
         // INVARIANT: The reference was just taken.
+        let hold = Hold {
+            raw,
+            gone: gone.clone(),
+        };
+        // INVARIANT: It is that device.
         Ok(Self {
-            raw: NonNull::new(raw).ok_or(ENODEV)?,
+            raw,
+            _hold: Arc::new(hold, GFP_KERNEL)?,
         })
     }
 
@@ -297,30 +356,12 @@ impl Device {
     }
 }
 
-impl Clone for Device {
-    fn clone(&self) -> Self {
-        // SAFETY: Registered by the type invariant. It cannot fail since there is a reference; the
-        // count saturates, as every refcount does.
-        unsafe { bindings::ipoib_rs_ib_device_try_get(self.as_raw()) };
-        // INVARIANT: The reference was just taken.
-        Self { raw: self.raw }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: The reference is held by the type invariant and given up here.
-        unsafe { bindings::ib_device_put(self.as_raw()) };
-    }
-}
-
 #[cfg(CONFIG_KUNIT)]
 #[kunit_tests(ipoib_rs_device)]
 mod tests {
-    use core::mem::ManuallyDrop;
-
     use super::*;
     use crate::cq::{CompletionHandler, Cq, FailureHandler};
+    use crate::dummy::Dummy;
     use kernel::alloc::flags::__GFP_ZERO;
 
     struct Nobody;
@@ -333,14 +374,35 @@ mod tests {
         fn failed(&self) {}
     }
 
+    /// The reference goes with the last clone, and whoever waits for that goes on.
+    #[test]
+    fn the_last_one_ends_the_wait() -> Result {
+        let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        let raw = memory.as_mut_ptr();
+        let gone = Gone::new()?;
+        // SAFETY: It is ours and zeroed, as which it is plain data. It has a reference of its own, so that giving back
+        // ours tells nobody.
+        let dev = unsafe {
+            (*raw).refcount.refs.counter = 1;
+            Device::try_get(raw, &gone)?
+        };
+        // SAFETY: As above.
+        let references = || unsafe { (*raw).refcount.refs.counter };
+        let other = dev.clone();
+        drop(dev);
+        assert_eq!(references(), 2);
+        drop(other);
+        gone.wait();
+        assert_eq!(references(), 1);
+        Ok(())
+    }
+
     /// RDMA core warns of a completion queue without entries.
     #[test]
     fn a_completion_queue_has_entries() -> Result {
-        let mut raw = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
-        let raw = NonNull::new(raw.as_mut_ptr()).ok_or(EINVAL)?;
-        // It has no count that a reference could be given back to.
-        let dev = ManuallyDrop::new(Device { raw });
-        assert_eq!(Cq::new(&dev, 0, 0, Nobody, Nobody).err(), Some(EINVAL));
+        let dummy = Dummy::new()?;
+        let none = Cq::new(dummy.device(), 0, 0, Nobody, Nobody);
+        assert_eq!(none.err(), Some(EINVAL));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::prelude::*;
 
-use crate::device::Device;
+use crate::device::{Device, Gone};
 
 /// An RDMA device that maps memory.
 pub(crate) struct Dummy {
@@ -30,7 +30,7 @@ impl Dummy {
         let device = unsafe {
             (*raw).dma_device = mapper.as_raw();
             (*raw).refcount.refs.counter = 1;
-            Device::try_get(raw)?
+            Device::try_get(raw, &Gone::new()?)?
         };
         Ok(Self {
             device,

@@ -10,8 +10,8 @@
 //! later ([`deferred`]).
 //!
 //! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
-//! and that holds the device. A [`Device`] holds up the device's unregistration, so all resources have to be
-//! gone before [`Client::remove`] returns.
+//! and that holds the device. The removal of a device waits, behind [`Client::remove`], until all of them are
+//! gone.
 //!
 //! A ring owns the memory that the device may access through it. It frees a buffer when the device has
 //! completed the request, or when the queue pair was reset; if that fails, when it was destroyed. If the

@@ -5,6 +5,7 @@
 
 use super::hca;
 use super::roce::{ping, up, write};
+use super::roce_devices::heal;
 use crate::connected::{connect, set_mode, story};
 use crate::order::{counter, set};
 use crate::streams::iperf3;
@@ -277,6 +278,25 @@ scenario! {
         let begin = Instant::now();
         b.ok("ip link set ib0 down")?;
         ensure!(begin.elapsed() < b.scaled(Duration::from_millis(1500)), "{:?}", begin.elapsed());
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An HCA that has stopped completing anything is switched off while another thread ends an interface on it: the removal
+    /// waits for that thread, which has no connection IDs left when the connection manager goes.
+    #[on(lockdep, races)]
+    fn an_hca_goes_while_a_connection_ends(bed) {
+        let bed = bed.one_machine().up()?;
+        let (a, b) = connected(&bed, &[])?;
+        write(b, "faults", "hold")?;
+        let end = b.spawn("ip link del ib0")?;
+        b.wait_until("! ip link show ib0", Duration::from_secs(20))?;
+        heal(&bed, b)?;
+        end.wait(b.scaled(Duration::from_secs(20)))?.ok()?;
+        set_mode(b, "connected")?;
+        b.ok(&format!("ip link set ib0 mtu {LARGE}"))?;
+        connect(a, b)?;
         bed.finish()
     }
 }

@@ -16,7 +16,7 @@ use lab::scenario;
 use std::time::{Duration, Instant};
 
 /// Switches the HCA of a host off and on again, without rules, and gives the host a new `ib0`.
-fn heal(bed: &Bed, host: &Host) -> Result<()> {
+pub(super) fn heal(bed: &Bed, host: &Host) -> Result<()> {
     let outside = host.outside();
     let (power, faults) = (file(host, "power"), file(host, "faults"));
     let off = format!("echo 0 >{power}");
