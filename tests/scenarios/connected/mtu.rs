@@ -15,6 +15,8 @@ const UDP_SENDER: &str = include_str!("../../guest/connected/mtu/udp_sender.py")
 
 const UDP_RECEIVER: &str = include_str!("../../guest/connected/mtu/udp_receiver.py");
 
+const UDP_SEGMENTS: &str = include_str!("../../guest/connected/mtu/udp_segments.py");
+
 const PACKET_SOCKET: &str = include_str!("../../guest/connected/mtu/packet_socket.py");
 
 /// `IP_MTU_DISCOVER`: no DF; DF as long as the path's MTU allows, which is the default; always DF.
@@ -90,6 +92,27 @@ scenario! {
             let errors = a.python(UDP_SENDER, &["239.1.2.4", "20", "3000", DONT])?.ok()?;
             ensure!(errors.trim().is_empty(), "mtu {mtu}: {errors}");
         }
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// A packet that goes to a peer in datagram mode in a hundred segments finds room for all of them in the send ring.
+    #[on(infiniband)]
+    fn segments_find_room(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        set_mode(b, "datagram")?;
+        a.ok("ethtool -G ib0 tx 256")?;
+        // Byte queue limits stop the queue at their own pace.
+        a.ok("echo 100000000 >/sys/class/net/ib0/queues/tx-0/byte_queue_limits/limit_min")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(20))?;
+        let (cut, frames) = (counter(a, "tx_cut")?, counter(a, "tx_frames")?);
+        a.python(UDP_SEGMENTS, &[&b.ip4(), "500"])?.ok()?;
+        ensure!(counter(a, "tx_cut")? > cut + 100, "{}", story(a));
+        ensure!(counter(a, "tx_frames")? > frames + 10_000, "{}", story(a));
+        ensure!(counter(a, "tx_drop_ring")? == 0, "{}", story(a));
         bed.finish()
     }
 }

@@ -4,6 +4,7 @@
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
+use ipoib_proto::extended::MAX_DATAGRAMS;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::queue::Queue;
@@ -111,7 +112,13 @@ impl Verbs {
         recv.fill()?;
         qp.start(random_psn())?;
         let (sender, completions) = send_ring(&qp, sends, self.max_sge, this.qkey().0)?;
-        let thresholds = Thresholds::new(sends, 1).ok_or(EINVAL)?;
+        // A frame for a peer or a group without a connection may go in segments.
+        let most = if this.is_connected() {
+            (MAX_DATAGRAMS as u32).min(sends / 2)
+        } else {
+            1
+        };
+        let thresholds = Thresholds::new(sends, most).ok_or(EINVAL)?;
         let mtu = dev.mtu().min(this.datagram_mtu(running.ib_mtu));
         let ring = UdRing::new(dev, sender, thresholds, mtu, self.tx.handle().waker());
         let mut parts = if this.is_connected() {

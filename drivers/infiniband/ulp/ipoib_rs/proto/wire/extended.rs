@@ -53,7 +53,7 @@ const MIN_IPV4_LEN: usize = 20;
 const TCP_CHECK: u16 = 16;
 const UDP_CHECK: u16 = 6;
 /// As many datagrams as Linux makes one packet of.
-const MAX_DATAGRAMS: usize = 128;
+pub const MAX_DATAGRAMS: usize = 128;
 /// The least payload of a segment: the least MTU of IPv4 leaves as much for TCP without options. Smaller
 /// segments would only keep a stack busy.
 const MIN_GSO_SIZE: usize = 28;
