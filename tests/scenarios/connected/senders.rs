@@ -18,6 +18,8 @@ const SENDERS: &str = include_str!("../../guest/connected/hostile/senders.py");
 
 pub(crate) const HOLD: &str = include_str!("../../guest/connected/hostile/hold.py");
 
+const CROWD: &str = include_str!("../../guest/connected/hostile/crowd.py");
+
 const CHURN: &str = include_str!("../../guest/connected/hostile/churn.py");
 
 /// Names that nobody else answers in.
@@ -153,6 +155,23 @@ scenario! {
         ensure!(had > Some(200), "{text}");
         let one = format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') = 1 ]", b.rxe());
         b.wait_until(&one, Duration::from_secs(30)).with_context(|| story(b))?;
+        passes(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Requests that nobody confirms take all places again and again, and a peer that confirms gets one all the same.
+    #[on(timed)]
+    fn a_crowd_keeps_nobody_out(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let forger = act(c, b, &NAMES, CROWD, "")?;
+        forger.wait_for("got", c.scaled(Duration::from_secs(90))).with_context(|| story(b))?;
+        let text = forger.stop()?.stdout;
+        let got = text.split_whitespace().nth(1).and_then(|word| word.parse::<u32>().ok());
+        ensure!(got >= Some(8), "{text} {}", story(b));
+        ensure!(counter(b, "rc_refused")? > 100, "{}", story(b));
         passes(a, b)?;
         bed.finish()
     }

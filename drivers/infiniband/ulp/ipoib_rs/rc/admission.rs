@@ -3,7 +3,7 @@
 //! Admission of requests for connections, and the room for one more, which the least recently used one makes.
 
 use ipoib_netdev::device::Device;
-use ipoib_proto::admission::{Asker, Crowd, Load, Senders};
+use ipoib_proto::admission::{gives_way, Asker, Crowd, Load, Senders, Unconfirmed, MAX_ENDING};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::Proven;
 use ipoib_proto::hwaddr::HwAddr;
@@ -187,24 +187,59 @@ impl Connections {
         None
     }
 
-    /// Load that counts against a request of `peer`.
-    fn load(&self, peer: &HwAddr) -> Load {
-        let own = || {
-            self.iter()
-                .filter(|channel| channel.machine.offer().is_some())
+    /// Requests for connections that others send by, accepted and not confirmed, each with its place among the senders.
+    fn unconfirmed(&self) -> impl Iterator<Item = (usize, Unconfirmed)> + Clone + '_ {
+        let senders = self.senders.iter().enumerate();
+        senders
+            .filter(|(_, sender)| !sender.state.is_confirmed())
+            .map(|(at, sender)| {
+                let request = Unconfirmed {
+                    gid: sender.rc.id.peer.gid(),
+                    since: sender.state.last_heard(),
+                };
+                (at, request)
+            })
+    }
+
+    /// Load that counts against a request of `peer`, for a connection that we send by as well if it is `ours`.
+    fn load(&self, peer: &HwAddr, ours: bool) -> Load {
+        let (unconfirmed, of_gid) = if ours {
+            let offers = || {
+                let channels = self.iter();
+                channels.filter(|channel| channel.machine.offer().is_some())
+            };
+            let same = offers().filter(|channel| channel.address.gid() == peer.gid());
+            (offers().count(), same.count())
+        } else {
+            let same = self
+                .unconfirmed()
+                .filter(|(_, other)| other.gid == peer.gid());
+            (self.unconfirmed().count(), same.count())
         };
-        let others = || {
-            self.senders
-                .iter()
-                .filter(|sender| !sender.state.is_confirmed())
-        };
-        let own_same = own().filter(|channel| channel.address.gid() == peer.gid());
-        let others_same = others().filter(|sender| sender.rc.id.peer.gid() == peer.gid());
         Load {
             ending: self.ending,
-            unconfirmed: own().count() + others().count(),
-            of_gid: own_same.count() + others_same.count(),
+            unconfirmed,
+            of_gid,
         }
+    }
+
+    /// Ends one of the requests that nobody has confirmed, for that of another peer.
+    ///
+    /// # Errors
+    ///
+    /// All of them are new.
+    fn give_way(
+        &mut self,
+        dev: &Device<Interface>,
+        peer: &HwAddr,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let requests = self.unconfirmed().map(|(_, request)| request);
+        let place = gives_way(requests, peer.gid(), now).ok_or(Refusal::Full)?;
+        let (at, _) = self.unconfirmed().nth(place).ok_or(Refusal::Full)?;
+        let sender = self.senders.remove(at).map_err(|_| Refusal::Full)?;
+        self.end(dev, sender.rc, Cause::Idle);
+        Ok(())
     }
 
     /// The room that there is for a request of a peer's.
@@ -235,11 +270,15 @@ impl Connections {
                 }
             }
         }
-        let load = self.load(peer);
+        let ours = extension.is_some();
+        let load = self.load(peer, ours);
         if !load.admits(asker) {
-            return Err(Refusal::Full);
+            if ours || load.ending >= MAX_ENDING {
+                return Err(Refusal::Full);
+            }
+            self.give_way(dev, peer, now)?;
         }
-        let may_evict = load.unconfirmed == 0;
+        let may_evict = load.unconfirmed == 0 && self.load(peer, !ours).unconfirmed == 0;
         let whose = match extension {
             Some(_) => Whose::Ours,
             None => Whose::Sender(peer.gid()),

@@ -7,11 +7,12 @@
 //! from strangers, for peers that we want a connection with anyway.
 //!
 //! Connections that others send by, and we do not, have places of their own: a peer with another driver may have no
-//! other way to send to us. No buffer is set aside for them, since their senders know no credit: a message that
+//! other way to send to us. Where all are taken by requests that nobody confirms, one of them makes room. No buffer is set aside for them, since their senders know no credit: a message that
 //! finds none waits. But in the middle of a message, each may keep one for as long as it likes. So there are half
 //! as many as there are buffers.
 
 use crate::wire::cm::MAX_CHANNELS;
+use crate::wire::gid::Gid;
 
 /// The most requests of strangers that are accepted and not confirmed.
 pub const MAX_UNCONFIRMED: usize = 16;
@@ -19,6 +20,9 @@ pub const MAX_UNCONFIRMED: usize = 16;
 pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
 /// The most of strangers with one GID: as many as one peer has reason to ask for.
 pub const MAX_OF_GID: usize = MAX_CHANNELS;
+/// Time that a peer has to confirm before another one's request may take the place of its own, in milliseconds: a round
+/// trip, and a host that is busy.
+const GRACE_MS: u64 = 1_000;
 /// The most connections that have ended and are not over yet, while others are accepted.
 pub const MAX_ENDING: u32 = 16;
 
@@ -101,12 +105,45 @@ pub enum Asker {
     },
 }
 
+/// A request that was accepted and is not confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// The GID that it came from.
+    pub gid: Gid,
+    /// When it was accepted, in milliseconds.
+    pub since: u64,
+}
+
+/// Returns the place of the request that makes room for another one from `gid`: the oldest one of the GID that has most, if
+/// that has at least two more than `gid`, or the request has had its time; of `gid`'s own ones if they are too many. None:
+/// there is none such.
+pub fn gives_way(
+    requests: impl Iterator<Item = Unconfirmed> + Clone,
+    gid: Gid,
+    now: u64,
+) -> Option<usize> {
+    let count = |gid: Gid| requests.clone().filter(|other| other.gid == gid).count();
+    let own = count(gid);
+    let candidates = requests.clone().enumerate().filter(|(_, request)| {
+        let had_its_time = now.saturating_sub(request.since) >= GRACE_MS;
+        if own >= MAX_OF_GID {
+            had_its_time && request.gid == gid
+        } else {
+            had_its_time || count(request.gid) > own + 1
+        }
+    });
+    candidates
+        .min_by_key(|(_, request)| (usize::MAX - count(request.gid), request.since))
+        .map(|(at, _)| at)
+}
+
 /// Requests and connections that take room at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Connections that have ended and are not over yet.
     pub ending: u32,
-    /// Accepted, and not confirmed.
+    /// Accepted, and not confirmed, of the kind that is asked for now: connections that we send by as well, or that others
+    /// send by.
     pub unconfirmed: usize,
     /// Of these, those with the GID of the one that asks now.
     pub of_gid: usize,
@@ -189,6 +226,76 @@ mod tests {
     #[test]
     fn what_takes_the_place_of_another_needs_none() {
         assert!(load(32, 32).admits(AGAIN));
+    }
+
+    fn gid(number: u8) -> Gid {
+        let mut raw = [0; 16];
+        raw[15] = number;
+        Gid(raw)
+    }
+
+    /// Asks for a connection from `asker` where each of `held`, a GID and a time each, has one that is not confirmed.
+    fn replaced(held: &[(u8, u64)], asker: u8, now: u64) -> Option<usize> {
+        let requests = held.iter().map(|&(number, since)| Unconfirmed {
+            gid: gid(number),
+            since,
+        });
+        gives_way(requests, gid(asker), now)
+    }
+
+    #[test]
+    fn who_has_most_makes_room() {
+        let held = [(1, 100), (2, 300), (2, 200), (2, 400)];
+        assert_eq!(replaced(&held, 9, 400), Some(2));
+        assert_eq!(replaced(&held, 1, 400), Some(2));
+        assert_eq!(replaced(&held, 2, 1_199), Some(0));
+        assert_eq!(replaced(&held, 2, 1_200), Some(2));
+        assert_eq!(replaced(&[], 9, 5_000), None);
+    }
+
+    #[test]
+    fn among_equals_nobody_makes_room_at_once() {
+        let held = [(1, 100), (2, 90), (2, 110)];
+        assert_eq!(replaced(&held, 1, 1_089), None);
+        assert_eq!(replaced(&held, 1, 1_090), Some(1));
+        assert_eq!(replaced(&held[..2], 9, 1_089), None);
+        assert_eq!(replaced(&held[..2], 9, 1_090), Some(1));
+    }
+
+    #[test]
+    fn a_gid_with_too_many_makes_room_itself() {
+        let mut held = [(1, 100); 16];
+        held[8..].fill((2, 50));
+        held[3].1 = 60;
+        assert_eq!(replaced(&held, 9, 5_000), Some(8));
+        assert_eq!(replaced(&held, 1, 5_000), Some(3));
+        assert_eq!(replaced(&held, 1, 1_059), None);
+    }
+
+    /// Users of some hosts take all places again and again; one that asks once, and confirms soon, is let in.
+    #[test]
+    fn a_flood_keeps_no_peer_out() {
+        for hosts in [1, 2, 3, 7] {
+            let mut held: [(u8, u64); MAX_UNCONFIRMED] = [(0, 0); MAX_UNCONFIRMED];
+            let mut turn = 0_u32;
+            let mut flood = |held: &mut [(u8, u64)], now| {
+                turn += 1;
+                let host = (turn % hosts) as u8;
+                if let Some(at) = replaced(held, host, now) {
+                    held[at] = (host, now);
+                }
+            };
+            for now in 0..3_000 {
+                flood(&mut held, now);
+            }
+            let at = replaced(&held, 99, 3_000);
+            assert!(at.is_some());
+            held[at.unwrap_or(0)] = (99, 3_000);
+            for now in 3_000..3_900 {
+                flood(&mut held, now);
+            }
+            assert!(held.contains(&(99, 3_000)));
+        }
     }
 
     /// Users of one host take a quarter of the places, whatever they do.
