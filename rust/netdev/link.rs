@@ -162,6 +162,12 @@ impl<T: Link> Registration<T> {
     ///
     /// `EEXIST`: another driver has that kind.
     pub fn new(kind: &'static CStr) -> Result<Self> {
+        const {
+            assert!(
+                T::FILES.is_empty() || T::HAS_SHOW && T::HAS_STORE,
+                "files are read and written"
+            );
+        }
         let policy = attributes::table(T::ATTRIBUTES)?;
         let table = policy.as_ptr();
         let files = files::Group::new::<T>()?;
@@ -534,7 +540,7 @@ unsafe fn request<'a, T: Link>(
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_link)]
 mod tests {
     use kernel::sync::atomic::Relaxed;

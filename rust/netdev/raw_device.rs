@@ -80,7 +80,9 @@ impl RawDevice {
 
     /// Returns true if the device is registered, and nobody has begun to unregister it.
     pub(crate) fn is_registered(&self, rtnl: &mut Rtnl) -> bool {
-        self.state(rtnl) == bindings::netdev_reg_state_NETREG_REGISTERED
+        // SAFETY: The device is allocated; RTNL protects the flag, which is set before the state changes.
+        let dismantle = unsafe { (*self.as_raw()).dismantle };
+        self.state(rtnl) == bindings::netdev_reg_state_NETREG_REGISTERED && !dismantle
     }
 
     /// The stage of its registration, in the order of `enum netdev_reg_state`.

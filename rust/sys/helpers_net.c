@@ -120,10 +120,13 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up)
 	return 0;
 }
 
-/* Of no effect unless the device is registered: the kernel would stop. */
+/*
+ * Of no effect unless the device is registered, and nobody unregisters it already: the kernel would
+ * stop.
+ */
 void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list)
 {
-	if (dev->reg_state == NETREG_REGISTERED)
+	if (dev->reg_state == NETREG_REGISTERED && !dev->dismantle)
 		unregister_netdevice_queue(dev, list);
 }
 
