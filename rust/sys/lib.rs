@@ -27,6 +27,10 @@
     unsafe_op_in_unsafe_fn
 )]
 
+// Callbacks with enums have other types in Rust than C checks for: the first one would end the kernel.
+#[cfg(CONFIG_CFI)]
+compile_error!("CONFIG_CFI is not supported");
+
 /// The output of bindgen.
 pub mod bindings {
     use kernel::ffi;

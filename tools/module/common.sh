@@ -109,6 +109,9 @@ check_kernel()
 	[ -z "$missing" ] ||
 		die "Linux $release is built without CONFIG_$missing, which $module needs" \
 		    "Install a kernel that has it, such as Debian's linux-image-amd64."
+	[ -z "$(config CFI)" ] ||
+		die "Linux $release is built with CONFIG_CFI, with which $module does not run" \
+		    "Boot a kernel without it, such as Debian's."
 	[ -s "$kdir/Module.symvers" ] ||
 		die "$kdir has no Module.symvers: that kernel was configured, but not built" \
 		    "Build it (make -C $kdir), or install the distribution's header package."
