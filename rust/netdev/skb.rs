@@ -31,6 +31,9 @@ pub use offload::{Keep, PartialChecksum, Segments, TcpSegments};
 pub use queue::SkbQueue;
 pub use reason::DropReason;
 
+/// The most pieces that a frame consists of: its head and as many fragments as there may be.
+pub const MAX_PARTS: usize = bindings::MAX_SKB_FRAGS as usize + 1;
+
 /// Destination of a received frame other than this host alone, which a fresh skb is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketType {

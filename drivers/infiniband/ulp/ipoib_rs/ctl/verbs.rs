@@ -9,6 +9,7 @@ use ipoib_netdev::ethtool::Moderation;
 use ipoib_netdev::napi::Napi;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::rtnl::Rtnl;
+use ipoib_netdev::skb::MAX_PARTS;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::Qpn;
 use ipoib_proto::pkey::PKey;
@@ -29,8 +30,8 @@ use crate::data::rx::RxPoll;
 /// Name of a CQ in the log.
 const COMPLETIONS: &str = "completion queue";
 
-/// The most elements that a frame is gathered from: its head and as many fragments as an skb has.
-const MAX_SGE: u32 = 18;
+/// The most elements that a frame is gathered from.
+const MAX_SGE: u32 = MAX_PARTS as u32;
 
 /// Returns true if a device gathers a frame from as many pieces as one may have.
 pub(super) fn gathers_all(device: &RdmaDevice) -> bool {
