@@ -76,6 +76,10 @@ fn end(dev: &Device<Interface>, mut ended: Ended) {
     let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
     let stays = kept && ended.rc.qp().to_reset().is_err();
     if let Some(tx) = dev.lock_tx().as_mut() {
+        if wait.is_some() && ended.rc.lane.in_flight() > 0 {
+            // bnxt_re flushes a queue pair as its completion queue is polled, and announces nothing.
+            tx.ud.ring.wake_completions();
+        }
         match (wait, tx.connections()) {
             (Some(wait), Some(connections)) => {
                 connections.keep_ending(ended, now.saturating_add(wait));
