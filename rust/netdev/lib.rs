@@ -19,7 +19,7 @@ mod attributes;
 pub mod clock;
 pub mod debugfs;
 pub mod device;
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 mod dummy;
 pub mod ethtool;
 mod extack;
@@ -29,7 +29,7 @@ pub mod header;
 mod joined;
 pub mod link;
 pub mod log;
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 pub mod mapper;
 pub mod named;
 pub mod napi;
@@ -51,9 +51,9 @@ pub mod skb;
 pub mod stats;
 pub mod sysctl;
 pub mod task;
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 pub mod vf;
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 use dummy::LocalModule;

@@ -152,7 +152,7 @@ impl PagePool {
         })
     }
 
-    #[cfg(CONFIG_KUNIT)]
+    #[cfg(CONFIG_KUNIT = "y")]
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }

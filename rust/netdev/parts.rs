@@ -437,7 +437,7 @@ impl Drop for Parts {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_parts)]
 mod tests {
     use super::*;

@@ -152,7 +152,7 @@ impl Drop for Pool {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_pool)]
 mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};

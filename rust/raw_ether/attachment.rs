@@ -190,7 +190,7 @@ unsafe extern "C" fn receive<L: Listen>(
     0
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(raw_ether)]
 mod tests {
     use kernel::error::to_result;

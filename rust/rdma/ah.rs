@@ -313,7 +313,7 @@ impl Drop for Body {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_ah)]
 mod tests {
     use super::*;

@@ -332,7 +332,7 @@ impl Drop for Reaper {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_deferred)]
 mod tests {
     use super::*;

@@ -356,7 +356,7 @@ impl Device {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_device)]
 mod tests {
     use super::*;

@@ -107,7 +107,7 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_left)]
 mod tests {
     use super::*;

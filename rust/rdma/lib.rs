@@ -32,7 +32,7 @@ pub mod cq;
 mod decoy;
 pub mod deferred;
 pub mod device;
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 mod dummy;
 pub mod event;
 pub mod flush_time;

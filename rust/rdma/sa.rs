@@ -294,7 +294,7 @@ unsafe extern "C" fn answered(
     answer.notify.notify();
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_sa)]
 mod tests {
     use kernel::alloc::flags::__GFP_ZERO;

@@ -198,7 +198,7 @@ impl<W: SendWr> SendChain<W> {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_send_chain)]
 mod tests {
     use super::*;

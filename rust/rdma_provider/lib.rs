@@ -44,7 +44,7 @@ mod region;
 pub mod registration;
 mod srq;
 pub mod state;
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 mod verbs;
 pub mod wakeups;

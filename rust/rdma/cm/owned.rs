@@ -130,7 +130,7 @@ impl<H: CmHandler> DeferDrop for OwnedId<H> {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_cm_owned)]
 mod tests {
     use kernel::alloc::flags::__GFP_ZERO;

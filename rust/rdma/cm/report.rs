@@ -180,7 +180,7 @@ unsafe fn interpret<'a, H: CmHandler>(
     })
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_cm_report)]
 mod tests {
     use super::*;

@@ -148,7 +148,7 @@ impl Mapping {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_mapping)]
 mod tests {
     use super::*;

@@ -83,7 +83,7 @@ impl Qp {
     }
 
     /// Waits until its ULP has been told of the events up to now. Returns true if it was about to be.
-    #[cfg(CONFIG_KUNIT)]
+    #[cfg(CONFIG_KUNIT = "y")]
     pub(crate) fn wait_for_events(&self) -> bool {
         // SAFETY: It is initialised, by the type invariant.
         unsafe { bindings::flush_work(self.events.work.get()) }

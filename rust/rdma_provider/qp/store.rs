@@ -105,7 +105,7 @@ impl Store {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(rdma_provider_store)]
 mod tests {
     use super::*;

@@ -75,7 +75,7 @@ pub enum ConfigError {
 
 impl Config {
     /// A small adapter with two ports for the tests.
-    #[cfg(any(test, CONFIG_KUNIT))]
+    #[cfg(any(test, CONFIG_KUNIT = "y"))]
     pub(crate) const EXAMPLE: Config = Config {
         node_guid: Guid::new(0x10),
         system_guid: Guid::new(0x1f),
@@ -139,7 +139,7 @@ pub struct SwitchConfig {
 
 impl SwitchConfig {
     /// A small switch for the tests.
-    #[cfg(any(test, CONFIG_KUNIT))]
+    #[cfg(any(test, CONFIG_KUNIT = "y"))]
     pub(crate) const EXAMPLE: SwitchConfig = SwitchConfig {
         node_guid: Guid::new(0x50),
         system_guid: Guid::new(0x5f),

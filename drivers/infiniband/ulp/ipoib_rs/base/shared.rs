@@ -92,7 +92,7 @@ impl Shared {
     }
 }
 
-#[cfg(CONFIG_KUNIT)]
+#[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(ipoib_rs_shared)]
 mod tests {
     use super::*;

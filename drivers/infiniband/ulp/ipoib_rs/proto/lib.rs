@@ -18,7 +18,7 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(any(test, CONFIG_KUNIT)),
+    not(any(test, CONFIG_KUNIT = "y")),
     deny(
         clippy::arithmetic_side_effects,
         clippy::expect_used,
