@@ -227,13 +227,20 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// All of them are new.
+    /// `Full` if none may go yet, or there would be no room for the other one all the same.
     fn give_way(
         &mut self,
         dev: &Device<Interface>,
         peer: &HwAddr,
         now: u64,
     ) -> Result<(), Refusal> {
+        // Those that end take room that others, who are wanted, need as well.
+        let has_room = self.count() + (self.ending as usize) < MOST
+            && self.crowd(Whose::Sender(peer.gid())).is_none()
+            && self.ending < MAX_ENDING / 2;
+        if !has_room {
+            return Err(Refusal::Full);
+        }
         let requests = self.unconfirmed().map(|(_, request)| request);
         let place = gives_way(requests, peer.gid(), now).ok_or(Refusal::Full)?;
         let (at, _) = self.unconfirmed().nth(place).ok_or(Refusal::Full)?;
@@ -254,6 +261,8 @@ impl Connections {
         data: &PrivateData,
         now: u64,
     ) -> Result<Room, Refusal> {
+        // A frame confirms a connection, too.
+        self.look_at_senders(now);
         let extension = data
             .extension
             .filter(|_| self.rc_context.settings.extensions());
@@ -273,7 +282,7 @@ impl Connections {
         let ours = extension.is_some();
         let load = self.load(peer, ours);
         if !load.admits(asker) {
-            if ours || load.ending >= MAX_ENDING {
+            if ours {
                 return Err(Refusal::Full);
             }
             self.give_way(dev, peer, now)?;

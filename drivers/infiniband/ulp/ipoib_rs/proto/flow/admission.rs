@@ -7,9 +7,13 @@
 //! from strangers, for peers that we want a connection with anyway.
 //!
 //! Connections that others send by, and we do not, have places of their own: a peer with another driver may have no
-//! other way to send to us. Where all are taken by requests that nobody confirms, one of them makes room. No buffer is set aside for them, since their senders know no credit: a message that
+//! other way to send to us. Where all are taken by requests that nobody confirms, one of them makes room.
+//!
+//! No buffer is set aside for connections that others send by, since their senders know no credit: a message that
 //! finds none waits. But in the middle of a message, each may keep one for as long as it likes. So there are half
 //! as many as there are buffers.
+
+use core::cmp::Reverse;
 
 use crate::wire::cm::MAX_CHANNELS;
 use crate::wire::gid::Gid;
@@ -114,9 +118,9 @@ pub struct Unconfirmed {
     pub since: u64,
 }
 
-/// Returns the place of the request that makes room for another one from `gid`: the oldest one of the GID that has most, if
-/// that has at least two more than `gid`, or the request has had its time; of `gid`'s own ones if they are too many. None:
-/// there is none such.
+/// Returns the place of the request that makes room for one from `gid`, if any may go. One may go once it has had its time,
+/// or at once if its GID has three or more, and at least two more than `gid`. If `gid` has too many itself, only its own
+/// may go. Of those that may, it is the oldest of the GID that has most.
 pub fn gives_way(
     requests: impl Iterator<Item = Unconfirmed> + Clone,
     gid: Gid,
@@ -124,16 +128,19 @@ pub fn gives_way(
 ) -> Option<usize> {
     let count = |gid: Gid| requests.clone().filter(|other| other.gid == gid).count();
     let own = count(gid);
-    let candidates = requests.clone().enumerate().filter(|(_, request)| {
+    let may_go = |request: &Unconfirmed| {
         let had_its_time = now.saturating_sub(request.since) >= GRACE_MS;
         if own >= MAX_OF_GID {
-            had_its_time && request.gid == gid
-        } else {
-            had_its_time || count(request.gid) > own + 1
+            return had_its_time && request.gid == gid;
         }
-    });
+        had_its_time || count(request.gid) >= own.saturating_add(2).max(3)
+    };
+    let candidates = requests
+        .clone()
+        .enumerate()
+        .filter(|(_, request)| may_go(request));
     candidates
-        .min_by_key(|(_, request)| (usize::MAX - count(request.gid), request.since))
+        .min_by_key(|(_, request)| (Reverse(count(request.gid)), request.since))
         .map(|(at, _)| at)
 }
 
@@ -248,6 +255,8 @@ mod tests {
         let held = [(1, 100), (2, 300), (2, 200), (2, 400)];
         assert_eq!(replaced(&held, 9, 400), Some(2));
         assert_eq!(replaced(&held, 1, 400), Some(2));
+        // Two interfaces of one host may ask.
+        assert_eq!(replaced(&held[..3], 9, 400), None);
         assert_eq!(replaced(&held, 2, 1_199), Some(0));
         assert_eq!(replaced(&held, 2, 1_200), Some(2));
         assert_eq!(replaced(&[], 9, 5_000), None);
