@@ -156,6 +156,12 @@ impl Ah {
         }
     }
 
+    /// Returns true if [`Self::new`] asks the IP stack for the Ethernet address behind a GID, and may have to wait for
+    /// it: see [`NeighbourQuery`](crate::NeighbourQuery).
+    pub fn asks_for(dgid: &[u8; 16]) -> bool {
+        dgid[0] != 0xff && link_local_mac(dgid).is_none()
+    }
+
     /// Makes an address handle that sends from `gid`, through its port, which is one of InfiniBand, along a path.
     ///
     /// # Errors

@@ -33,8 +33,8 @@ pub trait Notify: Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// Process context, of the SA's work queues: leave the work to a work item. Dropping a request waits for it,
-    /// so that it must not do that.
+    /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item. Dropping a
+    /// request waits for it, so that it must not do that.
     fn notify(&self);
 }
 

@@ -8,6 +8,7 @@
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
 #include <net/if_inet6.h>
+#include <rdma/ib_addr.h>
 #include <rdma/ib_verbs.h>
 
 /* The network device that a GID belongs to. */
@@ -56,6 +57,13 @@ bool ipoib_rs_ip_stands(const struct inet6_dev *idev);
 bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 			   const union ib_gid *mgid);
 void ipoib_rs_ib_ip_leave(struct inet6_dev *idev, const union ib_gid *mgid);
+
+/* The Ethernet address behind a GID, on RoCE. */
+int ipoib_rs_neighbour_ask(struct rdma_dev_addr *addr, const struct ib_gid_attr *from,
+			   const union ib_gid *to, u32 timeout_ms,
+			   void (*done)(int status, struct sockaddr *from,
+					struct rdma_dev_addr *addr, void *context),
+			   void *context);
 
 /* DMA. */
 void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu);

@@ -8,7 +8,7 @@ use crate::order::{self, counter};
 use anyhow::{Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::{forge, scenario};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const HONEST: &str = include_str!("../guest/hostile/honest.py");
 
@@ -46,6 +46,30 @@ scenario! {
             from.ok(&format!("ping -6 -c 1 -W 5 {}", to.ip6()))?;
         }
         ensure!(b.ok("ip -o link show ib0")?.contains("LOWER_UP"));
+        bed.finish()
+    }
+}
+
+const STRANGERS: &str = include_str!("../guest/hostile/strangers.py");
+
+scenario! {
+    /// A host is asked by many peers whose GIDs no neighbour has, and waits a second for each. A new peer does not wait with
+    /// them.
+    fn strangers_keep_nobody_waiting(bed) {
+        let bed = bed.hosts(3).up()?;
+        bed.ib()?;
+        let [a, b, c] = bed.hosts.as_slice() else {
+            anyhow::bail!("three hosts");
+        };
+        let program = forge::program(a, b, STRANGERS)?;
+        let forger = a.spawn_python(&program, &["20"])?;
+        forger.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
+        b.wait_until("ethtool -S ib0 | grep -q 'paths_failed: [1-9]'", Duration::from_secs(10))?;
+        let (before, begun) = (counter(b, "paths_failed")?, Instant::now());
+        c.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(4))?;
+        let (failed, took) = (counter(b, "paths_failed")? - before, begun.elapsed());
+        ensure!(took < Duration::from_secs(1) || failed > 20, "{took:?}, and {failed} were not found meanwhile");
+        forger.stop()?;
         bed.finish()
     }
 }

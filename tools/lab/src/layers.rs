@@ -169,7 +169,7 @@ const CRATES: &[Layered] = &[
                 "recv_chain",
             ],
             // A device and its ports.
-            &["client", "event", "gid", "pd", "port", "sa", "vf"],
+            &["client", "event", "gid", "neighbour", "pd", "port", "sa", "vf"],
             &[
                 "ah",
                 "cq",

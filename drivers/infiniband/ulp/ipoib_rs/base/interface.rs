@@ -63,7 +63,7 @@ pub(crate) struct Interface {
     /// The multicast groups that it is a member of or wants to join.
     #[pin]
     pub(crate) groups: Mutex<Groups>,
-    /// Questions to the administrator of an InfiniBand subnet.
+    /// Questions to the administrator of an InfiniBand subnet, or to the IP stack.
     #[pin]
     pub(crate) subnet: Mutex<Subnet>,
     /// The Q_Key of all packets: of InfiniBand's broadcast group once that was joined.

@@ -1,25 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Questions of an interface to the administrator (SA) of its InfiniBand subnet, and its link as the SA has told
-//! it. On RoCE there is nothing of that.
+//! it. On RoCE, the host's IP stack is asked for neighbours, and nothing else.
 
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast::Membership;
 use ipoib_proto::subnet::Link;
 use ipoib_proto::ticket::Ticket;
-use ipoib_rdma::{GroupRecord, Join, JoinState, PathQuery, PathRecord};
+use ipoib_rdma::{GroupRecord, Join, JoinState, NeighbourQuery, PathQuery, PathRecord};
 use kernel::prelude::*;
 
 /// The most questions that an interface has under way: one for each host on a large fabric at a time would keep its
 /// SA busy.
 const MAX_QUESTIONS: usize = 32;
 
+/// A question for the way to a peer.
+pub(crate) enum Question {
+    /// To the SA.
+    Path(PathQuery),
+    /// To the IP stack.
+    Neighbour(NeighbourQuery),
+}
+
+/// The answer to a [`Question`].
+pub(crate) enum Way {
+    /// As the SA tells it.
+    Path(PathRecord),
+    /// The IP stack knows the neighbour now.
+    Neighbour,
+}
+
+impl Question {
+    fn answer(&self) -> Option<Result<Way>> {
+        Some(match self {
+            Question::Path(query) => query.answer()?.map(Way::Path),
+            Question::Neighbour(query) => query.answer()?.map(|()| Way::Neighbour),
+        })
+    }
+}
+
 /// A path that was asked for.
 struct Asked {
     address: HwAddr,
     ticket: Ticket,
-    query: PathQuery,
+    question: Question,
 }
 
 /// A group that is being joined.
@@ -67,11 +92,11 @@ impl Subnet {
     /// # Errors
     ///
     /// `ENOMEM`; it is cancelled then.
-    pub(crate) fn asked(&mut self, address: HwAddr, ticket: Ticket, query: PathQuery) -> Result {
+    pub(crate) fn asked(&mut self, address: HwAddr, ticket: Ticket, question: Question) -> Result {
         let asked = Asked {
             address,
             ticket,
-            query,
+            question,
         };
         Ok(self.paths.push(asked, GFP_KERNEL)?)
     }
@@ -86,8 +111,8 @@ impl Subnet {
     }
 
     /// Takes a question for a path that is answered.
-    pub(crate) fn next_path(&mut self) -> Option<(HwAddr, Ticket, Result<PathRecord>)> {
-        let answers = self.paths.iter().map(|asked| asked.query.answer());
+    pub(crate) fn next_path(&mut self) -> Option<(HwAddr, Ticket, Result<Way>)> {
+        let answers = self.paths.iter().map(|asked| asked.question.answer());
         let (at, answer) = answers
             .enumerate()
             .find_map(|(at, answer)| Some((at, answer?)))?;

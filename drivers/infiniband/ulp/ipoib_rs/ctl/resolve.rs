@@ -35,13 +35,8 @@ pub(crate) fn run(dev: &Device<Interface>) {
         let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
             return;
         };
-        let room = match this.port.layer() {
-            LinkLayer::Roce => usize::MAX,
-            LinkLayer::Infiniband => {
-                subnet::collect(dev, &endpoint);
-                this.subnet.lock().room()
-            }
-        };
+        subnet::collect(dev, &endpoint);
+        let room = this.subnet.lock().room();
         let mut jobs = Jobs::new(room);
         let (wait, refused) = {
             let mut guard = dev.lock_tx();
@@ -82,7 +77,13 @@ fn carry_out(dev: &Device<Interface>, endpoint: &Endpoint, job: Job) {
     match job {
         Job::Resolve(address, ticket) => {
             let made = match layer {
-                LinkLayer::Roce => Some(endpoint.address_handle(&address)),
+                LinkLayer::Roce if !Ah::asks_for(&address.gid().0) => {
+                    Some(endpoint.address_handle(&address))
+                }
+                LinkLayer::Roce => {
+                    let asked = subnet::ask_neighbour(this, endpoint, address, ticket);
+                    asked.err().map(Err)
+                }
                 LinkLayer::Infiniband => {
                     subnet::ask(this, endpoint, address, ticket).err().map(Err)
                 }

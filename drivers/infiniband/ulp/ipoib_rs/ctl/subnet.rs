@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The InfiniBand link layer: paths and groups are the business of the subnet's administrator (SA), which is asked
-//! by the work item of `resolve.rs` and answers later.
+//! by the work item of `resolve.rs` and answers later. So is the IP stack for neighbours on RoCE.
 
 use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::netdev_log;
@@ -14,8 +14,8 @@ use ipoib_proto::qkey::QKey;
 use ipoib_proto::subnet::{self, Link};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::{
-    mcast, sa, Ah, GroupRecord, Join, JoinRequest, MemberKind, Notify, PathQuery, PathRecord,
-    PathRequest,
+    mcast, sa, Ah, GroupRecord, Join, JoinRequest, MemberKind, NeighbourQuery, Notify, PathQuery,
+    PathRecord, PathRequest,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -23,11 +23,12 @@ use kernel::sync::Arc;
 
 use crate::base::groups::Joined;
 use crate::base::interface::{Interface, Work};
-use crate::base::subnet::Joining;
+use crate::base::subnet::{Joining, Question, Way};
 use crate::ctl::answers;
 use crate::ud::endpoint::Endpoint;
 
-/// Time for the SA to answer a question for a path, in milliseconds: that of Linux's C driver.
+/// Time for the SA to answer a question for a path, in milliseconds: that of Linux's C driver; and for a neighbour to
+/// answer the IP stack, which is that of the RDMA core.
 const QUERY_MS: u32 = 1000;
 
 /// Wakes the work item that is to look at an answer.
@@ -61,7 +62,24 @@ pub(super) fn ask(
         timeout_ms: QUERY_MS,
     };
     let query = PathQuery::new(&request, endpoint.notify.clone())?;
-    subnet.asked(address, ticket, query)
+    subnet.asked(address, ticket, Question::Path(query))
+}
+
+/// Asks for the neighbour on RoCE that has the GID of a peer.
+///
+/// # Errors
+///
+/// Those of asking; there is no answer then.
+pub(super) fn ask_neighbour(
+    this: &Interface,
+    endpoint: &Endpoint,
+    address: HwAddr,
+    ticket: Ticket,
+) -> Result {
+    let (gid, notify) = (address.gid().0, endpoint.notify.clone());
+    let query = NeighbourQuery::new(&endpoint.gid, gid, QUERY_MS, notify)?;
+    let mut subnet = this.subnet.lock();
+    subnet.asked(address, ticket, Question::Neighbour(query))
 }
 
 /// Asks to join a group.
@@ -107,7 +125,7 @@ pub(super) fn join(
     })
 }
 
-/// Takes what the SA has answered, and notes which groups it has forgotten.
+/// Takes what the SA and the IP stack have answered, and notes which groups the SA has forgotten.
 ///
 /// # Context
 ///
@@ -116,10 +134,13 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
     let this = dev.data().get_ref();
     loop {
         let answered = this.subnet.lock().next_path();
-        let Some((address, ticket, record)) = answered else {
+        let Some((address, ticket, way)) = answered else {
             break;
         };
-        let made = record.and_then(|record| along(endpoint, &record));
+        let made = way.and_then(|way| match way {
+            Way::Path(record) => along(endpoint, &record),
+            Way::Neighbour => endpoint.address_handle(&address),
+        });
         answers::resolved(dev, address, ticket, made);
     }
     loop {

@@ -40,7 +40,8 @@ type GroupWaiting = Frames<8, 65_536>;
 const PEER_LEN: usize = 256;
 /// Jobs that the work item takes at a time.
 ///
-/// Few: each path may take a second to resolve, and the interface cannot go down meanwhile.
+/// Few: the interface cannot go down meanwhile, and a neighbour may be lost between the answer and the address handle,
+/// which takes a second then.
 const JOBS: usize = 4;
 
 /// Up to `LEN` frames that wait, of `BYTES` bytes in all; one is taken whatever its length. They are linked, so that
@@ -420,16 +421,17 @@ impl Drop for Destinations {
 pub(crate) struct Jobs {
     list: [Option<Job>; JOBS],
     len: usize,
-    room: usize,
+    /// How many of those to come may ask a question.
+    questions: usize,
 }
 
 impl Jobs {
-    /// None, of at most `room`.
-    pub(crate) fn new(room: usize) -> Self {
+    /// None, of which at most so many are to ask a question.
+    pub(crate) fn new(questions: usize) -> Self {
         Self {
             list: [const { None }; JOBS],
             len: 0,
-            room: room.min(JOBS),
+            questions,
         }
     }
 
@@ -437,14 +439,17 @@ impl Jobs {
         self.len == 0
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.len < self.room
+    /// Returns true if there is room for a job that asks a question, or for one that does not.
+    pub(super) fn has_room(&self, asks: bool) -> bool {
+        self.len < JOBS && (!asks || self.questions > 0)
     }
 
-    pub(super) fn push(&mut self, job: Job) {
+    /// Adds a job, for which there has to be room.
+    pub(super) fn push(&mut self, job: Job, asks: bool) {
         if let Some(slot) = self.list.get_mut(self.len) {
             *slot = Some(job);
             self.len += 1;
+            self.questions = self.questions.saturating_sub(usize::from(asks));
         }
     }
 

@@ -13,6 +13,7 @@ use ipoib_proto::mgid::Mgid;
 use ipoib_proto::multicast;
 use ipoib_proto::path;
 use ipoib_proto::queue::Verdict;
+use ipoib_rdma::Ah;
 
 use crate::base::interface::{Interface, Work};
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
@@ -129,7 +130,7 @@ impl UdTx {
     /// Does what needs no sleep and collects what does, until `jobs` is full. Returns when time alone brings
     /// more to do.
     pub(crate) fn advance(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
-        // Groups first: a path may take a second, and without the broadcast group there is no link.
+        // Groups first: without the broadcast group there is no link.
         let groups = self.advance_groups(dev, now, jobs);
         let paths = self.advance_paths(dev, now, jobs);
         self.ring.flush(dev);
@@ -137,9 +138,10 @@ impl UdTx {
     }
 
     fn advance_groups(&mut self, dev: &Device<Interface>, now: u64, jobs: &mut Jobs) -> u64 {
+        let asks = dev.data().get_ref().port.is_infiniband();
         loop {
             let groups = &mut self.destinations.groups;
-            let polled = if jobs.has_room() {
+            let polled = if jobs.has_room(asks) {
                 groups.poll(now)
             } else {
                 groups.poll_frames(now)
@@ -150,12 +152,12 @@ impl UdTx {
             match action {
                 multicast::Action::Attach(kind, ticket) => {
                     self.destinations.trace_group(&mgid, "asked");
-                    jobs.push(Job::Attach(mgid, kind, ticket));
+                    jobs.push(Job::Attach(mgid, kind, ticket), asks);
                 }
                 multicast::Action::Detach(kind, ah) => {
                     drop(ah);
                     self.destinations.trace_group(&mgid, "left");
-                    jobs.push(Job::Detach(mgid, kind));
+                    jobs.push(Job::Detach(mgid, kind), asks);
                 }
                 multicast::Action::Transmit(skb) => {
                     self.destinations.waiting -= 1;
@@ -187,6 +189,7 @@ impl UdTx {
         jobs: &mut Jobs,
     ) -> u64 {
         let Self { destinations, ring } = self;
+        let infiniband = dev.data().get_ref().port.is_infiniband();
         let open = destinations.may_resolve();
         let (paths, turn) = (&mut destinations.paths, &mut destinations.turn);
         let mut next = u64::MAX;
@@ -196,10 +199,11 @@ impl UdTx {
                 break;
             };
             let (key, path) = (*key, &mut peer.path);
+            let asks = infiniband || Ah::asks_for(&key.gid().0);
             let mut over = false;
             while !over {
                 // Frames of a path that has its answer do not wait for the questions of others.
-                let action = if open && jobs.has_room() {
+                let action = if open && jobs.has_room(asks) {
                     path.poll(now)
                 } else {
                     path.poll_unasked(now)
@@ -208,7 +212,7 @@ impl UdTx {
                     None => break,
                     Some(path::Action::Resolve(ticket)) => {
                         trace_path(dev, path, "asked");
-                        jobs.push(Job::Resolve(key, ticket));
+                        jobs.push(Job::Resolve(key, ticket), asks);
                     }
                     Some(path::Action::Transmit(skb)) => {
                         destinations.waiting -= 1;
@@ -222,7 +226,7 @@ impl UdTx {
                     Some(path::Action::Remove) => over = true,
                 }
             }
-            if open && !jobs.has_room() && path.has_question() {
+            if open && !jobs.has_room(asks) && path.has_question() {
                 turn.get_or_insert(at);
             }
             if over {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Neighbours on RoCE: the Ethernet address behind a GID, which the IP stack knows, or asks its own neighbours for.
+//!
+//! C headers: [`include/rdma/ib_addr.h`](srctree/include/rdma/ib_addr.h).
+
+use ipoib_sys::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+use crate::gid::GidRef;
+use crate::sa::Notify;
+
+/// A status that the IP stack does not answer with.
+const NO_ANSWER: c_int = 1;
+
+/// What the IP stack writes to, and its answer.
+#[pin_data]
+struct Asked {
+    #[pin]
+    address: Opaque<bindings::rdma_dev_addr>,
+    status: Atomic<c_int>,
+    notify: Arc<dyn Notify>,
+}
+
+/// A question for a neighbour. Dropping it cancels it.
+///
+/// # Invariants
+///
+/// The IP stack may use `asked` and the GID until the question was cancelled, or is answered.
+pub struct NeighbourQuery {
+    asked: Pin<KBox<Asked>>,
+    _gid: GidRef,
+}
+
+// SAFETY: A question may be cancelled by any thread.
+unsafe impl Send for NeighbourQuery {}
+// SAFETY: As above; what is shared is atomic.
+unsafe impl Sync for NeighbourQuery {}
+
+impl NeighbourQuery {
+    /// Asks for the neighbour that has a GID, or that leads to it; `notify` is told of the answer, which may come
+    /// before this returns. Once there is one, [`Ah::new`](crate::Ah::new) finds it, as a rule, and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if `gid` is none of RoCE; `EINVAL` if one of the GIDs is an IPv4 address and the other is not;
+    /// `ENETUNREACH` and the like; `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. So must be dropping it, which waits for [`Notify::notify`].
+    pub fn new(
+        gid: &GidRef,
+        to: [u8; 16],
+        timeout_ms: u32,
+        notify: Arc<dyn Notify>,
+    ) -> Result<Self> {
+        if !gid.device().is_roce(gid.port()) {
+            return Err(EOPNOTSUPP);
+        }
+        let asked = KBox::pin_init(
+            pin_init!(Asked {
+                address: Opaque::zeroed(),
+                status: Atomic::new(NO_ANSWER),
+                notify,
+            }),
+            GFP_KERNEL,
+        )?;
+        let to = bindings::ib_gid { raw: to };
+        let context = (&raw const *asked).cast_mut().cast::<c_void>();
+        // INVARIANT: Dropping it cancels the question. If there is none, that does nothing.
+        let query = Self {
+            asked,
+            _gid: gid.clone(),
+        };
+        // SAFETY: The GID is referenced, and both it and the memory stay until `drop` has cancelled the question.
+        to_result(unsafe {
+            bindings::ipoib_rs_neighbour_ask(
+                query.asked.address.get(),
+                gid.as_raw(),
+                &raw const to,
+                timeout_ms,
+                Some(answered),
+                context,
+            )
+        })?;
+        Ok(query)
+    }
+
+    /// The answer, if it has come: `ETIMEDOUT` if there is no such neighbour; `ENETUNREACH` and the like.
+    pub fn answer(&self) -> Option<Result> {
+        match self.asked.status.load(Acquire) {
+            NO_ANSWER => None,
+            status => Some(to_result(status)),
+        }
+    }
+}
+
+impl Drop for NeighbourQuery {
+    fn drop(&mut self) {
+        // SAFETY: The memory is that of the question, if there is one. On return, `answered` neither runs nor will.
+        unsafe { bindings::rdma_addr_cancel(self.asked.address.get()) };
+    }
+}
+
+/// Keeps the answer to a question.
+///
+/// # Safety
+///
+/// Called by the IP stack, once, for a question of [`NeighbourQuery::new`], with its context.
+unsafe extern "C" fn answered(
+    status: c_int,
+    _from: *mut bindings::sockaddr,
+    _address: *mut bindings::rdma_dev_addr,
+    context: *mut c_void,
+) {
+    // SAFETY: By this function's requirements. Whoever drops the question waits for this.
+    let asked = unsafe { &*context.cast_const().cast::<Asked>() };
+    asked.status.store(status.min(0), Release);
+    asked.notify.notify();
+}
