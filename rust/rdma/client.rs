@@ -294,8 +294,8 @@ unsafe extern "C" fn remove<T: Client>(_device: *mut bindings::ib_device, data: 
         return;
     }
     // SAFETY: `add` made it of a box, and this is called once for it.
-    let Member { data, gone } =
-        KBox::into_inner(unsafe { KBox::from_raw(data.cast::<Member<T>>()) });
+    let member = unsafe { KBox::from_raw(data.cast::<Member<T>>()) };
+    let Member { data, gone } = KBox::into_inner(member);
     T::remove(data);
     // Somebody may be about to end an interface that was unregistered before. What RDMA core removes next, such as the
     // connection manager, has to be there until then: `ib_destroy_cm_id()` would never return.

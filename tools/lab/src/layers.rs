@@ -169,7 +169,16 @@ const CRATES: &[Layered] = &[
                 "recv_chain",
             ],
             // A device and its ports.
-            &["client", "event", "gid", "neighbour", "pd", "port", "sa", "vf"],
+            &[
+                "client",
+                "event",
+                "gid",
+                "neighbour",
+                "pd",
+                "port",
+                "sa",
+                "vf",
+            ],
             &[
                 "ah",
                 "cq",
