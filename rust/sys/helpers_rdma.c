@@ -326,8 +326,8 @@ struct inet6_dev *ipoib_rs_ib_ip_join(struct ib_device *device, u32 port,
 
 /*
  * Asks the IP stack for the Ethernet address behind a GID, as rdma_create_user_ah() does, which
- * waits for the answer. Unless there is an error, @done is called once, unless rdma_addr_cancel() comes
- * first; @addr and @from must stay until either has happened.
+ * waits for the answer. Unless there is an error, @done is called once, unless rdma_addr_cancel()
+ * comes first; @addr and @from must stay until either has happened.
  */
 int ipoib_rs_neighbour_ask(struct rdma_dev_addr *addr, const struct ib_gid_attr *from,
 			   const union ib_gid *to, u32 timeout_ms,
