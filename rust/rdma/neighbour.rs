@@ -18,7 +18,7 @@ use crate::sa::Notify;
 /// A status that the IP stack does not answer with.
 const NO_ANSWER: c_int = 1;
 
-/// What the IP stack writes to, and its answer.
+/// Memory that the IP stack writes to, and its answer.
 #[pin_data]
 struct Asked {
     #[pin]

@@ -149,7 +149,7 @@ pub fn gives_way(
 pub struct Load {
     /// Connections that have ended and are not over yet.
     pub ending: u32,
-    /// Accepted, and not confirmed, of the kind that is asked for now: connections that we send by as well, or that others
+    /// Accepted, and not confirmed, of the kind that this request is for: connections that we send by as well, or that others
     /// send by.
     pub unconfirmed: usize,
     /// Of these, those with the GID of the one that asks now.
