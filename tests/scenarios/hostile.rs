@@ -62,7 +62,7 @@ scenario! {
             anyhow::bail!("three hosts");
         };
         let program = forge::program(a, b, STRANGERS)?;
-        let forger = a.spawn_python(&program, &["20"])?;
+        let forger = a.spawn_python(&program, &["800", "40"])?;
         forger.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         b.wait_until("ethtool -S ib0 | grep -q 'paths_failed: [1-9]'", Duration::from_secs(10))?;
         let (before, begun) = (counter(b, "paths_failed")?, Instant::now());
@@ -70,6 +70,33 @@ scenario! {
         let (failed, took) = (counter(b, "paths_failed")? - before, begun.elapsed());
         ensure!(took < Duration::from_secs(1) || failed > 20, "{took:?}, and {failed} were not found meanwhile");
         forger.stop()?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// So many peers that nobody knows ask a host that its table of paths is full. A peer that it talks to does not
+    /// notice, and there is room for a new one.
+    fn a_flood_of_strangers_finds_no_room(bed) {
+        let bed = bed.hosts(4).up()?;
+        bed.ib()?;
+        let [a, b, c, d] = bed.hosts.as_slice() else {
+            anyhow::bail!("four hosts");
+        };
+        c.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
+        let pinging = c.spawn(&format!("ping -q -i 0.05 -W 1 {}", b.ip4()))?;
+        let program = forge::program(a, b, STRANGERS)?;
+        let forger = a.spawn_python(&program, &["60000", "0"])?;
+        let full = "ethtool -S ib0 | grep -q 'tx_drop_table_full: [1-9][0-9][0-9]'";
+        b.wait_until(full, Duration::from_secs(30))?;
+        let before = counter(b, "tx_drop_table_full")?;
+        d.wait_until(&format!("ping -q -c 1 -W 1 {}", b.ip4()), Duration::from_secs(2))?;
+        ensure!(counter(b, "tx_drop_table_full")? > before, "the flood had ended");
+        forger.stop()?;
+        // The ring may have had no room for some in the flood; without a path there is no answer at all.
+        let seen = pinging.stop()?.ok()?;
+        let lost: u32 = seen.split(", ").find_map(|part| part.strip_suffix("% packet loss")?.parse().ok()).unwrap_or(100);
+        ensure!(lost <= 20, "{seen}");
         bed.finish()
     }
 }

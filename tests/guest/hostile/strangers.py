@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# ARP requests, forty a second for so many seconds, each from another GID that no neighbour has.
+# So many ARP requests, so many a second (0 for as many as go), each from another GID that no neighbour has.
 
 import time
-seconds = int(sys.argv[1])
+count, rate = int(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
-for n in range(40 * seconds):
+for n in range(count):
     sender = struct.pack("!I", 0x1000 + n) + socket.inet_pton(socket.AF_INET6, "fe80::1:%x" % (n + 1))
     arp = struct.pack("!HHBBH", 32, 0x0800, 20, 4, 1) + sender + socket.inet_aton("10.1.0.%d" % (10 + n % 200))
     send(struct.pack("!HH", 0x0806, 0) + arp + bytes(20) + socket.inet_aton("10.1.0.2"), to=group)
-    time.sleep(0.025)
+    if rate:
+        time.sleep(1 / rate)
 print("done", flush=True)

@@ -303,12 +303,7 @@ impl Destinations {
                 KBox::new(Peer::new(address, now), GFP_ATOMIC).map_err(|_| DropReason::NoMemory)?;
             trace_path(&self.dev, &peer.path, "new");
             if let Err((InsertError::Full, peer)) = self.paths.insert(address, peer) {
-                // The longest idle of those in the way goes; none that frames wait for.
-                let victim = self.paths.victim(&address, |peer| peer.path.idle_for(now));
-                let victim = self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
-                if let Some(Peer { path, .. }) = victim.as_deref() {
-                    trace_path(&self.dev, path, "evicted");
-                }
+                self.make_room(&address, now)?;
                 self.paths
                     .insert(address, peer)
                     .map_err(|_| DropReason::TableFull)?;
@@ -316,6 +311,21 @@ impl Destinations {
         }
         let peer = self.paths.get_mut(&address);
         peer.map(|peer| &mut peer.path).ok_or(DropReason::TableFull)
+    }
+
+    /// Takes out one of the paths that are in the way of a new one, with the frames that wait for it.
+    fn make_room(&mut self, address: &HwAddr, now: u64) -> Result<(), DropReason> {
+        let score = |peer: &KBox<Peer>| peer.path.eviction_score(now);
+        let victim = self.paths.victim(address, score);
+        let victim = self.paths.remove(&victim.ok_or(DropReason::TableFull)?);
+        if let Some(Peer { path, .. }) = victim.as_deref() {
+            trace_path(&self.dev, path, "evicted");
+            let frames = path.waiting();
+            self.waiting -= frames;
+            let counters = &self.dev.data().get_ref().counters;
+            counters.dropped(&self.dev, DropReason::TableFull, frames as u64, 0);
+        }
+        Ok(())
     }
 
     /// The path to a peer, a new one if need be, to be resolved or sent by.

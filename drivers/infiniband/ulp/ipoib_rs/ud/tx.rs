@@ -74,7 +74,7 @@ impl UdTx {
             Err(reason) => return ring.drop(dev, skb, reason),
         };
         let len = skb.len() as u32;
-        let (first, wanted) = (path.idle_for(now).is_some(), path.is_wanted());
+        let (first, wanted) = (path.waiting() == 0, path.is_wanted());
         if !skb.is_gso() {
             ring.number(&mut skb, &address, path.sequence());
         }

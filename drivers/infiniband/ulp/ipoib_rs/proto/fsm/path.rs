@@ -164,14 +164,23 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
     }
 
-    /// For how long nothing was sent, a score for [`PathTable::victim`]; `None` while there are
-    /// frames or an outstanding request.
+    /// How readily this path makes room for another one, a score for [`PathTable::victim`]; `None` while an answer
+    /// is expected or frames are about to leave by it.
+    ///
+    /// One that cannot be sent by goes before all that can, with the frames that wait for it: whoever makes up
+    /// addresses drives out others that he made up.
     #[inline]
-    pub fn idle_for(&self, now: u64) -> Option<u64> {
-        if !self.waiting.is_empty() || self.has_request() {
-            None
+    pub fn eviction_score(&self, now: u64) -> Option<u64> {
+        if self.has_request() {
+            return None;
+        }
+        let unused = self.unused_for(now);
+        if self.handle().is_none() {
+            Some(unused.saturating_add(IDLE_MS))
+        } else if self.waiting.is_empty() {
+            Some(unused)
         } else {
-            Some(self.unused_for(now))
+            None
         }
     }
 
@@ -571,7 +580,7 @@ mod tests {
             path.send(3, 100, 6 + RESOLVE_MS),
             Verdict::Drop(3, DropReason::NoPath)
         );
-        assert!(path.idle_for(6 + RESOLVE_MS).is_some());
+        assert!(path.eviction_score(6 + RESOLVE_MS).is_some());
         // Then there is another turn.
         resolving(&mut path, 4, 1_005 + RESOLVE_MS).map(|_| ())
     }
@@ -690,7 +699,7 @@ mod tests {
         assert!(path.transmit(1_000).is_some());
         assert_eq!(path.deadline(), 61_000);
         assert_eq!(path.poll(60_999), None);
-        assert_eq!(path.idle_for(60_999), Some(59_999));
+        assert_eq!(path.eviction_score(60_999), Some(59_999));
         assert_eq!(path.poll(61_000), Some(Action::Release("ah")));
         assert_eq!(path.poll(61_000), Some(Action::Remove));
         Ok(())
@@ -700,7 +709,7 @@ mod tests {
     fn a_clock_that_runs_backwards_removes_nothing() -> Result<(), ()> {
         let mut path = ready(1_000_000)?;
         assert_eq!(path.poll(0), None);
-        assert_eq!(path.idle_for(0), Some(0));
+        assert_eq!(path.eviction_score(0), Some(0));
         Ok(())
     }
 
@@ -711,15 +720,34 @@ mod tests {
         let ticket = resolving(&mut path, 1, 5)?;
         assert_eq!(path.send(2, 100, 7), Verdict::Queued);
         assert_eq!((path.state(), path.waiting()), ("resolving", 2));
-        assert_eq!((path.unused_for(10), path.idle_for(10)), (3, None));
+        assert_eq!((path.unused_for(10), path.eviction_score(10)), (3, None));
         path.resolve_failed(ticket, false, 10);
         assert_eq!(path.state(), "failed");
-        // Frames still wait to be dropped.
-        assert_eq!(path.idle_for(10), None);
         let mut path = ready(0)?;
         assert_eq!(path.state(), "ready");
         path.invalidate();
         assert_eq!(path.state(), "stale");
+        Ok(())
+    }
+
+    /// Paths that nobody answers for make room before one that frames may leave by.
+    #[test]
+    fn the_unresolved_make_room_first() -> Result<(), ()> {
+        let (mut waits, mut usable) = (path(), ready(0)?);
+        assert_eq!(waits.send(1, 100, 59_000), Verdict::Queued);
+        assert_eq!(waits.eviction_score(59_000), Some(IDLE_MS));
+        assert_eq!(usable.eviction_score(59_000), Some(59_000));
+        // One that failed, too.
+        let ticket = resolving(&mut waits, 2, 59_000)?;
+        waits.resolve_failed(ticket, false, 59_000);
+        assert_eq!(waits.eviction_score(59_001), Some(IDLE_MS + 1));
+        // What is about to leave stays.
+        let mut ready = path();
+        let ticket = resolving(&mut ready, 1, 0)?;
+        assert_eq!(ready.resolved(ticket, "ah"), None);
+        assert_eq!(ready.eviction_score(0), None);
+        usable.refresh();
+        assert_eq!(usable.eviction_score(59_000), Some(59_000));
         Ok(())
     }
 
@@ -752,7 +780,7 @@ mod tests {
         // One question at a time.
         assert_eq!(path.send(8, 100, 3), Verdict::Transmit(8));
         assert_eq!((path.poll(3), path.deadline()), (None, 4_002));
-        assert_eq!(path.idle_for(3), None);
+        assert_eq!(path.eviction_score(3), None);
         assert_eq!(path.handle(), Some(&"ah"));
         assert_eq!(path.resolved(ticket, "new"), Some("ah"));
         assert_eq!(path.transmit(4).map(|(handle, _)| *handle), Some("new"));
