@@ -11,7 +11,6 @@
 use core::ptr::NonNull;
 
 use ipoib_sys::bindings;
-use kernel::prelude::*;
 use kernel::revocable::Revocable;
 use kernel::sync::Arc;
 
@@ -108,12 +107,13 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_left)]
+#[kernel::prelude::kunit_tests(ipoib_rs_left)]
 mod tests {
     use super::*;
     use crate::pd::CALLER;
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::ffi::c_void;
+    use kernel::prelude::*;
     use kernel::str::{CStr, CStrExt};
 
     /// # Safety

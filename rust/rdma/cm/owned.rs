@@ -5,7 +5,6 @@
 use core::ptr::{self, NonNull};
 
 use ipoib_sys::bindings;
-use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{Delta, Instant, Monotonic};
 
@@ -131,10 +130,11 @@ impl<H: CmHandler> DeferDrop for OwnedId<H> {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_cm_owned)]
+#[kernel::prelude::kunit_tests(ipoib_rs_cm_owned)]
 mod tests {
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::error::from_err_ptr;
+    use kernel::prelude::*;
 
     use super::super::report::{as_context, event, DREQ, LINK, REP, REQ};
     use super::super::CmEvent;
