@@ -28,8 +28,7 @@ const HEADROOM: usize = (64 + LEAD_LEN).next_multiple_of(64) - LEAD_LEN;
 
 const _: () = assert!(HEADROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
 
-/// As the kernel rounds the length of an skb's data, which its `skb_shared_info` follows.
-const DATA_ALIGN: usize = bindings::IPOIB_RS_DATA_ALIGN as usize;
+/// Length of an skb's `skb_shared_info`, which ends its buffer.
 const SHINFO_LEN: usize = bindings::IPOIB_RS_SHINFO_LEN as usize;
 
 /// The largest order of the pool's pages: one that the allocator still finds cheap.
@@ -221,14 +220,19 @@ impl PagePool {
     #[inline(always)]
     fn take(&mut self) -> RxBuf {
         let frags = &mut self.frags;
-        // SAFETY: What is left of a page has an address.
-        let va = unsafe { NonNull::new_unchecked(frags.next.cast()) };
+        let va: *mut u8 = frags.next.cast();
+        // SAFETY: What is left of a page has an address. It is said twice, since only the first spares the check of
+        // an `Option`.
+        let va = unsafe {
+            core::hint::assert_unchecked(!va.is_null());
+            NonNull::new_unchecked(va)
+        };
         frags.next = frags.next.wrapping_byte_add(frags.size as usize);
         frags.left = frags.left.wrapping_sub(1);
         // INVARIANT: It was `frags`', and is not any more.
         RxBuf {
             va,
-            capacity: self.buf_len as usize,
+            size: frags.size as usize,
         }
     }
 }
@@ -250,13 +254,13 @@ impl Drop for PagePool {
 ///
 /// # Invariants
 ///
-/// `va` is the start of a fragment of a page pool, owned by this value, of the size that `capacity`
-/// bytes from `HEADROOM` on, and the `skb_shared_info` behind them, take.
+/// `va` is the start of a fragment of a page pool, owned by this value, of `size` bytes: the headroom, data, and the
+/// `skb_shared_info` behind them.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
 pub struct RxBuf {
     va: NonNull<u8>,
     /// As wide as the pointer, so that both are moved about in registers.
-    capacity: usize,
+    size: usize,
 }
 
 // SAFETY: A fragment may be used and given back by any thread.
@@ -271,8 +275,6 @@ pub struct Frame {
     pub offset: u16,
     /// EtherType, in host order.
     pub protocol: u16,
-    /// True if the hardware has verified its checksums.
-    pub csum_ok: bool,
 }
 
 impl RxBuf {
@@ -290,10 +292,10 @@ impl RxBuf {
         unsafe { bindings::ipoib_rs_page_pool_dma(self.data().as_ptr().cast()) }
     }
 
-    /// How many bytes the device may put there.
+    /// How many bytes the device may put there, at least [`PagePool::buf_len`].
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.size.wrapping_sub(HEADROOM + SHINFO_LEN)
     }
 
     /// Says that the device has put `len` bytes there.
@@ -307,11 +309,22 @@ impl RxBuf {
     /// The device must have completed a receive into it, and say that it has written so much.
     #[inline]
     pub unsafe fn filled(self, len: u32) -> core::result::Result<FilledBuf, Self> {
-        if len as usize > self.capacity {
+        if len as usize > self.capacity() {
             return Err(self);
         }
-        // INVARIANT: Checked, and by this function's requirements.
-        Ok(FilledBuf { buf: self, len })
+        // SAFETY: Checked, and by this function's requirements.
+        Ok(unsafe { self.filled_unchecked(len) })
+    }
+
+    /// Says that the device has put `len` bytes there, of which it is known that the buffer takes them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::filled`], and `len` must be no more than [`Self::capacity`].
+    #[inline(always)]
+    pub unsafe fn filled_unchecked(self, len: u32) -> FilledBuf {
+        // INVARIANT: By this function's requirements.
+        FilledBuf { buf: self, len }
     }
 }
 
@@ -358,7 +371,11 @@ impl FilledBuf {
         link: &[u8; N],
     ) -> core::result::Result<RxSkb, Self> {
         // SAFETY: A NAPI poll runs.
-        Ok(unsafe { self.build_frame(frame.offset) }?.described(frame, link))
+        let mut skb = unsafe { self.build_frame(frame.offset) }?;
+        skb.set_protocol(frame.protocol);
+        // SAFETY: As it was built.
+        unsafe { skb.set_link_header_at((HEADROOM as u16).wrapping_add(frame.offset), link) };
+        Ok(skb)
     }
 
     /// Makes the skb of [`Self::into_frame`].
@@ -372,12 +389,10 @@ impl FilledBuf {
         let Some(len) = (self.len as usize).checked_sub(offset) else {
             return Err(self);
         };
-        let size = self.buf.capacity.wrapping_add(HEADROOM + DATA_ALIGN - 1) & !(DATA_ALIGN - 1);
-        let va = self.buf.va.as_ptr();
+        let (va, size) = (self.buf.va.as_ptr(), self.buf.size as c_uint);
         // SAFETY: The fragment is owned by the type invariant, and is as long. The CPU's cache of skbs is ours by
         // this function's requirements.
-        let skb =
-            unsafe { bindings::napi_build_skb(va.cast(), size.wrapping_add(SHINFO_LEN) as c_uint) };
+        let skb = unsafe { bindings::napi_build_skb(va.cast(), size) };
         let Some(skb) = NonNull::new(skb) else {
             return Err(self);
         };
@@ -418,22 +433,10 @@ impl FilledBuf {
             return Err(self);
         };
         // SAFETY: A fresh skb is ours alone.
-        Ok(unsafe { RxSkb::from_non_null(skb) }.described(frame, link))
-    }
-}
-
-impl RxSkb {
-    /// Gives a new skb its metadata and its link-layer header.
-    #[inline(always)]
-    fn described<const N: usize>(mut self, frame: Frame, link: &[u8; N]) -> Self {
-        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
-        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
-        headers.protocol = frame.protocol.to_be();
-        if frame.csum_ok {
-            headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
-        }
-        self.set_link_header(link);
-        self
+        let mut skb = unsafe { RxSkb::from_non_null(skb) };
+        skb.set_protocol(frame.protocol);
+        skb.set_link_header(link);
+        Ok(skb)
     }
 }
 

@@ -484,15 +484,46 @@ impl RxSkb {
     /// Writes the link-layer header, in front of the packet.
     #[inline(always)]
     pub fn set_link_header<const N: usize>(&mut self, link: &[u8; N]) {
+        let raw = self.as_raw();
+        // SAFETY: Valid by the type invariant; so is the distance between the two.
+        unsafe { self.set_link_header_at((*raw).data.offset_from((*raw).head) as u16, link) };
+    }
+
+    /// Writes the link-layer header, in front of the packet, which is `offset` bytes behind the skb's head.
+    ///
+    /// # Safety
+    ///
+    /// It must be.
+    #[inline(always)]
+    pub(crate) unsafe fn set_link_header_at<const N: usize>(
+        &mut self,
+        offset: u16,
+        link: &[u8; N],
+    ) {
         const { assert!(N <= bindings::IPOIB_RS_LINK_ROOM as usize) };
         let raw = self.as_raw();
         // SAFETY: Valid by the type invariant, with that much room; every view of the union holds integers only.
         unsafe {
-            let header = (*raw).data.sub(N);
-            core::ptr::copy_nonoverlapping(link.as_ptr(), header, N);
-            let offset = header.offset_from((*raw).head) as u16;
-            (*raw).__bindgen_anon_4.headers.as_mut().mac_header = offset;
+            core::ptr::copy_nonoverlapping(link.as_ptr(), (*raw).data.sub(N), N);
+            let headers = (*raw).__bindgen_anon_4.headers.as_mut();
+            headers.mac_header = offset.wrapping_sub(N as u16);
         }
+    }
+
+    /// Sets the EtherType, given in host order.
+    #[inline(always)]
+    pub(crate) fn set_protocol(&mut self, ether_type: u16) {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.protocol = ether_type.to_be();
+    }
+
+    /// Says that the device has verified the checksums.
+    #[inline(always)]
+    pub fn set_checksum_verified(&mut self) {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
     }
 
     /// The C side, still owned by this value.

@@ -226,7 +226,7 @@ impl Device {
     }
 
     /// Returns true if it makes the checksums of TCP and UDP over IPv4 in datagrams that are sent
-    /// ([`crate::UdInit::offloads`]), and says of a received one, [`crate::Received::csum_ok`], that the checksums in
+    /// ([`crate::UdInit::offloads`]), and says of a received one, [`crate::Completion::csum_ok`], that the checksums in
     /// it are good.
     pub fn checks_checksums(&self) -> bool {
         let capability = bindings::ib_device_cap_flags_IB_DEVICE_UD_IP_CSUM as u64;

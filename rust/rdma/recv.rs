@@ -25,7 +25,7 @@ use crate::recv_chain::{RecvChain, RecvWr};
 
 mod received;
 
-pub use received::{NetworkHeader, ReceiveReport, Received};
+pub use received::{Completion, NetworkHeader, ReceiveReport, Received};
 
 /// Bytes that a receive begins with on a UD queue pair, whether they hold a GRH or not.
 pub const GRH_LEN: usize = 40;
@@ -200,11 +200,7 @@ impl Buffers {
         report: &mut ReceiveReport,
         alloc: impl FnOnce(&mut PagePool) -> Option<RxBuf>,
     ) -> Option<Received<'a>> {
-        let Self {
-            memory,
-            chain,
-            raw_qp,
-        } = self;
+        let Self { memory, chain, .. } = self;
         let Memory {
             slots,
             mapping,
@@ -214,9 +210,7 @@ impl Buffers {
         let id = wr_id(wc);
         let index = id as u32 as usize;
         let slot = match slots.get_mut(index) {
-            Some(slot) if slot.wr.id() == id && chain.is_posted(id) && ptr::eq(wc.qp, *raw_qp) => {
-                slot
-            }
+            Some(slot) if slot.wr.id() == id && chain.is_posted(id) => slot,
             _ => {
                 report.count(|report| &mut report.unknown);
                 return None;
@@ -228,30 +222,29 @@ impl Buffers {
             slot.fail(index, wc.status, chain, report);
             return None;
         }
-        let old = slot.sge.addr;
-        let buf = alloc(pool).map(|new| {
-            // INVARIANT: The element refers to the new buffer.
-            slot.sge.addr = mapping.address(&new);
-            core::mem::replace(&mut slot.buf, new)
-        });
-        // SAFETY: The receive has completed. The slot stays, and is not touched while it is chained.
-        unsafe { chain.push(&mut slot.wr, index) };
-        let Some(buf) = buf else {
+        let Some(new) = alloc(pool) else {
             report.count(|report| &mut report.no_buffer);
+            // SAFETY: The receive has completed. The slot stays, and is not touched while it is chained.
+            unsafe { chain.push(&mut slot.wr, index) };
             return None;
         };
-        // SAFETY: This is the completion of its receive, which has succeeded.
-        match unsafe { buf.filled(wc.byte_len) } {
-            Ok(buf) => {
-                // SAFETY: The buffer was there, and takes that much.
-                unsafe { mapping.take(old, wc.byte_len) };
-                Some(Received::new(buf, wc))
-            }
-            Err(_) => {
-                report.count(|report| &mut report.malformed);
-                None
-            }
+        let len = wc.byte_len;
+        if len > slot.sge.length {
+            report.count(|report| &mut report.malformed);
+            // SAFETY: As above.
+            unsafe { chain.push(&mut slot.wr, index) };
+            return None;
         }
+        // SAFETY: The element refers to the slot's buffer, and says no more than that takes.
+        unsafe { mapping.take(slot.sge.addr, len) };
+        // INVARIANT: The element refers to the new buffer.
+        slot.sge.addr = mapping.address(&new);
+        let buf = core::mem::replace(&mut slot.buf, new);
+        // SAFETY: As above.
+        unsafe { chain.push(&mut slot.wr, index) };
+        // SAFETY: This is the completion of its receive, which has succeeded; checked above.
+        let buf = unsafe { buf.filled_unchecked(len) };
+        Some(Received::new(buf, wc))
     }
 }
 
@@ -261,7 +254,7 @@ impl Buffers {
     fn discard(&mut self, wc: &bindings::ib_wc, report: &mut ReceiveReport) {
         let id = wr_id(wc);
         let slot = self.memory.slots.get_mut(id as u32 as usize);
-        match slot.filter(|slot| slot.wr.id() == id && ptr::eq(wc.qp, self.raw_qp)) {
+        match slot.filter(|slot| slot.wr.id() == id) {
             // INVARIANT: A completed receive is not the device's any more.
             Some(slot) => slot.wr.set_idle(),
             None => return report.count(|report| &mut report.unknown),

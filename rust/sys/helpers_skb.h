@@ -14,7 +14,6 @@
 /* Room behind the data of an skb's head, and the unit that their length is rounded up to. */
 enum {
 	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
-	IPOIB_RS_DATA_ALIGN = SMP_CACHE_BYTES,
 };
 
 /*

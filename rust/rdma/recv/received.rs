@@ -24,10 +24,15 @@ pub enum NetworkHeader {
 pub struct Received<'a> {
     /// [`NetworkHeader`], 40 bytes, and the payload. The length is the device's word, and may be less than 40.
     pub buf: FilledBuf,
+    /// The device's word on it.
+    pub completion: Completion<'a>,
     /// True if no other completion came with its own.
     pub alone: bool,
-    pub(super) wc: &'a bindings::ib_wc,
 }
+
+/// The completion of a datagram that was received.
+#[derive(Clone, Copy)]
+pub struct Completion<'a>(&'a bindings::ib_wc);
 
 /// Network headers by `enum rdma_network_type`.
 const NETWORK_HEADERS: [NetworkHeader; 4] = {
@@ -44,41 +49,43 @@ impl<'a> Received<'a> {
     pub(super) fn new(buf: FilledBuf, wc: &'a bindings::ib_wc) -> Self {
         Self {
             buf,
+            completion: Completion(wc),
             alone: false,
-            wc,
         }
     }
+}
 
+impl Completion<'_> {
     /// The number of the queue pair that sent it, as the sender says.
     #[inline]
     pub fn src_qp(&self) -> u32 {
-        self.wc.src_qp
+        self.0.src_qp
     }
 
     /// The LID of the port that sent it, on InfiniBand.
     #[inline]
     pub fn slid(&self) -> u16 {
         // Without extensions, LIDs have 16 bits.
-        self.wc.slid as u16
+        self.0.slid as u16
     }
 
     /// The network header, as the device says; None if there is none.
     #[inline]
     pub fn network(&self) -> Option<NetworkHeader> {
-        if self.wc.wc_flags & WC_GRH == 0 {
+        if self.0.wc_flags & WC_GRH == 0 {
             return None;
         }
-        if self.wc.wc_flags & WC_NETWORK == 0 {
+        if self.0.wc_flags & WC_NETWORK == 0 {
             return Some(NetworkHeader::Unknown);
         }
-        let header = NETWORK_HEADERS.get(usize::from(self.wc.network_hdr_type));
+        let header = NETWORK_HEADERS.get(usize::from(self.0.network_hdr_type));
         Some(header.copied().unwrap_or(NetworkHeader::Unknown))
     }
 
     /// Returns true if the device has verified the checksums of the IP datagram.
     #[inline]
     pub fn csum_ok(&self) -> bool {
-        self.wc.wc_flags & WC_CSUM_OK != 0
+        self.0.wc_flags & WC_CSUM_OK != 0
     }
 }
 

@@ -10,9 +10,11 @@ use ipoib_netdev::skb::PacketType;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
-use ipoib_proto::rx::{classify, Destination, Local, Network, Route, RxMeta, GRH_LEN};
+use ipoib_proto::rx::{
+    self, classify, classify_known, Destination, Local, Network, Route, RxMeta, GRH_LEN,
+};
 use ipoib_proto::turn::{Shares, Turn};
-use ipoib_rdma::{FlushTime, Lane, NetworkHeader, Received, RecvRing};
+use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Received, RecvRing};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -78,12 +80,27 @@ impl Owner for Owned<'_> {
     }
 }
 
-/// Where received frames go.
+/// Receives datagrams.
 struct Sink {
-    local: Local,
-    /// The port is one of InfiniBand, where packets have LIDs, and need no GRH.
+    /// The port is one of InfiniBand, where packets have LIDs.
     infiniband: bool,
+    /// Bits of an LID: none on RoCE.
+    lid_mask: u16,
+    /// Network header of packets of which the device says that they have none: the truth on InfiniBand; on RoCE there
+    /// is one (bnxt_re does not say so).
+    unsaid: Option<Network>,
+    link: Link,
+    up: Up,
+}
+
+/// Knows between whom packets go.
+struct Link {
+    local: Local,
     route: Route,
+}
+
+/// Passes up frames that were checked.
+struct Up {
     /// Frames of up to so many bytes are copied; during this poll.
     copybreak: usize,
     /// True if the device's word on checksums is taken; during this poll.
@@ -103,18 +120,25 @@ impl RxPoll {
     ) -> Self {
         let interface = dev.data().get_ref();
         let (settings, counters) = (interface.settings.clone(), interface.counters.clone());
+        let infiniband = interface.port.is_infiniband();
         Self {
             rc,
             turn: Turn::new(),
             ring,
             sink: Sink {
-                local,
-                infiniband: dev.data().port.is_infiniband(),
-                route: Route::NONE,
-                copybreak: 0,
-                trusts_checksums: false,
-                settings,
-                counters,
+                infiniband,
+                lid_mask: if infiniband { u16::MAX } else { 0 },
+                unsaid: (!infiniband).then_some(Network::Unknown),
+                link: Link {
+                    local,
+                    route: Route::NONE,
+                },
+                up: Up {
+                    copybreak: 0,
+                    trusts_checksums: false,
+                    settings,
+                    counters,
+                },
             },
             order,
             dev,
@@ -161,14 +185,16 @@ impl RxPoll {
             rc,
             ..
         } = self;
-        sink.copybreak = sink.settings.rx_copybreak() as usize;
-        sink.trusts_checksums = dev.trusts_checksums();
+        let up = &mut sink.up;
+        up.copybreak = up.settings.rx_copybreak() as usize;
+        up.trusts_checksums = dev.trusts_checksums();
         let done = ring.poll(context, budget, |received| {
             sink.receive(context, received, order, rc)
         });
-        sink.counters.rx.completions.add(done as u64);
+        let counters = &sink.up.counters;
+        counters.rx.completions.add(done as u64);
         if let Some(report) = ring.take_report() {
-            sink.counters.not_received(dev, &report);
+            counters.not_received(dev, &report);
             if report.flushed > 0 {
                 // The QP is in error, and receives nothing until it is brought up again.
                 Interface::queue(dev, Work::Recover, 0);
@@ -189,7 +215,7 @@ impl RxPoll {
 
     /// Passes up what is held, and frees the buffers of a QP that has stopped.
     pub(crate) fn drain(&mut self, dev: &RawDevice, time: &mut FlushTime) {
-        let counters = &self.sink.counters;
+        let counters = &self.sink.up.counters;
         self.order.close(dev, &counters.sequence);
         let mut done = 0;
         if let Err(error) = self.ring.drain(time, &mut done) {
@@ -205,22 +231,16 @@ impl RxPoll {
     }
 }
 
-/// Contents of the GRH area, from what the device says of the network header.
+/// Contents of the GRH area, from the device's word on the network header.
 #[inline(always)]
-fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
-    let header = match header {
-        Some(header) => header,
-        None if infiniband => return None,
-        // On RoCE there is one, also where the device does not say so (bnxt_re).
-        None => NetworkHeader::Unknown,
-    };
-    Some(match header {
+fn network(header: NetworkHeader, infiniband: bool) -> Network {
+    match header {
         NetworkHeader::Grh => Network::Grh,
         NetworkHeader::Ipv4 => Network::Ipv4,
         NetworkHeader::Ipv6 => Network::Ipv6,
         NetworkHeader::Unknown if infiniband => Network::Grh,
         NetworkHeader::Unknown => Network::Unknown,
-    })
+    }
 }
 
 /// Takes note of a challenge, if what is no frame is one.
@@ -231,17 +251,31 @@ fn network(header: Option<NetworkHeader>, infiniband: bool) -> Option<Network> {
 #[cold]
 fn challenged(
     rc: &mut Option<KBox<RcRx>>,
-    received: &Received<'_>,
+    datagram: &[u8],
+    src_qp: u32,
     reason: DropReason,
 ) -> Result<(), DropReason> {
     let rc = rc.as_mut().filter(|_| reason == DropReason::EtherType);
-    let challenge = Challenge::of_datagram(received.buf.bytes());
+    let challenge = Challenge::of_datagram(datagram);
     let (rc, challenge) = rc.zip(challenge).ok_or(reason)?;
-    rc.challenged(&challenge, received.src_qp())
+    rc.challenged(&challenge, src_qp)
 }
 
 impl Sink {
-    /// Checks a frame and passes it up.
+    /// The addresses of a datagram, from its completion.
+    #[inline(always)]
+    fn meta(&self, completion: Completion<'_>) -> RxMeta {
+        RxMeta {
+            src_qp: completion.src_qp(),
+            slid: completion.slid() & self.lid_mask,
+            network: match completion.network() {
+                Some(header) => Some(network(header, self.infiniband)),
+                None => self.unsaid,
+            },
+        }
+    }
+
+    /// Checks a datagram and passes its frame up.
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
     fn receive(
@@ -251,38 +285,76 @@ impl Sink {
         order: &mut Order,
         rc: &mut Option<KBox<RcRx>>,
     ) {
-        let alone = received.alone;
-        let meta = RxMeta {
-            src_qp: received.src_qp(),
-            slid: if self.infiniband { received.slid() } else { 0 },
-            network: network(received.network(), self.infiniband),
-        };
-        let frame = match classify(received.buf.bytes(), meta, &self.local, &mut self.route) {
-            Ok(frame) => frame,
-            Err(reason) => {
-                if let Err(reason) = challenged(rc, &received, reason) {
-                    let length = received.buf.bytes().len();
-                    self.counters.dropped(context.device(), reason, 1, length);
-                }
-                return;
+        let meta = self.meta(received.completion);
+        let (link, up) = (&mut self.link, &self.up);
+        let datagram = received.buf.bytes();
+        // Passed up in two places, of which the first knows that it is a unicast frame of a known sender.
+        if let Some(frame) = classify_known(datagram, meta, &link.route) {
+            return up.pass(context, received, frame, order);
+        }
+        match link.check(datagram, meta, rc) {
+            Ok(frame) => up.pass(context, received, frame, order),
+            Err(Some(reason)) => {
+                let (dev, length) = (context.device(), datagram.len());
+                up.counters.dropped(dev, reason, 1, length);
             }
-        };
+            Err(None) => {}
+        }
+    }
+}
+
+impl Link {
+    /// Checks a datagram that has other addresses than the one before.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped; nothing if it was a challenge, which is no frame.
+    #[inline(never)]
+    fn check(
+        &mut self,
+        datagram: &[u8],
+        meta: RxMeta,
+        rc: &mut Option<KBox<RcRx>>,
+    ) -> Result<rx::Frame<'_>, Option<DropReason>> {
+        classify(datagram, meta, &self.local, &mut self.route)
+            .map_err(|reason| challenged(rc, datagram, meta.src_qp, reason).err())
+    }
+}
+
+impl Up {
+    /// Makes an skb of a frame, and passes it up.
+    // For every datagram; left to itself, the compiler calls it.
+    #[inline(always)]
+    fn pass(
+        &self,
+        context: &Context<'_>,
+        received: Received<'_>,
+        frame: rx::Frame<'_>,
+        order: &mut Order,
+    ) {
+        let Received {
+            buf,
+            completion,
+            alone,
+        } = received;
         let description = Frame {
             offset: (GRH_LEN + Header::LEN) as u16,
             protocol: frame.ether_type.0,
-            csum_ok: self.trusts_checksums && received.csum_ok(),
         };
         let link = link_header(frame.ether_type);
         let skb = if frame.payload_len <= self.copybreak {
-            received.buf.copy_frame(context, description, &link)
+            buf.copy_frame(context, description, &link)
         } else {
-            received.buf.into_frame(context, description, &link)
+            buf.into_frame(context, description, &link)
         };
         let Ok(mut skb) = skb else {
             let (reason, length) = (DropReason::NoBuffer, frame.payload_len);
             self.counters.dropped(context.device(), reason, 1, length);
             return;
         };
+        if self.trusts_checksums && completion.csum_ok() {
+            skb.set_checksum_verified();
+        }
         let rx = &self.counters.rx;
         rx.frames.add(1);
         rx.bytes.add(frame.payload_len as u64);
@@ -330,7 +402,7 @@ impl Poll for RxPoll {
                 self.serve();
             }
         }
-        let counters = &self.sink.counters;
+        let counters = &self.sink.up.counters;
         self.order.end(context, done < budget, &counters.sequence);
         counters.rx.polls.add(1);
         done

@@ -37,10 +37,13 @@ impl EtherType {
     /// Returns true if the link carries this protocol: the four of RFC 4391, section 6, and TIPC.
     #[inline]
     pub const fn is_supported(self) -> bool {
-        matches!(
-            self,
-            Self::IPV4 | Self::ARP | Self::RARP | Self::IPV6 | Self::TIPC
-        )
+        const IPV4: u16 = EtherType::IPV4.0.to_be();
+        const ARP: u16 = EtherType::ARP.0.to_be();
+        const RARP: u16 = EtherType::RARP.0.to_be();
+        const IPV6: u16 = EtherType::IPV6.0.to_be();
+        const TIPC: u16 = EtherType::TIPC.0.to_be();
+        // In the order of the wire, in which a received one is in a register already.
+        matches!(self.0.to_be(), IPV4 | ARP | RARP | IPV6 | TIPC)
     }
 }
 
@@ -96,9 +99,8 @@ impl Header {
     /// Returns the header as it goes on the wire.
     #[inline]
     pub const fn to_bytes(self) -> [u8; 4] {
-        let [t0, t1] = self.ether_type.0.to_be_bytes();
-        let [r0, r1] = self.reserved.to_be_bytes();
-        [t0, t1, r0, r1]
+        // As one number, which is stored at once.
+        (((self.ether_type.0 as u32) << 16) | self.reserved as u32).to_be_bytes()
     }
 }
 

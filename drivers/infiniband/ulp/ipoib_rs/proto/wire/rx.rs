@@ -34,6 +34,11 @@ pub enum Network {
     Unknown,
 }
 
+impl Network {
+    /// How many there are.
+    const COUNT: u64 = Network::Unknown as u64 + 1;
+}
+
 /// Fields of the completion of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct RxMeta {
@@ -51,8 +56,8 @@ impl RxMeta {
     #[inline]
     const fn sender(&self) -> u64 {
         let network = match self.network {
-            None => 0,
-            Some(network) => (network as u64).wrapping_add(1),
+            Some(network) => network as u64,
+            None => Network::COUNT,
         };
         (network << 48) | ((self.slid as u64) << 32) | self.src_qp as u64
     }
@@ -236,15 +241,33 @@ pub struct Frame<'a> {
     pub dest: Destination,
 }
 
+/// Checks a received packet as [`classify`] does, if it has the addresses of the one before. `None` if it has others,
+/// or if something is wrong with it.
+#[inline(always)]
+pub fn classify_known<'a>(packet: &[u8], meta: RxMeta, route: &'a Route) -> Option<Frame<'a>> {
+    if packet.len() <= PAYLOAD_OFFSET {
+        return None;
+    }
+    let (grh, rest) = packet.split_first_chunk::<GRH_LEN>()?;
+    let header = Header::parse(rest).ok()?;
+    let known = route.is_of(grh, meta) && header.ether_type.is_supported();
+    known.then(|| Frame {
+        ether_type: header.ether_type,
+        reserved: header.reserved,
+        payload_len: packet.len().wrapping_sub(PAYLOAD_OFFSET),
+        source: Some(&route.source),
+        dest: Destination::Unicast,
+    })
+}
+
 /// Checks a received packet.
 ///
 /// `packet` is all that the device wrote, the GRH area first. Nothing of it is trusted, nor is the
-/// completion. `route` is where packets went before.
+/// completion. `route` becomes that of the packet, if it is a unicast one.
 ///
 /// # Errors
 ///
 /// The reason to drop the packet, to be counted under its name.
-#[inline]
 pub fn classify<'a>(
     packet: &[u8],
     meta: RxMeta,
@@ -259,11 +282,7 @@ pub fn classify<'a>(
         .split_first_chunk::<GRH_LEN>()
         .ok_or(DropReason::TruncatedGrh)?;
     let header = Header::parse(rest)?;
-    let (dest, source) = if route.is_of(grh, meta) {
-        (Destination::Unicast, Some(&route.source))
-    } else {
-        route.find(grh, meta, local)?
-    };
+    let (dest, source) = route.find(grh, meta, local)?;
     if !header.ether_type.is_supported() {
         return Err(DropReason::EtherType);
     }
@@ -392,6 +411,14 @@ mod tests {
             ..frame
         };
         Ok((frame, source))
+    }
+
+    /// The verdict on a packet behind those that went by `route`.
+    fn next<'a>(bytes: &[u8], meta: RxMeta, route: &'a mut Route) -> Result<Frame<'a>, DropReason> {
+        if classify_known(bytes, meta, route).is_some() {
+            return classify_known(bytes, meta, route).ok_or(DropReason::BadGrh);
+        }
+        super::classify(bytes, meta, &local(), route)
     }
 
     fn dest(head: &[u8], meta: RxMeta, local: &Local) -> Result<Destination, DropReason> {
@@ -555,7 +582,7 @@ mod tests {
                 slid,
                 network,
             };
-            let frame = super::classify(&bytes, meta, &local(), &mut route)?;
+            let frame = next(&bytes, meta, &mut route)?;
             assert_eq!(frame.dest, Destination::Unicast);
             Ok::<_, DropReason>(frame.source.copied())
         };
@@ -708,12 +735,30 @@ mod tests {
         assert_eq!(classify(&bytes, meta, &local()), Err(DropReason::BadGrh));
     }
 
+    /// A packet like the one before is judged without a second look at its addresses, and as the first one was.
+    #[test]
+    fn a_packet_like_the_one_before() -> Result<(), DropReason> {
+        let bytes = packet(PEER_GID, OUR_GID, IPV4);
+        let mut route = Route::NONE;
+        assert_eq!(classify_known(&bytes, META, &route), None);
+        let mut before = Route::NONE;
+        let first = super::classify(&bytes, META, &local(), &mut before)?;
+        super::classify(&bytes, META, &local(), &mut route)?;
+        assert_eq!(classify_known(&bytes, META, &route), Some(first));
+        let shortest = &bytes[..=PAYLOAD_OFFSET];
+        assert!(classify_known(shortest, META, &route).is_some_and(|frame| frame.payload_len == 1));
+        assert_eq!(classify_known(&bytes[..PAYLOAD_OFFSET], META, &route), None);
+        let foreign = packet(PEER_GID, OUR_GID, [0x81, 0, 0, 0]);
+        assert_eq!(classify_known(&foreign, META, &route), None);
+        Ok(())
+    }
+
     /// The route of one packet says nothing about another that differs.
     #[test]
     fn a_route_is_of_its_packets_only() {
         let mut route = Route::NONE;
         let mut source = |bytes: &[u8], meta: RxMeta| {
-            super::classify(bytes, meta, &local(), &mut route).map(|frame| frame.source.copied())
+            next(bytes, meta, &mut route).map(|frame| frame.source.copied())
         };
         let peer = |qpn, gid| {
             let qpn = Qpn::unicast(qpn).unwrap_or(Qpn::MULTICAST);
