@@ -100,7 +100,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     type Front: Default + Send + Sync;
 
     /// A link-layer address.
-    type Address: Bytes;
+    type Address: Bytes + PartialEq;
 
     /// The wire's own header of a frame. In front of it, the stack's frames have the destination's address.
     type Header: Bytes;

@@ -27,17 +27,27 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Changes the device's own address and tells the stack, if it is registered.
+    /// Changes the device's own address, if it is another one, and tells the stack, if the device is registered. A bond
+    /// that has the address of this device gets the new one.
     pub fn change_address(&self, address: &T::Address, rtnl: &mut Rtnl) {
+        let before = self.address();
+        if before == *address {
+            return;
+        }
         self.set_address(address, rtnl);
         if !self.is_registered(rtnl) {
             return;
         }
-        // SAFETY: RTNL is held, and the device is registered, so that its namespace is there.
+        // SAFETY: RTNL is held, and the device is registered, so that its namespace is there; `addr_len` is the
+        // address's by `setup`.
         unsafe {
             bindings::call_netdevice_notifiers(
                 bindings::netdev_cmd_NETDEV_CHANGEADDR as usize,
                 self.as_raw(),
+            );
+            bindings::ipoib_rs_netdev_bond_follows(
+                self.as_raw(),
+                core::ptr::from_ref(&before).cast(),
             );
         }
     }

@@ -143,6 +143,23 @@ void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
 	dev->addr_assign_type = NET_ADDR_PERM;
 }
 
+/*
+ * Bonding takes the address of its active slave at a failover, and does not hear of another one
+ * that the slave has later. If the bond over @dev has the address that was @dev's @before, it gets
+ * the new one here. RTNL is held.
+ */
+void ipoib_rs_netdev_bond_follows(struct net_device *dev, const u8 *before)
+{
+	struct net_device *bond = netdev_master_upper_dev_get(dev);
+
+	if (!bond || !netif_is_bond_master(bond) || bond->addr_len != dev->addr_len ||
+	    memcmp(bond->dev_addr, before, dev->addr_len))
+		return;
+	__dev_addr_set(bond, dev->dev_addr, dev->addr_len);
+	call_netdevice_notifiers(NETDEV_CHANGEADDR, bond);
+	__netdev_notify_peers(bond);
+}
+
 /* The address in a struct sockaddr_storage. */
 const void *ipoib_rs_address_of(const void *sockaddr)
 {

@@ -43,6 +43,7 @@ int ipoib_rs_netdev_set_up(struct net_device *dev, bool up);
 void ipoib_rs_netdev_unregister(struct net_device *dev, struct list_head *list);
 bool ipoib_rs_net_ends(const struct net *net);
 void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr);
+void ipoib_rs_netdev_bond_follows(struct net_device *dev, const u8 *before);
 const void *ipoib_rs_address_of(const void *sockaddr);
 bool ipoib_rs_netdev_can_send(const struct net_device *dev);
 bool ipoib_rs_netif_running(const struct net_device *dev);

@@ -93,6 +93,52 @@ scenario! {
 }
 
 scenario! {
+    /// A bond has the address that its active slave has after a change of mode, too, and hears by it.
+    ///
+    /// Only Debian's kernel has bonding.
+    #[on(stock)]
+    fn a_bond_has_the_address_of_its_slave(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let (a, b) = bed.pair()?;
+        let outside = a.outside();
+        outside.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
+        make(&outside, "pair")?;
+        for (number, host) in [(1, a), (2, b)] {
+            let netns = host.netns().context("a host without a namespace")?;
+            outside.ok(&format!("rdma dev set {} netns {netns}", device(number)))?;
+        }
+        let manager = Manager::start(b, &device(2), "")?;
+        active(a, &device(1))?;
+        b.ok(&format!("ip link add name ib0 type ipoib_rs device {} mode connected", device(2)))?;
+        b.ib_up()?;
+        a.ok(&format!(
+            "set -e
+             ip link add name ib0 type ipoib_rs device {}
+             ip link add bond0 type bond mode active-backup miimon 50 fail_over_mac active
+             ip link set ib0 master bond0
+             ip addr add {}/24 dev bond0
+             ip link set bond0 up",
+            device(1), a.ip4()
+        ))?;
+        is_active(a, "ib0")?;
+        for mode in ["datagram", "connected", "datagram"] {
+            a.ok(&format!("ip link set ib0 type ipoib_rs mode {mode}"))?;
+            b.wait_until(&format!("ping -q -c 1 -W 1 {}", a.ip4()), LIMIT)?;
+            let addresses = ["bond0", "ib0"].map(|name| a.ok(&format!("cat /sys/class/net/{name}/address")));
+            let [bond, slave] = addresses;
+            let (bond, slave) = (bond?, slave?);
+            ensure!(bond == slave, "{mode}: {bond} of {slave}");
+            // The neighbour hears of it, and sends by a connection, or no longer does.
+            let first = u8::from_str_radix(&slave[..2], 16)?;
+            ensure!((first & 0x80 != 0) == (mode == "connected"), "{mode}: {slave}");
+            b.wait_until(&format!("ip neigh show dev ib0 | grep -q ' {}'", slave.trim()), LIMIT)?;
+        }
+        manager.kill()?;
+        bed.finish()
+    }
+}
+
+scenario! {
     /// A cable through a bond is let go when that gets an InfiniBand interface, before it has longer addresses.
     ///
     /// Only Debian's kernel has bonding.
