@@ -34,7 +34,6 @@ pub struct Intake {
     raw: Option<NonNull<bindings::ib_srq>>,
     max_wr: u32,
     max_sge: u32,
-    cq: SetOnce<Arc<Cq>>,
     has_ring: Atomic<bool>,
     reports: Arc<Reports>,
     body: Deferred<Body>,
@@ -85,6 +84,8 @@ struct Body {
     /// A queue pair was not destroyed.
     stuck: Atomic<bool>,
     memory: Place,
+    /// Where all completes that is received.
+    cq: SetOnce<Arc<Cq>>,
     pd: Arc<Pd>,
 }
 
@@ -190,6 +191,7 @@ impl Intake {
             told,
             stuck: Atomic::new(false),
             memory,
+            cq: SetOnce::new(),
             pd: pd.clone(),
         };
         // Nothing fails before this: dropping it destroys the queue.
@@ -204,7 +206,6 @@ impl Intake {
             // The device may have rounded up; what was asked for is what rings rely on.
             max_wr,
             max_sge,
-            cq: SetOnce::new(),
             has_ring: Atomic::new(false),
             reports,
             body,
@@ -254,9 +255,9 @@ impl Intake {
             return Err(EINVAL);
         }
         // A concurrent call that is still setting it makes this one an error.
-        match self.cq.as_ref() {
+        match self.body.cq.as_ref() {
             Some(bound) if Arc::ptr_eq(bound, cq) => Ok(()),
-            None if self.cq.populate(cq.clone()) => Ok(()),
+            None if self.body.cq.populate(cq.clone()) => Ok(()),
             _ => Err(EINVAL),
         }
     }

@@ -155,7 +155,7 @@ impl IntakeRing {
     /// Process context; may sleep. So must be dropping it.
     pub fn new(intake: &Arc<Intake>, cq: &Arc<Cq>, pool: MessagePool, size: u32) -> Result<Self> {
         let parts = pool.parts();
-        let MessagePool { pool, device } = pool;
+        let MessagePool { device, pool } = pool; // The first of them is dropped last.
         if size == 0
             || !device.same(intake.pd().device())
             || size > intake.max_wr()
@@ -227,6 +227,11 @@ impl IntakeRing {
     /// The number of buffers.
     pub fn size(&self) -> u32 {
         self.memory.slots.len() as u32
+    }
+
+    /// Returns how many completions there can be that were not fetched.
+    pub fn cq_entries(&self) -> u32 {
+        self.cq.entries()
     }
 
     /// Posts all buffers that a shared receive queue does not have.

@@ -7,7 +7,6 @@
 //! So the ring never runs empty for want of memory.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
-use core::ptr;
 
 use ipoib_netdev::napi::{Binding, Context};
 use ipoib_netdev::page_pool::{PagePool, RxBuf};
