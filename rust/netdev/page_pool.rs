@@ -216,7 +216,7 @@ impl PagePool {
         unsafe { bindings::ipoib_rs_frags_refill(&raw mut self.frags, sleep) }.then_some(())
     }
 
-    /// Takes a fragment, of which some are left.
+    /// Takes a fragment. The caller has checked that some are left.
     #[inline(always)]
     fn take(&mut self) -> RxBuf {
         let frags = &mut self.frags;
@@ -373,7 +373,7 @@ impl FilledBuf {
         // SAFETY: A NAPI poll runs.
         let mut skb = unsafe { self.build_frame(frame.offset) }?;
         skb.set_protocol(frame.protocol);
-        // SAFETY: As it was built.
+        // SAFETY: `build_frame` has put the data there.
         unsafe { skb.set_link_header_at((HEADROOM as u16).wrapping_add(frame.offset), link) };
         Ok(skb)
     }
@@ -516,7 +516,7 @@ mod tests {
                 assert_eq!(skb.len(), len as usize);
             }
             let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
-            let too_much = pool.buf_len() as u32 + 1;
+            let too_much = buf.capacity() as u32 + 1;
             // SAFETY: It is too much.
             assert!(unsafe { buf.filled(too_much) }.is_err());
             Ok(())

@@ -20,6 +20,7 @@ use kernel::prelude::*;
 use crate::device::RawDevice;
 use crate::napi;
 
+mod metadata;
 mod offload;
 mod part;
 mod path_mtu;
@@ -481,51 +482,6 @@ impl RxSkb {
         Self { skb }
     }
 
-    /// Writes the link-layer header, in front of the packet.
-    #[inline(always)]
-    pub fn set_link_header<const N: usize>(&mut self, link: &[u8; N]) {
-        let raw = self.as_raw();
-        // SAFETY: Valid by the type invariant; so is the distance between the two.
-        unsafe { self.set_link_header_at((*raw).data.offset_from((*raw).head) as u16, link) };
-    }
-
-    /// Writes the link-layer header, in front of the packet, which is `offset` bytes behind the skb's head.
-    ///
-    /// # Safety
-    ///
-    /// It must be.
-    #[inline(always)]
-    pub(crate) unsafe fn set_link_header_at<const N: usize>(
-        &mut self,
-        offset: u16,
-        link: &[u8; N],
-    ) {
-        const { assert!(N <= bindings::IPOIB_RS_LINK_ROOM as usize) };
-        let raw = self.as_raw();
-        // SAFETY: Valid by the type invariant, with that much room; every view of the union holds integers only.
-        unsafe {
-            core::ptr::copy_nonoverlapping(link.as_ptr(), (*raw).data.sub(N), N);
-            let headers = (*raw).__bindgen_anon_4.headers.as_mut();
-            headers.mac_header = offset.wrapping_sub(N as u16);
-        }
-    }
-
-    /// Sets the EtherType, given in host order.
-    #[inline(always)]
-    pub(crate) fn set_protocol(&mut self, ether_type: u16) {
-        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
-        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
-        headers.protocol = ether_type.to_be();
-    }
-
-    /// Says that the device has verified the checksums.
-    #[inline(always)]
-    pub fn set_checksum_verified(&mut self) {
-        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
-        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
-        headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
-    }
-
     /// The C side, still owned by this value.
     #[inline]
     pub fn as_raw(&self) -> *mut bindings::sk_buff {
@@ -538,16 +494,6 @@ impl RxSkb {
     pub fn len(&self) -> usize {
         // SAFETY: Valid by the type invariant.
         unsafe { (*self.as_raw()).len as usize }
-    }
-
-    /// Sets whom the frame is for.
-    #[inline]
-    pub fn set_packet_type(&mut self, packet_type: PacketType) {
-        // SAFETY: Valid and owned by the type invariant.
-        unsafe {
-            let headers = (*self.as_raw()).__bindgen_anon_4.headers.as_mut();
-            headers.set_pkt_type(packet_type.as_raw());
-        }
     }
 
     /// Passes the frame up the stack, as one that the device of `napi` received; through GRO, unless it came `alone`: then

@@ -27,7 +27,7 @@ use crate::pd::Pd;
 /// # Invariants
 ///
 /// * `raw` is the shared receive queue of `body`, if there is one.
-/// * Queue pairs that use it hold an `Arc` of it, and complete receives on `cq`.
+/// * Queue pairs that use it hold an `Arc` of it, and complete receives on the `cq` of `body`.
 /// * One ring at most ever posts its buffers. Once that is dropped, the body's `memory` is what it had
 ///   posted.
 pub struct Intake {
@@ -84,7 +84,7 @@ struct Body {
     /// A queue pair was not destroyed.
     stuck: Atomic<bool>,
     memory: Place,
-    /// Where all completes that is received.
+    /// The completion queue of all receives.
     cq: SetOnce<Arc<Cq>>,
     pd: Arc<Pd>,
 }

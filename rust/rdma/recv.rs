@@ -102,7 +102,7 @@ impl Mapping {
 /// # Invariants
 ///
 /// * `slots` never moves its elements. A slot's work request refers to the slot's one element, and that
-///   to the slot's buffer, which `pool` maps for the device.
+///   to the slot's buffer, which `pool` maps for the device. It is no longer than any buffer of `pool` takes.
 /// * When it is dropped, the device has none of the buffers.
 struct Memory {
     slots: KVVec<Slot>,

@@ -20,6 +20,8 @@ pub(crate) const HOLD: &str = include_str!("../../guest/connected/hostile/hold.p
 
 const CROWD: &str = include_str!("../../guest/connected/hostile/crowd.py");
 
+const DOUBLE: &str = include_str!("../../guest/connected/hostile/double.py");
+
 const CHURN: &str = include_str!("../../guest/connected/hostile/churn.py");
 
 /// Names that nobody else answers in.
@@ -174,6 +176,30 @@ scenario! {
         // They were full, and others made room.
         ensure!(counter(b, "rc_refused")? > 0 && counter(b, "rc_failed")? > 50, "{}", story(b));
         passes(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Somebody asks for a connection in the name of a peer that has one, and confirms it. That of the peer stays as long as
+    /// frames come by it.
+    #[on(timed)]
+    fn a_forged_request_ends_nothing(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
+        let [_, b, c] = three(&bed)?;
+        let before = counter(b, "rc_rx_frames")?;
+        let forger = act(c, b, &NAMES[..1], DOUBLE, "")?;
+        forger.wait_for("done", c.scaled(Duration::from_secs(30))).with_context(|| story(b))?;
+        let text = forger.peek()?.stdout;
+        ensure!(text.contains("doubled 1"), "{text} {}", story(b));
+        // Those behind the forged request, too.
+        let frames = counter(b, "rc_rx_frames")? - before;
+        ensure!(frames >= 28, "{frames} frames {}", story(b));
+        ensure!(counter(b, "rc_replaced")? == 0 && counter(b, "rc_current")? == 3, "{}", story(b));
+        forger.wait_for("third 1", c.scaled(Duration::from_secs(20)))?;
+        let gone = "ethtool -S ib0 | grep -q ' rc_replaced: 2'";
+        b.wait_until(gone, Duration::from_secs(30)).with_context(|| story(b))?;
+        ensure!(counter(b, "rc_current")? == 2, "{}", story(b));
         bed.finish()
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod conn;
 pub(crate) mod context;
 pub(crate) mod flow;
 pub(crate) mod form;
+mod places;
 pub(crate) mod ring;
 pub(crate) mod rx;
 pub(crate) mod shared;

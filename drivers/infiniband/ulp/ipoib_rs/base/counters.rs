@@ -10,6 +10,7 @@ use core::mem::offset_of;
 use ipoib_netdev::device::RawDevice;
 use ipoib_netdev::stats::{Counter, LinkStats, QueueStats};
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::header::Header;
 use ipoib_proto::{reorder, source};
 use ipoib_rdma::ReceiveReport;
 
@@ -221,7 +222,7 @@ counters! {
         replaced = "rc_replaced",
         /// Connections ended with the interface, its mode or its settings.
         closed = "rc_closed",
-        /// Times that the RDMA device had no connection left.
+        /// Times that there was no room for one more connection.
         no_room = "rc_no_room",
         /// Connections established now.
         current = "rc_current",
@@ -389,6 +390,9 @@ impl Counters {
         let lengths = self.drops_of(&[Short, Oversized, TruncatedGrh]);
         let tx_errors = self.drops_of(&[MapFailed, PostFailed, SendFailed]);
         let tx_drops = self.drops_by("tx_");
+        // With the wire's headers, as those of datagrams.
+        let headers = Header::LEN as u64 * self.done.rc_frames.get();
+        let rc_bytes = self.done.rc_bytes.get() + headers;
         LinkStats {
             rx_packets: self.rx.frames.get() + self.rc_rx.frames.get(),
             rx_bytes: self.rx.bytes.get() + self.rc_rx.bytes.get(),
@@ -398,7 +402,7 @@ impl Counters {
             rx_length_errors: lengths,
             multicast: self.rx.multicast.get(),
             tx_packets: self.done.frames.get() + self.done.rc_frames.get(),
-            tx_bytes: self.done.bytes.get() + self.done.rc_bytes.get(),
+            tx_bytes: self.done.bytes.get() + rc_bytes,
             tx_errors,
             tx_dropped: tx_drops - tx_errors,
         }

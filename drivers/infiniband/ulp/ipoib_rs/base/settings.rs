@@ -115,7 +115,7 @@ settings! {
     /// 0: no numbers, and an address that asks for none; every byte on the wire is RFC 4391's.
     extensions: bool in 0..=1, default 1 => Extensions;
 
-    /// Frames of up to so many bytes are copied out of their buffer, which is posted again.
+    /// Frames of up to so many bytes are copied out of their buffer, which goes back to its pool.
     ///
     /// To copy more than the maximum costs more than a new buffer.
     rx_copybreak: u32 in 0..=2048, default 0 => Immediate;

@@ -22,8 +22,7 @@ use crate::rc::conn::{Conn, ConnId, Role, Room};
 use crate::rc::context::RcContext;
 use crate::rc::table::{Ended, Job, Wanted};
 
-/// How often the receive poll is asked in a row whether it has found nothing more: three times will do
-/// unless it is busy.
+/// How often the receive poll is asked in a row whether it has taken all: three times will do unless it is busy.
 const ASKS: u32 = 4;
 
 /// The work item.
@@ -82,7 +81,8 @@ fn end(dev: &Device<Interface>, mut ended: Ended) {
         }
         match (wait, tx.connections()) {
             (Some(wait), Some(connections)) => {
-                connections.keep_ending(ended, now.saturating_add(wait));
+                // Asking may have taken longer than that, and others have their turn.
+                connections.keep_ending(ended, now_ms().saturating_add(wait));
             }
             _ => tx.connection_over(dev, &ended.rc),
         }
@@ -126,12 +126,12 @@ fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u6
             step = Step::Over;
             break;
         };
-        step = ending.looked(now, left.times_empty, left.held);
+        step = ending.looked(now, left.passes, left.held);
     }
     match step {
         Step::Wait(ms) => return Some(ms),
         // Others keep the poll busy.
-        Step::Ask => return Some(1),
+        Step::Ask => return Some(ending.pause(now)),
         Step::Over => {}
     }
     rx::forget(dev, rc);

@@ -11,6 +11,8 @@ use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
     Drained, FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender,
 };
+use kernel::sync::atomic::Full;
+use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
@@ -223,6 +225,16 @@ impl Poll for TxPoll {
         {
             self.counters.tx.wakes.add(1);
             self.dev.start_queue();
+            // Pairs with that in `Route::wait`: either we see that the queue is to stay stopped, or it is stopped after we
+            // have started it.
+            smp_mb(Full);
+            if shared.is_some_and(|shared| shared.is_blocked()) {
+                // Under the lock, so that `Tx::service` does not end that in between, and start the queue before us.
+                let _guard = self.dev.lock_tx();
+                if shared.is_some_and(|shared| shared.is_blocked()) {
+                    self.dev.stop_queue();
+                }
+            }
         }
         // Freeing what was sent is not what the budget is for.
         if released.more {

@@ -166,7 +166,7 @@ impl Tx {
                 }
             }
         }
-        let at = connections.place(address, number, now);
+        let at = connections.place(dev, address, number, now);
         let at = at.unwrap_or(Channels::NOWHERE);
         let peer = destinations.peer(address, now);
         if let Some(remembered) = peer.and_then(|peer| peer.channels.0.get_mut(usize::from(number)))

@@ -314,7 +314,7 @@ impl Tx {
             return;
         };
         match found.place {
-            Place::Sender => connections.sender_confirmed(dev, &found.rc),
+            Place::Sender => connections.sender_confirmed(dev, &found.rc, now_ms()),
             Place::Channel(ticket) => {
                 if let Some(channel) = connections.of(&found.rc.id) {
                     channel.machine.confirmed(ticket, now_ms());

@@ -7,6 +7,7 @@ pub mod backlog;
 pub mod backoff;
 pub mod credit;
 pub mod pace;
+pub mod places;
 pub mod share;
 pub mod sizes;
 pub mod stall;

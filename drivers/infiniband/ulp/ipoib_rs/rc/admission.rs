@@ -44,10 +44,12 @@ impl Connections {
     pub(crate) fn holder(&mut self, now: u64, among: Among) -> Option<(Holder, Least)> {
         let used = match among {
             Among::All => {
-                let both = [self.least_channel(now), self.least_sender(now, |_| true)];
+                let channel = self.least_channel(now, |_| true);
+                let both = [channel, self.least_sender(now, |_| true)];
                 both.into_iter().flatten().min_by_key(|used| used.last)
             }
-            Among::Channels => self.least_channel(now),
+            Among::Channels => self.least_channel(now, |_| true),
+            Among::ChannelsOf(gid) => self.least_channel(now, |peer| peer.gid() == gid),
             Among::Senders => self.least_sender(now, |_| true),
             Among::SendersOf(gid) => self.least_sender(now, |rc| rc.id.peer.gid() == gid),
         }?;
@@ -59,12 +61,15 @@ impl Connections {
         Some((holder, used.least))
     }
 
-    /// The channel whose connection was used least recently, of those that are up and not being replaced.
-    fn least_channel(&mut self, now: u64) -> Option<Used> {
+    /// The channel whose connection was used least recently, of those to peers that `may_go`, that are up and not being
+    /// replaced.
+    fn least_channel(&mut self, now: u64, may_go: impl Fn(&HwAddr) -> bool) -> Option<Used> {
         self.look_at_channels(now);
         let channels = self.channels.iter().enumerate();
         let used = channels.filter_map(|(at, channel)| {
-            let channel = channel.as_ref()?;
+            let channel = channel
+                .as_ref()
+                .filter(|channel| may_go(&channel.address))?;
             let machine = &channel.machine;
             if !machine.is_up() || machine.offer().is_some() {
                 return None;
@@ -266,9 +271,10 @@ impl Connections {
         let extension = data
             .extension
             .filter(|_| self.rc_context.settings.extensions());
-        let mut asker = Asker::Stranger;
+        let (mut asker, mut is_new) = (Asker::Stranger, false);
         if let Some(extension) = extension {
             let at = self.find_channel(peer, extension.channel);
+            is_new = at.is_none();
             if let Some(channel) = at.and_then(|at| self.channels.get(at)?.as_ref()) {
                 if !channel.machine.may_accept(now) {
                     return Err(Refusal::Crossing);
@@ -288,6 +294,9 @@ impl Connections {
             self.give_way(dev, peer, now)?;
         }
         let may_evict = load.unconfirmed == 0 && self.load(peer, !ours).unconfirmed == 0;
+        if is_new && !self.has_place(dev, peer, may_evict, now) {
+            return Err(Refusal::Full);
+        }
         let whose = match extension {
             Some(_) => Whose::Ours,
             None => Whose::Sender(peer.gid()),
@@ -375,7 +384,7 @@ impl Connections {
     }
 
     /// One of those that others send by is really its peer's, who has forgotten what there was before.
-    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>) {
+    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>, now: u64) {
         let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
         let Some(sender) = self.senders.iter_mut().find(this) else {
             return;
@@ -384,16 +393,15 @@ impl Connections {
         establish(&self.counters.connected, rc);
         // It counts them.
         Interface::queue(dev, Work::Connections, 0);
-        let before = |other: &Sender| {
+        let before = |other: &&mut Sender| {
             let (other, this) = (&other.rc.id, &rc.id);
             other.peer == this.peer
                 && other.number == this.number
                 && !core::ptr::eq(&**other, &**this)
         };
-        while let Some(at) = self.senders.iter().position(before) {
-            if let Ok(sender) = self.senders.remove(at) {
-                self.end(dev, sender.rc, Cause::Replaced);
-            }
+        for other in self.senders.iter_mut().filter(before) {
+            let received = other.rc.flow.received.frames.get();
+            other.state.supersede(received, now);
         }
     }
 

@@ -7,6 +7,7 @@ use ipoib_proto::backlog::{Backlog, QueueStop};
 use ipoib_proto::connection::Connection;
 use ipoib_proto::credit;
 use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::places::{Occupant, Usage};
 use ipoib_proto::stall::StallDetector;
 use kernel::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// A connection that makes no progress for so long, though frames wait or were sent, holds up no others. A connection that
-/// is up is looked at as often: sending alone has nobody look.
+/// Time without progress, though frames wait or were sent, after which a connection holds up no others, and a channel
+/// without one may be replaced. A connection that is up is looked at as often: sending alone has nobody look.
 const SLOW_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
@@ -101,6 +102,27 @@ impl Channel {
     /// Returns true if a frame was there for it of late.
     pub(super) fn wants(&self, now: u64) -> bool {
         now < self.wanted_until
+    }
+
+    /// Returns what its place in the table is used for.
+    pub(super) fn occupant(&self, now: u64) -> Occupant {
+        let machine = &self.machine;
+        let age = now.saturating_sub(machine.last_used());
+        let hopeless = machine.has_failed() || age >= SLOW_MS;
+        let usage = if machine.is_up() || machine.offer().is_some() {
+            Usage::Connected
+        } else if machine.is_vacant() && hopeless && self.backlog.is_empty() {
+            Usage::Silent {
+                held_off: machine.is_held_off(now),
+                wanted_until: self.wanted_until,
+            }
+        } else {
+            Usage::Asking
+        };
+        Occupant {
+            gid: self.address.gid(),
+            usage,
+        }
     }
 
     /// A frame is there for it. True: there was none before.

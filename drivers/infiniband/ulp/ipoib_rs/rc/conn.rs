@@ -53,6 +53,8 @@ pub(crate) enum Among {
     All,
     /// Those of channels.
     Channels,
+    /// Those of channels to peers with this GID.
+    ChannelsOf(Gid),
     /// Those that others send by.
     Senders,
     /// Those that others with this GID send by.

@@ -12,6 +12,7 @@ use ipoib_netdev::skb;
 use ipoib_proto::admission::{is_short, may_be_dry, KEPT_MS};
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
+use ipoib_proto::ending::Passes;
 use ipoib_proto::extended::{self, PartialChecksum, TCP_V4_CHECKSUM};
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
@@ -51,6 +52,8 @@ struct Peer {
     source: HwAddr,
     /// The most messages that it may have in flight to us, if extended frames were agreed on.
     width: Option<u16>,
+    /// The UD queue pair that may challenge us, if we have asked for the connection.
+    challenger: Option<u32>,
 }
 
 /// The receiving side of an interface's connections.
@@ -61,10 +64,7 @@ pub(crate) struct RcRx {
     counters: Arc<Counters>,
     /// When its buffers were made.
     since: u64,
-    /// How often there was nothing more to receive while somebody waited for that.
-    times_empty: u64,
-    /// Somebody waits for that.
-    asked: bool,
+    passes: Passes,
     news: News,
 }
 
@@ -111,8 +111,8 @@ impl Peers {
 /// State of a queue pair's remaining receives.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
-    /// How often a poll has found nothing more, since somebody asked first.
-    pub(crate) times_empty: u64,
+    /// How often all was received that there was at some time, since somebody asked first.
+    pub(crate) passes: u64,
     /// Buffers that it has of its own.
     pub(crate) held: u32,
 }
@@ -140,8 +140,7 @@ impl RcRx {
                 shared,
                 counters,
                 since: now_ms(),
-                times_empty: 0,
-                asked: false,
+                passes: Passes::NONE,
                 news: News::default(),
             },
             GFP_KERNEL,
@@ -170,9 +169,8 @@ impl RcRx {
 
     /// Returns what is left to receive of a queue pair.
     pub(crate) fn left(&mut self, key: QpKey) -> Left {
-        self.asked = true;
         Left {
-            times_empty: self.times_empty,
+            passes: self.passes.ask(),
             held: self.ring.held(key),
         }
     }
@@ -190,6 +188,7 @@ impl RcRx {
             key: qp.key(),
             source: lid.map_or(peer, |lid| source_in_subnet(lid, peer.qpn())),
             width: extended.then_some(rc.width),
+            challenger: (rc.id.role == Role::Asked).then(|| peer.qpn().get()),
             rc,
         };
         let list = &mut self.peers.list;
@@ -222,10 +221,10 @@ impl RcRx {
         challenge: &Challenge,
         from: u32,
     ) -> Result<(), DropReason> {
-        let peers = self.peers.list.iter().map(|peer| &peer.rc);
-        let rc = peers
-            .filter(|rc| rc.id.role == Role::Asked && rc.id.peer.qpn().get() == from)
-            .find(|rc| rc.qp().qpn() == challenge.qpn)
+        let peers = self.peers.list.iter();
+        let Peer { rc, .. } = peers
+            .filter(|peer| peer.challenger == Some(from))
+            .find(|peer| peer.rc.qp().qpn() == challenge.qpn)
             .ok_or(DropReason::NoConnection)?;
         rc.flow.challenged(challenge.nonce);
         self.counters.rc_rx.challenges.add(1);
@@ -236,7 +235,7 @@ impl RcRx {
     /// Returns true if there may be something to receive, or somebody wants to know.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.ring.is_due() || self.asked
+        self.ring.is_due() || self.passes.is_asked()
     }
 
     /// Receives up to `budget` messages, and says how much of that was used.
@@ -268,13 +267,13 @@ impl RcRx {
         if let Some(qp) = self.ring.take_refused() {
             self.peers.failed(qp, owner);
         }
+        if self.passes.is_asked() {
+            let entries = self.ring.cq_entries();
+            self.passes.polled(n as u32, n < most, entries);
+        }
         if n == most {
             // There may be more, whatever the budget is.
             return budget;
-        }
-        if self.asked {
-            self.times_empty = self.times_empty.wrapping_add(1);
-            self.asked = false;
         }
         n
     }

@@ -15,6 +15,7 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::inbound::Inbound;
+use ipoib_proto::places::Tried;
 use ipoib_proto::share::{IDLE_MS, MAX_HELD};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
@@ -25,7 +26,7 @@ use crate::base::counters::{Connected, Counters};
 use crate::base::interface::{Interface, Work};
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Among, Cause, Conn, ConnId, Room, Whose};
+use crate::rc::conn::{Cause, Conn, ConnId, Room, Whose};
 use crate::rc::context::RcContext;
 use crate::ud::ring::drop_frame;
 
@@ -54,7 +55,7 @@ pub(crate) struct Connections {
     pub(super) pool: Pool,
     pub(super) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
-    own: HwAddr,
+    pub(super) own: HwAddr,
     /// How many have come to an end and are not over yet.
     pub(super) ending: u32,
     /// The most connections there may be in channels.
@@ -62,7 +63,11 @@ pub(crate) struct Connections {
     /// Our number among the interfaces on the RDMA device.
     pub(super) number: u16,
     pub(crate) per_peer: u8,
-    idle_ms: u64,
+    pub(super) idle_ms: u64,
+    /// Failures to find a place for a channel.
+    pub(super) tried: Tried,
+    /// The channel whose turn it is to ask for a connection.
+    turn: usize,
 }
 
 /// The place of a connection in the table.
@@ -161,6 +166,8 @@ impl Connections {
             number,
             per_peer,
             idle_ms,
+            tried: Tried::default(),
+            turn: 0,
         })
     }
 
@@ -235,50 +242,21 @@ impl Connections {
         own.sum()
     }
 
+    /// How many connections are up by which we send.
+    pub(super) fn count_up(&self) -> usize {
+        let up = self.iter().filter(|channel| channel.machine.is_up());
+        up.count()
+    }
+
     /// How many connections there are, or are being made.
     pub(super) fn count(&self) -> usize {
         self.count_own() + self.senders.len()
-    }
-
-    pub(super) fn find_channel(&self, peer: &HwAddr, number: u8) -> Option<usize> {
-        self.channels.iter().position(|channel| {
-            channel
-                .as_ref()
-                .is_some_and(|channel| channel.number == number && channel.address.same_peer(peer))
-        })
-    }
-
-    /// The channel of a peer, a new one if need be.
-    pub(super) fn channel_or_new(
-        &mut self,
-        address: HwAddr,
-        number: u8,
-        now: u64,
-    ) -> Option<usize> {
-        if let Some(at) = self.find_channel(&address, number) {
-            return Some(at);
-        }
-        let at = self.channels.iter().position(Option::is_none)?;
-        let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
-        let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
-        *self.channels.get_mut(at)? = Some(channel);
-        Some(at)
-    }
-
-    /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now.
-    #[cold]
-    pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
-        let at = self.channel_or_new(*address, number, now)?;
-        // The flags of its address may have changed; it is the same peer.
-        self.channels.get_mut(at)?.as_mut()?.address = *address;
-        u16::try_from(at).ok()
     }
 
     /// A frame is there for the peer of a channel, and no connection is up.
     #[cold]
     pub(crate) fn want(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
         let Some(channel) = self.channel_at(at) else {
-            self.make_room(dev, Among::Channels, now);
             return;
         };
         if channel.machine.ticket().is_none() && channel.want(now) {
@@ -410,10 +388,7 @@ impl Connections {
     ) -> Job {
         self.look_at_channels(now);
         self.look_at_senders(now);
-        let up = self
-            .iter()
-            .filter(|channel| channel.machine.is_up())
-            .count();
+        let up = self.count_up();
         let senders = self
             .senders
             .iter()
@@ -425,9 +400,16 @@ impl Connections {
         }
         let senders = self.senders.iter();
         let mut next = senders.map(|sender| sender.state.deadline()).min();
-        for at in 0..self.channels.len() {
+        // Each in turn, since not all that want a connection may ask at a time.
+        let (begin, end) = (self.turn, self.channels.len());
+        for at in Iterator::chain(begin..end, 0..begin) {
             match self.advance(dev, at, now, &is_ready) {
-                Advance::Job(job) => return job,
+                Advance::Job(job) => {
+                    if matches!(job, Job::Ask(..)) {
+                        self.turn = (at + 1) % end;
+                    }
+                    return job;
+                }
                 Advance::Deadline(deadline) => next = [next, deadline].into_iter().flatten().min(),
             }
         }
@@ -447,7 +429,12 @@ impl Connections {
             let Ok(sender) = self.senders.remove(at) else {
                 break;
             };
-            self.end(dev, sender.rc, Cause::Idle);
+            let cause = if sender.state.is_superseded() {
+                Cause::Replaced
+            } else {
+                Cause::Idle
+            };
+            self.end(dev, sender.rc, cause);
         }
     }
 
@@ -476,14 +463,21 @@ impl Connections {
         if channel.machine.is_blank(now) && channel.backlog.is_empty() && !channel.wants(now) {
             if let Some(channel) = self.channels.get_mut(at) {
                 *channel = None;
+                self.tried = Tried::default();
             }
             return Advance::Deadline(None);
         }
         Advance::Deadline(channel.deadline(now))
     }
 
-    /// Asks the peer of a channel for a connection, if there is room for one more.
+    /// Asks the peer of a channel for a connection, if there is room for one more. At most half of the connections are
+    /// such as were asked for and have no answer.
     fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
+        let asked = self.iter().filter(|channel| channel.machine.is_asked());
+        if asked.count() >= self.cap.div_ceil(2) {
+            self.counters.connected.no_room.add_shared(1);
+            return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
+        }
         let Some(room) = self.take_room(dev, Whose::Ours, true, now) else {
             self.counters.connected.no_room.add_shared(1);
             // Once the least recently used one may go, if it is not used again.

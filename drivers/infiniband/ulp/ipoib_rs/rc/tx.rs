@@ -97,10 +97,15 @@ impl Route<'_> {
         if let Err(skb) = channel.backlog.push(skb) {
             ud.drop(dev, skb, DropReason::QueueFull);
         }
-        if channel.begin_stop(now) && !ring.shared.blocked.load(Relaxed) {
-            ring.shared.blocked.store(true, Relaxed);
+        if channel.begin_stop(now) {
+            if !ring.shared.blocked.load(Relaxed) {
+                ring.shared.blocked.store(true, Relaxed);
+                ud.counters().tx.stops.add(1);
+                // Pairs with that in `TxPoll::poll`, which may be about to start the queue.
+                smp_mb(Full);
+            }
+            // Room on the ring of datagrams may have started it since.
             dev.stop_queue();
-            ud.counters().tx.stops.add(1);
         }
         ring.shared.stalled.store(true, Relaxed);
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they

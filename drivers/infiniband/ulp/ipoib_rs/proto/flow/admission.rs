@@ -35,7 +35,7 @@ pub const MAX_SENDERS: usize = 512;
 /// Time for which buffers are kept, in milliseconds, however many are missing: whoever takes them takes the next ones as
 /// well, and to replace them interrupts everybody.
 pub const KEPT_MS: u64 = 60_000;
-/// One GID has a quarter of their places, so that users of one host leave places for others.
+/// One GID has a quarter of all places, so that users of one host leave places for others.
 const PARTS: usize = 4;
 
 /// Returns how many connections others may send by where all connections share so many buffers.
@@ -51,6 +51,17 @@ pub const fn max_senders(buffers: u32) -> usize {
 /// Returns by how many of these others with one GID may send.
 pub const fn max_of_gid(buffers: u32) -> usize {
     max_senders(buffers).div_ceil(PARTS)
+}
+
+/// Returns how many of the channels, of which `cap` may have a connection, peers with one GID may have: a part, but as
+/// many as one peer has reason to ask for.
+pub const fn max_channels_of_gid(cap: usize) -> usize {
+    let part = cap.div_ceil(PARTS);
+    if part > MAX_CHANNELS {
+        part
+    } else {
+        MAX_CHANNELS
+    }
 }
 
 /// Returns true if queue pairs that are gone have taken more than a quarter of the buffers with them. Of those that were
@@ -199,6 +210,13 @@ mod tests {
             }
         }
         accepted
+    }
+
+    #[test]
+    fn one_gid_has_a_part_of_the_channels() {
+        for (cap, most) in [(1, 8), (32, 8), (33, 9), (64, 16)] {
+            assert_eq!(max_channels_of_gid(cap), most);
+        }
     }
 
     #[test]

@@ -204,6 +204,21 @@ impl<C> Connection<C> {
         self.may_ask_at().is_some_and(|from| now >= from)
     }
 
+    /// Returns true if there is neither a connection nor an attempt at one.
+    pub fn is_vacant(&self) -> bool {
+        self.offer.is_none() && self.may_ask_at().is_some()
+    }
+
+    /// Returns true if we have asked for one, and there is no answer.
+    pub const fn is_asked(&self) -> bool {
+        matches!(self.state, State::Starting { .. } | State::Requested { .. })
+    }
+
+    /// Returns true if an attempt has failed since a connection last worked.
+    pub const fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Returns true if the state is that of a new one, without a connection, a back-off or a hold-off, and may be
     /// dropped.
     pub fn is_blank(&self, now: u64) -> bool {
@@ -541,6 +556,20 @@ mod tests {
         assert!(!connection.accepted(ticket, 12));
         assert!(connection.failed(ticket, 20) == Some(7));
         assert!(connection.transmit(21).is_none());
+    }
+
+    #[test]
+    fn what_there_is_not() {
+        let mut connection = smaller();
+        assert!(connection.is_vacant() && !connection.has_failed());
+        assert!(!connection.is_asked());
+        let ticket = start(&mut connection, 7, 0);
+        assert!(!connection.is_vacant() && connection.is_asked());
+        assert!(connection.failed(ticket, 20) == Some(7));
+        // Though there is none before the back-off is over.
+        assert!(connection.is_vacant() && connection.has_failed() && !connection.is_asked());
+        accept(&mut connection, 9, 21);
+        assert!(!connection.is_vacant());
     }
 
     #[test]

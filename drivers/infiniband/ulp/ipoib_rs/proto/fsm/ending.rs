@@ -6,8 +6,7 @@
 //! receive queue. Then completions may be left in the completion queue. Destroying the queue pair earlier
 //! would lose received frames: some devices remove its completions.
 
-/// Time that a device has to flush work requests, in milliseconds, and once more to find their completions among others
-/// that keep coming.
+/// Time that a device has to flush work requests, in milliseconds, and once more for polls to take their completions.
 const FLUSH_MS: u64 = 2_000;
 /// The longest time between two steps, in milliseconds.
 const LOOK_MS: u64 = 50;
@@ -16,8 +15,8 @@ const LOOK_MS: u64 = 50;
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     since: u64,
-    /// Times that polls had found the completion queue empty when that was asked first.
-    empty: Option<u64>,
+    /// Passes of the polls through the completion queue when that was asked first.
+    passes: Option<u64>,
 }
 
 /// Next step of an [`Ending`].
@@ -36,7 +35,7 @@ impl Ending {
     pub const fn new(now: u64) -> Ending {
         Ending {
             since: now,
-            empty: None,
+            passes: None,
         }
     }
 
@@ -49,21 +48,72 @@ impl Ending {
         Step::Ask
     }
 
-    /// The next step after polls have found nothing more for the `times`-th time, with `held` buffers of
-    /// its own still posted.
-    pub fn looked(&mut self, now: u64, times: u64, held: u32) -> Step {
+    /// The next step after polls have taken all that was in the completion queue for the `passes`-th time, with `held`
+    /// buffers of its own still posted.
+    pub fn looked(&mut self, now: u64, passes: u64, held: u32) -> Step {
         let age = now.saturating_sub(self.since);
-        // One poll may have been under way.
-        let is_empty = times.wrapping_sub(*self.empty.get_or_insert(times)) > 1;
+        // One may have been under way.
+        let is_empty = passes.wrapping_sub(*self.passes.get_or_insert(passes)) > 1;
         if is_empty && (held == 0 || age >= FLUSH_MS) || age >= 2 * FLUSH_MS {
             return Step::Over;
         }
         if is_empty {
             // What is flushed from now on has to be found, too.
-            self.empty = None;
+            self.passes = None;
             return Step::Wait(pause(age));
         }
         Step::Ask
+    }
+
+    /// Time until the polls are asked again, in milliseconds, if they have not taken all yet.
+    pub fn pause(&self, now: u64) -> u64 {
+        pause(now.saturating_sub(self.since))
+    }
+}
+
+/// Passes of the receive polls through the completion queue: the times that all was taken that had been there at some
+/// time, while somebody waited for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Passes {
+    count: u64,
+    /// Completions that were taken in this one.
+    taken: u32,
+    /// Somebody waits for the end of this one.
+    asked: bool,
+}
+
+impl Passes {
+    /// None yet.
+    pub const NONE: Passes = Passes {
+        count: 0,
+        taken: 0,
+        asked: false,
+    };
+
+    /// Waits for the end of the next one. Returns how many there were.
+    pub fn ask(&mut self) -> u64 {
+        self.asked = true;
+        self.count
+    }
+
+    /// Returns true if somebody waits.
+    #[inline]
+    pub const fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// A poll has taken so many completions, and there are no more if it `is_empty`. The queue has `entries`, in the
+    /// order in which they came.
+    pub fn polled(&mut self, taken: u32, is_empty: bool, entries: u32) {
+        if !self.asked {
+            return;
+        }
+        self.taken = self.taken.saturating_add(taken);
+        if is_empty || self.taken >= entries {
+            self.count = self.count.wrapping_add(1);
+            self.taken = 0;
+            self.asked = false;
+        }
     }
 }
 
@@ -93,10 +143,32 @@ mod tests {
         assert_eq!(ending.step(FLUSH_MS, true), Step::Ask);
         assert_eq!(ending.looked(FLUSH_MS, 7, 5), Step::Ask);
         assert_eq!(ending.looked(FLUSH_MS, 9, 5), Step::Over);
-        // Nor is a completion queue that never is empty.
+        // Nor are polls that never come to the end.
         let mut ending = Ending::new(0);
         assert_eq!(ending.looked(2 * FLUSH_MS - 1, 7, 0), Step::Ask);
         assert_eq!(ending.looked(2 * FLUSH_MS, 7, 0), Step::Over);
+        assert_eq!((ending.pause(0), ending.pause(40)), (1, 10));
+        assert_eq!(ending.pause(FLUSH_MS), LOOK_MS);
+    }
+
+    #[test]
+    fn polls_that_never_find_the_end() {
+        let mut passes = Passes::NONE;
+        // Nobody waits.
+        passes.polled(100, true, 100);
+        assert!(passes.ask() == 0 && passes.is_asked());
+        for _ in 0..6 {
+            passes.polled(16, false, 100);
+        }
+        assert_eq!(passes.ask(), 0);
+        passes.polled(4, false, 100);
+        assert!(!passes.is_asked());
+        assert_eq!(passes.ask(), 1);
+        // What was taken before does not count.
+        passes.polled(99, false, 100);
+        assert_eq!(passes.ask(), 1);
+        passes.polled(0, true, 100);
+        assert_eq!(passes.ask(), 2);
     }
 
     #[test]

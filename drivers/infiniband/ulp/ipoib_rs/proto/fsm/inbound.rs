@@ -12,6 +12,8 @@ const IDLE_MS: u64 = 600_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
     confirmed: bool,
+    /// The peer, or whoever gives itself out for it, has made another one, and nothing has come by this one since.
+    superseded: bool,
     /// Frames that had come at the last look.
     seen: u64,
     heard: u64,
@@ -22,6 +24,7 @@ impl Inbound {
     pub const fn new(now: u64) -> Inbound {
         Inbound {
             confirmed: false,
+            superseded: false,
             seen: 0,
             heard: now,
         }
@@ -30,6 +33,7 @@ impl Inbound {
     /// The peer has confirmed that it asked.
     pub fn confirm(&mut self) {
         self.confirmed = true;
+        self.superseded = false;
     }
 
     /// Looks whether frames have come; `received` counts them from the connection's begin. A frame confirms it, too.
@@ -38,7 +42,21 @@ impl Inbound {
             self.seen = received;
             self.heard = now;
             self.confirmed = true;
+            self.superseded = false;
         }
+    }
+
+    /// Another connection in the name of the same peer was confirmed, when `received` frames had come by this one: it is
+    /// over soon, unless more come. Anybody on the link can ask for a connection in a peer's name.
+    pub fn supersede(&mut self, received: u64, now: u64) {
+        self.look(received, now);
+        self.heard = now;
+        self.superseded = true;
+    }
+
+    /// Returns true if another one has taken its place, as it seems.
+    pub const fn is_superseded(&self) -> bool {
+        self.superseded
     }
 
     /// Returns true if the peer has confirmed that it asked, or has sent something.
@@ -53,7 +71,11 @@ impl Inbound {
 
     /// Time at which the connection ends, if nothing comes by it.
     pub const fn deadline(&self) -> u64 {
-        let limit = if self.confirmed { IDLE_MS } else { CONFIRM_MS };
+        let limit = if self.confirmed && !self.superseded {
+            IDLE_MS
+        } else {
+            CONFIRM_MS
+        };
         self.heard.saturating_add(limit)
     }
 }
@@ -78,6 +100,27 @@ mod tests {
         assert!(inbound.is_confirmed());
         assert_eq!(inbound.last_heard(), 1_000);
         assert_eq!(inbound.deadline(), 1_000 + IDLE_MS);
+    }
+
+    #[test]
+    fn a_superseded_one_ends_unless_it_is_used() {
+        let mut inbound = Inbound::new(1_000);
+        inbound.look(3, 2_000);
+        // However long it was silent, it has time to be used.
+        inbound.supersede(3, 40_000);
+        assert_eq!(inbound.deadline(), 40_000 + CONFIRM_MS);
+        // Those that came before say nothing.
+        inbound.supersede(5, 50_000);
+        inbound.look(5, 51_000);
+        assert!(inbound.is_superseded());
+        assert_eq!(inbound.deadline(), 50_000 + CONFIRM_MS);
+        inbound.look(6, 52_000);
+        assert!(!inbound.is_superseded());
+        assert_eq!(inbound.deadline(), 52_000 + IDLE_MS);
+        // So does one that is confirmed after that.
+        inbound.supersede(6, 53_000);
+        inbound.confirm();
+        assert!(!inbound.is_superseded());
     }
 
     #[test]

@@ -217,7 +217,10 @@ proptest! {
             let expected = classify(&bytes, meta, &local, &mut fresh);
             let known = classify_known(&bytes, meta, &route).map(Ok);
             prop_assert!(known.is_none_or(|known| known == expected));
-            let _ = classify(&bytes, meta, &local, &mut route);
+            prop_assert_eq!(classify(&bytes, meta, &local, &mut route), expected);
+            if let Ok(ipoib_proto::rx::Frame { source: Some(_), .. }) = expected {
+                prop_assert_eq!(classify_known(&bytes, meta, &route).map(Ok), Some(expected));
+            }
         }
     }
 

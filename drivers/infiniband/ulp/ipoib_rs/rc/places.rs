@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Places of channels in the table: which one a peer gets is for `proto/flow/places.rs` to say.
+
+use ipoib_netdev::device::Device;
+use ipoib_proto::hwaddr::HwAddr;
+use ipoib_proto::places::{choose, Choice};
+use ipoib_proto::share::IDLE_MS;
+use kernel::prelude::*;
+
+use crate::base::interface::Interface;
+use crate::rc::channel::Channel;
+use crate::rc::conn::Among;
+use crate::rc::table::Connections;
+
+impl Connections {
+    /// The place of the channel of a peer that has this number.
+    pub(super) fn find_channel(&self, peer: &HwAddr, number: u8) -> Option<usize> {
+        self.channels.iter().position(|channel| {
+            channel
+                .as_ref()
+                .is_some_and(|channel| channel.number == number && channel.address.same_peer(peer))
+        })
+    }
+
+    /// The place of a new channel to a peer, which has `asked` for a connection, or is to be asked.
+    fn choose_place(&self, peer: &HwAddr, asked: bool, now: u64) -> Choice {
+        let channels = self.channels.iter();
+        let occupants = channels.map(|channel| Some(channel.as_ref()?.occupant(now)));
+        choose(occupants, peer.gid(), asked, self.cap)
+    }
+
+    /// Makes a channel to a peer at a place, in which there is nothing to be lost.
+    fn put_channel(&mut self, at: usize, address: HwAddr, number: u8, now: u64) -> Option<usize> {
+        let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
+        let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
+        *self.channels.get_mut(at)? = Some(channel);
+        Some(at)
+    }
+
+    /// The channel of a peer that has asked for a connection, a new one if need be.
+    pub(super) fn channel_or_new(
+        &mut self,
+        address: HwAddr,
+        number: u8,
+        now: u64,
+    ) -> Option<usize> {
+        if let Some(at) = self.find_channel(&address, number) {
+            return Some(at);
+        }
+        match self.choose_place(&address, true, now) {
+            Choice::Place(at) => self.put_channel(at, address, number, now),
+            _ => None,
+        }
+    }
+
+    /// Returns true if there is a place for the channel of a peer that asks for a connection. If not, and `may_evict`,
+    /// there may be soon.
+    pub(super) fn has_place(
+        &mut self,
+        dev: &Device<Interface>,
+        peer: &HwAddr,
+        may_evict: bool,
+        now: u64,
+    ) -> bool {
+        let choice = self.choose_place(peer, true, now);
+        if may_evict {
+            self.make_place(dev, choice, peer, now);
+        }
+        matches!(choice, Choice::Place(_))
+    }
+
+    /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now, but maybe soon.
+    #[cold]
+    pub(crate) fn place(
+        &mut self,
+        dev: &Device<Interface>,
+        address: &HwAddr,
+        number: u8,
+        now: u64,
+    ) -> Option<u16> {
+        let at = match self.find_channel(address, number) {
+            Some(at) => at,
+            None if self.tried.holds(address.gid(), now) => return None,
+            None => {
+                let choice = self.choose_place(address, false, now);
+                let Choice::Place(at) = choice else {
+                    self.counters.connected.no_room.add_shared(1);
+                    let again = now.saturating_add(IDLE_MS);
+                    self.tried.note(choice, address.gid(), again);
+                    self.make_place(dev, choice, address, now);
+                    return None;
+                };
+                self.put_channel(at, *address, number, now)?
+            }
+        };
+        // The flags of its address may have changed; it is the same peer.
+        self.channels.get_mut(at)?.as_mut()?.address = *address;
+        u16::try_from(at).ok()
+    }
+
+    /// Has the least recently used connection of those that are too many make room for a peer.
+    fn make_place(&mut self, dev: &Device<Interface>, choice: Choice, peer: &HwAddr, now: u64) {
+        match choice {
+            Choice::Crowd => self.make_room(dev, Among::ChannelsOf(peer.gid()), now),
+            Choice::Full => self.make_room(dev, Among::Channels, now),
+            Choice::Place(_) | Choice::Soon => {}
+        }
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Metadata of a received frame: its link-layer header, its EtherType, whom it is for.
+
+use ipoib_sys::bindings;
+
+use super::{PacketType, RxSkb};
+
+impl RxSkb {
+    /// Writes the link-layer header, in front of the packet.
+    #[inline(always)]
+    pub fn set_link_header<const N: usize>(&mut self, link: &[u8; N]) {
+        let raw = self.as_raw();
+        // SAFETY: Valid by the type invariant; so is the distance between the two.
+        unsafe { self.set_link_header_at((*raw).data.offset_from((*raw).head) as u16, link) };
+    }
+
+    /// Writes the link-layer header, in front of the packet, which is `offset` bytes behind the skb's head.
+    ///
+    /// # Safety
+    ///
+    /// `offset` must be the distance from the skb's head to its data.
+    #[inline(always)]
+    pub(crate) unsafe fn set_link_header_at<const N: usize>(
+        &mut self,
+        offset: u16,
+        link: &[u8; N],
+    ) {
+        const { assert!(N <= bindings::IPOIB_RS_LINK_ROOM as usize) };
+        let raw = self.as_raw();
+        // SAFETY: Valid by the type invariant, with that much room; every view of the union holds integers only.
+        unsafe {
+            core::ptr::copy_nonoverlapping(link.as_ptr(), (*raw).data.sub(N), N);
+            let headers = (*raw).__bindgen_anon_4.headers.as_mut();
+            headers.mac_header = offset.wrapping_sub(N as u16);
+        }
+    }
+
+    /// Sets the EtherType, given in host order.
+    #[inline(always)]
+    pub(crate) fn set_protocol(&mut self, ether_type: u16) {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.protocol = ether_type.to_be();
+    }
+
+    /// Says that the device has verified the checksums.
+    #[inline(always)]
+    pub fn set_checksum_verified(&mut self) {
+        // SAFETY: Valid by the type invariant; every view of the unions holds integers only.
+        let headers = unsafe { (*self.as_raw()).__bindgen_anon_4.headers.as_mut() };
+        headers.set_ip_summed(bindings::CHECKSUM_UNNECESSARY as u8);
+    }
+
+    /// Sets whom the frame is for.
+    #[inline]
+    pub fn set_packet_type(&mut self, packet_type: PacketType) {
+        // SAFETY: Valid and owned by the type invariant.
+        unsafe {
+            let headers = (*self.as_raw()).__bindgen_anon_4.headers.as_mut();
+            headers.set_pkt_type(packet_type.as_raw());
+        }
+    }
+}
