@@ -79,7 +79,7 @@ fn loop_back(dev: &Device, port: u32) -> Result {
     let ah = Ah::new(&pd, &gid, gid.raw(), AhOptions::default())?;
     let datagram = TxSkb::new(TEXT)?;
     sender
-        .post(datagram, &ah, qp.qpn())
+        .post(datagram, false, &ah, qp.qpn())
         .map_err(|(_, error)| error)?;
     sender.flush();
 

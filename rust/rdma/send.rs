@@ -204,13 +204,13 @@ impl Sender {
         self.max_sge
     }
 
-    /// Adds a frame for queue pair `qpn` at `ah` to the chain; [`Self::flush`] sends it. If it has a checksum
-    /// that is yet to be made, the device makes it.
+    /// Adds a frame that is no super-frame, for queue pair `qpn` at `ah`, to the chain; [`Self::flush`] sends it. With
+    /// `checksum`, the frame has one that is yet to be made, and the device makes it.
     ///
     /// # Errors
     ///
     /// With the frame: `EBUSY` if the ring is full; `EINVAL` if `ah` is of another protection domain
-    /// than the queue pair, the frame is to be segmented, or has a checksum that the device does not make;
+    /// than the queue pair, or the frame has a checksum that the device does not make;
     /// `ENOMEM` if the frame has too many parts and no memory to join them; `EIO` if it cannot be mapped for DMA.
     ///
     /// # Context
@@ -220,10 +220,15 @@ impl Sender {
     pub fn post(
         &mut self,
         skb: TxSkb,
+        checksum: bool,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        self.post_any(skb, None, ah, qpn)
+        let work = Work {
+            checksum,
+            segments: None,
+        };
+        self.post_any(skb, work, ah, qpn)
     }
 
     /// Adds a super-frame of TCP, which the device segments: the first `headers` bytes are the headers that all
@@ -258,24 +263,24 @@ impl Sender {
             headers: headers as u32,
             mss: segments.size as u32,
         };
-        self.post_any(skb, Some(large), ah, qpn)
+        let work = Work {
+            checksum: skb.needs_checksum(),
+            segments: Some(large),
+        };
+        self.post_any(skb, work, ah, qpn)
     }
 
-    /// Adds a frame; `large` if it is to be segmented, and its headers are in front of its data.
+    /// Adds a frame on which the device has some work to do. If it is to be segmented, its headers are in front of its data.
     #[inline(always)]
     fn post_any(
         &mut self,
         skb: TxSkb,
-        large: Option<Large>,
+        work: Work,
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
-        let work = Work {
-            checksum: skb.needs_checksum(),
-            segments: large,
-        };
         // The device has to be able to complete the frame.
-        if (large.is_none() && skb.is_gso()) || (work.checksum && !self.offloads.checksums) {
+        if work.checksum && !self.offloads.checksums {
             return Err((skb, EINVAL));
         }
         if self.free_at_least() == 0 && self.free() == 0 {

@@ -199,12 +199,19 @@ impl Order {
         let (Some(id), Some(from), 1..) = (MsgId::new(number), from, self.width) else {
             return self.pass_up(context, skb);
         };
-        // It may be the one that held frames wait for.
-        let mut up = Up(context, self.alone && !self.deadline.is_set());
+        if self.sources.receive_next(from, id, self.now) {
+            return skb.poll_receive(context, self.alone);
+        }
         let item = skb;
-        let frame = Numbered { from, id, item };
+        self.receive_other(context, Numbered { from, id, item });
+    }
+
+    /// Takes in a frame that is not the next one of its source, and may be the one that held frames wait for.
+    #[inline(never)]
+    fn receive_other(&mut self, context: &Context<'_>, frame: Numbered<'_, RxSkb>) {
+        let mut up = Up(context, self.alone && !self.deadline.is_set());
         let (width, now) = (self.width, self.now);
-        if self.sources.receive(frame, width, now, &mut up) {
+        if self.sources.receive_other(frame, width, now, &mut up) {
             self.hold(context);
         }
     }

@@ -24,7 +24,7 @@ use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::Destinations;
 use crate::ud::ring::{drop_frame, UdRing};
-use crate::ud::tx::UdTx;
+use crate::ud::tx::{Kind, UdTx};
 
 /// A transmit queue of an interface that is up, which the transmit lock protects.
 pub(crate) struct Tx {
@@ -65,7 +65,12 @@ impl Tx {
         if partial {
             self.ud.ring.count_partial(large);
         }
-        self.ud.datagram_inline(dev, address, skb, large);
+        let kind = if large {
+            Kind::Large
+        } else {
+            Kind::Small { checksum: partial }
+        };
+        self.ud.datagram_inline(dev, address, skb, kind);
         Taken::TAKEN
     }
 

@@ -39,6 +39,21 @@ pub(crate) struct UdRing {
     counters: Arc<Counters>,
 }
 
+/// A frame that is no super-frame.
+pub(crate) struct Small {
+    pub(crate) skb: TxSkb,
+    /// It has a checksum that is yet to be made.
+    pub(crate) checksum: bool,
+}
+
+impl Small {
+    /// Looks whether there is a checksum to be made.
+    pub(crate) fn of(skb: TxSkb) -> Self {
+        let checksum = skb.needs_checksum();
+        Self { skb, checksum }
+    }
+}
+
 impl UdRing {
     /// Creates the ring, for frames of up to `mtu` bytes.
     pub(crate) fn new(
@@ -143,7 +158,7 @@ impl UdRing {
         if skb.is_gso() {
             self.send_large(dev, skb, ah, qpn);
         } else {
-            self.send_small(dev, skb, ah, qpn);
+            self.send_small(dev, Small::of(skb), ah, qpn);
         }
     }
 
@@ -152,13 +167,14 @@ impl UdRing {
     pub(crate) fn send_small(
         &mut self,
         dev: &Device<Interface>,
-        skb: TxSkb,
+        frame: Small,
         ah: &Arc<Ah>,
         qpn: u32,
     ) {
+        let Small { skb, checksum } = frame;
         // A frame is never longer than `max_len`.
         let len = skb.len() as u32;
-        if let Err((skb, error)) = self.sender.post(skb, ah, qpn) {
+        if let Err((skb, error)) = self.sender.post(skb, checksum, ah, qpn) {
             return self.drop(dev, skb, refusal(error));
         }
         self.sent(dev, len);

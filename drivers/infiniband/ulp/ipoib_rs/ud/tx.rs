@@ -17,7 +17,7 @@ use ipoib_rdma::Ah;
 
 use crate::base::interface::{Interface, Work};
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
-use crate::ud::ring::UdRing;
+use crate::ud::ring::{Small, UdRing};
 
 /// The datagram half of a transmit queue, which the transmit lock protects.
 pub(crate) struct UdTx {
@@ -25,27 +25,37 @@ pub(crate) struct UdTx {
     pub(crate) ring: UdRing,
 }
 
+/// What is left to be done on a frame.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// It is a super-frame, to be segmented.
+    Large,
+    /// Its checksum is to be made, or nothing.
+    Small { checksum: bool },
+}
+
 impl UdTx {
-    /// Sends a frame, which begins with the wire's header and is not too long; `large`: a super-frame.
+    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long.
     #[inline(always)]
     pub(crate) fn datagram_inline(
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,
         mut skb: TxSkb,
-        large: bool,
+        kind: Kind,
     ) {
         let Self { destinations, ring } = self;
         let now = now_ms();
         if !address.is_multicast() {
             match destinations.peer(&address, now) {
-                Some(peer) if large => {
-                    ring.send_large(dev, skb, peer.ah, address.qpn().get());
-                }
-                Some(peer) => {
-                    ring.number(&mut skb, &address, peer.sequence);
-                    ring.send_small(dev, skb, peer.ah, address.qpn().get());
-                }
+                Some(peer) => match kind {
+                    Kind::Large => ring.send_large(dev, skb, peer.ah, address.qpn().get()),
+                    Kind::Small { checksum } => {
+                        ring.number(&mut skb, &address, peer.sequence);
+                        let frame = Small { skb, checksum };
+                        ring.send_small(dev, frame, peer.ah, address.qpn().get());
+                    }
+                },
                 None => self.send_to_peer(dev, address, skb, now),
             }
         } else if let Some(mgid) = destinations.group_of(&address) {
@@ -61,8 +71,14 @@ impl UdTx {
     /// [`Self::datagram_inline`] for those that are not as hot.
     #[inline(never)]
     pub(crate) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
-        let large = skb.is_gso();
-        self.datagram_inline(dev, address, skb, large);
+        let kind = if skb.is_gso() {
+            Kind::Large
+        } else {
+            Kind::Small {
+                checksum: skb.needs_checksum(),
+            }
+        };
+        self.datagram_inline(dev, address, skb, kind);
     }
 
     /// Sends to a peer that there is no usable path to yet.

@@ -176,7 +176,9 @@ impl<T, B: BorrowMut<[Option<Held<T>>]>> Window<T, B> {
         // As `step`, but without a ring there is nothing that would turn.
         debug_assert!(self.highest == 0 && self.ring.is_none());
         self.next = Some(id.next());
-        self.missing <<= 1;
+        if self.missing != 0 {
+            self.missing <<= 1;
+        }
         true
     }
 

@@ -287,25 +287,35 @@ where
         now: u64,
         sink: &mut impl Sink<T>,
     ) -> bool {
-        let Numbered { from, id, item } = frame;
-        if let Some(source) = self.table.get_mut(from) {
-            // A clock that went back is dealt with below.
-            let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
-            if !paused && source.window.receive_in_order(id) {
-                source.frames = source.frames.wrapping_add(1);
-                source.last = now;
-                self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
-                sink.deliver(item);
-                return false;
-            }
+        if self.receive_next(frame.from, frame.id, now) {
+            sink.deliver(frame.item);
+            return false;
         }
-        // Another one: that above need not be in memory.
-        self.receive_other(Numbered { from, id, item }, width, now, sink)
+        self.receive_other(frame, width, now, sink)
     }
 
-    /// A frame of a new source, or one that is not the next.
+    /// Notes a frame if it is the next one of its source, and nothing is held: the caller delivers it then. False: it
+    /// has to go through [`Self::receive_other`].
+    // As `receive`.
+    #[inline(always)]
+    pub fn receive_next(&mut self, from: &HwAddr, id: MsgId, now: u64) -> bool {
+        let Some(source) = self.table.get_mut(from) else {
+            return false;
+        };
+        // `receive_other` deals with a clock that went back.
+        let paused = now.wrapping_sub(source.last) >= PAUSE_MS;
+        if paused || !source.window.receive_in_order(id) {
+            return false;
+        }
+        source.frames = source.frames.wrapping_add(1);
+        source.last = now;
+        self.shared.counts.in_order = self.shared.counts.in_order.wrapping_add(1);
+        true
+    }
+
+    /// Takes a frame in as [`Self::receive`] does, which is of a new source, or not the next.
     #[inline(never)]
-    fn receive_other(
+    pub fn receive_other(
         &mut self,
         frame: Numbered<'_, T>,
         width: u8,
