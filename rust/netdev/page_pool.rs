@@ -221,8 +221,8 @@ impl PagePool {
     fn take(&mut self) -> RxBuf {
         let frags = &mut self.frags;
         let va: *mut u8 = frags.next.cast();
-        // SAFETY: What is left of a page has an address. It is said twice, since only the first spares the check of
-        // an `Option`.
+        // SAFETY: `next` points into a page while fragments are left. The first spares callers the check of an
+        // `Option`.
         let va = unsafe {
             core::hint::assert_unchecked(!va.is_null());
             NonNull::new_unchecked(va)

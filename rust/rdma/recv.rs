@@ -102,7 +102,8 @@ impl Mapping {
 /// # Invariants
 ///
 /// * `slots` never moves its elements. A slot's work request refers to the slot's one element, and that
-///   to the slot's buffer, which `pool` maps for the device. It is no longer than any buffer of `pool` takes.
+///   to the slot's buffer, which `pool` maps for the device. Its length is at most
+///   the capacity of each buffer of `pool`.
 /// * When it is dropped, the device has none of the buffers.
 struct Memory {
     slots: KVVec<Slot>,
@@ -234,14 +235,14 @@ impl Buffers {
             unsafe { chain.push(&mut slot.wr, index) };
             return None;
         }
-        // SAFETY: The element refers to the slot's buffer, and says no more than that takes.
+        // SAFETY: The element is the slot's buffer by the invariant; `len` is at most its length.
         unsafe { mapping.take(slot.sge.addr, len) };
         // INVARIANT: The element refers to the new buffer.
         slot.sge.addr = mapping.address(&new);
         let buf = core::mem::replace(&mut slot.buf, new);
         // SAFETY: As above.
         unsafe { chain.push(&mut slot.wr, index) };
-        // SAFETY: This is the completion of its receive, which has succeeded; checked above.
+        // SAFETY: The receive has succeeded, and `len` is at most the element's length, so the buffer's capacity.
         let buf = unsafe { buf.filled_unchecked(len) };
         Some(Received::new(buf, wc))
     }

@@ -205,7 +205,7 @@ impl Sender {
     }
 
     /// Adds a frame that is no super-frame, for queue pair `qpn` at `ah`, to the chain; [`Self::flush`] sends it. With
-    /// `checksum`, the frame has one that is yet to be made, and the device makes it.
+    /// `checksum`, the frame's is partial, and the device completes it. The caller has looked; it is not checked again.
     ///
     /// # Errors
     ///
@@ -224,6 +224,7 @@ impl Sender {
         ah: &Arc<Ah>,
         qpn: u32,
     ) -> core::result::Result<(), (TxSkb, Error)> {
+        debug_assert!(!skb.is_gso() && checksum == skb.needs_checksum());
         let work = Work {
             checksum,
             segments: None,

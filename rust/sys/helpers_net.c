@@ -144,9 +144,9 @@ void ipoib_rs_netdev_set_addr(struct net_device *dev, const u8 *addr)
 }
 
 /*
- * Bonding takes the address of its active slave at a failover, and does not hear of another one
- * that the slave has later. If the bond over @dev has the address that was @dev's @before, it gets
- * the new one here; nobody can object, since the slave has it already. RTNL is held.
+ * Bonding copies the active slave's address at a failover, and ignores later changes of it. If the
+ * bond over @dev has the address that was @dev's @before, it gets the new one here; nobody can
+ * object, since the slave has it already. RTNL is held.
  */
 void ipoib_rs_netdev_bond_follows(struct net_device *dev, const u8 *before)
 {

@@ -11,7 +11,7 @@
 /* Room in front of a packet for its link-layer header. */
 #define IPOIB_RS_LINK_ROOM	64
 
-/* Room behind the data of an skb's head, and the unit that their length is rounded up to. */
+/* Room behind the data of an skb's head. */
 enum {
 	IPOIB_RS_SHINFO_LEN = SKB_DATA_ALIGN(sizeof(struct skb_shared_info)),
 };

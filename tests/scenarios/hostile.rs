@@ -75,8 +75,7 @@ scenario! {
 }
 
 scenario! {
-    /// So many peers that nobody knows ask a host that its table of paths is full. A peer that it talks to does not
-    /// notice, and there is room for a new one.
+    /// Unknown peers fill a host's table of paths. A known peer notices nothing, and a new one finds room.
     fn a_flood_of_strangers_finds_no_room(bed) {
         let bed = bed.hosts(4).up()?;
         bed.ib()?;

@@ -11,7 +11,7 @@ impl RxSkb {
     #[inline(always)]
     pub fn set_link_header<const N: usize>(&mut self, link: &[u8; N]) {
         let raw = self.as_raw();
-        // SAFETY: Valid by the type invariant; so is the distance between the two.
+        // SAFETY: Valid by the type invariant; that is the distance.
         unsafe { self.set_link_header_at((*raw).data.offset_from((*raw).head) as u16, link) };
     }
 

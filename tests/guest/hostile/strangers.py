@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# So many ARP requests, so many a second (0 for as many as go), each from another GID that no neighbour has.
+# ARP requests: so many, so many a second (0: no limit), each from another GID that no neighbour has.
 
 import time
 count, rate = int(sys.argv[1]), int(sys.argv[2])

@@ -299,8 +299,8 @@ for n in range(16, 80):
 }
 
 scenario! {
-    /// Frames go to many peers that announce connections and do not answer, all the time: one that is used stays, and a new
-    /// peer gets one.
+    /// Frames go to many peers that announce connections and do not answer, all the time: a connection in use stays, and
+    /// a new peer gets a connection.
     #[on(races)]
     fn who_does_not_answer_makes_room(bed) {
         let bed = bed.hosts(3).lifetime(Duration::from_secs(120)).up()?;
@@ -362,7 +362,7 @@ scenario! {
             a.wait_until(&format!("ping -q -c 3 -i 0.1 -W 1 fd00:2:{n}::2"), Duration::from_secs(10))?;
         }
         a.wait_until("ethtool -S ib0 | grep -q ' rc_current: 16'", Duration::from_secs(10)).with_context(|| story(a))?;
-        // The others have had theirs, for which the least recently used made room.
+        // The other four had connections in turn: idle ones made room.
         ensure!(counter(a, "rc_evicted")? >= 4, "{}", story(a));
         let both = format!("ping -q -c 1 -W 1 {} && ethtool -S ib0 | grep -q ' rc_current: 17'", c.ip4());
         a.wait_until(&both, Duration::from_secs(10)).with_context(|| story(a))?;

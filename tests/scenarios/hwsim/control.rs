@@ -264,7 +264,7 @@ scenario! {
         std::thread::sleep(a.scaled(Duration::from_millis(2500)));
         ensure!(a.ok("ip -o link show ib0")?.contains("NO-CARRIER"));
         let calls = outside.ok(&format!("cat {faults}; echo clear >{faults}"))?;
-        // That the device is asked again and again is no news.
+        // To ask the device again sends no link messages.
         let news = a.ok("(timeout 3 ip monitor link; true) & sleep 1; ip link set lo mtu 65535; wait")?;
         ensure!(news.contains("lo: ") && !news.contains("ib0"), "{news}");
         let asked = |verb: &str| calls.lines().any(|line| line.starts_with(verb) && !line.contains("calls 0"));

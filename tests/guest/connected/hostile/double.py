@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 
 # Has a connection, and sends a frame by it ten times a second. After a second, somebody asks for another one in the same
-# name, as the same driver, and confirms it. When no more frames are sent, for a third one. Follows senders.py.
+# name, as the same driver, and confirms it. After the last frame, it asks for a third one. Follows senders.py.
 
 one, = confirm([Sender(names[0])])
 own_qpn = 0x1000 + one.id % 0x100000

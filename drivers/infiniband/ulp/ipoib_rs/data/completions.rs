@@ -225,11 +225,11 @@ impl Poll for TxPoll {
         {
             self.counters.tx.wakes.add(1);
             self.dev.start_queue();
-            // Pairs with that in `Route::wait`: either we see that the queue is to stay stopped, or it is stopped after we
-            // have started it.
+            // Pairs with the barrier in `Route::wait`: either we see `blocked`, or it stops the queue after we have started
+            // it.
             smp_mb(Full);
             if shared.is_some_and(|shared| shared.is_blocked()) {
-                // Under the lock, so that `Tx::service` does not end that in between, and start the queue before us.
+                // Under the lock, lest `Tx::service` clear it and start the queue before we stop it.
                 let _guard = self.dev.lock_tx();
                 if shared.is_some_and(|shared| shared.is_blocked()) {
                     self.dev.stop_queue();

@@ -86,14 +86,14 @@ struct Sink {
     infiniband: bool,
     /// Bits of an LID: none on RoCE.
     lid_mask: u16,
-    /// Network header of packets of which the device says that they have none: the truth on InfiniBand; on RoCE there
-    /// is one (bnxt_re does not say so).
+    /// Network header of a packet whose completion names none. On InfiniBand it has none; on RoCE it has one that bnxt_re
+    /// does not report.
     unsaid: Option<Network>,
     link: Link,
     up: Up,
 }
 
-/// Knows between whom packets go.
+/// Addresses of this end, and the route of the last packet.
 struct Link {
     local: Local,
     route: Route,
@@ -288,7 +288,7 @@ impl Sink {
         let meta = self.meta(received.completion);
         let (link, up) = (&mut self.link, &self.up);
         let datagram = received.buf.bytes();
-        // Passed up in two places, of which the first knows that it is a unicast frame of a known sender.
+        // Two calls: inlined, the first knows that the frame is unicast and of a known sender.
         if let Some(frame) = classify_known(datagram, meta, &link.route) {
             return up.pass(context, received, frame, order);
         }

@@ -383,7 +383,8 @@ impl Connections {
         None
     }
 
-    /// One of those that others send by is really its peer's, who has forgotten what there was before.
+    /// A connection that another host sends by was confirmed. Those before it in that name end unless they are used, since
+    /// it may be forged.
     pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>, now: u64) {
         let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
         let Some(sender) = self.senders.iter_mut().find(this) else {

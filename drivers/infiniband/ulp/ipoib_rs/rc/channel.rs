@@ -16,8 +16,8 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// Time without progress, though frames wait or were sent, after which a connection holds up no others, and a channel
-/// without one may be replaced. A connection that is up is looked at as often: sending alone has nobody look.
+/// Time without progress, though frames wait or were sent, after which a connection holds up no others; and the age from
+/// which on a channel without a connection may be replaced. A connection that is up is looked at as often: sending alone has nobody look.
 const SLOW_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
@@ -108,12 +108,14 @@ impl Channel {
     pub(super) fn occupant(&self, now: u64) -> Occupant {
         let machine = &self.machine;
         let age = now.saturating_sub(machine.last_used());
-        let hopeless = machine.has_failed() || age >= SLOW_MS;
-        let usage = if machine.is_up() || machine.offer().is_some() {
+        let usage = if machine.is_up() {
             Usage::Connected
-        } else if machine.is_vacant() && hopeless && self.backlog.is_empty() {
+        } else if machine.offer().is_some() {
+            Usage::Offered
+        } else if machine.is_vacant() && age >= SLOW_MS && self.backlog.is_empty() {
             Usage::Silent {
                 held_off: machine.is_held_off(now),
+                is_new: !machine.has_failed(),
                 wanted_until: self.wanted_until,
             }
         } else {

@@ -30,7 +30,7 @@ impl Connections {
         choose(occupants, peer.gid(), asked, self.cap)
     }
 
-    /// Makes a channel to a peer at a place, in which there is nothing to be lost.
+    /// Makes a channel to a peer at a place that [`Self::choose_place`] has chosen.
     fn put_channel(&mut self, at: usize, address: HwAddr, number: u8, now: u64) -> Option<usize> {
         let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
         let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
@@ -49,8 +49,8 @@ impl Connections {
             return Some(at);
         }
         match self.choose_place(&address, true, now) {
-            Choice::Place(at) => self.put_channel(at, address, number, now),
-            _ => None,
+            Choice::Place(at) | Choice::Replace(at) => self.put_channel(at, address, number, now),
+            Choice::Crowd | Choice::Full | Choice::Soon => None,
         }
     }
 
@@ -67,7 +67,7 @@ impl Connections {
         if may_evict {
             self.make_place(dev, choice, peer, now);
         }
-        matches!(choice, Choice::Place(_))
+        matches!(choice, Choice::Place(_) | Choice::Replace(_))
     }
 
     /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now, but maybe soon.
@@ -84,10 +84,10 @@ impl Connections {
             None if self.tried.holds(address.gid(), now) => return None,
             None => {
                 let choice = self.choose_place(address, false, now);
-                let Choice::Place(at) = choice else {
+                let again = now.saturating_add(IDLE_MS);
+                self.tried.note(choice, address.gid(), again);
+                let (Choice::Place(at) | Choice::Replace(at)) = choice else {
                     self.counters.connected.no_room.add_shared(1);
-                    let again = now.saturating_add(IDLE_MS);
-                    self.tried.note(choice, address.gid(), again);
                     self.make_place(dev, choice, address, now);
                     return None;
                 };
@@ -99,12 +99,12 @@ impl Connections {
         u16::try_from(at).ok()
     }
 
-    /// Has the least recently used connection of those that are too many make room for a peer.
+    /// Ends the least recently used connection among those in the way of a peer, if it is idle.
     fn make_place(&mut self, dev: &Device<Interface>, choice: Choice, peer: &HwAddr, now: u64) {
         match choice {
             Choice::Crowd => self.make_room(dev, Among::ChannelsOf(peer.gid()), now),
             Choice::Full => self.make_room(dev, Among::Channels, now),
-            Choice::Place(_) | Choice::Soon => {}
+            Choice::Place(_) | Choice::Replace(_) | Choice::Soon => {}
         }
     }
 }

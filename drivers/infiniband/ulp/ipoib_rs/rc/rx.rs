@@ -111,7 +111,7 @@ impl Peers {
 /// State of a queue pair's remaining receives.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
-    /// How often all was received that there was at some time, since somebody asked first.
+    /// Passes through the completion queue that have ended ([`Passes`]).
     pub(crate) passes: u64,
     /// Buffers that it has of its own.
     pub(crate) held: u32,

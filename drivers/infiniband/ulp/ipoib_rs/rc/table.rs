@@ -470,12 +470,11 @@ impl Connections {
         Advance::Deadline(channel.deadline(now))
     }
 
-    /// Asks the peer of a channel for a connection, if there is room for one more. At most half of the connections are
-    /// such as were asked for and have no answer.
+    /// Asks the peer of a channel for a connection, if there is room for one more. At most half of them, rounded
+    /// up, are requests without an answer.
     fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
         let asked = self.iter().filter(|channel| channel.machine.is_asked());
         if asked.count() >= self.cap.div_ceil(2) {
-            self.counters.connected.no_room.add_shared(1);
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         }
         let Some(room) = self.take_room(dev, Whose::Ours, true, now) else {

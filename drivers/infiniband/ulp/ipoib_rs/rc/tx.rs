@@ -101,7 +101,7 @@ impl Route<'_> {
             if !ring.shared.blocked.load(Relaxed) {
                 ring.shared.blocked.store(true, Relaxed);
                 ud.counters().tx.stops.add(1);
-                // Pairs with that in `TxPoll::poll`, which may be about to start the queue.
+                // Pairs with the barrier in `TxPoll::poll`, which may be about to start the queue.
                 smp_mb(Full);
             }
             // Room on the ring of datagrams may have started it since.

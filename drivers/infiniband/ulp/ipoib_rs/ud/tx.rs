@@ -25,12 +25,12 @@ pub(crate) struct UdTx {
     pub(crate) ring: UdRing,
 }
 
-/// What is left to be done on a frame.
+/// Work on a frame that is left to the device.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// It is a super-frame, to be segmented.
     Large,
-    /// Its checksum is to be made, or nothing.
+    /// It is no super-frame; with `checksum`, the device completes that.
     Small { checksum: bool },
 }
 

@@ -2,8 +2,8 @@
 
 //! Places in the table of channels: which one a new peer gets, and what is to be done if there is none.
 //!
-//! Peers that do not answer have half of the places at most, until they have asked themselves, and make room for each
-//! other. Peers with one GID have a part of all places, and make room for each other, too.
+//! Peers that have not answered take at most half of the places, and make room for each other. A peer that asks us may
+//! have any. Peers with one GID have a part of all places, and make room for each other, too.
 
 use crate::flow::admission::max_channels_of_gid;
 use crate::wire::gid::Gid;
@@ -13,21 +13,25 @@ use crate::wire::gid::Gid;
 pub struct Occupant {
     /// The peer's GID.
     pub gid: Gid,
-    /// What the channel is used for.
+    /// Use of the channel.
     pub usage: Usage,
 }
 
 /// The use of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// A connection, or a request of the peer's that was accepted.
+    /// A connection.
     Connected,
+    /// A request in the peer's name that was accepted and is not proven.
+    Offered,
     /// The peer is asked, or about to be.
     Asking,
-    /// The peer cannot be reached or does not answer: it may be replaced, the one that comes first in this order first.
+    /// No connection came for a while: it may be replaced. The smallest of these in order goes first.
     Silent {
         /// Frames do not wait for it, since it was given up.
         held_off: bool,
+        /// It was not asked yet.
+        is_new: bool,
         /// Until when its frames count, in milliseconds.
         wanted_until: u64,
     },
@@ -36,13 +40,15 @@ pub enum Usage {
 /// The place of a new channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This one.
+    /// An empty one.
     Place(usize),
+    /// That of a silent peer, which is replaced.
+    Replace(usize),
     /// None: peers with that GID have all of theirs. One of their connections is to make room.
     Crowd,
-    /// None: connections have most. One of them is to make room.
+    /// None: connections have more than half of the places. One of them is to make room.
     Full,
-    /// None: peers that do not answer have most. One of them makes room soon.
+    /// None: peers that have not answered have half or more. One of them makes room soon.
     Soon,
 }
 
@@ -62,10 +68,12 @@ impl Tried {
         now < self.full_until || self.crowd.is_some_and(is_crowd)
     }
 
-    /// There was no place for a peer with this GID, which may be tried again at `again`.
+    /// Notes a choice for a peer with this GID: if it was none that costs nothing, the next is to be made at `again`.
     pub fn note(&mut self, choice: Choice, gid: Gid, again: u64) {
         match choice {
             Choice::Place(_) => {}
+            // Whoever is replaced forgets that it was asked of late.
+            Choice::Replace(_) => self.full_until = again,
             Choice::Crowd => self.crowd = Some((gid, again)),
             Choice::Full | Choice::Soon => self.full_until = again,
         }
@@ -91,18 +99,21 @@ pub fn choose(
             continue;
         };
         let is_same = occupant.gid == gid;
-        of_gid = of_gid.saturating_add(usize::from(is_same));
+        // Whoever forges requests in the name of a peer does not keep us from asking it.
+        let counts = is_same && (asked || occupant.usage != Usage::Offered);
+        of_gid = of_gid.saturating_add(usize::from(counts));
         match occupant.usage {
-            Usage::Connected => {
+            Usage::Connected | Usage::Offered => {
                 connected = connected.saturating_add(1);
                 continue;
             }
             Usage::Asking => {}
             Usage::Silent {
                 held_off,
+                is_new,
                 wanted_until,
             } => {
-                let this = Some((held_off, wanted_until, at));
+                let this = Some((held_off, is_new, wanted_until, at));
                 let first = |before: Option<_>| before.map_or(this, |_| before.min(this));
                 silent = first(silent);
                 if is_same {
@@ -115,11 +126,12 @@ pub fn choose(
     let is_crowd = of_gid >= max_channels_of_gid(cap);
     let empty = empty.filter(|_| !is_crowd && (asked || unanswered < half));
     let replaced = if is_crowd { silent_of_gid } else { silent };
-    match empty.or(replaced.map(|(.., at)| at)) {
-        Some(at) => Choice::Place(at),
-        None if is_crowd => Choice::Crowd,
-        None if connected > half => Choice::Full,
-        None => Choice::Soon,
+    match (empty, replaced) {
+        (Some(at), _) => Choice::Place(at),
+        (None, Some((.., at))) => Choice::Replace(at),
+        (None, None) if is_crowd => Choice::Crowd,
+        (None, None) if connected > half => Choice::Full,
+        (None, None) => Choice::Soon,
     }
 }
 
@@ -154,8 +166,27 @@ mod tests {
             gid: gid(number),
             usage: Usage::Silent {
                 held_off,
+                is_new: false,
                 wanted_until,
             },
+        })
+    }
+
+    fn new(number: u8) -> Option<Occupant> {
+        Some(Occupant {
+            gid: gid(number),
+            usage: Usage::Silent {
+                held_off: false,
+                is_new: true,
+                wanted_until: 0,
+            },
+        })
+    }
+
+    fn offered(number: u8) -> Option<Occupant> {
+        Some(Occupant {
+            gid: gid(number),
+            usage: Usage::Offered,
         })
     }
 
@@ -201,14 +232,17 @@ mod tests {
         places[3] = silent(3, false, 20);
         places[4] = silent(4, false, 10);
         places[5] = silent(5, true, 0);
-        assert_eq!(choose(&places, 1, false), Choice::Place(4));
+        assert_eq!(choose(&places, 1, false), Choice::Replace(4));
         assert_eq!(choose(&places, 1, true), Choice::Place(8));
         places[3] = silent(3, false, 9);
-        assert_eq!(choose(&places, 1, false), Choice::Place(3));
-        // Those that were given up of late go last, but go.
-        places[3] = asking(3);
+        assert_eq!(choose(&places, 1, false), Choice::Replace(3));
+        // Those that were not asked go last but for those that were given up of late.
+        places[3] = new(3);
+        assert_eq!(choose(&places, 1, false), Choice::Replace(4));
         places[4] = asking(4);
-        assert_eq!(choose(&places, 1, false), Choice::Place(5));
+        assert_eq!(choose(&places, 1, false), Choice::Replace(3));
+        places[3] = asking(3);
+        assert_eq!(choose(&places, 1, false), Choice::Replace(5));
     }
 
     #[test]
@@ -219,7 +253,7 @@ mod tests {
         assert!(!tried.holds(gid(1), 0));
         tried.note(Choice::Crowd, gid(1), 10);
         assert!(tried.holds(gid(1), 9) && !tried.holds(gid(1), 10) && !tried.holds(gid(2), 9));
-        for choice in [Choice::Full, Choice::Soon] {
+        for choice in [Choice::Full, Choice::Soon, Choice::Replace(3)] {
             let mut tried = Tried::default();
             tried.note(choice, gid(1), 10);
             assert!(tried.holds(gid(2), 9) && !tried.holds(gid(2), 10));
@@ -236,8 +270,17 @@ mod tests {
         places[9] = silent(2, false, 1);
         assert_eq!(choose(&places, 1, false), Choice::Crowd);
         places[5] = silent(1, true, 5);
-        assert_eq!(choose(&places, 1, false), Choice::Place(5));
+        assert_eq!(choose(&places, 1, false), Choice::Replace(5));
         places[7] = connected(3);
         assert_eq!(choose(&places, 1, false), Choice::Place(12));
+    }
+
+    /// Requests in a peer's name keep others in its name out, and not the one that we make.
+    #[test]
+    fn forged_requests_do_not_keep_us_from_asking() {
+        let mut places = [None; 16];
+        places[..8].fill(offered(1));
+        assert_eq!(choose(&places, 1, true), Choice::Crowd);
+        assert_eq!(choose(&places, 1, false), Choice::Place(8));
     }
 }

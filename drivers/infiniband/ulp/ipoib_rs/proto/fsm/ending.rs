@@ -15,7 +15,7 @@ const LOOK_MS: u64 = 50;
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     since: u64,
-    /// Passes of the polls through the completion queue when that was asked first.
+    /// Number of passes when the polls were first asked.
     passes: Option<u64>,
 }
 
@@ -71,8 +71,8 @@ impl Ending {
     }
 }
 
-/// Passes of the receive polls through the completion queue: the times that all was taken that had been there at some
-/// time, while somebody waited for that.
+/// Passes of the receive polls through the completion queue, counted while somebody waits. A pass ends when the queue is
+/// found empty, or as many completions were taken as it holds: all that it had at the begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
     count: u64,
@@ -90,7 +90,7 @@ impl Passes {
         asked: false,
     };
 
-    /// Waits for the end of the next one. Returns how many there were.
+    /// Asks for one more pass to be counted. Returns how many have ended.
     pub fn ask(&mut self) -> u64 {
         self.asked = true;
         self.count
@@ -102,8 +102,8 @@ impl Passes {
         self.asked
     }
 
-    /// A poll has taken so many completions, and there are no more if it `is_empty`. The queue has `entries`, in the
-    /// order in which they came.
+    /// A poll has taken so many completions, and left the queue empty if `is_empty`. The queue is first in, first out, and
+    /// holds up to `entries`.
     pub fn polled(&mut self, taken: u32, is_empty: bool, entries: u32) {
         if !self.asked {
             return;

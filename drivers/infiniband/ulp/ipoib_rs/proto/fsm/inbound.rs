@@ -12,8 +12,8 @@ const IDLE_MS: u64 = 600_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound {
     confirmed: bool,
-    /// The peer, or whoever gives itself out for it, has made another one, and nothing has come by this one since.
-    superseded: bool,
+    /// When another one was confirmed in the name of the same peer, if nothing has come by this one since.
+    superseded: Option<u64>,
     /// Frames that had come at the last look.
     seen: u64,
     heard: u64,
@@ -24,7 +24,7 @@ impl Inbound {
     pub const fn new(now: u64) -> Inbound {
         Inbound {
             confirmed: false,
-            superseded: false,
+            superseded: None,
             seen: 0,
             heard: now,
         }
@@ -33,7 +33,7 @@ impl Inbound {
     /// The peer has confirmed that it asked.
     pub fn confirm(&mut self) {
         self.confirmed = true;
-        self.superseded = false;
+        self.superseded = None;
     }
 
     /// Looks whether frames have come; `received` counts them from the connection's begin. A frame confirms it, too.
@@ -42,7 +42,7 @@ impl Inbound {
             self.seen = received;
             self.heard = now;
             self.confirmed = true;
-            self.superseded = false;
+            self.superseded = None;
         }
     }
 
@@ -50,13 +50,14 @@ impl Inbound {
     /// over soon, unless more come. Anybody on the link can ask for a connection in a peer's name.
     pub fn supersede(&mut self, received: u64, now: u64) {
         self.look(received, now);
-        self.heard = now;
-        self.superseded = true;
+        if self.confirmed {
+            self.superseded.get_or_insert(now);
+        }
     }
 
     /// Returns true if another one has taken its place, as it seems.
     pub const fn is_superseded(&self) -> bool {
-        self.superseded
+        self.superseded.is_some()
     }
 
     /// Returns true if the peer has confirmed that it asked, or has sent something.
@@ -71,12 +72,11 @@ impl Inbound {
 
     /// Time at which the connection ends, if nothing comes by it.
     pub const fn deadline(&self) -> u64 {
-        let limit = if self.confirmed && !self.superseded {
-            IDLE_MS
-        } else {
-            CONFIRM_MS
-        };
-        self.heard.saturating_add(limit)
+        match self.superseded {
+            Some(since) => since.saturating_add(CONFIRM_MS),
+            None if self.confirmed => self.heard.saturating_add(IDLE_MS),
+            None => self.heard.saturating_add(CONFIRM_MS),
+        }
     }
 }
 
@@ -109,6 +109,10 @@ mod tests {
         // However long it was silent, it has time to be used.
         inbound.supersede(3, 40_000);
         assert_eq!(inbound.deadline(), 40_000 + CONFIRM_MS);
+        // But once.
+        inbound.supersede(3, 50_000);
+        assert_eq!(inbound.deadline(), 40_000 + CONFIRM_MS);
+        assert_eq!(inbound.last_heard(), 2_000);
         // Those that came before say nothing.
         inbound.supersede(5, 50_000);
         inbound.look(5, 51_000);
@@ -121,6 +125,10 @@ mod tests {
         inbound.supersede(6, 53_000);
         inbound.confirm();
         assert!(!inbound.is_superseded());
+        // One that nobody has confirmed ends as it would.
+        let mut inbound = Inbound::new(1_000);
+        inbound.supersede(0, 9_000);
+        assert_eq!(inbound.deadline(), 1_000 + CONFIRM_MS);
     }
 
     #[test]

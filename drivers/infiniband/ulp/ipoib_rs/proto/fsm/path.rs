@@ -167,8 +167,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     /// How readily this path makes room for another one, a score for [`PathTable::victim`]; `None` while an answer
     /// is expected or frames are about to leave by it.
     ///
-    /// One that cannot be sent by goes before all that can, with the frames that wait for it: whoever makes up
-    /// addresses drives out others that he made up.
+    /// An unresolved path goes first, and its waiting frames are dropped: made-up addresses drive out only each other.
     #[inline]
     pub fn eviction_score(&self, now: u64) -> Option<u64> {
         if self.has_request() {

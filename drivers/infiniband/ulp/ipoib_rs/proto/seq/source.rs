@@ -278,8 +278,6 @@ where
 
     /// Takes a numbered frame in; `now` is in milliseconds. True: something is held now that was not
     /// before, and [`Sources::expire`] is to be called when the timeout is over.
-    // Short, and for every frame: not worth a call.
-    #[inline(always)]
     pub fn receive(
         &mut self,
         frame: Numbered<'_, T>,
@@ -296,7 +294,7 @@ where
 
     /// Notes a frame if it is the next one of its source, and nothing is held: the caller delivers it then. False: it
     /// has to go through [`Self::receive_other`].
-    // As `receive`.
+    // Short, and for every frame: not worth a call.
     #[inline(always)]
     pub fn receive_next(&mut self, from: &HwAddr, id: MsgId, now: u64) -> bool {
         let Some(source) = self.table.get_mut(from) else {
@@ -313,7 +311,8 @@ where
         true
     }
 
-    /// Takes a frame in as [`Self::receive`] does, which is of a new source, or not the next.
+    /// Takes in a frame that [`Self::receive_next`] did not take: of a new source, or not the next one. Returns as
+    /// [`Self::receive`] does.
     #[inline(never)]
     pub fn receive_other(
         &mut self,
