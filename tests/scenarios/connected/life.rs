@@ -301,7 +301,6 @@ for n in range(16, 80):
 scenario! {
     /// Frames go to many peers that announce connections and do not answer, all the time: a connection in use stays, and
     /// a new peer gets a connection.
-    #[on(races)]
     fn who_does_not_answer_makes_room(bed) {
         let bed = bed.hosts(3).lifetime(Duration::from_secs(120)).up()?;
         up(&bed)?;
