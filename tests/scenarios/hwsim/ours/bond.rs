@@ -24,6 +24,23 @@ fn longest_gap(text: &str) -> Result<f64> {
     Ok(gaps.fold(0.0, f64::max))
 }
 
+/// Makes a fabric whose HCAs are these hosts', with a manager on the first and all ports active, for bonds.
+fn fabric(topology: &str, hosts: &[&Host]) -> Result<Manager> {
+    let first = hosts.first().context("no host")?;
+    let outside = first.outside();
+    outside.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
+    make(&outside, topology)?;
+    for (number, host) in (1..).zip(hosts) {
+        let netns = host.netns().context("a host without a namespace")?;
+        outside.ok(&format!("rdma dev set {} netns {netns}", device(number)))?;
+    }
+    let manager = Manager::start(first, &device(1), "")?;
+    for (number, host) in (1..).zip(hosts) {
+        active(host, &device(number))?;
+    }
+    Ok(manager)
+}
+
 fn is_active(host: &Host, name: &str) -> Result<()> {
     host.wait_until(
         &format!("grep -qx {name} /sys/class/net/bond0/bonding/active_slave"),
@@ -41,16 +58,8 @@ scenario! {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
         let outside = a.outside();
-        outside.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
-        make(&outside, "star 3")?;
-        // The manager is on the first, whose cable stays.
-        for (number, host) in [(1, b), (2, a), (3, a)] {
-            let netns = host.netns().context("a host without a namespace")?;
-            outside.ok(&format!("rdma dev set {} netns {netns}", device(number)))?;
-        }
-        let manager = Manager::start(b, &device(1), "")?;
-        active(a, &device(2))?;
-        active(a, &device(3))?;
+        // The cable of the manager's host stays.
+        let manager = fabric("star 3", &[b, a, a])?;
         for mode in ["datagram", "connected"] {
             b.ok(&format!("ip link add name ib0 type ipoib_rs device {} mode {mode}", device(1)))?;
             b.ib_up()?;
@@ -66,11 +75,13 @@ scenario! {
                  ip link set bond0 up",
                 device(2), device(3), a.ip4(), a.ip6()
             ))?;
+            // Whichever is up first is active.
+            a.wait_until("test $(grep -c 'MII Status: up' /proc/net/bonding/bond0) = 3", LIMIT)?;
+            a.ok("ip link set bond0 type bond active_slave ib0")?;
             is_active(a, "ib0")?;
             for host in [&a.ip4(), &a.ip6()] {
                 b.wait_until(&format!("ping -q -c 1 -W 1 {host}"), LIMIT)?;
             }
-            a.wait_until("test $(grep -c 'MII Status: up' /proc/net/bonding/bond0) = 3", LIMIT)?;
             let ping = a.spawn(&format!("ping -D -i 0.05 -W 1 {}", b.ip4()))?;
             for (cable, next) in [("c2", "ib1"), ("c3", "ib0")] {
                 std::thread::sleep(Duration::from_secs(2));
@@ -100,16 +111,8 @@ scenario! {
     fn a_bond_has_the_address_of_its_slave(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let (a, b) = bed.pair()?;
-        let outside = a.outside();
-        outside.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
-        make(&outside, "pair")?;
-        for (number, host) in [(1, a), (2, b)] {
-            let netns = host.netns().context("a host without a namespace")?;
-            outside.ok(&format!("rdma dev set {} netns {netns}", device(number)))?;
-        }
-        let manager = Manager::start(b, &device(2), "")?;
-        active(a, &device(1))?;
-        b.ok(&format!("ip link add name ib0 type ipoib_rs device {} mode connected", device(2)))?;
+        let manager = fabric("pair", &[b, a])?;
+        b.ok(&format!("ip link add name ib0 type ipoib_rs device {} mode connected", device(1)))?;
         b.ib_up()?;
         a.ok(&format!(
             "set -e
@@ -118,7 +121,7 @@ scenario! {
              ip link set ib0 master bond0
              ip addr add {}/24 dev bond0
              ip link set bond0 up",
-            device(1), a.ip4()
+            device(2), a.ip4()
         ))?;
         is_active(a, "ib0")?;
         for mode in ["datagram", "connected", "datagram"] {
@@ -154,19 +157,28 @@ scenario! {
              ip link add bond0 mtu 1500 type bond mode active-backup fail_over_mac active
              ip link set bond0 up
              cd {CONFIGFS}
-             mkdir far far/hcas/f far/cables/trunk
-             echo 1024 >far/hcas/f/mtu
-             echo f dev:bond0 >far/cables/trunk/ends
+             for fabric in far next; do
+                 mkdir $fabric $fabric/hcas/f $fabric/cables/trunk
+                 echo 1024 >$fabric/hcas/f/mtu
+                 echo f dev:bond0 >$fabric/cables/trunk/ends
+             done
              echo 1 >far/live",
             device(1)
         ))?;
-        host.ok("grep -q '^88b5 *bond0 ' /proc/net/ptype")?;
+        // The device is another cable's.
+        let next = format!("echo 1 >{CONFIGFS}/next/live");
+        host.run(&next)?.refused()?;
         host.ok("ip link set ib0 master bond0 && grep -qx 32 /sys/class/net/bond0/type")?;
-        let types = host.ok("cat /proc/net/ptype")?;
-        ensure!(!types.contains("88b5"), "{types}");
-        // It is not plugged anew before it is Ethernet.
-        let again = format!("cd {CONFIGFS}/far/cables/trunk && echo 0 >plugged && echo 1 >plugged");
-        host.run(&again)?.refused()?;
+        // It is nobody's now, and nobody gets it before it is Ethernet again.
+        host.run(&next)?.refused()?;
+        host.ok(
+            "set -e
+             ip link set ib0 nomaster
+             ip link add v0 type veth peer name v1
+             ip link set v0 master bond0
+             grep -qx 1 /sys/class/net/bond0/type",
+        )?;
+        host.ok(&next)?;
         host.ok("ip link del bond0 && ip link del ib0")?;
         bed.finish()
     }
