@@ -16,8 +16,9 @@ use crate::rc::context::Negotiated;
 
 /// For how long a frame that is there is reason to ask for a connection.
 const WANT_MS: u64 = 5_000;
-/// Time without progress, though frames wait or were sent, after which a connection holds up no others; and the age from
-/// which on a channel without a connection may be replaced. A connection that is up is looked at as often: sending alone has nobody look.
+/// Time without progress, though frames wait or were sent, after which a connection holds up no others; and time without a
+/// connection after which a channel may be replaced. A connection that is up is looked at as often: sending alone has
+/// nobody look.
 const SLOW_MS: u64 = 500;
 /// A connection that makes no progress for so long, though frames wait or were sent, is given up.
 const STUCK_MS: u64 = 5_000;
@@ -104,7 +105,7 @@ impl Channel {
         now < self.wanted_until
     }
 
-    /// Returns what its place in the table is used for.
+    /// The peer and the use of the channel, for whoever needs a place.
     pub(super) fn occupant(&self, now: u64) -> Occupant {
         let machine = &self.machine;
         let age = now.saturating_sub(machine.last_used());

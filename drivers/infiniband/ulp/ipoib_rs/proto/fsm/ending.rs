@@ -164,7 +164,7 @@ mod tests {
         passes.polled(4, false, 100);
         assert!(!passes.is_asked());
         assert_eq!(passes.ask(), 1);
-        // What was taken before does not count.
+        // Completions of an earlier pass do not count.
         passes.polled(99, false, 100);
         assert_eq!(passes.ask(), 1);
         passes.polled(0, true, 100);

@@ -740,7 +740,7 @@ mod tests {
         let ticket = resolving(&mut waits, 2, 59_000)?;
         waits.resolve_failed(ticket, false, 59_000);
         assert_eq!(waits.eviction_score(59_001), Some(IDLE_MS + 1));
-        // What is about to leave stays.
+        // A path with frames that are about to leave stays.
         let mut ready = path();
         let ticket = resolving(&mut ready, 1, 0)?;
         assert_eq!(ready.resolved(ticket, "ah"), None);

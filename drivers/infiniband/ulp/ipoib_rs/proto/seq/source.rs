@@ -276,24 +276,8 @@ where
         self.table.iter()
     }
 
-    /// Takes a numbered frame in; `now` is in milliseconds. True: something is held now that was not
-    /// before, and [`Sources::expire`] is to be called when the timeout is over.
-    pub fn receive(
-        &mut self,
-        frame: Numbered<'_, T>,
-        width: u8,
-        now: u64,
-        sink: &mut impl Sink<T>,
-    ) -> bool {
-        if self.receive_next(frame.from, frame.id, now) {
-            sink.deliver(frame.item);
-            return false;
-        }
-        self.receive_other(frame, width, now, sink)
-    }
-
-    /// Notes a frame if it is the next one of its source, and nothing is held: the caller delivers it then. False: it
-    /// has to go through [`Self::receive_other`].
+    /// Takes a numbered frame in if it is the next one of its source, and nothing is held: the caller delivers it then.
+    /// False: [`Self::receive_other`] takes it in. `now` is in milliseconds.
     // Short, and for every frame: not worth a call.
     #[inline(always)]
     pub fn receive_next(&mut self, from: &HwAddr, id: MsgId, now: u64) -> bool {
@@ -311,8 +295,8 @@ where
         true
     }
 
-    /// Takes in a frame that [`Self::receive_next`] did not take: of a new source, or not the next one. Returns as
-    /// [`Self::receive`] does.
+    /// Takes in a frame that [`Self::receive_next`] did not take: of a new source, or not the next one. True: something
+    /// is held now that was not before, and [`Sources::expire`] is to be called when the timeout is over.
     #[inline(never)]
     pub fn receive_other(
         &mut self,
@@ -509,6 +493,28 @@ mod tests {
     use super::*;
     use crate::wire::gid::Gid;
     use crate::wire::hwaddr::{Flags, Qpn};
+
+    impl<T, B, S, P> Sources<T, B, S, P>
+    where
+        B: BorrowMut<[Option<Held<T>>]>,
+        S: BorrowMut<[Slot<Source<T, B>>]>,
+        P: BorrowMut<[Place<B>]>,
+    {
+        /// Takes a numbered frame in, and delivers it if it is the next one.
+        fn receive(
+            &mut self,
+            frame: Numbered<'_, T>,
+            width: u8,
+            now: u64,
+            sink: &mut impl Sink<T>,
+        ) -> bool {
+            if self.receive_next(frame.from, frame.id, now) {
+                sink.deliver(frame.item);
+                return false;
+            }
+            self.receive_other(frame, width, now, sink)
+        }
+    }
 
     const SLOTS: usize = 8;
     const LOG: usize = 128;

@@ -153,7 +153,11 @@ fn play(steps: &[Step]) {
                     id: MsgId::new(*id as u16).expect("not 0"),
                     item: offered,
                 };
-                order.table.receive(frame, width, now, &mut order.up);
+                if order.table.receive_next(frame.from, frame.id, now) {
+                    order.up.deliver(frame.item);
+                } else {
+                    order.table.receive_other(frame, width, now, &mut order.up);
+                }
                 offered += 1;
             }
             Step::Tick(ms) => {
