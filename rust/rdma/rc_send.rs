@@ -44,6 +44,8 @@ pub struct RcSender {
     post_send: PostFn,
     chain: SendChain<bindings::ib_send_wr>,
     max_sge: u32,
+    /// Slots for the first frame of each lane.
+    reserve: u32,
     generation: u32,
     last: u64,
     lane: Option<Arc<Lane>>,
@@ -90,6 +92,7 @@ pub fn rc_ring(
         post_send,
         chain,
         max_sge,
+        reserve: size / 8,
         generation,
         last: 0,
         lane: None,
@@ -112,17 +115,12 @@ impl RcSender {
         self.chain.is_full()
     }
 
-    /// Returns true if the ring and `lane`'s queue pair take another frame now.
-    #[inline]
-    pub fn takes(&self, lane: &Lane) -> bool {
-        self.free() > 0 && lane.counts().under_way() < lane.qp().send_wr()
-    }
-
-    /// Returns true if they do, and the lane has no more of the ring than is left, so that a slow lane leaves room
-    /// for others.
+    /// Returns true if the ring and `lane`'s queue pair take another frame now, and the lane has no more of the ring than
+    /// is left, so that a slow lane leaves room for others. An eighth of the ring is for the first frame of each lane.
     #[inline(always)]
     pub fn has_share(&self, lane: &Lane) -> bool {
-        lane.counts().has_share(lane.qp().send_wr(), self.free())
+        lane.counts()
+            .has_share(lane.qp().send_wr(), self.free(), self.reserve)
     }
 
     /// The number of frames that it has now, without messages of the driver's own.
@@ -131,8 +129,9 @@ impl RcSender {
     }
 
     /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts
-    /// it. With `own`, it is a message of the driver's own, which no count of frames includes. The device refuses frames that the queue pair has no room for. Returns whether to charge the frame
-    /// to BQL, which is to be told when it is [released](RcCompletions::reap).
+    /// it. With `own`, it is a message of the driver's own, which no count of frames includes. The device refuses frames
+    /// that the queue pair has no room for. Returns whether to charge the frame to BQL, which is to be told when it is
+    /// [released](RcCompletions::reap): not one of the driver's own.
     ///
     /// # Errors
     ///
@@ -172,7 +171,7 @@ impl RcSender {
             Err(error) => return Err((skb, error)),
         };
         let id = id(index, self.generation);
-        let charged = !lane.is_slow();
+        let charged = !own && !lane.is_slow();
         let frame = Frame {
             skb,
             lane: NonNull::from(&**lane),

@@ -48,12 +48,14 @@ impl Counts {
         self.posted.get().wrapping_sub(self.done.get())
     }
 
-    /// Returns true if the producer, who may have up to `most` frames under way, has no more slots of a ring than the
-    /// `free` ones that are left to all. So one whose frames are not done with leaves room to others.
+    /// Returns true if the producer, who may have up to `most` frames under way, may take another one of the `free` slots
+    /// of a ring. It has no more of them than are left to all but for a `reserve`, which is for the first frame of each
+    /// producer. So those whose frames are not done with leave room to others.
     #[inline(always)]
-    pub fn has_share(&self, most: u32, free: u32) -> bool {
+    pub fn has_share(&self, most: u32, free: u32, reserve: u32) -> bool {
         let under_way = self.under_way();
-        under_way < most && under_way < free
+        under_way < most
+            && (under_way.saturating_add(reserve) < free || (under_way == 0 && free > 0))
     }
 
     /// How many are done with.

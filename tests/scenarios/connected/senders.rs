@@ -22,6 +22,8 @@ const CROWD: &str = include_str!("../../guest/connected/hostile/crowd.py");
 
 const DOUBLE: &str = include_str!("../../guest/connected/hostile/double.py");
 
+const GREEDY: &str = include_str!("../../guest/connected/credit/greedy.py");
+
 const CHURN: &str = include_str!("../../guest/connected/hostile/churn.py");
 
 /// Names that nobody else answers in.
@@ -176,6 +178,29 @@ scenario! {
         // They were full, and others made room.
         ensure!(counter(b, "rc_refused")? > 0 && counter(b, "rc_failed")? > 50, "{}", story(b));
         passes(a, b)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Peers that have proven nothing send without end, and acknowledge nothing. They get few credit limits, which take neither
+    /// the ring of connections nor the limit of bytes that all senders share: an honest peer goes on, as a datagram does.
+    #[on(timed)]
+    fn strangers_get_few_grants(bed) {
+        let bed = bed.hosts(3).lifetime(Duration::from_secs(240)).up()?;
+        let [a, b, c] = three(&bed)?;
+        let before = counter(b, "rc_grants")?;
+        let forger = act(c, b, &NAMES[..1], GREEDY, "")?;
+        forger.wait_for("confirmed 8", c.scaled(Duration::from_secs(20))).with_context(|| story(b))?;
+        for to in [a, c] {
+            // Those that come first may have to wait for an address.
+            let ping = format!("ping -q -c 100 -i 0.05 -W 2 {} | tee /dev/stderr | grep -q ' 0% packet loss'", to.ip4());
+            b.run_for(&ping, Duration::from_secs(60))?.ok().with_context(|| story(b))?;
+        }
+        forger.stop()?;
+        // Four for each connection in five seconds, and those that an honest peer gets.
+        let grants = counter(b, "rc_grants")? - before;
+        ensure!((8..500).contains(&grants), "{grants}: {}", story(b));
         bed.finish()
     }
 }

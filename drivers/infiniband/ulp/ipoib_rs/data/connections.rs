@@ -48,13 +48,13 @@ impl Tx {
             self.prove(dev, at, now);
             if let Some(RcTx { connections, ring }) = &mut self.rc {
                 if let Some(channel) = connections.channel_at(at) {
-                    ring.answer(dev, channel);
+                    ring.answer(channel);
                 }
             }
             self.resume(dev, at, now);
             if let Some(RcTx { connections, ring }) = &mut self.rc {
                 if let Some(channel) = connections.channel_at(at) {
-                    ring.advertise(dev, channel);
+                    ring.advertise(channel);
                 }
             }
         }

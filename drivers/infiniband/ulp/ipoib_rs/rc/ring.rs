@@ -5,6 +5,7 @@
 use ipoib_netdev::device::{Device, RawDevice};
 use ipoib_netdev::skb::TxSkb;
 use ipoib_proto::challenge::Challenge;
+use ipoib_proto::credit;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
 use ipoib_proto::rc;
@@ -18,6 +19,7 @@ use crate::base::counters::{ConnectedTx, Counters};
 use crate::base::interface::{Interface, Work};
 use crate::rc::channel::Channel;
 use crate::rc::conn::Conn;
+use crate::rc::context::Negotiated;
 use crate::rc::shared::Shared;
 use crate::ud::ring::{refusal, UdRing};
 
@@ -118,19 +120,14 @@ impl RcRing {
     /// # Errors
     ///
     /// Why it is not sent.
-    fn send_own(&mut self, dev: &Device<Interface>, rc: &Conn, message: &[u8]) -> Result {
-        let skb = TxSkb::new(message)?;
-        let len = skb.len() as u32;
-        let posted = self.sender.post(skb, &rc.lane, true);
-        if posted.map_err(|(_, error)| error)? {
-            dev.sent(len);
-        }
-        Ok(())
+    fn send_own(&mut self, rc: &Conn, message: &[u8]) -> Result {
+        let posted = self.sender.post(TxSkb::new(message)?, &rc.lane, true);
+        posted.map(drop).map_err(|(_, error)| error)
     }
 
     /// Answers the peer's challenge, if there is one and a message may be sent: it counts as any other. If there is no
     /// memory for it, the peer asks again.
-    pub(crate) fn answer(&mut self, dev: &Device<Interface>, channel: &mut Channel) {
+    pub(crate) fn answer(&mut self, channel: &mut Channel) {
         let rc = channel.machine.present();
         let Some(rc) = rc.filter(|rc| channel.machine.is_up() && rc.flow.is_challenged()) else {
             return;
@@ -142,33 +139,37 @@ impl RcRing {
             qpn: rc.qp().qpn(),
             nonce: rc.flow.take_challenge(),
         };
-        if self.send_own(dev, rc, &answer.encode()).is_ok() {
+        if self.send_own(rc, &answer.encode()).is_ok() {
             channel.sent = channel.sent.wrapping_add(1);
         }
     }
 
     /// Tells the peer of a channel what it may send, if nothing else did so for long: by the connection that is up, and by
     /// the one that the peer has yet to prove.
-    pub(crate) fn advertise(&mut self, dev: &Device<Interface>, channel: &Channel) {
+    pub(crate) fn advertise(&mut self, channel: &Channel) {
         let machine = &channel.machine;
-        let up = machine.present().filter(|_| machine.is_up());
-        let up = up.map(|rc| (rc, &channel.terms));
-        let offered = machine.offer().map(|(_, rc)| (rc, &channel.offered));
-        for (rc, terms) in Iterator::chain(up.into_iter(), offered) {
-            if terms.extended && rc.flow.is_due(rc.width) {
-                self.grant(dev, rc);
-            }
+        if let Some(rc) = machine.present().filter(|_| machine.is_up()) {
+            self.grant(rc, &channel.terms, u32::MAX);
+        }
+        if let Some((_, rc)) = machine.offer() {
+            // Nothing else is sent by it. More would wait only for a peer that asks and takes nothing.
+            self.grant(rc, &channel.offered, credit::RESERVE.into());
         }
     }
 
-    /// Tells the peer of a connection what it may send. If there is no memory for that, it is due again when the next
-    /// message comes, and no later than the connection is looked at anyway (`SLOW_MS` in `channel.rs`).
-    fn grant(&mut self, dev: &Device<Interface>, rc: &Conn) {
-        if !self.or_waits(|ring| ring.sender.takes(&rc.lane)) {
+    /// Tells the peer of a connection what it may send, if that is due, unless `most` frames are in flight. If there is no
+    /// memory for that, it is due again when the next message comes, and no later than the connection is looked at anyway
+    /// (`SLOW_MS` in `channel.rs`).
+    fn grant(&mut self, rc: &Conn, terms: &Negotiated, most: u32) {
+        if !terms.extended || !rc.flow.is_due(rc.width) {
+            return;
+        }
+        let has_room = |ring: &Self| rc.lane.in_flight() < most && ring.sender.has_share(&rc.lane);
+        if !self.or_waits(has_room) {
             return;
         }
         let limit = rc.flow.advertise(rc.width);
-        match self.send_own(dev, rc, &rc::credit_only(limit)) {
+        match self.send_own(rc, &rc::credit_only(limit)) {
             Ok(()) => self.counters().grants.add(1),
             Err(_) => rc.flow.readvertise(),
         }

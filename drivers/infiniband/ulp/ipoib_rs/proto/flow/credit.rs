@@ -8,7 +8,8 @@
 //! the window. All counts are modulo 2^16, and no window is wider than [`MAX_WIDTH`].
 //!
 //! A message that carries nothing but a credit limit is not counted, and is sent without asking. It needs
-//! room all the same: [`RESERVE`] buffers for each connection.
+//! room all the same: [`RESERVE`] buffers for each connection. A peer that has not proven that it asked gets no more than
+//! that before it acknowledges some.
 
 /// The widest window.
 pub const MAX_WIDTH: u16 = 1024;
