@@ -189,6 +189,16 @@ impl Incoming<'_> {
         unsafe { self.path.dgid.raw }
     }
 
+    /// On InfiniBand, the LID that it came from, which the answer goes to: what the fabric says, not the peer. `None` on
+    /// RoCE.
+    pub fn remote_lid(&self) -> Option<u16> {
+        if self.path.rec_type != bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB {
+            return None;
+        }
+        // SAFETY: That is the view of the union for this type.
+        Some(u16::from_be(unsafe { self.path.__bindgen_anon_1.ib.dlid }))
+    }
+
     /// The requested service.
     pub fn service_id(&self) -> u64 {
         u64::from_be(self.path.service_id)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Users of a peer's host who ask for connections in the name of the peer's interface.
+//! Users of other hosts who ask for connections: in the name of a peer's interface, or in ever new names.
 
 use super::super::manager::Manager;
-use super::super::{active, device, make};
+use super::super::{EXCLUSIVE, active, device, hca, inhabit, make};
+use super::add;
 use super::rdmacm::UCM;
 use crate::connected::{connect, story};
-use crate::inspect::identity;
+use crate::inspect::{directory, identity, table};
 use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,7 @@ use lab::scenario;
 use std::time::Duration;
 
 const NOBODY: &str = include_str!("../../../guest/hwsim/rdmacm/nobody.py");
+const NAMES: &str = include_str!("../../../guest/hwsim/rdmacm/names.py");
 const HIJACK: &str = include_str!("../../../guest/hwsim/rdmacm/hijack.py");
 
 /// Makes `ib0` in connected mode on an HCA, which all namespaces see.
@@ -102,6 +104,54 @@ scenario! {
         user.stop()?;
         manager.end()?;
         outside.run_for("ib-hwsim down && modprobe -r ib_hwsim ipoib_rs", Duration::from_secs(60))?.ok()?;
+        bed.finish()
+    }
+}
+
+/// The LID of a host's port.
+fn lid(host: &Host) -> Result<String> {
+    let text = host.ok(&format!(
+        "cat /sys/class/infiniband/{}/ports/1/lid",
+        hca(host)
+    ))?;
+    Ok(text.trim().to_owned())
+}
+
+scenario! {
+    /// A user without any privilege asks with ever new GIDs, which nobody checks, and confirms what is answered. Its host gets the
+    /// part that one host has, whatever it says, and another host's driver gets a connection: it has no other way to send.
+    #[on(uml, timed)]
+    fn users_of_one_host_leave_room_for_others(bed) {
+        let bed = bed.one_machine().hosts(3).append(EXCLUSIVE).lifetime(Duration::from_secs(240)).up()?;
+        let [ours, bad, other] = &bed.hosts[..] else {
+            anyhow::bail!("no three hosts");
+        };
+        let outside = ours.outside();
+        outside.ok("modprobe ipoib_rs rc_recv_queue_size=64 && modprobe ib_ipoib && modprobe rdma_ucm")?;
+        make(&outside, "star 3")?;
+        let manager = inhabit(&bed, "")?;
+        add(ours, "mode connected")?;
+        ours.ok("ip link set ib0 mtu 65520")?;
+        other.ok("echo connected >/sys/class/net/ib0/mode && ip link set ib0 mtu 65520")?;
+        for host in [ours, bad] {
+            host.ib_up()?;
+        }
+        let (gid, qpn) = identity(ours)?;
+        let (own_gid, _) = identity(bad)?;
+        let program = format!("{NOBODY}{UCM}{NAMES}");
+        let user = bad.spawn_python(&program, &[&gid, &qpn, &own_gid, &lid(ours)?, &lid(bad)?])?;
+        user.wait_for("asked 80", bad.scaled(Duration::from_secs(60))).with_context(|| story(ours))?;
+        other.ib_up()?;
+        let ping = format!("ping -q -c 1 -W 1 -s 20000 {}", ours.ip4());
+        other.wait_until(&ping, Duration::from_secs(10)).with_context(|| story(ours))?;
+        let rows = table(ours, &format!("{}/connections", directory(ours, "ib0")?))?;
+        let of = |lid: &str| rows.iter().filter(|row| u32::from_str_radix(lid.trim_start_matches("0x"), 16).is_ok_and(|lid| row["lid"] == lid.to_string())).count();
+        let (of_bad, of_other) = (of(&lid(bad)?), of(&lid(other)?));
+        // A quarter of 32, and the one that is open.
+        ensure!((6..=9).contains(&of_bad) && of_other == 1, "{of_bad}, {of_other}: {}", story(ours));
+        let said = user.stop()?.stdout;
+        ensure!(said.lines().last().is_some_and(|line| line.starts_with("asked")), "{said}");
+        manager.end()?;
         bed.finish()
     }
 }

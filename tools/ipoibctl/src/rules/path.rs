@@ -5,7 +5,7 @@
 use super::{Out, Severity, by_hand};
 use crate::facts::{Facts, Interface, Link, Neighbour, address, column};
 use crate::table::Row;
-use ipoib_proto::admission::{MAX_SENDERS, max_of_gid, max_senders};
+use ipoib_proto::admission::{MAX_SENDERS, max_of_origin, max_senders};
 use std::collections::{BTreeMap, HashSet};
 
 /// The flag of an address that takes connections (RFC 4755, section 3.1).
@@ -246,17 +246,22 @@ fn check_senders(interface: &Interface, out: &mut Out<'_>) {
     let Some(buffers) = device.and_then(|row| column(row, "buffers").parse::<u32>().ok()) else {
         return;
     };
-    let mut of_gid = BTreeMap::<&str, usize>::new();
+    // The driver counts them by LID on InfiniBand, and by GID on RoCE.
+    let mut of_origin = BTreeMap::<(&str, &str), usize>::new();
     let rows = interface.table("connections").iter();
     for row in rows.filter(|row| column(row, "state") == "receiving") {
-        *of_gid.entry(column(row, "gid")).or_default() += 1;
+        let origin = match column(row, "lid") {
+            "" | "-" => ("GID", column(row, "gid")),
+            lid => ("LID", lid),
+        };
+        *of_origin.entry(origin).or_default() += 1;
     }
-    let all: usize = of_gid.values().sum();
-    let most = of_gid.iter().max_by_key(|(_, count)| **count);
-    let of_one = most.filter(|(_, count)| **count >= max_of_gid(buffers));
+    let all: usize = of_origin.values().sum();
+    let most = of_origin.iter().max_by_key(|(_, count)| **count);
+    let of_one = most.filter(|(_, count)| **count >= max_of_origin(buffers));
     let (count, whose) = match of_one {
         _ if all > 0 && all >= max_senders(buffers) => (all, String::new()),
-        Some((gid, count)) => (*count, format!(" with the GID {gid}")),
+        Some(((kind, name), count)) => (*count, format!(" with the {kind} {name}")),
         None => return,
     };
     let lost = ["rc_refused_full", "rc_evicted"].map(|name| (name, interface.counter(name)));
@@ -343,6 +348,13 @@ pub(super) mod tests {
         }),
         ("senders-full", |f| senders(f, 8, |_| 9, "rc_refused_full")),
         ("senders-full", |f| senders(f, 32, |n| n, "rc_evicted")),
+        ("senders-full", |f| {
+            senders(f, 8, |n| n, "rc_refused_full");
+            let rows = f.interfaces[0].tables.get_mut("connections");
+            for row in rows.expect("a table") {
+                row.set("lid", "7");
+            }
+        }),
         ("peer-in-datagram-mode", |f| {
             neighbour(f, |n| n.flags = 0x20)
         }),

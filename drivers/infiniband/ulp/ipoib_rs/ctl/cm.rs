@@ -6,6 +6,7 @@ use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::netdev_log;
 use ipoib_netdev::random::random;
+use ipoib_proto::admission::Origin;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::End;
@@ -20,6 +21,7 @@ use crate::base::counters::Connected;
 use crate::base::interface::{Interface, Work};
 use crate::data::rx;
 use crate::data::tx::Tx;
+use crate::rc::admission::Request;
 use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
 use crate::rc::context::{Negotiated, RcContext};
 use crate::rc::table::{Found, Place};
@@ -176,7 +178,7 @@ pub(crate) struct ConnListener {
 
 impl ConnListener {
     /// Looks at a request: whose it is, and what its end can do.
-    fn examine(&self, incoming: &Incoming<'_>) -> Result<(HwAddr, PrivateData), Refusal> {
+    fn examine(&self, incoming: &Incoming<'_>) -> Result<Request, Refusal> {
         let rc_context = &self.rc_context;
         let pkey = PKey::new(incoming.pkey()).map(PKey::to_full);
         if pkey != Some(rc_context.pkey) || !incoming.is_rc() {
@@ -195,15 +197,19 @@ impl ConnListener {
         if !peer.is_unicast() || peer == own {
             return Err(Refusal::Data);
         }
-        Ok((peer, data))
+        let origin = match incoming.remote_lid() {
+            Some(lid) => Origin::Lid(lid),
+            None => Origin::Gid(peer.gid()),
+        };
+        Ok(Request { peer, origin, data })
     }
 
     /// Returns true if there is room for it, and if so, a window.
-    fn admit(&self, peer: &HwAddr, data: &PrivateData) -> Result<Room, Refusal> {
+    fn admit(&self, request: &Request) -> Result<Room, Refusal> {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        connections.admit(&self.dev, peer, data, now_ms())
+        connections.admit(&self.dev, request, now_ms())
     }
 
     /// The role of who sent a request.
@@ -240,10 +246,10 @@ impl ConnListener {
     fn accept(
         &self,
         incoming: Incoming<'_>,
-        peer: HwAddr,
-        data: &PrivateData,
+        request: Request,
         room: Room,
     ) -> Result<Option<Refusal>> {
+        let Request { peer, origin, data } = request;
         let rc_context = &self.rc_context;
         let number = data.extension.map_or(0, |extension| extension.channel);
         let id = Arc::new(
@@ -252,11 +258,12 @@ impl ConnListener {
                 rc_context: rc_context.clone(),
                 peer,
                 number,
-                role: self.role(&incoming, data),
+                origin: Some(origin),
+                role: self.role(&incoming, &data),
             },
             GFP_KERNEL,
         )?;
-        let terms = rc_context.terms(data, incoming.mtu().unwrap_or(rc_context.ib_mtu));
+        let terms = rc_context.terms(&data, incoming.mtu().unwrap_or(rc_context.ib_mtu));
         let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
         if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);
@@ -313,11 +320,11 @@ impl Listen for ConnListener {
     fn request(&self, incoming: Incoming<'_>) {
         let counters = &self.dev.data().get_ref().counters.connected;
         counters.requests_received.add_shared(1);
-        let admitted = self.examine(&incoming).and_then(|(peer, data)| {
-            let room = self.admit(&peer, &data)?;
-            Ok((peer, data, room))
+        let admitted = self.examine(&incoming).and_then(|request| {
+            let room = self.admit(&request)?;
+            Ok((request, room))
         });
-        let (peer, data, room) = match admitted {
+        let (request, room) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refused(refusal);
@@ -325,8 +332,8 @@ impl Listen for ConnListener {
                 return incoming.reject(RejectReason::ConsumerDefined, &data);
             }
         };
-        let width = room.width;
-        match self.accept(incoming, peer, &data, room) {
+        let (peer, width) = (request.peer, room.width);
+        match self.accept(incoming, request, room) {
             Ok(None) => counters.accepted.add_shared(1),
             Ok(Some(refusal)) => self.count_refused(refusal),
             Err(error) => {

@@ -203,6 +203,7 @@ fn make(
             rc_context: rc_context.clone(),
             peer: wanted.address.with_flags(Flags::NONE),
             number: wanted.number,
+            origin: None,
             role: Role::Asked,
         },
         GFP_KERNEL,

@@ -7,6 +7,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::debugfs::{Inspect, Show};
 use ipoib_netdev::device::Device;
+use ipoib_proto::admission::Origin;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::mgid::Mgid;
@@ -217,6 +218,8 @@ struct Connection {
     tx_bytes: u64,
     rx_frames: u64,
     rx_bytes: u64,
+    /// Where the request came from, on InfiniBand.
+    lid: Option<u16>,
 }
 
 impl Connection {
@@ -234,8 +237,12 @@ impl Connection {
             tx_bytes: 0,
             rx_frames: 0,
             rx_bytes: 0,
+            lid: None,
         };
         if let Some(rc) = rc {
+            if let Some(Origin::Lid(lid)) = rc.id.origin {
+                row.lid = Some(lid);
+            }
             row.age_ms = now.saturating_sub(rc.since);
             row.window = rc.width;
             row.tx_frames = rc.flow.sent.frames.get();
@@ -276,7 +283,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
     }
     seq_print!(
         out,
-        "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes\n"
+        "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes lid\n"
     );
     for row in &rows {
         let Connection { address, state, .. } = row;
@@ -284,7 +291,11 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
         seq_print!(out, "{state} {} {} {} ", row.age_ms, row.mtu, row.may_send);
         seq_print!(out, "{} {} ", row.window, row.waiting);
         seq_print!(out, "{} {} ", row.tx_frames, row.tx_bytes);
-        seq_print!(out, "{} {}\n", row.rx_frames, row.rx_bytes);
+        seq_print!(out, "{} {} ", row.rx_frames, row.rx_bytes);
+        match row.lid {
+            Some(lid) => seq_print!(out, "{lid}\n"),
+            None => seq_print!(out, "-\n"),
+        }
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 //! Admission of requests for connections, and the room for one more, which the least recently used one makes.
 
 use ipoib_netdev::device::Device;
-use ipoib_proto::admission::{gives_way, Asker, Crowd, Load, Senders, Unconfirmed, MAX_ENDING};
+use ipoib_proto::admission::{
+    gives_way, Asker, Crowd, Load, Origin, Senders, Unconfirmed, MAX_ENDING,
+};
 use ipoib_proto::cm::{PrivateData, Refusal};
 use ipoib_proto::connection::Proven;
 use ipoib_proto::hwaddr::HwAddr;
@@ -35,6 +37,15 @@ struct Used {
     least: Least,
 }
 
+/// A request for a connection.
+pub(crate) struct Request {
+    /// Who asks, as the request says: an address without flags.
+    pub(crate) peer: HwAddr,
+    /// Where it came from.
+    pub(crate) origin: Origin,
+    pub(crate) data: PrivateData,
+}
+
 /// The widest window of a connection.
 const WINDOW: u16 = 64;
 
@@ -51,7 +62,7 @@ impl Connections {
             Among::Channels => self.least_channel(now, |_| true),
             Among::ChannelsOf(gid) => self.least_channel(now, |peer| peer.gid() == gid),
             Among::Senders => self.least_sender(now, |_| true),
-            Among::SendersOf(gid) => self.least_sender(now, |rc| rc.id.peer.gid() == gid),
+            Among::SendersOf(origin) => self.least_sender(now, |rc| rc.id.origin == Some(origin)),
         }?;
         let holder = Holder {
             held: self.count(),
@@ -131,18 +142,18 @@ impl Connections {
 
     /// Connections that are too many for one more.
     fn crowd(&self, whose: Whose) -> Option<Among> {
-        let gid = match whose {
+        let origin = match whose {
             Whose::Ours => return (self.count_own() >= self.cap).then_some(Among::Channels),
-            Whose::Sender(gid) => gid,
+            Whose::Sender(origin) => origin,
         };
-        let of_gid = self.senders().filter(|rc| rc.id.peer.gid() == gid);
+        let of_origin = self.senders().filter(|rc| rc.id.origin == Some(origin));
         let senders = Senders {
             all: self.senders.len(),
-            of_gid: of_gid.count(),
+            of_origin: of_origin.count(),
         };
         let crowd = senders.crowd(self.rc_context.intake.max_wr());
         crowd.map(|crowd| match crowd {
-            Crowd::OfGid => Among::SendersOf(gid),
+            Crowd::OfOrigin => Among::SendersOf(origin),
             Crowd::All => Among::Senders,
         })
     }
@@ -197,61 +208,49 @@ impl Connections {
         let senders = self.senders.iter().enumerate();
         senders
             .filter(|(_, sender)| !sender.state.is_confirmed())
-            .map(|(at, sender)| {
+            .filter_map(|(at, sender)| {
                 let request = Unconfirmed {
-                    gid: sender.rc.id.peer.gid(),
+                    origin: sender.rc.id.origin?,
                     since: sender.state.last_heard(),
                 };
-                (at, request)
+                Some((at, request))
             })
     }
 
-    /// Load that counts against a request of `peer`, for a connection that we send by as well if it is `ours`.
-    fn load(&self, peer: &HwAddr, ours: bool) -> Load {
-        let (unconfirmed, of_gid) = if ours {
-            let offers = || {
-                let channels = self.iter();
-                channels.filter(|channel| channel.machine.offer().is_some())
-            };
-            let same = offers().filter(|channel| channel.address.gid() == peer.gid());
+    /// Load that counts against a request of that origin, for a connection that we send by as well if it is `ours`.
+    fn load(&self, origin: Origin, ours: bool) -> Load {
+        let (unconfirmed, of_origin) = if ours {
+            let offers = || self.iter().filter_map(|channel| channel.machine.offer());
+            let same = offers().filter(|(_, rc)| rc.id.origin == Some(origin));
             (offers().count(), same.count())
         } else {
             let same = self
                 .unconfirmed()
-                .filter(|(_, other)| other.gid == peer.gid());
+                .filter(|(_, other)| other.origin == origin);
             (self.unconfirmed().count(), same.count())
         };
         Load {
             ending: self.ending,
             unconfirmed,
-            of_gid,
+            of_origin,
         }
     }
 
-    /// Ends one of the requests that nobody has confirmed, for that of another peer.
-    ///
-    /// # Errors
-    ///
-    /// `Full` if none may go yet, or there would be no room for the other one all the same.
-    fn give_way(
-        &mut self,
-        dev: &Device<Interface>,
-        peer: &HwAddr,
-        now: u64,
-    ) -> Result<(), Refusal> {
+    /// Ends one of the requests that nobody has confirmed, for another one, of that origin. Returns false if none may go
+    /// yet.
+    fn give_way(&mut self, dev: &Device<Interface>, origin: Origin, now: u64) -> bool {
         // Those that end take room that others, who are wanted, need as well.
-        let has_room = self.count() + (self.ending as usize) < MOST
-            && self.crowd(Whose::Sender(peer.gid())).is_none()
-            && self.ending < MAX_ENDING / 2;
-        if !has_room {
-            return Err(Refusal::Full);
+        if self.ending >= MAX_ENDING / 2 {
+            return false;
         }
         let requests = self.unconfirmed().map(|(_, request)| request);
-        let place = gives_way(requests, peer.gid(), now).ok_or(Refusal::Full)?;
-        let (at, _) = self.unconfirmed().nth(place).ok_or(Refusal::Full)?;
-        let sender = self.senders.remove(at).map_err(|_| Refusal::Full)?;
+        let place = gives_way(requests, origin, now);
+        let found = place.and_then(|place| self.unconfirmed().nth(place));
+        let Some(sender) = found.and_then(|(at, _)| self.senders.remove(at).ok()) else {
+            return false;
+        };
         self.end(dev, sender.rc, Cause::Idle);
-        Ok(())
+        true
     }
 
     /// The room that there is for a request of a peer's.
@@ -262,10 +261,10 @@ impl Connections {
     pub(crate) fn admit(
         &mut self,
         dev: &Device<Interface>,
-        peer: &HwAddr,
-        data: &PrivateData,
+        request: &Request,
         now: u64,
     ) -> Result<Room, Refusal> {
+        let Request { peer, origin, data } = request;
         // A frame confirms a connection, too.
         self.look_at_senders(now);
         let extension = data
@@ -286,23 +285,28 @@ impl Connections {
             }
         }
         let ours = extension.is_some();
-        let load = self.load(peer, ours);
-        if !load.admits(asker) {
-            if ours {
-                return Err(Refusal::Full);
-            }
-            self.give_way(dev, peer, now)?;
+        let load = self.load(*origin, ours);
+        let admits = load.admits(asker);
+        if ours && !admits {
+            return Err(Refusal::Full);
         }
-        let may_evict = load.unconfirmed == 0 && self.load(peer, !ours).unconfirmed == 0;
+        // One request at a time may have others lose a connection.
+        let is_first = load.of_origin == 0 && self.load(*origin, !ours).of_origin == 0;
+        let may_evict = admits && is_first;
         if is_new && !self.has_place(dev, peer, may_evict, now) {
             return Err(Refusal::Full);
         }
         let whose = match extension {
             Some(_) => Whose::Ours,
-            None => Whose::Sender(peer.gid()),
+            None => Whose::Sender(*origin),
         };
         let room = self.take_room(dev, whose, may_evict, now);
-        room.ok_or(Refusal::Full)
+        let room = room.ok_or(Refusal::Full)?;
+        if !admits && !self.give_way(dev, *origin, now) {
+            self.give_back(room.width);
+            return Err(Refusal::Full);
+        }
+        Ok(room)
     }
 
     /// A request was accepted.

@@ -5,6 +5,7 @@
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::OwnedDevice;
 use ipoib_netdev::relaxed::Relax;
+use ipoib_proto::admission::Origin;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::credit;
 use ipoib_proto::gid::Gid;
@@ -32,6 +33,8 @@ pub(crate) struct ConnId {
     pub(crate) peer: HwAddr,
     /// The number among the connections to that peer.
     pub(crate) number: u8,
+    /// Where the peer's request came from; none if we asked.
+    pub(crate) origin: Option<Origin>,
     pub(crate) role: Role,
 }
 
@@ -57,8 +60,8 @@ pub(crate) enum Among {
     ChannelsOf(Gid),
     /// Those that others send by.
     Senders,
-    /// Those that others with this GID send by.
-    SendersOf(Gid),
+    /// Those that others of this origin send by.
+    SendersOf(Origin),
 }
 
 /// The user of a connection that there is to be room for.
@@ -66,8 +69,8 @@ pub(crate) enum Among {
 pub(super) enum Whose {
     /// We send by it, in a channel.
     Ours,
-    /// A peer with this GID sends by it, and we do not.
-    Sender(Gid),
+    /// A peer of this origin sends by it, and we do not.
+    Sender(Origin),
 }
 
 /// Room for one more connection.

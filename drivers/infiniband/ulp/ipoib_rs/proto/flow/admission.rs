@@ -3,7 +3,7 @@
 //! Admission of requests for connections: how many are accepted before one of them is confirmed.
 //!
 //! A request can be forged in the name of any peer (ReDMArk, USENIX Security 2021), and an accepted one takes a
-//! queue pair until it is confirmed or given up. So there are few places, and fewer for one GID. Some are kept
+//! queue pair until it is confirmed or given up. So there are few places, and fewer for one [`Origin`]. Some are kept
 //! from strangers, for peers that we want a connection with anyway.
 //!
 //! Connections that others send by, and we do not, have places of their own: a peer with another driver may have no
@@ -22,8 +22,8 @@ use crate::wire::gid::Gid;
 pub const MAX_UNCONFIRMED: usize = 16;
 /// The most that are, those of wanted peers included.
 pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
-/// The most of strangers with one GID: as many as one peer has reason to ask for.
-pub const MAX_OF_GID: usize = MAX_CHANNELS;
+/// The most of strangers of one origin: as many as one peer has reason to ask for.
+pub const MAX_OF_ORIGIN: usize = MAX_CHANNELS;
 /// Time that a peer has to confirm before another one's request may take the place of its own, in milliseconds: a round
 /// trip, and a host that is busy.
 const GRACE_MS: u64 = 1_000;
@@ -35,7 +35,7 @@ pub const MAX_SENDERS: usize = 512;
 /// Time for which buffers are kept, in milliseconds, however many are missing: whoever takes them takes the next ones as
 /// well, and to replace them interrupts everybody.
 pub const KEPT_MS: u64 = 60_000;
-/// One GID has a quarter of all places, so that users of one host leave places for others.
+/// One host has a quarter of all places, so that its users leave places for others.
 const PARTS: usize = 4;
 
 /// Returns how many connections others may send by where all connections share so many buffers.
@@ -48,8 +48,8 @@ pub const fn max_senders(buffers: u32) -> usize {
     }
 }
 
-/// Returns by how many of these others with one GID may send.
-pub const fn max_of_gid(buffers: u32) -> usize {
+/// Returns by how many of these others of one origin may send.
+pub const fn max_of_origin(buffers: u32) -> usize {
     max_senders(buffers).div_ceil(PARTS)
 }
 
@@ -77,20 +77,30 @@ pub const fn may_be_dry(buffers: u32, gone: usize, others: usize) -> bool {
     gone.saturating_add(others) >= buffers as usize
 }
 
+/// Origin of a request, by which it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// On InfiniBand, the LID of the port that it came from: a user of any host can ask with any GID, and the answer goes to
+    /// this LID.
+    Lid(u16),
+    /// On RoCE, the GID that it came from, as the answer goes to that.
+    Gid(Gid),
+}
+
 /// Connections that others send by, at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Senders {
     /// All of them.
     pub all: usize,
-    /// Those with the GID of the one that asks now.
-    pub of_gid: usize,
+    /// Those of the origin that asks now.
+    pub of_origin: usize,
 }
 
 /// Those of which one has to go before another one comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// Those with the same GID.
-    OfGid,
+    /// Those of the same origin.
+    OfOrigin,
     /// All of them.
     All,
 }
@@ -98,8 +108,8 @@ pub enum Crowd {
 impl Senders {
     /// Returns those that are too many, where all connections share so many buffers. None: there is room for one more.
     pub const fn crowd(&self, buffers: u32) -> Option<Crowd> {
-        if self.of_gid >= max_of_gid(buffers) {
-            Some(Crowd::OfGid)
+        if self.of_origin >= max_of_origin(buffers) {
+            Some(Crowd::OfOrigin)
         } else if self.all >= max_senders(buffers) {
             Some(Crowd::All)
         } else {
@@ -123,35 +133,36 @@ pub enum Asker {
 /// A request that was accepted and is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
-    /// The GID that it came from.
-    pub gid: Gid,
+    /// Where it came from.
+    pub origin: Origin,
     /// When it was accepted, in milliseconds.
     pub since: u64,
 }
 
-/// Returns the place of the request that makes room for one from `gid`, if any may go. One may go once it has had its time,
-/// or at once if its GID has three or more, and at least two more than `gid`. If `gid` has too many itself, only its own
-/// may go. Of those that may, it is the oldest of the GID that has most.
+/// Returns the place of the request that makes room for one of `origin`, if any may go. One may go once it has had its
+/// time, or at once if its own origin has three or more, and at least two more than `origin`. If `origin` has too many
+/// itself, only its own may go. Of those that may, it is the oldest of the origin that has most.
 pub fn gives_way(
     requests: impl Iterator<Item = Unconfirmed> + Clone,
-    gid: Gid,
+    origin: Origin,
     now: u64,
 ) -> Option<usize> {
-    let count = |gid: Gid| requests.clone().filter(|other| other.gid == gid).count();
-    let own = count(gid);
+    let of = |origin| move |other: &Unconfirmed| other.origin == origin;
+    let count = |origin: Origin| requests.clone().filter(of(origin)).count();
+    let own = count(origin);
     let may_go = |request: &Unconfirmed| {
         let had_its_time = now.saturating_sub(request.since) >= GRACE_MS;
-        if own >= MAX_OF_GID {
-            return had_its_time && request.gid == gid;
+        if own >= MAX_OF_ORIGIN {
+            return had_its_time && request.origin == origin;
         }
-        had_its_time || count(request.gid) >= own.saturating_add(2).max(3)
+        had_its_time || count(request.origin) >= own.saturating_add(2).max(3)
     };
     let candidates = requests
         .clone()
         .enumerate()
         .filter(|(_, request)| may_go(request));
     candidates
-        .min_by_key(|(_, request)| (Reverse(count(request.gid)), request.since))
+        .min_by_key(|(_, request)| (Reverse(count(request.origin)), request.since))
         .map(|(at, _)| at)
 }
 
@@ -163,8 +174,8 @@ pub struct Load {
     /// Accepted, and not confirmed, of the kind that this request is for: connections that we send by as well, or that others
     /// send by.
     pub unconfirmed: usize,
-    /// Of these, those with the GID of the one that asks now.
-    pub of_gid: usize,
+    /// Of these, those of the origin that asks now.
+    pub of_origin: usize,
 }
 
 impl Load {
@@ -174,7 +185,7 @@ impl Load {
             return false;
         }
         match asker {
-            Asker::Stranger => self.unconfirmed < MAX_UNCONFIRMED && self.of_gid < MAX_OF_GID,
+            Asker::Stranger => self.unconfirmed < MAX_UNCONFIRMED && self.of_origin < MAX_OF_ORIGIN,
             Asker::Wanted { replaces } => self.unconfirmed < MAX_WITH_WANTED || replaces,
         }
     }
@@ -189,23 +200,23 @@ mod tests {
     const WANTED: Asker = Asker::Wanted { replaces: false };
     const AGAIN: Asker = Asker::Wanted { replaces: true };
 
-    fn load(unconfirmed: usize, of_gid: usize) -> Load {
+    fn load(unconfirmed: usize, of_origin: usize) -> Load {
         Load {
             ending: 0,
             unconfirmed,
-            of_gid,
+            of_origin,
         }
     }
 
-    /// How many of one asker's requests are accepted, in the name of so many GIDs in turn.
-    fn accepted(asker: Asker, mut unconfirmed: usize, gids: usize) -> usize {
-        let mut of_gid = [0; 64];
+    /// How many of one asker's requests are accepted, of so many origins in turn.
+    fn accepted(asker: Asker, mut unconfirmed: usize, origins: usize) -> usize {
+        let mut of_origin = [0; 64];
         let mut accepted = 0;
         for n in 0..1000 {
-            let at = n % gids;
-            if load(unconfirmed, of_gid[at]).admits(asker) {
+            let at = n % origins;
+            if load(unconfirmed, of_origin[at]).admits(asker) {
                 unconfirmed += 1;
-                of_gid[at] += 1;
+                of_origin[at] += 1;
                 accepted += 1;
             }
         }
@@ -227,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_with_one_gid_have_fewer() {
+    fn strangers_of_one_origin_have_fewer() {
         assert_eq!(accepted(Asker::Stranger, 0, 1), 8);
         assert_eq!(accepted(Asker::Stranger, 0, 2), 16);
     }
@@ -253,19 +264,23 @@ mod tests {
         assert!(load(32, 32).admits(AGAIN));
     }
 
-    fn gid(number: u8) -> Gid {
+    /// Half of them on each kind of port.
+    fn origin(number: u8) -> Origin {
+        if number % 2 == 0 {
+            return Origin::Lid(number.into());
+        }
         let mut raw = [0; 16];
         raw[15] = number;
-        Gid(raw)
+        Origin::Gid(Gid(raw))
     }
 
-    /// Asks for a connection from `asker` where each of `held`, a GID and a time each, has one that is not confirmed.
+    /// Asks for a connection from `asker` where each of `held`, an origin and a time each, has one that is not confirmed.
     fn replaced(held: &[(u8, u64)], asker: u8, now: u64) -> Option<usize> {
         let requests = held.iter().map(|&(number, since)| Unconfirmed {
-            gid: gid(number),
+            origin: origin(number),
             since,
         });
-        gives_way(requests, gid(asker), now)
+        gives_way(requests, origin(asker), now)
     }
 
     #[test]
@@ -290,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gid_with_too_many_makes_room_itself() {
+    fn an_origin_with_too_many_makes_room_itself() {
         let mut held = [(1, 100); 16];
         held[8..].fill((2, 50));
         held[3].1 = 60;
@@ -327,8 +342,8 @@ mod tests {
 
     /// Users of one host take a quarter of the places, whatever they do.
     #[test]
-    fn who_sends_has_many_places_and_one_gid_has_few() {
-        for (buffers, gids, most) in [
+    fn who_sends_has_many_places_and_one_host_has_few() {
+        for (buffers, origins, most) in [
             (512, 1, 64),
             (512, 3, 192),
             (512, 4, 256),
@@ -341,20 +356,22 @@ mod tests {
             (2, 100, 1),
             (1, 100, 0),
         ] {
-            let mut of_gid = [0; 100];
+            let mut of_origin = [0; 100];
             let mut all = 0;
             for n in 0..1_000 {
-                let at = n % gids;
+                let at = n % origins;
                 let senders = Senders {
                     all,
-                    of_gid: of_gid[at],
+                    of_origin: of_origin[at],
                 };
                 match senders.crowd(buffers) {
                     None => {
-                        of_gid[at] += 1;
+                        of_origin[at] += 1;
                         all += 1;
                     }
-                    Some(Crowd::OfGid) => assert!(all == most || of_gid[at] == most / gids),
+                    Some(Crowd::OfOrigin) => {
+                        assert!(all == most || of_origin[at] == most / origins)
+                    }
                     Some(Crowd::All) => assert!(all == most),
                 }
             }
