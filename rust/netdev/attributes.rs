@@ -194,13 +194,15 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
+        // An attribute has 16 bits for its length, which includes its header.
+        let len = i16::try_from(text.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: As in `put_bytes`.
         to_result(unsafe {
             bindings::ipoib_rs_nla_put_text(
                 self.skb,
                 c_int::from(number),
                 text.as_ptr().cast(),
-                text.len(),
+                len as usize,
             )
         })
     }

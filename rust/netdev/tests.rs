@@ -265,6 +265,16 @@ mod cases {
         Ok(())
     }
 
+    /// The kernel's lengths do not wrap around, however long a frame is to be.
+    #[test]
+    fn a_frame_has_an_end() -> Result {
+        let bytes = KVVec::from_elem(0u8, 1 << 16, GFP_KERNEL)?;
+        assert!(TxSkb::new(&bytes).is_err_and(|error| error == EINVAL));
+        let skb = TxSkb::new(bytes.get(1..).ok_or(EINVAL)?)?;
+        assert_eq!(skb.len(), (1 << 16) - 1);
+        Ok(())
+    }
+
     /// If registration fails behind `ndo_init`, what the device has queued does not run, and its data go, once.
     #[test]
     fn a_refused_registration_leaves_nothing() -> Result {

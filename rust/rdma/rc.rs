@@ -281,7 +281,8 @@ impl RcQp {
         unsafe { qp::modify(self.as_raw(), &mut life, attr, mask) }
     }
 
-    /// Moves it to the state Error: everything posted is flushed, and nothing is sent or received any more.
+    /// Moves it to the state Error: everything posted is flushed, and nothing is sent or received any more. If nothing was
+    /// posted yet, it stays in the state Reset, for good.
     ///
     /// # Errors
     ///
@@ -292,11 +293,15 @@ impl RcQp {
     /// Process context; may sleep.
     pub fn to_error(&self) -> Result {
         {
-            let life = self.life.lock();
+            let mut life = self.life.lock();
             (*life)?;
             // SAFETY: By the type invariant; it is not destroyed while `life` is locked.
             if unsafe { query_state(self.as_raw()) }? == QpState::Reset {
                 // Nothing was posted, and it cannot go to Error.
+                //
+                // INVARIANT: Its state is not changed any more, lest somebody who is about to connect it go on.
+                *life = Err(ENODEV);
+                self.is_reset.store(true, Release);
                 return Ok(());
             }
         }

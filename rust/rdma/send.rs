@@ -433,7 +433,7 @@ impl Sender {
             Ok(()) => self.refusal.unsignalled = false,
             Err(error) => {
                 self.refused(result.refused, error);
-                self.refusal.unsignalled = result.taken > 0;
+                self.refusal.unsignalled |= result.taken > 0;
             }
         }
     }

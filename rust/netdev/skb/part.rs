@@ -22,7 +22,8 @@ impl TxSkb {
     ///
     /// Any but hard interrupt.
     pub fn new(bytes: &[u8]) -> Result<TxSkb> {
-        let len = c_uint::try_from(bytes.len()).map_err(|_| EINVAL)?;
+        // With its room, a longer one may be too long for C.
+        let len: c_uint = u16::try_from(bytes.len()).map_err(|_| EINVAL)?.into();
         // SAFETY: There are that many bytes.
         let skb = unsafe { bindings::ipoib_rs_skb_new(bytes.as_ptr().cast(), len) };
         let skb = NonNull::new(skb).ok_or(ENOMEM)?;

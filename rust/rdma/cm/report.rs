@@ -109,18 +109,26 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     let context = unsafe { &*(*id).context.cast_const().cast::<Context<H>>() };
     // SAFETY: By this function's requirements.
     let event = unsafe { &*event };
-    // Once the report is settled, nobody waits for this function any more.
     let handler = context.handler.lock().clone();
     // SAFETY: By this function's requirements.
-    let event = unsafe { interpret(context, id, event) };
-    if let (Some(handler), Some(event)) = (handler, event) {
-        handler.event(event);
+    let told = unsafe { interpret(context, id, event) };
+    if let (Some(handler), Some(told)) = (handler, told) {
+        handler.event(told);
+    }
+    // The CM holds no reference to the ID while it reports that a message was not answered: once that is settled, nobody
+    // waits for this function any more.
+    match event.event {
+        bindings::ib_cm_event_type_IB_CM_REQ_ERROR => context.settle(REQ, NONE),
+        bindings::ib_cm_event_type_IB_CM_REP_ERROR => context.settle(REP, NONE),
+        bindings::ib_cm_event_type_IB_CM_DREQ_ERROR => context.settle_all(),
+        _ => (),
     }
     // An error would destroy the ID, which has an owner.
     0
 }
 
-/// Settles the reports that an event stands for, and says what it means to the handler.
+/// Says what an event means to the handler, and settles the reports that it stands for, but for those that a message was not
+/// answered.
 ///
 /// # Safety
 ///
@@ -153,14 +161,10 @@ unsafe fn interpret<'a, H: CmHandler>(
                 private_data: unsafe { private_data(event, REJECT_DATA) },
             }
         }
-        bindings::ib_cm_event_type_IB_CM_REQ_ERROR => {
-            context.settle(REQ, NONE);
+        bindings::ib_cm_event_type_IB_CM_REQ_ERROR | bindings::ib_cm_event_type_IB_CM_REP_ERROR => {
             CmEvent::NoAnswer
         }
-        bindings::ib_cm_event_type_IB_CM_REP_ERROR => {
-            context.settle(REP, NONE);
-            CmEvent::NoAnswer
-        }
+        bindings::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::Over,
         bindings::ib_cm_event_type_IB_CM_DREQ_RECEIVED => {
             // It stands for an answer to a reply or a disconnection of ours.
             context.settle_all();
@@ -169,8 +173,7 @@ unsafe fn interpret<'a, H: CmHandler>(
             let _ = unsafe { bindings::ib_send_cm_drep(id, ptr::null(), 0) };
             CmEvent::Disconnected
         }
-        bindings::ib_cm_event_type_IB_CM_DREQ_ERROR
-        | bindings::ib_cm_event_type_IB_CM_DREP_RECEIVED
+        bindings::ib_cm_event_type_IB_CM_DREP_RECEIVED
         | bindings::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => {
             context.settle_all();
             CmEvent::Over
@@ -194,6 +197,20 @@ mod tests {
         fn event(&self, _event: CmEvent<'_>) {}
     }
 
+    /// A handler that looks whether reports are settled while it runs.
+    struct Curious {
+        context: Atomic<*mut Context<Curious>>,
+        settled: Atomic<bool>,
+    }
+
+    impl CmHandler for Curious {
+        fn event(&self, _event: CmEvent<'_>) {
+            // SAFETY: The test sets it before it reports anything, and holds the context.
+            let context = unsafe { &*self.context.load(Acquire) };
+            self.settled.store(context.is_settled(), Release);
+        }
+    }
+
     fn context(owed: u32) -> Result<Arc<Context<Deaf>>> {
         let context = Context::new(Arc::new(Deaf, GFP_KERNEL)?)?;
         context.owe(owed);
@@ -201,7 +218,7 @@ mod tests {
     }
 
     /// Has the CM report an event.
-    fn report(context: &Arc<Context<Deaf>>, what: bindings::ib_cm_event_type) -> Result {
+    fn report<H: CmHandler>(context: &Arc<Context<H>>, what: bindings::ib_cm_event_type) -> Result {
         let flags = GFP_KERNEL | __GFP_ZERO;
         let mut id = KBox::<bindings::ib_cm_id>::new_uninit(flags)?;
         let mut told = KBox::<bindings::ib_cm_event>::new_uninit(flags)?;
@@ -211,7 +228,7 @@ mod tests {
         unsafe {
             (*id).context = as_context(context);
             (*told).event = what;
-            event::<Deaf>(id, told);
+            event::<H>(id, told);
         }
         Ok(())
     }
@@ -226,6 +243,30 @@ mod tests {
         assert!(context.is_owed_report(GONE));
         report(&context, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR)?;
         assert!(!context.is_owed_report(GONE));
+        Ok(())
+    }
+
+    /// Nothing but what is owed keeps the ID and the handler's code while the CM reports that a message was not answered.
+    #[test]
+    fn a_report_without_a_reference_is_settled_last() -> Result {
+        for (owed, what) in [
+            (REQ, bindings::ib_cm_event_type_IB_CM_REQ_ERROR),
+            (REP, bindings::ib_cm_event_type_IB_CM_REP_ERROR),
+            (DREQ, bindings::ib_cm_event_type_IB_CM_DREQ_ERROR),
+        ] {
+            let handler = Curious {
+                context: Atomic::new(core::ptr::null_mut()),
+                settled: Atomic::new(true),
+            };
+            let handler = Arc::new(handler, GFP_KERNEL)?;
+            let context = Context::new(handler.clone())?;
+            let raw = as_context(&context).cast();
+            handler.context.store(raw, Release);
+            context.owe(owed);
+            report(&context, what)?;
+            assert!(!handler.settled.load(Acquire));
+            assert!(context.is_settled());
+        }
         Ok(())
     }
 

@@ -239,9 +239,13 @@ impl Verbs {
         Interface::cancel(dev, Work::Paths);
         Interface::cancel(dev, Work::Recover);
         Interface::cancel(dev, Work::Watch);
-        // The work item may have started the queue once more before it ended.
-        dev.disable_queue();
-        let mut tx = dev.lock_tx().take();
+        // The work item may have started the queue once more before it ended. So may the receive poll, which runs still:
+        // not between the two.
+        let mut tx = {
+            let mut guard = dev.lock_tx();
+            dev.stop_queue();
+            guard.take()
+        };
         pausing.store(false, Relaxed);
         self.halt(dev, tx.as_mut(), &mut completions);
         self.run_again(dev, running, &mut tx)?;
