@@ -27,7 +27,7 @@ mod slots;
 
 pub use completions::{RcCompletions, RcReaped};
 pub use slots::Lane;
-use slots::{Frame, Slots};
+use slots::{Frame, Kind, Slots};
 
 /// The half of a shared send ring that posts.
 ///
@@ -131,7 +131,7 @@ impl RcSender {
     /// Adds a frame of a lane, which should [have room](Self::has_share), to the chain; [`Self::flush`] posts
     /// it. With `own`, it is a message of the driver's own, which no count of frames includes. The device refuses frames
     /// that the queue pair has no room for. Returns whether to charge the frame to BQL, which is to be told when it is
-    /// [released](RcCompletions::reap): not one of the driver's own.
+    /// [released](RcCompletions::reap). A message of the driver's own is never charged.
     ///
     /// # Errors
     ///
@@ -171,7 +171,11 @@ impl RcSender {
             Err(error) => return Err((skb, error)),
         };
         let id = id(index, self.generation);
-        let charged = !own && !lane.is_slow();
+        let kind = match (own, lane.is_slow()) {
+            (true, _) => Kind::Own,
+            (false, true) => Kind::Uncharged,
+            (false, false) => Kind::Charged,
+        };
         let frame = Frame {
             skb,
             lane: NonNull::from(&**lane),
@@ -180,8 +184,7 @@ impl RcSender {
             } else {
                 0
             },
-            charged,
-            own,
+            kind,
         };
         if own {
             slots.own.add_posted();
@@ -195,7 +198,7 @@ impl RcSender {
         self.last = id;
         // INVARIANT: It stays odd.
         self.generation = self.generation.wrapping_add(2);
-        Ok(charged)
+        Ok(kind == Kind::Charged)
     }
 
     /// Makes `lane` the one that frames are posted to, and posts what is pending for the last one.
@@ -288,21 +291,17 @@ impl RcSender {
         for _ in 0..count {
             // SAFETY: This is the sender; the device does not have the last slot's request, nor had
             // it those that were taken back before.
-            let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
-                break;
-            };
+            let (index, frame) = unsafe { self.slots.ring.take_back() };
             frame.lane().counts().take_back();
-            let Frame {
-                skb, charged, own, ..
-            } = frame;
+            let own = frame.kind == Kind::Own;
             if own {
                 self.slots.own.take_back();
             }
             let refused = self.refused.get_or_insert(0);
             *refused = refused.wrapping_add(u32::from(!own));
+            let (bytes, skb) = (frame.kind.charge(frame.skb.len()), frame.skb);
             // SAFETY: Mapped by `post` for this slot, which is the sender's again.
             unsafe { self.slots.mapping.unmap(index as usize, &skb) };
-            let bytes = if charged { skb.len() } else { 0 };
             self.slots.ring.unsent().add(bytes);
             skb.drop_reason(DropReason::DevReady);
         }

@@ -14,6 +14,7 @@
 //! work request's identifier, so that a completion of what is not posted is of no effect.
 
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::Deref;
 
 use crate::line::Line;
@@ -38,19 +39,29 @@ pub fn parts(id: u64) -> (u32, u32) {
 /// # Invariants
 ///
 /// `frame` is the producer's while `state` is 0 and the slot is not free; the consumer's while
-/// `state` is not 0. A free slot has none.
+/// `state` is not 0, when it has a value.
 pub struct Slot<T> {
     state: AtomicU32,
-    frame: Cell<Option<T>>,
+    frame: Cell<MaybeUninit<T>>,
 }
 
 impl<T> Slot<T> {
     /// A free slot.
     pub fn new() -> Self {
-        // INVARIANT: It has no frame.
+        // INVARIANT: It needs no frame.
         Self {
             state: AtomicU32::new(0),
-            frame: Cell::new(None),
+            frame: Cell::new(MaybeUninit::uninit()),
+        }
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        if self.state.get() != 0 {
+            // SAFETY: By the type invariant; nobody else has a reference.
+            self.frame
+                .with_mut(|frame| unsafe { (*frame).assume_init_drop() });
         }
     }
 }
@@ -151,9 +162,8 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         // SAFETY: What `free` holds is below the number of slots.
         let slot = unsafe { self.slots.get_unchecked(index as usize) };
         slot.frame.with_mut(|place| {
-            // SAFETY: The slot is free, and so the producer's. A free slot has no frame, so that there is
-            // nothing to be dropped.
-            unsafe { place.write(Some(frame)) };
+            // SAFETY: The slot is free, and so the producer's.
+            unsafe { (*place).write(frame) };
         });
         // The consumer that sees this sees the frame as well.
         slot.state.store_release(generation);
@@ -164,9 +174,9 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
     ///
     /// # Safety
     ///
-    /// The caller must be the producer; the device must have refused the slot's work request, and those of
-    /// all slots that were filled after it must have been taken back before.
-    pub unsafe fn take_back(&self) -> Option<(u32, T)> {
+    /// The caller must be the producer, and have filled the slot; the device must have refused its work request, and those
+    /// of all slots that were filled after it must have been taken back before.
+    pub unsafe fn take_back(&self) -> (u32, T) {
         let last = self.taken.get().wrapping_sub(1);
         // The place was not used since: it is used for a slot that is emptied once all taken before it
         // have been emptied, and this one has not been.
@@ -176,11 +186,11 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         // INVARIANT: No completion names it, so that it is the producer's again, and free.
         slot.state.set(0);
         let frame = slot.frame.with_mut(|frame| {
-            // SAFETY: As above.
-            unsafe { (*frame).take() }
+            // SAFETY: The slot was filled, and its value is not used again.
+            unsafe { (*frame).assume_init_read() }
         });
         self.taken.set(last);
-        frame.map(|frame| (index, frame))
+        (index, frame)
     }
 
     /// Empties the slot of a work request that has completed, as the consumer, after `f` has seen the
@@ -197,10 +207,12 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
             return None;
         }
         let frame = slot.frame.with_mut(|frame| {
-            // SAFETY: Its state says that it belongs to the consumer.
-            unsafe { (*frame).take() }
-        })?;
-        f(index, &frame);
+            // SAFETY: Its state says that it has a frame, which belongs to the consumer. It is not used again.
+            unsafe {
+                f(index, (*frame).assume_init_ref());
+                (*frame).assume_init_read()
+            }
+        });
         self.give_back(index, slot);
         Some(frame)
     }
@@ -227,9 +239,12 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
                 continue;
             }
             let frame = slot.frame.with_mut(|frame| {
-                // SAFETY: Its state says that it belongs to the consumer, from which nobody takes it back
-                // now.
-                unsafe { (*frame).take_if(|frame| !keep(frame)) }
+                // SAFETY: Its state says that it has a frame, which belongs to the consumer, from which nobody takes
+                // it back now. One that is read is not used again.
+                unsafe {
+                    let is_kept = keep((*frame).assume_init_mut());
+                    (!is_kept).then(|| (*frame).assume_init_read())
+                }
             });
             if let Some(frame) = frame {
                 self.give_back(index, slot);

@@ -9,7 +9,7 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::slots::{Frame, Lane, Slots};
+use super::slots::{Frame, Kind, Lane, Slots};
 use super::RcSender;
 use crate::cq::wr_id;
 use crate::flush_time::FlushTime;
@@ -42,11 +42,46 @@ impl RcReaped {
         self.more = other.more;
     }
 
-    /// Adds a frame that has left the ring.
-    #[inline]
-    fn release(&mut self, frame: &Frame) {
-        self.released
-            .add(if frame.charged { frame.skb.len() } else { 0 });
+    /// Adds a frame of `len` bytes that has left the ring. `sent`: its sending did not fail.
+    fn add_frame(&mut self, slots: &Slots, kind: Kind, len: usize, sent: bool) {
+        self.released.add(kind.charge(len));
+        if kind == Kind::Own {
+            slots.own.add_done();
+        } else if sent {
+            self.sent.add(len);
+        } else {
+            self.lost = self.lost.wrapping_add(1);
+        }
+    }
+}
+
+/// Counts of what is unusual: all but frames that were sent and were charged.
+#[derive(Default)]
+struct Unusual {
+    counts: RcReaped,
+    /// True if a count is not 0.
+    some: bool,
+}
+
+impl Unusual {
+    #[cold]
+    fn add_frame(&mut self, slots: &Slots, kind: Kind, len: usize, sent: bool) {
+        self.some = true;
+        self.counts.add_frame(slots, kind, len, sent);
+    }
+
+    #[cold]
+    fn count_unknown(&mut self) {
+        self.some = true;
+        self.counts.unknown = self.counts.unknown.wrapping_add(1);
+    }
+
+    /// Moves the counts to `reaped`.
+    #[cold]
+    fn move_to(&mut self, reaped: &mut RcReaped) {
+        let more = reaped.more;
+        reaped.add(core::mem::take(self).counts);
+        reaped.more = more;
     }
 }
 
@@ -58,6 +93,7 @@ impl RcReaped {
 pub struct RcCompletions {
     slots: Arc<Slots>,
     wcs: KVec<bindings::ib_wc>,
+    unusual: Unusual,
 }
 
 // SAFETY: The pointers in the completions are not followed; all else is `Send`.
@@ -70,6 +106,7 @@ impl RcCompletions {
         Ok(Self {
             slots: slots.clone(),
             wcs,
+            unusual: Unusual::default(),
         })
     }
 
@@ -88,13 +125,26 @@ impl RcCompletions {
     /// Softirq or process context.
     #[inline]
     pub fn reap(&mut self, poll: Option<&Context<'_>>, mut failed: impl FnMut(&Lane)) -> RcReaped {
-        let mut reaped = RcReaped::default();
-        let Self { slots, wcs } = self;
+        let Self {
+            slots,
+            wcs,
+            unusual,
+        } = self;
+        // In registers until the end.
+        let mut usual = Tally::default();
         let wcs = slots.cq().poll(wcs, BATCH);
         for wc in wcs {
-            complete(slots, wc, poll, &mut reaped, &mut failed);
+            complete(slots, wc, poll, (&mut usual, unusual), &mut failed);
         }
-        reaped.more = wcs.len() == BATCH;
+        let mut reaped = RcReaped {
+            sent: usual,
+            released: usual,
+            more: wcs.len() == BATCH,
+            ..RcReaped::default()
+        };
+        if unusual.some {
+            unusual.move_to(&mut reaped);
+        }
         reaped.released.merge(self.slots.ring.unsent().take());
         reaped
     }
@@ -113,9 +163,7 @@ impl RcCompletions {
         sender.flush();
         let mut bytes = 0;
         let dropped = |frame: Frame| {
-            reaped.release(&frame);
-            self.slots.leaves(&frame);
-            reaped.lost = reaped.lost.wrapping_add(u32::from(!frame.own));
+            reaped.add_frame(&self.slots, frame.kind, frame.skb.len(), false);
             // SAFETY: The frame is in flight until it is counted below.
             let lane = unsafe { frame.lane.as_ref() };
             frame.skb.drop_reason(DropReason::DevReady);
@@ -152,40 +200,40 @@ impl RcCompletions {
     }
 }
 
-/// Handles a completion; one of what is not in the ring is ignored.
-#[inline]
+/// Handles a completion; one of what is not in the ring is ignored. Counts frames that were sent and were charged apart from
+/// all else.
+#[inline(always)]
 fn complete(
     slots: &Slots,
     wc: &bindings::ib_wc,
     poll: Option<&Context<'_>>,
-    reaped: &mut RcReaped,
+    (usual, unusual): (&mut Tally, &mut Unusual),
     failed: &mut impl FnMut(&Lane),
 ) {
-    let (mut id, mut status) = (wr_id(wc), wc.status);
-    let mut is_ours = false;
-    // SAFETY: This is the completions half, and the device says that it is done with it; and so it is with
-    // those in front of it which asked for no completion, since a queue pair's sends complete in order.
-    while let Some(frame) = unsafe { slots.empty(id) } {
-        is_ours = true;
-        reaped.release(&frame);
-        slots.leaves(&frame);
+    // SAFETY: This is the completions half, and the device says that it is done with it.
+    let Some(mut frame) = (unsafe { slots.empty(wr_id(wc)) }) else {
+        return unusual.count_unknown();
+    };
+    let mut sent = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS;
+    loop {
         let Frame {
             skb,
             lane,
             before,
-            own,
-            ..
+            kind,
         } = frame;
+        let len = skb.len();
+        if sent && kind == Kind::Charged {
+            usual.add(len);
+        } else {
+            unusual.add_frame(slots, kind, len, sent);
+        }
         // SAFETY: The frame is in flight until it is counted below.
         let lane = unsafe { lane.as_ref() };
-        if status == bindings::ib_wc_status_IB_WC_SUCCESS {
+        if sent {
             lane.works();
-            if !own {
-                reaped.sent.add(skb.len());
-            }
             skb.napi_consume(poll);
         } else {
-            reaped.lost = reaped.lost.wrapping_add(u32::from(!own));
             lost(skb, lane, failed);
         }
         // The last look at the lane, which may leave then.
@@ -193,17 +241,14 @@ fn complete(
         if before == 0 {
             return;
         }
+        // SAFETY: As above. A queue pair's sends complete in order: so have those in front of it, which asked for no
+        // completion.
+        let Some(next) = (unsafe { slots.empty(before) }) else {
+            return;
+        };
         // A failed request completes, so that those in front of it were sent.
-        (id, status) = (before, bindings::ib_wc_status_IB_WC_SUCCESS);
+        (frame, sent) = (next, true);
     }
-    if !is_ours {
-        unknown(reaped);
-    }
-}
-
-#[cold]
-fn unknown(reaped: &mut RcReaped) {
-    reaped.unknown = reaped.unknown.wrapping_add(1);
 }
 
 #[cold]

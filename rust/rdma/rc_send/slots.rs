@@ -121,6 +121,27 @@ impl Lane {
     }
 }
 
+/// How a frame counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It is charged to BQL.
+    Charged,
+    /// Its lane is slow, so that it is not.
+    Uncharged,
+    /// It is a message of the driver's own, which is not charged, nor a part of any count.
+    Own,
+}
+
+impl Kind {
+    /// Bytes of a frame of `len` bytes that are charged to BQL.
+    pub(super) fn charge(self, len: usize) -> usize {
+        match self {
+            Self::Charged => len,
+            Self::Uncharged | Self::Own => 0,
+        }
+    }
+}
+
 /// A frame in a slot.
 ///
 /// # Invariants
@@ -132,10 +153,7 @@ pub(super) struct Frame {
     /// The identifier of the unsignalled request in front of this one, which a completion of this one
     /// completes as well; 0 if there is none.
     pub(super) before: u64,
-    /// The frame is charged to BQL.
-    pub(super) charged: bool,
-    /// The frame is a message of the driver's own.
-    pub(super) own: bool,
+    pub(super) kind: Kind,
 }
 
 impl Frame {
@@ -211,14 +229,6 @@ impl Slots {
     pub(super) fn in_flight(&self) -> u32 {
         let all = self.ring.size().wrapping_sub(self.ring.free());
         all.saturating_sub(self.own.in_flight())
-    }
-
-    /// Notes that a frame has left the ring.
-    #[inline(always)]
-    pub(super) fn leaves(&self, frame: &Frame) {
-        if frame.own {
-            self.own.add_done();
-        }
     }
 
     /// Holds a lane before frames of it are posted.
@@ -317,8 +327,8 @@ impl Slots {
         mut dropped: impl FnMut(Frame),
     ) {
         let keep = |frame: &mut Frame| {
-            if frame.charged && frame.lane().is_slow() {
-                frame.charged = false;
+            if frame.kind == Kind::Charged && frame.lane().is_slow() {
+                frame.kind = Kind::Uncharged;
                 discharged(frame.skb.len());
             }
             !frame.lane().qp().is_reset()
