@@ -194,7 +194,7 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
-        // An attribute has 16 bits for its length, which includes its header.
+        // An attribute has 16 bits for its length, which includes its header: half of that is plenty.
         let len = i16::try_from(text.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: As in `put_bytes`.
         to_result(unsafe {

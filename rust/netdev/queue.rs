@@ -30,7 +30,7 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Stops the queue: the ring is full.
+    /// Stops the queue. A transmission may run, unless the caller has the transmit lock.
     pub fn stop_queue(&self) {
         // SAFETY: The device is allocated.
         unsafe { bindings::ipoib_rs_tx_stop(self.as_raw()) };

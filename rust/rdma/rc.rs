@@ -281,12 +281,12 @@ impl RcQp {
         unsafe { qp::modify(self.as_raw(), &mut life, attr, mask) }
     }
 
-    /// Moves it to the state Error: everything posted is flushed, and nothing is sent or received any more. If nothing was
-    /// posted yet, it stays in the state Reset, for good.
+    /// Moves it to the state Error: everything posted is flushed, and nothing is sent or received any more. One that is still
+    /// in the state Reset stays there, for good.
     ///
     /// # Errors
     ///
-    /// Whatever the device says.
+    /// `ENODEV` if it has ended; whatever the device says.
     ///
     /// # Context
     ///
@@ -359,12 +359,12 @@ impl RcQp {
         Ok(())
     }
 
-    /// Returns true if it was reset, so that the device has none of the requests that were posted.
+    /// Returns true if it is in the state Reset for good, so that the device has none of the requests that were posted.
     pub(crate) fn is_reset(&self) -> bool {
         self.is_reset.load(Acquire)
     }
 
-    /// Returns true if it was reset or destroyed, so that nothing may be posted to it.
+    /// Returns true if it is in the state Reset for good, or destroyed, so that nothing may be posted to it.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_reset() || self.body.qp.is_gone()
     }

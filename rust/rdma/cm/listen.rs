@@ -189,14 +189,18 @@ impl Incoming<'_> {
         unsafe { self.path.dgid.raw }
     }
 
-    /// On InfiniBand, the LID that it came from, which the answer goes to: what the fabric says, not the peer. `None` on
-    /// RoCE.
+    /// On InfiniBand, the base LID of the port that it came from: what the fabric says, not the peer. A port has
+    /// 2^LMC of them, and the peer's is taken to have as many as ours. `None` on other ports.
     pub fn remote_lid(&self) -> Option<u16> {
         if self.path.rec_type != bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB {
             return None;
         }
         // SAFETY: That is the view of the union for this type.
-        Some(u16::from_be(unsafe { self.path.__bindgen_anon_1.ib.dlid }))
+        let lid = u16::from_be(unsafe { self.path.__bindgen_anon_1.ib.dlid });
+        let (device, mut lmc) = (self.pd.device().as_raw(), 0);
+        // SAFETY: The device is registered while its requests are reported; there is room for the answer.
+        let err = unsafe { bindings::ib_get_cached_lmc(device, self.port, &raw mut lmc) };
+        Some(base_lid(lid, if err == 0 { lmc.into() } else { 0 }))
     }
 
     /// The requested service.
@@ -274,5 +278,29 @@ impl Incoming<'_> {
         // SAFETY: It is the listener's device's, has just got the handler and the context, and is not used here
         // any more.
         Ok(unsafe { CmId::own(self.raw, true, room, self.pd) })
+    }
+}
+
+/// The first of the 2^`lmc` LIDs of a port (IBA volume 1, section 4.1.3), of which `lid` is one.
+fn base_lid(lid: u16, lmc: u32) -> u16 {
+    lid & u16::MAX.checked_shl(lmc).unwrap_or(0)
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_cm_listen)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_has_one_base_lid() {
+        for (lid, lmc, base) in [
+            (7, 0, 7),
+            (7, 1, 6),
+            (7, 3, 0),
+            (0xbfff, 7, 0xbf80),
+            (9, 16, 0),
+        ] {
+            assert_eq!(base_lid(lid, lmc), base);
+        }
     }
 }

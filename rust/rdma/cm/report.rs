@@ -9,7 +9,7 @@ use kernel::ffi::{c_int, c_void};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::{Arc, SpinLock};
+use kernel::sync::{Arc, ArcBorrow, SpinLock};
 
 use super::{private_data, CmEvent, CmHandler, REJECT_DATA, REPLY_DATA};
 
@@ -106,7 +106,9 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     // SAFETY: By this function's requirements. The context lives until the ID is destroyed, which
     // waits for us, or, if we report that a message was not answered, until that is settled or was
     // waited for.
-    let context = unsafe { &*(*id).context.cast_const().cast::<Context<H>>() };
+    let context = unsafe { ArcBorrow::from_raw((*id).context.cast_const().cast::<Context<H>>()) };
+    // Another report may settle that meanwhile.
+    let context: &Arc<Context<H>> = &context.into();
     // SAFETY: By this function's requirements.
     let event = unsafe { &*event };
     let handler = context.handler.lock().clone();
@@ -127,8 +129,8 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     0
 }
 
-/// Says what an event means to the handler, and settles the reports that it stands for, but for those that a message was not
-/// answered.
+/// Says what an event means to the handler, and settles the reports that it stands for, except that a message was not
+/// answered, which [`event`] settles.
 ///
 /// # Safety
 ///

@@ -24,7 +24,7 @@ fn gid(peer: u32) -> String {
 pub(crate) fn tables(peers: u32, steps: u64) -> [(&'static str, String); 5] {
     let mut sources = "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs holding established idle_ms\n".to_owned();
     let mut paths = "gid qpn flags state waiting idle_ms\n".to_owned();
-    let mut connections = "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes\n".to_owned();
+    let mut connections = "gid qpn number state age_ms mtu may_send window waiting tx_frames tx_bytes rx_frames rx_bytes lid\n".to_owned();
     let _ = (0..peers).try_for_each(|n| {
         let (gid, qpn) = (gid(n), 0x100 + n);
         let frames = steps * u64::from(10_000 / (n + 1)) * (1 + (steps + u64::from(n)) % 3);
@@ -38,7 +38,7 @@ pub(crate) fn tables(peers: u32, steps: u64) -> [(&'static str, String); 5] {
             let bytes = frames * 4000;
             writeln!(
                 connections,
-                "{gid} {qpn:#08x} 0 up 60000 65520 32 64 {} {frames} {bytes} {} {}",
+                "{gid} {qpn:#08x} 0 up 60000 65520 32 64 {} {frames} {bytes} {} {} -",
                 n % 2,
                 frames / 2,
                 bytes / 20

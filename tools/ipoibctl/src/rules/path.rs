@@ -365,7 +365,7 @@ pub(super) mod tests {
         rows.expect("a table")[0].set("buffers", buffers);
     }
 
-    /// Has `count` peers send where 32 may, 8 of them with one GID, which ends in a number.
+    /// Has `count` peers send where 32 may, 8 of them from one host, whose GID ends in a number.
     fn senders(facts: &mut Facts, count: u32, gid: fn(u32) -> u32, counter: &str) {
         set_buffers(facts, "64");
         for n in 0..count {

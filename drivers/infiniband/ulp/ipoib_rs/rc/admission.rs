@@ -236,21 +236,15 @@ impl Connections {
         }
     }
 
-    /// Ends one of the requests that nobody has confirmed, for another one, of that origin. Returns false if none may go
-    /// yet.
-    fn give_way(&mut self, dev: &Device<Interface>, origin: Origin, now: u64) -> bool {
+    /// The place among the senders of a request that nobody has confirmed and that may end for another one, of that origin.
+    fn gives_way(&self, origin: Origin, now: u64) -> Option<usize> {
         // Those that end take room that others, who are wanted, need as well.
         if self.ending >= MAX_ENDING / 2 {
-            return false;
+            return None;
         }
         let requests = self.unconfirmed().map(|(_, request)| request);
-        let place = gives_way(requests, origin, now);
-        let found = place.and_then(|place| self.unconfirmed().nth(place));
-        let Some(sender) = found.and_then(|(at, _)| self.senders.remove(at).ok()) else {
-            return false;
-        };
-        self.end(dev, sender.rc, Cause::Idle);
-        true
+        let place = gives_way(requests, origin, now)?;
+        self.unconfirmed().nth(place).map(|(at, _)| at)
     }
 
     /// The room that there is for a request of a peer's.
@@ -287,10 +281,12 @@ impl Connections {
         let ours = extension.is_some();
         let load = self.load(*origin, ours);
         let admits = load.admits(asker);
-        if ours && !admits {
-            return Err(Refusal::Full);
-        }
-        // One request at a time may have others lose a connection.
+        let other = match admits {
+            true => None,
+            false if ours => return Err(Refusal::Full),
+            false => Some(self.gives_way(*origin, now).ok_or(Refusal::Full)?),
+        };
+        // One request of an origin at a time may have others lose a connection.
         let is_first = load.of_origin == 0 && self.load(*origin, !ours).of_origin == 0;
         let may_evict = admits && is_first;
         if is_new && !self.has_place(dev, peer, may_evict, now) {
@@ -301,12 +297,13 @@ impl Connections {
             None => Whose::Sender(*origin),
         };
         let room = self.take_room(dev, whose, may_evict, now);
-        let room = room.ok_or(Refusal::Full)?;
-        if !admits && !self.give_way(dev, *origin, now) {
-            self.give_back(room.width);
-            return Err(Refusal::Full);
+        // If there is none, there is when the other one has ended.
+        if let Some(at) = other.filter(|_| room.is_some() || self.ending == 0) {
+            if let Ok(sender) = self.senders.remove(at) {
+                self.end(dev, sender.rc, Cause::Idle);
+            }
         }
-        Ok(room)
+        room.ok_or(Refusal::Full)
     }
 
     /// A request was accepted.

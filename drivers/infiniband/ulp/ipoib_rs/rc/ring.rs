@@ -152,7 +152,7 @@ impl RcRing {
             self.grant(rc, &channel.terms, u32::MAX);
         }
         if let Some((_, rc)) = machine.offer() {
-            // Nothing else is sent by it. More would wait only for a peer that asks and takes nothing.
+            // Nothing else is sent by it. More are in flight only if the peer acknowledges nothing.
             self.grant(rc, &channel.offered, credit::RESERVE.into());
         }
     }

@@ -22,7 +22,7 @@ use crate::wire::gid::Gid;
 pub const MAX_UNCONFIRMED: usize = 16;
 /// The most that are, those of wanted peers included.
 pub const MAX_WITH_WANTED: usize = 2 * MAX_UNCONFIRMED;
-/// The most of strangers of one origin: as many as one peer has reason to ask for.
+/// The most of strangers of one origin: as many as one interface of a host has reason to ask for.
 pub const MAX_OF_ORIGIN: usize = MAX_CHANNELS;
 /// Time that a peer has to confirm before another one's request may take the place of its own, in milliseconds: a round
 /// trip, and a host that is busy.
