@@ -122,6 +122,8 @@ impl Lane {
 }
 
 /// How a frame counts.
+// With a size that leaves no padding in a slot, which would be copied with each frame.
+#[repr(u64)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It is charged to BQL.

@@ -62,7 +62,8 @@ fn count_rc(dev: &RawDevice, reaped: &RcReaped, counters: &Counters) {
     // Wire headers are no part of the packets.
     let headers = Header::LEN * sent.frames as usize;
     counters.done.rc_frames.add(u64::from(sent.frames));
-    counters.done.rc_bytes.add((sent.bytes - headers) as u64);
+    let bytes = sent.bytes.wrapping_sub(headers);
+    counters.done.rc_bytes.add(bytes as u64);
     if lost | unknown > 0 {
         counters.dropped(dev, DropReason::Flushed, u64::from(lost), 0);
         counters.done.unknown.add(u64::from(unknown));
