@@ -166,7 +166,7 @@ impl RcSender {
         let sges = unsafe { self.chain.elements() };
         // SAFETY: A request has `max_sge` elements, and nobody else has a reference to them. The slot
         // is free, and so the sender's.
-        let num_sge = match unsafe { slots.mapping.map(&mut skb, sges, index as usize) } {
+        let num_sge = match unsafe { slots.mapping.map(&mut skb, sges, || index as usize) } {
             Ok(num_sge) => num_sge,
             Err(error) => return Err((skb, error)),
         };

@@ -168,7 +168,7 @@ impl Sender {
     /// The number of frames that were ever completed, modulo 2^32, as of the last call of [`Self::free`].
     #[inline]
     pub fn completed(&self) -> u32 {
-        self.at.tail()
+        self.at.tail(&self.ring.shared)
     }
 
     /// Returns true if the chain is full, so that the next [`Self::post`] would send it first.
@@ -183,13 +183,13 @@ impl Sender {
     /// The number of frames that it has now, whether the device has them yet or not.
     pub fn in_flight(&mut self) -> u32 {
         self.at.look(&self.ring.shared);
-        self.at.in_flight()
+        self.at.in_flight(&self.ring.shared)
     }
 
     /// A lower bound of [`Self::free`], as of its last call.
     #[inline]
     pub fn free_at_least(&self) -> u32 {
-        self.at.free(&self.ring.shared)
+        self.at.free()
     }
 
     /// Work on frames that the device does: those that come to [`Self::post`] may have it left to be done.

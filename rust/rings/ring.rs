@@ -84,20 +84,20 @@ impl Ring {
 ///
 /// # Invariants
 ///
-/// Slots from `head` on, up to `tail` plus the ring's size, are empty and the producer's.
+/// Slots from `head` up to `end` are empty and the producer's, no more than the ring has.
 #[derive(Clone, Copy, Debug)]
 pub struct Producer {
     head: u32,
-    tail: u32,
+    end: u32,
 }
 
 impl Producer {
     /// For an empty ring, whose one producer this is.
     pub fn new(ring: &Ring) -> Self {
-        let first = ring.head();
+        let head = ring.head();
         Self {
-            head: first,
-            tail: first,
+            head,
+            end: head.wrapping_add(ring.size()),
         }
     }
 
@@ -109,26 +109,26 @@ impl Producer {
 
     /// How many slots were ever emptied, modulo 2^32, as of the last [look](Self::look).
     #[inline]
-    pub fn tail(&self) -> u32 {
-        self.tail
+    pub fn tail(&self, ring: &Ring) -> u32 {
+        self.end.wrapping_sub(ring.size())
     }
 
     /// How many slots are full, as of the last look.
     #[inline]
-    pub fn in_flight(&self) -> u32 {
-        self.head.wrapping_sub(self.tail)
+    pub fn in_flight(&self, ring: &Ring) -> u32 {
+        ring.size().wrapping_sub(self.free())
     }
 
     /// How many are empty at least.
     #[inline]
-    pub fn free(&self, ring: &Ring) -> u32 {
-        ring.size().wrapping_sub(self.in_flight())
+    pub fn free(&self) -> u32 {
+        self.end.wrapping_sub(self.head)
     }
 
     /// Looks at what was emptied.
     #[inline]
     pub fn look(&mut self, ring: &Ring) {
-        self.tail = ring.tail();
+        self.end = ring.tail().wrapping_add(ring.size());
     }
 
     /// Slot [`Self::head`] was filled, which was empty.

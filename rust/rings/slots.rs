@@ -59,9 +59,10 @@ impl<T> Slot<T> {
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
         if self.state.get() != 0 {
-            // SAFETY: By the type invariant; nobody else has a reference.
-            self.frame
-                .with_mut(|frame| unsafe { (*frame).assume_init_drop() });
+            self.frame.with_mut(|frame| {
+                // SAFETY: There is a value by the type invariant, and nobody else has a reference.
+                unsafe { (*frame).assume_init_drop() };
+            });
         }
     }
 }

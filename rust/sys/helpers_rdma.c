@@ -446,30 +446,31 @@ int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib
 			unsigned int max)
 {
 	const struct skb_shared_info *info = skb_shinfo(skb);
-	const skb_frag_t *frag = info->frags, *end = frag + info->nr_frags;
-	unsigned int head = skb_headlen(skb);
-	struct ib_sge *next = sge;
+	unsigned int head = skb_headlen(skb), left = info->nr_frags, n = left;
+	const skb_frag_t *frag;
 
-	if (unlikely(info->frag_list || info->nr_frags + !!head > max))
+	if (unlikely(info->frag_list || (left >= max && left + !!head > max)))
 		return -EMSGSIZE;
 	if (!ib_uses_virt_dma(device))
 		return map_skb_dma(device, skb, sge);
 
 	/* The same, where to map is to write down the address and cannot fail. */
 	if (head) {
-		next->addr = (uintptr_t)skb->data;
-		next->length = head;
-		next++;
+		sge->addr = (uintptr_t)skb->data;
+		sge->length = head;
+		sge++;
+		n++;
 	}
-	for (; frag < end; frag++, next++) {
-		struct page *page = skb_frag_page(frag);
+	for (frag = info->frags; left; left--, frag++, sge++) {
+		netmem_ref netmem = skb_frag_netmem(frag);
 
-		if (unlikely(!page))
+		/* Memory that the CPU cannot reach. */
+		if (unlikely(netmem_is_net_iov(netmem)))
 			return -EIO;
-		next->addr = (uintptr_t)page_address(page) + skb_frag_off(frag);
-		next->length = skb_frag_size(frag);
+		sge->addr = (uintptr_t)page_address(__netmem_to_page(netmem)) + skb_frag_off(frag);
+		sge->length = skb_frag_size(frag);
 	}
-	return next - sge;
+	return n;
 }
 
 /* Undoes ipoib_rs_ib_map_skb(), whose elements' addresses are @addr. */

@@ -52,7 +52,7 @@ impl Mapping {
         })
     }
 
-    /// Maps a frame for slot `index`, fills the elements from `sges` on with its parts, and says how
+    /// Maps a frame for the slot with an `index`, fills the elements from `sges` on with its parts, and says how
     /// many there are. The parts of one that has too many are joined.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Mapping {
         &self,
         skb: &mut TxSkb,
         sges: *mut bindings::ib_sge,
-        index: usize,
+        index: impl FnOnce() -> usize,
     ) -> Result<c_int> {
         // A frame in one part on a device without DMA: no call is needed.
         if self.virt_dma && skb.is_linear() && skb.len() > 0 {
@@ -85,11 +85,11 @@ impl Mapping {
         };
         if n < 0 {
             // SAFETY: By this function's requirements.
-            return unsafe { self.map_linear(skb, sges, index, Error::from_errno(n)) };
+            return unsafe { self.map_linear(skb, sges, index(), Error::from_errno(n)) };
         }
         if !self.virt_dma {
             // SAFETY: The slot is the caller's, and that many elements were filled.
-            unsafe { self.keep(index, sges, n as usize) };
+            unsafe { self.keep(index(), sges, n as usize) };
         }
         Ok(n)
     }
@@ -114,7 +114,7 @@ impl Mapping {
         // Now it has one part, and there is an element for that.
         //
         // SAFETY: By this function's requirements.
-        unsafe { self.map(skb, sges, index) }
+        unsafe { self.map(skb, sges, || index) }
     }
 
     /// # Safety
@@ -203,7 +203,7 @@ mod tests {
     fn map(mapping: &Mapping, skb: &mut TxSkb) -> Result<KVec<u32>> {
         let mut sges = [bindings::ib_sge::default(); 4];
         // SAFETY: There are as many elements, and nobody else uses the mapping.
-        let n = unsafe { mapping.map(skb, sges.as_mut_ptr(), 1)? } as usize;
+        let n = unsafe { mapping.map(skb, sges.as_mut_ptr(), || 1)? } as usize;
         let at = parts(skb)?;
         assert_eq!(at.len(), n);
         let mut lens = KVec::new();
@@ -266,7 +266,7 @@ mod tests {
         let mut sges = [bindings::ib_sge::default(); 3];
         let mut skb = frame(HEAD)?;
         // SAFETY: There are as many elements, and nobody else uses the mapping.
-        let n = unsafe { mapping.map(&mut skb, sges.as_mut_ptr(), 1)? };
+        let n = unsafe { mapping.map(&mut skb, sges.as_mut_ptr(), || 1)? };
         assert_eq!((n, sges[0].addr), (3, skb.front() as u64));
         assert!(mapping.cells.is_empty());
         // SAFETY: The frame was just mapped for that slot.

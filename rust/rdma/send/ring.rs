@@ -164,7 +164,7 @@ impl Ring {
         n: u32,
     ) -> Result<c_int> {
         // SAFETY: By this function's requirements.
-        unsafe { self.memory.mapping.map(skb, sges, self.shared.index(n)) }
+        unsafe { self.memory.mapping.map(skb, sges, || self.shared.index(n)) }
     }
 
     /// Undoes the mapping of the frame that was in slot `n`.

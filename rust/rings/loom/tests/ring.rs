@@ -76,7 +76,7 @@ fn frames_come_out_in_order() {
             let tested = tested.clone();
             thread::spawn(move || {
                 for frame in 0..FRAMES {
-                    while producer.free(&tested.ring) == 0 {
+                    while producer.free() == 0 {
                         producer.look(&tested.ring);
                         thread::yield_now();
                     }
