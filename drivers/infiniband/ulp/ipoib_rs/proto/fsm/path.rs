@@ -328,7 +328,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
     }
 
     /// Event: what was learned about the way to the peer is out of date (our GID has changed, the
-    /// port was down, the peer's Ethernet address has changed). What waits goes on waiting.
+    /// port was down). What waits goes on waiting.
     pub fn invalidate(&mut self) {
         self.state = match core::mem::replace(&mut self.state, State::IDLE) {
             State::Old { handle, .. } => {
