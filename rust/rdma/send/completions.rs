@@ -2,7 +2,7 @@
 
 //! The half of a send ring that handles completions.
 
-use ipoib_netdev::napi::Context;
+use ipoib_netdev::napi::{Context, MAX_BUDGET};
 use ipoib_netdev::skb::DropReason;
 use ipoib_rings::ring::Consumer;
 use ipoib_rings::unsent::Tally;
@@ -11,12 +11,12 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Ring, Sender};
-use crate::cq::{wr_id, BATCH};
+use crate::cq::wr_id;
 use crate::flush_time::FlushTime;
 use crate::qp::QpState;
 
-/// The most batches that one call takes.
-const MAX_BATCHES: usize = 8;
+/// Completions that one call takes at most.
+const BATCH: usize = MAX_BUDGET as usize;
 
 /// Frames that left the ring.
 #[derive(Clone, Copy, Default, Debug)]
@@ -111,32 +111,26 @@ impl SendCompletions {
         let ring = &*self.ring;
         // In registers until the end.
         let (mut at, mut bytes) = (self.at, 0usize);
-        let mut more = true;
-        for _ in 0..MAX_BATCHES {
-            let wcs = ring.qp().send_cq().poll(&mut self.wcs, BATCH);
-            let head = ring.shared.head();
-            for wc in wcs {
-                let is_ours = core::ptr::eq(wc.qp, ring.qp().as_raw());
-                let Some(n) = at.named(wr_id(wc), head).filter(|_| is_ours) else {
-                    self.report.count_unknown();
-                    continue;
-                };
-                let sent = if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
-                    // SAFETY: The completion names slot `n`, which is ours, as are those in front.
-                    unsafe { free_sent(ring, &mut at, n.wrapping_add(1), poll) }
-                } else {
-                    // SAFETY: As above.
-                    let freed = unsafe { self.report.free_failed(ring, at, n, wc.status) };
-                    at = freed.0;
-                    freed.1
-                };
-                bytes = bytes.wrapping_add(sent);
-            }
-            more = wcs.len() == BATCH;
-            if !more {
-                break;
-            }
+        let wcs = ring.qp().send_cq().poll(&mut self.wcs, BATCH);
+        let head = ring.shared.head();
+        for wc in wcs {
+            let is_ours = core::ptr::eq(wc.qp, ring.qp().as_raw());
+            let Some(n) = at.named(wr_id(wc), head).filter(|_| is_ours) else {
+                self.report.count_unknown();
+                continue;
+            };
+            let sent = if wc.status == bindings::ib_wc_status_IB_WC_SUCCESS {
+                // SAFETY: The completion names slot `n`, which is ours, as are those in front.
+                unsafe { free_sent(ring, &mut at, n.wrapping_add(1), poll) }
+            } else {
+                // SAFETY: As above.
+                let freed = unsafe { self.report.free_failed(ring, at, n, wc.status) };
+                at = freed.0;
+                freed.1
+            };
+            bytes = bytes.wrapping_add(sent);
         }
+        let more = wcs.len() == BATCH;
         let frames = at.tail().wrapping_sub(self.at.tail());
         if frames > 0 {
             // INVARIANT: The slots were emptied.
