@@ -112,7 +112,8 @@ fn sweep(
         .args(["mutants", "--package", CRATE, "--profile", "mutants"])
         .args(["--no-shuffle", "--timeout", "300", "--output"])
         .arg(output)
-        // The sources are copied for each run, to where there is room.
+        // The sources are copied for each run, to where there is room, which is no source.
+        .args(["--gitignore", "true"])
         .env("TMPDIR", output)
         .current_dir(&layout.checkout);
     if let Some(Shard { number, of }) = shard {
