@@ -194,7 +194,7 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`: no room.
     pub fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
-        // An attribute has 16 bits for its length, which includes its header: half of that is plenty.
+        // nla_len has 16 bits and includes the header; 32 KiB are more than enough.
         let len = i16::try_from(text.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: As in `put_bytes`.
         to_result(unsafe {

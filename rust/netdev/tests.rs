@@ -265,14 +265,14 @@ mod cases {
         Ok(())
     }
 
-    /// The kernel's lengths do not wrap around, however long a frame is to be.
+    /// A frame that is too long is refused before the kernel's lengths can wrap.
     #[test]
     fn a_frame_has_an_end() -> Result {
         let bytes = KVVec::from_elem(0u8, 1 << 16, GFP_KERNEL)?;
         assert!(TxSkb::new(&bytes).is_err_and(|error| error == EINVAL));
         match TxSkb::new(bytes.get(1..).ok_or(EINVAL)?) {
             Ok(skb) => assert_eq!(skb.len(), (1 << 16) - 1),
-            // It is all in one piece.
+            // An allocation of that size, in one piece, may fail.
             Err(error) => assert_eq!(error, ENOMEM),
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::left::{self, Object, Told};
 use crate::pd::CALLER;
 
-/// The number of completions that a ring takes from its queue at once.
+/// The number of completions that a receive ring of datagrams takes from its queue at once.
 pub(crate) const BATCH: usize = 16;
 
 type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;

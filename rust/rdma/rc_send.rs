@@ -291,7 +291,9 @@ impl RcSender {
         for _ in 0..count {
             // SAFETY: This is the sender; the device does not have the last slot's request, nor had
             // it those that were taken back before.
-            let (index, frame) = unsafe { self.slots.ring.take_back() };
+            let Some((index, frame)) = (unsafe { self.slots.ring.take_back() }) else {
+                break;
+            };
             frame.lane().counts().take_back();
             let own = frame.kind == Kind::Own;
             if own {

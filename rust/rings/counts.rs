@@ -49,8 +49,8 @@ impl Counts {
     }
 
     /// Returns true if the producer, who may have up to `most` frames under way, may take another one of the `free` slots
-    /// of a ring. It has no more of them than are left to all but for a `reserve`, which is for the first frame of each
-    /// producer. So those whose frames are not done with leave room to others.
+    /// of a ring. It may hold at most as many as are free beyond a `reserve`, which is kept for each producer's first frame.
+    /// So those whose frames are not done with leave room to others.
     #[inline(always)]
     pub fn has_share(&self, most: u32, free: u32, reserve: u32) -> bool {
         let under_way = self.under_way();

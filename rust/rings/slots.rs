@@ -171,19 +171,23 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
         self.taken.set(self.taken.get().wrapping_add(1));
     }
 
-    /// Takes back the last slot that was filled, which the device does not have, and its frame.
+    /// Takes back the last slot that was filled, which the device does not have, and its frame. None: it was emptied.
     ///
     /// # Safety
     ///
     /// The caller must be the producer, and have filled the slot; the device must have refused its work request, and those
     /// of all slots that were filled after it must have been taken back before.
-    pub unsafe fn take_back(&self) -> (u32, T) {
+    pub unsafe fn take_back(&self) -> Option<(u32, T)> {
         let last = self.taken.get().wrapping_sub(1);
         // The place was not used since: it is used for a slot that is emptied once all taken before it
         // have been emptied, and this one has not been.
         let index = self.place(last).get();
         // SAFETY: As in `fill`.
         let slot = unsafe { self.slots.get_unchecked(index as usize) };
+        // A completion has named it, although the device has refused it.
+        if slot.state.load_acquire() == 0 {
+            return None;
+        }
         // INVARIANT: No completion names it, so that it is the producer's again, and free.
         slot.state.set(0);
         let frame = slot.frame.with_mut(|frame| {
@@ -191,7 +195,7 @@ impl<T, S: Deref<Target = [Slot<T>]>, F: Deref<Target = [AtomicU32]>> Slots<T, S
             unsafe { (*frame).assume_init_read() }
         });
         self.taken.set(last);
-        (index, frame)
+        Some((index, frame))
     }
 
     /// Empties the slot of a work request that has completed, as the consumer, after `f` has seen the

@@ -454,7 +454,7 @@ int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib
 	if (!ib_uses_virt_dma(device))
 		return map_skb_dma(device, skb, sge);
 
-	/* The same, where to map is to write down the address and cannot fail. */
+	/* As map_skb_dma(), for devices that use kernel addresses: this cannot fail. */
 	if (head) {
 		sge->addr = (uintptr_t)skb->data;
 		sge->length = head;

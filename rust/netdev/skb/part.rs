@@ -22,7 +22,7 @@ impl TxSkb {
     ///
     /// Any but hard interrupt.
     pub fn new(bytes: &[u8]) -> Result<TxSkb> {
-        // With its room, a longer one may be too long for C.
+        // With the room in front, a longer one could overflow in C.
         let len: c_uint = u16::try_from(bytes.len()).map_err(|_| EINVAL)?.into();
         // SAFETY: There are that many bytes.
         let skb = unsafe { bindings::ipoib_rs_skb_new(bytes.as_ptr().cast(), len) };

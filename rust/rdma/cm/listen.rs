@@ -189,8 +189,8 @@ impl Incoming<'_> {
         unsafe { self.path.dgid.raw }
     }
 
-    /// On InfiniBand, the base LID of the port that it came from: what the fabric says, not the peer. A port has
-    /// 2^LMC of them, and the peer's is taken to have as many as ours. `None` on other ports.
+    /// On InfiniBand, the base LID of the port that it came from: what the fabric says, not the peer. A port has 2^LMC
+    /// LIDs; the peer's LMC is taken to be ours. `None` on other ports.
     pub fn remote_lid(&self) -> Option<u16> {
         if self.path.rec_type != bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB {
             return None;

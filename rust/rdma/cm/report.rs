@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     // waits for us, or, if we report that a message was not answered, until that is settled or was
     // waited for.
     let context = unsafe { ArcBorrow::from_raw((*id).context.cast_const().cast::<Context<H>>()) };
-    // Another report may settle that meanwhile.
+    // Held, since another report may settle it while the handler runs.
     let context: &Arc<Context<H>> = &context.into();
     // SAFETY: By this function's requirements.
     let event = unsafe { &*event };
@@ -129,8 +129,8 @@ pub(super) unsafe extern "C" fn event<H: CmHandler>(
     0
 }
 
-/// Says what an event means to the handler, and settles the reports that it stands for, except that a message was not
-/// answered, which [`event`] settles.
+/// Translates an event for the handler, and settles the reports that it stands for. [`event`] settles those of a message
+/// that was not answered.
 ///
 /// # Safety
 ///
@@ -248,7 +248,7 @@ mod tests {
         Ok(())
     }
 
-    /// Nothing but what is owed keeps the ID and the handler's code while the CM reports that a message was not answered.
+    /// While the CM reports that a message was not answered, only the unsettled report keeps the ID and the module.
     #[test]
     fn a_report_without_a_reference_is_settled_last() -> Result {
         for (owed, what) in [

@@ -42,7 +42,7 @@ impl RcReaped {
         self.more = other.more;
     }
 
-    /// Adds a frame of `len` bytes that has left the ring. `sent`: its sending did not fail.
+    /// Adds a frame of `len` bytes that has left the ring. `sent` is false if sending it failed.
     fn add_frame(&mut self, slots: &Slots, kind: Kind, len: usize, sent: bool) {
         self.released.add(kind.charge(len));
         if kind == Kind::Own {
@@ -55,7 +55,7 @@ impl RcReaped {
     }
 }
 
-/// Counts of what is unusual: all but frames that were sent and were charged.
+/// Counts of everything but charged frames that were sent.
 #[derive(Default)]
 struct Unusual {
     counts: RcReaped,
@@ -200,8 +200,8 @@ impl RcCompletions {
     }
 }
 
-/// Handles a completion; one of what is not in the ring is ignored. Counts frames that were sent and were charged apart from
-/// all else.
+/// Handles a completion; one of what is not in the ring is ignored. Charged frames that were sent are counted in `usual`,
+/// everything else in `unusual`.
 #[inline(always)]
 fn complete(
     slots: &Slots,

@@ -122,15 +122,15 @@ impl Lane {
 }
 
 /// How a frame counts.
-// With a size that leaves no padding in a slot, which would be copied with each frame.
+// So wide that `Frame` has no padding, which would be copied with each frame.
 #[repr(u64)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It is charged to BQL.
     Charged,
-    /// Its lane is slow, so that it is not.
+    /// It is not charged, since its lane is slow.
     Uncharged,
-    /// It is a message of the driver's own, which is not charged, nor a part of any count.
+    /// It is a message of the driver's own: neither charged nor counted.
     Own,
 }
 

@@ -52,8 +52,8 @@ impl Mapping {
         })
     }
 
-    /// Maps a frame for the slot with an `index`, fills the elements from `sges` on with its parts, and says how
-    /// many there are. The parts of one that has too many are joined.
+    /// Maps a frame for slot `index()`, fills the elements from `sges` on with its parts, and says how many there are. The
+    /// index is only computed if addresses are kept. The parts of a frame that has too many are joined.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ fn the_last_user_is_told_and_nobody_follows() {
     assert!(!users.enter());
 }
 
-/// Producers whose frames are never done with share a ring: the more of them, the less each gets. As many as are in
-/// reserve can post a frame all the same.
+/// Producers whose frames are never done with share a ring: the more of them, the less each gets. The
+/// reserve still lets that many more of them post one frame each.
 #[test]
 fn silent_producers_leave_room_to_others() {
     const MOST: u32 = 128;

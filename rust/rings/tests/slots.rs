@@ -98,7 +98,7 @@ proptest! {
                     for (id, frame) in chain.into_iter().rev().take(refused as usize) {
                         // SAFETY: As above; it is the last one.
                         let taken = unsafe { slots.take_back() };
-                        prop_assert_eq!(taken, (parts(id).0, Box::new(frame)));
+                        prop_assert_eq!(taken, Some((parts(id).0, Box::new(frame))));
                         device.remove(&id);
                         old.push(id);
                     }

@@ -95,7 +95,7 @@ fn what_is_refused_is_taken_back() {
                 unsafe { slots.fill(second, 3, Box::new(1)) };
                 posted.set(pack(first, 1));
                 // SAFETY: The device does not have the last one.
-                let (index, frame) = unsafe { slots.take_back() };
+                let (index, frame) = unsafe { slots.take_back() }.expect("was filled");
                 assert_eq!((index, *frame), (second, 1));
                 // Its slot is filled again.
                 assert_eq!(slots.peek(), Some(second));

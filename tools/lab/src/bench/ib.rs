@@ -530,6 +530,7 @@ impl Rig {
     }
 
     /// Cases `adaptive_goodput`, `adaptive_order` and `adaptive_no_window`: each pair has the fabric's seed of its number.
+    /// `adaptive_off` is the reference: the same cables without jitter, and one route, so that nothing overtakes.
     fn adaptive(&self, options: &Options, report: &mut Report) -> Result<()> {
         let (a, b) = self.bed.pair()?;
         let outside = a.outside();
@@ -537,42 +538,59 @@ impl Rig {
             b.ok(&format!("sysctl -qw net.ipoib.ib0.reorder_window={width}"))
                 .map(drop)
         };
-        let (mut goodput, mut order, mut without) =
-            (Pairs::default(), Pairs::default(), Pairs::default());
+        let (mut goodput, mut order) = (Pairs::default(), Pairs::default());
+        let (mut without, mut off) = (Pairs::default(), Pairs::default());
         outside.ok("set -e
              cd /sys/kernel/config/ib_hwsim/twin
-             echo 300 >cables/slow/delay && echo 200 >cables/slow/jitter
-             echo packet >switches/s1/adaptive")?;
+             echo 300 >cables/slow/delay")?;
+        let routing = |kind: &str, jitter: u32| {
+            let set = format!(
+                "cd /sys/kernel/config/ib_hwsim/twin && echo {jitter} >cables/slow/jitter && echo {kind} >switches/s1/adaptive"
+            );
+            outside.ok(&set).map(drop)
+        };
         for seed in 1..=options.pairs {
             let reordered = |side: Side| {
                 let file = "/sys/kernel/config/ib_hwsim/twin/seed";
                 outside.ok(&format!("echo {seed} >{file}"))?;
                 self.reordered(side)
             };
+            let (ours_off, peer_off) = (reordered(Side::Ours)?, reordered(Side::Peer)?);
+            routing("packet", 200)?;
             let (ours, peer) = (reordered(Side::Ours)?, reordered(Side::Peer)?);
             window(0)?;
             let none = reordered(Side::Ours)?;
             window(32)?;
-            ensure!(peer.1 > 0.0, "nothing overtook");
+            routing("off", 0)?;
+            let overtook = [ours_off.1, peer_off.1, peer.1].map(|late| late > 0.0);
+            ensure!(
+                overtook == [false, false, true],
+                "{overtook:?}: what overtook"
+            );
             say(&format!(
-                "{} adaptive, seed {seed}: {:.0} Mbit/s and {} out of order; without the window {:.0}, {}; ib_ipoib {:.0}, {}",
+                "{} adaptive, seed {seed}: {:.0} Mbit/s and {} out of order; without the window {:.0}, {}; ib_ipoib {:.0}, {}; \
+                 in order {:.0} and {:.0}",
                 name(self.lane),
                 ours.0,
                 ours.1,
                 none.0,
                 none.1,
                 peer.0,
-                peer.1
+                peer.1,
+                ours_off.0,
+                peer_off.0
             ));
             goodput.add(ours.0, peer.0, ours.0 / peer.0);
             without.add(none.0, peer.0, none.0 / peer.0);
             order.add(ours.1, peer.1, 1.0 - ours.1 / peer.1);
+            off.add(ours_off.0, peer_off.0, ours_off.0 / peer_off.0);
         }
         let lane = name(self.lane);
         for (case, unit, pairs) in [
             ("adaptive_goodput", "Mbit/s", &goodput),
             ("adaptive_no_window", "Mbit/s", &without),
             ("adaptive_order", "segments out of order", &order),
+            ("adaptive_off", "Mbit/s", &off),
         ] {
             report
                 .results

@@ -112,7 +112,7 @@ fn sweep(
         .args(["mutants", "--package", CRATE, "--profile", "mutants"])
         .args(["--no-shuffle", "--timeout", "300", "--output"])
         .arg(output)
-        // The sources are copied for each run, to where there is room, which is no source.
+        // Each run copies the tree to where there is room, below build/, which is not to be copied as well.
         .args(["--gitignore", "true"])
         .env("TMPDIR", output)
         .current_dir(&layout.checkout);

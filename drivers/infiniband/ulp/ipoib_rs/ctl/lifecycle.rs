@@ -239,8 +239,8 @@ impl Verbs {
         Interface::cancel(dev, Work::Paths);
         Interface::cancel(dev, Work::Recover);
         Interface::cancel(dev, Work::Watch);
-        // The work item may have started the queue once more before it ended. So may the receive poll, which still runs: the
-        // queue is stopped and `tx` taken under one lock.
+        // The work item may have started the queue once more before it ended. The receive poll still runs and may start it
+        // too, so stop the queue and take `tx` under one lock.
         let mut tx = {
             let mut guard = dev.lock_tx();
             dev.stop_queue();

@@ -39,7 +39,7 @@ struct Used {
 
 /// A request for a connection.
 pub(crate) struct Request {
-    /// Who asks, as the request says: an address without flags.
+    /// The address of the peer that asks, without flags, as the request gives it.
     pub(crate) peer: HwAddr,
     /// Where it came from.
     pub(crate) origin: Origin,
@@ -236,7 +236,8 @@ impl Connections {
         }
     }
 
-    /// The place among the senders of a request that nobody has confirmed and that may end for another one, of that origin.
+    /// Finds a request that nobody has confirmed and that may end for a new one from `origin`. Returns its place among the
+    /// senders.
     fn gives_way(&self, origin: Origin, now: u64) -> Option<usize> {
         // Those that end take room that others, who are wanted, need as well.
         if self.ending >= MAX_ENDING / 2 {
@@ -286,7 +287,7 @@ impl Connections {
             false if ours => return Err(Refusal::Full),
             false => Some(self.gives_way(*origin, now).ok_or(Refusal::Full)?),
         };
-        // One request of an origin at a time may have others lose a connection.
+        // Only one pending request of an origin may evict connections of others.
         let is_first = load.of_origin == 0 && self.load(*origin, !ours).of_origin == 0;
         let may_evict = admits && is_first;
         if is_new && !self.has_place(dev, peer, may_evict, now) {
@@ -297,8 +298,11 @@ impl Connections {
             None => Whose::Sender(*origin),
         };
         let room = self.take_room(dev, whose, may_evict, now);
-        // If there is none, there is when the other one has ended.
-        if let Some(at) = other.filter(|_| room.is_some() || self.ending == 0) {
+        // Without room now, the end of the other one makes some for the next attempt, unless the asker's own host has its
+        // part already.
+        let has_part = matches!(self.crowd(whose), Some(Among::SendersOf(_)));
+        let helps = room.is_some() || (self.ending == 0 && !has_part);
+        if let Some(at) = other.filter(|_| helps) {
             if let Ok(sender) = self.senders.remove(at) {
                 self.end(dev, sender.rc, Cause::Idle);
             }

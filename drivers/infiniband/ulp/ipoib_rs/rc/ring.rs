@@ -152,7 +152,7 @@ impl RcRing {
             self.grant(rc, &channel.terms, u32::MAX);
         }
         if let Some((_, rc)) = machine.offer() {
-            // Nothing else is sent by it. More are in flight only if the peer acknowledges nothing.
+            // Only grants are sent by it. A peer that acknowledges them never has more than these in flight.
             self.grant(rc, &channel.offered, credit::RESERVE.into());
         }
     }
