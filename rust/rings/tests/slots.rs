@@ -63,6 +63,19 @@ fn empty(slots: &Tested, id: u64) -> Option<u32> {
     unsafe { slots.empty(id, |index, _| assert_eq!(index, parts(id).0)) }.map(|frame| *frame)
 }
 
+/// A device that completes what it has refused does not have the frame come out twice.
+#[test]
+fn what_has_completed_is_not_taken_back() {
+    let slots = slots(2).expect("a power of two");
+    let index = slots.peek().expect("is empty");
+    // SAFETY: There is one thread; it was peeked.
+    unsafe { slots.fill(index, 1, Box::new(7)) };
+    assert_eq!(empty(&slots, id(index, 1)), Some(7));
+    // SAFETY: As above; the device has refused it, too.
+    assert_eq!(unsafe { slots.take_back() }, None);
+    assert_eq!(slots.free(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
