@@ -4,7 +4,7 @@
 
 use super::Page;
 use super::plot::{self, Bar, Plot};
-use super::report::{Record, number};
+use super::report::{Costs, Record, number};
 use super::results::{self, Results};
 use crate::layout::Layout;
 use crate::machine::Lane;
@@ -186,7 +186,28 @@ fn section(page: Page, lane: Lane, results: &Results) -> Result<String> {
             plot::bars(&bars)?
         );
     }
-    Ok(html)
+    Ok(html + &costs(page, &results.records))
+}
+
+/// Where the instructions of cases went, if that was counted.
+fn costs(page: Page, records: &[Record]) -> String {
+    let mut rows = String::new();
+    for record in records {
+        for (side, costs) in page.sides().iter().zip(record.costs.iter().flatten()) {
+            let mut row = vec![(record.case.clone(), (*side).to_owned())];
+            row.extend(costs.parts().map(plain));
+            rows += &cells("td", &row);
+        }
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    let mut header = vec![plain("case".to_owned())];
+    header.extend(Costs::NAMES.map(|name| plain(name.to_owned())));
+    format!(
+        "<p>Instructions for each unit of work:</p>\n<div class=\"scroll\"><table>\n{}{rows}</table></div>\n",
+        cells("th", &header)
+    )
 }
 
 /// Which versions were measured, and how many results are of each.
@@ -318,7 +339,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::{Page, page};
     use crate::bench::plot::tests::plot;
-    use crate::bench::report::Record;
+    use crate::bench::report::{Costs, Record};
     use crate::bench::results::tests::record;
     use crate::bench::results::{Results, file};
     use clap::ValueEnum;
@@ -432,6 +453,24 @@ mod tests {
             assert!(!html.contains(word), "{word}");
         }
         assert!(html.contains("name=\"viewport\""));
+    }
+
+    #[test]
+    fn instructions_are_a_table_of_their_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut counted = record("tcp_1", None, 109.0);
+        counted.costs = Some([4321.0, 9876.0].map(|driver| Costs {
+            driver,
+            ..Costs::default()
+        }));
+        save(dir.path(), "ib", "icount", &[counted]);
+        save(dir.path(), "ud", "icount", &[record("tcp_1", None, 1.0)]);
+        let html = page(dir.path()).expect("a page");
+        well_formed(&html);
+        let ib = section(&html, "ib");
+        let row = "<td>tcp_1<small>ib_ipoib</small></td><td>9876</td><td>0</td>";
+        assert!(ib.contains("<td>4321</td>") && ib.contains(row), "{ib}");
+        assert_eq!(html.matches("Instructions for each unit").count(), 1);
     }
 
     #[test]

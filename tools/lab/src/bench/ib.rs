@@ -11,7 +11,7 @@ use super::Options;
 use super::case::netperf;
 use super::count::{Counter, Counts, Symbols};
 use super::fabric::{active, builder, name, opensm, seconds};
-use super::report::{Record, Report};
+use super::report::{Costs, Record, Report};
 use super::statistics::Pairs;
 use crate::bed::{Bed, Host};
 use crate::machine::{Lane, Task};
@@ -246,6 +246,18 @@ impl Cost {
     fn outside(&self) -> u64 {
         self.driver + self.copies + self.user + self.stack
     }
+
+    /// The costs of each unit of work, of which 10^9 instructions outside the device did `rate`.
+    fn per_unit(&self, rate: f64) -> Costs {
+        let unit = |part: u64| part as f64 / self.outside() as f64 * 1e9 / rate;
+        Costs {
+            driver: unit(self.driver),
+            stack: unit(self.stack),
+            copies: unit(self.copies),
+            user: unit(self.user),
+            device: unit(self.device),
+        }
+    }
 }
 
 /// Costs for each unit of work: where a case's room is.
@@ -461,7 +473,7 @@ impl Rig {
             if !options.includes(case) && !share {
                 continue;
             }
-            let mut pairs = Pairs::default();
+            let (mut pairs, mut costs) = (Pairs::default(), [Vec::new(), Vec::new()]);
             for n in 1..=options.pairs {
                 let measure = |side| {
                     self.measure(counter, side, mode, load)
@@ -482,12 +494,12 @@ impl Rig {
                 say(&format!("ours: {our_cost}"));
                 say(&format!("ib_ipoib: {peer_cost}"));
                 pairs.set_share(our_cost.driver as f64 / our_cost.outside() as f64);
+                costs[0].push(our_cost.per_unit(ours.0));
+                costs[1].push(peer_cost.per_unit(peer.0));
                 if share {
                     // For the same work, not of one's own total.
-                    let own = |rate: f64, cost: &Cost| {
-                        cost.driver as f64 / cost.outside() as f64 * 1e9 / rate
-                    };
-                    let (own, peers) = (own(ours.0, &our_cost), own(peer.0, &peer_cost));
+                    let own = our_cost.per_unit(ours.0).driver;
+                    let peers = peer_cost.per_unit(peer.0).driver;
                     text.add(own, peers, peers / own);
                 }
             }
@@ -496,9 +508,10 @@ impl Rig {
                 None => format!("{}/s", load.unit()),
             };
             if options.includes(case) {
-                report
-                    .results
-                    .push(Record::new(PAGE, case, lane, &unit, &pairs));
+                let mut record = Record::new(PAGE, case, lane, &unit, &pairs);
+                let [ours, peer] = costs.map(|costs| Costs::mean(&costs));
+                record.costs = ours.zip(peer).map(|(ours, peer)| [ours, peer]);
+                report.results.push(record);
             }
         }
         if wants_text {

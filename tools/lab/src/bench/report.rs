@@ -31,6 +31,8 @@ pub(super) struct Record {
     pub(super) ratio_min: Option<f64>,
     pub(super) ratio_max: Option<f64>,
     pub(super) bound: Option<f64>,
+    /// Where the instructions for each unit of work went: ours and the peer's, the means of the pairs.
+    pub(super) costs: Option<[Costs; 2]>,
     pub(super) pairs: usize,
     /// Which kernel and version were measured, and when.
     pub(super) stamp: String,
@@ -51,6 +53,7 @@ impl Record {
             ratio_min: pairs.ratio_min(),
             ratio_max: pairs.ratio_max(),
             bound: pairs.bound(),
+            costs: None,
             pairs: pairs.count(),
             stamp: String::new(),
         }
@@ -68,6 +71,44 @@ impl Record {
             (Some(min), Some(max)) => format!("{min:.3}{to}{max:.3}"),
             _ => String::new(),
         }
+    }
+}
+
+/// Instructions for each unit of work, by where they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Costs {
+    /// The driver's own text.
+    pub(super) driver: f64,
+    /// The stack: all that is not one of the others.
+    pub(super) stack: f64,
+    /// Copies between the kernel and user space.
+    pub(super) copies: f64,
+    pub(super) user: f64,
+    /// The simulated device, which the rate leaves out.
+    pub(super) device: f64,
+}
+
+impl Costs {
+    /// Names of the parts, in the order of [`Costs::parts`].
+    pub(super) const NAMES: [&'static str; 5] =
+        ["driver", "stack", "copies", "user space", "device"];
+
+    /// The parts, as whole numbers.
+    pub(super) fn parts(&self) -> [String; 5] {
+        [self.driver, self.stack, self.copies, self.user, self.device]
+            .map(|part| format!("{part:.0}"))
+    }
+
+    /// The mean of several; none of none.
+    pub(super) fn mean(all: &[Costs]) -> Option<Costs> {
+        let mean = |of: &dyn Fn(&Costs) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        (!all.is_empty()).then(|| Costs {
+            driver: mean(&|c| c.driver),
+            stack: mean(&|c| c.stack),
+            copies: mean(&|c| c.copies),
+            user: mean(&|c| c.user),
+            device: mean(&|c| c.device),
+        })
     }
 }
 
@@ -201,6 +242,20 @@ fn table(header: &[&str], numbers_from: usize) -> Table {
     table
 }
 
+/// Where the instructions of cases went.
+fn costs(results: &[Record]) -> Table {
+    let header = [&["instructions for each unit"], &Costs::NAMES[..]].concat();
+    let mut costs = table(&header, 1);
+    for r in results {
+        for (side, cost) in ["ours", "C driver"].iter().zip(r.costs.iter().flatten()) {
+            let mut row = vec![format!("{}, {side}", r.case)];
+            row.extend(cost.parts());
+            costs.add_row(row);
+        }
+    }
+    costs
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut results = table(
@@ -242,6 +297,9 @@ impl fmt::Display for Report {
             "Linux {}; a ratio above 1 says that ours is better; a driver of no instructions would reach the bound\n{results}",
             self.kernel
         )?;
+        if self.results.iter().any(|r| r.costs.is_some()) {
+            writeln!(f, "{}", costs(&self.results))?;
+        }
         self.profiles.iter().try_for_each(|p| p.fmt(f))
     }
 }
@@ -280,7 +338,7 @@ impl fmt::Display for Profiles {
 
 #[cfg(test)]
 mod tests {
-    use super::Report;
+    use super::{Costs, Report, costs};
     use crate::bench::plot::tests::plot;
     use crate::bench::results::tests::record;
     use crate::bench::results::{Results, file};
@@ -321,6 +379,25 @@ mod tests {
         assert_eq!(papers.records[0].stamp, "Linux 7.3.4, abc");
         assert_eq!((papers.plots.len(), load("ud").plots.len()), (1, 0));
         assert_eq!(load("ud").records[0].ours, Some(3.0));
+    }
+
+    #[test]
+    fn a_table_of_costs() {
+        let of = |driver| Costs {
+            driver,
+            device: 7.0,
+            ..Costs::default()
+        };
+        assert_eq!(Costs::mean(&[]), None);
+        assert_eq!(Costs::mean(&[of(2.0), of(4.0)]), Some(of(3.0)));
+        let mut results = [record("a", None, 1.0), record("b", None, 1.0)];
+        results[1].costs = Some([of(123.4), of(200.0)]);
+        let text = costs(&results).to_string();
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains(", ")).collect();
+        assert_eq!(rows.len(), 2);
+        let ours = ["b, ours", "123", "7"];
+        assert!(ours.iter().all(|part| rows[0].contains(part)), "{text}");
+        assert!(rows[1].contains("b, C driver") && rows[1].contains("200"));
     }
 
     #[test]
