@@ -110,7 +110,7 @@ fn sweep(
     let mut command = Command::new(tool);
     command
         .args(["mutants", "--package", CRATE, "--profile", "mutants"])
-        .args(["--no-shuffle", "--timeout", "300", "--output"])
+        .args(["--no-shuffle", "--output"])
         .arg(output)
         // Each run copies the tree to where there is room, below build/, which is not to be copied as well.
         .args(["--gitignore", "true"])
