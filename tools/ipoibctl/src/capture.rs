@@ -38,10 +38,10 @@ pub(crate) struct Options {
     /// Capture below this interface only.
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// End after so many packets.
+    /// Stop after COUNT packets.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     packets: Option<u64>,
-    /// End after so many seconds.
+    /// Stop after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// File to write, in the format pcapng; "-" for standard output.

@@ -87,6 +87,8 @@ pub(crate) struct Link {
     pub(crate) arp: bool,
     pub(crate) multicast: bool,
     pub(crate) mtu: u32,
+    /// The largest MTU that it can have; 0 if that is not known.
+    pub(crate) max_mtu: u32,
     pub(crate) qdisc: String,
     /// It is a member of a bond or the like, which has the addresses.
     pub(crate) enslaved: bool,

@@ -34,6 +34,7 @@ const FAILED: u8 = 70;
 /// Show the state of this host's IPoIB interfaces, and what is wrong with them.
 ///
 /// Exit status: 0 all is well, 1 there are warnings, 2 something is broken; 64 wrong usage, 70 the kernel did not answer.
+/// `tune` exits with 1 if there is something to change, `capture` if packets were lost.
 #[derive(Parser)]
 #[command(name = "ipoibctl", version, disable_help_subcommand = true)]
 struct Cli {
@@ -48,7 +49,7 @@ struct Cli {
 enum Verb {
     /// Show all interfaces of ipoib_rs and ib_ipoib, and a sentence for each thing that is wrong.
     Status,
-    /// Say what is wrong, how that is known, and which command mends it.
+    /// Say what is wrong, how that is known, and which command fixes it.
     Doctor {
         /// Run the commands, after a question each.
         #[arg(long)]
@@ -67,7 +68,7 @@ enum Verb {
     Top(top::Options),
     /// Print completions for a shell.
     Completions { shell: clap_complete::Shell },
-    /// Change settings to what was measured to be best for throughput or latency, and back.
+    /// Apply settings that were measured to be best for throughput or latency, or undo that.
     Tune(tune::Options),
     /// Write the packets on the links below to a file for Wireshark.
     Capture(capture::Options),

@@ -139,6 +139,7 @@ fn link(message: &[u8]) -> Option<Found> {
         match kind {
             libc::IFLA_IFNAME => found.link.name = text(value),
             libc::IFLA_MTU => found.link.mtu = word(value, 0)?,
+            libc::IFLA_MAX_MTU => found.link.max_mtu = word(value, 0)?,
             libc::IFLA_QDISC => found.link.qdisc = text(value),
             libc::IFLA_LINK => found.link.below = word(value, 0),
             libc::IFLA_LINK_NETNSID => is_below_elsewhere = true,

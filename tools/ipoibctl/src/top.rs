@@ -42,10 +42,10 @@ pub(crate) struct Options {
     /// Time between two readings.
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = delay)]
     delay: Duration,
-    /// Column that the peers are sorted by.
+    /// Sort peers by this column.
     #[arg(short, long, value_name = "COLUMN", default_value = "traffic")]
     sort: Sort,
-    /// Show peers only whose line has this text.
+    /// Show only peers whose line contains TEXT.
     #[arg(short = 'F', long, value_name = "TEXT", default_value = "")]
     filter: String,
 }

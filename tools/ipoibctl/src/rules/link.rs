@@ -68,8 +68,16 @@ fn check_flags(facts: &Facts, link: &Link, out: &mut Out<'_>) {
                 "The MTU is {}, and IPv6, which needs 1280, is off on the interface.",
                 link.mtu
             ),
-            "the port allows a larger one",
-            format!("ip link set {name} mtu 2044"),
+            match link.max_mtu {
+                0 => format!("ip -d link show {name} tells the largest that the port allows"),
+                max => format!("the port allows {max}"),
+            },
+            // What limits a port of InfiniBand to less is the subnet manager's business.
+            match link.max_mtu {
+                1..1280 => String::new(),
+                0 => format!("ip link set {name} mtu 2044"),
+                max => format!("ip link set {name} mtu {}", max.min(2044)),
+            },
         );
     }
 }
@@ -242,6 +250,9 @@ pub(super) mod tests {
         ("arp-off", |f| f.links[1].arp = false),
         ("multicast-off", |f| f.links[1].multicast = false),
         ("mtu-below-ipv6", |f| f.links[1].mtu = 1000),
+        ("mtu-below-ipv6", |f| {
+            (f.links[1].mtu, f.links[1].max_mtu) = (1000, 1020);
+        }),
         ("duplicate-address", |f| {
             let mut address = f.links[0].addresses[0].clone();
             address.ip = "fd00::1".parse().expect("one");
@@ -341,6 +352,20 @@ pub(super) mod tests {
                     "{n}: {found:#?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_mtu_is_one_that_the_port_allows() {
+        for (max, fix) in [
+            (0, "ip link set ib0 mtu 2044"),
+            (1500, "ip link set ib0 mtu 1500"),
+            (1020, ""),
+        ] {
+            let mut facts = healthy(false);
+            (facts.links[1].mtu, facts.links[1].max_mtu) = (1000, max);
+            let found = judge(&facts);
+            assert_eq!(found[0].fix, fix, "{found:#?}");
         }
     }
 
