@@ -94,8 +94,8 @@ scenario! {
         forger.stop()?;
         // The ring may have had no room for some in the flood; without a path there is no answer at all.
         let seen = pinging.stop()?.ok()?;
-        let lost: u32 = seen.split(", ").find_map(|part| part.strip_suffix("% packet loss")?.parse().ok()).unwrap_or(100);
-        ensure!(lost <= 20, "{seen}");
+        let lost: f64 = seen.split(", ").find_map(|part| part.strip_suffix("% packet loss")?.parse().ok()).unwrap_or(100.0);
+        ensure!(lost <= 20.0, "{seen}");
         bed.finish()
     }
 }
