@@ -67,6 +67,17 @@ enum State<A> {
 
 impl<A> State<A> {
     const IDLE: Self = State::Idle { until: u64::MAX };
+
+    /// The state without its request or its back-off.
+    fn afresh(self) -> Self {
+        match self {
+            State::Resolving {
+                deadline: until, ..
+            } => State::Idle { until },
+            State::Failed { .. } => State::IDLE,
+            other => other,
+        }
+    }
 }
 
 /// The path to one peer.
@@ -335,12 +346,8 @@ impl<A, W: Waiting + Default> Path<A, W> {
                 self.wanted = false;
                 State::Stale(handle)
             }
-            State::Ready(handle) | State::Stale(handle) => State::Stale(handle),
-            State::Idle { until }
-            | State::Resolving {
-                deadline: until, ..
-            } => State::Idle { until },
-            State::Failed { .. } => State::IDLE,
+            State::Ready(handle) => State::Stale(handle),
+            other => other.afresh(),
         };
         self.refusals = 0;
         self.backoff.reset();
@@ -356,12 +363,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
                 request: None,
                 retry_at: 0,
             },
-            State::Stale(handle) => State::Stale(handle),
-            State::Idle { until }
-            | State::Resolving {
-                deadline: until, ..
-            } => State::Idle { until },
-            State::Failed { .. } => State::IDLE,
+            other => other.afresh(),
         };
         self.refusals = 0;
         self.backoff.reset();
@@ -430,9 +432,7 @@ impl<A, W: Waiting + Default> Path<A, W> {
         }
         let deadline = now.saturating_add(RESOLVE_MS);
         let ticket = match &mut self.state {
-            State::Old {
-                request, retry_at, ..
-            } if now >= *retry_at => {
+            State::Old { request, .. } => {
                 let ticket = self.tickets.issue();
                 *request = Some((ticket, deadline));
                 ticket
