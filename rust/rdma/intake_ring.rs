@@ -404,12 +404,6 @@ impl IntakeRing {
             Post::Separate(queues) => queues.post(&mut self.memory.slots, &mut self.chain),
         }
     }
-
-    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
-    #[inline]
-    pub fn arm(&self) -> bool {
-        self.cq.arm()
-    }
 }
 
 impl Drop for IntakeRing {

@@ -440,12 +440,6 @@ impl RecvRing {
         buffers.chain.post(post)
     }
 
-    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
-    #[inline]
-    pub fn arm(&self) -> bool {
-        self.qp.recv_cq().arm()
-    }
-
     /// Takes all buffers back and resets the queue pair, which has some `time` to flush them. That drops sends as
     /// well: drain that ring first.
     ///

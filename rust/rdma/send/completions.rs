@@ -158,12 +158,6 @@ impl SendCompletions {
         self.report.some.then(|| core::mem::take(&mut self.report))
     }
 
-    /// Requests an event at the next completion. If this returns true, poll again: there may be some already.
-    #[inline]
-    pub fn arm(&self) -> bool {
-        self.ring.qp().send_cq().arm()
-    }
-
     /// Empties the ring and resets the queue pair. That drops receives as well: drain that ring too.
     ///
     /// Frames have some `time` to be flushed; what is left after the reset is dropped, and counts as
