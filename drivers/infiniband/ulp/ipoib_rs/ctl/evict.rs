@@ -19,7 +19,7 @@ impl Run for MakeRoom {
         };
         let mut rtnl = Rtnl::lock();
         let candidates = ports::interfaces_on(&self.device, &mut rtnl).filter_map(|dev| {
-            let reason = dev.lock_tx().as_mut()?.can_give(&need, now)?;
+            let reason = dev.lock_tx().as_mut()?.reason_to_give(&need, now)?;
             Some((reason, dev))
         });
         if let Some((_, dev)) = candidates.max_by_key(|(reason, _)| *reason) {

@@ -16,7 +16,7 @@ use crate::base::interface::{Interface, Work};
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
 use crate::rc::form::tcp_v4_header;
-use crate::rc::tx::{Fate, RcTx, Route};
+use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 
 impl Tx {
@@ -198,7 +198,7 @@ impl Tx {
         dev: &Device<Interface>,
         address: HwAddr,
         at: u16,
-        mut skb: TxSkb,
+        skb: TxSkb,
         now: u64,
     ) {
         let fits = skb.len() <= ADDR_LEN + self.ud.ring.max_datagram();
@@ -209,17 +209,7 @@ impl Tx {
         let connections = self.rc.as_mut().map(|rc| &mut rc.connections);
         let channel = connections.and_then(|connections| connections.channel_at(at));
         if let Some(channel) = channel.filter(|channel| channel.machine.may_queue(now)) {
-            if skb.pull(ADDR_LEN).is_err() {
-                return self.ud.ring.drop(dev, skb, DropReason::Runt);
-            }
-            if channel.backlog.is_empty() {
-                // It looks when that has lasted too long.
-                Interface::queue(dev, Work::Connections, 0);
-            }
-            if let Err(skb) = channel.backlog.push(skb) {
-                self.ud.ring.drop(dev, skb, DropReason::QueueFull);
-            }
-            return;
+            return keep_waiting(dev, channel, &mut self.ud.ring, skb);
         }
         self.send_datagram(dev, address, skb, now);
     }

@@ -214,8 +214,8 @@ impl Tx {
         Interface::queue(dev, Work::Connections, 0);
     }
 
-    /// Returns true if there is a connection that may go for another interface on the device, or for this one.
-    pub(crate) fn can_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
+    /// Looks for a connection that may go for another interface on the device, or for this one; returns why it may.
+    pub(crate) fn reason_to_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
         let (holder, _) = self.connections()?.holder(now, Among::All)?;
         holder.gives(need, now)
     }

@@ -290,7 +290,7 @@ impl Connections {
         // Only one pending request of an origin may evict connections of others.
         let is_first = load.of_origin == 0 && self.load(*origin, !ours).of_origin == 0;
         let may_evict = admits && is_first;
-        if is_new && !self.has_place(dev, peer, may_evict, now) {
+        if is_new && !self.look_for_place(dev, peer, may_evict, now) {
             return Err(Refusal::Full);
         }
         let whose = match extension {

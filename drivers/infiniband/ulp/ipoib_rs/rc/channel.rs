@@ -47,7 +47,7 @@ pub(crate) struct Channel {
     pub(crate) sent: u16,
     /// Frames that wait, for room or for the connection; they begin with the wire's header.
     pub(crate) backlog: SkbQueue,
-    /// True if the stack's queue is stopped for them.
+    /// State of the stack's queue as far as it is stopped for them.
     stop: QueueStop,
     /// A frame was there for it, which counts until then.
     wanted_until: u64,
@@ -153,14 +153,15 @@ impl Channel {
         }
     }
 
-    /// Returns true if the stack may wait for the peer: frames go on, and it was not given up of late.
-    fn is_trusted(&mut self, now: u64) -> bool {
+    /// Observes the channel, and says whether the stack may wait for the peer: frames go on, and it was not given up of
+    /// late.
+    fn observe_trust(&mut self, now: u64) -> bool {
         self.observe(now) < SLOW_MS && !self.machine.is_held_off(now)
     }
 
     /// Notes that the stack's queue is stopped, if the backlog is high. Says whether it is.
     pub(crate) fn begin_stop(&mut self, now: u64) -> bool {
-        let stops = self.waiting().is_high() && self.is_trusted(now);
+        let stops = self.waiting().is_high() && self.observe_trust(now);
         if stops {
             self.stop.begin(now);
         }
@@ -169,7 +170,7 @@ impl Channel {
 
     /// Notes whether the queue is to stay stopped, and says so.
     pub(crate) fn update_stop(&mut self, now: u64) -> bool {
-        self.stop.update(self.waiting(), self.machine.is_up()) && self.is_trusted(now)
+        self.stop.update(self.waiting(), self.machine.is_up()) && self.observe_trust(now)
     }
 
     /// A frame has left the backlog.

@@ -54,9 +54,9 @@ impl Connections {
         }
     }
 
-    /// Returns true if there is a place for the channel of a peer that asks for a connection. If not, and `may_evict`,
-    /// there may be soon.
-    pub(super) fn has_place(
+    /// Looks for a place for the channel of a peer that asks for a connection; true if there is one. If not, and `may_evict`,
+    /// makes room for one.
+    pub(super) fn look_for_place(
         &mut self,
         dev: &Device<Interface>,
         peer: &HwAddr,

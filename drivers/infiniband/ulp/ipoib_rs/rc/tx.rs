@@ -81,22 +81,12 @@ impl Route<'_> {
 
     /// Lets a frame wait until there is room.
     #[cold]
-    fn wait(&mut self, dev: &Device<Interface>, mut skb: TxSkb, now: u64) -> Fate {
+    fn wait(&mut self, dev: &Device<Interface>, skb: TxSkb, now: u64) -> Fate {
         let Self {
             channel, ring, ud, ..
         } = self;
         ring.counters().credit_stalls.add(1);
-        if skb.pull(ADDR_LEN).is_err() {
-            ud.drop(dev, skb, DropReason::Runt);
-            return Fate::Queued;
-        }
-        if channel.backlog.is_empty() {
-            // It looks when that has lasted too long.
-            Interface::queue(dev, Work::Connections, 0);
-        }
-        if let Err(skb) = channel.backlog.push(skb) {
-            ud.drop(dev, skb, DropReason::QueueFull);
-        }
+        keep_waiting(dev, channel, ud, skb);
         if channel.begin_stop(now) {
             if !ring.shared.blocked.load(Relaxed) {
                 ring.shared.blocked.store(true, Relaxed);
@@ -229,5 +219,24 @@ fn number(ud: &UdRing, peer: &HwAddr, sequence: Option<&mut Sequence>) -> u16 {
     match sequence {
         Some(sequence) if ud.numbers(peer) => sequence.take().get(),
         _ => 0,
+    }
+}
+
+/// Has a frame, as the stack gave it, wait in a channel's backlog.
+pub(crate) fn keep_waiting(
+    dev: &Device<Interface>,
+    channel: &mut Channel,
+    ud: &mut UdRing,
+    mut skb: TxSkb,
+) {
+    if skb.pull(ADDR_LEN).is_err() {
+        return ud.drop(dev, skb, DropReason::Runt);
+    }
+    if channel.backlog.is_empty() {
+        // The work item looks when that has lasted too long.
+        Interface::queue(dev, Work::Connections, 0);
+    }
+    if let Err(skb) = channel.backlog.push(skb) {
+        ud.drop(dev, skb, DropReason::QueueFull);
     }
 }

@@ -105,7 +105,7 @@ pub enum Reason {
 }
 
 impl Holder {
-    /// Returns true if its least recently used connection may go for an interface in need.
+    /// Returns why its least recently used connection may go for an interface in need, if it may.
     pub fn gives(&self, need: &Need, now: u64) -> Option<Reason> {
         let (held, theirs) = (self.held, usize::from(need.held));
         let unused = now.saturating_sub(self.last_used);
