@@ -13,6 +13,7 @@ mod offload;
 mod partitions;
 mod rdmacm;
 mod senders;
+mod settings;
 mod weather;
 
 use super::fabric::CONFIGFS;

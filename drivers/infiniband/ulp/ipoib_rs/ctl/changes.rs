@@ -51,7 +51,7 @@ impl Interface {
             None => this.datagram_mtu(attributes.ib_mtu),
         };
         Self::follow_mtu(dev, wanted, admin_mtu, rtnl);
-        // In connected mode the MTU stays, but not what a datagram takes of it.
+        // In connected mode the MTU of the interface stays, but that of datagrams may change.
         set_mtu(dev, dev.mtu(), this.datagram_mtu(attributes.ib_mtu));
 
         let Some(running) = running else {
@@ -323,7 +323,8 @@ impl Interface {
     /// Packets are of another class from now on. A running interface goes down and up, since address handles and
     /// connections were made for the class before.
     pub(crate) fn class_changed(dev: &Device<Self>, rtnl: &mut Rtnl) {
-        if Self::running(dev, rtnl).is_some() {
+        // The subnet's administrator chooses the class on InfiniBand.
+        if !dev.data().port.is_infiniband() && Self::running(dev, rtnl).is_some() {
             Self::restart(dev, rtnl);
         }
     }
@@ -335,7 +336,7 @@ impl Interface {
                 dev,
                 Warn,
                 limited,
-                "the RDMA device has not what connected mode needs: {error:?}\n"
+                "no connected mode: the RDMA device refuses, or memory is short: {error:?}\n"
             );
         })
     }
