@@ -41,10 +41,22 @@ const PING: &str = include_str!("../../../guest/hwsim/many/ping.py");
 const TOP: &str = include_str!("../../../guest/hwsim/many/top.py");
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Requests that the first HCA, on which the administrator is, has received.
+/// Packets that a queue pair of the first HCA, on which the manager is, has received: `GSI`, requests to the administrator;
+/// `SMI`, what nodes answer.
+fn received(outside: &Host, kind: &str) -> Result<u64> {
+    let text = outside.ok(&format!(
+        "awk '$2 == \"{kind}\" {{ print $10 }}' /sys/kernel/debug/ib_hwsim/fat-tree/h1/qps"
+    ))?;
+    text.trim().parse().with_context(|| text)
+}
+
 fn asked(outside: &Host) -> Result<u64> {
-    let text = outside
-        .ok("awk '$2 == \"GSI\" { print $10 }' /sys/kernel/debug/ib_hwsim/fat-tree/h1/qps")?;
+    received(outside, "GSI")
+}
+
+/// Frames that the first host has received: nearly all of them ARP requests, which each host broadcasts.
+fn heard(outside: &Host) -> Result<u64> {
+    let text = outside.ok("ip netns exec h1 ethtool -S ib0 | awk '/ rx_frames:/ { print $2 }'")?;
     text.trim().parse().with_context(|| text)
 }
 
@@ -156,18 +168,28 @@ scenario! {
         outside.spawn_python(PING, &["up", h, p, s])?.wait(LIMIT)?.ok()?;
         step("up")?;
         let joined = asked(&outside)?;
+        let before = heard(&outside)?;
         let pings = outside.spawn_python(PING, &["ping", h, p, s])?;
         pings.wait_for("round 2", LIMIT)?;
+        let quiet = received(&outside, "SMI")?;
         outside.ok("pkill -HUP -x opensm")?;
+        // The last round, so that the sweep has been under way while they asked.
+        pings.wait_for(&format!("round {}", peers / 2), LIMIT)?;
+        let swept = received(&outside, "SMI")? - quiet;
         let said = pings.wait(LIMIT)?.ok()?;
         step("all pinged")?;
         let paths = asked(&outside)? - joined;
+        let heard = heard(&outside)? - before;
         note(format!("asked to come up: {}; for {} paths: {paths}; {}", joined - started, hosts * peers, said.lines().last().unwrap_or_default()))?;
+        note(format!("answers to the manager's sweep: {swept}; frames at the first host: {heard}"))?;
         outside.spawn_python(PING, &["first", h, p, s])?.wait(LIMIT)?.ok()?;
         note(seen(&outside, &tool, hosts)?)?;
         // The broadcast group, and some that IPv4 brings.
         ensure!(joined - started <= 8 * hosts, "{} to come up", joined - started);
         ensure!((hosts * peers..=2 * hosts * peers + 8 * hosts).contains(&paths), "{paths} for paths");
+        // The sweep asks each host for one thing at least, while they ask.
+        ensure!(swept >= hosts, "{swept} answers to the sweep");
+        ensure!((hosts..=2 * hosts * peers).contains(&heard), "{heard} frames at the first host");
         // Each would wait for an administrator that is gone.
         outside.run_for("modprobe -r ipoib_rs", LIMIT)?.ok()?;
         outside.ok("pkill -KILL -x opensm")?;

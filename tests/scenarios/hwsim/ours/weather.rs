@@ -3,6 +3,7 @@
 //! Random faults of the fabric, from a seed, under traffic: after each round of them all interfaces are up again.
 
 use super::super::fabric::CONFIGFS;
+use super::super::ipoib::multicast;
 use super::super::mads::UMAD;
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, hca};
@@ -114,6 +115,7 @@ fn ours_are_up(hosts: &[&Host]) -> Result<Duration> {
         }
         for to in hosts.iter().filter(|to| to.number() != from.number()) {
             pings.push((from, to.ip4()));
+            pings.push((from, to.ip6()));
             pings.push((from, format!("10.2.0.{}", to.number())));
         }
     }
@@ -131,8 +133,10 @@ fn ours_are_up(hosts: &[&Host]) -> Result<Duration> {
 fn theirs_is_up(theirs: &Host, ours: &[&Host]) -> Result<()> {
     for host in ours {
         for (from, to) in [(theirs, *host), (*host, theirs)] {
-            from.wait_until(&format!("ping -q -c 1 -W 1 {}", to.ip4()), 2 * LIMIT)
-                .with_context(|| format!("host {} to {}", from.number(), to.number()))?;
+            for target in [to.ip4(), to.ip6()] {
+                from.wait_until(&format!("ping -q -c 1 -W 1 {target}"), 2 * LIMIT)
+                    .with_context(|| format!("host {} to {target}", from.number()))?;
+            }
         }
     }
     Ok(())
@@ -154,7 +158,7 @@ scenario! {
         let kernel = bed.kernel();
         let rounds = if kernel.is_checked() { 1 } else { 2 };
         let (rounds, factor) = bed.rounds(rounds)?;
-        let bed = bed.one_machine().hosts(4).append(EXCLUSIVE).lifetime(Duration::from_secs(240) * factor).up()?;
+        let bed = bed.leaks().one_machine().hosts(4).append(EXCLUSIVE).lifetime(Duration::from_secs(240) * factor).up()?;
         let [first, second, third, fourth] = &bed.hosts[..] else {
             anyhow::bail!("four hosts");
         };
@@ -176,9 +180,9 @@ scenario! {
         let log = Layout::from_env()?.build().join(format!("logs/random-faults-{kernel}"));
         let mut text = String::new();
         ours_are_up(&ours)?;
+        theirs_is_up(second, &ours)?;
         for number in 0..rounds {
             let what = || format!("round {number} from seed {SEED}");
-            theirs_is_up(second, &ours).with_context(what)?;
             let streams = [
                 Transfer::start(first, second, &second.ip4(), 1, SECONDS)?,
                 Transfer::start(third, fourth, &fourth.ip6(), 1, SECONDS)?,
@@ -192,6 +196,8 @@ scenario! {
             for stream in streams {
                 stream.finish().with_context(what)?;
             }
+            theirs_is_up(second, &ours).with_context(what)?;
+            multicast(first, fourth).with_context(what)?;
             text += &format!("{}: {FAULTS} faults in {lasted:.1} s, up again after {took:.1} s\n", what());
             std::fs::write(&log, &text).with_context(|| log.display().to_string())?;
         }
