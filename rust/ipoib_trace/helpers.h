@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the ipoib_trace crate passes to the tracepoints of ipoib_rs.
+ * Arguments of the tracepoints of ipoib_rs, from the ipoib_trace crate.
  */
 #ifndef IPOIB_TRACE_HELPERS_H
 #define IPOIB_TRACE_HELPERS_H

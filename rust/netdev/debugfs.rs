@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What files show goes after the files.
+    /// Files go before the data that they show.
     #[test]
     fn files_go_before_what_they_show() -> Result {
         let dir = Dir::new(c"ipoib_rs_kunit");

@@ -326,7 +326,7 @@ impl<T: Ethtool> Table<T> {
                 coalesce.rx_coalesce_usecs.try_into(),
                 coalesce.rx_max_coalesced_frames.try_into(),
             ) else {
-                return Err(extack.refuse(c"Values up to 65535 are possible", EINVAL));
+                return Err(extack.refuse(c"Values must not exceed 65535", EINVAL));
             };
             T::set_moderation(dev, Moderation { usecs, frames }, &extack, &mut rtnl)?;
             Ok(0)

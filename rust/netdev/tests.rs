@@ -520,8 +520,8 @@ mod cases {
         Ok(())
     }
 
-    /// Who makes a device may have asked for more queues than the driver uses: nobody would wake them, and the
-    /// watchdog looks at all of them.
+    /// A device can have more queues than its driver uses. Nobody would wake those, and the watchdog looks at all of
+    /// them.
     #[test]
     fn a_restart_stops_no_queue_for_good() -> Result {
         let registered = Registered::with_queues(&Seen::new()?, |_| Ok(()), 2)?;
@@ -539,7 +539,7 @@ mod cases {
         Ok(())
     }
 
-    /// The kernel stops if the byte limit hears of more than what was sent.
+    /// The byte queue limit stops the kernel (BUG) if more bytes are completed than were sent.
     #[test]
     fn no_more_is_completed_than_was_sent() -> Result {
         let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the packet_trace crate passes to the tracepoints of ib_hwsim.
+ * Arguments of the tracepoints of ib_hwsim, from the packet_trace crate.
  */
 #ifndef PACKET_TRACE_HELPERS_H
 #define PACKET_TRACE_HELPERS_H

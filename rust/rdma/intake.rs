@@ -41,9 +41,9 @@ pub struct Intake {
 
 /// Experience with a device's reports that a queue pair takes no more receives from a shared receive queue.
 pub(crate) struct Reports {
-    /// There was one.
+    /// A report has come at some time.
     came: Atomic<bool>,
-    /// One did not come in time.
+    /// A report did not come in time.
     missing: Atomic<bool>,
 }
 

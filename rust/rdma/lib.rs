@@ -17,7 +17,7 @@
 //! completed the request, or when the queue pair was reset; if that fails, when it was destroyed. If the
 //! device does not even destroy a queue pair, its memory is leaked, but nothing waits for it.
 //!
-//! What a device driver says is believed. `mlx5_ib_destroy_qp` says that a queue pair was destroyed also if the command
+//! The word of a device driver is believed. `mlx5_ib_destroy_qp` says that a queue pair was destroyed also if the command
 //! has failed, and after a fatal error of the device: the memory is freed then, and its mapping is what keeps the device
 //! from writing to it.
 //!

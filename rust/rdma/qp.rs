@@ -45,7 +45,7 @@ pub enum QpState {
     ReadyToSend,
     /// Sends are being drained.
     SendDraining,
-    /// A send failed: it receives, and sends are flushed until [`UdQp::recover_sqe`].
+    /// A send failed. Receives go on; sends are flushed until [`UdQp::recover_sqe`].
     SendError,
     /// All that is posted is flushed.
     Error,

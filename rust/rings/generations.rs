@@ -37,7 +37,7 @@ impl Generations {
         self.posted
     }
 
-    /// Chains slot `index`; its identifier from now on.
+    /// Chains slot `index`. Returns its identifier from now on.
     #[inline]
     pub fn next_id(&mut self, index: u32) -> u64 {
         self.chained = self.chained.wrapping_add(1);

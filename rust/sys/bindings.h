@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen sees: the kernel's network, RDMA and configfs headers and our C helpers.
+ * Input of bindgen: the kernel's network, RDMA and configfs headers and our C helpers.
  */
 
 #include <linux/hrtimer_types.h>

@@ -378,7 +378,7 @@ void ipoib_rs_free_work_init(struct delayed_work *work, work_func_t func)
 
 /*
  * Two queues with a rescuer each, so that memory can come free through an interface (NFS, swap).
- * What belongs to interfaces and is waited for under RTNL must not be behind what takes RTNL.
+ * Work of interfaces is waited for under RTNL, and so must not queue behind work that takes RTNL.
  * Before they are made, and in modules that have none, the system's has to do.
  */
 static struct workqueue_struct *wqs[] = {
@@ -464,7 +464,7 @@ bool ipoib_rs_work_queue(struct work_struct *work)
 	return queue_work(wq_of(IPOIB_RS_WQ_DEVICE), work);
 }
 
-/* What is queued already keeps its time if that is earlier. */
+/* Work that is queued already keeps its time if that is earlier. */
 void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *work,
 				 unsigned int delay_ms)
 {

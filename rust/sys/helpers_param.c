@@ -33,7 +33,7 @@ static char *ports;
 
 module_param(ports, charp, 0444);
 MODULE_PARM_DESC(ports,
-		 "Ports that get an interface by themselves: none, all (of InfiniBand), or a list such as mlx5_0:1,mlx5_1:1; without it none, or all with replace=1");
+		 "Ports to make interfaces on by itself: none, all (of InfiniBand), or a list such as mlx5_0:1,mlx5_1:1; by default none, or all with replace=1");
 
 /* NULL if it was not given. */
 const char *ipoib_rs_ports(void)

@@ -253,7 +253,7 @@ void ipoib_rs_rx_alone(struct napi_struct *napi, struct sk_buff *skb)
 	netif_receive_skb(skb);
 }
 
-/* What a fragment for @len bytes behind @headroom takes, skb_shared_info included. */
+/* Size of a fragment for @len bytes behind @headroom, skb_shared_info included. */
 unsigned int ipoib_rs_page_pool_buf_size(unsigned int headroom, unsigned int len)
 {
 	return ALIGN(SKB_HEAD_ALIGN(headroom + len), dma_get_cache_alignment());
@@ -333,7 +333,7 @@ void ipoib_rs_frags_drain(struct ipoib_rs_frags *frags)
 	frags->left = 0;
 }
 
-/* The same is done in Rust (rust/netdev/page_pool.rs). */
+/* Twin of the one in Rust (rust/netdev/page_pool.rs). */
 static __always_inline void *take_frag(struct ipoib_rs_frags *frags, bool sleep)
 {
 	void *va;

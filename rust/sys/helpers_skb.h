@@ -50,8 +50,8 @@ struct ipoib_rs_parts_pools {
 };
 
 /*
- * What the stack has to know about the packet in such a buffer is in two words, by what they have
- * to be shifted to the right. The first: bytes in front of the packet; its protocol, big-endian;
+ * Two words describe the packet in such a buffer to the stack; each field is named by how far the
+ * word has to be shifted to the right. The first: bytes in front of the packet; its protocol, big-endian;
  * where its checksum begins, from its first byte, or 0 if there is none to be computed; where that
  * is stored, from there. The second: how to segment it, or 0.
  */

@@ -301,7 +301,7 @@ scenario! {
         a.ok(&format!("ping -q -c 1 -W 5 {}", b.ip4()))?;
         fault("modify_qp:init EIO from 1")?;
         let text = a.run("ethtool -G ib0 rx 256 tx 256")?.refused()?;
-        ensure!(text.contains("The rings cannot be made"), "{text}");
+        ensure!(text.contains("Cannot make rings of this size"), "{text}");
         fault("clear")?;
         fault("create_qp EIO from 1")?;
         let text = a.run(&format!("ip link add name ib7 {}", a.link("")))?.refused()?;

@@ -137,12 +137,12 @@ scenario! {
         a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
         let rxe = a.rxe();
         for (options, reason) in [
-            ("type ipoib_rs", "Name the RDMA port"),
-            ("type ipoib_rs port 1", "A port needs the name of its RDMA device"),
-            ("type ipoib_rs device nosuch0", "There is no such RDMA device"),
-            (&format!("type ipoib_rs device {rxe}x"), "There is no such RDMA device"),
-            (&format!("type ipoib_rs device {rxe} port 2"), "The RDMA device has no such port"),
-            (&format!("type ipoib_rs device {rxe} port 4294967295"), "The RDMA device has no such port"),
+            ("type ipoib_rs", "Specify link IFNAME"),
+            ("type ipoib_rs port 1", "A port requires a device"),
+            ("type ipoib_rs device nosuch0", "No usable RDMA device has that name"),
+            (&format!("type ipoib_rs device {rxe}x"), "No usable RDMA device has that name"),
+            (&format!("type ipoib_rs device {rxe} port 2"), "The RDMA device has no usable port"),
+            (&format!("type ipoib_rs device {rxe} port 4294967295"), "The RDMA device has no usable port"),
             (&format!("type ipoib_rs device {rxe} port 0"), "port must be a number, from 1"),
             (&format!("type ipoib_rs device {}", "x".repeat(64)), "device must be the name of an RDMA device"),
             ("type ipoib_rs device", "option \"device\" needs a value"),

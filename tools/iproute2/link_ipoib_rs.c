@@ -50,9 +50,9 @@ static void usage(FILE *f)
 	      "\t\t [ mode {datagram | connected} ]\n"
 	      "\t\t [ umcast {0|1} ]\n"
 	      "\n"
-	      "DEVICE := name of an RDMA device, where there is no \"link\"\n"
+	      "DEVICE := name of an RDMA device; not needed with \"link\"\n"
 	      "PORT   := its port, from 1\n"
-	      "PKEY   := 0x8001-0xffff\n", f);
+	      "PKEY   := 0x1-0x7fff or 0x8001-0xffff; the full-member bit is always set\n", f);
 }
 
 static int refuse(const char *value, const char *why)

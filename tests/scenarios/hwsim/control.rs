@@ -74,6 +74,7 @@ scenario! {
             ensure!(text.contains("ipoib pkey  0xffff") || text.contains("ipoib pkey 0xffff"), "{text}");
             ensure!(file(host, "ib0/dev_port")? == "0" && file(host, "ib0/dev_id")? == "0x0");
             ensure!(file(host, "ib0/ifindex")? == file(host, "ib0/iflink")?);
+            ensure!(!file(host, "ib0/uevent")?.contains("DEVTYPE"));
             // Which is what ibdev2netdev looks at.
             host.ok(&format!("test -d /sys/class/net/ib0/device/infiniband/{}", hca(host)))?;
             host.ib_up()?;
@@ -81,6 +82,10 @@ scenario! {
         a.ok(&format!("ping -q -c 3 -i 0.2 -W 5 {}", b.ip4()))?;
         as_the_c_driver_shows(a, b)?;
         let outside = a.outside();
+        for queue in ["device", "rtnl"] {
+            // The queue has a rescuer.
+            outside.ok(&format!("cat /proc/[0-9]*/comm | grep -q 'kworker/R-ipoib_rs_{queue}'"))?;
+        }
         outside.run("modprobe ib_ipoib")?.refused()?;
         // To the other host, where there is one already, and back.
         let (home, other) = (a.netns().context("a host")?, b.netns().context("a host")?);
@@ -122,11 +127,11 @@ scenario! {
         let text = a
             .run(&format!("ip link add name ib7 type ipoib_rs device {}", hca(b)))?
             .refused()?;
-        ensure!(text.contains("There is no such RDMA device"), "{text}");
+        ensure!(text.contains("No usable RDMA device has that name"), "{text}");
         let text = a
             .run(&format!("ip link add name ib7 type ipoib_rs device {} port 2", hca(a)))?
             .refused()?;
-        ensure!(text.contains("The RDMA device has no such port"), "{text}");
+        ensure!(text.contains("The RDMA device has no usable port"), "{text}");
         manager.end()?;
         bed.finish()
     }

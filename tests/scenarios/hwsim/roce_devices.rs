@@ -45,7 +45,7 @@ scenario! {
         write(a, "multicast", "0")?;
         live(&bed)?;
         let text = a.run("modprobe ipoib_rs; ip link add link eth0 name ib0 type ipoib_rs")?.refused()?;
-        ensure!(text.contains("has no multicast"), "{text}");
+        ensure!(text.contains("does not support multicast"), "{text}");
         let off = format!("echo 0 >{}/live", fabric());
         a.outside().ok(&off)?;
         write(a, "multicast", "1")?;

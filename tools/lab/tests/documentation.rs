@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say.
+//! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say, and names
+//! functions that exist. Comments begin with a noun or a verb.
 
 #![cfg(test)]
 
@@ -241,5 +242,85 @@ fn tables_have_room_for_their_texts() {
             let torn = torn_rows(&text);
             assert!(torn.is_empty(), "{}: {torn:#?}", path.display());
         }
+    }
+}
+
+/// Names of functions and types, and the file that `text` says has them: "``Type::name`` (``file``)".
+fn located(text: &str) -> Vec<(String, String)> {
+    regex(r"``(?:\w+::)?(\w+)``\s+\(``([\w/]+\.rs)``\)")
+        .captures_iter(text)
+        .map(|c| (c[1].to_owned(), c[2].to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_walks_name_functions_that_exist() {
+    let design = read("Documentation/design.rst");
+    let walks = section(&design, "A datagram sent", "Where do I change");
+    let located = located(&walks);
+    assert!(located.len() > 15, "{located:?}");
+    for (name, file) in located {
+        let folder = if file.starts_with("rust/") {
+            ""
+        } else {
+            DRIVER
+        };
+        let text = read(format!("{folder}/{file}").trim_start_matches('/'));
+        let declared = regex(&format!(r"\b(?:fn|struct|enum|trait) {name}\b"));
+        assert!(declared.is_match(&text), "{file} has no {name}");
+    }
+    // Methods without a file are of a type that was named before.
+    let all: String = sources().map(|path| read_at(&path)).collect();
+    for c in regex(r"``\w+::(\w+)``").captures_iter(&walks) {
+        assert!(all.contains(&format!("fn {}", &c[1])), "no {}", &c[0]);
+    }
+}
+
+fn read_at(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The sources of the kernel's side, in Rust and in C.
+fn sources() -> impl Iterator<Item = std::path::PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = vec![root.join("rust"), root.join("drivers")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let extension = path.extension().and_then(|e| e.to_str());
+            if path.is_dir() {
+                folders.push(path);
+            } else if matches!(extension, Some("rs" | "c" | "h")) {
+                files.push(path);
+            }
+        }
+    }
+    files.into_iter()
+}
+
+/// First lines of comments that begin with a clause and not with a noun or a verb.
+fn clauses(text: &str) -> Vec<&str> {
+    let clause = regex(r"^ *(?://[/!]|/\*\*?| \*) (?:What|Who|The same)\b");
+    let continued = regex(r"^ *(?://[/!]| \*) *\S");
+    let mut before = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if clause.is_match(line) && !continued.is_match(before) {
+            found.push(line);
+        }
+        before = line;
+    }
+    found
+}
+
+#[test]
+fn comments_begin_with_a_noun_or_a_verb() {
+    let text = "/// What it is.\n/// A thing.\n/// The same again.\n/*\n * Who asks.\n */\n";
+    assert_eq!(clauses(text), ["/// What it is.", " * Who asks."]);
+    for path in sources() {
+        let text = read_at(&path);
+        let found = clauses(&text);
+        assert!(found.is_empty(), "{}: {found:#?}", path.display());
     }
 }

@@ -56,7 +56,7 @@ module! {
         },
         replace: u8 {
             default: 0,
-            description: "1: interfaces of the link type ipoib are this driver's, too, in place of ib_ipoib; 0 or 1",
+            description: "1: register link type ipoib, too, in place of ib_ipoib; 0 or 1",
         },
     },
 }

@@ -124,13 +124,13 @@ counters! {
     done: Done {
         /// Datagrams sent.
         frames = "tx_frames",
-        /// Bytes of them, encapsulation header included.
+        /// Bytes of these, encapsulation headers included.
         bytes = "tx_bytes",
         /// Frames sent on connections.
         rc_frames = "rc_tx_frames",
         /// Bytes of their IP packets.
         rc_bytes = "rc_tx_bytes",
-        /// Send completions that name no frame on its way.
+        /// Send completions of unknown requests.
         unknown = "tx_bad_completions",
     }
 
@@ -218,7 +218,7 @@ counters! {
         stuck = "rc_stuck",
         /// Connections that broke.
         broken = "rc_broken",
-        /// Connections in whose place the peer made another.
+        /// Connections that the peer replaced by another.
         replaced = "rc_replaced",
         /// Connections ended with the interface, its mode or its settings.
         closed = "rc_closed",
@@ -236,21 +236,21 @@ counters! {
         bytes = "rc_rx_bytes",
         /// Messages received that carried a credit limit alone.
         grants = "rc_rx_grants",
-        /// Datagrams received by which a peer asks for the proof that we asked for a connection.
+        /// Challenges received: proofs that a peer asks for.
         challenges = "rc_rx_challenges",
-        /// Messages received by which a peer has proven that it asked for a connection.
+        /// Answers received to challenges of ours.
         answers = "rc_rx_answers",
-        /// Frames received that are still to be segmented.
+        /// Large frames received, which the stack segments if it has to.
         large = "rc_rx_large",
-        /// Frames received without a checksum.
+        /// Frames received whose checksum was left out.
         partial = "rc_rx_partial",
     }
 
     /// Frames for connections. Written under the transmit lock.
     rc_tx: ConnectedTx {
-        /// Frames sent that are still to be segmented.
+        /// Large frames sent whole.
         large = "rc_tx_large",
-        /// Frames sent without a checksum.
+        /// Frames sent whose checksum was left out.
         partial = "rc_tx_partial",
         /// Frames sent as datagrams because there was no connection.
         fallback = "rc_fallback",
@@ -258,7 +258,7 @@ counters! {
         credit_stalls = "rc_credit_stalls",
         /// Messages that carried a credit limit alone.
         grants = "rc_grants",
-        /// Datagrams sent to ask a peer for the proof that it asked for a connection.
+        /// Challenges sent: proofs that we ask a peer for.
         challenges = "rc_challenges",
         /// Packets answered with ICMP because they were larger than the peer takes.
         too_big = "tx_too_big",

@@ -70,7 +70,7 @@ pub(crate) struct Interface {
     qkey: Atomic<u32>,
     /// The largest IP packet that InfiniBand's broadcast group takes.
     group_mtu: Atomic<u32>,
-    /// True if datagrams are sent.
+    /// Watches whether the device sends datagrams.
     #[pin]
     pub(crate) watch: Mutex<Watch>,
     /// Leaves groups alone that another user of the port has joined (the `umcast` flag).

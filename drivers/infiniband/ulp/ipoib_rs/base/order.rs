@@ -110,7 +110,7 @@ impl Sink<RxSkb> for Up<'_, '_> {
     }
 }
 
-/// Tells who traces what becomes of a held frame.
+/// Emits the tracepoint of held frames.
 #[inline]
 fn trace(dev: &RawDevice, from: &HwAddr, id: MsgId, event: Event, since: u64) {
     if ipoib_trace::wants_held() {

@@ -104,8 +104,8 @@ settings! {
     /// The default is half a NAPI budget.
     reorder_window: u8 in 0..=128, default 32 => Immediate;
 
-    /// Microseconds for which a frame is held, and at most as long again (or 1000) while frames come faster than
-    /// they are polled; 0: until the end of the poll that it came in.
+    /// The longest time that a frame is held, in microseconds. While frames come faster than they are polled, as long again,
+    /// and at least 1000. 0: until the end of the poll that it came in.
     ///
     /// The paths of a fabric differ by much less than the default, but on a busy host it can take milliseconds
     /// until the one that is waited for is polled. TCP waits for an acknowledgement for much longer; its shortest

@@ -63,7 +63,7 @@ pub(crate) struct Subnet {
 }
 
 impl Subnet {
-    /// Nothing asked, nothing known.
+    /// Creates a state without questions or answers.
     pub(crate) const fn new() -> Self {
         Self {
             paths: KVec::new(),

@@ -83,7 +83,7 @@ pub(super) fn attached(
     }
 }
 
-/// Turns the carrier on if frames can be sent, of the sizes that the stack may send.
+/// Turns the carrier on if frames can be sent and the broadcast group takes packets of the interface's MTU.
 pub(super) fn carrier_on(dev: &Device<Interface>) {
     let this = dev.data().get_ref();
     if !changes::is_ready(dev) || !this.suits_group(dev.mtu()) {

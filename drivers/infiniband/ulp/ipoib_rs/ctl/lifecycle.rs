@@ -315,7 +315,7 @@ impl Verbs {
         for rc in connections.iter().flatten() {
             rc.stop();
         }
-        // Under RTNL: no longer for several queue pairs than for one.
+        // RTNL is held: all queue pairs together have the time of one.
         let mut time = FlushTime::new();
         self.rx.finish(|rx| {
             if let (Some(tx), Some(completions)) = (tx, completions.as_mut()) {

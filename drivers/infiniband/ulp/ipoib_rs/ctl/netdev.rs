@@ -269,7 +269,7 @@ impl Ethtool for Interface {
             .moderate(moderation, before)
             .map_err(|error| {
                 extack.refuse(
-                    c"The RDMA device does not moderate completions; napi_defer_hard_irqs may do",
+                    c"The RDMA device does not moderate completions; napi_defer_hard_irqs may help",
                     error,
                 )
             })?;
@@ -289,11 +289,11 @@ impl Ethtool for Interface {
             send: transmit,
         };
         if !dev.data().settings.queue_limits().allow(sizes) {
-            let text = c"A ring's size is a power of two, 64 at least";
+            let text = c"Ring sizes must be powers of two, at least 64";
             return Err(extack.refuse(text, EINVAL));
         }
         Self::resize(dev, sizes, rtnl).inspect_err(|_| {
-            extack.say(c"The rings cannot be made: no memory, or the RDMA device refuses them");
+            extack.say(c"Cannot make rings of this size");
         })
     }
 }

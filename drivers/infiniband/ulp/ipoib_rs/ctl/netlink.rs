@@ -85,7 +85,7 @@ fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
     let by_link = request.lower.map(|lower| {
         ports::find(lower, rtnl).ok_or_else(|| {
             extack.refuse(
-                c"The link is neither the netdev of a RoCE port nor an IPoIB interface",
+                c"The link is neither a RoCE port's netdev nor an IPoIB interface",
                 ENODEV,
             )
         })
@@ -94,12 +94,12 @@ fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
     let named = named(request, rtnl)?;
     match (by_link, named) {
         (Some((port, _)), Some(named)) if !Arc::ptr_eq(&port, &named) => {
-            Err(extack.refuse(c"The link is not on the RDMA port that is named", EINVAL))
+            Err(extack.refuse(c"The link and the device name different RDMA ports", EINVAL))
         }
         (Some(place), _) => Ok(place),
         (None, Some(named)) => Ok((named, None)),
         (None, None) => Err(extack.refuse(
-            c"Name the RDMA port: link <interface>, or device <RDMA device> port <number>",
+            c"Specify link IFNAME, or device RDMADEV [ port NUMBER ]",
             EINVAL,
         )),
     }
@@ -116,20 +116,18 @@ fn named(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
     let number = attributes.get_u32(PORT);
     let Some(name) = attributes.get_text(DEVICE) else {
         if number.is_some() {
-            return Err(extack.refuse(c"A port needs the name of its RDMA device", EINVAL));
+            return Err(extack.refuse(c"A port requires a device", EINVAL));
         }
         return Ok(None);
     };
     let found = ports::find_named(name, number, net, rtnl).map_err(|missing| match missing {
-        Missing::Device => extack.refuse(
-            c"There is no such RDMA device, or no interface can use it",
-            ENODEV,
-        ),
-        Missing::Port => extack.refuse(
-            c"The RDMA device has no such port, or no interface can use it",
-            ENODEV,
-        ),
-        Missing::Ambiguous => extack.refuse(c"The RDMA device has several ports: name one", EINVAL),
+        Missing::Device => extack.refuse(c"No usable RDMA device has that name", ENODEV),
+        Missing::Port => {
+            extack.refuse(c"The RDMA device has no usable port of that number", ENODEV)
+        }
+        Missing::Ambiguous => {
+            extack.refuse(c"The RDMA device has several ports; specify one", EINVAL)
+        }
     })?;
     if !found.device().may_configure(net) {
         return Err(extack.refuse(
@@ -147,10 +145,7 @@ fn named(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
 /// A capability that it lacks, and the error for that.
 pub(super) fn check_device(device: &RdmaDevice) -> Result<(), (&'static CStr, Error)> {
     if !device.has_multicast() {
-        return Err((
-            c"The RDMA device has no multicast, without which there is no link",
-            EOPNOTSUPP,
-        ));
+        return Err((c"The RDMA device does not support multicast", EOPNOTSUPP));
     }
     if Sizes::first(params::queue_sizes(), device.max_queue()).is_none() {
         return Err((c"The RDMA device has no queues of 64 requests", EINVAL));
@@ -259,10 +254,7 @@ impl Link for Interface {
         }
         if let Some(mode) = attributes.get(MODE) {
             Self::set_connected(dev, mode == MODE_CONNECTED, rtnl).map_err(|error| {
-                extack.refuse(
-                    c"The RDMA device cannot run this mode; the mode is unchanged",
-                    error,
-                )
+                extack.refuse(c"The mode is unchanged; the kernel log says why", error)
             })?;
         }
         if let Some(umcast) = attributes.get(UMCAST) {

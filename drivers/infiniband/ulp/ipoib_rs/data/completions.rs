@@ -210,7 +210,7 @@ impl Poll for TxPoll {
             let reaped = rc.sweep(&self.dev);
             room |= released.add_rc(&self.dev, &reaped, &self.counters);
         }
-        // Its barrier pairs with those in `Line::sent_last`, and where a frame begins to wait: either they
+        // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.
         let mut stopped = self.dev.completed(released.frames, released.bytes);
         let shared = self.rc.as_ref().map(|rc| &rc.shared);

@@ -58,7 +58,7 @@ drop_reasons! {
     BadCompletion = "rx_drop_bad_completion",
     /// No memory for a new buffer; the old one was posted again.
     NoBuffer = "rx_drop_no_buffer",
-    /// An extended frame whose header, or type, and packet contradict each other.
+    /// An extended header, or EtherType, that does not match its packet.
     BadExtended = "rx_drop_bad_extended",
     /// Received on, or about, a connection that is not known.
     NoConnection = "rx_drop_no_connection",

@@ -188,7 +188,7 @@ impl Conn {
         self.permit.mark_ending();
     }
 
-    /// Tells who traces what has become of it.
+    /// Emits the tracepoint of connections.
     pub(crate) fn trace(&self, event: &str, state: &str) {
         let ConnId { dev, peer, .. } = &*self.id;
         ipoib_trace::connection(dev, || News {

@@ -24,7 +24,7 @@ const _: () = assert!(
 
 /// Written by the receive poll.
 pub(crate) struct Received {
-    /// The peer's credit limit: messages that it lets us have sent, modulo 2^16.
+    /// The peer's credit limit, modulo 2^16.
     credit_limit: Atomic<u32>,
     /// How many of its messages we have received; modulo 2^16.
     messages: Atomic<u32>,

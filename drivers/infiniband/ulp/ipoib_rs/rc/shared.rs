@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notes to the two NAPIs, which read them without the transmit lock.
+//! Flags for the two NAPIs, which read them without the transmit lock.
 
 use ipoib_netdev::relaxed::Relax;
 use kernel::sync::atomic::{Acquire, Atomic};
 
-/// Notes to the two NAPIs.
+/// Flags for the two NAPIs.
 pub(crate) struct Shared {
     /// Frames wait for room or for credit.
     pub(crate) stalled: Atomic<bool>,

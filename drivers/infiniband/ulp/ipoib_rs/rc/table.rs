@@ -208,7 +208,7 @@ impl Connections {
         }
     }
 
-    /// Walks over the channels, for people.
+    /// Walks over the channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Channel> + '_ {
         self.channels.iter().flatten().map(|channel| &**channel)
     }

@@ -381,7 +381,7 @@ impl Destinations {
         self.trace_group(mgid, event);
     }
 
-    /// Tells who traces what has become of a group.
+    /// Emits the tracepoint of groups.
     pub(super) fn trace_group(&self, mgid: &Mgid, event: &str) {
         ipoib_trace::group(&self.dev, || {
             let group = self.groups.get(mgid);
@@ -400,7 +400,7 @@ impl Destinations {
     }
 }
 
-/// Tells who traces what has become of a path.
+/// Emits the tracepoint of paths.
 #[inline]
 pub(super) fn trace_path(dev: &RawDevice, path: &Path, event: &str) {
     ipoib_trace::path(dev, || News {

@@ -15,8 +15,8 @@
 pub const MAX_WIDTH: u16 = 1024;
 
 /// Messages with nothing but a credit limit that can be in flight to one end at a time. One is sent for each
-/// half of a window of counted messages. Of these, no more than a window's worth is not received yet, and
-/// no more than another one has been received since the last credit limit that has arrived.
+/// half window of counted messages, and two windows of these can have been sent since the last credit limit
+/// that has arrived.
 pub const RESERVE: u16 = 4;
 
 /// Returns true if an advertised credit limit is higher than the one before: it never shrinks, nor does it promise

@@ -82,8 +82,8 @@ impl Watch {
         self.stall = StallDetector::NEW;
     }
 
-    /// Looks at a ring that has sent `done` frames until now, modulo 2^32, in the order in which they were
-    /// posted, and may have more in flight. True: the ring is to be restarted.
+    /// Checks a ring that has completed `done` frames until now (modulo 2^32, in the order in which they were
+    /// posted). Returns true if the ring is to be restarted.
     pub fn look(&mut self, done: u32, in_flight: bool) -> bool {
         if self.stall.last.is_some_and(|(before, _)| before != done) {
             self.limit = MIN_LOOKS;

@@ -2,7 +2,7 @@
 
 //! Shares of the budget of a poll that receives from two sources of frames.
 
-/// Turn of two sources, which says which of them has the larger half next.
+/// Turn of two sources of frames: which of them has the odd unit of the next budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     first_larger: bool,

@@ -14,7 +14,7 @@ pub struct Inbound {
     confirmed: bool,
     /// When another one was confirmed in the name of the same peer, if nothing has come by this one since.
     superseded: Option<u64>,
-    /// Frames that had come at the last look.
+    /// Frames received at the last look.
     seen: u64,
     heard: u64,
 }

@@ -7,8 +7,8 @@ const MIN_GRACE: u64 = 1_000;
 
 /// The time at which held frames expire, if any are held.
 ///
-/// As long as there is more to poll, the missing frame may have arrived already, so that no gap is given
-/// up. But under a flood there is always more: that buys a time of grace as long as the timeout.
+/// While more completions are queued, the missing frame may be among them: frames are held for a time of grace then,
+/// which is as long as the timeout. It has an end because under a flood there are always more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadline(Option<u64>);
 
@@ -31,7 +31,7 @@ impl Deadline {
         first
     }
 
-    /// Frames have expired, and those that are left do so in `rest`.
+    /// Sets the deadline anew after frames have expired: those that are left expire in `rest`.
     pub fn again(&mut self, now: u64, rest: Option<u64>) {
         self.0 = rest.map(|rest| now.saturating_add(rest));
     }

@@ -120,7 +120,7 @@ pub struct Window<T, B> {
 }
 
 impl<T, B> Window<T, B> {
-    /// A window that takes any number for the first.
+    /// A window that begins with the first number that comes.
     pub const NEW: Self = Window {
         next: None,
         ring: None,

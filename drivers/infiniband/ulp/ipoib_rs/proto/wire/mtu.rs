@@ -34,10 +34,8 @@ impl MtuError {
     pub const fn message(&self) -> &'static CStr {
         match self {
             MtuError::TooSmall => c"MTU is below the minimum of IPv4, 68 bytes",
-            MtuError::TooBig => {
-                c"MTU is above the port's active MTU less the 4 bytes of the IPoIB header"
-            }
-            MtuError::PortTooSmall => c"the port's active MTU is too small for IP",
+            MtuError::TooBig => c"MTU exceeds the port's active MTU less 4 bytes",
+            MtuError::PortTooSmall => c"The port's active MTU is too small for IP",
         }
     }
 }
