@@ -47,6 +47,7 @@ pub mod random;
 mod raw_device;
 pub mod relaxed;
 pub mod rtnl;
+mod sizes;
 pub mod skb;
 pub mod stats;
 pub mod sysctl;

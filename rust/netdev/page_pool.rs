@@ -17,6 +17,7 @@ use kernel::prelude::*;
 
 use crate::napi::{Binding, Context};
 use crate::pool::Pool;
+use crate::sizes::{fragment_order, MAX_ORDER};
 use crate::skb::RxSkb;
 
 /// Bytes in front of a packet for which buffers are laid out, whatever a device writes there.
@@ -30,21 +31,6 @@ const _: () = assert!(HEADROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
 
 /// Length of an skb's `skb_shared_info`, which ends its buffer.
 const SHINFO_LEN: usize = bindings::IPOIB_RS_SHINFO_LEN as usize;
-
-/// The largest order of the pool's pages: one that the allocator still finds cheap.
-const MAX_ORDER: c_uint = 3;
-
-/// The first order whose pages waste no more than an eighth when they are cut into fragments of
-/// `frag_size` bytes, or else the largest.
-pub(crate) fn fragment_order(frag_size: usize) -> c_uint {
-    (0..MAX_ORDER)
-        .find(|&order| {
-            let page = PAGE_SIZE << order;
-            let waste = page % frag_size;
-            page >= frag_size && waste <= page / 8
-        })
-        .unwrap_or(MAX_ORDER)
-}
 
 /// Creates a pool of pages for `buffers` fragments, each of `len` bytes behind `headroom`, and with it the state from
 /// which they are taken: nothing is left of any page.
@@ -64,7 +50,7 @@ pub(crate) unsafe fn fragments(
 ) -> Result<(Pool, bindings::ipoib_rs_frags)> {
     // SAFETY: A computation.
     let size = unsafe { bindings::ipoib_rs_page_pool_buf_size(headroom as c_uint, len as c_uint) };
-    let order = fragment_order(size as usize);
+    let order = fragment_order(PAGE_SIZE, size as usize);
     let per_page = (PAGE_SIZE << order) / size as usize;
     if per_page == 0 {
         return Err(EINVAL);

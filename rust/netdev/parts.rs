@@ -11,7 +11,7 @@
 //!
 //! Sockets are charged for all the memory behind a message, and a body of 32 KiB behind 1000 bytes
 //! would fill them with a few messages. So what a message has in the last body that it reaches is copied if
-//! it would cost more than [three times](MOST_COST) its length otherwise.
+//! it would cost more than three times its length otherwise. The sizes are worked out in `sizes.rs`.
 //!
 //! The head takes 580 bytes. Acknowledgements and small requests fit, and so do the headers of
 //! whatever is longer, link and options included, which the stack wants to find in an skb's head
@@ -34,56 +34,19 @@ use crate::napi::{Binding, Context};
 pub use crate::packet::Packet;
 use crate::page_pool::fragments;
 use crate::pool::Pool;
+use crate::sizes::{self, body_lens, copied};
 use crate::skb::RxSkb;
 
 /// Bytes that a head takes.
 pub const HEAD_LEN: usize = bindings::IPOIB_RS_HEAD_LEN as usize;
 
 /// The most bodies that a buffer has.
-pub const MAX_BODIES: usize = bindings::IPOIB_RS_MAX_BODIES as usize;
+pub const MAX_BODIES: usize = sizes::MAX_BODIES;
 
 /// The most parts that a buffer has: the elements of a receive.
 pub const MAX_PARTS: usize = 1 + MAX_BODIES;
 
 const HEAD_ROOM: usize = bindings::IPOIB_RS_HEAD_ROOM as usize;
-
-/// The largest body.
-const MAX_BODY: usize = 65536;
-
-/// The first body, if there are three: what is behind the head of a message of 8 KiB and its link headers.
-const SMALL_BODY: usize = 8192;
-
-/// A message may cost so many times its length.
-const MOST_COST: usize = 3;
-
-/// Lengths of the bodies that take `rest` bytes, of which there may be `most`; 0 for those that are not needed.
-fn body_lens(rest: usize, most: usize) -> Option<[usize; MAX_BODIES]> {
-    let most = most.min(MAX_BODIES);
-    let (small, others) = if most == MAX_BODIES && PAGE_SIZE <= SMALL_BODY && rest > SMALL_BODY {
-        (SMALL_BODY, most - 1)
-    } else {
-        (0, most.min(MAX_BODIES - 1))
-    };
-    let rest = rest - small;
-    let len = (0..)
-        .map(|order| PAGE_SIZE << order)
-        .take_while(|&len| len == PAGE_SIZE || len <= MAX_BODY)
-        .find(|&len| small <= len && rest <= others * len)?;
-    let first = usize::from(small > 0);
-    let mut lens = [0; MAX_BODIES];
-    lens[0] = small;
-    for place in lens.iter_mut().skip(first).take(rest.div_ceil(len)) {
-        *place = len;
-    }
-    Some(lens)
-}
-
-/// The longest message whose end, in body `n`, is copied: it would cost too much otherwise. `head` is what
-/// its head costs.
-fn copied(head: usize, lens: &[usize; MAX_BODIES], n: usize) -> usize {
-    let cost = lens.iter().take(n + 1).fold(head, |cost, len| cost + len);
-    cost / MOST_COST
-}
 
 // Bits of an unsigned field.
 const _: () = {
@@ -91,6 +54,7 @@ const _: () = {
     // least, and the link-layer header has room whatever is stripped.
     assert!((HEAD_ROOM + 4) & 63 == 0 && HEAD_ROOM >= 64);
     assert!(HEAD_ROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
+    assert!(MAX_BODIES == bindings::IPOIB_RS_MAX_BODIES as usize);
     // All of them are counted in 16 bits.
     assert!(HEAD_ROOM + HEAD_LEN <= u16::MAX as usize);
 };
@@ -162,7 +126,7 @@ impl PartsPool {
     ) -> Result<Self> {
         let rest = max_message.saturating_sub(HEAD_LEN);
         let most = max_parts.checked_sub(1).ok_or(EINVAL)?;
-        let lens = body_lens(rest, most).ok_or(EINVAL)?;
+        let lens = body_lens(PAGE_SIZE, rest, most).ok_or(EINVAL)?;
         // SAFETY: By this function's requirements.
         let (heads, frags) = unsafe { fragments(HEAD_ROOM, HEAD_LEN, buffers, dma)? };
         // SAFETY: By this function's requirements.
@@ -444,24 +408,6 @@ mod tests {
 
     const IP_MESSAGE: usize = 65_535 + 16;
 
-    /// Messages of 4 and 8 KiB need the first body only, and no buffer takes much more than a message.
-    #[test]
-    fn lengths_of_bodies() {
-        const K: usize = 1024;
-        if PAGE_SIZE != 4 * K {
-            return;
-        }
-        let rest = IP_MESSAGE - HEAD_LEN;
-        assert_eq!(body_lens(rest, 30), Some([8 * K, 32 * K, 32 * K]));
-        assert_eq!(body_lens(rest, 2), Some([32 * K, 32 * K, 0]));
-        assert_eq!(body_lens(rest, 1), Some([64 * K, 0, 0]));
-        assert_eq!(body_lens(rest, 0), None);
-        assert_eq!(body_lens(12 * K, 3), Some([8 * K, 8 * K, 0]));
-        assert_eq!(body_lens(8 * K, 3), Some([4 * K, 4 * K, 0]));
-        assert_eq!(body_lens(0, 3), Some([0; MAX_BODIES]));
-        assert_eq!(body_lens(3 * 64 * K, 3), None);
-    }
-
     /// State of a buffer after a message.
     struct Reached {
         /// Page fragments of the skb.
@@ -531,7 +477,7 @@ mod tests {
             let reached = receive(&mut pool, len)?;
             if PAGE_SIZE == 4096 {
                 assert_eq!((reached.frags, reached.new), (frags, new));
-                assert!(len < 1000 || reached.cost <= (MOST_COST + 1) * len);
+                assert!(len < 1000 || reached.cost <= (sizes::MOST_COST + 1) * len);
             }
         }
         // With fewer parts as well.
