@@ -451,6 +451,35 @@ impl Context<'_> {
     }
 }
 
+/// Calls `f` as a poll, with softirqs disabled, in a test of what only a poll may do.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+///
+/// # Safety
+///
+/// `f` must not use the instance that the context stands for: no device has it, and its timer is not set up.
+///
+/// # Context
+///
+/// Process context; may sleep, but `f` must not.
+#[cfg(CONFIG_KUNIT = "y")]
+pub unsafe fn as_a_poll<R>(f: impl FnOnce(&Context<'_>) -> R) -> Result<R> {
+    let napi = KBox::new(Opaque::<bindings::napi_struct>::zeroed(), GFP_KERNEL)?;
+    let timer = KBox::new(Opaque::<bindings::hrtimer>::zeroed(), GFP_KERNEL)?;
+    // SAFETY: Softirqs are enabled again below.
+    unsafe { bindings::ipoib_rs_bh_disable() };
+    // INVARIANT: What is done with the context is what a poll may do by this function's requirements.
+    let result = f(&Context {
+        napi: &napi,
+        timer: &timer,
+    });
+    // SAFETY: They were disabled above.
+    unsafe { bindings::ipoib_rs_bh_enable() };
+    Ok(result)
+}
+
 /// Answers the question that was asked.
 #[cold]
 fn answer<P: Poll>(inner: &Inner<P>, state: &mut P) {

@@ -357,6 +357,45 @@ mod tests {
         Ok(())
     }
 
+    /// The device finds a buffer where its pool says, and what it writes there is the buffer's.
+    #[test]
+    fn devices_find_their_buffers() -> Result {
+        let mapper = Mapper::new()?;
+        let mut pool = mapped(&mapper)?;
+        for _ in 0..3 {
+            let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
+            let at = mapper.find(buf.dma()).ok_or(EFAULT)?;
+            assert!(at == buf.data());
+            // Neither the CPU's address nor that of the memory.
+            assert!(mapper.find(at.as_ptr() as u64).is_none());
+            assert!(mapper.find(0).is_none());
+        }
+        Ok(())
+    }
+
+    /// The pool gives all of a page to the device when it comes back, which the CPU may have written to; a pool
+    /// without a device gives nobody anything.
+    #[test]
+    fn pools_sync_what_comes_back() -> Result {
+        let mapper = Mapper::new()?;
+        let syncs = |pool: &PagePool| {
+            let raw = pool.pool().as_raw();
+            // SAFETY: Valid by the type invariant; nobody changes these meanwhile.
+            unsafe {
+                let params = &(*raw).p;
+                let range = (params.offset, params.max_len, 1 << params.order);
+                ((*raw).dma_map(), (*raw).dma_sync(), range, params.dma_dir)
+            }
+        };
+        let (maps, syncs_back, (offset, len, pages), dir) = syncs(&mapped(&mapper)?);
+        assert!(maps && syncs_back && offset == 0);
+        assert_eq!(len as usize, pages * kernel::page::PAGE_SIZE);
+        assert_eq!(dir, bindings::dma_data_direction_DMA_FROM_DEVICE);
+        let (maps, syncs_back, ..) = syncs(&PagePool::new(BUF_LEN, 64)?);
+        assert!(!maps && !syncs_back);
+        Ok(())
+    }
+
     /// A device that may still write to a buffer finds it mapped, although the pool has gone.
     #[test]
     fn pages_may_stay_mapped() -> Result {

@@ -2,6 +2,8 @@
 
 //! Tests of devices, headers, NAPI and frames with what the core has of them.
 
+use core::mem::MaybeUninit;
+
 use ipoib_sys::bindings;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::error::to_result;
@@ -223,6 +225,46 @@ impl Poll for Counting {
 
     fn poll(&mut self, _context: &Context<'_>, _budget: usize) -> usize {
         self.0.fetch_add(1, Relaxed);
+        0
+    }
+}
+
+/// A poll that has its own instance enabled while it runs. As [`Arc`] is never null, an `Option` of it needs no room.
+struct Reentrant {
+    result: Arc<Atomic<i32>>,
+    napi: *mut Napi<Reentrant>,
+}
+
+// SAFETY: Whoever has the instance leaves it to the poll until that has run.
+unsafe impl Send for Reentrant {}
+
+const _: () = assert!(size_of::<Option<Reentrant>>() == size_of::<Reentrant>());
+
+impl Poll for Reentrant {
+    const TX: bool = false;
+    type Source = Quiet;
+
+    fn poll(&mut self, _context: &Context<'_>, _budget: usize) -> usize {
+        let at: *mut Self = self;
+        // A poll may have its state in registers, and anything in its place meanwhile: zeroes, which make the `Option` that
+        // it lies in None.
+        //
+        // SAFETY: It is put back before anybody looks. The instance is there, and its owner leaves it to the poll.
+        unsafe {
+            let own = at.read();
+            at.cast::<MaybeUninit<Self>>()
+                .write_volatile(MaybeUninit::zeroed());
+            let other = Self {
+                result: own.result.clone(),
+                napi: own.napi,
+            };
+            let error = (*own.napi)
+                .enable(other, Quiet)
+                .err()
+                .map_or(0, Error::to_errno);
+            own.result.store(error, Relaxed);
+            at.write(own);
+        }
         0
     }
 }
@@ -489,6 +531,35 @@ mod cases {
         assert!(napi.disable().is_some());
         assert!(napi.disable().is_none());
         napi.enable(Counting(polls), Quiet)?;
+        Ok(())
+    }
+
+    /// Whether an instance is enabled is not looked for in the state, which is the poll's alone while that runs.
+    #[test]
+    fn a_poll_has_its_state_alone() -> Result {
+        const NOT_YET: i32 = 1;
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let result = Arc::new(Atomic::new(NOT_YET), GFP_KERNEL)?;
+        let napi = KBox::into_raw(KBox::new(Napi::new(registered.device())?, GFP_KERNEL)?);
+        let state = Reentrant {
+            result: result.clone(),
+            napi,
+        };
+        // SAFETY: It is ours until it is scheduled, and from when its poll has run.
+        let mut napi = unsafe {
+            let enabled = (*napi).enable(state, Quiet);
+            let handle = (*napi).handle();
+            handle.schedule();
+            for _ in 0..1000 {
+                if enabled.is_err() || result.load(Relaxed) != NOT_YET {
+                    break;
+                }
+                fsleep(Delta::from_millis(10));
+            }
+            KBox::from_raw(napi)
+        };
+        assert_eq!(result.load(Relaxed), EBUSY.to_errno());
+        assert!(napi.disable().is_some());
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 
 #include "helpers_skb.h"
 
+#include <linux/dma-direct.h>
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
 #include <linux/ip.h>
@@ -468,7 +469,7 @@ struct sk_buff *ipoib_rs_rx_copy(struct napi_struct *napi, const void *packet, u
 	return skb;
 }
 
-#if IS_ENABLED(CONFIG_KUNIT)
+#if IS_BUILTIN(CONFIG_KUNIT)
 /* Tests do in process context what is done in a NAPI poll otherwise. */
 void ipoib_rs_bh_disable(void)
 {
@@ -478,5 +479,42 @@ void ipoib_rs_bh_disable(void)
 void ipoib_rs_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+/* Has a device of a test's find memory elsewhere than the CPU does, virtually and physically. */
+int ipoib_rs_dma_move(struct device *dev)
+{
+	struct bus_dma_region *map = kcalloc(2, sizeof(*map), GFP_KERNEL);
+
+	if (!map)
+		return -ENOMEM;
+
+	map[0].dma_start = BIT_ULL(40);
+	map[0].size = BIT_ULL(40);
+	/* It is freed with the device. */
+	dev->dma_range_map = map;
+	return 0;
+}
+
+/* Where the CPU finds what such a device finds at @addr; NULL if there is nothing. */
+void *ipoib_rs_dma_find(struct device *dev, u64 addr)
+{
+	phys_addr_t phys = dma_to_phys(dev, addr);
+
+	if (phys == (phys_addr_t)-1 || !pfn_valid(PHYS_PFN(phys)))
+		return NULL;
+
+	return phys_to_virt(phys);
+}
+
+/* The page of @va stays, whoever gives it up: a test looks at it then. */
+void ipoib_rs_page_hold(void *va)
+{
+	get_page(virt_to_head_page(va));
+}
+
+void ipoib_rs_page_release(void *va)
+{
+	put_page(virt_to_head_page(va));
 }
 #endif

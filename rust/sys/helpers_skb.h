@@ -102,9 +102,13 @@ void ipoib_rs_page_pool_put(void *va);
 bool ipoib_rs_parts_alloc(struct ipoib_rs_parts_pools *pools, unsigned int n,
 			  struct ipoib_rs_parts *parts);
 
-#if IS_ENABLED(CONFIG_KUNIT)
+#if IS_BUILTIN(CONFIG_KUNIT)
 void ipoib_rs_bh_disable(void);
 void ipoib_rs_bh_enable(void);
+int ipoib_rs_dma_move(struct device *dev);
+void *ipoib_rs_dma_find(struct device *dev, u64 addr);
+void ipoib_rs_page_hold(void *va);
+void ipoib_rs_page_release(void *va);
 #endif
 
 #endif
