@@ -8,8 +8,8 @@
 
 use ipoib_netdev::skb::TxSkb;
 use ipoib_rdma::{
-    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, CompletionHandler, Cq, Device,
-    FailureHandler, GidRef, Pd, QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
+    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, Cq, Device, FailureHandler,
+    GidRef, Pd, QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -35,12 +35,8 @@ const SIZE: u32 = 4;
 /// The longest time for the datagram to come back, in milliseconds.
 const TIMEOUT_MS: u32 = 1000;
 
-/// Handler of a queue that is polled until the datagram is there.
+/// Handler of failures, which are found out by polling.
 struct Polled;
-
-impl CompletionHandler for Polled {
-    fn completion(&self) {}
-}
 
 impl FailureHandler for Polled {
     fn failed(&self) {}
@@ -52,8 +48,8 @@ fn loop_back(dev: &Device, port: u32) -> Result {
     let reaper = Reaper::new()?;
     let gid = dev.gids(port).find(GidRef::is_rocev2).ok_or(ENODEV)?;
     let pd = Pd::new(dev, &reaper)?;
-    let send_cq = Cq::new(dev, SIZE, 0, Polled, Polled)?;
-    let recv_cq = Cq::new(dev, SIZE, 0, Polled, Polled)?;
+    let send_cq = Cq::new(dev, SIZE, 0, (), Polled)?;
+    let recv_cq = Cq::new(dev, SIZE, 0, (), Polled)?;
     let init = UdInit {
         pd: &pd,
         send_cq: &send_cq,

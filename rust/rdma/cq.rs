@@ -4,6 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
+use ipoib_netdev::napi::{Handle, Poll};
 use ipoib_rings::quiet::Quiet;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
@@ -24,18 +25,38 @@ pub(crate) const BATCH: usize = 16;
 type PollFn = unsafe extern "C" fn(*mut bindings::ib_cq, c_int, *mut bindings::ib_wc) -> c_int;
 type NotifyFn = unsafe extern "C" fn(*mut bindings::ib_cq, bindings::ib_cq_notify_flags) -> c_int;
 
-/// Handler of a completion queue's completions.
+mod sealed {
+    /// Handlers of completions that there are.
+    pub trait Sealed {}
+}
+
+/// Whom a completion queue tells of completions: a NAPI instance, whose poll it schedules, or nobody.
 ///
-/// If the device does not destroy the queue, it may call for ever: the handler is leaked then. So it must hold
-/// nothing that somebody waits for, such as a reference to a network device.
-pub trait CompletionHandler: Send + Sync + 'static {
+/// There are no others. Devices tell in hard interrupts, where what a driver may do otherwise does harm: it must not drop
+/// a receive buffer, for example, nor a frame. And if a device does not destroy the queue, it may call for ever: the
+/// handler is leaked then, and holds nothing that somebody waits for.
+pub trait CompletionHandler: sealed::Sealed + Send + Sync + 'static {
     /// Called when there are completions. The queue is not armed any more.
     ///
     /// # Context
     ///
-    /// Any, hard interrupt included, possibly under a lock of the device driver's: do no more than
-    /// schedule a poll.
+    /// Any, hard interrupt included, possibly under a lock of the device driver's.
     fn completion(&self);
+}
+
+impl<P: Poll> sealed::Sealed for Handle<P> {}
+
+impl<P: Poll> CompletionHandler for Handle<P> {
+    #[inline]
+    fn completion(&self) {
+        self.schedule();
+    }
+}
+
+impl sealed::Sealed for () {}
+
+impl CompletionHandler for () {
+    fn completion(&self) {}
 }
 
 /// Handler of the failure of a completion queue, a queue pair or a shared receive queue.
@@ -45,7 +66,7 @@ pub trait FailureHandler: Send + Sync + 'static {
     /// # Context
     ///
     /// Any, hard interrupt included, possibly under a lock of the device driver's: leave the work to a
-    /// work item.
+    /// work item. No buffer or frame may be dropped here.
     fn failed(&self);
 }
 

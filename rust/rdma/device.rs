@@ -369,19 +369,10 @@ impl Device {
 #[kunit_tests(ipoib_rs_device)]
 mod tests {
     use super::*;
-    use crate::cq::{CompletionHandler, Cq, FailureHandler};
+    use crate::cq::Cq;
     use crate::dummy::Dummy;
+    use crate::fake::Nobody;
     use kernel::alloc::flags::__GFP_ZERO;
-
-    struct Nobody;
-
-    impl CompletionHandler for Nobody {
-        fn completion(&self) {}
-    }
-
-    impl FailureHandler for Nobody {
-        fn failed(&self) {}
-    }
 
     /// The reference goes with the last clone, and whoever waits for that goes on.
     #[test]
@@ -406,11 +397,36 @@ mod tests {
         Ok(())
     }
 
+    /// Without memory for it there is no reference, and nobody waits for one.
+    #[test]
+    fn no_memory_holds_no_device() -> Result {
+        let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
+        let raw = memory.as_mut_ptr();
+        let gone = Gone::new()?;
+        // SAFETY: As above. What cannot be allocated is the reference.
+        let (dev, left) = unsafe {
+            (*raw).refcount.refs.counter = 1;
+            bindings::ipoib_rs_fail_nth(1);
+            let dev = Device::try_get(raw, &gone);
+            (dev, bindings::ipoib_rs_fail_nth(0))
+        };
+        // SAFETY: As above.
+        let references = unsafe { (*raw).refcount.refs.counter };
+        if left > 0 {
+            // This kernel injects no faults.
+            assert!(dev.is_ok() && references == 2 && !gone.is_done());
+        } else {
+            assert_eq!(dev.err(), Some(ENOMEM));
+            assert!(references == 1 && gone.is_done());
+        }
+        Ok(())
+    }
+
     /// RDMA core warns of a completion queue without entries.
     #[test]
     fn a_completion_queue_has_entries() -> Result {
         let dummy = Dummy::new()?;
-        let none = Cq::new(dummy.device(), 0, 0, Nobody, Nobody);
+        let none = Cq::new(dummy.device(), 0, 0, (), Nobody);
         assert_eq!(none.err(), Some(EINVAL));
         Ok(())
     }

@@ -35,6 +35,8 @@ pub mod device;
 #[cfg(CONFIG_KUNIT = "y")]
 mod dummy;
 pub mod event;
+#[cfg(CONFIG_KUNIT = "y")]
+mod fake;
 pub mod flush_time;
 pub mod gid;
 pub mod intake;

@@ -5,6 +5,7 @@
 
 #include "helpers_rdma.h"
 
+#include <kunit/static_stub.h>
 #include <linux/capability.h>
 #include <linux/if_arp.h>
 #include <linux/inetdevice.h>
@@ -391,6 +392,9 @@ bool ipoib_rs_ib_ip_joined(struct ib_device *device, u32 port,
 /* Lends the CPU what stays mapped, or gives it back to the device. */
 void ipoib_rs_ib_sync_rx(struct ib_device *device, u64 addr, size_t len, bool for_cpu)
 {
+#if IS_BUILTIN(CONFIG_KUNIT)
+	KUNIT_STATIC_STUB_REDIRECT(ipoib_rs_ib_sync_rx, device, addr, len, for_cpu);
+#endif
 	if (for_cpu)
 		ib_dma_sync_single_for_cpu(device, addr, len, DMA_FROM_DEVICE);
 	else
@@ -485,3 +489,27 @@ void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const 
 	for (i = 0; i < info->nr_frags; i++)
 		ib_dma_unmap_page(device, *addr++, skb_frag_size(&info->frags[i]), DMA_TO_DEVICE);
 }
+
+#if IS_BUILTIN(CONFIG_KUNIT)
+/* Has @stub called instead of ipoib_rs_ib_sync_rx() until the running test ends. */
+void ipoib_rs_stub_sync_rx(void (*stub)(struct ib_device *device, u64 addr, size_t len,
+					bool for_cpu))
+{
+	kunit_activate_static_stub(kunit_get_current_test(), ipoib_rs_ib_sync_rx, *stub);
+}
+
+/*
+ * Has the allocation fail that is the current task's @nth from now on; 0 is none. Returns how many
+ * it was still from failing: 0 if one has failed.
+ */
+unsigned int ipoib_rs_fail_nth(unsigned int nth)
+{
+	unsigned int left = 1;
+
+#ifdef CONFIG_FAULT_INJECTION
+	left = current->fail_nth;
+	current->fail_nth = nth;
+#endif
+	return left;
+}
+#endif

@@ -71,4 +71,10 @@ int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib
 			unsigned int max);
 void ipoib_rs_ib_unmap_skb(struct ib_device *device, struct sk_buff *skb, const u64 *addr);
 
+#if IS_BUILTIN(CONFIG_KUNIT)
+void ipoib_rs_stub_sync_rx(void (*stub)(struct ib_device *device, u64 addr, size_t len,
+					bool for_cpu));
+unsigned int ipoib_rs_fail_nth(unsigned int nth);
+#endif
+
 #endif

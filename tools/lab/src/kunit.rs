@@ -12,6 +12,10 @@ use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use std::process::Command;
 
+/// Where allocations can be made to fail, those that may wait are included: tests say which ones are to fail.
+const FAULTS: &str = "if cd /run/debug/failslab 2>/dev/null; then \
+                      echo 0 >verbose; echo N >ignore-gfp-wait; fi";
+
 /// Loads the modules on a host of `built`, one after the other, and counts their KUnit tests.
 pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
     let bed = Builder::new("kunit", built.lane, built.kernel)
@@ -20,6 +24,7 @@ pub fn run(layout: &Layout, built: &Built) -> Result<Tally> {
         .append("kunit.autorun=1")
         .up()?;
     let console = bed.machines()[0].console().clone();
+    bed.hosts[0].ok(FAULTS)?;
     for name in MODULES {
         bed.hosts[0].ok(&format!(
             "echo '{}' >/dev/kmsg && modprobe {name} && modprobe -r {name}",

@@ -23,7 +23,7 @@ use kernel::sync::Arc;
 use crate::base::interface::Interface;
 use crate::base::params;
 use crate::ctl::cm::ConnListener;
-use crate::ctl::events::{Alarm, Wake};
+use crate::ctl::events::Alarm;
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
 
@@ -170,7 +170,7 @@ impl Verbs {
     ) -> Result<Arc<Cq>> {
         let device = dev.data().get_ref().port.device();
         let alarm = Alarm::new(dev, COMPLETIONS);
-        Cq::new(device, entries, vectors.send, Wake(tx.handle()), alarm)
+        Cq::new(device, entries, vectors.send, tx.handle(), alarm)
     }
 
     /// Makes a CQ of `entries` for what is received, which reports it as the settings say.
@@ -182,7 +182,7 @@ impl Verbs {
     ) -> Result<Arc<Cq>> {
         let this = dev.data().get_ref();
         let (device, alarm) = (this.port.device(), Alarm::new(dev, COMPLETIONS));
-        let cq = Cq::new(device, entries, vectors.receive, Wake(rx.handle()), alarm)?;
+        let cq = Cq::new(device, entries, vectors.receive, rx.handle(), alarm)?;
         let moderation = this.settings.moderation();
         if moderation.frames != 0 || moderation.usecs != 0 {
             cq.moderate(moderation.frames, moderation.usecs)?;
