@@ -15,6 +15,12 @@ impl FlushTime {
         Self { left_ms: 2000 }
     }
 
+    /// Less of it.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) fn of(left_ms: u32) -> Self {
+        Self { left_ms }
+    }
+
     /// Waits for a millisecond, unless the time is over: false.
     ///
     /// # Context

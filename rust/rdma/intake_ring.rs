@@ -35,6 +35,8 @@ use crate::recv_chain::{RecvChain, RecvWr};
 mod mapping;
 mod memory;
 mod queues;
+#[cfg(CONFIG_KUNIT = "y")]
+mod tests;
 
 use mapping::Mapping;
 use memory::Memory;

@@ -406,3 +406,106 @@ unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void)
         fate.reports.note();
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_rc)]
+mod tests {
+    use super::*;
+    use crate::deferred::Reaper;
+    use crate::fake::{Fake, Nobody};
+    use crate::flush_time::FlushTime;
+    use crate::rc_send::rc_ring;
+
+    /// Sends of the ring, and receives of the queue pair.
+    const SIZE: u32 = 4;
+
+    /// A queue pair, and what it is made of, in the order in which that goes.
+    struct Bed {
+        qp: Arc<RcQp>,
+        _reaper: Reaper,
+        fake: Fake,
+    }
+
+    impl Bed {
+        fn new() -> Result<Self> {
+            let fake = Fake::new()?;
+            let reaper = Reaper::new()?;
+            let dev = fake.device();
+            let pd = Pd::new(dev, &reaper)?;
+            let init = RcInit {
+                pd: &pd,
+                send_cq: &Cq::new(dev, SIZE, 0, (), Nobody)?,
+                recv_cq: &Cq::new(dev, SIZE, 0, (), Nobody)?,
+                intake: &Intake::separate(&pd, SIZE, 1)?,
+                caps: QpCaps {
+                    send_wr: SIZE,
+                    recv_wr: SIZE,
+                    send_sge: 1,
+                    recv_sge: 1,
+                },
+            };
+            let qp = RcQp::new(init, Arc::new((), GFP_KERNEL)?)?;
+            Ok(Self {
+                qp,
+                _reaper: reaper,
+                fake,
+            })
+        }
+
+        /// Moves the queue pair to the state Init, as one does who connects it.
+        fn connect(&self) -> Result {
+            let mut attr = bindings::ib_qp_attr {
+                qp_state: bindings::ib_qp_state_IB_QPS_INIT,
+                ..Default::default()
+            };
+            let mask = bindings::ib_qp_attr_mask_IB_QP_STATE as c_int;
+            // SAFETY: There is no address.
+            unsafe { self.qp.modify(&mut attr, mask) }
+        }
+    }
+
+    /// A queue pair that was never connected ends where it is, for good: whoever is about to connect it does not.
+    #[test]
+    fn a_reset_queue_pair_ends_for_good() -> Result {
+        let bed = Bed::new()?;
+        assert!(!bed.qp.is_reset() && !bed.qp.has_ended());
+        assert_eq!(bed.qp.to_error(), Ok(()));
+        assert!(bed.qp.is_reset() && bed.qp.has_ended());
+        assert_eq!(bed.connect(), Err(ENODEV));
+        assert_eq!(bed.qp.to_error(), Err(ENODEV));
+        assert_eq!(bed.qp.to_reset(), Ok(()));
+        assert_eq!(bed.fake.changes(), 0);
+        Ok(())
+    }
+
+    /// One that was connected goes to the state Error, from which it is reset, once.
+    #[test]
+    fn a_connected_queue_pair_flushes_first() -> Result {
+        let bed = Bed::new()?;
+        bed.connect()?;
+        assert_eq!(bed.qp.to_error(), Ok(()));
+        assert!(!bed.qp.has_ended());
+        // SAFETY: It is there.
+        assert!(unsafe { query_state(bed.qp.as_raw()) } == Ok(QpState::Error));
+        assert_eq!((bed.qp.to_reset(), bed.fake.changes()), (Ok(()), 3));
+        assert!(bed.qp.has_ended());
+        assert_eq!((bed.qp.to_reset(), bed.fake.changes()), (Ok(()), 3));
+        assert_eq!(bed.connect(), Err(ENODEV));
+        Ok(())
+    }
+
+    /// A send ring is emptied in some time, whatever the device says has completed meanwhile.
+    #[test]
+    fn a_full_queue_keeps_no_ring_from_its_end() -> Result {
+        const POLLS: u32 = 100_000;
+        let bed = Bed::new()?;
+        let (sender, mut completions) = rc_ring(bed.qp.pd(), bed.qp.send_cq(), SIZE, 1)?;
+        drop(sender);
+        bed.fake.flood(POLLS);
+        let reaped = completions.drain(&mut FlushTime::of(20));
+        assert!(reaped.unknown > 0 && reaped.lost == 0);
+        assert!(bed.fake.flood_left() > POLLS / 2);
+        bed.fake.flood(0);
+        Ok(())
+    }
+}
