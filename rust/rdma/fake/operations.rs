@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations of the RDMA device for tests, and what they are about.
+
+use core::ptr;
+
+use ipoib_sys::bindings;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::sync::SpinLock;
+
+/// The most elements of a receive.
+const MAX_SGE: usize = 4;
+/// Requests, completions and syncs that it keeps at a time.
+pub(super) const ROOM: usize = 256;
+
+/// A receive that was posted.
+#[derive(Clone, Copy)]
+pub(crate) struct Posted {
+    /// The queue pair or shared receive queue.
+    queue: *const c_void,
+    pub(super) id: u64,
+    pub(crate) sges: [bindings::ib_sge; MAX_SGE],
+}
+
+impl Posted {
+    /// The addresses of its elements; 0 for those that there are not.
+    pub(crate) fn addresses(&self) -> [u64; MAX_SGE] {
+        self.sges.map(|sge| sge.addr)
+    }
+}
+
+/// Memory that the CPU was lent, or that was given back to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Synced {
+    pub(crate) addr: u64,
+    pub(crate) len: usize,
+    pub(crate) for_cpu: bool,
+}
+
+/// What the device has, and what was done to it.
+pub(super) struct State {
+    /// In the order in which they were posted.
+    pub(super) posted: KVec<Posted>,
+    /// Completions, by their queues.
+    pub(super) done: KVec<(*const bindings::ib_cq, bindings::ib_wc)>,
+    pub(super) syncs: KVec<Synced>,
+    /// Changes of queue pairs' states.
+    pub(super) changes: u32,
+    /// Queue pairs that were made.
+    pub(super) made: u32,
+    /// Polls that find as many completions as they take, of nobody.
+    pub(super) flood: u32,
+}
+
+/// A queue pair with its state.
+#[repr(C)]
+struct OwnQp {
+    qp: bindings::ib_qp,
+    state: bindings::ib_qp_state,
+}
+
+pub(super) fn fill_attributes(attrs: &mut bindings::ib_device_attr) {
+    attrs.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY);
+    attrs.max_qp_wr = ROOM as u32;
+    attrs.max_cqe = ROOM as u32;
+    attrs.max_send_sge = MAX_SGE as u32;
+    attrs.max_recv_sge = MAX_SGE as u32;
+    attrs.max_srq = 1;
+    attrs.max_srq_wr = ROOM as u32;
+    attrs.max_srq_sge = MAX_SGE as u32;
+}
+
+pub(super) fn fill_operations(ops: &mut bindings::ib_device_ops) {
+    ops.size_ib_pd = size_of::<bindings::ib_pd>();
+    ops.size_ib_cq = size_of::<bindings::ib_cq>();
+    ops.size_ib_srq = size_of::<bindings::ib_srq>();
+    ops.size_ib_qp = size_of::<OwnQp>();
+    ops.alloc_pd = Some(alloc_pd);
+    ops.dealloc_pd = Some(dealloc_pd);
+    ops.create_cq = Some(create_cq);
+    ops.destroy_cq = Some(destroy_cq);
+    ops.poll_cq = Some(poll_cq);
+    ops.req_notify_cq = Some(req_notify_cq);
+    ops.create_srq = Some(create_srq);
+    ops.destroy_srq = Some(destroy_srq);
+    ops.post_srq_recv = Some(post_srq_recv);
+    ops.create_qp = Some(create_qp);
+    ops.modify_qp = Some(modify_qp);
+    ops.query_qp = Some(query_qp);
+    ops.destroy_qp = Some(destroy_qp);
+    ops.post_recv = Some(post_recv);
+    ops.post_send = Some(post_send);
+}
+
+/// The state of a device.
+///
+/// # Safety
+///
+/// `device` must be that of a [`Fake`], which stays for as long as this is borrowed.
+unsafe fn state<'a>(device: *mut bindings::ib_device) -> &'a SpinLock<State> {
+    // SAFETY: By this function's requirements, and the type invariant of `Allocated`.
+    unsafe {
+        let data = (*device).__bindgen_anon_1.dev.driver_data;
+        &*data.cast_const().cast::<SpinLock<State>>()
+    }
+}
+
+/// # Safety
+///
+/// Called for a device of a [`Fake`] in place of the helper that syncs.
+pub(super) unsafe extern "C" fn note_sync(
+    device: *mut bindings::ib_device,
+    addr: u64,
+    len: usize,
+    for_cpu: bool,
+) {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state(device) }.lock();
+    let synced = Synced { addr, len, for_cpu };
+    let _ = state.syncs.push_within_capacity(synced);
+}
+
+// What follows is called by RDMA core and rings as is usual, for objects of a `Fake`'s.
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn alloc_pd(_pd: *mut bindings::ib_pd, _udata: *mut bindings::ib_udata) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn dealloc_pd(
+    _pd: *mut bindings::ib_pd,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn create_cq(
+    cq: *mut bindings::ib_cq,
+    attr: *const bindings::ib_cq_init_attr,
+    _attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    // SAFETY: The queue is being made, as the attributes say.
+    unsafe { (*cq).cqe = (*attr).cqe as c_int };
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn destroy_cq(
+    _cq: *mut bindings::ib_cq,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// As above, with room for `most` completions.
+unsafe extern "C" fn poll_cq(
+    cq: *mut bindings::ib_cq,
+    most: c_int,
+    wcs: *mut bindings::ib_wc,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state((*cq).device) }.lock();
+    let State { done, flood, .. } = &mut *state;
+    if *flood > 0 {
+        *flood -= 1;
+        for i in 0..most as usize {
+            let mut wc = bindings::ib_wc::default();
+            wc.__bindgen_anon_1.wr_id = u64::MAX - 1;
+            // SAFETY: There is room.
+            unsafe { wcs.add(i).write(wc) };
+        }
+        return most;
+    }
+    let (mut taken, mut at) = (0, 0);
+    while let Some((own, wc)) = done.get(at).filter(|_| taken < most) {
+        if !ptr::eq(*own, cq) {
+            at += 1;
+            continue;
+        }
+        // SAFETY: There is room.
+        unsafe { wcs.add(taken as usize).write(*wc) };
+        taken += 1;
+        let _ = done.remove(at);
+    }
+    taken
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn req_notify_cq(
+    _cq: *mut bindings::ib_cq,
+    _flags: bindings::ib_cq_notify_flags,
+) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn create_srq(
+    _srq: *mut bindings::ib_srq,
+    _attr: *mut bindings::ib_srq_init_attr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn destroy_srq(
+    srq: *mut bindings::ib_srq,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state((*srq).device) }.lock();
+    state
+        .posted
+        .retain(|posted| !ptr::eq(posted.queue, srq.cast()));
+    0
+}
+
+/// Keeps receives.
+///
+/// # Safety
+///
+/// `wr` must be a chain of requests, posted to a queue of `device`'s, which is a [`Fake`]'s.
+unsafe fn post(
+    device: *mut bindings::ib_device,
+    queue: *const c_void,
+    mut wr: *const bindings::ib_recv_wr,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    let mut state = unsafe { state(device) }.lock();
+    while !wr.is_null() {
+        let mut sges = [bindings::ib_sge::default(); MAX_SGE];
+        // SAFETY: By this function's requirements; every view of the union is plain bytes.
+        let id = unsafe {
+            let (list, n) = ((*wr).sg_list, (*wr).num_sge as usize);
+            for (i, sge) in sges.iter_mut().take(n).enumerate() {
+                *sge = *list.add(i);
+            }
+            (*wr).__bindgen_anon_1.wr_id
+        };
+        let posted = Posted { queue, id, sges };
+        if state.posted.push_within_capacity(posted).is_err() {
+            return ENOMEM.to_errno();
+        }
+        // SAFETY: As above.
+        wr = unsafe { (*wr).next };
+    }
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut bindings::ib_srq,
+    wr: *const bindings::ib_recv_wr,
+    _bad: *mut *const bindings::ib_recv_wr,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    unsafe { post((*srq).device, srq.cast(), wr) }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn post_recv(
+    qp: *mut bindings::ib_qp,
+    wr: *const bindings::ib_recv_wr,
+    _bad: *mut *const bindings::ib_recv_wr,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    unsafe { post((*qp).device, qp.cast(), wr) }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn post_send(
+    _qp: *mut bindings::ib_qp,
+    _wr: *const bindings::ib_send_wr,
+    _bad: *mut *const bindings::ib_send_wr,
+) -> c_int {
+    EOPNOTSUPP.to_errno()
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn create_qp(
+    qp: *mut bindings::ib_qp,
+    _attr: *mut bindings::ib_qp_init_attr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By this function's requirements. It is zeroed, which is the state Reset.
+    unsafe {
+        let mut state = state((*qp).device).lock();
+        state.made += 1;
+        (*qp).qp_num = state.made;
+    }
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn modify_qp(
+    qp: *mut bindings::ib_qp,
+    attr: *mut bindings::ib_qp_attr,
+    mask: c_int,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    if mask as u32 & bindings::ib_qp_attr_mask_IB_QP_STATE == 0 {
+        return 0;
+    }
+    // SAFETY: By this function's requirements; the queue pair has room for its state.
+    unsafe {
+        let to = (*attr).qp_state;
+        let mut state = state((*qp).device).lock();
+        state.changes += 1;
+        (*qp.cast::<OwnQp>()).state = to;
+        match to {
+            bindings::ib_qp_state_IB_QPS_ERR => flush(&mut state, qp, true),
+            bindings::ib_qp_state_IB_QPS_RESET => flush(&mut state, qp, false),
+            _ => {}
+        }
+    }
+    0
+}
+
+/// Ends the requests of a queue pair: they complete, or are forgotten, and so are its completions.
+///
+/// # Safety
+///
+/// The queue pair must be there, and be the device's whose state this is.
+unsafe fn flush(state: &mut State, qp: *mut bindings::ib_qp, completes: bool) {
+    let State { posted, done, .. } = state;
+    // SAFETY: By this function's requirements.
+    let cq: *const bindings::ib_cq = unsafe { (*qp).recv_cq };
+    posted.retain(|request| {
+        let is_own = ptr::eq(request.queue, qp.cast());
+        if is_own && completes {
+            let mut wc = bindings::ib_wc {
+                status: bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
+                qp,
+                ..Default::default()
+            };
+            wc.__bindgen_anon_1.wr_id = request.id;
+            let _ = done.push_within_capacity((cq, wc));
+        }
+        !is_own
+    });
+    if !completes {
+        done.retain(|(_, wc)| !ptr::eq(wc.qp, qp));
+    }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn query_qp(
+    qp: *mut bindings::ib_qp,
+    attr: *mut bindings::ib_qp_attr,
+    _mask: c_int,
+    _init: *mut bindings::ib_qp_init_attr,
+) -> c_int {
+    // SAFETY: By this function's requirements; the queue pair has room for its state.
+    unsafe {
+        let _state = state((*qp).device).lock();
+        (*attr).qp_state = (*qp.cast::<OwnQp>()).state;
+    }
+    0
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn destroy_qp(
+    qp: *mut bindings::ib_qp,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By this function's requirements.
+    unsafe { flush(&mut state((*qp).device).lock(), qp, false) };
+    0
+}
