@@ -276,7 +276,6 @@ scenario! {
             ensure!(log.contains(said), "no {said:?} in {log}");
         }
         outside.ok(&format!("echo h1/1 h2/1 >{dir}/cables/c1/ends && {live}"))?;
-        fails(a, &format!("echo 1000 >{}", file(a, "capture")), "Operation not supported")?;
         fails(a, &format!("echo eth0 >{netdev}"), "Device or resource busy")?;
         interfaces(&bed, "")?;
         ping(a, b)?;

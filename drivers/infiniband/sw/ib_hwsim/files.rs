@@ -9,7 +9,7 @@ use ib_fabric::impair::{Impairment, RoutingSetting};
 use ib_fabric::text::{decimal, flag};
 use ib_fabric::topology::{CableSetting, NodeSetting};
 use ib_fabric::wire::pcap;
-use ib_fabric::{Limit, LinkLayer};
+use ib_fabric::Limit;
 use kernel::module::this_module;
 use kernel::prelude::*;
 
@@ -188,10 +188,6 @@ impl Store<NodeDirectory<Hcas>> for CaptureSize {
     fn store(directory: &NodeDirectory<Hcas>, text: &str) -> Result {
         let size = text.trim_ascii().parse().map_err(|_| EINVAL)?;
         let topology = directory.fabric.topology.lock();
-        if topology.node_plan(directory.name)?.link_layer() == LinkLayer::Ethernet {
-            // The file has InfiniBand packets.
-            return Err(EOPNOTSUPP);
-        }
         topology.host(directory.name)?.capture.begin(size)
     }
 }
