@@ -160,11 +160,6 @@ impl<A: Adapter> Faulty<A> {
             attr: *mut bindings::ib_device_attr,
             udata: *mut bindings::ib_udata,
         ) on device => Operations::<A>::query_device;
-        QueryPort: fn query_port(
-            device: *mut bindings::ib_device,
-            port: u32,
-            attr: *mut bindings::ib_port_attr,
-        ) on device => Operations::<A>::query_port;
         QueryGid: fn query_gid(
             device: *mut bindings::ib_device,
             port: u32,
@@ -187,6 +182,30 @@ impl<A: Adapter> Faulty<A> {
             init: *mut bindings::ib_srq_init_attr,
             udata: *mut bindings::ib_udata,
         ) on (*srq).device => Operations::<A>::create_srq;
+    }
+
+    /// Reads the attributes of a port, which a device with this quirk says has one lane.
+    ///
+    /// # Safety
+    ///
+    /// As [`Operations`] says.
+    pub(super) unsafe extern "C" fn query_port(
+        device: *mut bindings::ib_device,
+        port: u32,
+        attr: *mut bindings::ib_port_attr,
+    ) -> c_int {
+        // SAFETY: RDMA core calls with its device.
+        let faults = unsafe { faults(device) };
+        if let Err(e) = faults.strike(Verb::QueryPort) {
+            return e.to_errno();
+        }
+        // SAFETY: By this function's requirements.
+        let result = unsafe { Operations::<A>::query_port(device, port, attr) };
+        if faults.has(Quirk::OneLane) {
+            // SAFETY: RDMA core calls with memory for the answer.
+            unsafe { (*attr).active_width = bindings::ib_port_width_IB_WIDTH_1X as u8 };
+        }
+        result
     }
 
     /// Makes a queue pair, of which a device with this quirk takes fewer requests than it says. The special ones are

@@ -37,6 +37,8 @@ words! {
         ChecksumFlag = "csum_flag",
         /// No queue pair reports that it takes no more requests from its shared receive queue.
         NoLastWqe = "no_last_wqe",
+        /// A port says that it has one lane, whatever its cable has.
+        OneLane = "one_lane",
     }
 }
 
