@@ -59,18 +59,22 @@ fn receptions(host: &Host) -> Result<[u64; 2]> {
     Ok([next()?, next()?])
 }
 
+/// Runs of NET_RX on the first two CPUs while a host pings an address a thousand times from one of them.
+pub(super) fn flood_from(host: &Host, cpu: u8, address: &str) -> Result<[u64; 2]> {
+    let outside = host.outside();
+    let before = receptions(&outside)?;
+    host.ok(&format!(
+        "taskset -c {cpu} ping -f -q -c 1000 -W 5 {address}"
+    ))?;
+    let after = receptions(&outside)?;
+    Ok([after[0] - before[0], after[1] - before[1]])
+}
+
 /// Pings `b` from either CPU: each time, NET_RX runs for what is received on the first CPU, and for what was sent at
 /// least `least` times on the second.
 pub(super) fn flood_on_each_cpu(a: &Host, b: &Host, least: u64) -> Result<()> {
-    let outside = a.outside();
     for sender in [0, 1] {
-        let before = receptions(&outside)?;
-        a.ok(&format!(
-            "taskset -c {sender} ping -f -q -c 1000 -W 5 {}",
-            b.ip4()
-        ))?;
-        let after = receptions(&outside)?;
-        let [first, second] = [after[0] - before[0], after[1] - before[1]];
+        let [first, second] = flood_from(a, sender, &b.ip4())?;
         ensure!(
             first > 500 && second > least,
             "from CPU {sender}: {first} and {second}"

@@ -87,6 +87,17 @@ pub(super) fn interfaces(bed: &Bed, options: &str) -> Result<()> {
     Ok(())
 }
 
+/// Gives a host an `ib1` beside `ib0`, which does not answer for its address.
+pub(super) fn second_interface(host: &Host) -> Result<()> {
+    host.ok(&format!(
+        "sysctl -qw net.ipv4.conf.all.arp_ignore=1
+         ip link add link eth0 name ib1 type ipoib_rs
+         ip addr add 10.2.0.{}/24 dev ib1 && ip link set ib1 up",
+        host.number()
+    ))?;
+    Ok(())
+}
+
 /// Two hosts with an `ib0` each. `set` may set what their HCAs are before they are switched on.
 pub(super) fn up(bed: &Bed, options: &str, set: impl FnOnce(&Bed) -> Result<()>) -> Result<()> {
     make(bed)?;

@@ -2,13 +2,14 @@
 
 //! This checkout's driver over Ethernet ports: what comes of the settings that an HCA carries out.
 
-use super::events::{flood_on_each_cpu, reported_together};
-use super::roce::{ping, up, write};
+use super::events::{flood_from, flood_on_each_cpu, reported_together};
+use super::roce::{ping, second_interface, up, write};
 use super::roce_devices::wrong_checksums_found;
 use super::weather::times;
 use crate::connected::connect;
 use anyhow::ensure;
 use lab::scenario;
+use std::time::Duration;
 
 scenario! {
     /// A device that says of wrong checksums that they are right is believed with `rx on`, and not with `rx off`.
@@ -64,6 +65,28 @@ scenario! {
         ping(a, b)?;
         // Sends are asked about now and then only.
         flood_on_each_cpu(a, b, 100)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// Interfaces of an HCA take turns with its completion vectors: with three, the second one receives by the third, and
+    /// has what it has sent reported by the first, both of which are the first CPU's.
+    #[on(lockdep)]
+    fn interfaces_take_turns_with_vectors(bed) {
+        let bed = bed.one_machine().cpus(2).up()?;
+        up(&bed, "", |bed| bed.hosts.iter().try_for_each(|host| write(host, "comp_vectors", "3")))?;
+        let (a, b) = bed.pair()?;
+        for host in [a, b] {
+            second_interface(host)?;
+        }
+        a.wait_until("ping -q -c 1 -W 1 10.2.0.2", Duration::from_secs(20))?;
+        ping(a, b)?;
+        flood_on_each_cpu(a, b, 100)?;
+        for sender in [0, 1] {
+            let [first, second] = flood_from(a, sender, "10.2.0.2")?;
+            ensure!(first > 500 && second < 50, "from CPU {sender}: {first} and {second}");
+        }
         bed.finish()
     }
 }
