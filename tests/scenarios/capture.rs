@@ -17,7 +17,11 @@ pub(crate) struct Datagram {
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
-    /// UDP source port; 0 on InfiniBand.
+    /// Flow label of the global route header; 0 for none, and in frames of Ethernet.
+    pub(crate) flow_label: u32,
+    /// Service level; 0 in frames of Ethernet.
+    pub(crate) service_level: u8,
+    /// UDP source port; 0 in an HCA's capture.
     pub(crate) source_port: u16,
     /// Destination QP number.
     pub(crate) qpn: u32,
@@ -38,6 +42,8 @@ pub(crate) struct RcSend {
     pub(crate) destination: IpAddr,
     /// Traffic class or type of service.
     pub(crate) traffic_class: u8,
+    /// Service level; 0 in frames of Ethernet.
+    pub(crate) service_level: u8,
     /// True if it is the whole message.
     pub(crate) is_whole: bool,
     /// Destination QP number.
@@ -96,9 +102,11 @@ impl Datagram {
             return None;
         }
         Some(Datagram {
-            source: packet.source,
-            destination: packet.destination,
-            traffic_class: packet.traffic_class,
+            source: packet.route.source,
+            destination: packet.route.destination,
+            traffic_class: packet.route.traffic_class,
+            flow_label: packet.route.flow_label,
+            service_level: packet.service_level,
             source_port: packet.source_port,
             pkey: be16(&bth[2..]),
             qpn: be24(&bth[5..]),
@@ -114,8 +122,9 @@ impl RcSend {
     fn parse(packet: &Packet<'_>) -> Option<RcSend> {
         let bth = packet.transport.get(..12)?;
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
-            destination: packet.destination,
-            traffic_class: packet.traffic_class,
+            destination: packet.route.destination,
+            traffic_class: packet.route.traffic_class,
+            service_level: packet.service_level,
             is_whole: bth[0] >= RC_SEND_ONLY,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),
@@ -132,13 +141,45 @@ fn traffic_class(frame: &[u8]) -> Option<u8> {
     })
 }
 
-/// A packet of the transport.
-struct Packet<'a> {
-    /// Source GID, and destination GID, as IP addresses; unspecified without a global route header.
+/// Fields of a global route header, or of the IP header that stands for it.
+struct Route {
+    /// Source GID, and destination GID, as IP addresses; unspecified without such a header.
     source: IpAddr,
     destination: IpAddr,
     traffic_class: u8,
-    /// 0 on InfiniBand.
+    flow_label: u32,
+}
+
+impl Route {
+    /// No header.
+    const NONE: Route = Route {
+        source: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        destination: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        traffic_class: 0,
+        flow_label: 0,
+    };
+
+    /// The first 40 bytes of some.
+    fn read(bytes: &[u8]) -> Option<Route> {
+        let gid = |at: usize| -> Option<IpAddr> {
+            let bytes = <[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?;
+            Some(Ipv6Addr::from(bytes).into())
+        };
+        Some(Route {
+            source: gid(8)?,
+            destination: gid(24)?,
+            traffic_class: (bytes[0] << 4) | (bytes[1] >> 4),
+            flow_label: be24(&bytes[1..]) & 0xf_ffff,
+        })
+    }
+}
+
+/// A packet of the transport.
+struct Packet<'a> {
+    route: Route,
+    /// 0 in frames of Ethernet.
+    service_level: u8,
+    /// 0 in an HCA's capture.
     source_port: u16,
     /// From the BTH to the ICRC.
     transport: &'a [u8],
@@ -148,38 +189,33 @@ impl Packet<'_> {
     /// That in a RoCEv2 frame.
     fn of_ethernet(frame: &[u8]) -> Option<Packet<'_>> {
         let (source, destination, udp) = udp(frame)?;
-        Some(Packet {
+        let route = Route {
             source,
             destination,
             traffic_class: traffic_class(frame)?,
+            ..Route::NONE
+        };
+        Some(Packet {
+            route,
+            service_level: 0,
             source_port: be16(udp),
             transport: udp.get(8..)?,
         })
     }
 
     /// That in a record of an HCA's capture.
-    fn of_infiniband(record: &[u8]) -> Option<Packet<'_>> {
-        let route = record.get(ERF_HEADER..)?;
+    fn of_hca(record: &[u8]) -> Option<Packet<'_>> {
         // LRH is 8 bytes, GRH 40, the VCRC 2.
-        let (local, rest) = route.split_at_checked(8)?;
+        let (local, rest) = record.get(ERF_HEADER..)?.split_at_checked(8)?;
         let rest = rest.get(..rest.len().checked_sub(2)?)?;
-        let nowhere = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let (source, destination, traffic_class, transport) = match local[1] & 3 {
-            3 => {
-                let gid = |at: usize| -> Option<IpAddr> {
-                    let bytes = <[u8; 16]>::try_from(rest.get(at..at + 16)?).ok()?;
-                    Some(Ipv6Addr::from(bytes).into())
-                };
-                let class = (rest.first()? << 4) | (rest.get(1)? >> 4);
-                (gid(8)?, gid(24)?, class, rest.get(40..)?)
-            }
-            2 => (nowhere, nowhere, 0, rest),
+        let (route, transport) = match local[1] & 3 {
+            3 => (Route::read(rest)?, rest.get(40..)?),
+            2 => (Route::NONE, rest),
             _ => return None,
         };
         Some(Packet {
-            source,
-            destination,
-            traffic_class,
+            route,
+            service_level: local[1] >> 4,
             source_port: 0,
             transport,
         })
@@ -237,34 +273,51 @@ fn frames(pcap: &[u8]) -> Result<Vec<&[u8]>> {
     Ok(found)
 }
 
-/// A capture under way on a host's `eth0`, or on its HCA.
+/// Place of a capture.
+enum Place {
+    /// A host's `eth0`, where tcpdump runs.
+    Wire(Task),
+    /// An HCA, by its directory in configfs.
+    Hca(String),
+}
+
+/// A capture under way.
 pub(crate) struct Capture {
     host: Host,
-    task: Option<Task>,
+    place: Place,
     file: String,
 }
 
 impl Capture {
-    /// Begins to capture.
+    /// Begins to capture on a host's `eth0`, or on its HCA if that is one of InfiniBand.
     pub(crate) fn start(host: &Host) -> Result<Capture> {
-        let file = format!("/tmp/capture-{}.pcap", host.number());
         if let Some(hca) = host.hca_files() {
-            host.outside().ok(&format!("echo 4000000 >{hca}/capture"))?;
-            return Ok(Capture {
-                host: host.clone(),
-                task: None,
-                file,
-            });
+            return Capture::of_hca(host, hca);
         }
+        let file = Self::file(host);
         let task = host.spawn(&format!(
             "tcpdump -i eth0 -U --immediate-mode -s {MOST} -B 16384 -w {file} udp port {ROCE_PORT}"
         ))?;
         task.wait_for("listening on", host.scaled(Duration::from_secs(10)))?;
         Ok(Capture {
             host: host.clone(),
-            task: Some(task),
+            place: Place::Wire(task),
             file,
         })
+    }
+
+    /// Begins to capture on an HCA of a host's, by its directory in configfs.
+    pub(crate) fn of_hca(host: &Host, hca: String) -> Result<Capture> {
+        host.outside().ok(&format!("echo 4000000 >{hca}/capture"))?;
+        Ok(Capture {
+            host: host.clone(),
+            place: Place::Hca(hca),
+            file: Self::file(host),
+        })
+    }
+
+    fn file(host: &Host) -> String {
+        format!("/tmp/capture-{}.pcap", host.number())
     }
 
     /// Ends it. Returns the datagrams that it saw, but for those of management.
@@ -278,21 +331,19 @@ impl Capture {
     pub(crate) fn stop_with_sends(self) -> Result<(Vec<Datagram>, Vec<RcSend>)> {
         // The last frames are on their way from the wire to the file.
         std::thread::sleep(self.host.scaled(Duration::from_millis(300)));
-        match (self.task, self.host.hca_files()) {
-            (Some(task), _) => drop(task.stop()?),
-            (None, Some(hca)) => {
+        let of_frame = match self.place {
+            Place::Wire(task) => {
+                task.stop()?;
+                Packet::of_ethernet
+            }
+            Place::Hca(hca) => {
                 let outside = self.host.outside();
                 outside.ok(&format!(
                     "cat {hca}/capture.pcap >{} && echo 0 >{hca}/capture",
                     self.file
                 ))?;
+                Packet::of_hca
             }
-            (None, None) => {}
-        }
-        let of_frame = if self.host.is_infiniband() {
-            Packet::of_infiniband
-        } else {
-            Packet::of_ethernet
         };
         let pcap = self
             .host
@@ -355,25 +406,28 @@ fn frames_are_taken_apart() {
 }
 
 #[test]
-fn packets_of_infiniband_are_taken_apart() {
+fn packets_at_an_hca_are_taken_apart() {
     let transport = [0x64, 0x30, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1];
     let mut record = vec![0; ERF_HEADER];
     record.extend([0, 0x02, 0, 2, 0, 8, 0, 1]);
     record.extend(transport);
     record.extend([0; 8 + 8 + 4 + 2]);
-    let got = Packet::of_infiniband(&record).and_then(|packet| Datagram::parse(&packet));
+    let got = Packet::of_hca(&record).and_then(|packet| Datagram::parse(&packet));
     let got = got.map(|d| (d.destination, d.qpn, d.payload.len()));
     assert_eq!(got, Some((IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0xff_ffff, 5)));
-    record[ERF_HEADER + 1] = 0x03;
+    record[ERF_HEADER + 1] = 0x53;
     let group: Ipv6Addr = "ff12:401b:ffff::1".parse().unwrap_or(Ipv6Addr::UNSPECIFIED);
-    let mut header = vec![0x62, 0x30];
+    let mut header = vec![0x62, 0x3a, 0xbc, 0xde];
     header.resize(24, 0);
     header.extend(group.octets());
     record.splice(ERF_HEADER + 8..ERF_HEADER + 8, header);
-    let got = Packet::of_infiniband(&record).and_then(|packet| Datagram::parse(&packet));
-    let got = got.map(|d| (d.destination, d.traffic_class, d.pkey));
-    assert_eq!(got, Some((group.into(), 0x23, 0xffff)));
+    let got = Packet::of_hca(&record).and_then(|packet| Datagram::parse(&packet));
+    let got = got.map(|d| {
+        let class = (d.traffic_class, d.flow_label, d.service_level);
+        (d.destination, class, d.pkey)
+    });
+    assert_eq!(got, Some((group.into(), (0x23, 0xabcde, 5), 0xffff)));
     record[ERF_HEADER + 1] = 0x01;
-    assert!(Packet::of_infiniband(&record).is_none());
-    assert!(Packet::of_infiniband(&record[..20]).is_none());
+    assert!(Packet::of_hca(&record).is_none());
+    assert!(Packet::of_hca(&record[..20]).is_none());
 }

@@ -187,6 +187,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
     Some(RcSend {
         destination: datagram.source,
         traffic_class: datagram.traffic_class,
+        service_level: datagram.service_level,
         is_whole: true,
         qpn: qpn >> 8,
         psn: psn >> 8,

@@ -359,7 +359,7 @@ scenario! {
 }
 
 /// Waits until an interface sends from the GID of an Ethernet address that ends in a byte, with zeros before it.
-fn has_gid(host: &Host, interface: &str, last: u8) -> Result<()> {
+pub(super) fn has_gid(host: &Host, interface: &str, last: u8) -> Result<()> {
     host.wait_until(
         &format!("grep -q ':ff:fe:00:00:{last:02x}$' /sys/class/net/{interface}/address"),
         Duration::from_secs(10),
