@@ -74,7 +74,7 @@ fn flood(bed: &Bed, frames: u64, change: impl Fn() -> Result<()>) -> Result<()> 
 }
 
 /// Datagrams to two addresses of a host, and to groups and addresses that nobody has.
-const FLOOD: &str = include_str!("../guest/accounts/flood.py");
+pub(crate) const FLOOD: &str = include_str!("../guest/accounts/flood.py");
 
 /// What happens under traffic in a round.
 fn disturb(bed: &Bed, round: u32) -> Result<()> {

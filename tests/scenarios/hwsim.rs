@@ -31,6 +31,7 @@ mod roce_connected;
 mod roce_devices;
 mod roce_limits;
 mod roce_packets;
+mod roce_rings;
 mod roce_settings;
 mod storage;
 mod topologies;
