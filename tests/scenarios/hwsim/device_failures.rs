@@ -35,7 +35,11 @@ fn read(host: &Host, name: &str) -> Result<String> {
 
 /// How often the rule for an item has struck.
 fn struck(host: &Host, item: &str) -> Result<u32> {
-    let rules = read(host, "faults")?;
+    struck_in(&read(host, "faults")?, item)
+}
+
+/// How often that has which is among these rules, as `faults` shows them.
+pub(super) fn struck_in(rules: &str, item: &str) -> Result<u32> {
     let rule = rules
         .lines()
         .find(|line| line.split(' ').next() == Some(item));

@@ -15,14 +15,22 @@ use lab::machine::Kernel;
 use lab::scenario;
 use std::time::{Duration, Instant};
 
+/// Switches the HCA of a host off, with which its `ib0` goes.
+pub(super) fn switch_off(host: &Host) -> Result<()> {
+    let off = format!("echo 0 >{}", file(host, "power"));
+    host.outside()
+        .run_for(&off, Duration::from_secs(60))?
+        .ok()?;
+    host.run("ip link show ib0")?.refused()?;
+    Ok(())
+}
+
 /// Switches the HCA of a host off and on again, without rules, and gives the host a new `ib0`.
 pub(super) fn heal(bed: &Bed, host: &Host) -> Result<()> {
-    let outside = host.outside();
+    switch_off(host)?;
     let (power, faults) = (file(host, "power"), file(host, "faults"));
-    let off = format!("echo 0 >{power}");
-    outside.run_for(&off, Duration::from_secs(60))?.ok()?;
-    host.run("ip link show ib0")?.refused()?;
-    outside.ok(&format!("echo clear >{faults} && echo 1 >{power}"))?;
+    host.outside()
+        .ok(&format!("echo clear >{faults} && echo 1 >{power}"))?;
     plug(bed, true)?;
     host.ib_add("")?;
     host.ib_up()
@@ -449,7 +457,7 @@ scenario! {
 }
 
 /// Objects of RDMA core that a host's HCA has, with the module that has made each.
-fn resources(host: &Host) -> Result<String> {
+pub(super) fn resources(host: &Host) -> Result<String> {
     host.ok(&format!(
         "for kind in pd cq qp srq; do rdma resource show $kind; done | sed -n '/ {}[/ ]/p'",
         hca(host)
@@ -457,7 +465,7 @@ fn resources(host: &Host) -> Result<String> {
 }
 
 /// Returns true if some of them are this checkout's driver's, by the name that RDMA core was told.
-fn left(host: &Host) -> Result<bool> {
+pub(super) fn left(host: &Host) -> Result<bool> {
     Ok(resources(host)?.contains("[ipoib_rs]"))
 }
 
