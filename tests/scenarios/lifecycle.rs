@@ -16,37 +16,41 @@ fn rounds(kernel: Kernel) -> u32 {
 
 scenario! {
     /// modprobe and rmmod, a hundred times, every fifth with a port and an ib0 that is up.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn the_module_comes_and_goes(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.leaks().hosts(1).up()?;
         let host = &bed.hosts[0];
-        host.rxe_up()?;
+        bed.ports()?;
         host.run_for(
             &format!(
                 "set -e
                  for i in $(seq {rounds}); do
                      modprobe ipoib_rs
                      if [ $((i % 5)) = 0 ]; then
-                         ip link add link eth0 name ib0 type ipoib_rs
+                         ip link add name ib0 {}
                          ip link set ib0 up
                      fi
                      modprobe -r ipoib_rs
                      ! ip link show ib0 2>/dev/null
-                 done"
+                 done",
+                host.link("")
             ),
             Duration::from_secs(90),
         )?
         .ok()?;
-        // With lockdep, its links' sockets hold soft-RoCE's module.
-        host.ok(&format!("rdma link del {} && modprobe -r rdma_rxe && ! lsmod | grep -q ipoib_rs", host.rxe()))?;
+        if !host.is_infiniband() {
+            // With lockdep, its links' sockets hold soft-RoCE's module.
+            host.ok(&format!("rdma link del {} && modprobe -r rdma_rxe", host.rxe()))?;
+        }
+        host.ok("! lsmod | grep -q ipoib_rs")?;
         bed.finish()
     }
 }
 
 scenario! {
     /// `ip link add` and `ip link del`, a hundred times, up in between; then it still works.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn links_come_and_go(bed) {
         let rounds = rounds(bed.kernel());
         let bed = bed.leaks().up()?;
@@ -57,11 +61,12 @@ scenario! {
                 "set -e
                  ip link del ib0
                  for i in $(seq {rounds}); do
-                     ip link add link eth0 name ib0 type ipoib_rs
+                     ip link add name ib0 {}
                      ip link set ib0 up
                      ip addr add {}/24 dev ib0
                      ip link del ib0
                  done",
+                a.link(""),
                 a.ip4()
             ),
             Duration::from_secs(90),
@@ -97,7 +102,7 @@ scenario! {
 
 scenario! {
     /// ib0 moves to another network namespace and works there; when that goes, so does ib0.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn a_link_moves_to_another_namespace(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -117,7 +122,7 @@ scenario! {
         holder.stop()?;
         outside.ok("ip netns del guest")?;
         // An ipoib_rs link is not moved back: it goes with its namespace, and a new one can be made.
-        a.wait_until("ip link add link eth0 name ib0 type ipoib_rs", Duration::from_secs(15))?;
+        a.wait_until(&format!("ip link add name ib0 {}", a.link("")), Duration::from_secs(15))?;
         a.ib_up()?;
         b.wait_until(&format!("ping -c 1 -W 1 {}", a.ip4()), Duration::from_secs(30))?;
         bed.finish()
