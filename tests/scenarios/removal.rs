@@ -3,7 +3,7 @@
 //! Whatever ib0 stands on is taken away under traffic: it ends cleanly, and can be made again.
 
 use crate::connected::connected;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lab::bed::{Bed, Host};
 use lab::machine::Task;
 use lab::scenario;
@@ -29,6 +29,36 @@ fn stop(tasks: Vec<Task>) -> Result<()> {
         task.stop()?;
     }
     Ok(())
+}
+
+/// Takes a host's RDMA device away, as a power failure does on InfiniBand.
+fn remove_device(host: &Host) -> Result<()> {
+    if let Some(hca) = host.hca_files() {
+        let off = format!("echo 0 >{hca}/power");
+        let outside = host.outside();
+        outside.run_for(&off, Duration::from_secs(60))?.ok()?;
+    } else {
+        host.ok(&format!("rdma link del {}", host.rxe()))?;
+    }
+    Ok(())
+}
+
+/// Gives it back, and the subnet its manager, which has ended with it.
+fn return_device(bed: &Bed, host: &Host) -> Result<()> {
+    let Some(hca) = host.hca_files() else {
+        return host.rxe_up();
+    };
+    let netns = host.netns().context("a host without a namespace")?;
+    host.outside().ok(&format!(
+        "set -e
+         echo 1 >{hca}/power
+         plugged={hca}/../../cables/c{}/plugged
+         [ $(cat $plugged) = 1 ] || echo 1 >$plugged
+         rdma dev set {} netns {netns}",
+        host.number(),
+        host.rdma_device()
+    ))?;
+    bed.subnet_manager()
 }
 
 /// No ib0 any more, within a moment.
@@ -65,16 +95,16 @@ scenario! {
 
 scenario! {
     /// `rdma link del`: the RDMA device.
-    #[on(lockdep)]
+    #[on(lockdep, infiniband)]
     fn of_the_rdma_device(bed) {
         let bed = bed.leaks().up()?;
         bed.ib()?;
         let (a, _) = bed.pair()?;
         let tasks = traffic(&bed)?;
-        a.ok(&format!("rdma link del {}", a.rxe()))?;
+        remove_device(a)?;
         gone(a)?;
         stop(tasks)?;
-        a.rxe_up()?;
+        return_device(&bed, a)?;
         again(&bed)?;
         bed.finish()
     }
@@ -118,15 +148,15 @@ scenario! {
 
 scenario! {
     /// The RDMA device, connected.
-    #[on(lockdep, both)]
+    #[on(lockdep, both, infiniband)]
     fn of_the_rdma_device_with_connections(bed) {
         let bed = bed.leaks().up()?;
         let (a, _) = connected(&bed)?;
         let tasks = traffic(&bed)?;
-        a.ok(&format!("rdma link del {}", a.rxe()))?;
+        remove_device(a)?;
         gone(a)?;
         stop(tasks)?;
-        a.rxe_up()?;
+        return_device(&bed, a)?;
         again(&bed)?;
         bed.finish()
     }
