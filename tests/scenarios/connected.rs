@@ -256,7 +256,7 @@ scenario! {
 scenario! {
     /// TCP in both directions, over IPv4 and IPv6, goes through connections, nearly all of it; what
     /// arrives is what was sent, and all by the same connection.
-    #[on(both, races)]
+    #[on(both, races, infiniband)]
     fn streams_go_by_connection(bed) {
         let mib = amount(&bed, 64);
         let bed = bed.up()?;

@@ -68,12 +68,17 @@ const COUNTED: [&str; 9] = [
 scenario! {
     /// The counters of a source add up to those of the interface, of which it is the only source; the
     /// path to it and the groups are there, too.
+    #[on(infiniband)]
     fn what_is_known_of_others(bed) {
         let bed = bed.up()?;
         bed.ib()?;
         let (a, b) = bed.pair()?;
         a.ok(&format!("ping -c 1 -W 5 {}", b.ip4()))?;
-        a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 5ms reorder 25%")?;
+        if a.is_infiniband() {
+            a.outside().ok("echo 5000 >/sys/kernel/config/ib_hwsim/star/cables/c1/jitter")?;
+        } else {
+            a.ok("tc qdisc replace dev eth0 root netem limit 10000 delay 5ms reorder 25%")?;
+        }
         send(&bed, 500, 0.001)?;
 
         let peer = identity(a)?;
@@ -82,7 +87,10 @@ scenario! {
         let source = loop {
             let sources = table(b, &format!("{}/sources", directory(b, "ib0")?))?;
             ensure!(sources.len() == 1, "{sources:?}");
-            let source = of(&sources, &peer)?.clone();
+            // A datagram on InfiniBand says which LID it comes from, and no GID.
+            let (gid, qpn) = &peer;
+            let gid = if a.is_infiniband() { &sources[0]["gid"] } else { gid };
+            let source = of(&sources, &(gid.clone(), qpn.clone()))?.clone();
             let mut different = Vec::new();
             for name in COUNTED {
                 let all = counter(b, &format!("rx_seq_{name}"))?;
@@ -120,6 +128,7 @@ scenario! {
 
 scenario! {
     /// The directory is there while the interface is, under its name and with its namespace behind it.
+    #[on(infiniband)]
     fn files_follow_the_interface(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -148,6 +157,7 @@ scenario! {
 scenario! {
     /// Reading while the interface comes and goes, under traffic, ends neither in a deadlock nor in a
     /// crash.
+    #[on(infiniband)]
     fn reading_while_it_comes_and_goes(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -173,6 +183,7 @@ scenario! {
 scenario! {
     /// A file that is open keeps the module; what is read from it after its interface is gone is an
     /// error.
+    #[on(infiniband)]
     fn an_open_file_keeps_the_module(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 scenario! {
     /// The variables are there while the interface is, under its name and in its namespace; what is
     /// out of range is refused and changes nothing.
+    #[on(infiniband)]
     fn variables_follow_the_interface(bed) {
         let bed = bed.up()?;
         bed.ib()?;

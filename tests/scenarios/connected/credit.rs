@@ -13,8 +13,19 @@ use std::time::Duration;
 
 const FLOOD: &str = include_str!("../../guest/connected/credit/flood.py");
 
-/// Messages that soft-RoCE has counted as lacking a receive buffer, on either side.
+/// Messages that the device has counted as lacking a receive buffer, on either side.
 fn not_ready(host: &Host) -> Result<u64> {
+    if host.is_infiniband() {
+        let rows = host.ok(&format!(
+            "tr -s ' ' </run/debug/ib_hwsim/star/h{}/qps",
+            host.number()
+        ))?;
+        let mut rows = rows.lines().map(|row| row.split_whitespace());
+        let names: Vec<&str> = rows.next().context("no heading")?.collect();
+        let counts = rows.flat_map(|row| names.iter().zip(row));
+        let counts = counts.filter(|(name, _)| name.starts_with("rnr_naks_"));
+        return counts.map(|(_, count)| Ok(count.parse::<u64>()?)).sum();
+    }
     let text = host.ok(&format!("rdma statistic show link {}/1", host.rxe()))?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let counts = ["send_rnr_err", "rcvd_rnr_err"].map(|name| {
@@ -32,7 +43,7 @@ const TRICKLE: &str = include_str!("../../guest/connected/credit/trickle.py");
 scenario! {
     /// A socket's buffer is filled by what it holds, and not by receive buffers of which little was used:
     /// whatever the size of the datagrams, at least a quarter of it are their bytes.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn frames_cost_what_they_are_worth(bed) {
         const BUFFER: u32 = 200_000;
         let bed = bed.up()?;
@@ -63,7 +74,7 @@ pub(super) fn few_buffers(bed: &Bed) -> Result<()> {
 /// Two hosts with few buffers, the second with a receive poll that takes one message at a time.
 fn slow(bed: &Bed) -> Result<(&Host, &Host)> {
     few_buffers(bed)?;
-    bed.rxe()?;
+    bed.ports()?;
     let (a, b) = bed.pair()?;
     for host in [a, b] {
         host.ib_add("mode connected")?;
@@ -83,7 +94,7 @@ fn crawls(bed: &Bed) -> bool {
 
 scenario! {
     /// Large frames wait: the queue is stopped before there are too many bytes of them, and none is lost.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn large_frames_that_wait_are_not_lost(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
@@ -104,7 +115,7 @@ scenario! {
     /// Buffers for 64 messages in all, so that a window has room for one, and a receive poll that takes one
     /// at a time: the sender waits for grants. No message finds the receiver without a buffer, and none is
     /// lost on the way; nor is the connection taken for stuck, though it is busy for longer than one may be.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn a_slow_receiver_is_not_overrun(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;

@@ -18,10 +18,11 @@ const LIMIT: &str = "/sys/module/ipoib_rs/parameters/rc_max_device_connections";
 fn second(host: &Host) -> Result<()> {
     host.ok(&format!(
         "set -e
-         ip link add link eth0 name ib1 type ipoib_rs mode connected
+         ip link add name ib1 {}
          ip link set ib1 mtu {LARGE}
          ip addr add 10.2.0.{}/24 dev ib1
          ip link set ib1 up",
+        host.link("mode connected"),
         host.number()
     ))?;
     host.wait_until(
@@ -76,7 +77,7 @@ fn watch(host: &Host, limit: u32) -> Result<Task> {
              [ $n -le {limit} ] || echo $n queue pairs
              sleep 0.01
          done",
-        host.rxe()
+        host.rdma_device()
     ))
 }
 
@@ -90,7 +91,7 @@ scenario! {
     /// Two interfaces on a device with room for one connection: there never is another queue pair, both
     /// get on, and neither is left out for long though the other one is busy. With room for two, both have
     /// theirs.
-    #[on(timed, races)]
+    #[on(timed, races, infiniband)]
     fn interfaces_share_a_device(bed) {
         // Both ends agree on an interface by chance, which takes too long where all is slow.
         let slow = bed.kernel().is_checked();
@@ -116,7 +117,7 @@ scenario! {
             }
             for host in short {
                 host.wait_until(
-                    &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", host.rxe()),
+                    &format!("[ $(rdma resource show qp link {}/1 | grep -c 'type RC') -le 1 ]", host.rdma_device()),
                     Duration::from_secs(20),
                 )?;
             }
@@ -145,7 +146,7 @@ scenario! {
         }
         let shown = table(a, &format!("{}/device", directory(a, "ib1")?))?;
         let row = shown.first().context("no row")?;
-        ensure!(row["device"] == a.rxe() && row["limit"] == "1", "{row:?}");
+        ensure!(row["device"] == a.rdma_device() && row["limit"] == "1", "{row:?}");
 
         for host in [a, b] {
             host.ok(&format!("echo 2 >{LIMIT}"))?;
