@@ -70,7 +70,7 @@ pub(crate) fn transfer(from: &Host, to: &Host, target: &str, mib: u32) -> Result
     Ok(())
 }
 
-/// Puts a namespace `inner` with the address 10.3.0.2 behind `router`, over a veth pair of this MTU, and has `peer` reach
+/// Puts a namespace `inner` with the addresses 10.3.0.2 and fd00:3::2 behind `router`, over a veth pair of this MTU, and has `peer` reach
 /// it. The namespace stays while the task runs.
 pub(crate) fn behind(router: &Host, peer: &Host, mtu: u32) -> Result<Task> {
     let (holder, pid) = router.netns_add("inner")?;
@@ -78,14 +78,26 @@ pub(crate) fn behind(router: &Host, peer: &Host, mtu: u32) -> Result<Task> {
         "set -e
          ip link add veth0 mtu {mtu} type veth peer name veth1 mtu {mtu} netns {pid}
          ip addr add 10.3.0.1/24 dev veth0 && ip link set veth0 up
-         echo 1 >/proc/sys/net/ipv4/ip_forward"
+         ip addr add fd00:3::1/64 dev veth0 nodad
+         echo 1 >/proc/sys/net/ipv4/ip_forward
+         echo 1 >/proc/sys/net/ipv6/conf/all/forwarding"
     ))?;
     router.outside().ok("set -e
          ip -n inner addr add 10.3.0.2/24 dev veth1
+         ip -n inner addr add fd00:3::2/64 dev veth1 nodad
          ip -n inner link set veth1 up && ip -n inner link set lo up
-         ip -n inner route add default via 10.3.0.1")?;
-    let address = router.ip4();
-    peer.ok(&format!("ip route add 10.3.0.0/24 via {address} dev ib0"))?;
-    peer.wait_until("ping -q -c 1 -W 1 10.3.0.2", Duration::from_secs(10))?;
+         ip -n inner route add default via 10.3.0.1
+         ip -n inner route add default via fd00:3::1")?;
+    peer.ok(&format!(
+        "ip route add 10.3.0.0/24 via {} dev ib0 && ip route add fd00:3::/64 via {} dev ib0",
+        router.ip4(),
+        router.ip6()
+    ))?;
+    for address in ["10.3.0.2", "fd00:3::2"] {
+        peer.wait_until(
+            &format!("ping -q -c 1 -W 1 {address}"),
+            Duration::from_secs(10),
+        )?;
+    }
     Ok(holder)
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 const UDP_SENDER: &str = include_str!("../../guest/connected/mtu/udp_sender.py");
 
-const UDP_RECEIVER: &str = include_str!("../../guest/connected/mtu/udp_receiver.py");
+pub(crate) const UDP_RECEIVER: &str = include_str!("../../guest/connected/mtu/udp_receiver.py");
 
-const UDP_SEGMENTS: &str = include_str!("../../guest/connected/mtu/udp_segments.py");
+pub(crate) const UDP_SEGMENTS: &str = include_str!("../../guest/connected/mtu/udp_segments.py");
 
 const PACKET_SOCKET: &str = include_str!("../../guest/connected/mtu/packet_socket.py");
 

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 
-# Prints how many datagrams came until none has for three seconds.
+# Prints how many datagrams came until none has for three seconds, or as many as argument 1 says, if there is one.
 
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+import socket, sys
+wanted = int(sys.argv[1]) if len(sys.argv) > 1 else None
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-s.bind(("", 4000))
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+s.bind(("::", 4000))
 print("ready", flush=True)
 s.settimeout(20)
 seen = set()
 try:
-    while True:
+    while len(seen) != wanted:
         seen.add(s.recv(65536)[:4])
         s.settimeout(3)
 except TimeoutError:
-    print("received", len(seen))
+    pass
+print("received", len(seen))

@@ -6,11 +6,13 @@ use super::super::EXCLUSIVE;
 use super::super::caps::{features, make_pair, sent, wrong_checksums};
 use super::super::manager::Manager;
 use super::{Driver, Kind, up_made};
+use crate::connected::mtu::{UDP_RECEIVER, UDP_SEGMENTS};
 use crate::order::counter;
 use crate::streams::iperf3;
 use crate::transfer::{RECEIVER, Transfer, behind, transfer};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
+use lab::machine::Task;
 use lab::scenario;
 use serde_json::Value;
 use std::time::Duration;
@@ -122,14 +124,20 @@ scenario! {
 const CRAFT: &str = include_str!("../../../guest/hwsim/offload/craft.py");
 const RECORD: &str = include_str!("../../../guest/hwsim/offload/record.py");
 
-/// Has `from` send the same frames as ever; what `to` receives.
-fn recorded(from: &Host, to: &Host) -> Result<Vec<String>> {
+/// Frames of all kinds, and those whose segments are about as long as an MTU.
+const KINDS: &str = include_str!("../../../guest/hwsim/offload/kinds.py");
+const LONG: &str = include_str!("../../../guest/hwsim/offload/long.py");
+
+/// Has `from` send the frames of a program; what `to` receives.
+fn recorded(from: &Host, to: &Host, (program, arguments): (&str, &[&str])) -> Result<Vec<String>> {
     let limit = to.scaled(Duration::from_secs(20));
     let record = to.spawn_python(RECORD, &[])?;
     record.wait_for("recording", limit)?;
     from.ok(&format!("ping -q -c 1 -W 5 {}", to.ip4()))?;
     let address = to.ok("cat /sys/class/net/ib0/address")?;
-    from.python(CRAFT, &[address.trim()])?.ok()?;
+    let arguments = [&[address.trim()], arguments].concat();
+    from.python(&format!("{CRAFT}{program}"), &arguments)?
+        .ok()?;
     record.wait_for("end", limit)?;
     let text = record.wait(limit)?.ok()?;
     let frames = text
@@ -149,11 +157,11 @@ scenario! {
         b.ok("ethtool -K ib0 gro off")?;
         a.ok("ethtool -K ib0 tx off")?;
         let large = counter(a, "tx_large")?;
-        let by_stack = recorded(a, b)?;
+        let by_stack = recorded(a, b, (KINDS, &[]))?;
         ensure!(counter(a, "tx_large")? == large, "the HCA has segmented");
         a.ok("ethtool -K ib0 tx on tso on")?;
         switch_v6(a, true)?;
-        let by_hca = recorded(a, b)?;
+        let by_hca = recorded(a, b, (KINDS, &[]))?;
         ensure!(counter(a, "tx_large")? == large + 9, "the stack has segmented");
         // 15 segments, 3, 61 and 11, and six packets, of each version, and six with all options.
         ensure!(by_stack.len() == 2 * (15 + 3 + 61 + 11 + 6) + 6, "{} frames", by_stack.len());
@@ -165,37 +173,171 @@ scenario! {
 }
 
 scenario! {
-    /// Super-frames that a host forwards from an interface of another MTU leave as segments with right checksums, and
-    /// what it forwards in turn, too.
+    /// An interface whose MTU is less than that of its peers gets super-frames whose segments it cannot send: the HCA is not
+    /// asked to, what the segments leave over is sent by the stack, and the others are answered. Those that just fit are the HCA's.
+    #[on(lockdep)]
+    fn segments_longer_than_a_datagram(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up_with(&bed, BOTH, &[OURS, OURS])?;
+        let (a, b) = bed.pair()?;
+        b.ok("ethtool -K ib0 gro off")?;
+        switch_v6(a, true)?;
+        for mtu in ["1500", "2044"] {
+            a.ok(&format!("ip link set ib0 mtu {mtu}"))?;
+            let program = (LONG, &[mtu][..]);
+            a.ok("ethtool -K ib0 tx off")?;
+            let by_stack = recorded(a, b, program)?;
+            a.ok("ethtool -K ib0 tx on tso on")?;
+            switch_v6(a, true)?;
+            let counts = || -> Result<[u64; 3]> {
+                Ok([counter(a, "tx_large")?, counter(a, "tx_drop_too_big")?, counter(a, "tx_too_big")?])
+            };
+            let before = counts()?;
+            let by_hca = recorded(a, b, program)?;
+            // Of each version, three that fit and the end of what does not.
+            ensure!(by_stack.len() == 2 * (3 + 1), "{} frames", by_stack.len());
+            let differs = by_stack.iter().zip(&by_hca).find(|(a, b)| a != b);
+            ensure!(by_stack == by_hca, "{} frames, first {differs:?}", by_hca.len());
+            let after = counts()?;
+            let [large, dropped, answered] = [0, 1, 2].map(|i| after[i] - before[i]);
+            ensure!(large == 2 && dropped == 4 && answered == 4, "{large} {dropped} {answered}");
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
+
+/// A host with a namespace behind it, on the machine, and another one that it forwards for.
+struct Router<'a> {
+    outside: Host,
+    router: &'a Host,
+    peer: &'a Host,
+}
+
+impl Router<'_> {
+    /// Takes the programs to the machine: what is sent and received by.
+    fn prepare(&self) -> Result<()> {
+        for (name, program) in [
+            ("send.py", crate::transfer::SENDER),
+            ("receive.py", RECEIVER),
+            ("segments.py", UDP_SEGMENTS),
+            ("count.py", UDP_RECEIVER),
+        ] {
+            self.outside
+                .machine()
+                .write(&format!("/tmp/{name}"), program)?;
+        }
+        Ok(())
+    }
+
+    /// Starts one of them in the namespace.
+    fn inside(&self, command: &str) -> Result<Task> {
+        let command = format!("ip netns exec inner python3 -u /tmp/{command}");
+        self.outside.spawn(&command)
+    }
+
+    /// A stream to the namespace, of which GRO makes large frames.
+    fn stream_in(&self, inner: &str) -> Result<()> {
+        Transfer::begin(self.peer, self.inside("receive.py")?, inner, 8, 0)?.finish()?;
+        Ok(())
+    }
+
+    /// A stream out of it, whose sender learns the MTU of the path, and of which the HCA segments large frames.
+    fn stream_out(&self, target: &str) -> Result<()> {
+        let [handed, went] = sent(self.router)?;
+        let large = counter(self.router, "tx_large")?;
+        let receiver = self.peer.spawn_python(RECEIVER, &[])?;
+        receiver.wait_for("listening", self.peer.scaled(Duration::from_secs(10)))?;
+        let sender = self.inside(&format!("send.py {target} 8 0"))?;
+        let limit = self.peer.scaled(Duration::from_secs(60));
+        let (sent_text, received) = (sender.wait(limit)?.ok()?, receiver.wait(limit)?.ok()?);
+        ensure!(
+            sent_text.lines().last() == received.lines().last(),
+            "{received} is not {sent_text}"
+        );
+        let [handed, went] = [sent(self.router)?[0] - handed, sent(self.router)?[1] - went];
+        let large = counter(self.router, "tx_large")? - large;
+        ensure!(
+            went > handed + large / 2 && large > 50,
+            "{handed} {went} {large}"
+        );
+        Ok(())
+    }
+
+    /// Packets that the router has received from the namespace, and sent to it.
+    fn packets(&self) -> Result<[u64; 2]> {
+        let directory = "/sys/class/net/veth0/statistics";
+        let text = self
+            .router
+            .ok(&format!("cd {directory} && cat rx_packets tx_packets"))?;
+        let numbers = text
+            .lines()
+            .map(|line| Ok(line.parse()?))
+            .collect::<Result<Vec<u64>>>()?;
+        numbers.try_into().map_err(|_| anyhow::anyhow!("{text}"))
+    }
+
+    /// Datagrams either way, many in a packet on the way between router and namespace: nearly all arrive.
+    fn datagrams(&self, inner: &str, target: &str) -> Result<()> {
+        const COUNT: &str = "4000";
+        let limit = self.peer.scaled(Duration::from_secs(60));
+        let came = |receiver: Task| -> Result<u64> {
+            let text = receiver.wait(limit)?.ok()?;
+            let (_, count) = text.trim().rsplit_once(' ').context("no count")?;
+            Ok(count.parse()?)
+        };
+        let before = self.packets()?;
+        let receiver = self.peer.spawn_python(UDP_RECEIVER, &[COUNT])?;
+        receiver.wait_for("ready", limit)?;
+        self.inside(&format!("segments.py {target} 40 0.05"))?
+            .wait(limit)?
+            .ok()?;
+        let out = came(receiver)?;
+        let receiver = self.inside(&format!("count.py {COUNT}"))?;
+        receiver.wait_for("ready", limit)?;
+        self.peer
+            .python(UDP_SEGMENTS, &[inner, "40", "0.05"])?
+            .ok()?;
+        let into = came(receiver)?;
+        let after = self.packets()?;
+        let [from, to] = [after[0] - before[0], after[1] - before[1]];
+        ensure!(
+            out >= 3600 && from < 400,
+            "{out} of 4000 by {from} packets to {target}"
+        );
+        ensure!(
+            into >= 3600 && to < 3000,
+            "{into} of 4000 by {to} packets to {inner}"
+        );
+        Ok(())
+    }
+}
+
+scenario! {
+    /// Super-frames of TCP and UDP, over IPv4 and IPv6, that a host forwards from an interface of another MTU leave as
+    /// segments with right checksums, and what it forwards in turn, too.
     #[on(lockdep)]
     fn forwarded_frames_are_segmented(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         let manager = up_with(&bed, BOTH, &[OURS, THEIRS])?;
         let (a, b) = bed.pair()?;
-        let outside = a.outside();
         let holder = behind(a, b, 9000)?;
-        outside.machine().write("/tmp/receive.py", RECEIVER)?;
-        outside.machine().write("/tmp/send.py", crate::transfer::SENDER)?;
-
-        // In: GRO makes them large.
-        let receiver = outside.spawn("ip netns exec inner python3 -u /tmp/receive.py")?;
-        Transfer::begin(b, receiver, "10.3.0.2", 8, 0)?.finish()?;
-
-        // Out: the sender learns the MTU of the path.
-        let [handed, went] = sent(a)?;
-        let large = counter(a, "tx_large")?;
-        let receiver = b.spawn_python(RECEIVER, &[])?;
-        receiver.wait_for("listening", b.scaled(Duration::from_secs(10)))?;
-        let sender = outside.spawn(&format!("ip netns exec inner python3 -u /tmp/send.py {} 8 0", b.ip4()))?;
-        let limit = b.scaled(Duration::from_secs(60));
-        let (sent_text, received) = (sender.wait(limit)?.ok()?, receiver.wait(limit)?.ok()?);
-        ensure!(sent_text.lines().last() == received.lines().last(), "{received} is not {sent_text}");
-        let [handed, went] = [sent(a)?[0] - handed, sent(a)?[1] - went];
-        let large = counter(a, "tx_large")? - large;
-        ensure!(went > handed + large / 2 && large > 50, "{handed} {went} {large}");
+        let way = Router { outside: a.outside(), router: a, peer: b };
+        way.prepare()?;
+        switch_v6(a, true)?;
+        a.ok("ethtool -K ib0 rx-udp-gro-forwarding on")?;
+        for (inner, target) in [("10.3.0.2", b.ip4()), ("fd00:3::2", b.ip6())] {
+            way.stream_in(inner)?;
+            way.stream_out(&target)?;
+            let partial = counter(a, "tx_partial")?;
+            way.datagrams(inner, &target)?;
+            ensure!(counter(a, "tx_partial")? > partial + 3600, "checksums were not left to the HCA");
+        }
         for host in [a, b] {
             ensure!(wrong_checksums(host)? == 0, "{}", host.ok("nstat -as")?);
         }
+        let wrong = way.outside.ok("ip netns exec inner nstat -asz | awk '/CsumErrors|InHdrErrors/ && $2 != 0'")?;
+        ensure!(wrong.is_empty(), "{wrong}");
         holder.stop()?;
         manager.end()?;
         bed.finish()

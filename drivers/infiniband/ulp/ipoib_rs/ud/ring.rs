@@ -135,9 +135,8 @@ impl UdRing {
         let Some(TcpSegments { size, pieces }) = skb.tcp_segments() else {
             return false;
         };
-        let headers = skb.linear().get(ADDR_LEN..).and_then(lso::headers_len);
-        headers.is_some_and(|headers| headers + size <= self.max_len)
-            && pieces <= self.sender.max_sge()
+        let head = skb.linear().get(ADDR_LEN..).unwrap_or(&[]);
+        lso::is_segmentable(head, size, self.max_len) && pieces <= self.sender.max_sge()
     }
 
     /// Lets the stack transmit again, if there is room on this ring.

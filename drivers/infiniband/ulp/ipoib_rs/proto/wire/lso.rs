@@ -37,6 +37,13 @@ pub fn headers_len(head: &[u8]) -> Option<usize> {
     (transport >= TCP_LEAST && len <= head.len()).then_some(len)
 }
 
+/// Returns true if a device can segment a frame into segments of `size` bytes of payload, and these with their headers are no
+/// longer than `max`; `head` as in [`headers_len`].
+pub fn is_segmentable(head: &[u8], size: usize, max: usize) -> bool {
+    let segment = headers_len(head).and_then(|headers| headers.checked_add(size));
+    segment.is_some_and(|segment| segment <= max)
+}
+
 /// Returns length and protocol of a header of IPv4, which is no fragment's.
 fn v4(packet: &[u8]) -> Option<(usize, u8)> {
     let head = packet.first_chunk::<V4_LEAST>()?;
@@ -94,6 +101,21 @@ mod tests {
         for len in 0..frame.len() {
             assert_eq!(headers_len(&frame[..len]), (len >= 76).then_some(76));
         }
+    }
+
+    /// A segment with all its headers is as long as a datagram may be, and no longer.
+    #[test]
+    fn segments_that_fit() {
+        let frame = v6();
+        for (size, max, fits) in [
+            (2048 - 76, 2048, true),
+            (2048 - 75, 2048, false),
+            (2048 - 76, 2047, false),
+            (usize::MAX, 2048, false),
+        ] {
+            assert_eq!(is_segmentable(&frame, size, max), fits);
+        }
+        assert!(!is_segmentable(&frame[..60], 100, 2048));
     }
 
     #[test]
