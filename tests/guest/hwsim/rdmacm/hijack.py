@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 
 # Asks an interface for connections in the name of this host's own interface, as any user of the host may, and confirms
-# the answers. Arguments: GID and QPN of the interface that is asked, those of the own one, and how many. Follows ucm.py,
-# after what makes a user of it.
+# the answers. Arguments: GID and QPN of the interface that is asked, those of the own one, how many, and the service that is
+# asked for, less the QPN. Follows ucm.py, after what makes a user of it.
 
 import time
 gid, own_gid = (socket.inet_pton(socket.AF_INET6, name) for name in sys.argv[1:5:2])
-qpn, own_qpn, rounds = (int(sys.argv[n], 0) for n in (2, 4, 5))
-
-# The service of the interface, as Linux has it.
-addresses = ib(own_gid) + ib(gid, 1 << 60 | qpn, 2**64 - 1)
+qpn, own_qpn, rounds, service = (int(sys.argv[n], 0) for n in (2, 4, 5, 6))
+addresses = ib(own_gid) + ib(gid, service | qpn, 2**64 - 1)
 private = struct.pack("!II4sBBHIB3x", own_qpn, 65524, b"iprs", 2, 0x38, 64, 65551, 0)
 
 def ask():

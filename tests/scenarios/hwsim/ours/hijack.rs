@@ -11,7 +11,7 @@ use crate::inspect::{directory, identity, table};
 use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
-use lab::bed::Host;
+use lab::bed::{Bed, Host};
 use lab::machine::Task;
 use lab::scenario;
 use std::time::Duration;
@@ -29,18 +29,26 @@ fn link(host: &Host, hca: u8) -> Result<()> {
     host.ib_up()
 }
 
+/// The service of an interface in Linux (`IPOIB_CM_IETF_ID`), and in RFC 4755, section 3.5, less its QPN.
+const LINUX: u64 = 0x10 << 56;
+const RFC: u64 = 0x01 << 56;
+
 /// Has a user of the victim's host ask another one so often, and confirm what that answers.
 fn hijack(victim: &Host, asked: &Host, rounds: u8) -> Result<Task> {
-    let (gid, qpn) = identity(asked)?;
-    let (own_gid, own_qpn) = identity(victim)?;
-    let program = format!("{NOBODY}{UCM}{HIJACK}");
-    let task = victim.spawn_python(
-        &program,
-        &[&gid, &qpn, &own_gid, &own_qpn, &rounds.to_string()],
-    )?;
+    let task = ask(victim, asked, rounds, LINUX)?;
     task.wait_for("confirmed", victim.scaled(Duration::from_secs(20)))?;
     task.wait_for("done", victim.scaled(Duration::from_secs(60)))?;
     Ok(task)
+}
+
+/// Has a user begin to do so by a service.
+fn ask(victim: &Host, asked: &Host, rounds: u8, service: u64) -> Result<Task> {
+    let (gid, qpn) = identity(asked)?;
+    let (own_gid, own_qpn) = identity(victim)?;
+    let program = format!("{NOBODY}{UCM}{HIJACK}");
+    let (rounds, service) = (rounds.to_string(), service.to_string());
+    let arguments = [&*gid, &qpn, &own_gid, &own_qpn, &rounds, &service];
+    victim.spawn_python(&program, &arguments)
 }
 
 /// Large packets pass, all of them, which only a connection carries.
@@ -55,22 +63,51 @@ fn passes(from: &Host, to: &Host) -> Result<()> {
     Ok(())
 }
 
+/// Two hosts in connected mode, and a subnet manager.
+fn pair_up(bed: &Bed) -> Result<Manager> {
+    let (victim, sender) = bed.pair()?;
+    let outside = victim.outside();
+    outside.ok("modprobe ipoib_rs && modprobe rdma_ucm")?;
+    make(&outside, "pair")?;
+    let manager = Manager::start(&outside, &device(1), "")?;
+    for hca in [1, 2] {
+        active(&outside, &device(hca))?;
+    }
+    link(victim, 1)?;
+    link(sender, 2)?;
+    Ok(manager)
+}
+
+scenario! {
+    /// An interface takes requests for its service as RFC 4755 has it, and as Linux has it, and for no other.
+    #[on(lockdep)]
+    fn services_of_an_interface(bed) {
+        let bed = bed.one_machine().up()?;
+        let manager = pair_up(&bed)?;
+        let (asks, asked) = bed.pair()?;
+        for (service, answer, accepted) in [(LINUX, "confirmed", 1), (RFC, "confirmed", 1), (0x02 << 56, "rejected", 0)] {
+            let before = counter(asked, "rc_accepted")?;
+            let user = ask(asks, asked, 1, service)?;
+            user.wait_for(answer, asks.scaled(Duration::from_secs(20)))
+                .with_context(|| format!("{service:#x}: {}", story(asked)))?;
+            let more = counter(asked, "rc_accepted")? - before;
+            ensure!(more == accepted, "{service:#x}: {more} accepted, {}", story(asked));
+            user.stop()?;
+        }
+        manager.end()?;
+        bed.finish()
+    }
+}
+
 scenario! {
     /// A user without any privilege asks, on a peer's host and in the name of the peer's interface, and confirms what is
     /// answered. No frame goes by that: what the peer has stays, and where it has nothing, it gets a connection.
     #[on(lockdep, races)]
     fn users_of_a_peers_host_get_no_traffic(bed) {
         let bed = bed.one_machine().up()?;
+        let manager = pair_up(&bed)?;
         let (victim, sender) = bed.pair()?;
         let outside = victim.outside();
-        outside.ok("modprobe ipoib_rs && modprobe rdma_ucm")?;
-        make(&outside, "pair")?;
-        let manager = Manager::start(&outside, &device(1), "")?;
-        for hca in [1, 2] {
-            active(&outside, &device(hca))?;
-        }
-        link(victim, 1)?;
-        link(sender, 2)?;
         for host in [victim, sender] {
             set(host, "rc_idle_s", 3600)?;
         }
