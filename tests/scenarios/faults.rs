@@ -39,7 +39,14 @@ fn numbers(line: &str) -> Result<(u32, u32)> {
 
 /// Does that for requests of [`NETLINK`].
 fn requests(host: &Host, attempt_and_undo: &str) -> Result<(u32, u32)> {
-    each(host, &format!("{NETLINK}{attempt_and_undo}"))
+    let device = match host.is_infiniband() {
+        true => host.rdma_device(),
+        false => String::new(),
+    };
+    each(
+        host,
+        &format!("device = {device:?}\n{NETLINK}{attempt_and_undo}"),
+    )
 }
 
 /// Every two-hundredth atomic allocation of all the kernel.
@@ -93,10 +100,10 @@ fn unload(host: &Host) -> String {
 
 scenario! {
     /// Whichever allocation of `ip link add` fails, nothing leaks and a new try works.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn links_that_cannot_be_made(bed) {
         let bed = bed.leaks().hosts(1).up()?;
-        bed.rxe()?;
+        bed.ports()?;
         let host = &bed.hosts[0];
         host.ok("modprobe ipoib_rs")?;
         // A link may be there though its answer failed.
@@ -165,7 +172,7 @@ scenario! {
 scenario! {
     /// Whichever allocation of a change of the mode fails while the interface is up, it is in the old mode or in the
     /// new one, as its answer says, and works on. Nothing of either is left behind.
-    #[on(debug)]
+    #[on(debug, infiniband)]
     fn modes_that_cannot_be_changed(bed) {
         let bed = bed.leaks().lifetime(Duration::from_secs(400)).up()?;
         bed.ib()?;
