@@ -129,7 +129,7 @@ fn networkd(host: &Host) -> Result<Task> {
 }
 
 /// Starts udev in the host's network namespace and lets it see what is there.
-fn udev(host: &Host) -> Result<()> {
+pub(crate) fn udev(host: &Host) -> Result<()> {
     host.ok("set -e
          test -s /etc/machine-id || systemd-id128 new >/etc/machine-id
          mkdir -p /run/udev

@@ -6,9 +6,10 @@
 use super::fabric::CONFIGFS;
 use super::mads::UMAD;
 use super::manager::Manager;
-use super::{EXCLUSIVE, Port, hca, inhabit, make};
+use super::{EXCLUSIVE, Port, active, device, hca, inhabit, make};
 use crate::interop::neighbour;
 use crate::order::counter;
+use crate::programs::udev;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
 use lab::scenario;
@@ -101,6 +102,72 @@ scenario! {
             host.run("ip link show ib0")?.refused()?;
         }
         outside.ok("modprobe -r ipoib_rs")?;
+        bed.finish()
+    }
+}
+
+/// Three HCAs on a switch, of one port and twice two, the last of which has no cable.
+const SEVERAL: &str = "set -e
+    modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config
+    mkdir /sys/kernel/config/ib_hwsim/several && cd /sys/kernel/config/ib_hwsim/several
+    mkdir hcas/h1 hcas/h2 hcas/h3 switches/s1 cables/c1 cables/c2 cables/c3 cables/c4
+    echo 2 | tee hcas/h2/ports hcas/h3/ports
+    echo h1/1 s1/1 >cables/c1/ends && echo h2/1 s1/2 >cables/c2/ends
+    echo h2/2 s1/3 >cables/c3/ends && echo h3/1 s1/4 >cables/c4/ends
+    echo 1 >live";
+
+/// What udev may know IPoIB interfaces by, each line that of one: the end of its address, which is its port's GUID, and its
+/// files in sysfs.
+const KNOWN_BY: &str = "cd /sys/class/net
+    for name in *; do
+        [ $(cat $name/type) = 32 ] || continue
+        echo $(tail -c 24 $name/address) $(readlink -f $name/device) $(cat $name/dev_port $name/dev_id)
+    done";
+
+/// The second port of an HCA, by a name of its own.
+const RULE: &str =
+    r#"SUBSYSTEM=="net", ACTION=="add", ATTR{type}=="32", ATTR{dev_port}=="1", NAME="second""#;
+
+scenario! {
+    /// Of several HCAs with several ports, those in the list have an interface each, and no others. udev knows them by what
+    /// it knows ib_ipoib's by, and gives them other names.
+    #[on(lockdep)]
+    fn listed_ports_have_interfaces(bed) {
+        let bed = bed.one_machine().hosts(1).up()?;
+        let outside = bed.hosts[0].outside();
+        outside.ok(SEVERAL)?;
+        let manager = Manager::start(&outside, &device(1), "")?;
+        active(&outside, &device(2))?;
+        outside.ok("modprobe ib_ipoib")?;
+        let theirs = outside.ok(KNOWN_BY)?;
+        ensure!(theirs.lines().count() == 5, "{theirs}");
+        outside.ok("modprobe -r ib_ipoib")?;
+        outside.ok(&format!("mkdir -p /etc/udev/rules.d && echo '{RULE}' >/etc/udev/rules.d/70-second.rules"))?;
+        udev(&outside)?;
+
+        // In no order, with one that is not there.
+        let list = format!("{}:2,{}:1,nosuch0:1,{}:1", device(2), device(3), device(1));
+        outside.ok(&format!("modprobe ipoib_rs ports={list} && udevadm settle"))?;
+        let ours = outside.ok(KNOWN_BY)?;
+        ensure!(ours.lines().count() == 3, "{ours}");
+        for line in ours.lines() {
+            ensure!(theirs.lines().any(|their| their == line), "{line}, of {theirs}");
+        }
+        let mut places = Vec::new();
+        // In the order of the alphabet.
+        for name in outside.ok("cd /sys/class/net && grep -lx 32 */type | cut -d/ -f1")?.lines() {
+            let links: serde_json::Value = serde_json::from_str(&outside.ok(&format!("ip -j -d link show {name}"))?)?;
+            let data = &links[0]["linkinfo"]["info_data"];
+            places.push((data["device"].as_str().unwrap_or_default().to_owned(), data["port"].to_string()));
+            let renamed = if name == "second" { "4" } else { "1" };
+            ensure!(file(&outside, &format!("{name}/name_assign_type"))? == renamed, "{name}");
+        }
+        ensure!(places.pop() == Some((device(2), "\"2\"".to_owned())), "{places:?}");
+        places.sort();
+        let others = [device(1), device(3)].map(|device| (device, "\"1\"".to_owned()));
+        ensure!(places == others, "{places:?}");
+        outside.ok("udevadm control --exit && modprobe -r ipoib_rs")?;
+        manager.end()?;
         bed.finish()
     }
 }
