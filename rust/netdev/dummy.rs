@@ -18,7 +18,7 @@ use crate::header::Outgoing;
 use crate::link::{self, Link, Request};
 use crate::rtnl::{Rtnl, RtnlCell};
 use crate::skb::{DropReason, TxSkb};
-use crate::vf::Functions;
+use crate::vf::{Config, Functions, Guid, Stats};
 
 /// Counts of a device's events.
 pub(crate) struct Seen {
@@ -191,8 +191,40 @@ impl Ethtool for Dummy {}
 #[vtable]
 impl Files for Dummy {}
 
+/// Answers tell the function that was asked for; what is set has to be what a test sets.
 #[vtable]
-impl Functions for Dummy {}
+impl Functions for Dummy {
+    fn set_link_state(_dev: &Device<Self>, vf: i32, state: i32) -> Result {
+        ((vf, state) == (4, 2)).then_some(()).ok_or(EINVAL)
+    }
+
+    fn config(_dev: &Device<Self>, vf: i32, config: &mut Config<'_>) -> Result {
+        // SAFETY: There is room by the type invariant.
+        unsafe { (*config.as_raw()).linkstate = 10 * vf as u32 };
+        Ok(())
+    }
+
+    fn function_stats(_dev: &Device<Self>, vf: i32, stats: &mut Stats<'_>) -> Result {
+        // SAFETY: As above.
+        unsafe { (*stats.as_raw()).tx_packets = 10 * vf as u64 };
+        Ok(())
+    }
+
+    fn guids(_dev: &Device<Self>, vf: i32, node: &mut Guid<'_>, port: &mut Guid<'_>) -> Result {
+        // SAFETY: As above.
+        unsafe {
+            (*node.as_raw()).guid = vf as u64;
+            (*port.as_raw()).guid = 10 * vf as u64;
+        }
+        Ok(())
+    }
+
+    fn set_guid(_dev: &Device<Self>, vf: i32, guid: u64, kind: i32) -> Result {
+        ((vf, guid, kind) == (4, 77, 12))
+            .then_some(())
+            .ok_or(EINVAL)
+    }
+}
 
 #[vtable]
 impl Link for Dummy {

@@ -26,7 +26,7 @@ impl<C> Answer<'_, C> {
     /// # Safety
     ///
     /// `raw` must be valid for reads and writes during the new lifetime.
-    pub(crate) unsafe fn from_raw<'a>(raw: *mut C) -> Answer<'a, C> {
+    pub unsafe fn from_raw<'a>(raw: *mut C) -> Answer<'a, C> {
         // INVARIANT: By this function's requirements.
         Answer {
             raw,
@@ -95,5 +95,47 @@ pub trait Functions: Driver {
     /// As [`Functions::set_link_state`].
     fn set_guid(_dev: &Device<Self>, _vf: i32, _guid: u64, _kind: i32) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_netdev_vf)]
+mod tests {
+    use super::*;
+    use crate::dummy::{Registered, Seen};
+    use crate::rtnl::Rtnl;
+
+    /// What rtnetlink asks of a function comes to the driver, and the answers come back, with what the stack knows of the
+    /// device filled in.
+    #[test]
+    fn requests_come_to_the_driver() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let raw = registered.device().as_raw();
+        let _rtnl = Rtnl::lock();
+        let mut info = bindings::ifla_vf_info::default();
+        let mut counts = bindings::ifla_vf_stats::default();
+        let mut guids = [bindings::ifla_vf_guid::default(); 2];
+        let [of_node, of_port] = &mut guids;
+        // SAFETY: The device is registered, RTNL is held, and there is room for the answers.
+        let (refused, results) = unsafe {
+            let ops = &*(*raw).netdev_ops;
+            let set_state = ops.ndo_set_vf_link_state.ok_or(EINVAL)?;
+            let set_guid = ops.ndo_set_vf_guid.ok_or(EINVAL)?;
+            let results = [
+                set_state(raw, 4, 2),
+                set_guid(raw, 4, 77, 12),
+                ops.ndo_get_vf_config.ok_or(EINVAL)?(raw, 5, &raw mut info),
+                ops.ndo_get_vf_stats.ok_or(EINVAL)?(raw, 6, &raw mut counts),
+                ops.ndo_get_vf_guid.ok_or(EINVAL)?(raw, 7, of_node, of_port),
+            ];
+            ([set_state(raw, 4, 3), set_guid(raw, 4, 78, 12)], results)
+        };
+        assert_eq!(results, [0; 5]);
+        assert_eq!(refused, [EINVAL.to_errno(); 2]);
+        assert_eq!((info.vf, info.linkstate), (5, 50));
+        assert_eq!(info.mac[..20], registered.device().address());
+        assert_eq!(counts.tx_packets, 60);
+        assert_eq!(guids.map(|guid| guid.guid), [7, 70]);
+        Ok(())
     }
 }

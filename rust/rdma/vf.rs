@@ -77,3 +77,153 @@ impl Device {
         to_result(unsafe { bindings::ib_set_vf_guid(self.as_raw(), vf, port, guid, kind) })
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(ipoib_rs_vf)]
+mod tests {
+    use kernel::ffi::c_int;
+    use kernel::sync::atomic::{Atomic, Relaxed};
+
+    use super::*;
+    use crate::dummy::Dummy;
+
+    /// The function, the port and the value that something was set to last.
+    static SET: [Atomic<u64>; 3] = [const { Atomic::new(0) }; 3];
+
+    fn note(vf: c_int, port: u32, value: u64) -> c_int {
+        for (place, number) in SET.iter().zip([vf as u64, port.into(), value]) {
+            place.store(number, Relaxed);
+        }
+        0
+    }
+
+    fn noted() -> [u64; 3] {
+        [0, 1, 2].map(|at: usize| SET[at].load(Relaxed))
+    }
+
+    /// # Safety
+    ///
+    /// None is needed; a device's driver has operations of this type. The same goes for those that set.
+    unsafe extern "C" fn set_state(
+        _device: *mut bindings::ib_device,
+        vf: c_int,
+        port: u32,
+        state: c_int,
+    ) -> c_int {
+        note(vf, port, state as u64)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`set_state`].
+    unsafe extern "C" fn set_guid(
+        _device: *mut bindings::ib_device,
+        vf: c_int,
+        port: u32,
+        guid: u64,
+        kind: c_int,
+    ) -> c_int {
+        note(vf, port, guid + kind as u64)
+    }
+
+    /// # Safety
+    ///
+    /// There has to be room for the answer. The same goes for the others that answer.
+    unsafe extern "C" fn get_config(
+        _device: *mut bindings::ib_device,
+        vf: c_int,
+        port: u32,
+        info: *mut bindings::ifla_vf_info,
+    ) -> c_int {
+        // SAFETY: By this function's requirements.
+        unsafe { (*info).linkstate = 10 * vf as u32 + port };
+        0
+    }
+
+    /// # Safety
+    ///
+    /// As for [`get_config`].
+    unsafe extern "C" fn get_stats(
+        _device: *mut bindings::ib_device,
+        vf: c_int,
+        port: u32,
+        stats: *mut bindings::ifla_vf_stats,
+    ) -> c_int {
+        // SAFETY: By this function's requirements.
+        unsafe { (*stats).rx_packets = 100 * vf as u64 + u64::from(port) };
+        0
+    }
+
+    /// # Safety
+    ///
+    /// As for [`get_config`].
+    unsafe extern "C" fn get_guid(
+        _device: *mut bindings::ib_device,
+        vf: c_int,
+        port: u32,
+        of_node: *mut bindings::ifla_vf_guid,
+        of_port: *mut bindings::ifla_vf_guid,
+    ) -> c_int {
+        // SAFETY: By this function's requirements.
+        unsafe { ((*of_node).guid, (*of_port).guid) = (vf as u64, port.into()) };
+        0
+    }
+
+    /// A driver that configures no functions says so, in each case.
+    #[test]
+    fn a_device_without_functions() -> Result {
+        let dummy = Dummy::new()?;
+        let device = dummy.device();
+        let kind = bindings::IFLA_VF_IB_NODE_GUID as i32;
+        let mut info = bindings::ifla_vf_info::default();
+        // SAFETY: It is ours, for longer than the answer.
+        let mut config = unsafe { Config::from_raw(&raw mut info) };
+        assert!(device.set_vf_link_state(1, 0, 0) == Err(EOPNOTSUPP));
+        assert!(device.set_vf_guid(1, 0, 7, kind) == Err(EOPNOTSUPP));
+        assert!(device.vf_config(1, 0, &mut config) == Err(EOPNOTSUPP));
+        Ok(())
+    }
+
+    /// Each request comes to the driver's operation, with function, port and value in their places.
+    #[test]
+    fn requests_come_to_the_driver() -> Result {
+        let dummy = Dummy::new()?;
+        let device = dummy.device();
+        // SAFETY: It is the test's, and nobody else uses it.
+        unsafe {
+            let ops = &raw mut (*device.as_raw()).ops;
+            (*ops).set_vf_link_state = Some(set_state);
+            (*ops).set_vf_guid = Some(set_guid);
+            (*ops).get_vf_config = Some(get_config);
+            (*ops).get_vf_stats = Some(get_stats);
+            (*ops).get_vf_guid = Some(get_guid);
+        }
+        device.set_vf_link_state(2, 5, 1)?;
+        assert_eq!(noted(), [5, 2, 1]);
+        for kind in [
+            bindings::IFLA_VF_IB_NODE_GUID,
+            bindings::IFLA_VF_IB_PORT_GUID,
+        ] {
+            device.set_vf_guid(1, 6, 0x0200_5eff_fe00_5300, kind as i32)?;
+            assert_eq!(noted(), [6, 1, 0x0200_5eff_fe00_5300 + u64::from(kind)]);
+        }
+        // No GUID of anything that there is.
+        let other = bindings::IFLA_VF_IB_PORT_GUID as i32 + 1;
+        assert!(device.set_vf_guid(1, 7, 9, other) == Err(EINVAL) && noted()[0] == 6);
+
+        let mut info = bindings::ifla_vf_info::default();
+        let mut counts = bindings::ifla_vf_stats::default();
+        let mut guids = [bindings::ifla_vf_guid::default(); 2];
+        let [of_node, of_port] = &mut guids;
+        // SAFETY: They are ours, for longer than the answers.
+        unsafe {
+            device.vf_config(2, 3, &mut Config::from_raw(&raw mut info))?;
+            device.vf_stats(2, 3, &mut Stats::from_raw(&raw mut counts))?;
+            let (mut node, mut port) = (Guid::from_raw(of_node), Guid::from_raw(of_port));
+            device.vf_guids(2, 3, &mut node, &mut port)?;
+        }
+        assert_eq!((info.linkstate, counts.rx_packets), (32, 302));
+        assert_eq!(guids.map(|guid| guid.guid), [3, 2]);
+        Ok(())
+    }
+}
