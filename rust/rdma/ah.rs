@@ -371,6 +371,52 @@ mod tests {
         Ok(())
     }
 
+    /// Packets to a group have what the subnet administrator says of it.
+    #[test]
+    fn properties_of_a_group_reach_the_device() {
+        let gid = bindings::ib_gid_attr {
+            port_num: 2,
+            index: 3,
+            ..Default::default()
+        };
+        let group = bindings::ib_sa_mcmember_rec {
+            mgid: bindings::ib_gid { raw: PEER },
+            mlid: 0xc012u16.to_be(),
+            rate: bindings::ib_rate_IB_RATE_20_GBPS as u8,
+            sl: 5,
+            traffic_class: 0xa5,
+            flow_label: 0xabcdeu32.to_be(),
+            hop_limit: 9,
+            ..Default::default()
+        };
+        let mut attr = bindings::rdma_ah_attr {
+            type_: bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_IB,
+            ..Default::default()
+        };
+        // SAFETY: All of them are ours, and no reference is counted.
+        unsafe {
+            bindings::ipoib_rs_group_attributes(&raw mut attr, &raw const gid, &raw const group)
+        };
+        assert_eq!(
+            (attr.port_num, attr.sl, attr.static_rate),
+            (2, 5, group.rate)
+        );
+        // SAFETY: By its type, it has a LID; and every view of a GID is plain bytes.
+        let (dlid, dgid) = unsafe { (attr.__bindgen_anon_1.ib.dlid, attr.grh.dgid.raw) };
+        assert_eq!((dlid, dgid), (0xc012, PEER));
+        assert_eq!(attr.ah_flags, bindings::ib_ah_flags_IB_AH_GRH as u8);
+        let grh = attr.grh;
+        assert_eq!(
+            (
+                grh.flow_label,
+                grh.traffic_class,
+                grh.hop_limit,
+                grh.sgid_index
+            ),
+            (0xabcde, 0xa5, 9, 3)
+        );
+    }
+
     /// A GID made from a MAC address names that, and others none.
     #[test]
     fn addresses_in_link_local_gids() {

@@ -83,21 +83,29 @@ struct ib_ah *ipoib_rs_ah_along(struct ib_pd *pd, const struct ib_gid_attr *sgid
 	return err ? ERR_PTR(err) : create_ah(pd, &attr);
 }
 
-/* An address handle for a group, which always has a GRH. */
+/* What packets to a group have, which always have a GRH; the type is set already. */
+void ipoib_rs_group_attributes(struct rdma_ah_attr *attr, const struct ib_gid_attr *sgid_attr,
+			       const struct ib_sa_mcmember_rec *rec)
+{
+	union ib_gid mgid = rec->mgid;
+
+	rdma_ah_set_port_num(attr, sgid_attr->port_num);
+	rdma_ah_set_dlid(attr, be16_to_cpu(rec->mlid));
+	rdma_ah_set_sl(attr, rec->sl);
+	rdma_ah_set_static_rate(attr, rec->rate);
+	rdma_move_grh_sgid_attr(attr, &mgid, be32_to_cpu(rec->flow_label),
+				rec->hop_limit, rec->traffic_class, sgid_attr);
+}
+
+/* An address handle for a group. */
 struct ib_ah *ipoib_rs_ah_of_group(struct ib_pd *pd, const struct ib_gid_attr *sgid_attr,
 				   const struct ib_sa_mcmember_rec *rec)
 {
 	struct rdma_ah_attr attr = {
 		.type = rdma_ah_find_type(pd->device, sgid_attr->port_num),
 	};
-	union ib_gid mgid = rec->mgid;
 
 	rdma_hold_gid_attr(sgid_attr);
-	rdma_ah_set_port_num(&attr, sgid_attr->port_num);
-	rdma_ah_set_dlid(&attr, be16_to_cpu(rec->mlid));
-	rdma_ah_set_sl(&attr, rec->sl);
-	rdma_ah_set_static_rate(&attr, rec->rate);
-	rdma_move_grh_sgid_attr(&attr, &mgid, be32_to_cpu(rec->flow_label),
-				rec->hop_limit, rec->traffic_class, sgid_attr);
+	ipoib_rs_group_attributes(&attr, sgid_attr, rec);
 	return create_ah(pd, &attr);
 }
