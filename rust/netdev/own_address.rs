@@ -60,7 +60,18 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Sets the broadcast address; before or during registration, and in [`Self::change_broadcast`].
+    /// The broadcast address, which a user may have changed.
+    pub fn broadcast(&self, _rtnl: &mut Rtnl) -> T::Address {
+        // SAFETY: RTNL is held, there is room for any address, and bytes of whatever values are one.
+        unsafe {
+            (&raw const (*self.as_raw()).broadcast)
+                .cast::<T::Address>()
+                .read()
+        }
+    }
+
+    /// Sets the broadcast address; before or during registration, as the device is opened, and in
+    /// [`Self::change_broadcast`].
     pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and there is room for any address.
         unsafe {

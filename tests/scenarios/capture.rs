@@ -44,6 +44,8 @@ pub(crate) struct RcSend {
     pub(crate) traffic_class: u8,
     /// Service level; 0 in frames of Ethernet.
     pub(crate) service_level: u8,
+    /// Bytes of the message that it carries, with padding.
+    pub(crate) length: usize,
     /// True if it is the whole message.
     pub(crate) is_whole: bool,
     /// Destination QP number.
@@ -120,11 +122,13 @@ impl Datagram {
 impl RcSend {
     /// The RC Send in a packet, if it is one.
     fn parse(packet: &Packet<'_>) -> Option<RcSend> {
-        let bth = packet.transport.get(..12)?;
+        // BTH is 12 bytes, the ICRC 4.
+        let (bth, rest) = packet.transport.split_at_checked(12)?;
         RC_SENDS.contains(&bth[0]).then(|| RcSend {
             destination: packet.route.destination,
             traffic_class: packet.route.traffic_class,
             service_level: packet.service_level,
+            length: rest.len().saturating_sub(4),
             is_whole: bth[0] >= RC_SEND_ONLY,
             qpn: be24(&bth[5..]),
             psn: be24(&bth[9..]),
@@ -399,8 +403,8 @@ fn frames_are_taken_apart() {
     assert_eq!(send(&frame), None);
     assert_eq!(datagram(&frame[..60]), None);
     frame[62] = 0x04;
-    let got = send(&frame).map(|send| (send.qpn, send.psn, send.is_whole));
-    assert_eq!(got, Some((0xff_ffff, 1, true)));
+    let got = send(&frame).map(|send| (send.qpn, send.psn, send.is_whole, send.length));
+    assert_eq!(got, Some((0xff_ffff, 1, true, 18)));
     assert_eq!(datagram(&frame), None);
     assert_eq!(send(&frame[..70]), None);
 }
@@ -409,7 +413,7 @@ fn frames_are_taken_apart() {
 fn packets_at_an_hca_are_taken_apart() {
     let transport = [0x64, 0x30, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1];
     let mut record = vec![0; ERF_HEADER];
-    record.extend([0, 0x02, 0, 2, 0, 8, 0, 1]);
+    record.extend([0, 0x52, 0, 2, 0, 8, 0, 1]);
     record.extend(transport);
     record.extend([0; 8 + 8 + 4 + 2]);
     let got = Packet::of_hca(&record).and_then(|packet| Datagram::parse(&packet));

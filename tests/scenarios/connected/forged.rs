@@ -188,6 +188,7 @@ fn beginning(datagram: &Datagram) -> Option<RcSend> {
         destination: datagram.source,
         traffic_class: datagram.traffic_class,
         service_level: datagram.service_level,
+        length: 0,
         is_whole: true,
         qpn: qpn >> 8,
         psn: psn >> 8,

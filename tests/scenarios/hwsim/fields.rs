@@ -26,6 +26,21 @@ impl Fields {
             .collect()
     }
 
+    /// The records of a list, each of which begins with a field of that name.
+    pub(super) fn records(&self, first: &str) -> Vec<Fields> {
+        let mut records: Vec<Fields> = Vec::new();
+        for line in self.0.lines() {
+            let name = line.trim().split_once([':', '.']).map(|(name, _)| name);
+            if name == Some(first) {
+                records.push(Fields(String::new()));
+            }
+            if let Some(record) = records.last_mut() {
+                record.0 += &format!("{line}\n");
+            }
+        }
+        records
+    }
+
     /// The value of a field; the first, if there are several.
     pub(super) fn text(&self, name: &str) -> Result<&str> {
         let texts = self.texts(name);

@@ -11,6 +11,8 @@ mod many;
 mod neighbours;
 mod offload;
 mod partitions;
+mod paths;
+mod properties;
 mod rdmacm;
 mod senders;
 mod settings;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Has one host send to a group that others have joined: each gets what is sent after something has come.
-fn send(from: &Host, to: &[Host]) -> Result<()> {
+pub(super) fn send(from: &Host, to: &[Host]) -> Result<()> {
     let tasks = to
         .iter()
         .map(|host| host.spawn_python(COUNTER, &[]))

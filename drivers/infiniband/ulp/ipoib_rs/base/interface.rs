@@ -9,7 +9,7 @@ use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::fragment;
 use ipoib_proto::gid::Gid;
 use ipoib_proto::header::EtherType;
-use ipoib_proto::hwaddr::Flags;
+use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
@@ -56,6 +56,8 @@ pub(crate) struct Interface {
     pub(crate) port: Arc<Port>,
     /// Its partition, with the full-member bit (RFC 4391, section 4.1); RTNL protects changes.
     pkey: Atomic<u32>,
+    /// The scope of its groups; RTNL protects changes.
+    scope: Atomic<u32>,
     /// It is in the partition that comes first in the port's table, whichever that is.
     follows_table: bool,
     pub(crate) counters: Arc<Counters>,
@@ -172,6 +174,7 @@ impl Interface {
         Ok(try_pin_init!(Self {
             port,
             pkey: Atomic::new(pkey.get().into()),
+            scope: Atomic::new(Scope::LINK_LOCAL.get().into()),
             follows_table,
             counters,
             settings,
@@ -264,7 +267,24 @@ impl Interface {
 
     /// Its broadcast group.
     pub(crate) fn broadcast(&self) -> Mgid {
-        mgid::broadcast(self.pkey(), Scope::LINK_LOCAL)
+        let scope = Scope::new(self.scope.load(Relaxed) as u8);
+        mgid::broadcast(self.pkey(), scope.unwrap_or(Scope::LINK_LOCAL))
+    }
+
+    /// Takes the scope of its groups from a broadcast address. True: it is another one.
+    ///
+    /// # Context
+    ///
+    /// Process context under RTNL, while it does not run.
+    pub(crate) fn follow_scope(&self, address: &HwAddr, _rtnl: &mut Rtnl) -> bool {
+        let group = Mgid::from_hwaddr(address).filter(Mgid::is_broadcast);
+        let Some(scope) = group.map(|group| u32::from(group.scope().get())) else {
+            return false;
+        };
+        let changed = self.scope.load(Relaxed) != scope;
+        self.scope.store(scope, Relaxed);
+        self.groups.lock().set_broadcast(self.broadcast());
+        changed
     }
 
     /// Follows the port's table to another partition, if it is in the first one there. True: it has changed.

@@ -131,6 +131,17 @@ impl Interface {
         }
     }
 
+    /// Follows the broadcast address, which a user may have changed, to another scope. Nothing else of it is his to choose.
+    pub(super) fn follow_broadcast(dev: &Device<Self>, rtnl: &mut Rtnl) {
+        let this = dev.data();
+        let given = HwAddr(dev.broadcast(rtnl));
+        // The stack has made the addresses of its groups of the one before, and knows them by that.
+        dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        if this.follow_scope(&given, rtnl) {
+            dev.change_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        }
+    }
+
     /// Takes the interface down and up, unless it was of late: later then. True: it was.
     fn restart_in_time(dev: &Device<Self>, rtnl: &mut Rtnl) -> bool {
         let Some(control) = dev.control(rtnl) else {

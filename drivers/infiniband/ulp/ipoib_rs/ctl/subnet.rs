@@ -138,7 +138,7 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
             break;
         };
         let made = way.and_then(|way| match way {
-            Way::Path(record) => along(endpoint, &record),
+            Way::Path(record) => along(dev, endpoint, &record),
             Way::Neighbour => endpoint.address_handle(&address),
         });
         answers::resolved(dev, address, ticket, made);
@@ -165,8 +165,25 @@ pub(super) fn collect(dev: &Device<Interface>, endpoint: &Endpoint) {
 }
 
 /// Makes the address handle of a path.
-fn along(endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
-    subnet::check_path(record.dlid(), record.mtu_code()).map_err(|_| EPROTO)?;
+fn along(dev: &Device<Interface>, endpoint: &Endpoint, record: &PathRecord) -> Result<Arc<Ah>> {
+    let mtu = subnet::check_path(record.dlid(), record.mtu_code()).map_err(|_| EPROTO)?;
+    let link = dev
+        .data()
+        .get_ref()
+        .subnet
+        .lock()
+        .link()
+        .map(|(_, link)| link.ib_mtu);
+    // RFC 4391, section 7: the group's MTU is one that all paths take.
+    if let Some(link) = link.filter(|link| mtu < *link) {
+        netdev_log!(
+            dev,
+            Warn,
+            limited,
+            "the path to {} takes packets of {mtu} bytes, less than the link's {link}: longer datagrams are lost\n",
+            Gid(record.dgid())
+        );
+    }
     Ah::along(&endpoint.pd, &endpoint.gid, record)
 }
 

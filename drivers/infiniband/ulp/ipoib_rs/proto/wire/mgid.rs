@@ -37,6 +37,12 @@ impl Scope {
             _ => None,
         }
     }
+
+    /// Returns the four bits.
+    #[inline]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
 }
 
 /// The MGID of an IPoIB group: well formed by construction.
@@ -84,6 +90,12 @@ impl Mgid {
     #[inline]
     pub const fn gid(&self) -> Gid {
         self.0
+    }
+
+    /// Returns the scope.
+    #[inline]
+    pub const fn scope(&self) -> Scope {
+        Scope(self.0 .0[1] & 0xf)
     }
 
     /// Returns the partition key.
@@ -267,5 +279,17 @@ mod tests {
         assert_eq!(Scope::new(0xf), None);
         assert_eq!(Scope::new(0x12), None);
         assert_eq!(Scope::new(0x2), Some(LINK));
+    }
+
+    /// RFC 4391, section 4.1: the scope of a link is not always the recommended one.
+    #[test]
+    fn rfc4391_4_1_other_scopes() {
+        for raw in 0x1..=0xe {
+            let group = Scope::new(raw).map(|scope| broadcast(PKey::DEFAULT, scope));
+            assert_eq!(group.map(|group| group.scope().get()), Some(raw));
+            assert!(group.is_some_and(
+                |group| group.is_broadcast() && Mgid::parse(group.gid()) == Some(group)
+            ));
+        }
     }
 }
