@@ -108,37 +108,52 @@ scenario! {
     }
 }
 
+/// A standby takes over under traffic, and hands back to one of higher priority.
+fn hand_over(bed: &Bed, kinds: &[Kind]) -> Result<()> {
+    let master = up(bed, "star 2", "", kinds)?;
+    let (a, b) = bed.pair()?;
+    let standby = Manager::standby(b, &hca(b))?;
+    let mut higher = None;
+    under_traffic(bed, 10, || {
+        master.kill()?;
+        let is_master = |host: &Host| -> Result<()> {
+            let lid = Port::of(host, &hca(host))?.lid;
+            let asked = format!("sminfo -C {} -P 1", hca(a));
+            a.wait_until(
+                &format!(
+                    "{asked} | grep -q 'sm lid {lid} .*SMINFO_MASTER' ||
+                     {{ {asked}; tail -n 50 /var/log/opensm-*.log; false; }}"
+                ),
+                2 * LIMIT,
+            )
+        };
+        is_master(b)?;
+        up_again(a, b)?;
+        let again = Manager::start(a, &hca(a), "-p 10")?;
+        is_master(a)?;
+        higher = Some(again);
+        up_again(a, b)
+    })?;
+    standby.kill()?;
+    higher.context("no manager")?.kill()
+}
+
 scenario! {
-    /// A standby takes over under traffic, and hands back to one of higher priority.
+    /// In datagram mode, beside `ib_ipoib`.
     #[on(lockdep)]
     fn managers_hand_over(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
-        let master = up(&bed, "star 2", "", &PAIRS[1])?;
-        let (a, b) = bed.pair()?;
-        let standby = Manager::standby(b, &hca(b))?;
-        let mut higher = None;
-        under_traffic(&bed, 10, || {
-            master.kill()?;
-            let is_master = |host: &Host| -> Result<()> {
-                let lid = Port::of(host, &hca(host))?.lid;
-                let asked = format!("sminfo -C {} -P 1", hca(a));
-                a.wait_until(
-                    &format!(
-                        "{asked} | grep -q 'sm lid {lid} .*SMINFO_MASTER' ||
-                         {{ {asked}; tail -n 50 /var/log/opensm-*.log; false; }}"
-                    ),
-                    2 * LIMIT,
-                )
-            };
-            is_master(b)?;
-            up_again(a, b)?;
-            let again = Manager::start(a, &hca(a), "-p 10")?;
-            is_master(a)?;
-            higher = Some(again);
-            up_again(a, b)
-        })?;
-        standby.kill()?;
-        higher.context("no manager")?.kill()?;
+        hand_over(&bed, &PAIRS[0])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// In connected mode, on both sides.
+    #[on(lockdep)]
+    fn managers_hand_over_connected_ports(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        hand_over(&bed, &PAIRS[1])?;
         bed.finish()
     }
 }
@@ -221,25 +236,46 @@ scenario! {
     }
 }
 
+/// A manager gives the subnet another prefix: GIDs are others, and so are addresses, which the neighbours hear of.
+fn change_prefix(bed: &Bed, kinds: &[Kind]) -> Result<()> {
+    let manager = up(bed, "star 2", "", kinds)?;
+    let (a, b) = bed.pair()?;
+    up_again(a, b)?;
+    manager.kill()?;
+    a.outside()
+        .ok("echo 'subnet_prefix 0xfec0000000000001' >/tmp/prefix.conf")?;
+    let manager = Manager::start(a, &hca(a), "-F /tmp/prefix.conf")?;
+    for host in [a, b] {
+        host.wait_until(
+            "grep -q ':fe:c0:00:00:00:00:00:01:' /sys/class/net/ib0/address",
+            2 * LIMIT,
+        )?;
+    }
+    up_again(a, b)?;
+    for (from, to) in [(a, b), (b, a)] {
+        let address = to.ok("cat /sys/class/net/ib0/address")?;
+        let known = neighbour(from, &to.ip4(), "ib0")?;
+        ensure!(known == address.trim(), "{known} for {address}");
+    }
+    manager.kill()
+}
+
 scenario! {
-    /// A manager gives the subnet another prefix: GIDs are others, and so are addresses, which the neighbours hear of.
+    /// In datagram mode, beside `ib_ipoib`.
     #[on(lockdep)]
     fn the_subnet_gets_another_prefix(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
-        let manager = up(&bed, "star 2", "", &PAIRS[1])?;
-        let (a, b) = bed.pair()?;
-        manager.kill()?;
-        a.outside().ok("echo 'subnet_prefix 0xfec0000000000001' >/tmp/prefix.conf")?;
-        let manager = Manager::start(a, &hca(a), "-F /tmp/prefix.conf")?;
-        for host in [a, b] {
-            host.wait_until("grep -q ':fe:c0:00:00:00:00:00:01:' /sys/class/net/ib0/address", 2 * LIMIT)?;
-        }
-        up_again(a, b)?;
-        for (from, to) in [(a, b), (b, a)] {
-            let address = to.ok("cat /sys/class/net/ib0/address")?;
-            ensure!(neighbour(from, &to.ip4(), "ib0")? == address.trim());
-        }
-        manager.kill()?;
+        change_prefix(&bed, &PAIRS[0])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// In connected mode, on both sides.
+    #[on(lockdep)]
+    fn connected_ports_get_another_prefix(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        change_prefix(&bed, &PAIRS[1])?;
         bed.finish()
     }
 }
