@@ -103,8 +103,7 @@ scenario! {
         )?;
         let kinds = [(Driver::Ours, "datagram"), (Driver::C, "datagram")];
         let manager = up(&bed, "pair", "-P /tmp/partitions.conf", &kinds)?;
-        let (a, b) = bed.pair()?;
-        talk(&bed, a, b, 4092)?;
+        talk(&bed, [4092; 2])?;
         manager.end()?;
         bed.finish()
     }
