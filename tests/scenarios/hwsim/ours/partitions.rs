@@ -6,7 +6,7 @@ use super::super::fabric::CONFIGFS;
 use super::super::ipoib::{multicast_in, multicast_ping};
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
-use super::{Driver, up};
+use super::{Driver, MODES, large_packets, set_mode, up};
 use crate::order::counter;
 use crate::transfer::{Transfer, transfer};
 use anyhow::{Context, Result, ensure};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const FILE: &str = "/tmp/partitions.conf";
 
 /// Starts a manager with these partitions besides the default one; none is running.
-fn start(host: &Host, partitions: &[String]) -> Result<Manager> {
+pub(super) fn start(host: &Host, partitions: &[String]) -> Result<Manager> {
     let text = partitions.join("\n");
     start_with(host, &format!("Default=0x7fff, ipoib : ALL=full;\n{text}"))
 }
@@ -56,9 +56,51 @@ fn all_in(bed: &Bed, pkey: u16) -> Result<()> {
     Ok(())
 }
 
+/// Makes a child of a host's `ib0`, which is of a driver, in a partition: `ib0.8001` with the addresses 10.2.0.x and
+/// fd00:2::x, `ib0.8002` with 10.3.0.x and fd00:3::x.
+pub(super) fn child(host: &Host, driver: Driver, partition: u8) -> Result<()> {
+    let kind = if driver == Driver::Ours {
+        "ipoib_rs"
+    } else {
+        "ipoib"
+    };
+    let (name, net) = (format!("ib0.80{partition:02x}"), partition + 1);
+    let number = host.number();
+    host.ip(&format!(
+        "link add link ib0 name {name} type {kind} pkey 0x80{partition:02x}
+         addr add 10.{net}.0.{number}/24 dev {name}
+         addr add fd00:{net}::{number}/64 dev {name} nodad
+         link set {name} up"
+    ))
+}
+
+/// All that two children in the first partition do: both versions of IP, multicast, all sizes, and a stream either way.
+fn children_talk(bed: &Bed, modes: [&str; 2]) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    for (from, to) in [(a, b), (b, a)] {
+        let (four, six) = (
+            format!("10.2.0.{}", to.number()),
+            format!("fd00:2::{}", to.number()),
+        );
+        for size in [0, 2016, 2017, 40000, 65507] {
+            for ping in [format!("ping {four}"), format!("ping -6 {six}")] {
+                from.ok(&format!("{ping} -q -c 2 -i 0.05 -W 5 -s {size}"))?;
+            }
+        }
+        from.wait_until(
+            "test $(ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0.8001 | grep -c 'from fe80') -ge 2",
+            LIMIT,
+        )?;
+        transfer(from, to, &four, 1)?;
+        transfer(from, to, &six, 1)?;
+    }
+    large_packets((a, "10.2.0.1"), (b, "10.2.0.2"), modes)?;
+    large_packets((a, "fd00:2::1"), (b, "fd00:2::2"), modes)
+}
+
 scenario! {
-    /// Children of ours and of `ib_ipoib` in one partition: both versions of IP, multicast, all sizes, and a stream
-    /// either way, in both modes of ours; nothing reaches those of another partition.
+    /// Children of ours and of `ib_ipoib` in one partition, in all combinations of their modes; nothing reaches those of
+    /// another partition.
     #[on(lockdep)]
     fn children_of_either_driver(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
@@ -68,14 +110,8 @@ scenario! {
         manager.kill()?;
         let manager = start(a, &["Blue=0x0001, ipoib : ALL=full;", "Green=0x0002, ipoib : ALL=full;"].map(str::to_owned))?;
         manager.wait_for("SUBNET UP", LIMIT)?;
-        for (host, make) in [(a, "ip link add link ib0 name ib0.8001 type ipoib_rs pkey 0x8001"), (b, "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001")] {
-            host.ok(&format!(
-                "{make}
-                 ip addr add 10.2.0.{number}/24 dev ib0.8001
-                 ip addr add fd00:2::{number}/64 dev ib0.8001 nodad
-                 ip link set ib0.8001 up",
-                number = host.number()
-            ))?;
+        for (host, driver) in [(a, Driver::Ours), (b, Driver::C)] {
+            child(host, driver, 1)?;
             host.wait_until("ip -o link show ib0.8001 | grep -q LOWER_UP", LIMIT)?;
         }
         // No interface answers for the address of another one.
@@ -84,20 +120,12 @@ scenario! {
              ip link add link ib0 name ib0.8002 type ipoib_rs pkey 0x8002
              ip addr add 10.2.0.9/24 dev ib0.8002
              ip link set ib0.8002 up")?;
-        for mode in ["datagram", "connected"] {
-            a.ok(&format!("echo {mode} >/sys/class/net/ib0.8001/mode"))?;
-            a.wait_until("ping -q -c 1 -W 1 10.2.0.2", LIMIT)?;
-            for (from, to) in [(a, b), (b, a)] {
-                let number = to.number();
-                for size in [0, 2016, 2017, 40000] {
-                    from.ok(&format!(
-                        "ping -q -c 2 -i 0.05 -W 5 -s {size} 10.2.0.{number}
-                         ping -6 -q -c 2 -i 0.05 -W 5 -s {size} fd00:2::{number}"
-                    ))?;
-                }
-                from.wait_until("test $(ping -6 -c 2 -i 0.2 -W 2 ff02::1%ib0.8001 | grep -c 'from fe80') -ge 2", LIMIT)?;
-                transfer(from, to, &format!("10.2.0.{number}"), 1)?;
+        for modes in MODES {
+            for (host, mode) in [a, b].iter().zip(modes) {
+                set_mode(host, "ib0.8001", mode)?;
             }
+            a.wait_until("ping -q -c 1 -W 1 10.2.0.2", LIMIT)?;
+            children_talk(&bed, modes).with_context(|| format!("ours and theirs: {modes:?}"))?;
         }
         b.run("ping -q -c 2 -i 0.1 -W 1 10.2.0.9")?.refused()?;
         manager.end()?;
@@ -119,12 +147,7 @@ scenario! {
         let blue = format!("Blue=0x0001, ipoib : {members};");
         let green = format!("Green=0x0002, ipoib : {members};");
         for host in [a, b] {
-            host.ok(&format!(
-                "ip link add link ib0 name ib0.8001 type ipoib_rs pkey 0x8001
-                 ip addr add 10.2.0.{}/24 dev ib0.8001
-                 ip link set ib0.8001 up",
-                host.number()
-            ))?;
+            child(host, Driver::Ours, 1)?;
             let state = host.ok("ip -o link show ib0.8001")?;
             ensure!(!state.contains("LOWER_UP"), "{state}");
         }
@@ -144,6 +167,126 @@ scenario! {
             a.ok(&format!("ping -q -c 3 -i 0.1 -W 5 {}", b.ip4()))?;
         }
         manager.kill()?;
+        bed.finish()
+    }
+}
+
+/// What either host's port is in Blue, one after the other: a full member, a limited one, or none.
+const MEMBERS: [[&str; 2]; 6] = [
+    ["limited", "full"],
+    ["full", "full"],
+    ["full", "limited"],
+    ["limited", "limited"],
+    ["", ""],
+    ["full", "full"],
+];
+
+/// Waits until ports are members of Blue as wanted, and checks who reaches whom there: limited members do not see each other.
+fn membership_is(bed: &Bed, members: [&str; 2]) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    for (host, member) in [a, b].iter().zip(members) {
+        let table = format!("/sys/class/infiniband/{}/ports/1/pkeys", hca(host));
+        let check = match member {
+            "full" => format!("grep -qx 0x8001 {table}/*"),
+            "limited" => format!("grep -qx 0x0001 {table}/*"),
+            _ => format!(
+                "! grep -q '0x[08]001' {table}/* && ! ip -o link show ib0.8001 | grep -q LOWER_UP"
+            ),
+        };
+        host.wait_until(&check, LIMIT)?;
+    }
+    for (from, to) in [(a, b), (b, a)] {
+        let ping = format!("ping -q -c 1 -W 1 10.2.0.{}", to.number());
+        if members.contains(&"full") {
+            from.wait_until(&ping, LIMIT)?;
+        } else {
+            from.run(&ping)?.refused()?;
+        }
+    }
+    Ok(())
+}
+
+/// Ports become full members, limited ones and none of Blue under a stream in it, which waits meanwhile. One in Green goes on.
+fn memberships_change(bed: &Bed, peer: Driver) -> Result<()> {
+    let mut manager = up(
+        bed,
+        "pair",
+        "",
+        &[(Driver::Ours, "datagram"), (peer, "datagram")],
+    )?;
+    let (a, b) = bed.pair()?;
+    let guids = [Port::of(a, &hca(a))?.guid, Port::of(b, &hca(b))?.guid];
+    let green = "Green=0x0002, ipoib : ALL=full;".to_owned();
+    let partitions = |members: [&str; 2]| {
+        let list = guids
+            .iter()
+            .zip(members)
+            .filter(|(_, member)| !member.is_empty());
+        let list: Vec<String> = list
+            .map(|(guid, member)| format!("{guid:#018x}={member}"))
+            .collect();
+        let blue = (!list.is_empty()).then(|| format!("Blue=0x0001, ipoib : {};", list.join(", ")));
+        [Some(green.clone()), blue]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    manager.kill()?;
+    manager = start(a, &partitions(["full", "full"]))?;
+    for (host, driver) in [(a, Driver::Ours), (b, peer)] {
+        child(host, driver, 1)?;
+        child(host, driver, 2)?;
+    }
+    let lost = || {
+        a.ok("cat /sys/class/net/ib0.8002/carrier_down_count /sys/class/net/ib0/carrier_down_count")
+    };
+    for mode in ["datagram", "connected"] {
+        for host in [a, b] {
+            set_mode(host, "ib0.8001", mode)?;
+            set_mode(host, "ib0.8002", mode)?;
+            host.wait_until("ip -o link show ib0.8002 | grep -q LOWER_UP", LIMIT)?;
+        }
+        membership_is(bed, ["full", "full"])?;
+        b.wait_until("ping -6 -q -c 1 -W 1 fd00:3::1", LIMIT)?;
+        let before = lost()?;
+        let streams = [
+            Transfer::start(a, b, "10.2.0.2", 1, 15)?,
+            Transfer::start(b, a, "fd00:3::1", 1, 15)?,
+        ];
+        for members in MEMBERS {
+            manager.kill()?;
+            manager = start(a, &partitions(members))?;
+            let story = || format!("{mode}: {members:?}");
+            membership_is(bed, members).with_context(story)?;
+            let text = b
+                .ok("ping -q -c 5 -i 0.1 -W 2 10.3.0.1")
+                .with_context(story)?;
+            ensure!(text.contains(" 0% packet loss"), "{text}");
+        }
+        for stream in streams {
+            stream.finish().with_context(|| mode)?;
+        }
+        ensure!(lost()? == before, "a carrier was lost");
+    }
+    manager.kill()
+}
+
+scenario! {
+    /// With `ib_ipoib` as the peer.
+    #[on(lockdep)]
+    fn memberships_change_under_streams(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        memberships_change(&bed, Driver::C)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// With ours as the peer.
+    #[on(lockdep)]
+    fn memberships_of_ours_change_under_streams(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        memberships_change(&bed, Driver::Ours)?;
         bed.finish()
     }
 }
