@@ -8,7 +8,6 @@ use super::mads::UMAD;
 use super::manager::Manager;
 use super::{EXCLUSIVE, Port, active, device, hca, inhabit, make};
 use crate::interop::neighbour;
-use crate::order::counter;
 use crate::programs::udev;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -354,7 +353,7 @@ scenario! {
 const GUID: &str = include_str!("../../guest/hwsim/control/guid.py");
 
 /// Asks the subnet manager to "set" or "delete" a second GUID of the port of a host.
-fn ask_for_guid(host: &Host, method: &str, guid: &str) -> Result<()> {
+pub(super) fn ask_for_guid(host: &Host, method: &str, guid: &str) -> Result<()> {
     let port = Port::of(host, &hca(host))?;
     let (lid, sm_lid) = (port.lid.to_string(), port.sm_lid.to_string());
     let arguments = [&*hca(host), &lid, &sm_lid, method, guid];
@@ -416,46 +415,6 @@ scenario! {
         }
         ensure!(count()? == restarts);
         // A busy one answers late, and complains of groups that it is asked to leave once more.
-        manager.kill()?;
-        bed.finish()
-    }
-}
-
-const GUIDS: &str = include_str!("../../guest/hwsim/weather/guids.py");
-
-scenario! {
-    /// The GUID of an interface moves to another place of the port's table, and the interface with it. The RDMA core fills
-    /// the table anew as often as it likes.
-    #[on(lockdep)]
-    fn a_guid_moves_in_the_table(bed) {
-        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
-        let manager = by_themselves(&bed, "pair", "ports=all")?;
-        let (a, b) = bed.pair()?;
-        let (raw, text) = ("0x02005efffe005301", "02:00:5e:ff:fe:00:53:01");
-        a.ok(&format!(
-            "address=$(cat /sys/class/net/ib0/address)
-             ip link set ib0 address ${{address%:??:??:??:??:??:??:??:??}}:{text}"
-        ))?;
-        ask_for_guid(a, "set", raw)?;
-        for host in [a, b] {
-            host.ok(&format!("ip addr add {}/24 dev ib0 && ip link set ib0 up", host.ip4()))?;
-        }
-        let finds = |from: &Host, to: &Host| {
-            from.wait_until(&format!("ip neigh flush dev ib0; ping -q -c 1 -W 1 {}", to.ip4()), LIMIT)
-        };
-        finds(a, b)?;
-        let before = counter(a, "restarts")?;
-        let (outside, events) = (a.outside(), format!("{CONFIGFS}/pair/hcas/h1/event"));
-        let event = format!("for i in $(seq 200); do echo gid_change >{events}; echo sm_change >{events}; done");
-        outside.ok(&event)?;
-        ensure!(counter(a, "restarts")? == before);
-        a.python(&format!("{UMAD}{GUIDS}"), &[&hca(a), "0", raw])?.ok()?;
-        let again = format!("[ $(ethtool -S ib0 | sed -n 's/^ *restarts: //p') = {} ]", before + 1);
-        a.wait_until(&again, LIMIT)?;
-        finds(a, b)?;
-        finds(b, a)?;
-        outside.ok(&event)?;
-        ensure!(counter(a, "restarts")? == before + 1);
         manager.kill()?;
         bed.finish()
     }

@@ -5,6 +5,7 @@
 
 mod bond;
 mod groups;
+mod guids;
 mod hijack;
 mod managers;
 mod many;

@@ -13,7 +13,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The longest time between two answers of a ping that has printed when each came (`-D`), in seconds.
-fn longest_gap(text: &str) -> Result<f64> {
+pub(super) fn longest_gap(text: &str) -> Result<f64> {
     let times: Vec<f64> = text
         .lines()
         .filter(|line| line.contains("bytes from"))
