@@ -11,6 +11,7 @@ mod managers;
 mod many;
 mod neighbours;
 mod offload;
+mod one_port;
 mod partitions;
 mod paths;
 mod properties;

@@ -646,6 +646,16 @@ impl Host {
         }
     }
 
+    /// A further host, with a number of its own: a network namespace of this name on the machine.
+    #[must_use]
+    pub fn inside(&self, netns: &str, number: u8) -> Host {
+        Host {
+            netns: Some(netns.to_owned()),
+            number,
+            ..self.clone()
+        }
+    }
+
     /// Makes a network namespace `name` on the machine with a process in it. That lives as long as the
     /// task; interfaces are moved there by its number, since a name is only known where it was made.
     pub fn netns_add(&self, name: &str) -> Result<(Task, String)> {
