@@ -5,7 +5,7 @@
 use super::super::EXCLUSIVE;
 use super::{Driver, up};
 use crate::order::counter;
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use lab::scenario;
 
 scenario! {
