@@ -38,7 +38,7 @@ scenario! {
         ensure!(b.ok("cat /sys/class/net/ib0/address")? == address && b.ok(changes)? == carrier);
         ensure!(counter(b, "restarts")? == 0);
 
-        for (wrong, why) in [("rx 100", "power of two"), ("tx 32", "power of two"), ("rx 4096", "")] {
+        for (wrong, why) in [("rx 100", "powers of two"), ("tx 32", "powers of two"), ("rx 4096", "")] {
             let refused = b.run(&format!("ethtool -G ib0 {wrong}"))?.refused()?;
             ensure!(refused.contains(why), "{wrong}: {refused}");
         }
