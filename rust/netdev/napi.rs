@@ -4,7 +4,7 @@
 //!
 //! C headers: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h).
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::marker::PhantomPinned;
 
 use ipoib_sys::bindings;
@@ -43,7 +43,7 @@ pub trait Poll: Send + 'static {
     /// Does up to `budget` units of work, which is 1 at least.
     ///
     /// Returns how much was done. Less than `budget` means that there is nothing left: polling ends
-    /// and the source is armed.
+    /// and the source is armed, unless the poll [rests](Context::rest).
     ///
     /// # Context
     ///
@@ -428,6 +428,8 @@ unsafe fn schedule(napi: *mut bindings::napi_struct) {
 pub struct Context<'a> {
     napi: &'a Opaque<bindings::napi_struct>,
     timer: &'a Opaque<bindings::hrtimer>,
+    /// The source is not to be armed: the timer runs.
+    rests: Cell<bool>,
 }
 
 impl Context<'_> {
@@ -441,6 +443,12 @@ impl Context<'_> {
     pub fn wake_in(&self, us: u32) {
         // SAFETY: Set up by the type invariant; the poll runs, so that nobody cancels it.
         unsafe { bindings::ipoib_rs_timer_start(self.timer.get(), us) };
+    }
+
+    /// As [`Self::wake_in`], and without an event before: the source is not armed behind this poll.
+    pub fn rest(&self, us: u32) {
+        self.wake_in(us);
+        self.rests.set(true);
     }
 
     /// The device polled for.
@@ -474,6 +482,7 @@ pub unsafe fn as_a_poll<R>(f: impl FnOnce(&Context<'_>) -> R) -> Result<R> {
     let result = f(&Context {
         napi: &napi,
         timer: &timer,
+        rests: Cell::new(false),
     });
     // SAFETY: They were disabled above.
     unsafe { bindings::ipoib_rs_bh_enable() };
@@ -509,6 +518,11 @@ unsafe extern "C" fn poll<P: Poll>(
         Ok(budget) if budget > 0 => budget,
         _ => return 0,
     };
+    let context = Context {
+        napi: &inner.napi,
+        timer: &inner.timer,
+        rests: Cell::new(false),
+    };
     let done = {
         // SAFETY: NAPI runs one poll of an instance at a time and only while it is enabled, when
         // the state belongs to the poll. The reference ends before polling does, since then the
@@ -519,23 +533,18 @@ unsafe extern "C" fn poll<P: Poll>(
         if !inner.asked.get().is_null() {
             answer(inner, state);
         }
-        state
-            .poll(
-                &Context {
-                    napi: &inner.napi,
-                    timer: &inner.timer,
-                },
-                budget,
-            )
-            .min(budget)
+        state.poll(&context, budget).min(budget)
     };
     // SAFETY: The poll runs now, and does not touch the instance after it has completed it, but for
     // scheduling it, which is always allowed.
-    if done < budget && unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) } {
+    let completed =
+        done < budget && unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) };
+    if completed && !context.rests.get() {
         // SAFETY: Written only when the instance was disabled and this poll, an RCU reader, has
         // ended: see `Napi::stop`.
         let source = unsafe { &*inner.source.get() };
-        if source.as_ref().is_some_and(Source::arm) {
+        // A closure, which is inlined; the bare function is not.
+        if source.as_ref().is_some_and(|source| source.arm()) {
             // SAFETY: As above.
             unsafe { schedule(napi) };
         }

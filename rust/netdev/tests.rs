@@ -229,6 +229,32 @@ impl Poll for Counting {
     }
 }
 
+/// A poll that rests a few times, and a source that counts how often it is armed.
+struct Resting(Arc<Atomic<u32>>);
+struct Armed(Arc<Atomic<u32>>);
+
+/// Rests of [`Resting`].
+const RESTS: u32 = 3;
+
+impl Source for Armed {
+    fn arm(&self) -> bool {
+        self.0.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+impl Poll for Resting {
+    const TX: bool = true;
+    type Source = Armed;
+
+    fn poll(&mut self, context: &Context<'_>, _budget: usize) -> usize {
+        if self.0.fetch_add(1, Relaxed) < RESTS {
+            context.rest(100);
+        }
+        0
+    }
+}
+
 /// A poll that has its own instance enabled while it runs. As [`Arc`] is never null, an `Option` of it needs no room.
 struct Reentrant {
     result: Arc<Atomic<i32>>,
@@ -531,6 +557,26 @@ mod cases {
         assert!(napi.disable().is_some());
         assert!(napi.disable().is_none());
         napi.enable(Counting(polls), Quiet)?;
+        Ok(())
+    }
+
+    /// A poll that rests runs again by itself, and its source is armed when it rests no more.
+    #[test]
+    fn a_poll_rests_without_events() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let arms = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut napi = Napi::new(registered.device())?;
+        napi.enable(Resting(polls.clone()), Armed(arms.clone()))?;
+        napi.handle().schedule();
+        for _ in 0..1000 {
+            if arms.load(Relaxed) > 0 {
+                break;
+            }
+            fsleep(Delta::from_millis(10));
+        }
+        assert!(napi.disable().is_some());
+        assert_eq!((polls.load(Relaxed), arms.load(Relaxed)), (RESTS + 1, 1));
         Ok(())
     }
 
