@@ -2,11 +2,13 @@
 
 //! Sent: the NAPI that takes completed frames off the send ring.
 
+use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, OwnedDevice, RawDevice};
 use ipoib_netdev::napi::{Context, Poll};
 use ipoib_netdev::netdev_log;
 use ipoib_proto::drop::DropReason;
 use ipoib_proto::header::Header;
+use ipoib_proto::rest::{Rest, REST_US};
 use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{
     Drained, FlushTime, RcCompletions, RcReaped, SendCompletions, SendReport, Sender,
@@ -25,6 +27,7 @@ pub(crate) struct TxPoll {
     completions: SendCompletions,
     rc: Option<RcDone>,
     thresholds: Thresholds,
+    rest: Rest,
     counters: Arc<Counters>,
     dev: OwnedDevice<Interface>,
 }
@@ -120,6 +123,7 @@ impl TxPoll {
             completions,
             rc,
             thresholds,
+            rest: Rest::default(),
             counters,
             dev,
         }
@@ -239,9 +243,13 @@ impl Poll for TxPoll {
         }
         // Freeing what was sent is not what the budget is for.
         if released.more {
-            budget
-        } else {
-            0
+            return budget;
         }
+        // Nobody waits for room, and there is enough until the end of a rest.
+        let roomy = !stopped && self.thresholds.may_wake(self.completions.free());
+        if self.rest.after(released.frames, now_ms()) && roomy {
+            context.rest(REST_US);
+        }
+        0
     }
 }

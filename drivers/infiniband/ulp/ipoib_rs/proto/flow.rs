@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod credit;
 pub mod pace;
 pub mod places;
+pub mod rest;
 pub mod share;
 pub mod sizes;
 pub mod stall;

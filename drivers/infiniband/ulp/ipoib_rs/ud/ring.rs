@@ -224,6 +224,9 @@ impl UdRing {
         smp_mb(Full);
         if self.thresholds.may_wake(self.sender.free()) {
             dev.start_queue();
+        } else {
+            // The poll may rest, and there is no room for what comes meanwhile.
+            self.completions.wake();
         }
     }
 
