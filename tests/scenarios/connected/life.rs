@@ -169,6 +169,7 @@ scenario! {
     }
 }
 
+const TO_EACH: &str = include_str!("../../guest/connected/life/to_each.py");
 pub(super) const FLOOD: &str = include_str!("../../guest/connected/life/flood.py");
 
 scenario! {
@@ -281,13 +282,7 @@ scenario! {
             .map(|n| format!("neigh add 10.1.0.{n} lladdr 80:00:12:34:fd:88:{zeros}{n:02x} dev ib0 nud permanent"))
             .collect();
         a.ok(&format!("ip -batch - <<END\n{}\nEND", neighbours.join("\n")))?;
-        let to_each = "
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for n in range(16, 80):
-    s.sendto(b'', (f'10.1.0.{n}', 4000))
-";
-        a.python(to_each, &[])?.ok()?;
+        a.python(TO_EACH, &["16", "80"])?.ok()?;
         let connections = format!("{}/connections", directory(a, "ib0")?);
         let there = a.ok(&format!("grep -c '^fd88:' {connections}"))?;
         ensure!(there.trim().parse::<u32>()? > 24, "{there} places");
@@ -320,16 +315,7 @@ scenario! {
             })
             .collect();
         a.ok(&format!("ip -batch - <<END\n{}\nEND", neighbours.join("\n")))?;
-        let to_each = "
-import socket, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-print('ready', flush=True)
-while True:
-    for n in range(16, 116):
-        s.sendto(b'', (f'10.1.0.{n}', 4000))
-    time.sleep(0.1)
-";
-        let sender = a.spawn_python(to_each, &[])?;
+        let sender = a.spawn_python(TO_EACH, &["16", "116", "0.1"])?;
         sender.wait_for("ready", a.scaled(Duration::from_secs(10)))?;
         let used = a.spawn(&format!("ping -q -i 0.02 {}", b.ip4()))?;
         std::thread::sleep(a.scaled(Duration::from_secs(8)));

@@ -109,6 +109,7 @@ scenario! {
     }
 }
 
+const SERVER: &str = include_str!("../../guest/hwsim/roce_devices/server.py");
 const WRONG: &str = include_str!("../../guest/hwsim/roce_devices/wrong.py");
 
 /// Datagrams of UDP that a host has dropped for their checksum.
@@ -122,10 +123,7 @@ fn wrong_checksums(host: &Host) -> Result<u32> {
 /// and what became of the socket that they were for.
 pub(super) fn wrong_checksums_found(bed: &Bed) -> Result<(u32, String)> {
     let (a, b) = bed.pair()?;
-    let server = b.spawn_python(
-        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 4000))\nprint('ready', flush=True)\nprint(s.recv(100), flush=True)",
-        &[],
-    )?;
+    let server = b.spawn_python(SERVER, &[])?;
     server.wait_for("ready", b.scaled(Duration::from_secs(10)))?;
     let before = wrong_checksums(b)?;
     a.python(WRONG, &[&b.ip4()])?.ok()?;

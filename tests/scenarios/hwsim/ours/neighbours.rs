@@ -14,13 +14,7 @@ const PEERS: usize = 2000;
 /// The most memory of the kernel that a peer may take that nothing is sent to.
 const IDLE_BYTES: usize = 1024;
 
-/// Sends a datagram to each of so many addresses from 10.9.4.0 on.
-const ONE_EACH: &str = "
-import ipaddress, socket, sys
-first, sock = ipaddress.ip_address('10.9.4.0'), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for n in range(int(sys.argv[1])):
-    sock.sendto(b'x', (str(first + n), 9))
-";
+const ONE_EACH: &str = include_str!("../../../guest/hwsim/neighbours/one_each.py");
 
 /// Bytes of the kernel's memory in use.
 fn used(host: &Host) -> Result<usize> {
