@@ -537,9 +537,8 @@ unsafe extern "C" fn poll<P: Poll>(
     };
     // SAFETY: The poll runs now, and does not touch the instance after it has completed it, but for
     // scheduling it, which is always allowed.
-    let completed =
-        done < budget && unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) };
-    if completed && !context.rests.get() {
+    let complete = || unsafe { bindings::napi_complete_done(napi, done as kernel::ffi::c_int) };
+    if done < budget && complete() && !context.rests.get() {
         // SAFETY: Written only when the instance was disabled and this poll, an RCU reader, has
         // ended: see `Napi::stop`.
         let source = unsafe { &*inner.source.get() };

@@ -105,7 +105,7 @@ mod tests {
     use crate::dummy::{Registered, Seen};
     use crate::rtnl::Rtnl;
 
-    /// What rtnetlink asks of a function comes to the driver, and the answers come back, with what the stack knows of the
+    /// Questions of rtnetlink about a function come to the driver, and the answers come back, with what the stack knows of the
     /// device filled in.
     #[test]
     fn requests_come_to_the_driver() -> Result {

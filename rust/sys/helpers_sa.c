@@ -83,7 +83,7 @@ struct ib_ah *ipoib_rs_ah_along(struct ib_pd *pd, const struct ib_gid_attr *sgid
 	return err ? ERR_PTR(err) : create_ah(pd, &attr);
 }
 
-/* What packets to a group have, which always have a GRH; the type is set already. */
+/* Attributes of packets to a group, which always have a GRH; the type is set already. */
 void ipoib_rs_group_attributes(struct rdma_ah_attr *attr, const struct ib_gid_attr *sgid_attr,
 			       const struct ib_sa_mcmember_rec *rec)
 {

@@ -51,9 +51,9 @@ struct ipoib_rs_parts_pools {
 
 /*
  * Two words describe the packet in such a buffer to the stack; each field is named by how far the
- * word has to be shifted to the right. The first: bytes in front of the packet; its protocol, big-endian;
- * where its checksum begins, from its first byte, or 0 if there is none to be computed; where that
- * is stored, from there. The second: how to segment it, or 0.
+ * word has to be shifted to the right. The first: bytes in front of the packet; its protocol,
+ * big-endian; where its checksum begins, from its first byte, or 0 if there is none to be computed;
+ * where that is stored, from there. The second: how to segment it, or 0.
  */
 #define IPOIB_RS_LINK_STRIP		0
 #define IPOIB_RS_LINK_PROTOCOL		16

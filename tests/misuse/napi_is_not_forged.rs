@@ -7,6 +7,6 @@ use ipoib_netdev::skb::RxSkb;
 
 fn pass_up(skb: RxSkb, context: &Context<'_>) {
     #[cfg(misuse)]
-    let context = &Context { ..*context }; //~ E0451
+    let context = &Context { napi: todo!(), timer: todo!(), rests: todo!() }; //~ E0451
     skb.poll_receive(context, false);
 }

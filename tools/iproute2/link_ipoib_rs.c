@@ -52,7 +52,7 @@ static void usage(FILE *f)
 	      "\n"
 	      "DEVICE := name of an RDMA device; not needed with \"link\"\n"
 	      "PORT   := its port, from 1\n"
-	      "PKEY   := 0x1-0x7fff or 0x8001-0xffff; the full-member bit is always set\n", f);
+	      "PKEY   := 0x8001-0xffff\n", f);
 }
 
 static int refuse(const char *value, const char *why)

@@ -38,7 +38,7 @@ pub(crate) struct Synced {
     pub(crate) for_cpu: bool,
 }
 
-/// What the device has, and what was done to it.
+/// Objects of the device, and notes of what was done to them.
 pub(super) struct State {
     /// In the order in which they were posted.
     pub(super) posted: KVec<Posted>,

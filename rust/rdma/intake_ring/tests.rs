@@ -37,7 +37,7 @@ fn ensure(is_so: bool) -> Result {
     is_so.then_some(()).ok_or(EPROTO)
 }
 
-/// What a [`Bed`] has of a device, to be dropped in this order.
+/// Objects of a device that a [`Bed`] has, to be dropped in this order.
 type Made = (IntakeRing, Arc<Cq>, Arc<Intake>, Reaper);
 
 /// Makes it, with `slots` buffers in `parts` parts.
@@ -105,11 +105,11 @@ struct Received {
     skb: RxSkb,
     /// Where the device has put it.
     posted: Posted,
-    /// What was given back to the device.
+    /// Memory that was given back to the device.
     returned: KVec<Synced>,
 }
 
-/// What a message of `len` bytes reaches of the parts of its buffer, lent to the CPU.
+/// The parts of a buffer that a message of `len` bytes reaches, lent to the CPU.
 fn reached(posted: &Posted, len: usize) -> Result<KVec<Synced>> {
     let mut reached = KVec::new();
     let mut rest = len;
@@ -291,7 +291,7 @@ mod cases {
         each_allocation_fails(|| make(&fake, 2, MAX_PARTS).map(drop))
     }
 
-    /// What the device may still write to is mapped until the queue is destroyed, and no longer.
+    /// Memory that the device may still write to is mapped until the queue is destroyed, and no longer.
     #[test]
     fn parts_are_unmapped_in_the_end() -> Result {
         let mut bed = Bed::new(2, MAX_PARTS)?;

@@ -28,7 +28,7 @@ struct Bed {
     fake: Fake,
 }
 
-/// What a [`Bed`] has of a device, to be dropped in this order.
+/// Objects of a device that a [`Bed`] has, to be dropped in this order.
 fn make(fake: &Fake) -> Result<(RecvRing, Arc<UdQp>, Reaper)> {
     let reaper = Reaper::new()?;
     let dev = fake.device();
@@ -131,7 +131,7 @@ mod cases {
         Ok(())
     }
 
-    /// What brings nothing is not lent to anybody, and its buffer is posted again.
+    /// A receive that brings nothing lends nothing to anybody, and its buffer is posted again.
     #[test]
     fn failed_receives_keep_their_buffers() -> Result {
         let mut bed = Bed::new()?;

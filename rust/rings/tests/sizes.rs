@@ -46,7 +46,7 @@ fn lengths_of_bodies() {
     assert_eq!(body_lens(256 * K, REST, 3), Some([256 * K, 0, 0]));
 }
 
-/// What fills a page, or nearly, takes single ones; what does not takes more at a time.
+/// Buffers that fill a page, or nearly, take single ones; smaller ones take more at a time.
 #[test]
 fn orders_of_pages() {
     for (size, order) in [
@@ -127,7 +127,7 @@ proptest! {
         }
     }
 
-    /// What is not copied costs no more than it may.
+    /// A part that is not copied costs no more than it may.
     #[test]
     fn no_message_costs_too_much(
         rest in 1usize..130_000,

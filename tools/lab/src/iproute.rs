@@ -69,7 +69,7 @@ mod tests {
         let mut text = words(&help(dir.path(), "ipoib_rs"));
         for more in [
             " [ device DEVICE [ port PORT ] ]",
-            " DEVICE := name of an RDMA device, where there is no \"link\"",
+            " DEVICE := name of an RDMA device; not needed with \"link\"",
             " PORT := its port, from 1",
         ] {
             assert!(text.contains(more), "{text}");

@@ -141,6 +141,7 @@ const CRATES: &[Layered] = &[
                 "raw_device",
                 "relaxed",
                 "rtnl",
+                "sizes",
                 "stats",
                 "task",
             ],
