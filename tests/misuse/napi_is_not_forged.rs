@@ -7,6 +7,10 @@ use ipoib_netdev::skb::RxSkb;
 
 fn pass_up(skb: RxSkb, context: &Context<'_>) {
     #[cfg(misuse)]
-    let context = &Context { napi: todo!(), timer: todo!(), rests: todo!() }; //~ E0451
+    let context = &Context {
+        napi: todo!(),  //~ E0451
+        timer: todo!(), //~ E0451
+        rests: todo!(), //~ E0451
+    };
     skb.poll_receive(context, false);
 }
