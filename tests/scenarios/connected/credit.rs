@@ -94,7 +94,7 @@ fn crawls(bed: &Bed) -> bool {
 
 scenario! {
     /// Large frames wait: the queue is stopped before there are too many bytes of them, and none is lost.
-    #[on(races, infiniband)]
+    #[on(races)]
     fn large_frames_that_wait_are_not_lost(bed) {
         let bed = bed.up()?;
         let (a, b) = slow(&bed)?;
