@@ -8,10 +8,10 @@
 /// The time of a rest, in microseconds.
 pub const REST_US: u32 = 100;
 
-/// Polls in a millisecond from which on they rest: more than there are rests in one.
-const BUSY: u64 = 16;
+/// Polls in a millisecond from which on they rest: three for each rest, whose timer costs as much as two.
+const BUSY: u64 = 32;
 /// A rest that brings fewer frames is not worth its timer.
-const WORTH: u32 = 2;
+const WORTH: u32 = 3;
 
 /// Decides whether a poll rests before the next one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,15 +59,15 @@ mod tests {
     #[test]
     fn polls_that_come_fast_rest() {
         for tick in [1, 4, 10] {
-            assert!(polls(&mut Rest::default(), BUSY + 1, tick, 2));
-            assert!(!polls(&mut Rest::default(), BUSY - 2, tick, 2));
+            assert!(polls(&mut Rest::default(), BUSY + 1, tick, WORTH));
+            assert!(!polls(&mut Rest::default(), BUSY - 2, tick, WORTH));
         }
     }
 
     #[test]
     fn a_rest_that_brings_little_is_the_last() {
         let mut rest = Rest::default();
-        assert!(polls(&mut rest, 2 * BUSY, 1, 2));
+        assert!(polls(&mut rest, 2 * BUSY, 1, WORTH));
         assert!(rest.after(WORTH, 2_000) && !rest.after(WORTH - 1, 2_000));
         // A pause, and no rest behind it.
         assert!(!rest.after(1, 5_000));
