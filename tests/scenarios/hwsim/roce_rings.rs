@@ -33,9 +33,9 @@ scenario! {
         let bed = bed.one_machine().up()?;
         up(&bed, "", |_| Ok(()))?;
         let (a, b) = bed.pair()?;
-        // Nothing else is sent, and BQL does not cut chains.
+        // Nothing else is sent, no probe of a neighbour either, and BQL does not cut chains.
         for host in [a, b] {
-            host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1")?;
+            host.ok("sysctl -qw net.ipv6.conf.ib0.disable_ipv6=1 net.ipv4.neigh.ib0.base_reachable_time_ms=86400000")?;
         }
         a.ok("echo 1000000 >/sys/class/net/ib0/queues/tx-0/byte_queue_limits/limit_min")?;
         let refused = || counter(a, "tx_drop_post_failed");
