@@ -182,7 +182,7 @@ scenario! {
             write(a, "faults", fault)?;
             let before = counter(a, "restarts")?;
             let text = a.run("ip link set ib0 type ipoib_rs mode connected")?.refused()?;
-            ensure!(text.contains("the mode is unchanged"), "{fault}: {text}");
+            ensure!(text.contains("The mode is unchanged"), "{fault}: {text}");
             ensure!(counter(a, "restarts")? == before + restarts, "{fault}");
             ensure!(a.ok("cat /sys/class/net/ib0/mode")?.trim() == "datagram", "{fault}");
             ensure!(a.ok("cat /sys/class/net/ib0/address")? == address, "{fault}");
