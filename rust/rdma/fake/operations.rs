@@ -121,7 +121,7 @@ pub(super) unsafe extern "C" fn note_sync(
     let _ = state.syncs.push_within_capacity(synced);
 }
 
-// What follows is called by RDMA core and rings as is usual, for objects of a `Fake`'s.
+// Operations that RDMA core and the rings call for objects of a `Fake`.
 
 /// # Safety
 ///

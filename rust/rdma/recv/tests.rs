@@ -191,7 +191,7 @@ mod cases {
         bed.ring.drain(&mut FlushTime::of(20), &mut done)?;
         assert!(bed.fake.flood_left() > POLLS / 2);
         bed.fake.flood(0);
-        // What was flushed is posted again.
+        // Flushed buffers are posted again.
         bed.qp.to_init(0, 0)?;
         bed.ring.fill()?;
         for _ in 0..SLOTS {

@@ -115,8 +115,8 @@ const SEVERAL: &str = "set -e
     echo h2/2 s1/3 >cables/c3/ends && echo h3/1 s1/4 >cables/c4/ends
     echo 1 >live";
 
-/// What udev may know IPoIB interfaces by, each line that of one: the end of its address, which is its port's GUID, and its
-/// files in sysfs.
+/// Prints a line for each IPoIB interface, by which udev may know it: the end of its address, which is its port's GUID, and
+/// its files in sysfs.
 const KNOWN_BY: &str = "cd /sys/class/net
     for name in *; do
         [ $(cat $name/type) = 32 ] || continue

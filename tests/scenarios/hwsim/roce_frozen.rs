@@ -89,7 +89,7 @@ scenario! {
 }
 
 scenario! {
-    /// What connections have posted, and the shared receive queue that they receive by, go with their queue pairs.
+    /// Requests of connections, and the shared receive queue that they receive by, go with their queue pairs.
     #[on(lockdep, races)]
     fn a_frozen_device_with_connections(bed) {
         let bed = bed.leaks().one_machine().lifetime(Duration::from_secs(120)).up()?;

@@ -46,8 +46,8 @@ fn heard(host: &Host) -> Result<u64> {
 }
 
 scenario! {
-    /// Who sends to a group without listening to it is a member that only sends, and hears nothing, neither of others nor
-    /// of itself; who listens gets each datagram once, whoever sent it.
+    /// A host that sends to a group without listening to it is a member that only sends, and hears nothing, neither of others
+    /// nor of itself; a host that listens gets each datagram once, whoever sent it.
     #[on(lockdep)]
     fn multicast_by_either_driver(bed) {
         let bed = bed.one_machine().hosts(4).append(EXCLUSIVE).up()?;

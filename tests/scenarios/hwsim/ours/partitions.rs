@@ -171,7 +171,7 @@ scenario! {
     }
 }
 
-/// What either host's port is in Blue, one after the other: a full member, a limited one, or none.
+/// Memberships of both hosts' ports in Blue, one pair after the other: full, limited, or none.
 const MEMBERS: [[&str; 2]; 6] = [
     ["limited", "full"],
     ["full", "full"],

@@ -72,7 +72,7 @@ fn check_flags(facts: &Facts, link: &Link, out: &mut Out<'_>) {
                 0 => format!("ip -d link show {name} tells the largest that the port allows"),
                 max => format!("the port allows {max}"),
             },
-            // What limits a port of InfiniBand to less is the subnet manager's business.
+            // Where a port of InfiniBand allows less, the subnet manager has to allow more.
             match link.max_mtu {
                 1..1280 => String::new(),
                 0 => format!("ip link set {name} mtu 2044"),
