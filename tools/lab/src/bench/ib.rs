@@ -4,8 +4,8 @@
 //! checksums and LSO.
 //!
 //! On `icount`, what counts is instructions outside the simulated device: a real one has none. The device's are its own
-//! text, and `memcpy`, with which it copies packets; the text of either driver and of the stack calls that for
-//! headers only.
+//! text, and the kernel's functions with which it copies packets and sums them; the text of either driver and of the
+//! stack calls these for headers only.
 
 use super::Options;
 use super::case::netperf;
@@ -126,6 +126,13 @@ impl Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mode(pub(super) &'static str, pub(super) u32);
 
+impl Mode {
+    /// In datagram mode the device makes checksums, connected it makes none.
+    fn is_datagram(self) -> bool {
+        self.0 == "datagram"
+    }
+}
+
 /// The cases, of both modes.
 const CASES: [(&str, Mode, Load); 7] = [
     ("tcp_1", Mode("datagram", DATAGRAM), Load::Tcp(1)),
@@ -181,6 +188,11 @@ pub(super) struct Rig {
     _servers: [Task; 3],
 }
 
+/// The kernel's functions that the device copies packets with.
+const DEVICE_COPIES: [&str; 2] = ["memcpy", "memmove"];
+/// The kernel's function that the device sums packets with. It is the stack's where the device has no checksums.
+const DEVICE_SUMS: &str = "csum_partial";
+
 /// So many of a driver's functions are told.
 const FUNCTIONS: usize = 8;
 
@@ -189,7 +201,7 @@ const FUNCTIONS: usize = 8;
 struct Cost {
     /// The driver's own text.
     driver: u64,
-    /// The simulated device's text, and `memcpy`.
+    /// The simulated device's text, and what it calls to copy and to sum.
     device: u64,
     /// Copies between the kernel and user space.
     copies: u64,
@@ -202,7 +214,8 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(counts: &Counts, symbols: &Symbols, module: &str) -> Result<Cost> {
+    /// The costs of a driver's workload, whose checksums the device makes if `offloaded`.
+    fn of(counts: &Counts, symbols: &Symbols, module: &str, offloaded: bool) -> Result<Cost> {
         let mut cost = Cost {
             driver: 0,
             device: 0,
@@ -212,7 +225,7 @@ impl Cost {
             functions: Vec::new(),
         };
         for ((of, symbol), count) in counts.by_symbol(symbols) {
-            *cost.place(of, symbol, module) += count;
+            *cost.place(of, symbol, module, offloaded) += count;
             if of == module {
                 cost.functions.push((symbol.to_owned(), count));
             }
@@ -226,11 +239,14 @@ impl Cost {
         Ok(cost)
     }
 
-    fn place(&mut self, of: &str, symbol: &str, module: &str) -> &mut u64 {
+    fn place(&mut self, of: &str, symbol: &str, module: &str, offloaded: bool) -> &mut u64 {
         let copies = ["copy_user", "copy_to_iter", "copy_from_iter"];
+        let of_device = of == DEVICE
+            || DEVICE_COPIES.iter().any(|name| symbol.contains(name))
+            || (offloaded && symbol.contains(DEVICE_SUMS));
         if of == module {
             &mut self.driver
-        } else if of == DEVICE || symbol.contains("memcpy") {
+        } else if of_device {
             &mut self.device
         } else if of == "user" {
             &mut self.user
@@ -455,7 +471,8 @@ impl Rig {
         let symbols = Symbols::new(&a.ok("grep -i ' [tw] ' /proc/kallsyms")?)?;
         counter.clear()?;
         let (done, _) = load.done(&self.run(&counter.between_marks(&command))?)?;
-        let cost = Cost::of(&counter.take()?, &symbols, side.module())?;
+        let offloaded = mode.is_datagram();
+        let cost = Cost::of(&counter.take()?, &symbols, side.module(), offloaded)?;
         Ok((1e9 * done / cost.outside() as f64, Some(cost)))
     }
 
@@ -622,6 +639,8 @@ mod tests {
     fn what_is_outside_the_device() {
         let symbols = Symbols::new(
             "ffffffff81000000 t memcpy_orig\n\
+             ffffffff81100000 t memmove\n\
+             ffffffff81200000 t csum_partial\n\
              ffffffff82000000 t tcp_sendmsg\n\
              ffffffff83000000 t _copy_to_iter\n\
              ffffffffc0001000 t copy\t[ib_hwsim]\n\
@@ -630,13 +649,19 @@ mod tests {
         .expect("they are there");
         let counts = Counts::difference(
             "",
-            "0 80\nffffffff81000000 500\nffffffff82000000 100\nffffffff83000000 20\n\
+            "0 80\nffffffff81000000 500\nffffffff81100000 400\nffffffff81200000 200\n\
+             ffffffff82000000 100\nffffffff83000000 20\n\
              ffffffffc0001000 300\nffffffffc0002000 10\n",
         )
         .expect("they are right");
-        let cost = Cost::of(&counts, &symbols, "ipoib_rs").expect("is complete");
-        assert_eq!((cost.driver, cost.device, cost.outside()), (10, 800, 210));
-        Cost::of(&counts, &symbols, "ib_ipoib").expect_err("it did nothing");
+        for (offloaded, device, outside) in [(true, 1400, 210), (false, 1200, 410)] {
+            let cost = Cost::of(&counts, &symbols, "ipoib_rs", offloaded).expect("is complete");
+            assert_eq!(
+                (cost.driver, cost.device, cost.outside()),
+                (10, device, outside)
+            );
+        }
+        Cost::of(&counts, &symbols, "ib_ipoib", true).expect_err("it did nothing");
     }
 
     #[test]
