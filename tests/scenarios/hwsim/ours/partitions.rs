@@ -59,15 +59,16 @@ fn all_in(bed: &Bed, pkey: u16) -> Result<()> {
 /// Makes a child of a host's `ib0`, which is of a driver, in a partition: `ib0.8001` with the addresses 10.2.0.x and
 /// fd00:2::x, `ib0.8002` with 10.3.0.x and fd00:3::x.
 pub(super) fn child(host: &Host, driver: Driver, partition: u8) -> Result<()> {
-    let kind = if driver == Driver::Ours {
-        "ipoib_rs"
-    } else {
-        "ipoib"
+    // In datagram mode, `ib_ipoib` has the stack send to 128 queues of a child that netlink has made and that was in
+    // connected mode before. It stops the first only, and overruns the one ring behind them.
+    let (queues, kind) = match driver {
+        Driver::Ours => ("", "ipoib_rs"),
+        Driver::C => ("numtxqueues 1", "ipoib"),
     };
     let (name, net) = (format!("ib0.80{partition:02x}"), partition + 1);
     let number = host.number();
     host.ip(&format!(
-        "link add link ib0 name {name} type {kind} pkey 0x80{partition:02x}
+        "link add link ib0 name {name} {queues} type {kind} pkey 0x80{partition:02x}
          addr add 10.{net}.0.{number}/24 dev {name}
          addr add fd00:{net}::{number}/64 dev {name} nodad
          link set {name} up"
