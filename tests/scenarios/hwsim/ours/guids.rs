@@ -8,7 +8,7 @@ use super::super::mads::UMAD;
 use super::super::{EXCLUSIVE, hca};
 use super::bond::longest_gap;
 use super::partitions::{child, start};
-use super::{Driver, LIMIT, up};
+use super::{Driver, LIMIT, set_mode, up};
 use crate::interop::neighbour;
 use crate::order::counter;
 use anyhow::{Context, Result, ensure};
@@ -86,8 +86,8 @@ fn change(host: &Host, driver: Driver, from: &Host) -> Result<()> {
 }
 
 scenario! {
-    /// The GUID of ours is another one while `ib_ipoib` pings it, and the other way round: pings go on soon, and so do those
-    /// of children.
+    /// The GUID of ours is another one while `ib_ipoib` pings it, and the other way round, in both modes: pings go on soon,
+    /// and so do those of children.
     #[on(lockdep)]
     fn either_driver_gets_another_guid(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
@@ -97,8 +97,13 @@ scenario! {
         let manager = start(a, &["Blue=0x0001, ipoib : ALL=full;".to_owned()])?;
         child(a, Driver::Ours, 1)?;
         child(b, Driver::C, 1)?;
-        change(a, Driver::Ours, b).context("ours")?;
-        change(b, Driver::C, a).context("theirs")?;
+        for mode in ["datagram", "connected"] {
+            for (host, interface) in [(a, "ib0"), (a, "ib0.8001"), (b, "ib0"), (b, "ib0.8001")] {
+                set_mode(host, interface, mode)?;
+            }
+            change(a, Driver::Ours, b).with_context(|| format!("ours, {mode}"))?;
+            change(b, Driver::C, a).with_context(|| format!("theirs, {mode}"))?;
+        }
         manager.kill()?;
         bed.finish()
     }

@@ -236,8 +236,11 @@ pub(super) fn set_guid(dev: &Device<Interface>, address: &HwAddr, rtnl: &mut Rtn
     let guid = if guid == own { 0 } else { guid };
     this.set_guid(guid);
     dev.set_address(address.as_bytes(), rtnl);
+    // Peers would send to the address before as long as it seems to work.
+    this.moved.store(true, Relaxed);
     for child in ports::children_of(dev, rtnl) {
         child.data().set_guid(guid);
+        child.data().moved.store(true, Relaxed);
     }
     // Its children take their addresses then.
     this.port.refresh(0);

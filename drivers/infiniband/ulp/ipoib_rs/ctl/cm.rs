@@ -184,7 +184,10 @@ impl ConnListener {
         if pkey != Some(rc_context.pkey) || !incoming.is_rc() {
             return Err(Refusal::Partition);
         }
-        if incoming.local_gid() != rc_context.gid.0 || incoming.port() != self.port {
+        // On InfiniBand the service is this queue pair's, and its GID may have been another one before.
+        let is_ours = self.dev.data().get_ref().port.is_infiniband()
+            || incoming.local_gid() == rc_context.gid.0;
+        if !is_ours || incoming.port() != self.port {
             return Err(Refusal::Gid);
         }
         // Packets that our port would not take.
