@@ -15,7 +15,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-use crate::device::{Device, Gone, NAME_LEN};
+use crate::device::{Device, Ending, NAME_LEN};
 
 /// A user of RDMA devices.
 ///
@@ -191,7 +191,7 @@ impl<T: Client> PinnedDrop for Registration<T> {
 /// A device of a client.
 struct Member<T: Client> {
     data: Arc<T::Data>,
-    gone: Arc<Gone>,
+    ending: Ending,
 }
 
 /// The name of a device.
@@ -214,14 +214,20 @@ unsafe fn name_of<'a>(device: *mut bindings::ib_device) -> &'a CStr {
 unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
     let result = || -> Result {
         let room = KBox::<Member<T>>::new_uninit(GFP_KERNEL)?;
-        let gone = Gone::new()?;
+        let ending = Ending::new()?;
         // SAFETY: Allocated by this function's requirements.
-        let dev = unsafe { Device::try_get(device, &gone) }?;
+        let dev = unsafe { Device::try_get(device, &ending) }?;
         // SAFETY: This is that callback.
         let data = T::add(&dev, unsafe { name_of(device) });
         drop(dev);
-        let data = data.inspect_err(|_| gone.wait())?;
-        let member = KBox::into_raw(KBox::write(room, Member { data, gone }));
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => {
+                ending.wait();
+                return Err(error);
+            }
+        };
+        let member = KBox::into_raw(KBox::write(room, Member { data, ending }));
         // SAFETY: The device is registered, and so is the client, since its callback runs. The data
         // are taken back in `remove`, which is called once for each `add` that returned 0.
         unsafe {
@@ -295,9 +301,9 @@ unsafe extern "C" fn remove<T: Client>(_device: *mut bindings::ib_device, data: 
     }
     // SAFETY: `add` made it of a box, and this is called once for it.
     let member = unsafe { KBox::from_raw(data.cast::<Member<T>>()) };
-    let Member { data, gone } = KBox::into_inner(member);
+    let Member { data, ending } = KBox::into_inner(member);
     T::remove(data);
     // Somebody may be about to end an interface that was unregistered before. What RDMA core removes next, such as the
     // connection manager, has to be there until then: `ib_destroy_cm_id()` would never return.
-    gone.wait();
+    ending.wait();
 }

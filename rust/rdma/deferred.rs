@@ -5,7 +5,9 @@
 //! Address handles, connected queue pairs and connection IDs must be destroyed in process context without
 //! locks, but a completion may drop the last reference in softirq. So dropping one only queues it, and a work
 //! item destroys what is queued. A resource that cannot be destroyed yet stays queued, and delays no other.
-//! Those that wait for somebody meanwhile, as connection IDs do, have a queue and a work item of their own.
+//!
+//! Each interface has a [`Reaper`]. What waits for others when it is destroyed, as connection IDs do, must not delay the
+//! end of an interface: for that, each device of a client has one that is [patient](Reaper::patient).
 
 use core::mem::MaybeUninit;
 use core::ops::Deref;
@@ -20,14 +22,11 @@ use kernel::types::Opaque;
 
 /// A value that the work item drops.
 pub(crate) trait DeferDrop: Send + 'static {
-    /// True if destroying it may take as long as others like, so that it must not delay what is no such value.
-    const SLOW: bool = false;
-
     /// Prepares to be dropped. If it is not ready (false), it is called again after [`PAUSE_MS`].
     ///
     /// # Context
     ///
-    /// Process context; may sleep, but delays everything else that is queued in its queue.
+    /// Process context; may sleep, but delays everything else that is queued.
     fn prepare_drop(&mut self) -> bool {
         true
     }
@@ -147,53 +146,55 @@ impl<T: DeferDrop> Drop for Deferred<T> {
         let owner = unsafe { self.node.as_ref() }.user.0.clone();
         // There are users, the node's being one, so that there can be one more.
         let user = User::new(&owner);
-        let queue = if T::SLOW { &owner.slow } else { &owner.quick };
         // SAFETY: Owned by the type invariant, and given up here; it is a user itself.
-        unsafe { queue.push(self.node.cast()) };
+        unsafe { owner.push(self.node.cast()) };
         drop(user);
     }
 }
 
-/// Dropped resources, and the work item that destroys them one after the other.
+/// Dropped resources of whoever has the [`Reaper`], and the work item that destroys them one after the other.
 ///
 /// # Invariants
 ///
-/// `queued` owns its nodes.
+/// * `queued` owns its nodes.
+/// * `users` counts the reaper, all nodes, and whoever is about to queue the work item. When the last one goes, `idle` is
+///   completed, and the work item is not queued any more.
 #[pin_data]
-struct Queue {
+pub(crate) struct DeferredDrop {
     queued: List,
     #[pin]
     work: Opaque<bindings::work_struct>,
+    /// True if the work item may run for as long as others like.
+    patient: bool,
+    users: Users,
+    #[pin]
+    idle: Completion,
 }
 
 // SAFETY: The list is atomic; its nodes hold values that are `Send`, and belong to whoever takes them off. The
-// workqueue synchronises the work item.
-unsafe impl Send for Queue {}
-// SAFETY: As above.
-unsafe impl Sync for Queue {}
+// workqueue synchronises the work item; the rest is `Send`.
+unsafe impl Send for DeferredDrop {}
+// SAFETY: As above, and `Sync`.
+unsafe impl Sync for DeferredDrop {}
 
-impl Queue {
-    fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            queued: List::new(),
-            work <- Opaque::ffi_init(|work| {
-                // SAFETY: `work` is writable and pinned.
-                unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
-            }),
-        })
+impl DeferredDrop {
+    fn put(&self) {
+        if self.users.leave() {
+            self.idle.complete_all();
+        }
     }
 
     /// Has the work item drop a node.
     ///
     /// # Safety
     ///
-    /// The caller must own the node, which passes to the list, and be a user of the [`DeferredDrop`].
+    /// The caller must own the node, which passes to the list, and be a user.
     unsafe fn push(&self, node: NonNull<Link>) {
         // SAFETY: By this function's requirements; an owned node is on no list.
         unsafe { self.queued.push(node) };
         // SAFETY: The work was initialised, and stays for as long as there are users, of whom the
         // caller is one.
-        unsafe { bindings::ipoib_rs_work_queue(self.work.get()) };
+        unsafe { bindings::ipoib_rs_work_queue(self.work.get(), self.patient) };
     }
 
     fn empty(&self) {
@@ -224,37 +225,12 @@ impl Queue {
 
 /// # Safety
 ///
-/// Called by the workqueue for the work of a [`Queue`] of a [`DeferredDrop`].
+/// Called by the workqueue for the work of a [`DeferredDrop`].
 unsafe extern "C" fn reap(work: *mut bindings::work_struct) {
     let field = Opaque::cast_from(work);
     // SAFETY: By this function's requirements; `Reaper::drop` waits for the work before the
     // `DeferredDrop` can go.
-    unsafe { &*kernel::container_of!(field, Queue, work) }.empty();
-}
-
-/// Dropped resources of whoever has the [`Reaper`].
-///
-/// # Invariants
-///
-/// `users` counts the reaper, all nodes, and whoever is about to queue a work item. When the last one goes, `idle` is
-/// completed, and neither work item is queued any more.
-#[pin_data]
-pub(crate) struct DeferredDrop {
-    #[pin]
-    quick: Queue,
-    #[pin]
-    slow: Queue,
-    users: Users,
-    #[pin]
-    idle: Completion,
-}
-
-impl DeferredDrop {
-    fn put(&self) {
-        if self.users.leave() {
-            self.idle.complete_all();
-        }
-    }
+    unsafe { &*kernel::container_of!(field, DeferredDrop, work) }.empty();
 }
 
 /// One of the users of a [`DeferredDrop`].
@@ -291,10 +267,32 @@ impl Reaper {
     ///
     /// Process context; may sleep.
     pub fn new() -> Result<Self> {
+        Self::with(false)
+    }
+
+    /// Makes a reaper of what may wait for as long as others like when it is destroyed. It delays nothing but its own
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn patient() -> Result<Self> {
+        Self::with(true)
+    }
+
+    fn with(patient: bool) -> Result<Self> {
         let owner = Arc::pin_init(
             pin_init!(DeferredDrop {
-                quick <- Queue::new(),
-                slow <- Queue::new(),
+                queued: List::new(),
+                work <- Opaque::ffi_init(|work| {
+                    // SAFETY: `work` is writable and pinned.
+                    unsafe { bindings::ipoib_rs_work_init(work, Some(reap)) };
+                }),
+                patient,
                 users: Users::new(),
                 idle <- Completion::new(),
             }),
@@ -308,15 +306,15 @@ impl Reaper {
     }
 
     /// Waits until everything that was dropped before is destroyed, and what that alone had held as well: the
-    /// shared receive queue of the last queue pair that used it, for example. A connection ID is not waited for, and
-    /// has nothing of anybody's by then.
+    /// shared receive queue of the last queue pair that used it, for example. A connection ID, which its device's reaper
+    /// destroys, has nothing of anybody's by then.
     ///
     /// # Context
     ///
     /// Process context; may sleep. Not from where a value is dropped.
     pub fn flush(&self) {
         // SAFETY: The work was initialised.
-        unsafe { bindings::flush_work(self.owner.quick.work.get()) };
+        unsafe { bindings::flush_work(self.owner.work.get()) };
     }
 }
 
@@ -325,10 +323,8 @@ impl Drop for Reaper {
     fn drop(&mut self) {
         self.owner.put();
         self.owner.idle.wait_for_completion();
-        for queue in [&self.owner.quick, &self.owner.slow] {
-            // SAFETY: The work was initialised; without users nobody queues it any more.
-            unsafe { bindings::cancel_work_sync(queue.work.get()) };
-        }
+        // SAFETY: The work was initialised; without users nobody queues it any more.
+        unsafe { bindings::cancel_work_sync(self.owner.work.get()) };
     }
 }
 
@@ -339,23 +335,21 @@ mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
 
     /// A value that is dropped when somebody says so, or after some seconds, and counts those dropped before it.
-    struct Stubborn<const SLOW: bool> {
+    struct Stubborn {
         ready: Arc<Atomic<u32>>,
         visits: u32,
         gone: Arc<Atomic<u32>>,
         before: Arc<Atomic<u32>>,
     }
 
-    impl<const SLOW: bool> DeferDrop for Stubborn<SLOW> {
-        const SLOW: bool = SLOW;
-
+    impl DeferDrop for Stubborn {
         fn prepare_drop(&mut self) -> bool {
             self.visits += 1;
             self.ready.load(Relaxed) > 0 || self.visits == 5000
         }
     }
 
-    impl<const SLOW: bool> Drop for Stubborn<SLOW> {
+    impl Drop for Stubborn {
         fn drop(&mut self) {
             self.before.store(self.gone.fetch_add(1, Relaxed), Relaxed);
         }
@@ -366,13 +360,13 @@ mod tests {
     }
 
     /// Drops a value; how many were dropped before it is known later.
-    fn drop_one<const SLOW: bool>(
+    fn drop_one(
         reaper: &Reaper,
         ready: &Arc<Atomic<u32>>,
         gone: &Arc<Atomic<u32>>,
     ) -> Result<Arc<Atomic<u32>>> {
         let before = counter(9)?;
-        let remains = Stubborn::<SLOW> {
+        let remains = Stubborn {
             ready: ready.clone(),
             visits: 0,
             gone: gone.clone(),
@@ -386,8 +380,8 @@ mod tests {
     fn a_value_that_is_not_ready_delays_no_other() -> Result {
         let reaper = Reaper::new()?;
         let gone = counter(0)?;
-        let first = drop_one::<false>(&reaper, &gone, &gone)?;
-        let second = drop_one::<false>(&reaper, &counter(1)?, &gone)?;
+        let first = drop_one(&reaper, &gone, &gone)?;
+        let second = drop_one(&reaper, &counter(1)?, &gone)?;
         reaper.flush();
         assert_eq!(gone.load(Relaxed), 2);
         assert_eq!(first.load(Relaxed), 1);
@@ -395,16 +389,17 @@ mod tests {
         Ok(())
     }
 
+    /// What one reaper waits for delays the end of no other.
     #[test]
-    fn a_slow_value_is_waited_for_at_the_end_only() -> Result {
-        let reaper = Reaper::new()?;
+    fn a_patient_reaper_delays_no_other() -> Result {
+        let (patient, reaper) = (Reaper::patient()?, Reaper::new()?);
         let (ready, gone) = (counter(0)?, counter(0)?);
-        drop_one::<true>(&reaper, &ready, &gone)?;
-        drop_one::<false>(&reaper, &counter(1)?, &gone)?;
-        reaper.flush();
+        drop_one(&patient, &ready, &gone)?;
+        drop_one(&reaper, &counter(1)?, &gone)?;
+        drop(reaper);
         assert_eq!(gone.load(Relaxed), 1);
         ready.store(1, Relaxed);
-        drop(reaper);
+        drop(patient);
         assert_eq!(gone.load(Relaxed), 2);
         Ok(())
     }

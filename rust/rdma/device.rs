@@ -16,6 +16,8 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::{Arc, Completion};
 
+use crate::deferred::{DeferredDrop, Reaper};
+
 /// As much as a device writes of its firmware's version.
 pub const FIRMWARE_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
 
@@ -30,11 +32,11 @@ pub const NAME_LEN: usize = bindings::IB_DEVICE_NAME_MAX as usize;
 ///
 /// # Invariants
 ///
-/// `raw` is `_hold`'s device.
+/// `raw` is `hold`'s device.
 #[derive(Clone)]
 pub struct Device {
     raw: NonNull<bindings::ib_device>,
-    _hold: Arc<Hold>,
+    hold: Arc<Hold>,
 }
 
 /// The reference that all [`Device`]s of a client share.
@@ -45,37 +47,56 @@ pub struct Device {
 struct Hold {
     raw: NonNull<bindings::ib_device>,
     gone: Arc<Gone>,
+    patient: Arc<DeferredDrop>,
 }
 
 /// The end of all [`Device`]s of a client.
 #[pin_data]
-pub(crate) struct Gone {
+struct Gone {
     #[pin]
     done: Completion,
 }
 
-impl Gone {
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                done <- Completion::new()
-            }),
-            GFP_KERNEL,
-        )
+/// Whoever lets all [`Device`]s of a client go, and what waits for the device when it is destroyed.
+pub(crate) struct Ending {
+    patient: Reaper,
+    gone: Arc<Gone>,
+}
+
+impl Ending {
+    /// For a device of which there is no reference yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn new() -> Result<Self> {
+        let gone = pin_init!(Gone {
+            done <- Completion::new()
+        });
+        Ok(Self {
+            patient: Reaper::patient()?,
+            gone: Arc::pin_init(gone, GFP_KERNEL)?,
+        })
     }
 
-    /// Waits for it.
+    /// Waits until all of them are gone.
     ///
     /// # Context
     ///
     /// Process context without RTNL; sleeps for as long as anybody has one.
-    pub(crate) fn wait(&self) {
-        self.done.wait_for_completion();
+    pub(crate) fn wait(self) {
+        let Self { patient, gone } = self;
+        drop(patient);
+        gone.done.wait_for_completion();
     }
 
     #[cfg(CONFIG_KUNIT = "y")]
     fn is_done(&self) -> bool {
-        let done = (&raw const self.done)
+        let done = (&raw const self.gone.done)
             .cast_mut()
             .cast::<bindings::completion>();
         // SAFETY: A `Completion` is a C completion, which was initialised.
@@ -101,7 +122,8 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Takes a reference to a device. It and its clones are gone when `gone` says so; if there is an error, they are.
+    /// Takes a reference to a device, whose end and that of its clones `ending` waits for; if there is an error, there
+    /// is none.
     ///
     /// # Safety
     ///
@@ -110,7 +132,7 @@ impl Device {
     /// # Errors
     ///
     /// `ENODEV` if it is not registered any more; `ENOMEM`.
-    pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device, gone: &Arc<Gone>) -> Result<Self> {
+    pub(crate) unsafe fn try_get(raw: *mut bindings::ib_device, ending: &Ending) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or(ENODEV)?;
         // SAFETY: Allocated by this function's requirements.
         if !unsafe { bindings::ipoib_rs_ib_device_try_get(raw.as_ptr()) } {
@@ -119,12 +141,13 @@ impl Device {
         // INVARIANT: The reference was just taken.
         let hold = Hold {
             raw,
-            gone: gone.clone(),
+            gone: ending.gone.clone(),
+            patient: ending.patient.deferred_drop().clone(),
         };
         // INVARIANT: It is that device.
         Ok(Self {
             raw,
-            _hold: Arc::new(hold, GFP_KERNEL)?,
+            hold: Arc::new(hold, GFP_KERNEL)?,
         })
     }
 
@@ -132,6 +155,11 @@ impl Device {
     #[inline]
     pub fn as_raw(&self) -> *mut bindings::ib_device {
         self.raw.as_ptr()
+    }
+
+    /// Destroys what waits for the device, whatever interface has dropped it. The device stays until it has.
+    pub(crate) fn patient(&self) -> &Arc<DeferredDrop> {
+        &self.hold.patient
     }
 
     /// The version of its firmware, written to `text`; empty if it has none.
@@ -379,21 +407,21 @@ mod tests {
     fn the_last_one_ends_the_wait() -> Result {
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
-        let gone = Gone::new()?;
+        let ending = Ending::new()?;
         // SAFETY: It is ours and zeroed, as which it is plain data. It has a reference of its own, so that giving back
         // ours tells nobody.
         let dev = unsafe {
             (*raw).refcount.refs.counter = 1;
-            Device::try_get(raw, &gone)?
+            Device::try_get(raw, &ending)?
         };
         // SAFETY: As above.
         let references = || unsafe { (*raw).refcount.refs.counter };
         let other = dev.clone();
         drop(dev);
-        assert!(references() == 2 && !gone.is_done());
+        assert!(references() == 2 && !ending.is_done());
         drop(other);
-        assert!(references() == 1 && gone.is_done());
-        gone.wait();
+        assert!(references() == 1 && ending.is_done());
+        ending.wait();
         Ok(())
     }
 
@@ -402,22 +430,22 @@ mod tests {
     fn no_memory_holds_no_device() -> Result {
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
-        let gone = Gone::new()?;
+        let ending = Ending::new()?;
         // SAFETY: As above. What cannot be allocated is the reference.
         let (dev, left) = unsafe {
             (*raw).refcount.refs.counter = 1;
             bindings::ipoib_rs_fail_nth(1);
-            let dev = Device::try_get(raw, &gone);
+            let dev = Device::try_get(raw, &ending);
             (dev, bindings::ipoib_rs_fail_nth(0))
         };
         // SAFETY: As above.
         let references = unsafe { (*raw).refcount.refs.counter };
         if left > 0 {
             // This kernel injects no faults.
-            assert!(dev.is_ok() && references == 2 && !gone.is_done());
+            assert!(dev.is_ok() && references == 2 && !ending.is_done());
         } else {
             assert_eq!(dev.err(), Some(ENOMEM));
-            assert!(references == 1 && gone.is_done());
+            assert!(references == 1 && ending.is_done());
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use kernel::prelude::*;
 use kernel::sync::SpinLock;
 
 use crate::cq::{Cq, FailureHandler};
-use crate::device::{Device, Gone};
+use crate::device::{Device, Ending};
 
 mod operations;
 
@@ -48,6 +48,7 @@ struct Allocated {
 pub(crate) struct Fake {
     /// In front of what it refers to.
     device: Device,
+    _ending: Ending,
     allocated: Allocated,
     mapper: Mapper,
 }
@@ -94,10 +95,12 @@ impl Fake {
             state,
             _ports: ports,
         };
+        let ending = Ending::new()?;
         // SAFETY: It is allocated.
-        let device = unsafe { Device::try_get(dev, &Gone::new()?)? };
+        let device = unsafe { Device::try_get(dev, &ending)? };
         Ok(Self {
             device,
+            _ending: ending,
             allocated,
             mapper,
         })

@@ -4,7 +4,8 @@
 //! multicast groups ([`Join`]).
 //!
 //! Both are handles of a request that is under way. The answer is kept in the handle, whose owner is [notified]
-//! of it. Dropping the handle cancels the request, and waits until the notification is over.
+//! of it. Dropping the handle cancels the request. A notification may be under way then: dropping a [`Join`] waits for it,
+//! dropping a [`PathQuery`] waits for nothing, since the device would have to have sent the question.
 //!
 //! C headers: [`include/rdma/ib_sa.h`](srctree/include/rdma/ib_sa.h).
 //!
@@ -20,6 +21,7 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, SpinLock};
 use kernel::types::Opaque;
 
+use crate::deferred::{DeferDrop, Deferred, Reserved};
 use crate::device::Device;
 use crate::gid::GidRef;
 
@@ -34,7 +36,7 @@ pub trait Notify: Send + Sync + 'static {
     /// # Context
     ///
     /// Process context, of the work queues of the SA or of the RDMA core: leave the work to a work item. Dropping a
-    /// request waits for it, so that it must not do that.
+    /// [`Join`] waits for it, so that it must not do that.
     fn notify(&self);
 }
 
@@ -149,13 +151,21 @@ pub struct PathRequest<'a> {
     pub timeout_ms: u32,
 }
 
-/// Answer to a query: the first that comes.
+/// State of a query.
+enum State {
+    /// It is in the SA's list. Who waits is told of the answer.
+    Asked(Arc<dyn Notify>),
+    /// The first answer has come.
+    Answered(Result<PathRecord>),
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// The answer to a query: the first that comes.
 #[pin_data]
 struct Answer {
-    /// The query is in the SA's list for as long as this is None.
     #[pin]
-    result: SpinLock<Option<Result<PathRecord>>>,
-    notify: Arc<dyn Notify>,
+    state: SpinLock<State>,
 }
 
 impl Answer {
@@ -163,27 +173,33 @@ impl Answer {
     fn new(notify: Arc<dyn Notify>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                result <- new_spinlock!(None),
-                notify,
+                state <- new_spinlock!(State::Asked(notify)),
             }),
             GFP_KERNEL,
         )
     }
 }
 
-/// A question for a path. Dropping it cancels it.
-///
-/// # Invariants
-///
-/// * `id` and `raw` name a query of `_client`'s, whose only one it is.
-/// * The query's callback uses `answer`.
-pub struct PathQuery {
-    id: c_int,
-    raw: *mut bindings::ib_sa_query,
+/// What the SA may use of a query until the device has sent the question.
+struct Body {
     /// Dropping it waits until the callback has been called for the last time. In front of what that uses.
     _client: Arc<SaClient>,
     answer: Arc<Answer>,
     _device: Device,
+}
+
+impl DeferDrop for Body {}
+
+/// A question for a path. Dropping it cancels it.
+///
+/// # Invariants
+///
+/// * `id` and `raw` name a query of the client of `body`, whose only one it is.
+/// * The query's callback uses the answer of `body`.
+pub struct PathQuery {
+    id: c_int,
+    raw: *mut bindings::ib_sa_query,
+    body: Deferred<Body>,
 }
 
 // SAFETY: A query may be cancelled by any thread.
@@ -197,11 +213,11 @@ impl PathQuery {
     /// # Errors
     ///
     /// `ENODEV` if the device has no SA, as on RoCE; `EAGAIN` if the port does not know its subnet manager;
-    /// `ENOMEM`; those of sending.
+    /// `ESHUTDOWN` if the device goes; `ENOMEM`; those of sending.
     ///
     /// # Context
     ///
-    /// Process context; may sleep. So must be dropping it, which waits for [`Notify::notify`].
+    /// Process context; may sleep. Dropping it is fine in softirq.
     pub fn new(request: &PathRequest<'_>, notify: Arc<dyn Notify>) -> Result<Self> {
         let answer = Answer::new(notify)?;
         let client = SaClient::new()?;
@@ -209,6 +225,7 @@ impl PathQuery {
         if !device.is_infiniband(request.from.port()) {
             return Err(ENODEV);
         }
+        let room = Reserved::new(device.patient())?;
         let path = bindings::ipoib_rs_sa_path {
             sgid: bindings::ib_gid {
                 raw: request.from.raw(),
@@ -237,27 +254,36 @@ impl PathQuery {
         Ok(Self {
             id,
             raw,
-            _client: client,
-            answer,
-            _device: device.clone(),
+            body: room.fill(Body {
+                _client: client,
+                answer,
+                _device: device.clone(),
+            }),
         })
     }
 
     /// The answer, if it has come. Errors: `ETIMEDOUT` if there was none, `EINVAL` if the SA refused, since it knows no such
     /// path or is busy, `EIO` if the question could not be sent.
     pub fn answer(&self) -> Option<Result<PathRecord>> {
-        *self.answer.result.lock()
+        match &*self.body.answer.state.lock() {
+            State::Answered(result) => Some(*result),
+            State::Asked(_) | State::Cancelled => None,
+        }
     }
 }
 
 impl Drop for PathQuery {
     fn drop(&mut self) {
-        let result = self.answer.result.lock();
-        if result.is_none() {
+        let mut state = self.body.answer.state.lock();
+        if matches!(&*state, State::Asked(_)) {
             // SAFETY: The query is in the list, since its callback has yet to take the lock: nobody else can
             // have got its number and its memory.
             unsafe { bindings::ib_sa_cancel_query(self.id, self.raw) };
         }
+        let before = core::mem::replace(&mut *state, State::Cancelled);
+        drop(state);
+        // Not under the lock: it may hold an interface.
+        drop(before);
     }
 }
 
@@ -274,7 +300,7 @@ unsafe extern "C" fn answered(
     context: *mut c_void,
 ) {
     // SAFETY: By this function's requirements. The answer stays until the query's client was unregistered, which waits
-    // for this.
+    // for this, whether the query was dropped or not.
     let answer = unsafe { &*context.cast_const().cast::<Answer>() };
     let result = match to_result(status) {
         // SAFETY: By this function's requirements.
@@ -284,14 +310,15 @@ unsafe extern "C" fn answered(
         Ok(()) => Err(EIO),
         Err(error) => Err(error),
     };
-    {
-        let mut first = answer.result.lock();
-        if first.is_some() {
-            return;
-        }
-        *first = Some(result);
+    let mut state = answer.state.lock();
+    if !matches!(&*state, State::Asked(_)) {
+        return;
     }
-    answer.notify.notify();
+    let before = core::mem::replace(&mut *state, State::Answered(result));
+    drop(state);
+    if let State::Asked(notify) = before {
+        notify.notify();
+    }
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
@@ -323,7 +350,7 @@ mod tests {
             answered(0, rec.as_mut_ptr(), 1, context);
             answered(EINTR.to_errno(), ptr::null_mut(), 0, context);
         }
-        assert!(matches!(*answer.result.lock(), Some(Ok(_))));
+        assert!(matches!(*answer.state.lock(), State::Answered(Ok(_))));
         assert_eq!(counts.0.load(Relaxed), 1);
         Ok(())
     }

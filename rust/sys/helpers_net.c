@@ -458,10 +458,11 @@ static struct workqueue_struct *wq_of(enum ipoib_rs_wq which)
 	return (which < ARRAY_SIZE(wqs) ? READ_ONCE(wqs[which]) : NULL) ?: system_dfl_wq;
 }
 
-bool ipoib_rs_work_queue(struct work_struct *work)
+/* Work that is @patient may run for any time, and delays no other. */
+bool ipoib_rs_work_queue(struct work_struct *work, bool patient)
 {
 	guard(rcu)();
-	return queue_work(wq_of(IPOIB_RS_WQ_DEVICE), work);
+	return queue_work(patient ? system_dfl_long_wq : wq_of(IPOIB_RS_WQ_DEVICE), work);
 }
 
 /* Work that is queued already keeps its time if that is earlier. */

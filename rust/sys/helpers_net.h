@@ -119,7 +119,7 @@ int ipoib_rs_wq_create(void);
 void ipoib_rs_wq_destroy(void);
 void ipoib_rs_wq_get(void);
 void ipoib_rs_wq_put(void);
-bool ipoib_rs_work_queue(struct work_struct *work);
+bool ipoib_rs_work_queue(struct work_struct *work, bool patient);
 void ipoib_rs_delayed_work_queue(enum ipoib_rs_wq which, struct delayed_work *work,
 				 unsigned int delay_ms);
 

@@ -37,8 +37,8 @@ const RNR_TIMER: u8 = 12;
 
 /// A connection ID that is to be destroyed when nobody uses it any more, and what it holds until then.
 ///
-/// Destroying an ID may take a minute. So its users' own things are given back before: the handler, with all that it
-/// holds, and the protection domain.
+/// Destroying an ID takes until the device has sent the CM's last message. So its users' own things are given back
+/// before: the handler, with all that it holds, and the protection domain. The ID is left to its device.
 ///
 /// # Invariants
 ///
@@ -72,7 +72,7 @@ impl<H: CmHandler> Room<H> {
     pub(super) fn new(pd: &Pd, handler: Arc<H>) -> Result<Self> {
         Ok(Self {
             body: Reserved::new(pd.deferred_drop())?,
-            id: Reserved::new(pd.deferred_drop())?,
+            id: Reserved::new(pd.device().patient())?,
             context: Context::new(handler)?,
         })
     }
@@ -158,11 +158,11 @@ impl<H: CmHandler> CmId<H> {
         }
     }
 
-    /// Sends `message`, which the CM will report on, in `state` only. If that fails, it owes a report on
-    /// `before` as it did.
+    /// Sends `message`, which the CM will report on, in `state` only. If that fails, it owes the report that it did
+    /// before.
     fn send(
         &self,
-        (message, before): (u32, u32),
+        message: u32,
         state: bindings::ib_cm_state,
         send: impl FnOnce() -> c_int,
     ) -> Result {
@@ -172,7 +172,7 @@ impl<H: CmHandler> CmId<H> {
         }
         let context = self.body.id.context();
         // The report may come before the call returns.
-        context.owe(message);
+        let before = context.owe(message);
         to_result(send()).inspect_err(|_| context.settle(message, before))
     }
 
@@ -238,7 +238,7 @@ impl<H: CmHandler> CmId<H> {
             service_id: req.service_id,
             private_data: req.private_data.as_ptr().cast(),
         };
-        self.send((REQ, NONE), bindings::ib_cm_state_IB_CM_IDLE, || {
+        self.send(REQ, bindings::ib_cm_state_IB_CM_IDLE, || {
             // SAFETY: The ID is owned by the type invariant, and new, and this is its one request.
             // The GID is referenced by the path, which has the record, and the private data are as long as it
             // says.
@@ -302,8 +302,10 @@ impl<H: CmHandler> CmId<H> {
         // An alternate path, which the peer may change at any time, is not used.
         mask &= !(bindings::ib_qp_attr_mask_IB_QP_ALT_PATH
             | bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE) as c_int;
-        // SAFETY: The GID is referenced by the ID's path, which does not change any more once the CM
-        // tells the attributes that name it: it changes with our request, before that is sent.
+        // The peer may change the path, too, and with it goes the CM's reference to the GID, which the core finds again by
+        // its index.
+        attr.ah_attr.grh.sgid_attr = ptr::null();
+        // SAFETY: It names no GID but by its index.
         unsafe { qp.modify(&mut attr, mask)? };
         let to = &attr.ah_attr;
         let is_set = mask & bindings::ib_qp_attr_mask_IB_QP_AV as c_int != 0;
@@ -358,7 +360,7 @@ impl<H: CmHandler> CmId<H> {
             srq: qp.intake().is_shared().into(),
             ..Default::default()
         };
-        self.send((REP, NONE), bindings::ib_cm_state_IB_CM_REQ_RCVD, || {
+        self.send(REP, bindings::ib_cm_state_IB_CM_REQ_RCVD, || {
             // SAFETY: Owned by the type invariant; the private data are as long as it says.
             unsafe { bindings::ib_send_cm_rep(self.raw.as_ptr(), &raw mut param) }
         })
@@ -397,14 +399,10 @@ impl<H: CmHandler> CmId<H> {
     ///
     /// Process context; may sleep.
     pub fn disconnect(&self) -> Result {
-        self.send(
-            (DREQ, LINK),
-            bindings::ib_cm_state_IB_CM_ESTABLISHED,
-            || {
-                // SAFETY: Owned by the type invariant.
-                unsafe { bindings::ib_send_cm_dreq(self.raw.as_ptr(), ptr::null(), 0) }
-            },
-        )
+        self.send(DREQ, bindings::ib_cm_state_IB_CM_ESTABLISHED, || {
+            // SAFETY: Owned by the type invariant.
+            unsafe { bindings::ib_send_cm_dreq(self.raw.as_ptr(), ptr::null(), 0) }
+        })
     }
 }
 

@@ -119,11 +119,8 @@ impl<H: CmHandler> OwnedId<H> {
 }
 
 impl<H: CmHandler> DeferDrop for OwnedId<H> {
-    /// The CM waits for the device to say that it has sent its messages, and for its own handlers.
-    const SLOW: bool = true;
-
     /// Destroys the ID, unless the CM may be about to report on it. Returns true if the CM does not call the handler
-    /// any more.
+    /// any more. For that, the CM waits until its own handlers are over, and the device has sent its messages.
     fn prepare_drop(&mut self) -> bool {
         self.prepare_drop_at(Instant::now())
     }

@@ -36,9 +36,9 @@ pub(super) struct Context<H> {
 }
 
 impl<H> Context<H> {
-    /// Notes that the CM owes a report on `message`.
-    pub(super) fn owe(&self, message: u32) {
-        self.owed.store(message, Release);
+    /// Notes that the CM owes a report on `message`; returns that on which it did before.
+    pub(super) fn owe(&self, message: u32) -> u32 {
+        self.owed.xchg(message, Release)
     }
 
     /// Returns true if the CM owes no report.

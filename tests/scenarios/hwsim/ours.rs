@@ -18,6 +18,7 @@ mod properties;
 mod rdmacm;
 mod senders;
 mod settings;
+mod unsent;
 mod weather;
 
 use super::fabric::CONFIGFS;

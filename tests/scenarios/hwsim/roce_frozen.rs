@@ -57,13 +57,19 @@ fn ends_without_a_trace(bed: &Bed, mode: &str) -> Result<()> {
                 .ok()?;
             let log = b.outside().ok("dmesg")?;
             ensure!(log.contains("send ring does not drain"), "{log}");
-            if mode == "connected" {
-                // The connection manager waits for what it has sent itself, and so does the end of the interface.
-                write(b, "faults", "clear hold")?;
-            }
             b.run_for("ip link del ib0", Duration::from_secs(10))?
                 .ok()?;
+            // A namespace does not end while an interface does, of whatever namespace that is.
+            b.outside()
+                .run_for(
+                    "ip netns add other && ip netns del other && ip netns add other",
+                    Duration::from_secs(10),
+                )?
+                .ok()?;
+            b.outside().ok("ip netns del other")?;
             ensure!(!left(b)?, "{}", resources(b)?);
+            // The connection manager waits for what it has sent itself, and so does the end of the device.
+            write(b, "faults", "clear hold")?;
         }
         switch_off(b)?;
         // To the state Error and to Reset, at least.
