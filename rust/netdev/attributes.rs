@@ -23,7 +23,10 @@ pub enum Type {
     Text(u16),
 }
 
-/// The attributes of a kind: number, from 1, and type of each.
+/// The highest number of an attribute that rtnetlink takes (`RTNL_MAX_TYPE`).
+pub(crate) const MAX: u16 = 50;
+
+/// The attributes of a kind: number, from 1 to 50, and type of each.
 pub type Policy = &'static [(u16, Type)];
 
 /// The highest attribute of a policy, or 0.

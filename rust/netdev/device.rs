@@ -418,6 +418,21 @@ impl<T: Driver> Device<T> {
         })
     }
 
+    /// Takes the interface up or down, as a user does; nothing happens to one that is.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` for a device that is to go up and is not registered, or about to go; those of the driver, and of those
+    /// who may refuse.
+    // Not for any device: others may be locked while a notifier knows them.
+    pub fn set_up(&self, up: bool, rtnl: &mut Rtnl) -> Result {
+        if up && !self.is_registered(rtnl) {
+            return Err(ENODEV);
+        }
+        // SAFETY: RTNL is held, and our token not used while the core calls back.
+        kernel::error::to_result(unsafe { bindings::ipoib_rs_netdev_set_up(self.as_raw(), up) })
+    }
+
     /// Takes a running interface down and up again.
     ///
     /// # Errors

@@ -23,6 +23,18 @@ pub struct File {
     pub mode: u16,
 }
 
+/// Returns true if sysfs takes files with these permissions.
+pub(crate) const fn may_be(files: &[File]) -> bool {
+    let mut at = 0;
+    while at < files.len() {
+        if files[at].mode & !0o664 != 0 {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
 /// Text of a file that is read, a page at most; what is beyond is left out.
 pub struct Page<'a> {
     bytes: &'a mut [u8],
@@ -70,7 +82,8 @@ pub trait Files: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Does what `text` says, which was written to file `id`, without the newline at its end.
+    /// Does what `text` says, which was written to file `id`, without the newline at its end. The device cannot be
+    /// unregistered meanwhile.
     ///
     /// # Errors
     ///

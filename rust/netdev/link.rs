@@ -99,6 +99,10 @@ pub trait Link: Ethtool + Files + Functions + Tasks {
 impl<T: Link> OwnedDevice<T> {
     /// Unregisters the device, if it still is registered, and gives the reference back. The device
     /// is gone when RTNL has been released.
+    ///
+    /// # Context
+    ///
+    /// Under RTNL; sleeps. Not where a file or a sysctl of the device is written: it waits for these.
     pub fn unregister(self, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and we hold a reference.
         unsafe { bindings::ipoib_rs_netdev_unregister(self.as_raw(), core::ptr::null_mut()) };
@@ -166,6 +170,14 @@ impl<T: Link> Registration<T> {
             assert!(
                 T::FILES.is_empty() || T::HAS_SHOW && T::HAS_STORE,
                 "files are read and written"
+            );
+            assert!(
+                attributes::highest(T::ATTRIBUTES) <= attributes::MAX,
+                "rtnetlink knows no higher number"
+            );
+            assert!(
+                files::may_be(T::FILES),
+                "sysfs lets nobody else write or run a file"
             );
         }
         let policy = attributes::table(T::ATTRIBUTES)?;

@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Completion, Mutex};
 use kernel::types::Opaque;
 
-use crate::device::{DeviceRef, RawDevice};
+use crate::device::{Device, DeviceRef, Driver, RawDevice};
 use crate::relaxed::Relax;
 
 /// The most units of work that a poll may do at a time.
@@ -79,6 +79,8 @@ impl<P: Poll> Instance for Inner<P> {
 pub(crate) struct Polled {
     pub(crate) receive: Option<Arc<dyn Instance>>,
     pub(crate) transmit: Option<Arc<dyn Instance>>,
+    /// True if the queues refer to none any more.
+    pub(crate) closed: bool,
 }
 
 /// A NAPI instance that is about to be enabled or was just disabled, for the page pools that its poll
@@ -92,7 +94,7 @@ pub struct Binding<'a> {
 ///
 /// # Invariants
 ///
-/// * `inner.napi` is registered with `_dev` until this is dropped.
+/// * `inner.napi` is registered with `dev` until this is dropped.
 /// * `runs` says whether NAPI is enabled, which only the owner of this changes.
 ///
 /// # Context
@@ -101,7 +103,7 @@ pub struct Binding<'a> {
 pub struct Napi<P: Poll> {
     inner: Arc<Inner<P>>,
     runs: bool,
-    _dev: DeviceRef,
+    dev: DeviceRef,
 }
 
 /// State shared by a [`Napi`] and its handles. It holds nothing that has to be dropped in process context
@@ -156,7 +158,7 @@ impl<P: Poll> Napi<P> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn new(dev: &RawDevice) -> Result<Self> {
+    pub fn new<T: Driver>(dev: &Device<T>) -> Result<Self> {
         let inner = Arc::pin_init(
             try_pin_init!(Inner::<P> {
                 napi <- Opaque::ffi_init(|slot| {
@@ -190,7 +192,7 @@ impl<P: Poll> Napi<P> {
         Ok(Self {
             inner,
             runs: false,
-            _dev: dev.get(),
+            dev: dev.get(),
         })
     }
 
@@ -234,6 +236,7 @@ impl<P: Poll> Napi<P> {
             let state = (*self.inner.state.get()).insert(state);
             self.bind_pools(state, true);
         }
+        self.reset_limit();
         // SAFETY: The instance is registered and disabled by the type invariants.
         unsafe { bindings::napi_enable(self.inner.napi.get()) };
         // INVARIANT: It was just enabled.
@@ -283,6 +286,7 @@ impl<P: Poll> Napi<P> {
         }
         // INVARIANT: It was just disabled.
         self.runs = false;
+        self.reset_limit();
         // SAFETY: The poll does not run and will not. The source goes too: it may hold what holds
         // a handle to this very instance.
         let slot = unsafe {
@@ -293,6 +297,17 @@ impl<P: Poll> Napi<P> {
             self.bind_pools(state, false);
         }
         Some(slot)
+    }
+
+    /// Has the byte limit of the queue that the instance polls, if any, forget what was sent. The instance is disabled.
+    fn reset_limit(&self) {
+        // SAFETY: The device is allocated, and the instance alone completes what the limit knows.
+        unsafe { bindings::ipoib_rs_tx_reset(self.dev.as_raw(), self.inner.napi.get()) };
+    }
+
+    /// The device that the instance is registered with.
+    pub(crate) fn device(&self) -> &RawDevice {
+        &self.dev
     }
 
     /// This instance, kept in memory.
@@ -445,10 +460,14 @@ impl Context<'_> {
         unsafe { bindings::ipoib_rs_timer_start(self.timer.get(), us) };
     }
 
-    /// As [`Self::wake_in`], and without an event before: the source is not armed behind this poll.
+    /// As [`Self::wake_in`], and without an event before: the source is not armed behind this poll. Where timers
+    /// of so short a time wait for the next tick it is armed as ever, and nothing else is done.
     pub fn rest(&self, us: u32) {
-        self.wake_in(us);
-        self.rests.set(true);
+        // SAFETY: A comparison.
+        if unsafe { bindings::ipoib_rs_timer_is_exact(us) } {
+            self.wake_in(us);
+            self.rests.set(true);
+        }
     }
 
     /// The device polled for.

@@ -7,10 +7,11 @@
 use core::ops::{Deref, DerefMut};
 
 use ipoib_sys::bindings;
+use kernel::prelude::*;
 use kernel::types::NotThreadSafe;
 
 use crate::device::{Device, Driver};
-use crate::napi::{Napi, Poll, Polled};
+use crate::napi::{Context, Napi, Poll, Polled};
 use crate::rtnl::Rtnl;
 
 impl<T: Driver> Device<T> {
@@ -40,7 +41,7 @@ impl<T: Driver> Device<T> {
     ///
     /// # Context
     ///
-    /// Within [`Driver::transmit`].
+    /// Any. Without the transmit lock it accounts nothing, and nothing follows.
     #[inline]
     pub fn sent(&self, bytes: u32) -> bool {
         // SAFETY: The device is allocated.
@@ -51,7 +52,7 @@ impl<T: Driver> Device<T> {
     ///
     /// # Context
     ///
-    /// Within [`Driver::transmit`].
+    /// Any. Without the transmit lock it is false.
     #[inline]
     pub fn more_follows(&self) -> bool {
         // SAFETY: The device is allocated.
@@ -60,28 +61,27 @@ impl<T: Driver> Device<T> {
 
     /// Takes completed frames off the queue's byte limit, and says whether the queue is stopped then. That
     /// and whatever the caller looks at afterwards is looked at behind a full memory barrier. Bytes that were not
-    /// [sent](Self::sent) are of no effect.
-    ///
-    /// # Context
-    ///
-    /// The one completion side of the queue.
+    /// [sent](Self::sent) are of no effect, nor is a poll of another instance than the
+    /// [queue's](Self::set_queue_napi): they would be taken off twice at a time. What is on the ring when that instance is
+    /// disabled is off the limit then.
     #[inline]
-    pub fn completed(&self, frames: u32, bytes: u32) -> bool {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), frames, bytes) }
-    }
-
-    /// Forgets what the byte limit holds: the ring is empty and stays so.
-    pub fn reset_queue_limit(&self) {
-        // SAFETY: The device is allocated.
-        unsafe { bindings::ipoib_rs_tx_reset(self.as_raw()) };
+    pub fn completed(&self, context: &Context<'_>, frames: u32, bytes: u32) -> bool {
+        // SAFETY: The device is allocated. The context is that of a poll, and an instance is polled once at a time.
+        unsafe { bindings::ipoib_rs_tx_completed(self.as_raw(), context.as_raw(), frames, bytes) }
     }
 }
 
 impl<T: Driver> Device<T> {
     /// Says which NAPI instance polls the queue, the one that sends if the instance polls for that only. User
     /// space sees it (netdev-genl). It stays so until [`Driver::uninit`].
-    pub fn set_queue_napi<P: Poll>(&self, napi: &Napi<P>, _rtnl: &mut Rtnl) {
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the queue has or had one; `EINVAL` if the instance is another device's.
+    pub fn set_queue_napi<P: Poll>(&self, napi: &Napi<P>, _rtnl: &mut Rtnl) -> Result {
+        if !core::ptr::eq(napi.device().as_raw(), self.as_raw()) {
+            return Err(EINVAL);
+        }
         // SAFETY: RTNL is held, and nobody has a reference to the slots.
         let polled = unsafe { &mut *self.private().polled.get() };
         let (slot, queue) = if P::TX {
@@ -89,10 +89,15 @@ impl<T: Driver> Device<T> {
         } else {
             (&mut polled.receive, RECEIVE)
         };
+        // The one before might still be polled.
+        if polled.closed || slot.is_some() {
+            return Err(EBUSY);
+        }
         let instance = napi.instance();
         // SAFETY: RTNL is held, and there is a queue 0 of either kind. The slot keeps the instance in memory.
         unsafe { bindings::netif_queue_set_napi(self.as_raw(), 0, queue, instance.as_raw()) };
         *slot = Some(instance);
+        Ok(())
     }
 
     /// Takes the instances off the queues.
@@ -103,8 +108,12 @@ impl<T: Driver> Device<T> {
                 bindings::netif_queue_set_napi(self.as_raw(), 0, queue, core::ptr::null_mut())
             };
         }
+        let closed = Polled {
+            closed: true,
+            ..Polled::default()
+        };
         // SAFETY: RTNL is held, nobody has a reference to the slots, and the queues refer to none.
-        unsafe { *self.private().polled.get() = Polled::default() };
+        unsafe { *self.private().polled.get() = closed };
     }
 
     /// Takes the transmit lock.

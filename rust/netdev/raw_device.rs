@@ -5,7 +5,6 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
-use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
@@ -89,20 +88,6 @@ impl RawDevice {
     fn state(&self, _rtnl: &mut Rtnl) -> bindings::netdev_reg_state {
         // SAFETY: The device is allocated; RTNL protects its state.
         u32::from(unsafe { (*self.as_raw()).reg_state })
-    }
-
-    /// Takes the interface up or down, as a user does; nothing happens to one that is.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` for a device that is to go up and is not registered, or about to go; those of the driver, and of those
-    /// who may refuse.
-    pub fn set_up(&self, up: bool, rtnl: &mut Rtnl) -> Result {
-        if up && !self.is_registered(rtnl) {
-            return Err(ENODEV);
-        }
-        // SAFETY: RTNL is held, and our token not used while the core calls back.
-        to_result(unsafe { bindings::ipoib_rs_netdev_set_up(self.as_raw(), up) })
     }
 
     /// A number that no other device has while this one exists.

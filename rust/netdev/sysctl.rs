@@ -39,7 +39,7 @@ pub trait Tunable: Driver {
     /// Process context, without any lock.
     fn get(dev: &Device<Self>, id: usize) -> u32;
 
-    /// Sets variable `id` to a value within its bounds.
+    /// Sets variable `id` to a value within its bounds. The device cannot be unregistered meanwhile.
     ///
     /// # Errors
     ///

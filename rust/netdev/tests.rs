@@ -255,6 +255,23 @@ impl Poll for Resting {
     }
 }
 
+/// A poll that takes 60 bytes off its device's limit, whatever was sent.
+struct Completing {
+    dev: OwnedDevice<Dummy>,
+    polls: Arc<Atomic<u32>>,
+}
+
+impl Poll for Completing {
+    const TX: bool = true;
+    type Source = Quiet;
+
+    fn poll(&mut self, context: &Context<'_>, _budget: usize) -> usize {
+        self.dev.completed(context, 1, 60);
+        self.polls.fetch_add(1, Relaxed);
+        0
+    }
+}
+
 /// A poll that has its own instance enabled while it runs. As [`Arc`] is never null, an `Option` of it needs no room.
 struct Reentrant {
     result: Arc<Atomic<i32>>,
@@ -618,7 +635,11 @@ mod cases {
         let raw = napi.instance().as_raw();
         {
             let mut rtnl = Rtnl::lock();
-            dev.set_queue_napi(&napi, &mut rtnl);
+            let (set, again) = (
+                dev.set_queue_napi(&napi, &mut rtnl),
+                dev.set_queue_napi(&napi, &mut rtnl),
+            );
+            assert_eq!((set, again), (Ok(()), Err(EBUSY)));
             // SAFETY: RTNL protects both.
             let (receive, transmit) =
                 unsafe { ((*(*dev.as_raw())._rx).napi, (*(*dev.as_raw())._tx).napi) };
@@ -634,6 +655,12 @@ mod cases {
         // SAFETY: RTNL is held.
         assert!(unsafe { (*(*dev.as_raw())._rx).napi.is_null() });
         drop(rtnl);
+        let late = Napi::<Counting>::new(dev)?;
+        assert_eq!(dev.set_queue_napi(&late, &mut Rtnl::lock()), Err(EBUSY));
+        drop(late);
+        let other = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let foreign = Napi::<Counting>::new(other.device())?;
+        assert_eq!(dev.set_queue_napi(&foreign, &mut Rtnl::lock()), Err(EINVAL));
         Ok(())
     }
 
@@ -656,24 +683,65 @@ mod cases {
         Ok(())
     }
 
-    /// The byte queue limit stops the kernel (BUG) if more bytes are completed than were sent.
+    /// Bytes that a device's limit knows of.
+    fn in_flight(dev: &Device<Dummy>) -> u32 {
+        // SAFETY: The device has a queue, whose counts only the test changes.
+        unsafe {
+            let limit = &(*(*dev.as_raw())._tx).dql;
+            limit.num_queued.wrapping_sub(limit.num_completed)
+        }
+    }
+
+    /// Has an instance poll once.
+    fn poll_once(napi: &Napi<Completing>, polls: &Atomic<u32>) {
+        let before = polls.load(Relaxed);
+        napi.handle().schedule();
+        for _ in 0..1000 {
+            if polls.load(Relaxed) > before {
+                break;
+            }
+            fsleep(Delta::from_millis(10));
+        }
+        assert_eq!(polls.load(Relaxed), before + 1);
+    }
+
+    /// The byte queue limit stops the kernel (BUG) if more bytes are completed than were sent, or by two at a time.
     #[test]
     fn no_more_is_completed_than_was_sent() -> Result {
         let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
         let dev = registered.device();
+        let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut instances = [Napi::new(dev)?, Napi::new(dev)?];
+        let set = dev.set_queue_napi(&instances[0], &mut Rtnl::lock());
+        assert_eq!(set, Ok(()));
+        for napi in &mut instances {
+            let state = Completing {
+                dev: dev.get_typed(),
+                polls: polls.clone(),
+            };
+            napi.enable(state, Quiet)?;
+        }
+        // Without the lock nothing is accounted.
+        assert!(dev.sent(100));
+        assert_eq!(in_flight(dev), 0);
         {
             let _tx = dev.lock_tx();
             dev.sent(100);
         }
-        dev.completed(1, 60);
-        dev.completed(2, 60);
-        dev.completed(1, 1);
-        // SAFETY: The device has a queue, whose counts only this test changes.
-        let left = unsafe {
-            let limit = &(*(*dev.as_raw())._tx).dql;
-            limit.num_queued.wrapping_sub(limit.num_completed)
-        };
-        assert_eq!(left, 0);
+        // That of the queue completes, and no other.
+        for (i, left) in [(1, 100), (0, 40), (1, 40), (0, 0), (0, 0)] {
+            poll_once(&instances[i], &polls);
+            assert_eq!(in_flight(dev), left);
+        }
+        // What is on the ring at the end is off the limit; more than the limit can hold does no harm.
+        {
+            let _tx = dev.lock_tx();
+            dev.sent(u32::MAX);
+        }
+        let [mut first, mut second] = instances;
+        assert!(in_flight(dev) > 0 && second.disable().is_some());
+        assert!(in_flight(dev) > 0 && first.disable().is_some());
+        assert_eq!(in_flight(dev), 0);
         Ok(())
     }
 

@@ -19,16 +19,35 @@ static struct netdev_queue *txq(const struct net_device *dev)
 	return netdev_get_tx_queue(dev, 0);
 }
 
-/* Accounts a frame to BQL. True: the caller has to ring the doorbell now. */
+/* Whether this context holds the lock of the queue; no other one on this CPU does meanwhile. */
+static bool owned(struct netdev_queue *txq)
+{
+	return likely(netif_tx_owned(txq, raw_smp_processor_id()));
+}
+
+/*
+ * Accounts a frame to BQL, if the caller holds the transmit lock. True: the caller has to ring the
+ * doorbell now.
+ */
 bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes)
 {
-	return __netdev_tx_sent_queue(txq(dev), bytes, netdev_xmit_more());
+	struct netdev_queue *queue = txq(dev);
+
+	if (!owned(queue))
+		return true;
+
+#ifdef CONFIG_BQL
+	bytes = min(bytes, DQL_MAX_OBJECT);
+#endif
+	return __netdev_tx_sent_queue(queue, bytes, netdev_xmit_more());
 }
 
 /* Whether the stack hands over another frame at once. */
 bool ipoib_rs_tx_more(const struct net_device *dev)
 {
-	return netdev_xmit_more() && !netif_xmit_stopped(netdev_get_tx_queue(dev, 0));
+	struct netdev_queue *queue = txq(dev);
+
+	return owned(queue) && netdev_xmit_more() && !netif_xmit_stopped(queue);
 }
 
 /* Those of @bytes that BQL knows of. The kernel stops if it is told of others. */
@@ -42,10 +61,14 @@ static unsigned int known(const struct netdev_queue *txq, unsigned int bytes)
 	return bytes;
 }
 
-/* Whether the queue is stopped then, as seen behind a full barrier. */
-bool ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames, unsigned int bytes)
+/*
+ * Whether the queue is stopped then, as seen behind a full barrier. @napi is polled by the caller;
+ * frames are completed by the instance of the queue, which is polled by nobody else meanwhile.
+ */
+bool ipoib_rs_tx_completed(struct net_device *dev, const struct napi_struct *napi,
+			   unsigned int frames, unsigned int bytes)
 {
-	bytes = known(txq(dev), bytes);
+	bytes = likely(READ_ONCE(txq(dev)->napi) == napi) ? known(txq(dev), bytes) : 0;
 	netdev_txq_completed_mb(txq(dev), frames, bytes);
 	if (!bytes)
 		smp_mb(); /* Pairs with those behind which the driver looks for room again. */
@@ -62,9 +85,17 @@ void ipoib_rs_tx_wake(struct net_device *dev)
 	netif_tx_wake_queue(txq(dev));
 }
 
-void ipoib_rs_tx_reset(struct net_device *dev)
+/* Has BQL forget what was sent, if @napi, which is disabled, is the one that completes it. */
+void ipoib_rs_tx_reset(struct net_device *dev, const struct napi_struct *napi)
 {
-	netdev_tx_reset_queue(txq(dev));
+	struct netdev_queue *queue = txq(dev);
+
+	if (READ_ONCE(queue->napi) != napi)
+		return;
+
+	__netif_tx_lock_bh(queue);
+	netdev_tx_reset_queue(queue);
+	__netif_tx_unlock_bh(queue);
 }
 
 void ipoib_rs_tx_lock(struct net_device *dev)
@@ -355,6 +386,12 @@ void ipoib_rs_napi_del(struct napi_struct *napi)
 void ipoib_rs_timer_start(struct hrtimer *timer, u32 us)
 {
 	hrtimer_start(timer, us_to_ktime(us), HRTIMER_MODE_REL_PINNED);
+}
+
+/* Whether timers of so short a time expire by themselves, and not with the next tick. */
+bool ipoib_rs_timer_is_exact(u32 us)
+{
+	return hrtimer_resolution < us * NSEC_PER_USEC;
 }
 
 int ipoib_rs_restart_syscall(void)

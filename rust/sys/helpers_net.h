@@ -18,10 +18,11 @@
 /* Transmit: called once a frame. */
 bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes);
 bool ipoib_rs_tx_more(const struct net_device *dev);
-bool ipoib_rs_tx_completed(struct net_device *dev, unsigned int frames, unsigned int bytes);
+bool ipoib_rs_tx_completed(struct net_device *dev, const struct napi_struct *napi,
+			   unsigned int frames, unsigned int bytes);
 void ipoib_rs_tx_stop(struct net_device *dev);
 void ipoib_rs_tx_wake(struct net_device *dev);
-void ipoib_rs_tx_reset(struct net_device *dev);
+void ipoib_rs_tx_reset(struct net_device *dev, const struct napi_struct *napi);
 void ipoib_rs_tx_lock(struct net_device *dev);
 void ipoib_rs_tx_unlock(struct net_device *dev);
 
@@ -88,6 +89,7 @@ void ipoib_rs_napi_add(struct net_device *dev, struct napi_struct *napi,
 		       int (*poll)(struct napi_struct *napi, int budget), bool tx);
 void ipoib_rs_napi_del(struct napi_struct *napi);
 void ipoib_rs_timer_start(struct hrtimer *timer, u32 us);
+bool ipoib_rs_timer_is_exact(u32 us);
 
 /* Ethtool: the kinds of coalescing that there are. BIT() is beyond bindgen. */
 enum {

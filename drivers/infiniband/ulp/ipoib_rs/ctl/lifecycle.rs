@@ -130,7 +130,6 @@ impl Verbs {
         self.messages_cq = rc_context.as_ref().map(|context| context.recv_cq.clone());
         self.receive(dev, &running, &qp, recv, parts.as_deref_mut())?;
         self.complete(dev, &qp, completions, thresholds, parts.as_deref_mut())?;
-        dev.reset_queue_limit();
         let rc = parts.and_then(|mut parts| parts.tx.take());
         let ud = UdTx { destinations, ring };
         self.send(dev, ud, endpoint, rc);
@@ -335,7 +334,6 @@ impl Verbs {
                 self.qp = None;
             }
         }
-        dev.reset_queue_limit();
         // A restart that was requested by now was meant for the queues that have ended.
         this.stuck.store(false, Relaxed);
         this.watch.lock().begin();

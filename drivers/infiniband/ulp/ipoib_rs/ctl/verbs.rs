@@ -90,8 +90,8 @@ impl Verbs {
         let device = port.device();
         let rx = Napi::<RxPoll>::new(dev)?;
         let tx = Napi::<TxPoll>::new(dev)?;
-        dev.set_queue_napi(&rx, rtnl);
-        dev.set_queue_napi(&tx, rtnl);
+        dev.set_queue_napi(&rx, rtnl)?;
+        dev.set_queue_napi(&tx, rtnl)?;
         let pd = Pd::new(device, &dev.data().reaper)?;
         let vectors = port.shared().next_vectors(device);
         let (qp, qpn) = Self::make_qp(dev, &pd, &rx, &tx, vectors)?;

@@ -216,11 +216,11 @@ impl Poll for TxPoll {
         }
         // Its barrier pairs with those in `UdRing::sent_last`, and where a frame begins to wait: either they
         // see the room, or we see that somebody waits for it.
-        let mut stopped = self.dev.completed(released.frames, released.bytes);
+        let mut stopped = self.dev.completed(context, released.frames, released.bytes);
         let shared = self.rc.as_ref().map(|rc| &rc.shared);
         if room && shared.is_some_and(|shared| shared.is_stalled()) {
             serve(&self.dev);
-            stopped = self.dev.completed(0, 0);
+            stopped = self.dev.completed(context, 0, 0);
         }
         let blocked = shared.is_some_and(|shared| shared.is_blocked());
         if stopped
@@ -246,7 +246,9 @@ impl Poll for TxPoll {
             return budget;
         }
         // Nobody waits for room, and there is enough until the end of a rest.
-        let roomy = !stopped && self.thresholds.may_wake(self.completions.free());
+        let roomy = !stopped
+            && !shared.is_some_and(|shared| shared.is_stalled())
+            && self.thresholds.may_wake(self.completions.free());
         if self.rest.after(released.frames, now_ms()) && roomy {
             context.rest(REST_US);
         }

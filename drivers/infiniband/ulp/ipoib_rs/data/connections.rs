@@ -39,7 +39,7 @@ impl Tx {
         let Some(rc) = &mut self.rc else {
             return;
         };
-        rc.ring.shared().stalled.store(false, Relaxed);
+        rc.ring.shared().end_stall();
         // Pairs with the barrier where the NAPIs look at it.
         smp_mb(Full);
         let count = rc.connections.channels.len();

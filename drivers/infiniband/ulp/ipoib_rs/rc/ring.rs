@@ -108,7 +108,7 @@ impl RcRing {
         if has_room(self) {
             return true;
         }
-        self.shared.stalled.store(true, Relaxed);
+        self.shared.begin_stall();
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);

@@ -3,12 +3,12 @@
 //! Flags for the two NAPIs, which read them without the transmit lock.
 
 use ipoib_netdev::relaxed::Relax;
-use kernel::sync::atomic::{Acquire, Atomic};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
 
 /// Flags for the two NAPIs.
 pub(crate) struct Shared {
     /// Frames wait for room or for credit.
-    pub(crate) stalled: Atomic<bool>,
+    stalled: Atomic<bool>,
     /// The queue is stopped, since so many frames wait.
     pub(crate) blocked: Atomic<bool>,
     /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
@@ -22,6 +22,20 @@ impl Shared {
             blocked: Atomic::new(false),
             sweep: Atomic::new(false),
         }
+    }
+
+    /// Notes that a frame waits, under the transmit lock. True: none did before.
+    pub(crate) fn begin_stall(&self) -> bool {
+        let begins = !self.is_stalled();
+        if begins {
+            self.stalled.store(true, Relaxed);
+        }
+        begins
+    }
+
+    /// Notes that somebody looks at what waits, under the transmit lock.
+    pub(crate) fn end_stall(&self) {
+        self.stalled.store(false, Relaxed);
     }
 
     /// Returns true if somebody has to look at what waits.

@@ -97,7 +97,10 @@ impl Route<'_> {
             // Room on the ring of datagrams may have started it since.
             dev.stop_queue();
         }
-        ring.shared.stalled.store(true, Relaxed);
+        if ring.shared.begin_stall() {
+            // The poll may rest, and there is no room for this frame meanwhile.
+            ud.wake_completions();
+        }
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);
