@@ -8,8 +8,8 @@
 
 use ipoib_netdev::skb::TxSkb;
 use ipoib_rdma::{
-    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, Cq, Device, FailureHandler,
-    GidRef, Pd, QpCaps, Reaper, RecvRing, Registration, UdInit, UdQp,
+    random_psn, recv::GRH_LEN, send_ring, Ah, AhOptions, Client, Cq, Device, GidRef, Pd, QpCaps,
+    Reaper, RecvRing, Registration, UdInit, UdQp,
 };
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -35,21 +35,14 @@ const SIZE: u32 = 4;
 /// The longest time for the datagram to come back, in milliseconds.
 const TIMEOUT_MS: u32 = 1000;
 
-/// Handler of failures, which are found out by polling.
-struct Polled;
-
-impl FailureHandler for Polled {
-    fn failed(&self) {}
-}
-
 /// Sends a datagram from a port to itself, and waits for it.
 fn loop_back(dev: &Device, port: u32) -> Result {
     // Dropped last: it waits until all that follows is destroyed.
     let reaper = Reaper::new()?;
     let gid = dev.gids(port).find(GidRef::is_rocev2).ok_or(ENODEV)?;
     let pd = Pd::new(dev, &reaper)?;
-    let send_cq = Cq::new(dev, SIZE, 0, (), Polled)?;
-    let recv_cq = Cq::new(dev, SIZE, 0, (), Polled)?;
+    let send_cq = Cq::new(dev, SIZE, 0, (), ())?;
+    let recv_cq = Cq::new(dev, SIZE, 0, (), ())?;
     let init = UdInit {
         pd: &pd,
         send_cq: &send_cq,
@@ -63,7 +56,7 @@ fn loop_back(dev: &Device, port: u32) -> Result {
         port,
         offloads: false,
     };
-    let qp = UdQp::new(init, Polled)?;
+    let qp = UdQp::new(init, ())?;
 
     // Receives are posted in the state Init, before anything can come.
     let mut receive = RecvRing::new(&qp, GRH_LEN + TEXT.len(), SIZE)?;

@@ -150,6 +150,22 @@ unsafe impl Send for LinkOps {}
 unsafe impl Sync for LinkOps {}
 
 impl<T: Link> Registration<T> {
+    /// Fails to compile if the core would refuse what the driver is made of, or warn of it.
+    const IS_POSSIBLE: () = {
+        assert!(
+            T::FILES.is_empty() || T::HAS_SHOW && T::HAS_STORE,
+            "files are read and written"
+        );
+        assert!(
+            attributes::highest(T::ATTRIBUTES) <= attributes::MAX,
+            "rtnetlink knows no higher number"
+        );
+        assert!(
+            files::may_be(T::FILES),
+            "sysfs lets nobody else write or run a file"
+        );
+    };
+
     /// Returns the operations that devices of this kind refer to.
     pub(crate) fn as_raw(&self) -> *const bindings::rtnl_link_ops {
         self.0.as_raw()
@@ -166,20 +182,7 @@ impl<T: Link> Registration<T> {
     ///
     /// `EEXIST`: another driver has that kind.
     pub fn new(kind: &'static CStr) -> Result<Self> {
-        const {
-            assert!(
-                T::FILES.is_empty() || T::HAS_SHOW && T::HAS_STORE,
-                "files are read and written"
-            );
-            assert!(
-                attributes::highest(T::ATTRIBUTES) <= attributes::MAX,
-                "rtnetlink knows no higher number"
-            );
-            assert!(
-                files::may_be(T::FILES),
-                "sysfs lets nobody else write or run a file"
-            );
-        }
+        let () = Self::IS_POSSIBLE;
         let policy = attributes::table(T::ATTRIBUTES)?;
         let table = policy.as_ptr();
         let files = files::Group::new::<T>()?;

@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Completion, Mutex};
 use kernel::types::Opaque;
 
-use crate::device::{Device, DeviceRef, Driver, RawDevice};
+use crate::device::{DeviceRef, RawDevice};
 use crate::relaxed::Relax;
 
 /// The most units of work that a poll may do at a time.
@@ -158,7 +158,7 @@ impl<P: Poll> Napi<P> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn new<T: Driver>(dev: &Device<T>) -> Result<Self> {
+    pub(crate) fn new(dev: &RawDevice) -> Result<Self> {
         let inner = Arc::pin_init(
             try_pin_init!(Inner::<P> {
                 napi <- Opaque::ffi_init(|slot| {

@@ -72,6 +72,20 @@ impl<T: Driver> Device<T> {
 }
 
 impl<T: Driver> Device<T> {
+    /// Registers a NAPI instance with the device, disabled.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    // Not for any device: others may be locked while a notifier knows them.
+    pub fn add_napi<P: Poll>(&self) -> Result<Napi<P>> {
+        Napi::new(self)
+    }
+
     /// Says which NAPI instance polls the queue, the one that sends if the instance polls for that only. User
     /// space sees it (netdev-genl). It stays so until [`Driver::uninit`].
     ///

@@ -5,7 +5,6 @@
 use core::ops::Deref;
 
 use ipoib_sys::bindings;
-use kernel::prelude::*;
 use kernel::types::Opaque;
 
 use crate::rtnl::Rtnl;

@@ -16,6 +16,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 use crate::device::Device;
+use crate::failure::FailureHandler;
 use crate::left::{self, Object, Told};
 use crate::pd::CALLER;
 
@@ -57,17 +58,6 @@ impl sealed::Sealed for () {}
 
 impl CompletionHandler for () {
     fn completion(&self) {}
-}
-
-/// Handler of the failure of a completion queue, a queue pair or a shared receive queue.
-pub trait FailureHandler: Send + Sync + 'static {
-    /// Called when the queue or the queue pair has failed by itself.
-    ///
-    /// # Context
-    ///
-    /// Any, hard interrupt included, possibly under a lock of the device driver's: leave the work to a
-    /// work item. No buffer or frame may be dropped here.
-    fn failed(&self);
 }
 
 /// The context of a completion queue, which the device passes to [`completion`] and [`event`].
@@ -351,7 +341,9 @@ unsafe extern "C" fn event<H: CompletionHandler, F: FailureHandler>(
         (waiter, (*event).event)
     };
     if event == bindings::ib_event_type_IB_EVENT_CQ_ERR {
-        waiter.failure.try_access_with(FailureHandler::failed);
+        waiter
+            .failure
+            .try_access_with(|handler| handler.failed("completion queue"));
     }
 }
 

@@ -389,7 +389,7 @@ mod tests {
         Ok(())
     }
 
-    /// What one reaper waits for delays the end of no other.
+    /// A reaper that waits delays the end of no other.
     #[test]
     fn a_patient_reaper_delays_no_other() -> Result {
         let (patient, reaper) = (Reaper::patient()?, Reaper::new()?);

@@ -399,7 +399,6 @@ mod tests {
     use super::*;
     use crate::cq::Cq;
     use crate::dummy::Dummy;
-    use crate::fake::Nobody;
     use kernel::alloc::flags::__GFP_ZERO;
 
     /// The reference goes with the last clone, and whoever waits for that goes on.
@@ -454,7 +453,7 @@ mod tests {
     #[test]
     fn a_completion_queue_has_entries() -> Result {
         let dummy = Dummy::new()?;
-        let none = Cq::new(dummy.device(), 0, 0, (), Nobody);
+        let none = Cq::new(dummy.device(), 0, 0, (), ());
         assert_eq!(none.err(), Some(EINVAL));
         Ok(())
     }

@@ -15,20 +15,13 @@ use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::SpinLock;
 
-use crate::cq::{Cq, FailureHandler};
+use crate::cq::Cq;
 use crate::device::{Device, Ending};
 
 mod operations;
 
 use operations::{fill_attributes, fill_operations, note_sync, State, ROOM};
 pub(crate) use operations::{Posted, Synced};
-
-/// A handler of failures that do not happen.
-pub(crate) struct Nobody;
-
-impl FailureHandler for Nobody {
-    fn failed(&self) {}
-}
 
 /// The data of its port, by the number of that.
 type Ports = [bindings::ib_port_data; 2];

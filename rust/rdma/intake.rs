@@ -13,8 +13,9 @@ use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, Mutex, SetOnce};
 
-use crate::cq::{Cq, FailureHandler};
+use crate::cq::Cq;
 use crate::deferred::{DeferDrop, Deferred, Reserved};
+use crate::failure::FailureHandler;
 use crate::left::{self, Left, Object, Told};
 use crate::pd::Pd;
 
@@ -343,6 +344,6 @@ unsafe extern "C" fn event<H: FailureHandler>(
         (handler, (*event).event)
     };
     if event == bindings::ib_event_type_IB_EVENT_SRQ_ERR {
-        handler.try_access_with(FailureHandler::failed);
+        handler.try_access_with(|handler| handler.failed("shared receive queue"));
     }
 }

@@ -35,6 +35,7 @@ pub mod device;
 #[cfg(CONFIG_KUNIT = "y")]
 mod dummy;
 pub mod event;
+mod failure;
 #[cfg(CONFIG_KUNIT = "y")]
 mod fake;
 pub mod flush_time;
@@ -65,11 +66,12 @@ pub use client::{Client, Found, Registration, Sought};
 pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };
-pub use cq::{CompletionHandler, Cq, FailureHandler};
+pub use cq::{CompletionHandler, Cq};
 pub use decoy::Decoy;
 pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};
+pub use failure::{Alarm, FailureHandler};
 pub use flush_time::FlushTime;
 pub use gid::{GidOwner, GidRef};
 pub use intake::Intake;

@@ -13,7 +13,8 @@ use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex};
 
-use crate::cq::{Cq, FailureHandler};
+use crate::cq::Cq;
+use crate::failure::FailureHandler;
 use crate::left::Left;
 use crate::pd::Pd;
 
@@ -128,7 +129,7 @@ unsafe extern "C" fn event<H: FailureHandler>(
             | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
             | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
     ) {
-        handler.try_access_with(FailureHandler::failed);
+        handler.try_access_with(|handler| handler.failed("queue pair"));
     }
 }
 

@@ -412,7 +412,7 @@ unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void)
 mod tests {
     use super::*;
     use crate::deferred::Reaper;
-    use crate::fake::{Fake, Nobody};
+    use crate::fake::Fake;
     use crate::flush_time::FlushTime;
     use crate::rc_send::rc_ring;
 
@@ -434,8 +434,8 @@ mod tests {
             let pd = Pd::new(dev, &reaper)?;
             let init = RcInit {
                 pd: &pd,
-                send_cq: &Cq::new(dev, SIZE, 0, (), Nobody)?,
-                recv_cq: &Cq::new(dev, SIZE, 0, (), Nobody)?,
+                send_cq: &Cq::new(dev, SIZE, 0, (), ())?,
+                recv_cq: &Cq::new(dev, SIZE, 0, (), ())?,
                 intake: &Intake::separate(&pd, SIZE, 1)?,
                 caps: QpCaps {
                     send_wr: SIZE,

@@ -180,7 +180,7 @@ impl Answer {
     }
 }
 
-/// What the SA may use of a query until the device has sent the question.
+/// Parts of a query that the SA may use until the device has sent the question.
 struct Body {
     /// Dropping it waits until the callback has been called for the last time. In front of what that uses.
     _client: Arc<SaClient>,

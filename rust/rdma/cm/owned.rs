@@ -13,10 +13,8 @@ use super::CmHandler;
 use crate::deferred::DeferDrop;
 use crate::device::Device;
 
-/// The longest wait for a report that the CM owes, in milliseconds.
+/// The longest wait for a report that the CM owes, or may owe, in milliseconds. It delays the end of the device only.
 const REPORT_MS: i64 = 1000;
-/// The wait for a report that the CM may owe, in milliseconds.
-const LATE_MS: i64 = 10;
 
 /// A connection ID, and the stage of its destruction.
 ///
@@ -111,10 +109,10 @@ impl<H: CmHandler> OwnedId<H> {
     /// Returns true if the CM does not call the handler any more, that long after the ID was destroyed.
     ///
     /// It may have given a message up since we looked, and be about to call the handler, which is a matter
-    /// of instructions. Nobody can tell that from a message that was cancelled, or a connection that just
-    /// was there, for which all of this is waited.
+    /// of instructions, or of when its worker runs again. Nobody can tell that from a message that was cancelled, or a
+    /// connection that just was there, for which all of this is waited.
     fn is_silent(&self, age: Delta) -> bool {
-        self.context.is_settled() || age.as_millis() >= LATE_MS
+        self.context.is_settled() || age.as_millis() >= REPORT_MS
     }
 }
 
@@ -214,7 +212,7 @@ mod tests {
         // It may be on its way still.
         assert!(!id.prepare_drop_at(begin + Delta::from_millis(REPORT_MS)));
         assert!(matches!(id.end, End::Past(_)));
-        assert!(id.prepare_drop_at(Instant::now() + Delta::from_millis(LATE_MS)));
+        assert!(id.prepare_drop_at(Instant::now() + Delta::from_millis(REPORT_MS)));
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use kernel::sync::Arc;
 use super::{IntakeRing, MessagePool};
 use crate::cq::Cq;
 use crate::deferred::Reaper;
-use crate::fake::{each_allocation_fails, Fake, Nobody, Posted, Synced};
+use crate::fake::{each_allocation_fails, Fake, Posted, Synced};
 use crate::intake::Intake;
 use crate::pd::Pd;
 
@@ -45,8 +45,8 @@ fn make(fake: &Fake, slots: u32, parts: usize) -> Result<Made> {
     let reaper = Reaper::new()?;
     let dev = fake.device();
     let pd = Pd::new(dev, &reaper)?;
-    let cq = Cq::new(dev, slots, 0, (), Nobody)?;
-    let intake = Intake::shared(&pd, slots, parts as u32, Nobody)?;
+    let cq = Cq::new(dev, slots, 0, (), ())?;
+    let intake = Intake::shared(&pd, slots, parts as u32, ())?;
     let pool = MessagePool::new(dev, IP_MESSAGE, parts, slots as usize)?;
     ensure(pool.parts() == parts)?;
     let mut ring = IntakeRing::new(&intake, &cq, pool, slots)?;

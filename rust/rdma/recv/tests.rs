@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use super::RecvRing;
 use crate::cq::Cq;
 use crate::deferred::Reaper;
-use crate::fake::{each_allocation_fails, Fake, Nobody, Posted, Synced};
+use crate::fake::{each_allocation_fails, Fake, Posted, Synced};
 use crate::flush_time::FlushTime;
 use crate::pd::Pd;
 use crate::qp::{QpCaps, UdInit, UdQp};
@@ -33,8 +33,8 @@ fn make(fake: &Fake) -> Result<(RecvRing, Arc<UdQp>, Reaper)> {
     let reaper = Reaper::new()?;
     let dev = fake.device();
     let pd = Pd::new(dev, &reaper)?;
-    let send_cq = Cq::new(dev, 1, 0, (), Nobody)?;
-    let recv_cq = Cq::new(dev, SLOTS, 0, (), Nobody)?;
+    let send_cq = Cq::new(dev, 1, 0, (), ())?;
+    let recv_cq = Cq::new(dev, SLOTS, 0, (), ())?;
     let init = UdInit {
         pd: &pd,
         send_cq: &send_cq,
@@ -48,7 +48,7 @@ fn make(fake: &Fake) -> Result<(RecvRing, Arc<UdQp>, Reaper)> {
         port: 1,
         offloads: false,
     };
-    let qp = UdQp::new(init, Nobody)?;
+    let qp = UdQp::new(init, ())?;
     qp.to_init(0, 0)?;
     qp.start(0)?;
     let mut ring = RecvRing::new(&qp, BUF_LEN, SLOTS)?;

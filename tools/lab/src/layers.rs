@@ -173,6 +173,7 @@ const CRATES: &[Layered] = &[
             &[
                 "client",
                 "event",
+                "failure",
                 "gid",
                 "neighbour",
                 "pd",

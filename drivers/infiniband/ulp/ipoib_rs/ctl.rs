@@ -12,7 +12,6 @@ pub(crate) mod cm;
 pub(crate) mod connect;
 pub(crate) mod connected;
 pub(crate) mod debugfs;
-pub(crate) mod events;
 pub(crate) mod evict;
 mod files;
 mod functions;

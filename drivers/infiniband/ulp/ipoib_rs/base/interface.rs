@@ -15,7 +15,7 @@ use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::stall::Watch;
-use ipoib_rdma::{GidRef, Reaper};
+use ipoib_rdma::{Alarm, GidRef, Reaper};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SpinLock};
@@ -36,7 +36,7 @@ pub(crate) const RESTART_MS: u32 = 50;
 pub(crate) enum Work {
     /// Resolves paths, joins and leaves groups, removes idle ones.
     Paths,
-    /// Brings the QP back after a failed send.
+    /// Brings the QP back after a failed send, or has what is broken replaced.
     Recover,
     /// Makes and ends connections.
     Connections,
@@ -84,7 +84,7 @@ pub(crate) struct Interface {
     /// A restart is pending, which needs RTNL.
     pub(crate) stuck: Atomic<bool>,
     /// The device has reported that a queue of the interface is broken.
-    pub(crate) broken: Atomic<bool>,
+    pub(crate) broken: Arc<Atomic<bool>>,
     /// Our address has changed, and the neighbours have yet to be told.
     pub(crate) moved: Atomic<bool>,
     /// Work items leave their work to a later run.
@@ -151,6 +151,7 @@ impl Interface {
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
         let settings = Arc::new(Settings::new(), GFP_KERNEL)?;
         let reaper = Reaper::new()?;
+        let broken = Arc::new(Atomic::new(false), GFP_KERNEL)?;
         let &Options {
             pkey,
             mtu,
@@ -188,7 +189,7 @@ impl Interface {
             multicast_limit: Atomic::new(u32::MAX),
             connected: Atomic::new(connected),
             stuck: Atomic::new(false),
-            broken: Atomic::new(false),
+            broken,
             moved: Atomic::new(false),
             pausing: Atomic::new(false),
             guid: Atomic::new(guid),
@@ -238,15 +239,9 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
-    /// Replaces the queues, of which the device reports that `queue` is broken.
-    ///
-    /// # Context
-    ///
-    /// Any.
-    pub(crate) fn queue_failed(dev: &Device<Self>, queue: &str) {
-        dev.data().broken.store(true, Relaxed);
-        netdev_log!(dev, Warn, limited, "{queue} is broken, restarting\n");
-        Self::restart_soon(dev);
+    /// Whom a queue of the interface tells that it is broken: it is replaced then.
+    pub(crate) fn alarm(dev: &Device<Self>) -> Alarm<Self> {
+        Alarm::new(dev, Work::Recover as usize, dev.data().broken.clone())
     }
 
     /// Returns true if a multicast packet can be sent, whole or in fragments. Out of the way of the others.

@@ -13,7 +13,6 @@ use crate::base::interface::Interface;
 use crate::base::params;
 use crate::ctl::cm::ConnListener;
 use crate::ctl::connect;
-use crate::ctl::events::Alarm;
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
 use crate::rc::conn;
@@ -51,7 +50,7 @@ impl Verbs {
             let buffers = wanted.min(device.max_srq_wr());
             let sges = device.max_srq_sge() as usize;
             let pool = MessagePool::new(device, message, sges, buffers as usize)?;
-            let alarm = Alarm::new(dev, "shared receive queue");
+            let alarm = Interface::alarm(dev);
             let intake = Intake::shared(&self.pd, buffers, pool.parts() as u32, alarm)?;
             Ok((intake, pool))
         };

@@ -6,11 +6,15 @@ use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
 use ipoib_proto::stall::LOOK_MS;
 use ipoib_rdma::QpState;
+use kernel::sync::atomic::Relaxed;
 
 use crate::base::interface::{Interface, Work};
 
-/// Brings the QP back to life after a send that failed.
+/// Brings the QP back to life after a send that failed. What is broken is replaced.
 pub(crate) fn recover(dev: &Device<Interface>) {
+    if dev.data().broken.load(Relaxed) {
+        return Interface::restart_soon(dev);
+    }
     let Some(endpoint) = dev.lock_tx().as_ref().map(|tx| tx.endpoint.clone()) else {
         return;
     };

@@ -23,12 +23,8 @@ use kernel::sync::Arc;
 use crate::base::interface::Interface;
 use crate::base::params;
 use crate::ctl::cm::ConnListener;
-use crate::ctl::events::Alarm;
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
-
-/// Name of a CQ in the log.
-const COMPLETIONS: &str = "completion queue";
 
 /// The most elements that a frame is gathered from.
 const MAX_SGE: u32 = MAX_PARTS as u32;
@@ -88,8 +84,8 @@ impl Verbs {
     pub(crate) fn new(dev: &Device<Interface>, rtnl: &mut Rtnl) -> Result<Self> {
         let port = &dev.data().get_ref().port;
         let device = port.device();
-        let rx = Napi::<RxPoll>::new(dev)?;
-        let tx = Napi::<TxPoll>::new(dev)?;
+        let rx = dev.add_napi::<RxPoll>()?;
+        let tx = dev.add_napi::<TxPoll>()?;
         dev.set_queue_napi(&rx, rtnl)?;
         dev.set_queue_napi(&tx, rtnl)?;
         let pd = Pd::new(device, &dev.data().reaper)?;
@@ -131,7 +127,7 @@ impl Verbs {
                 send_sge,
                 recv_sge: 1,
             };
-            let alarm = Alarm::new(dev, "queue pair");
+            let alarm = Interface::alarm(dev);
             let init = UdInit {
                 pd,
                 send_cq: &send_cq,
@@ -169,7 +165,7 @@ impl Verbs {
         vectors: Vectors,
     ) -> Result<Arc<Cq>> {
         let device = dev.data().get_ref().port.device();
-        let alarm = Alarm::new(dev, COMPLETIONS);
+        let alarm = Interface::alarm(dev);
         Cq::new(device, entries, vectors.send, tx.handle(), alarm)
     }
 
@@ -181,7 +177,7 @@ impl Verbs {
         vectors: Vectors,
     ) -> Result<Arc<Cq>> {
         let this = dev.data().get_ref();
-        let (device, alarm) = (this.port.device(), Alarm::new(dev, COMPLETIONS));
+        let (device, alarm) = (this.port.device(), Interface::alarm(dev));
         let cq = Cq::new(device, entries, vectors.receive, rx.handle(), alarm)?;
         let moderation = this.settings.moderation();
         if moderation.frames != 0 || moderation.usecs != 0 {

@@ -12,7 +12,7 @@ use ipoib_proto::share::{Need, Reason};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed, Release};
+use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Tx {
         if let Some(RcTx { connections, ring }) = &mut self.rc {
             let blocked = ring.shared().is_blocked();
             if blocked && !connections.update_stops(now) {
-                ring.shared().blocked.store(false, Relaxed);
+                ring.shared().end_block();
                 // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
                 // stopped, or we see the room.
                 smp_mb(Full);
@@ -186,7 +186,7 @@ impl Tx {
         }
         // Others are not to wait for those that are slow.
         if let Some(rc) = self.rc.as_ref().filter(|_| slow) {
-            rc.ring.shared().sweep.store(true, Release);
+            rc.ring.shared().ask_sweep();
             self.ud.ring.wake_completions();
             self.service(dev);
         }
@@ -386,7 +386,7 @@ impl Tx {
         connections.over(rc);
         rc.trace("over", "gone");
         if rc.lane.in_flight() > 0 {
-            ring.shared().sweep.store(true, Release);
+            ring.shared().ask_sweep();
             self.ud.ring.wake_completions();
         }
         Interface::queue(dev, Work::Connections, 0);

@@ -11,7 +11,7 @@ use ipoib_proto::header::Header;
 use ipoib_proto::rc;
 use ipoib_rdma::RcSender;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 

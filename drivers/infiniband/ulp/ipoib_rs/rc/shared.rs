@@ -3,16 +3,16 @@
 //! Flags for the two NAPIs, which read them without the transmit lock.
 
 use ipoib_netdev::relaxed::Relax;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 
 /// Flags for the two NAPIs.
 pub(crate) struct Shared {
     /// Frames wait for room or for credit.
     stalled: Atomic<bool>,
     /// The queue is stopped, since so many frames wait.
-    pub(crate) blocked: Atomic<bool>,
+    blocked: Atomic<bool>,
     /// A lane has become slow, or its queue pair was reset: what it has on the ring is to be looked at.
-    pub(crate) sweep: Atomic<bool>,
+    sweep: Atomic<bool>,
 }
 
 impl Shared {
@@ -42,6 +42,25 @@ impl Shared {
     #[inline]
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.get()
+    }
+
+    /// Notes that the queue is stopped, since so much waits, under the transmit lock. True: it was not before.
+    pub(crate) fn begin_block(&self) -> bool {
+        let begins = !self.is_blocked();
+        if begins {
+            self.blocked.store(true, Relaxed);
+        }
+        begins
+    }
+
+    /// Notes that the queue need not be stopped any more, under the transmit lock.
+    pub(crate) fn end_block(&self) {
+        self.blocked.store(false, Relaxed);
+    }
+
+    /// Has the ring swept, by the next poll.
+    pub(crate) fn ask_sweep(&self) {
+        self.sweep.store(true, Release);
     }
 
     /// Returns true if the ring is to be swept. It need not be once more, then.

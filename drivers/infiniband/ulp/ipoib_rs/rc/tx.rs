@@ -11,7 +11,7 @@ use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::rc::{self, EXTENDED_HEADERS};
 use ipoib_proto::seq::Sequence;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
@@ -88,8 +88,7 @@ impl Route<'_> {
         ring.counters().credit_stalls.add(1);
         keep_waiting(dev, channel, ud, skb);
         if channel.begin_stop(now) {
-            if !ring.shared.blocked.load(Relaxed) {
-                ring.shared.blocked.store(true, Relaxed);
+            if ring.shared.begin_block() {
                 ud.counters().tx.stops.add(1);
                 // Pairs with the barrier in `TxPoll::poll`, which may be about to start the queue.
                 smp_mb(Full);
