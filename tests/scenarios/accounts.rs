@@ -173,6 +173,7 @@ const GENL: &str = include_str!("../guest/accounts/genl.py");
 
 scenario! {
     /// netdev-genl has the counters of the queues, which are those of the link, and the NAPI of each queue.
+    #[on(infiniband)]
     fn netdev_genl_knows_the_queues(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -108,10 +108,10 @@ scenario! {
     /// The mode is set by netlink and by sysfs, while down and while up, and told by both. Connected mode
     /// keeps the MTU and allows a larger one; datagram mode ends that. The address says who takes
     /// connections.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn the_mode_is_set_and_told(bed) {
         let bed = bed.hosts(1).up()?;
-        bed.rxe()?;
+        bed.ports()?;
         let host = &bed.hosts[0];
         let is = |mode: &str, mtu: u32| -> Result<()> {
             let text = host.ok("ip -d link show ib0")?;
@@ -154,10 +154,10 @@ const MODE_BY_NUMBER: &str = include_str!("../guest/connected/mode_by_number.py"
 
 scenario! {
     /// An unknown mode is refused, by netlink in words, and changes nothing.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn what_is_no_mode_is_refused(bed) {
         let bed = bed.hosts(1).up()?;
-        bed.rxe()?;
+        bed.ports()?;
         let host = &bed.hosts[0];
         host.ib_add("")?;
         for mode in ["datagram", "connected"] {

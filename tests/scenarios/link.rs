@@ -7,6 +7,7 @@ use lab::scenario;
 
 scenario! {
     /// `ip -d link` tells kind, P_Key, mode and umcast; the address has 20 bytes.
+    #[on(infiniband)]
     fn ip_link_tells_the_details(bed) {
         let bed = bed.hosts(1).up()?;
         bed.ib()?;

@@ -81,6 +81,7 @@ scenario! {
 
 scenario! {
     /// The peer's ib0 is made anew, so its QPN is another one; both sides find each other.
+    #[on(infiniband)]
     fn a_peer_has_a_new_qp(bed) {
         let bed = bed.up()?;
         bed.ib()?;

@@ -62,6 +62,7 @@ scenario! {
 scenario! {
     /// A name is any bytes but a few: one that is no UTF-8 has its variables and files, and takes them along when it is
     /// changed.
+    #[on(infiniband)]
     fn names_need_not_be_utf_8(bed) {
         let bed = bed.up()?;
         bed.ib()?;
@@ -97,6 +98,7 @@ scenario! {
 
 scenario! {
     /// Writing while the interface comes and goes ends neither in a deadlock nor in a crash.
+    #[on(infiniband)]
     fn writing_while_it_comes_and_goes(bed) {
         let bed = bed.up()?;
         bed.ib()?;

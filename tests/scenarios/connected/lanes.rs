@@ -13,7 +13,7 @@ const FLOWS: &str = include_str!("../../guest/connected/lanes/flows.py");
 
 scenario! {
     /// Two connections to a peer are two again after a while without traffic, whichever is wanted first.
-    #[on(timed, races)]
+    #[on(timed, races, infiniband)]
     fn lanes_stay_apart(bed) {
         let bed = bed.lifetime(Duration::from_secs(300)).up()?;
         let (a, b) = connected(&bed)?;

@@ -271,7 +271,7 @@ scenario! {
 scenario! {
     /// Peers that announce connections and cannot be reached take up places in the table for a few seconds
     /// only.
-    #[on(races)]
+    #[on(races, infiniband)]
     fn who_cannot_be_reached_is_forgotten(bed) {
         let bed = bed.up()?;
         up(&bed)?;

@@ -147,6 +147,7 @@ scenario! {
 scenario! {
     /// A packet socket asks for the link-layer header before it writes the packet: whether one of multicast is too large
     /// depends on its length only, and not on what was in its memory before.
+    #[on(infiniband)]
     fn packet_sockets_are_refused_by_length(bed) {
         let bed = bed.up()?;
         let (a, b) = connected(&bed)?;
