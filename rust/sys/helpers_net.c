@@ -37,7 +37,8 @@ bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes)
 		return true;
 
 #ifdef CONFIG_BQL
-	bytes = min(bytes, DQL_MAX_OBJECT);
+	/* All ones; the kernel warns of more. */
+	bytes &= DQL_MAX_OBJECT;
 #endif
 	return __netdev_tx_sent_queue(queue, bytes, netdev_xmit_more());
 }

@@ -453,7 +453,9 @@ int ipoib_rs_ib_map_skb(struct ib_device *device, struct sk_buff *skb, struct ib
 	unsigned int head = skb_headlen(skb), left = info->nr_frags, n = left;
 	const skb_frag_t *frag;
 
-	if (unlikely(info->frag_list || (left >= max && left + !!head > max)))
+	/* The compiler would keep both of its terms, in registers that have to be saved. */
+	OPTIMIZER_HIDE_VAR(head);
+	if (unlikely(info->frag_list) || (unlikely(left >= max) && (head || left > max)))
 		return -EMSGSIZE;
 	if (!ib_uses_virt_dma(device))
 		return map_skb_dma(device, skb, sge);
