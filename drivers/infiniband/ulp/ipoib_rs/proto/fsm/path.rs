@@ -558,6 +558,28 @@ mod tests {
         Ok(())
     }
 
+    /// The way may have changed before what waits has left: what comes now does not overtake it either.
+    #[test]
+    fn nothing_overtakes_on_an_old_path() -> Result<(), ()> {
+        let mut path = path();
+        let ticket = resolving(&mut path, 1, 0)?;
+        assert_eq!(path.resolved(ticket, "ah"), None);
+        path.refresh();
+        assert_eq!(path.send(2, 100, 0), Verdict::Queued);
+        let mut left = [0; 2];
+        for frame in &mut left {
+            *frame = loop {
+                match path.poll(0) {
+                    Some(Action::Transmit(frame)) => break frame,
+                    Some(Action::Resolve(_)) => {}
+                    _ => return Err(()),
+                }
+            };
+        }
+        assert_eq!(left, [1, 2]);
+        Ok(())
+    }
+
     /// While other paths are resolved one after the other, and no answer comes.
     #[test]
     fn frames_wait_for_a_turn_no_longer_than_for_an_answer() -> Result<(), ()> {
