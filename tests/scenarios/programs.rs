@@ -339,7 +339,9 @@ scenario! {
         let (a, b) = infiniband_up(&bed, "options ipoib_rs ports=all")?;
         let of_ib0 = NM_CONNECTION.replacen("method=auto", &format!("method=manual\naddress1={}/24", b.ip4()), 1);
         put(b, "/etc/NetworkManager/system-connections/ib0.nmconnection", &of_ib0)?;
-        put(b, "/etc/NetworkManager/system-connections/ib0.8001.nmconnection", &addressed(NM_CHILD, b))?;
+        let child = NM_CHILD.replacen("transport-mode=datagram", "transport-mode=connected", 1);
+        ensure!(child != NM_CHILD);
+        put(b, "/etc/NetworkManager/system-connections/ib0.8001.nmconnection", &addressed(&child, b))?;
         b.ok("chmod 600 /etc/NetworkManager/system-connections/*")?;
         put(b, "/etc/NetworkManager/conf.d/ib0.conf", NM_CONF)?;
         put(b, "/etc/NetworkManager/conf.d/eth0.conf", "[device-eth0]\nmatch-device=interface-name:eth0\nmanaged=0")?;
@@ -347,6 +349,9 @@ scenario! {
         b.ok("mkdir -p /run/dbus && dbus-daemon --system --fork")?;
         let _manager = b.spawn("NetworkManager --no-daemon")?;
         both_talk(a, b)?;
+        for (name, mode) in [("ib0", "datagram"), ("ib0.8001", "connected")] {
+            b.ok(&format!("test $(cat /sys/class/net/{name}/mode) = {mode}"))?;
+        }
         let devices = b.ok("nmcli -t -f device,type,state,connection device")?;
         for name in ["ib0", "ib0.8001"] {
             ensure!(devices.contains(&format!("{name}:infiniband:connected:{name}\n")), "{devices}");

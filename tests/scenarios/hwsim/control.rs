@@ -165,6 +165,19 @@ scenario! {
         places.sort();
         let others = [device(1), device(3)].map(|device| (device, "\"1\"".to_owned()));
         ensure!(places == others, "{places:?}");
+        // The second port of an HCA carries frames.
+        outside.ok(&format!(
+            "set -e
+             for name in $(cd /sys/class/net && grep -lx 32 */type | cut -d/ -f1); do
+                 ip -d link show $name | grep -q 'device {} port 1 ' && first=$name
+             done
+             ip netns add other && ip link set second netns other
+             ip addr add 10.9.0.1/24 dev $first && ip link set $first up
+             ip -n other addr add 10.9.0.2/24 dev second && ip -n other link set second up",
+            device(1)
+        ))?;
+        outside.wait_until("ping -q -c 1 -W 1 10.9.0.2", Duration::from_secs(20))?;
+        outside.ok("ip netns exec other ping -q -c 3 -i 0.1 -W 2 -s 10000 10.9.0.1 && ip netns del other")?;
         outside.ok("udevadm control --exit && modprobe -r ipoib_rs")?;
         manager.end()?;
         bed.finish()

@@ -46,7 +46,9 @@ scenario! {
             write(a, "faults", &format!("post_send EIO from {first}"))?;
             a.python(BURST, &[&b.ip4()])?.ok()?;
             let lost = refused()? - before;
-            ensure!(lost == BURSTS + 1 - first, "from {first}: {lost} of {BURSTS}, {}", story(a));
+            // A report of a membership may be among them.
+            let expected = BURSTS + 1 - first;
+            ensure!((expected..=expected + 2).contains(&lost), "from {first}: {lost} of {BURSTS}, {}", story(a));
             nothing_is_under_way(a)?;
             write(a, "faults", "clear")?;
             ping(a, b)?;

@@ -4,7 +4,7 @@
 
 use super::super::manager::Manager;
 use super::super::{EXCLUSIVE, Port, hca};
-use super::{Driver, Kind, up};
+use super::{Driver, Kind, set_mode, up};
 use crate::interop::neighbour;
 use crate::order::counter;
 use crate::transfer::Transfer;
@@ -16,10 +16,16 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Ours, and either driver.
-const PAIRS: [[Kind; 2]; 2] = [
+const PAIRS: [[Kind; 2]; 3] = [
     [(Driver::Ours, "datagram"), (Driver::C, "datagram")],
     [(Driver::Ours, "connected"), (Driver::Ours, "connected")],
+    [(Driver::Ours, "connected"), (Driver::C, "connected")],
 ];
+
+/// Counts of an interface of ours that change when something is flushed.
+fn flushed(host: &Host) -> Result<String> {
+    host.ok("ethtool -S ib0 | grep -E '^ *(restarts|rc_closed|rc_disconnected|rc_broken|rc_failed|rc_stuck):'")
+}
 
 /// Streams both ways while `f` does something; each has to arrive as it was sent.
 fn under_traffic(bed: &Bed, seconds: u32, f: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -112,6 +118,8 @@ scenario! {
 fn hand_over(bed: &Bed, kinds: &[Kind]) -> Result<()> {
     let master = up(bed, "star 2", "", kinds)?;
     let (a, b) = bed.pair()?;
+    up_again(a, b)?;
+    let before = flushed(a)?;
     let standby = Manager::standby(b, &hca(b))?;
     let mut higher = None;
     under_traffic(bed, 10, || {
@@ -124,7 +132,7 @@ fn hand_over(bed: &Bed, kinds: &[Kind]) -> Result<()> {
                     "{asked} | grep -q 'sm lid {lid} .*SMINFO_MASTER' ||
                      {{ {asked}; tail -n 50 /var/log/opensm-*.log; false; }}"
                 ),
-                2 * LIMIT,
+                3 * LIMIT,
             )
         };
         is_master(b)?;
@@ -134,6 +142,8 @@ fn hand_over(bed: &Bed, kinds: &[Kind]) -> Result<()> {
         higher = Some(again);
         up_again(a, b)
     })?;
+    let after = flushed(a)?;
+    ensure!(after == before, "{before} and then {after}");
     standby.kill()?;
     higher.context("no manager")?.kill()
 }
@@ -154,6 +164,49 @@ scenario! {
     fn managers_hand_over_connected_ports(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         hand_over(&bed, &PAIRS[1])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// In connected mode, beside `ib_ipoib`.
+    #[on(lockdep)]
+    fn managers_hand_over_beside_connected_ports(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        hand_over(&bed, &PAIRS[2])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// An HCA reports all sorts of events, of which none is about a change: nothing is flushed, in either mode, and no path
+    /// is asked for more than once an event.
+    #[on(lockdep)]
+    fn events_without_a_change_flush_nothing(bed) {
+        const EVENTS: u64 = 6 * 20;
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        let manager = up(&bed, "pair", "", &PAIRS[1])?;
+        let (a, b) = bed.pair()?;
+        for mode in ["connected", "datagram"] {
+            set_mode(a, "ib0", mode)?;
+            up_again(a, b)?;
+            let (before, asked) = (flushed(a)?, counter(a, "paths_resolved")?);
+            under_traffic(&bed, 4, || {
+                a.outside().ok(
+                    "for i in $(seq 20); do
+                         for event in client_reregister sm_change pkey_change port_active lid_change gid_change; do
+                             echo $event >/sys/kernel/config/ib_hwsim/pair/hcas/h1/event
+                             sleep 0.01
+                         done
+                     done",
+                )?;
+                Ok(())
+            })?;
+            let (after, asked) = (flushed(a)?, counter(a, "paths_resolved")? - asked);
+            ensure!(after == before, "{mode}: {before} and then {after}");
+            ensure!(asked <= EVENTS, "{mode}: {asked} paths");
+        }
+        manager.kill()?;
         bed.finish()
     }
 }
@@ -192,6 +245,16 @@ scenario! {
     fn ports_get_other_lids(bed) {
         let bed = bed.one_machine().append(EXCLUSIVE).up()?;
         change_lids(&bed, &PAIRS[0])?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// In connected mode, beside `ib_ipoib`.
+    #[on(lockdep)]
+    fn ports_get_other_lids_beside_connected_ones(bed) {
+        let bed = bed.one_machine().append(EXCLUSIVE).up()?;
+        change_lids(&bed, &PAIRS[2])?;
         bed.finish()
     }
 }

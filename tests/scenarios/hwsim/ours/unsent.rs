@@ -29,8 +29,8 @@ fn ask(host: &Host, faults: &str) -> Result<()> {
 }
 
 scenario! {
-    /// An HCA that completes nothing, not even what it has of the subnet administrator's, delays neither the end of an
-    /// interface nor that of a namespace, in both modes.
+    /// An HCA that completes nothing, not even what it has of the subnet administrator's, delays neither an interface that
+    /// goes down nor the end of one, in both modes.
     #[on(lockdep, races)]
     fn an_interface_ends_before_its_questions_are_sent(bed) {
         let bed = bed.leaks().one_machine().append(EXCLUSIVE).up()?;

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 const SEED: u64 = 18;
 /// Faults in a round.
 const FAULTS: u32 = 50;
-/// Seconds that streams last, about as long as a round.
-const SECONDS: u32 = 7;
+/// Seconds that streams last: longer than the faults of a round, of which some last eight.
+const SECONDS: u32 = 12;
 /// From the last fault until all interfaces are up again.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Options of a manager that has the children's partition. With -s 2 one whose port is down when it starts looks again
