@@ -69,13 +69,13 @@ impl Counts {
         self.in_flight() == 0 && self.done() == 0
     }
 
-    /// A frame is about to be posted, says the producer.
+    /// Counts a frame that the producer is about to post.
     #[inline]
     pub fn add_posted(&self) {
         self.posted.set(self.posted.get().wrapping_add(1));
     }
 
-    /// The last one was not, after all.
+    /// Takes the last one back: it was not posted.
     pub fn take_back(&self) {
         self.posted.set(self.posted.get().wrapping_sub(1));
     }

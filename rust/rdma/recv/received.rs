@@ -101,7 +101,7 @@ pub struct ReceiveReport {
     /// Receives flushed by a queue pair in error. Those of a shared receive queue are posted again, others are
     /// not.
     pub flushed: u32,
-    /// Completions of requests that are not posted, which are ignored.
+    /// Completions that name no posted request; they are ignored.
     pub unknown: u32,
     /// Messages that came when the ring was being emptied, which were dropped.
     pub stopped: u32,

@@ -320,7 +320,7 @@ impl Hca {
 mod tests {
     use super::*;
 
-    // An adapter takes most of what a function may have on the stack.
+    // Not inlined: an adapter takes most of the stack that a function may have.
     #[inline(never)]
     fn has_ports(config: &Config, last: u8) {
         if let Ok(hca) = &Hca::new(config) {

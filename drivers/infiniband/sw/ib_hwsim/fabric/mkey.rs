@@ -22,7 +22,7 @@ impl MKey {
     ///
     /// A read needs the key at protection level 2 and above, a write always does. A refusal
     /// counts and starts the lease; the right key stops it (sections 14.2.4.1 and 14.2.4.2).
-    pub(crate) fn admits(&mut self, key: u64, is_set: bool) -> bool {
+    pub(crate) fn check(&mut self, key: u64, is_set: bool) -> bool {
         if self.key == 0 || self.key == key {
             self.lease_left = None;
             return true;
@@ -79,12 +79,12 @@ mod tests {
     fn levels_of_protection() {
         // level, read without the key, key seen by such a read
         for (level, may_read, seen) in [(0, true, 7), (1, true, 0), (2, false, 0), (3, false, 0)] {
-            assert_eq!(key(level).admits(8, false), may_read);
+            assert_eq!(key(level).check(8, false), may_read);
             assert_eq!(key(level).visible_to(8), seen);
             assert_eq!(key(level).visible_to(7), 7);
-            assert!(key(level).admits(7, false));
-            assert!(key(level).admits(7, true));
-            assert!(!key(level).admits(8, true));
+            assert!(key(level).check(7, false));
+            assert!(key(level).check(7, true));
+            assert!(!key(level).check(8, true));
         }
     }
 
@@ -94,19 +94,19 @@ mod tests {
             protection: 3,
             ..MKey::default()
         };
-        assert!(open.admits(8, true));
+        assert!(open.check(8, true));
         assert_eq!(open.violations, 0);
     }
 
     #[test]
     fn violations_count_and_stop_at_the_maximum() {
         let mut key = key(1);
-        key.admits(8, false);
+        key.check(8, false);
         assert_eq!(key.violations, 0);
-        key.admits(8, true);
+        key.check(8, true);
         assert_eq!(key.violations, 1);
         key.violations = u16::MAX;
-        key.admits(8, true);
+        key.check(8, true);
         assert_eq!(key.violations, u16::MAX);
     }
 
@@ -115,9 +115,9 @@ mod tests {
         let mut key = key(2);
         key.elapse(100);
         assert_eq!(key.protection, 2);
-        key.admits(8, true);
+        key.check(8, true);
         key.elapse(6);
-        key.admits(8, true);
+        key.check(8, true);
         assert!(key.lease_left.is_some());
         key.elapse(4);
         assert!(key.lease_left.is_none());
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn right_key_stops_the_lease() {
         let mut key = key(2);
-        key.admits(8, true);
-        key.admits(7, false);
+        key.check(8, true);
+        key.check(7, false);
         key.elapse(100);
         assert_eq!(key.protection, 2);
     }
@@ -137,7 +137,7 @@ mod tests {
     fn no_period_no_lease() {
         let mut key = key(2);
         key.lease_period = 0;
-        key.admits(8, true);
+        key.check(8, true);
         assert!(key.lease_left.is_none());
     }
 }

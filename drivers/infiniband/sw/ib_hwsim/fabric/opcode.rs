@@ -5,7 +5,7 @@
 use crate::packet::{Packet, Transport};
 use crate::rc::{AtomicOp, Op, Part, Tail};
 
-/// An end of a message, without its contents.
+/// How a message ends: plain, with immediate data, or with an invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Plain,

@@ -39,7 +39,7 @@ fn locked(hca: &mut Hca, ports: [Option<u8>; 2], key: u64, is_set: bool) -> Opti
     let mut ports = ports.into_iter().flatten();
     ports.find(|&port| {
         let port = hca.port_mut(port);
-        port.is_some_and(|port| !port.m_key.admits(key, is_set))
+        port.is_some_and(|port| !port.m_key.check(key, is_set))
     })
 }
 

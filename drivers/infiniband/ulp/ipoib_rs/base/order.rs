@@ -68,7 +68,7 @@ impl Copied {
         Ok(Self(KVVec::with_capacity(room, GFP_KERNEL)?))
     }
 
-    /// Copies as many as there is room for.
+    /// Copies the sources of `order`, as many as there is room for.
     pub(crate) fn note(&mut self, order: &Order) {
         let now = clock::now_ms();
         for (address, source) in order.sources.iter() {

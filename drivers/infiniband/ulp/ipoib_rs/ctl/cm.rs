@@ -59,7 +59,7 @@ impl ConnId {
         &self.dev.data().get_ref().counters.connected
     }
 
-    /// The connection that this is about, if nobody has given it up.
+    /// The connection of this CM ID, unless it was given up.
     fn find(&self) -> Option<Found> {
         let guard = self.dev.lock_tx();
         guard.as_ref()?.rc.as_ref()?.connections.find(self)

@@ -238,7 +238,7 @@ fn adopt(dev: &Device<Interface>, endpoint: &Endpoint, record: &GroupRecord, lin
     let limit = mtu::ip_mtu(link.ib_mtu);
     if let Some(tx) = dev.lock_tx().as_mut() {
         tx.ud.ring.set_qkey(link.qkey.0);
-        // The interface's MTU follows, which takes RTNL.
+        // The interface's MTU follows later, since that takes RTNL.
         tx.ud.ring.reduce_mtu(limit);
     }
     this.subnet.lock().set_link(*record, link);

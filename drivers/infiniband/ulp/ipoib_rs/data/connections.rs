@@ -102,7 +102,7 @@ impl Tx {
             if channel.backlog.is_empty() || !channel.machine.is_up() {
                 return;
             }
-            if !ring.has_room_or_waits(channel) {
+            if !ring.room_or_wait(channel) {
                 return;
             }
             let address = *channel.address();

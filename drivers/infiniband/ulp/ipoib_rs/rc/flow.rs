@@ -85,9 +85,8 @@ impl Flow {
         news
     }
 
-    /// A message came that counts. True: something has to be done under the transmit lock, since it may
-    /// be the first, which confirms the connection, or since the peer is due to learn that there is room
-    /// for `width` again, if it knows credit at all.
+    /// Counts a message. True: service is due under the transmit lock, since the message may be the first, which
+    /// confirms the connection, or the peer is to learn that there is room for `width` again, if it knows credit at all.
     #[inline]
     pub(crate) fn note_received(&self, width: Option<u16>) -> bool {
         let before = self.received.messages.get() as u16;
@@ -103,12 +102,12 @@ impl Flow {
         before == 0 || is_due
     }
 
-    /// Returns true if one came, of late at least.
+    /// Returns true if a message has come (modulo 2^16).
     pub(crate) fn has_received(&self) -> bool {
         self.received.messages.get() != 0
     }
 
-    /// The peer challenges us. An earlier challenge without an answer is none any more.
+    /// Notes a challenge; it replaces one without an answer.
     pub(super) fn challenged(&self, nonce: u64) {
         self.received.challenge.set(nonce);
     }

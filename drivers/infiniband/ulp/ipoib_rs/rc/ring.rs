@@ -99,12 +99,12 @@ impl RcRing {
     }
 
     /// Returns true if one more message can go by a channel. If not, the NAPIs are told that somebody waits for that.
-    pub(crate) fn has_room_or_waits(&self, channel: &Channel) -> bool {
-        self.or_waits(|ring| ring.has_room(channel))
+    pub(crate) fn room_or_wait(&self, channel: &Channel) -> bool {
+        self.or_wait(|ring| ring.has_room(channel))
     }
 
     /// Returns true if there is room, as `has_room` finds. If not, the NAPIs are told that somebody waits for that.
-    fn or_waits(&self, has_room: impl Fn(&Self) -> bool) -> bool {
+    fn or_wait(&self, has_room: impl Fn(&Self) -> bool) -> bool {
         if has_room(self) {
             return true;
         }
@@ -132,7 +132,7 @@ impl RcRing {
         let Some(rc) = rc.filter(|rc| channel.machine.is_up() && rc.flow.is_challenged()) else {
             return;
         };
-        if !self.has_room_or_waits(channel) {
+        if !self.room_or_wait(channel) {
             return;
         }
         let answer = Challenge {
@@ -165,7 +165,7 @@ impl RcRing {
             return;
         }
         let has_room = |ring: &Self| rc.lane.in_flight() < most && ring.sender.has_share(&rc.lane);
-        if !self.or_waits(has_room) {
+        if !self.or_wait(has_room) {
             return;
         }
         let limit = rc.flow.advertise(rc.width);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls, and those of them that a rule strikes.
+//! Counts of calls, and of those that a rule makes fail.
 
 use core::fmt::{self, Display, Formatter};
 

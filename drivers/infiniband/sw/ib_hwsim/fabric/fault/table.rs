@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// Prints the rules as they can be given, each with its counts in a comment; the last line has no end.
+    /// Prints the rules in the syntax that is parsed, each with its counts in a comment; no newline at the end.
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@ impl Dice {
         (high.wrapping_mul(u64::from(sides)) >> 32) as u32
     }
 
-    /// Returns true if something happens that does in `ppm` cases of a million.
-    pub fn happens(&mut self, ppm: u32) -> bool {
+    /// Draws whether something happens that does in `ppm` cases of a million.
+    pub fn draw(&mut self, ppm: u32) -> bool {
         self.below(1_000_000) < ppm
     }
 }
@@ -82,8 +82,8 @@ mod tests {
     fn what_never_and_what_always_happens() {
         let mut dice = Dice::new(1);
         for _ in 0..10_000 {
-            assert!(!dice.happens(0));
-            assert!(dice.happens(1_000_000));
+            assert!(!dice.draw(0));
+            assert!(dice.draw(1_000_000));
             assert_eq!(dice.below(0), 0);
             assert_eq!(dice.below(1), 0);
             assert!(dice.below(3) < 3);

@@ -172,9 +172,9 @@ impl Pipe {
         };
         let sides = self.impairments.get(Impairment::Jitter).saturating_add(1);
         Luck {
-            lost: dice.happens(self.impairments.get(Impairment::Loss)),
-            corrupt: dice.happens(self.impairments.get(Impairment::Corrupt)),
-            twice: dice.happens(self.impairments.get(Impairment::Duplicate)),
+            lost: dice.draw(self.impairments.get(Impairment::Loss)),
+            corrupt: dice.draw(self.impairments.get(Impairment::Corrupt)),
+            twice: dice.draw(self.impairments.get(Impairment::Duplicate)),
             late: core::array::from_fn(|_| u64::from(dice.below(sides)).saturating_mul(1000)),
         }
     }

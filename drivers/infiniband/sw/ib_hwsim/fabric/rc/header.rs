@@ -230,8 +230,7 @@ impl Bth {
         self.slice(n, 1, mtu)
     }
 
-    /// Takes a run apart: its first `n` packets, and the rest. Neither is empty; `None` if that
-    /// cannot be.
+    /// Splits a run into its first `n` packets and the rest; `None` if either would be empty.
     pub fn split(&self, n: u32, mtu: u32) -> Option<(Bth, Bth)> {
         let rest = self.packets.checked_sub(n)?;
         Some((self.slice(0, n, mtu)?, self.slice(n, rest, mtu)?))

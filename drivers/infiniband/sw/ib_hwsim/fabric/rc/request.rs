@@ -67,7 +67,7 @@ pub enum Work {
         /// The operation.
         op: AtomicOp,
     },
-    /// Something of which the other side does not learn.
+    /// A request that is done locally, without a packet.
     Local {
         /// True if all requests before it must have been done.
         last: bool,

@@ -31,7 +31,7 @@ impl<M: Memory> Switch<M> {
         let mut data = [0; 64];
         let done = if header.version_matches() {
             let own = self.ports.first_mut()?;
-            if !own.m_key.admits(m_key(mad), is_set) {
+            if !own.m_key.check(m_key(mad), is_set) {
                 self.traps.m_key_refused(own, slid, mad);
                 return None;
             }

@@ -343,7 +343,7 @@ fn frames_of_an_ended_session() {
     greet(&mut ends, 3);
     let new = ends[0].trunk.session().unwrap();
     assert_ne!(new, old);
-    // One that was made before the link went down, and added after that.
+    // A frame made before the link went down, and queued after.
     assert_eq!(next(&mut ends, old), Some(Err(old)));
     assert_eq!(next(&mut ends, new), Some(Ok((new, ADDRESSES[1]))));
     // Nobody is there.

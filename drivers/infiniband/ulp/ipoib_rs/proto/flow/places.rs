@@ -194,7 +194,7 @@ mod tests {
         super::choose(places.iter().copied(), gid(number), asked, 16)
     }
 
-    /// A table whose places have these one after the other, and nothing behind them.
+    /// A table whose first `count` places have these occupants; the others are empty.
     fn table(of: impl Fn(u8) -> Option<Occupant>, count: usize) -> Places {
         let mut places = [None; 16];
         for (number, place) in (100..).zip(places.iter_mut().take(count)) {

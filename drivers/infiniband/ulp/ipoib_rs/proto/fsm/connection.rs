@@ -800,7 +800,7 @@ mod tests {
         now += 8_000;
         let ticket = start(&mut connection, 1, now);
         assert!(connection.accepted(ticket, now) && !connection.may_queue(now));
-        // Unless nobody has tried.
+        // A connection that nothing was sent by does not count as failed.
         assert!(connection.ended(ticket, End::Unused, now) == Some(1));
         assert!(connection.may_ask_at() == Some(now + 1_000) && !connection.may_queue(now));
         now += 1_000;
