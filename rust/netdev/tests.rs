@@ -733,7 +733,7 @@ mod cases {
             poll_once(&instances[i], &polls);
             assert_eq!(in_flight(dev), left);
         }
-        // What is on the ring at the end is off the limit; more than the limit can hold does no harm.
+        // Disabling the queue's instance empties the limit, of however many bytes.
         {
             let _tx = dev.lock_tx();
             dev.sent(u32::MAX);

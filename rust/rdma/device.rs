@@ -57,7 +57,7 @@ struct Gone {
     done: Completion,
 }
 
-/// Whoever lets all [`Device`]s of a client go, and what waits for the device when it is destroyed.
+/// End of all [`Device`]s of a client, and of what waits for the device when it is destroyed.
 pub(crate) struct Ending {
     patient: Reaper,
     gone: Arc<Gone>,

@@ -12,7 +12,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Whom a completion queue, a queue pair or a shared receive queue tells that it has failed: an [`Alarm`], or nobody.
+/// Handler of the failure of a completion queue, a queue pair or a shared receive queue: an [`Alarm`], or nobody.
 ///
 /// There are no others, for the reason that [`CompletionHandler`](crate::CompletionHandler) gives: devices tell in hard
 /// interrupts.
@@ -39,7 +39,7 @@ pub struct Alarm<T: Tasks> {
 }
 
 impl<T: Tasks> Alarm<T> {
-    /// Makes one that sets `failed`, and then queues work item `task` of `dev`.
+    /// Makes an alarm that sets `failed`, and then queues work item `task` of `dev`.
     pub fn new(dev: &Device<T>, task: usize, failed: Arc<Atomic<bool>>) -> Self {
         Self {
             dev: dev.get_typed(),

@@ -354,4 +354,19 @@ mod tests {
         assert_eq!(counts.0.load(Relaxed), 1);
         Ok(())
     }
+
+    /// The device may send the question long after that was dropped.
+    #[test]
+    fn a_query_that_was_cancelled_tells_nobody() -> Result {
+        let counts = Arc::new(Counts(Atomic::new(0)), GFP_KERNEL)?;
+        let answer = Answer::new(counts.clone())?;
+        let asked = core::mem::replace(&mut *answer.state.lock(), State::Cancelled);
+        drop(asked);
+        let context = Arc::as_ptr(&answer).cast_mut().cast();
+        // SAFETY: The context is an answer that stays; there is no record without success.
+        unsafe { answered(EINTR.to_errno(), ptr::null_mut(), 0, context) };
+        assert!(matches!(*answer.state.lock(), State::Cancelled));
+        assert_eq!(counts.0.load(Relaxed), 0);
+        Ok(())
+    }
 }

@@ -239,7 +239,7 @@ impl Interface {
         Self::restart_soon(dev);
     }
 
-    /// Whom a queue of the interface tells that it is broken: it is replaced then.
+    /// Handler of the failure of a queue of the interface: what is broken is replaced.
     pub(crate) fn alarm(dev: &Device<Self>) -> Alarm<Self> {
         Alarm::new(dev, Work::Recover as usize, dev.data().broken.clone())
     }
