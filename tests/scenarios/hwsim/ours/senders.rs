@@ -47,6 +47,11 @@ scenario! {
         make(&outside, "star 11")?;
         let manager = inhabit(&bed, "")?;
         add(ours, "mode connected")?;
+        // ib_ipoib lets go of RTNL to change a mode, and only tries to take it again: with EBUSY if it fails. So nothing is up yet.
+        let make = format!("set -e; for n in $(seq {EACH}); do ip link add link ib0 name c$n type ipoib mode connected; done");
+        for host in others {
+            host.ok(&make)?;
+        }
         ours.ib_up()?;
         ours.ok("ip link set ib0 mtu 65520")?;
         set(ours, "rc_max_connections", 2)?;
@@ -54,15 +59,14 @@ scenario! {
             let number = 100 + u32::from(host.number());
             ours.ok(&format!("for n in $(seq {EACH}); do ip addr add 10.{number}.$n.1/24 dev ib0; done"))?;
             host.ib_up()?;
-            let make = format!(
+            let up = format!(
                 "set -e
                  for n in $(seq {EACH}); do
-                     ip link add link ib0 name c$n type ipoib mode connected
                      ip addr add 10.{number}.$n.2/24 dev c$n
                      ip link set c$n mtu 65520 up
                  done"
             );
-            host.run_for(&make, Duration::from_secs(60))?.ok()?;
+            host.run_for(&up, Duration::from_secs(60))?.ok()?;
             host.wait_until(
                 &format!("[ $(ip -o link show | grep -c ' c[0-9]*[:@].*LOWER_UP') = {EACH} ]"),
                 Duration::from_secs(30),
