@@ -204,7 +204,7 @@ fn page_ud(
                 options.pairs
             ));
         }
-        note_share(&rig, counter, case, &mut pairs)?;
+        note_share(&rig, counter, &case.script(&rig, Side::Ours)?, &mut pairs)?;
         report.results.push(Record::new(
             "ud",
             case.name(),
@@ -219,11 +219,10 @@ fn page_ud(
     rig.finish()
 }
 
-/// Notes our driver's share of all instructions of a case, if they are counted.
-fn note_share(rig: &Rig, counter: Option<&Counter>, case: Case, pairs: &mut Pairs) -> Result<()> {
+/// Notes our driver's share of all instructions of a client's command, if they are counted.
+fn note_share(rig: &Rig, counter: Option<&Counter>, script: &str, pairs: &mut Pairs) -> Result<()> {
     if let Some(counter) = counter {
-        let script = case.script(rig, Side::Ours)?;
-        let profile = text_share::profile(rig, counter, Side::Ours, &script)?;
+        let profile = text_share::profile(rig, counter, Side::Ours, script)?;
         pairs.set_share(profile.driver / 100.0);
     }
     Ok(())

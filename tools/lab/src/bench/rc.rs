@@ -106,7 +106,7 @@ pub(super) fn page(
                 let peer = tcp(&rig, Side::Peer, stream.peer)?;
                 Ok((ours, peer, ours / peer))
             })?;
-            super::note_share(&rig, counter, Case::Tcp1, &mut pairs)?;
+            note_case(&rig, counter, Case::Tcp1, &mut pairs)?;
             rig.large_frames(1)?;
             record(&rig, report, stream.name, &Case::Tcp1.unit(&rig), &pairs);
         }
@@ -137,7 +137,7 @@ fn other_cases(
     }
     let unit = Case::Tcp1.unit(rig);
     if options.includes("flows_64") {
-        let pairs = pairs(rig, options, "flows_64", &|| {
+        let mut pairs = pairs(rig, options, "flows_64", &|| {
             let many = flows(rig, Side::Ours, FLOWS)?;
             few_connections(rig)?;
             let one = flows(rig, Side::Ours, 1)?;
@@ -146,6 +146,8 @@ fn other_cases(
             say(&format!("C driver, {FLOWS} flows and 1: {other:.3}"));
             Ok((many, one, many / one))
         })?;
+        let many = streams(rig, Side::Ours, FLOWS, rig.seconds())?;
+        super::note_share(rig, counter, &many, &mut pairs)?;
         let unit = format!("{unit}, {FLOWS} flows and 1");
         record(rig, report, "flows_64", &unit, &pairs);
     }
@@ -159,7 +161,7 @@ fn other_cases(
             Ok((connected, datagram, connected / datagram))
         })?;
         rig.mode(Side::Ours, Mode::Connected(LARGE))?;
-        super::note_share(rig, counter, Case::TcpRr, &mut pairs)?;
+        note_case(rig, counter, Case::TcpRr, &mut pairs)?;
         record(rig, report, "rr_vs_ud", &unit, &pairs);
     }
     if options.includes("connect_ms") {
@@ -205,6 +207,10 @@ fn pairs(rig: &Rig, options: &Options, name: &str, measure: Measure<'_>) -> Resu
     Ok(pairs)
 }
 
+fn note_case(rig: &Rig, counter: Option<&Counter>, case: Case, pairs: &mut Pairs) -> Result<()> {
+    super::note_share(rig, counter, &case.script(rig, Side::Ours)?, pairs)
+}
+
 fn record(rig: &Rig, report: &mut Report, name: &str, unit: &str, pairs: &Pairs) {
     let record = Record::new("rc", name, rig.lane_name(), unit, pairs);
     report.results.push(record);
@@ -248,14 +254,20 @@ fn by_connection(
     Ok(())
 }
 
+/// A client of so many TCP flows at once.
+fn streams(rig: &Rig, side: Side, count: u32, seconds: u32) -> Result<String> {
+    let to = rig.address(side)?;
+    Ok(format!("iperf3 -c {to} -O 1 -t {seconds} -P {count} -J"))
+}
+
 /// So many TCP flows at once, in Mbit, once they are under way: many of them fill many sockets' buffers
 /// first, with what does not arrive before the end of a short run.
 fn flows(rig: &Rig, side: Side, count: u32) -> Result<f64> {
     let mode = Mode::Connected(LARGE);
     rig.mode(side, mode)?;
     let before = sent(rig, side)?;
-    let (to, seconds) = (rig.address(side)?, 4 * rig.seconds());
-    let text = rig.client(&format!("iperf3 -c {to} -O 1 -t {seconds} -P {count} -J"))?;
+    let seconds = 4 * rig.seconds();
+    let text = rig.client(&streams(rig, side, count, seconds)?)?;
     let rate = iperf3_received(&text).with_context(|| text.clone())?;
     by_connection(rig, side, mode, before, rate, seconds)?;
     Ok(rate)
@@ -315,7 +327,7 @@ fn sweep_mtus(rig: &Rig, counter: Option<&Counter>, report: &mut Report) -> Resu
             let ours = tcp(rig, Side::Ours, mode)?;
             let mut pair = Pairs::default();
             pair.add(ours, peer, ours / peer);
-            super::note_share(rig, counter, Case::Tcp1, &mut pair)?;
+            note_case(rig, counter, Case::Tcp1, &mut pair)?;
             let case = format!("mtu_{mtu}_{name}");
             say(&format!("{case}: {ours:.0}; C driver {peer:.0}"));
             record(rig, report, &case, &Case::Tcp1.unit(rig), &pair);
