@@ -7,6 +7,8 @@
 //! text, and the kernel's functions with which it copies packets and sums them; the text of either driver and of the
 //! stack calls these for headers only.
 
+mod adaptive;
+
 use super::Options;
 use super::case::netperf;
 use super::count::{Counter, Counts, Symbols};
@@ -159,21 +161,13 @@ pub(super) fn page(
         rig.finish()?;
     }
     if options.includes("adaptive") {
-        let rig = Rig::up(lane, None, PARALLEL, false)?;
+        let rig = Rig::up(lane, counter, adaptive::PARALLEL, false)?;
         report.kernel = rig.release()?;
-        rig.adaptive(options, report)?;
+        adaptive::cases(&rig, options, counter, report)?;
         rig.finish()?;
     }
     Ok(())
 }
-
-/// Two switches with two cables between them.
-const PARALLEL: &str = "modprobe ib_hwsim && mount -t configfs configfs /sys/kernel/config
-    cd /sys/kernel/config/ib_hwsim && mkdir twin && cd twin
-    mkdir hcas/h1 hcas/h2 switches/s1 switches/s2 cables/a cables/b cables/fast cables/slow
-    echo h1/1 s1/1 >cables/a/ends && echo h2/1 s2/1 >cables/b/ends
-    echo s1/2 s2/2 >cables/fast/ends && echo s1/3 s2/3 >cables/slow/ends
-    echo 1 >live";
 
 /// Has both HCAs of a pair do checksums and LSO.
 const OFFLOADS: &str = "cd /sys/kernel/config/ib_hwsim/pair && echo 0 >live
@@ -462,18 +456,30 @@ impl Rig {
         load: Load,
     ) -> Result<(f64, Option<Cost>)> {
         self.mode(side, mode)?;
-        let (a, b) = self.bed.pair()?;
-        let command = load.command(&side.address(b), seconds(self.lane));
+        let command = load.command(&side.address(self.bed.pair()?.1), seconds(self.lane));
         let Some(counter) = counter else {
             let (done, seconds) = load.done(&self.run(&command)?)?;
             return Ok((done / seconds, None));
         };
-        let symbols = Symbols::new(&a.ok("grep -i ' [tw] ' /proc/kallsyms")?)?;
-        counter.clear()?;
-        let (done, _) = load.done(&self.run(&counter.between_marks(&command))?)?;
-        let offloaded = mode.is_datagram();
-        let cost = Cost::of(&counter.take()?, &symbols, side.module(), offloaded)?;
+        let (text, cost) = self.count(counter, side, &command, mode.is_datagram())?;
+        let (done, _) = load.done(&text)?;
         Ok((1e9 * done / cost.outside() as f64, Some(cost)))
+    }
+
+    /// Counts the instructions of a client's command, whose checksums the device makes if `offloaded`. Returns what it
+    /// prints, too.
+    fn count(
+        &self,
+        counter: &Counter,
+        side: Side,
+        command: &str,
+        offloaded: bool,
+    ) -> Result<(String, Cost)> {
+        let symbols = Symbols::new(&self.run("grep -i ' [tw] ' /proc/kallsyms")?)?;
+        counter.clear()?;
+        let text = self.run(&counter.between_marks(command))?;
+        let cost = Cost::of(&counter.take()?, &symbols, side.module(), offloaded)?;
+        Ok((text, cost))
     }
 
     fn cases(
@@ -536,95 +542,6 @@ impl Rig {
             report
                 .results
                 .push(Record::new(PAGE, "text_share", lane, unit, &text));
-        }
-        Ok(())
-    }
-
-    /// One TCP stream over cables of which one is longer, by datagrams that overtake each other: Mbit/s, and segments
-    /// that TCP had to put in order.
-    fn reordered(&self, side: Side) -> Result<(f64, f64)> {
-        let (_, b) = self.bed.pair()?;
-        let before = self.out_of_order()?;
-        let load = Load::Tcp(1);
-        let text = self.run(&load.command(&side.address(b), 2 * seconds(self.lane)))?;
-        let (done, seconds) = load.done(&text)?;
-        Ok((done / seconds, self.out_of_order()? - before))
-    }
-
-    /// The receiver's `TcpExtTCPOFOQueue`.
-    fn out_of_order(&self) -> Result<f64> {
-        let (_, b) = self.bed.pair()?;
-        let text = b.ok("nstat -asz TcpExtTCPOFOQueue | grep TCPOFOQueue")?;
-        let value = text.split_whitespace().nth(1).context("TCPOFOQueue")?;
-        Ok(value.parse()?)
-    }
-
-    /// Cases `adaptive_goodput`, `adaptive_order` and `adaptive_no_window`: each pair has the fabric's seed of its number.
-    /// `adaptive_off` is the reference: the same cables without jitter, and one route, so that nothing overtakes.
-    fn adaptive(&self, options: &Options, report: &mut Report) -> Result<()> {
-        let (a, b) = self.bed.pair()?;
-        let outside = a.outside();
-        let window = |width: u32| {
-            b.ok(&format!("sysctl -qw net.ipoib.ib0.reorder_window={width}"))
-                .map(drop)
-        };
-        let (mut goodput, mut order) = (Pairs::default(), Pairs::default());
-        let (mut without, mut off) = (Pairs::default(), Pairs::default());
-        outside.ok("set -e
-             cd /sys/kernel/config/ib_hwsim/twin
-             echo 300 >cables/slow/delay")?;
-        let routing = |kind: &str, jitter: u32| {
-            let set = format!(
-                "cd /sys/kernel/config/ib_hwsim/twin && echo {jitter} >cables/slow/jitter && echo {kind} >switches/s1/adaptive"
-            );
-            outside.ok(&set).map(drop)
-        };
-        for seed in 1..=options.pairs {
-            let reordered = |side: Side| {
-                let file = "/sys/kernel/config/ib_hwsim/twin/seed";
-                outside.ok(&format!("echo {seed} >{file}"))?;
-                self.reordered(side)
-            };
-            let (ours_off, peer_off) = (reordered(Side::Ours)?, reordered(Side::Peer)?);
-            routing("packet", 200)?;
-            let (ours, peer) = (reordered(Side::Ours)?, reordered(Side::Peer)?);
-            window(0)?;
-            let none = reordered(Side::Ours)?;
-            window(32)?;
-            routing("off", 0)?;
-            let overtook = [ours_off.1, peer_off.1, peer.1].map(|late| late > 0.0);
-            ensure!(
-                overtook == [false, false, true],
-                "{overtook:?}: what overtook"
-            );
-            say(&format!(
-                "{} adaptive, seed {seed}: {:.0} Mbit/s and {} out of order; without the window {:.0}, {}; ib_ipoib {:.0}, {}; \
-                 in order {:.0} and {:.0}",
-                name(self.lane),
-                ours.0,
-                ours.1,
-                none.0,
-                none.1,
-                peer.0,
-                peer.1,
-                ours_off.0,
-                peer_off.0
-            ));
-            goodput.add(ours.0, peer.0, ours.0 / peer.0);
-            without.add(none.0, peer.0, none.0 / peer.0);
-            order.add(ours.1, peer.1, 1.0 - ours.1 / peer.1);
-            off.add(ours_off.0, peer_off.0, ours_off.0 / peer_off.0);
-        }
-        let lane = name(self.lane);
-        for (case, unit, pairs) in [
-            ("adaptive_goodput", "Mbit/s", &goodput),
-            ("adaptive_no_window", "Mbit/s", &without),
-            ("adaptive_order", "segments out of order", &order),
-            ("adaptive_off", "Mbit/s", &off),
-        ] {
-            report
-                .results
-                .push(Record::new(PAGE, case, lane, unit, pairs));
         }
         Ok(())
     }
