@@ -145,10 +145,13 @@ pub fn run(layout: &Layout, options: &Options) -> Result<()> {
             continue;
         }
         prepare(layout, options, lane)?;
-        let shares = ["text_share", "device_share"];
-        let counted =
-            pages.contains(&&Page::Ib) || shares.iter().any(|case| options.includes(case));
-        let counter = (lane == Lane::Qemu && counted)
+        // Each case of the other pages has a bound.
+        let counted = |page: &&Page| match page {
+            Page::Ud | Page::Rc | Page::Ib => true,
+            Page::Fabric => options.includes("device_share"),
+            Page::Disorder | Page::Papers => false,
+        };
+        let counter = (lane == Lane::Qemu && pages.iter().copied().any(|page| counted(&page)))
             .then(|| Counter::build(layout))
             .transpose()?;
         for page in pages {
