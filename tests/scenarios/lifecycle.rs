@@ -14,6 +14,8 @@ fn rounds(kernel: Kernel) -> u32 {
     }
 }
 
+const MODULES: &str = include_str!("../guest/lifecycle/modules.sh");
+
 scenario! {
     /// modprobe and rmmod, a hundred times, every fifth with a port and an ib0 that is up.
     #[on(lockdep, infiniband)]
@@ -22,23 +24,9 @@ scenario! {
         let bed = bed.leaks().hosts(1).up()?;
         let host = &bed.hosts[0];
         bed.ports()?;
-        host.run_for(
-            &format!(
-                "set -e
-                 for i in $(seq {rounds}); do
-                     modprobe ipoib_rs
-                     if [ $((i % 5)) = 0 ]; then
-                         ip link add name ib0 {}
-                         ip link set ib0 up
-                     fi
-                     modprobe -r ipoib_rs
-                     ! ip link show ib0 2>/dev/null
-                 done",
-                host.link("")
-            ),
-            Duration::from_secs(90),
-        )?
-        .ok()?;
+        let arguments = format!("{rounds} {}", host.link(""));
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        host.sh_for(MODULES, &arguments, Duration::from_secs(90))?.ok()?;
         if !host.is_infiniband() {
             // With lockdep, its links' sockets hold soft-RoCE's module.
             host.ok(&format!("rdma link del {} && modprobe -r rdma_rxe", host.rxe()))?;

@@ -59,6 +59,8 @@ scenario! {
     }
 }
 
+const ODD_NAME: &str = include_str!("../guest/sysctl/odd_name.sh");
+
 scenario! {
     /// A name is any bytes but a few: one that is no UTF-8 has its variables and files, and takes them along when it is
     /// changed.
@@ -68,29 +70,7 @@ scenario! {
         bed.ib()?;
         let (a, b) = bed.pair()?;
         let debugfs = directory(a, "ib0")?;
-        a.ok(&format!(
-            r#"set -e
-            odd=$(printf 'ib\377')
-            there() {{
-                [ "$(cat "/proc/sys/net/ipoib/$1/reorder_window")" = "$2" ]
-                [ -e "$(dirname {debugfs})/$(basename {debugfs} | sed "s/^ib0/$1/")/paths" ]
-            }}
-            there ib0 32
-            ip link set ib0 down
-            ip link set ib0 name "$odd"
-            there "$odd" 32
-            [ ! -e /proc/sys/net/ipoib/ib0 ]
-            [ ! -e {debugfs} ]
-            echo 64 >"/proc/sys/net/ipoib/$odd/reorder_window"
-            ip -d link show "$odd" >/dev/null
-            ethtool -i "$odd" >/dev/null
-            ip link set "$odd" up
-            ip link set "$odd" down
-            ip link set "$odd" name ib0
-            there ib0 64
-            [ ! -e "/proc/sys/net/ipoib/$odd" ]
-            ip link set ib0 up"#
-        ))?;
+        a.sh(ODD_NAME, &[&debugfs])?;
         b.wait_until(&format!("ping -q -c 1 -W 1 {}", a.ip4()), Duration::from_secs(20))?;
         bed.finish()
     }

@@ -52,20 +52,7 @@ fn interfaces(first: &Host) -> Result<()> {
     first.wait_until("ip -o link show ib0 | grep -q LOWER_UP", LIMIT)
 }
 
-/// Settings that nobody should have.
-fn spoil(first: &Host) -> Result<()> {
-    first.ok("set -e
-         for i in ib0 ib0.8001; do
-             echo connected >/sys/class/net/$i/mode
-             ip link set $i mtu 65520
-             ethtool -C $i rx-usecs 1000 rx-frames 64
-             ethtool -K $i gso off
-             sysctl -qw net/ipoib/$i/icrc=0 net/ipoib/$i/reorder_window=8 net/ipoib/$i/reorder_timeout_us=9000
-         done
-         echo datagram >/sys/class/net/ib0.8001/mode
-         sysctl -qw net/ipv4/tcp_delack_min_us=30000")?;
-    Ok(())
-}
+const SPOIL: &str = include_str!("../guest/tune/spoil.sh");
 
 /// The settings, as the system's own tools show them.
 fn settings(first: &Host) -> Result<String> {
@@ -167,7 +154,7 @@ fn reboot(first: &Host, preset: &str) -> Result<()> {
     first.ok("ip link del ib0; sysctl -qw net.ipv4.tcp_delack_min_us=40000")?;
     interfaces(first)?;
     // Defaults are what the preset wants, most of them.
-    spoil(first)?;
+    first.sh(SPOIL, &[])?;
     first.ok("set -e
          mkdir -p /run/udev
          /usr/lib/systemd/systemd-udevd --daemon
@@ -178,7 +165,7 @@ fn reboot(first: &Host, preset: &str) -> Result<()> {
     let ends = "udevadm control --exit 2>/dev/null; ! pgrep -r D,R,S -x systemd-udevd";
     first.wait_until(ends, LIMIT)?;
     are_tuned(first, preset, false)?;
-    spoil(first)?;
+    first.sh(SPOIL, &[])?;
     // Somebody else has changed all of it since.
     let (report, code) = ask(first, "tune --undo")?;
     ensure!(code <= 1 && report["error"].is_null(), "{report}");
@@ -225,7 +212,7 @@ scenario! {
         let bed = bed.infiniband().up()?;
         let first = fabric(&bed)?;
         let (_, b) = bed.pair()?;
-        spoil(&first)?;
+        first.sh(SPOIL, &[])?;
         refused(&first)?;
         for preset in ["latency", "throughput"] {
             there_and_back(&first, preset)?;

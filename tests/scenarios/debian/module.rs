@@ -124,19 +124,7 @@ scenario! {
     }
 }
 
-/// Runs a program, `$@`, three times: in a cache that is too small, in one that is full before it is done, and
-/// until it is killed. Says how each ended. Then there is room, and a fourth time is for the caller.
-const THREE_ENDS: &str = "
-    cache=$3
-    mount -t tmpfs -o size=100M tmpfs $cache
-    \"$@\"; echo too small: $?
-    mount -o remount,size=1400M $cache
-    (sleep 10; cat /dev/zero >$cache/file) 2>/dev/null &
-    \"$@\"; echo full: $?
-    wait; rm $cache/file
-    mount -o remount,size=4G $cache
-    timeout -s KILL 20 \"$@\"; echo killed: $?
-    exec \"$@\"";
+const THREE_ENDS: &str = include_str!("../../guest/debian/three_ends.sh");
 
 scenario! {
     /// Metadata that could not be made, since the disk was too small, since it filled up, and since the

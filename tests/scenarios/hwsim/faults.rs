@@ -62,23 +62,7 @@ scenario! {
     }
 }
 
-/// Two HCAs with Ethernet ports back to back, which are off, and this checkout's driver to use them.
-const BEGIN_ETHERNET: &str = "set -e
-    ip link add e0 mtu 4400 type veth peer name e1 mtu 4400
-    ip link set e0 up
-    ip link set e1 up
-    modprobe ipoib_rs
-    modprobe ib_hwsim
-    mount -t configfs configfs /sys/kernel/config
-    cd /sys/kernel/config/ib_hwsim
-    mkdir x x/hcas/a x/hcas/b x/cables/c
-    cd x
-    for n in 0 1; do
-        hca=hcas/$(echo ab | cut -c$((n + 1)))
-        echo 1 >$hca/pkeys
-        echo e$n >$hca/netdev
-    done
-    echo a/1 b/1 >cables/c/ends";
+const BEGIN_ETHERNET: &str = include_str!("../../guest/hwsim/faults/begin_ethernet.sh");
 
 scenario! {
     /// The same with Ethernet ports, whose HCAs have a network device to find and let go.
@@ -86,7 +70,7 @@ scenario! {
     fn ethernet_ports_that_cannot_be_made(bed) {
         let bed = bed.leaks().one_machine().hosts(1).lifetime(Duration::from_secs(240)).up()?;
         let host = &bed.hosts[0].outside();
-        host.ok(BEGIN_ETHERNET)?;
+        host.sh(BEGIN_ETHERNET, &[])?;
         let owners = "cd /sys/class/infiniband && ls | grep -c hwsim";
         all_fail(host, "put('hcas/a/netdev', b'e1'); change('hcas/a/netdev', b'e0', b'e1'); put('hcas/a/netdev', b'e0')", (1, 1))?;
         all_fail(host, "change('live', b'1', b'0')", (200, 50))?;

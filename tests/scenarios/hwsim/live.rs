@@ -150,25 +150,7 @@ scenario! {
     }
 }
 
-/// Switches a fabric on, and off again, in the background; each time, somebody has to see its first HCA on while it is
-/// not live yet, and its last one off while it still is.
-const WATCHED: &str = "set -e
-    cd /sys/kernel/config/ib_hwsim/star
-    echo 0 >live
-    seen=
-    echo 1 >live &
-    until [ $(cat live) = 1 ]; do
-        if [ $(cat hcas/h1/power) = 1 ] && [ $(cat live) = 0 ]; then seen=1; fi
-    done
-    wait
-    [ \"$seen\" ]
-    seen=
-    echo 0 >live &
-    until [ $(cat live) = 0 ]; do
-        if [ $(cat hcas/h64/power) = 0 ] && [ $(cat live) = 1 ]; then seen=1; fi
-    done
-    wait
-    [ \"$seen\" ]";
+const WATCHED: &str = include_str!("../../guest/hwsim/live/watched.sh");
 
 scenario! {
     /// Who reads a fabric does not wait until all of its HCAs are on, or off.
@@ -177,7 +159,7 @@ scenario! {
         let bed = bed.one_machine().hosts(1).up()?;
         let host = bed.hosts[0].outside();
         Fabric::make(&host, "star 64")?;
-        host.run_for(WATCHED, Duration::from_secs(60))?.ok()?;
+        host.sh_for(WATCHED, &[], Duration::from_secs(60))?.ok()?;
         host.ok("ib-hwsim down && modprobe -r ib_hwsim")?;
         bed.finish()
     }

@@ -245,6 +245,8 @@ fn connected(host: &Host, node: &str) -> Result<(u64, u64)> {
     Ok(bytes)
 }
 
+const HELD: &str = include_str!("../../guest/hwsim/observe/held.sh");
+
 scenario! {
     /// Files in debugfs are there as long as the node is on; whoever has one open loses nothing but the text, and keeps
     /// the module.
@@ -268,23 +270,8 @@ scenario! {
                 host.ok("ip link set ib0 down")?;
             }
             manager.kill()?;
-            let text = host.run_for(
-                &format!(
-                    "exec 3<{DEBUGFS}/pair/h1/port1 4<{DEBUGFS}/pair/h2/qps
-                     head -c 10 <&3 >/dev/null
-                     for i in 1 2; do (while cat {DEBUGFS}/pair/h2/*; do :; done) >/dev/null 2>&1 & done
-                     ib-hwsim down || exit 1
-                     wait
-                     cat <&3 && exit 2
-                     cat <&4 && exit 3
-                     modprobe -r ib_hwsim 2>/dev/null && exit 4
-                     ls {DEBUGFS}/pair 2>/dev/null && exit 5
-                     exec 3<&- 4<&-
-                     [ {round} = 1 ] || modprobe -r ib_hwsim || exit 6
-                     echo fine"
-                ),
-                Duration::from_secs(90),
-            )?.ok()?;
+            let unloads = if round == 1 { "0" } else { "1" };
+            let text = host.sh_for(HELD, &[DEBUGFS, unloads], Duration::from_secs(90))?.ok()?;
             ensure!(text.trim() == "fine", "{text}");
         }
         make(&host, "pair")?;

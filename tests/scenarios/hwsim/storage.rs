@@ -37,22 +37,7 @@ pub(super) fn addresses(host: &Host) -> Result<()> {
     )
 }
 
-/// Makes a disk in memory, and a target that serves it.
-fn serve(host: &Host) -> Result<()> {
-    host.ok(&format!(
-        "modprobe null_blk nr_devices=0 && modprobe nvmet-rdma
-        cd /sys/kernel/config/nullb && mkdir store
-        echo 64 >store/size && echo 1 >store/memory_backed && echo 1 >store/power
-        cd {NVMET} && mkdir subsystems/disk subsystems/disk/namespaces/1 ports/1
-        echo 1 >subsystems/disk/attr_allow_any_host
-        echo /dev/store >subsystems/disk/namespaces/1/device_path
-        echo 1 >subsystems/disk/namespaces/1/enable
-        cd ports/1
-        echo rdma >addr_trtype && echo ipv4 >addr_adrfam && echo {TARGET} >addr_traddr && echo 4420 >addr_trsvcid
-        ln -s {NVMET}/subsystems/disk subsystems/disk"
-    ))?;
-    Ok(())
-}
+const SERVE: &str = include_str!("../../guest/hwsim/storage/serve.sh");
 
 /// Writes to 32 MiB of a disk in blocks of all sizes, and reads them back.
 fn verify(host: &Host, disk: &str) -> Result<()> {
@@ -98,7 +83,7 @@ fn disk(bed: &Bed, driver: &str) -> Result<()> {
         active(&host, hca)?;
     }
     addresses(&host)?;
-    serve(&host)?;
+    host.sh(SERVE, &[TARGET])?;
     host.ok(&format!(
         "modprobe nvme-rdma && nvme connect -t rdma -a {TARGET} -w {INITIATOR} -s 4420 -n disk -c 1 -k 2 -i 2"
     ))?;
@@ -162,41 +147,7 @@ const SCSI_DISK: &str = "/dev/sda";
 /// Identifies the target that the second HCA serves.
 const SERVICE: &str = "000000000000001b";
 
-/// Goes to the directory of the target at the second HCA's port, which `ib_srpt` knows by its GUID, and sets `$guest` to
-/// that of the initiator's there.
-fn name_target() -> String {
-    let own = |hca| format!("$(cut -d: -f5-8 /sys/class/infiniband/{hca}/ports/1/gids/0)");
-    format!(
-        "set -e
-        guid={}
-        target={TARGETS}/srpt/$guid/$guid
-        mkdir -p $target
-        cd $target
-        guest=acls/{}\n",
-        own(HCAS[1]),
-        own(HCAS[0])
-    )
-}
-
-/// Makes a disk in memory, and a SCSI target that serves it, with one receive queue for all initiators.
-fn serve_scsi(host: &Host) -> Result<()> {
-    host.ok(&format!(
-        "modprobe ib_srpt srpt_service_guid=0x{SERVICE}
-        {}
-        disk={TARGETS}/core/rd_mcp_0/disk
-        mkdir -p $disk
-        echo rd_pages=8192 >$disk/control
-        echo 1 >$disk/enable
-        mkdir lun/lun_0
-        ln -s $disk lun/lun_0/disk
-        mkdir $guest $guest/lun_0
-        ln -s $target/lun/lun_0 $guest/lun_0/lun
-        echo 1 >attrib/use_srq
-        echo 1 >enable",
-        name_target()
-    ))?;
-    Ok(())
-}
+const SERVE_SCSI: &str = include_str!("../../guest/hwsim/storage/serve_scsi.sh");
 
 /// Logs in from the first HCA to the target, with few retries so that it soon notices that the cable is out.
 fn log_in(host: &Host) -> Result<()> {
@@ -226,7 +177,7 @@ scenario! {
         for hca in HCAS {
             active(&host, hca)?;
         }
-        serve_scsi(&host)?;
+        host.sh(SERVE_SCSI, &[TARGETS, SERVICE, HCAS[0], HCAS[1]])?;
         log_in(&host)?;
         let queues = host.ok(&format!("rdma res show srq dev {}", HCAS[1]))?;
         ensure!(queues.contains("[ib_srpt]"), "{queues}");

@@ -19,25 +19,11 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+const MAKE: &str = include_str!("../../guest/hwsim/trunk/make.sh");
+
 /// Makes the veth pair and both fabrics; `hwsim0` is the HCA of the first one, and `hwsim1` that of the second.
 fn make(host: &Host, mtu: u32) -> Result<()> {
-    host.ok(&format!(
-        "set -e
-         ip link add t0 mtu {mtu} type veth peer name t1 mtu {mtu}
-         ip link set t0 up
-         ip link set t1 up
-         ib-hwsim down
-         [ -d {CONFIGFS} ] || modprobe ib_hwsim
-         [ -d {CONFIGFS} ] || mount -t configfs configfs /sys/kernel/config
-         cd {CONFIGFS}
-         mkdir left left/hcas/a left/switches/s left/cables/c left/cables/trunk
-         echo a s/1 >left/cables/c/ends
-         echo s/2 dev:t0 >left/cables/trunk/ends
-         echo 1 >left/live
-         mkdir right right/hcas/b right/cables/trunk
-         echo b dev:t1 >right/cables/trunk/ends
-         echo 1 >right/live"
-    ))?;
+    host.sh(MAKE, &[CONFIGFS, &mtu.to_string()])?;
     Ok(())
 }
 

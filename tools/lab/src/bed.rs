@@ -672,9 +672,15 @@ impl Host {
         Ok((holder, pid.to_owned()))
     }
 
-    fn command(&self, script: &str) -> Command {
+    fn command(&self, script: &str, arguments: &[&str]) -> Command {
+        // A shell takes the first argument for its own name.
+        let name = (!arguments.is_empty()).then_some("sh");
+        let argv = ["sh", "-c", script].into_iter().chain(name);
         Command {
-            argv: vec!["sh".into(), "-c".into(), script.into()],
+            argv: argv
+                .chain(arguments.iter().copied())
+                .map(str::to_owned)
+                .collect(),
             netns: self.netns.clone(),
             ..Command::default()
         }
@@ -687,12 +693,24 @@ impl Host {
 
     /// Runs a shell command with a time limit of its own, scaled to the lane and kernel.
     pub fn run_for(&self, script: &str, limit: Duration) -> Result<Output> {
-        self.machine.run(self.command(script), self.scaled(limit))
+        self.sh_for(script, &[], limit)
     }
 
     /// Runs a shell command that must succeed; its standard output.
     pub fn ok(&self, script: &str) -> Result<String> {
         self.run(script)?.ok()
+    }
+
+    /// Runs a shell program of `tests/guest`, which must succeed; its standard output.
+    pub fn sh(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        self.sh_for(program, arguments, Duration::from_secs(30))?
+            .ok()
+    }
+
+    /// Runs such a program with a time limit of its own, as [`Host::run_for`] has it.
+    pub fn sh_for(&self, program: &str, arguments: &[&str], limit: Duration) -> Result<Output> {
+        self.machine
+            .run(self.command(program, arguments), self.scaled(limit))
     }
 
     /// Runs lines of `ip`, all of which must succeed, by one process: to start that takes a guest longer than most lines.
@@ -703,7 +721,8 @@ impl Host {
 
     /// Starts a command in the background.
     pub fn spawn(&self, script: &str) -> Result<Task> {
-        self.machine.spawn(self.command(&format!("exec {script}")))
+        self.machine
+            .spawn(self.command(&format!("exec {script}"), &[]))
     }
 
     /// Runs a Python program.

@@ -141,6 +141,8 @@ scenario! {
     }
 }
 
+const CABLES: &str = include_str!("../../../guest/hwsim/bond/cables.sh");
+
 scenario! {
     /// A cable through a bond is let go when that gets an InfiniBand interface, before it has longer addresses.
     ///
@@ -151,20 +153,7 @@ scenario! {
         let host = bed.hosts[0].outside();
         host.ok("modprobe ipoib_rs && modprobe bonding max_bonds=0")?;
         make(&host, "pair")?;
-        host.ok(&format!(
-            "set -e
-             ip link add name ib0 type ipoib_rs device {}
-             ip link add bond0 mtu 1500 type bond mode active-backup fail_over_mac active
-             ip link set bond0 up
-             cd {CONFIGFS}
-             for fabric in far next; do
-                 mkdir $fabric $fabric/hcas/f $fabric/cables/trunk
-                 echo 1024 >$fabric/hcas/f/mtu
-                 echo f dev:bond0 >$fabric/cables/trunk/ends
-             done
-             echo 1 >far/live",
-            device(1)
-        ))?;
+        host.sh(CABLES, &[CONFIGFS, &device(1)])?;
         // The device is another cable's.
         let next = format!("echo 1 >{CONFIGFS}/next/live");
         host.run(&next)?.refused()?;

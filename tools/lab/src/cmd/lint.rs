@@ -13,6 +13,7 @@ use crate::source;
 use crate::step::print;
 use crate::tally::Tally;
 use anyhow::{Context, Result, bail};
+use regex::{Captures, Regex};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("layers", layers),
     ("sizes", sizes),
     ("macros", macros),
+    ("programs", programs),
     ("shellcheck", shellcheck),
     ("python", python),
     ("checkpatch", checkpatch),
@@ -156,6 +158,55 @@ fn of_the_build(source: &str) -> impl Iterator<Item = &'static str> {
             .lines()
             .any(|line| !line.trim_start().starts_with("//") && line.contains(name))
     })
+}
+
+/// Lines of a string of a scenario from which on it is a program, which has a file of its own in `tests/guest`.
+const OF_A_PROGRAM: usize = 10;
+
+/// Programs that guests run are files, which shellcheck and the check of Python see.
+fn programs(layout: &Layout) -> Result<()> {
+    let mut complaints = String::new();
+    for file in with_extension(&files(layout)?, &["rs"]) {
+        if !file.starts_with("tests/scenarios") {
+            continue;
+        }
+        let text = fs::read_to_string(layout.checkout.join(&file))
+            .with_context(|| file.display().to_string())?;
+        for line in embedded(&text)? {
+            complaints += &format!(
+                "{}:{line}: a program belongs in tests/guest\n",
+                file.display()
+            );
+        }
+    }
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        bail!("{complaints}")
+    }
+}
+
+/// The lines of a source where strings begin that have [`OF_A_PROGRAM`] lines or more, blank ones left out.
+fn embedded(source: &str) -> Result<Vec<usize>> {
+    let token = Regex::new(
+        r##"(?s)//[^\n]*|'(?:\\.|[^'\\])'|r#"(?<hash>.*?)"#|r"(?<raw>[^"]*)"|"(?<plain>(?:\\.|[^"\\])*)""##,
+    )?;
+    let lines_of = |found: &Captures<'_>| {
+        let raw = found.name("hash").or(found.name("raw"));
+        let text = match (raw, found.name("plain")) {
+            (Some(text), _) => text.as_str().to_owned(),
+            // A line that ends in a backslash goes on in the next.
+            (None, Some(text)) => text.as_str().replace("\\\n", "").replace("\\n", "\n"),
+            (None, None) => String::new(),
+        };
+        text.lines().filter(|line| !line.trim().is_empty()).count()
+    };
+    Ok(token
+        .captures_iter(source)
+        .filter(|found| lines_of(found) >= OF_A_PROGRAM)
+        .filter_map(|found| Some(found.get(0)?.start()))
+        .map(|at| source[..at].matches('\n').count() + 1)
+        .collect())
 }
 
 fn host_format(layout: &Layout) -> Result<()> {
@@ -380,6 +431,21 @@ mod tests {
             found("/// `warn_on!` is not there.\npr_warn!(\"no\");\n"),
             0
         );
+    }
+
+    #[test]
+    fn embedded_programs_are_found() {
+        let found = |source: &str| embedded(source).expect("a regular expression");
+        let nine = "true\n".repeat(9);
+        assert_eq!(found(&format!("let a =\n  \"{nine}true\";")), [2]);
+        assert_eq!(
+            found(&format!("a(r#\"{nine}\n\" true\"#);\n// it's\n")),
+            [1]
+        );
+        assert_eq!(found(&format!("a(\"{}true\")", "true\\n".repeat(9))), [1]);
+        assert!(found(&format!("a('\"', \"{nine}\", \"\\\"\")")).is_empty());
+        assert!(found(&format!("a(\"{}\")", "true \\\n".repeat(20))).is_empty());
+        assert!(found(&format!("// \"\n{nine}{nine}// \"\n")).is_empty());
     }
 
     #[test]
