@@ -440,6 +440,18 @@ scenario! {
         )?;
         transfer(a, b, &b.ip4(), 1)?;
         a.ok(&format!("ping -q -c 5 -i 0.2 -W 5 -s 4000 {}", b.ip4()))?;
+        // After two refusals, what only a connection could carry does not wait for one: the sender hears what fits.
+        a.wait_until(
+            &format!(
+                "ping -q -c 1 -W 5 {}; [ $(ethtool -S ib0 | sed -n 's/^ *rc_requests_sent: //p') -gt {} ]",
+                b.ip4(),
+                requests + 2
+            ),
+            Duration::from_secs(30),
+        )?;
+        a.ok("ip route flush cache")?;
+        a.wait_until(&format!("ping -q -c 1 -W 1 -s 20000 {}", b.ip4()), Duration::from_secs(4))
+            .with_context(|| story(a))?;
         ensure!(counter(a, "rc_fallback")? > fallback);
         ensure!(counter(a, "rc_failed")? + counter(b, "rc_refused")? > 0, "{}", story(a));
         for host in [a, b] {
