@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_take_the_places_of_who_is_wanted() {
+    fn strangers_leave_places_to_wanted_peers() {
         let strangers = accepted(Asker::Stranger, 0, 64);
         assert_eq!(accepted(WANTED, strangers, 1), 16);
         assert_eq!(accepted(WANTED, strangers, 64), 16);
@@ -394,6 +394,30 @@ mod tests {
             let rest = buffers as usize - senders - others;
             assert!(may_be_dry(buffers, rest, senders + others));
             assert!(!may_be_dry(buffers, rest - 1, senders + others));
+        }
+    }
+
+    /// A request a millisecond is accepted and ends at once, on a device that needs two seconds for each queue pair.
+    #[test]
+    fn those_that_end_are_few() {
+        for asker in [Asker::Stranger, WANTED, AGAIN] {
+            let mut over_at = [0; 64];
+            let mut accepted = 0;
+            for now in 1..=10_000 {
+                let is_ending = |at: &&u64| **at > now;
+                let ending = over_at.iter().filter(is_ending).count() as u32;
+                assert!(ending <= MAX_ENDING);
+                let load = Load {
+                    ending,
+                    ..load(0, 0)
+                };
+                if load.admits(asker) {
+                    over_at[accepted % 64] = now + 2_000;
+                    accepted += 1;
+                }
+            }
+            // Each makes room when it is over.
+            assert_eq!(accepted, 5 * MAX_ENDING as usize);
         }
     }
 
