@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Documentation/ says of counters, settings, attributes and parameters what their declarations in the driver say, and names
-//! functions that exist. Comments begin with a noun or a verb.
+//! functions and tests that exist. Comments begin with a noun or a verb.
 
 #![cfg(test)]
 
 use regex::{Captures, Regex};
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -270,9 +271,64 @@ fn the_walks_name_functions_that_exist() {
         assert!(declared.is_match(&text), "{file} has no {name}");
     }
     // Methods without a file are of a type that was named before.
-    let all: String = sources().map(|path| read_at(&path)).collect();
+    let all: String = sources(KERNEL).map(|path| read_at(&path)).collect();
     for c in regex(r"``\w+::(\w+)``").captures_iter(&walks) {
         assert!(all.contains(&format!("fn {}", &c[1])), "no {}", &c[0]);
+    }
+}
+
+/// Rows of a table with a frame, below its head, each as the texts of its columns.
+fn rows(table: &str) -> Vec<Vec<String>> {
+    let mut rows = vec![Vec::new()];
+    for line in table.lines() {
+        if line.starts_with('+') {
+            rows.push(Vec::new());
+        } else if let Some(line) = line.strip_prefix('|') {
+            let row: &mut Vec<String> = rows.last_mut().expect("a row");
+            for (at, text) in line.trim_end_matches('|').split('|').enumerate() {
+                if at == row.len() {
+                    row.push(String::new());
+                }
+                row[at] += text.trim();
+                row[at].push(' ');
+            }
+        }
+    }
+    rows.retain(|row| !row.is_empty());
+    rows.split_off(1)
+}
+
+/// Scenarios and unit tests in a folder, each as its file's name and its own: "file::test".
+fn tests(folder: &str) -> Vec<String> {
+    let test = regex(r"fn (?<scenario>\w+)\(bed\)|#\[test\]\s+fn (?<unit>\w+)");
+    let mut tests = Vec::new();
+    for path in sources(&[folder]) {
+        let file = path.file_stem().expect("a name").to_string_lossy();
+        for c in test.captures_iter(&read_at(&path)) {
+            let name = c.name("scenario").or(c.name("unit")).expect("a test");
+            tests.push(format!("{file}::{}", name.as_str()));
+        }
+    }
+    tests
+}
+
+#[test]
+fn each_rule_names_a_test_that_exists() {
+    let table = "+-+-+\n|a|b|\n+=+=+\n|c|d|\n| |e|\n+-+-+\n|f|g|\n";
+    assert_eq!(rows(table), [["c  ", "d e "], ["f ", "g "]]);
+    let design = read("Documentation/design.rst");
+    let table = section(&design, "Rules of liveness and fairness", "Smaller rules");
+    let rules = rows(&table);
+    assert!(rules.len() > 30, "{}", rules.len());
+    let folders = [&format!("{DRIVER}/proto"), "rust/rings", "tests/scenarios"];
+    let all: HashSet<_> = folders.into_iter().flat_map(tests).collect();
+    let name = regex(r"``(\w+::\w+)``");
+    for rule in rules {
+        let names: Vec<_> = name.captures_iter(&rule[3]).collect();
+        assert!(!names.is_empty(), "no test: {rule:?}");
+        for c in names {
+            assert!(all.contains(&c[1]), "no {}: {rule:?}", &c[1]);
+        }
     }
 }
 
@@ -280,10 +336,13 @@ fn read_at(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The sources of the kernel's side, in Rust and in C.
-fn sources() -> impl Iterator<Item = std::path::PathBuf> {
+/// The folders of the kernel's side.
+const KERNEL: &[&str] = &["rust", "drivers"];
+
+/// The sources in folders, in Rust and in C.
+fn sources(folders: &[&str]) -> impl Iterator<Item = std::path::PathBuf> + use<> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut folders = vec![root.join("rust"), root.join("drivers")];
+    let mut folders: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
@@ -318,7 +377,7 @@ fn clauses(text: &str) -> Vec<&str> {
 fn comments_begin_with_a_noun_or_a_verb() {
     let text = "/// What it is.\n/// A thing.\n/// The same again.\n/*\n * Who asks.\n */\n";
     assert_eq!(clauses(text), ["/// What it is.", " * Who asks."]);
-    for path in sources() {
+    for path in sources(KERNEL) {
         let text = read_at(&path);
         let found = clauses(&text);
         assert!(found.is_empty(), "{}: {found:#?}", path.display());
