@@ -26,7 +26,7 @@ pub trait Client: 'static {
     /// The client's data for a device.
     type Data: Send + Sync + 'static;
 
-    /// The client's name, unique in the kernel.
+    /// The client's name, unique in the kernel. The RDMA core lists its resources under it.
     const NAME: &'static CStr;
 
     /// There is a new device called `name`, or one that was there before the client.
@@ -214,7 +214,7 @@ unsafe fn name_of<'a>(device: *mut bindings::ib_device) -> &'a CStr {
 unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> c_int {
     let result = || -> Result {
         let room = KBox::<Member<T>>::new_uninit(GFP_KERNEL)?;
-        let ending = Ending::new()?;
+        let ending = Ending::new(T::NAME)?;
         // SAFETY: Allocated by this function's requirements.
         let dev = unsafe { Device::try_get(device, &ending) }?;
         // SAFETY: This is that callback.

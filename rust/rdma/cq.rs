@@ -18,7 +18,6 @@ use kernel::sync::Arc;
 use crate::device::Device;
 use crate::failure::FailureHandler;
 use crate::left::{self, Object, Told};
-use crate::pd::CALLER;
 
 /// The number of completions that a receive ring of datagrams takes from its queue at once.
 pub(crate) const BATCH: usize = 16;
@@ -154,7 +153,7 @@ impl Cq {
                 Some(event::<H, F>),
                 context,
                 &raw const attr,
-                CALLER.as_char_ptr(),
+                dev.client().as_char_ptr(),
             )
         })?;
         // INVARIANT: It was just made, and is not quiet.

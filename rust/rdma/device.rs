@@ -46,6 +46,7 @@ pub struct Device {
 /// `raw` is a registered device, on which one reference (`ib_device_try_get`) is held.
 struct Hold {
     raw: NonNull<bindings::ib_device>,
+    client: &'static CStr,
     gone: Arc<Gone>,
     patient: Arc<DeferredDrop>,
 }
@@ -59,12 +60,13 @@ struct Gone {
 
 /// End of all [`Device`]s of a client, and of what waits for the device when it is destroyed.
 pub(crate) struct Ending {
+    client: &'static CStr,
     patient: Reaper,
     gone: Arc<Gone>,
 }
 
 impl Ending {
-    /// For a device of which there is no reference yet.
+    /// For a device of which the client of that name has no reference yet.
     ///
     /// # Errors
     ///
@@ -73,11 +75,12 @@ impl Ending {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(client: &'static CStr) -> Result<Self> {
         let gone = pin_init!(Gone {
             done <- Completion::new()
         });
         Ok(Self {
+            client,
             patient: Reaper::patient()?,
             gone: Arc::pin_init(gone, GFP_KERNEL)?,
         })
@@ -89,7 +92,7 @@ impl Ending {
     ///
     /// Process context without RTNL; sleeps for as long as anybody has one.
     pub(crate) fn wait(self) {
-        let Self { patient, gone } = self;
+        let Self { patient, gone, .. } = self;
         drop(patient);
         gone.done.wait_for_completion();
     }
@@ -141,6 +144,7 @@ impl Device {
         // INVARIANT: The reference was just taken.
         let hold = Hold {
             raw,
+            client: ending.client,
             gone: ending.gone.clone(),
             patient: ending.patient.deferred_drop().clone(),
         };
@@ -155,6 +159,12 @@ impl Device {
     #[inline]
     pub fn as_raw(&self) -> *mut bindings::ib_device {
         self.raw.as_ptr()
+    }
+
+    /// Name of the client that has this reference, under which the RDMA core lists what is made with it
+    /// (`rdma resource`).
+    pub(crate) fn client(&self) -> &'static CStr {
+        self.hold.client
     }
 
     /// Destroys what waits for the device, whatever interface has dropped it. The device stays until it has.
@@ -406,7 +416,7 @@ mod tests {
     fn the_last_one_ends_the_wait() -> Result {
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
-        let ending = Ending::new()?;
+        let ending = Ending::new(c"kunit")?;
         // SAFETY: It is ours and zeroed, as which it is plain data. It has a reference of its own, so that giving back
         // ours tells nobody.
         let dev = unsafe {
@@ -429,7 +439,7 @@ mod tests {
     fn no_memory_holds_no_device() -> Result {
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
-        let ending = Ending::new()?;
+        let ending = Ending::new(c"kunit")?;
         // SAFETY: As above. What cannot be allocated is the reference.
         let (dev, left) = unsafe {
             (*raw).refcount.refs.counter = 1;

@@ -26,7 +26,7 @@ impl Dummy {
         let mapper = Mapper::new()?;
         let mut memory = KBox::<bindings::ib_device>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
         let raw = memory.as_mut_ptr();
-        let ending = Ending::new()?;
+        let ending = Ending::new(c"kunit")?;
         // SAFETY: It is ours and zeroed, as which it is plain data. It has a reference of its own, so that giving back
         // the last other one tells nobody.
         let device = unsafe {

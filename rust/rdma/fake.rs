@@ -88,7 +88,7 @@ impl Fake {
             state,
             _ports: ports,
         };
-        let ending = Ending::new()?;
+        let ending = Ending::new(c"kunit")?;
         // SAFETY: It is allocated.
         let device = unsafe { Device::try_get(dev, &ending)? };
         Ok(Self {

@@ -110,11 +110,13 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
 #[kernel::prelude::kunit_tests(ipoib_rs_left)]
 mod tests {
     use super::*;
-    use crate::pd::CALLER;
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::ffi::c_void;
     use kernel::prelude::*;
     use kernel::str::{CStr, CStrExt};
+
+    /// The name of a client.
+    const NAME: &CStr = c"kunit";
 
     /// # Safety
     ///
@@ -152,11 +154,11 @@ mod tests {
             ];
             for object in objects {
                 let res = object.detach();
-                (*res).kern_name = CALLER.as_char_ptr();
+                (*res).kern_name = NAME.as_char_ptr();
                 bindings::ipoib_rs_copy_name(res);
                 let name = (*res).kern_name;
-                assert!(!core::ptr::eq(name, CALLER.as_char_ptr()));
-                assert!(CStr::from_char_ptr(name).to_bytes() == CALLER.to_bytes());
+                assert!(!core::ptr::eq(name, NAME.as_char_ptr()));
+                assert!(CStr::from_char_ptr(name).to_bytes() == NAME.to_bytes());
                 bindings::kfree(name.cast());
             }
             assert!((*raw_cq).comp_handler.is_none() && (*raw_cq).event_handler.is_none());

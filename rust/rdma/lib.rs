@@ -6,8 +6,7 @@
 //! ([`port`], [`gid`]), asks the subnet administrator of InfiniBand ([`sa`]), makes resources ([`pd`], [`cq`], [`qp`], [`ah`], [`mcast`]), and sends and receives
 //! through a ring in each direction ([`send`], [`recv`]). Connections have queue pairs of another type
 //! ([`rc`]) with rings that they share ([`rc_send`], [`intake`]); two hosts agree on one by the connection
-//! manager ([`cm`]). Module parameters are in [`param`]. Resources that are dropped in softirq are destroyed
-//! later ([`deferred`]).
+//! manager ([`cm`]). Resources that are dropped in softirq are destroyed later ([`deferred`]).
 //!
 //! Resources hold what they are made of: a queue pair holds its completion queues and its protection domain,
 //! and that holds the device. The removal of a device waits, behind [`Client::remove`], until all of them are
@@ -29,7 +28,6 @@ pub mod ah;
 pub mod client;
 pub mod cm;
 pub mod cq;
-mod decoy;
 pub mod deferred;
 pub mod device;
 #[cfg(CONFIG_KUNIT = "y")]
@@ -45,7 +43,6 @@ pub mod intake_ring;
 mod left;
 pub mod mcast;
 pub mod neighbour;
-pub mod param;
 pub mod pd;
 pub mod port;
 pub mod qp;
@@ -59,7 +56,7 @@ mod send_chain;
 mod vf;
 
 /// The prefix of log lines, for the kernel crate's printing macros.
-const __LOG_PREFIX: &[u8] = b"ipoib_rs\0";
+const __LOG_PREFIX: &[u8] = b"ipoib_rdma\0";
 
 pub use ah::{Ah, AhOptions, Route};
 pub use client::{Client, Found, Registration, Sought};
@@ -67,7 +64,6 @@ pub use cm::{
     CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, Listener, RejectReason, Reply, Request,
 };
 pub use cq::{CompletionHandler, Cq};
-pub use decoy::Decoy;
 pub use deferred::Reaper;
 pub use device::Device;
 pub use event::{Event, EventHandler, EventSink};

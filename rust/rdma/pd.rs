@@ -7,15 +7,12 @@ use core::ptr::NonNull;
 use ipoib_sys::bindings;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::str::{CStr, CStrExt};
+use kernel::str::CStrExt;
 use kernel::sync::Arc;
 
 use crate::deferred::{DeferredDrop, Reaper};
 use crate::device::Device;
 use crate::left::{self, Object};
-
-/// The name under which resources are tracked; see `rdma resource`.
-pub(crate) const CALLER: &CStr = c"ipoib_rs";
 
 /// A protection domain.
 ///
@@ -44,10 +41,9 @@ impl Pd {
     ///
     /// Process context; may sleep. So must be dropping the last reference.
     pub fn new(dev: &Device, reaper: &Reaper) -> Result<Arc<Self>> {
+        let owner = dev.client().as_char_ptr();
         // SAFETY: The device is registered; the name lives for ever.
-        let raw = from_err_ptr(unsafe {
-            bindings::__ib_alloc_pd(dev.as_raw(), 0, CALLER.as_char_ptr())
-        })?;
+        let raw = from_err_ptr(unsafe { bindings::__ib_alloc_pd(dev.as_raw(), 0, owner) })?;
         // INVARIANT: It was just made.
         let pd = Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,

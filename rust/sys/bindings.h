@@ -40,12 +40,12 @@
 
 #include "helpers_cm.h"
 #include "helpers_net.h"
-#include "helpers_param.h"
 #include "helpers_rdma.h"
 #include "helpers_sa.h"
 #include "helpers_skb.h"
 #include "../configfs_tree/helpers.h"
 #include "../debugfs_files/helpers.h"
+#include "../ipoib_module/helpers.h"
 #include "../ipoib_trace/helpers.h"
 #include "../packet_trace/helpers.h"
 #include "../raw_ether/helpers.h"

@@ -151,36 +151,6 @@ void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_devi
 	ndev->dev_id = port - 1;
 }
 
-/*
- * "ip link add link ... type ipoib" has ib_ipoib take any ARPHRD_INFINIBAND device for one of its
- * own: it follows the pointer at the beginning of the private area, which is clnt_priv of struct
- * rdma_netdev there, and would oops in ours. So point it at a page in which every word is the
- * address of a dummy net_device. Read as priv->flags, that address has IPOIB_FLAG_SUBINTERFACE
- * set; read as priv->dev, it gives a device with a name. A child cannot have children, and ib_ipoib
- * says so in the log and to the user.
- */
-#define IPOIB_FLAG_SUBINTERFACE 5
-
-static const struct {
-	char pad[BIT(IPOIB_FLAG_SUBINTERFACE)];
-	char dev[offsetof(struct net_device, name) + IFNAMSIZ];
-} decoy_dev __aligned(2 * BIT(IPOIB_FLAG_SUBINTERFACE)) = {
-	.dev = {
-		[offsetof(struct net_device, name)] = 'i', 'p', 'o', 'i', 'b', '_', 'r', 's',
-	},
-};
-
-static const void *const decoy_priv[PAGE_SIZE / sizeof(void *)] = {
-	[0 ... PAGE_SIZE / sizeof(void *) - 1] = decoy_dev.dev,
-};
-
-static_assert(offsetof(struct rdma_netdev, clnt_priv) == 0);
-
-const void *ipoib_rs_ib_decoy(void)
-{
-	return decoy_priv;
-}
-
 static bool has_address(struct net_device *dev, const struct sockaddr *addr)
 {
 	const void *any = addr;

@@ -38,7 +38,6 @@ struct net_device *ipoib_rs_ib_with_address(struct net_device *ndev, const struc
 struct net_device *ipoib_rs_ib_topmost(struct net_device *ndev);
 const char *ipoib_rs_ib_parent_name(const struct ib_device *device);
 void ipoib_rs_ib_place(const struct ib_device *device, u32 port, struct net_device *ndev);
-const void *ipoib_rs_ib_decoy(void);
 u32 ipoib_rs_ib_speed_mbps(struct ib_port_attr *attr);
 int ipoib_rs_ib_mtu_bytes(enum ib_mtu mtu);
 struct device *ipoib_rs_ib_dma_device(struct ib_device *device);

@@ -11,7 +11,7 @@ use kernel::str::CStrExt;
 use kernel::sync::{Arc, SetOnce};
 
 use crate::left::{self, Object, Told};
-use crate::pd::{Pd, CALLER};
+use crate::pd::Pd;
 
 /// A queue pair as the device has it.
 ///
@@ -45,10 +45,9 @@ impl OwnedQp {
         attr: &mut bindings::ib_qp_init_attr,
         told: Option<Arc<dyn Told>>,
     ) -> Result<Self> {
-        // SAFETY: By this function's requirements.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.as_raw(), attr, CALLER.as_char_ptr())
-        })?;
+        let owner = pd.device().client().as_char_ptr();
+        // SAFETY: By this function's requirements; the name lives for ever.
+        let raw = from_err_ptr(unsafe { bindings::ib_create_qp_kernel(pd.as_raw(), attr, owner) })?;
         // INVARIANT: It was just made.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,

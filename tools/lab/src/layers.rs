@@ -159,13 +159,11 @@ const CRATES: &[Layered] = &[
         root: "rust/rdma/lib.rs",
         layers: &[
             &[
-                "decoy",
                 "deferred",
                 "device",
                 "dummy",
                 "flush_time",
                 "left",
-                "param",
                 "recv::received",
                 "recv_chain",
             ],

@@ -107,7 +107,7 @@ fn parameters() -> Vec<Entry> {
     let description = r#"(?s:.*?)MODULE_PARM_DESC\(\w+,\s*"(?<text>[^"]+)""#;
     let number = r"static unsigned int (?<name>\w+) = (?<default>\d+);";
     let string = r"static char \*(?<name>\w+);";
-    let helpers = "rust/sys/helpers_param.c";
+    let helpers = "rust/ipoib_module/helpers.c";
     let mut parameters = all(&format!("{DRIVER}/main.rs"), rust, entry);
     parameters.extend(all(helpers, &format!("{number}{description}"), entry));
     // What a string is without it stands in its description.

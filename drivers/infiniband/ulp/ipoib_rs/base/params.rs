@@ -5,7 +5,6 @@
 use ipoib_proto::qkey::QKey;
 use ipoib_proto::sizes::{self, Sizes};
 use ipoib_proto::text::Selection;
-use ipoib_rdma::param;
 use kernel::prelude::*;
 
 /// Frames in the rings of a new interface.
@@ -23,7 +22,7 @@ pub(crate) fn rc_recv_queue_size() -> u32 {
 
 /// Connections that all interfaces on an RDMA device may have together; it can change at any time.
 pub(crate) fn rc_max_device_connections() -> u32 {
-    param::rc_max_device_connections()
+    ipoib_module::rc_max_device_connections()
 }
 
 /// Returns true if the link type `ipoib` is to be registered as well.
@@ -33,7 +32,7 @@ pub(crate) fn replace() -> bool {
 
 /// The ports that get an interface by themselves.
 pub(crate) fn ports() -> Selection<'static> {
-    match param::ports() {
+    match ipoib_module::ports() {
         None if replace() => Selection::All,
         None => Selection::None,
         // `check` has seen to it that there is one.
@@ -69,7 +68,7 @@ pub(crate) fn check() -> Result {
         pr_err!("replace={replace}: must be 0 or 1\n");
         return Err(EINVAL);
     }
-    let ports = param::ports().unwrap_or(c"none");
+    let ports = ipoib_module::ports().unwrap_or(c"none");
     if Selection::parse(ports.to_bytes()).is_none() {
         pr_err!("ports={ports}: must be none, all, or a list such as mlx5_0:1,mlx5_1:1\n");
         return Err(EINVAL);

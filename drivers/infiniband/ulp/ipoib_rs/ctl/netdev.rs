@@ -38,7 +38,7 @@ impl Driver for Interface {
 
     type Tx = Tx;
     type Control = Control;
-    type Front = ipoib_rdma::Decoy;
+    type Front = ipoib_module::Decoy;
     type Address = [u8; HwAddr::LEN];
     type Header = [u8; Header::LEN];
 
