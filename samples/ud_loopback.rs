@@ -59,7 +59,7 @@ fn loop_back(dev: &Device, port: u32) -> Result {
     let qp = UdQp::new(init, ())?;
 
     // Receives are posted in the state Init, before anything can come.
-    let mut receive = RecvRing::new(&qp, GRH_LEN + TEXT.len(), SIZE)?;
+    let mut receive = RecvRing::<GRH_LEN>::new(&qp, GRH_LEN + TEXT.len(), SIZE)?;
     qp.to_init(dev.find_pkey(port, PKEY)?, QKEY)?;
     receive.fill()?;
     qp.start(random_psn())?;

@@ -20,14 +20,10 @@ use crate::pool::Pool;
 use crate::sizes::{fragment_order, MAX_ORDER};
 use crate::skb::RxSkb;
 
-/// Bytes in front of a packet for which buffers are laid out, whatever a device writes there.
-const LEAD_LEN: usize = 44;
+/// Room that the stack likes to have in front of a packet (`NET_SKB_PAD`).
+const PAD: usize = 64;
 
-/// Room in front of a buffer's data: the 64 bytes that the stack likes to have (`NET_SKB_PAD`),
-/// and so much more that a packet behind [`LEAD_LEN`] bytes starts a cache line.
-const HEADROOM: usize = (64 + LEAD_LEN).next_multiple_of(64) - LEAD_LEN;
-
-const _: () = assert!(HEADROOM >= bindings::IPOIB_RS_LINK_ROOM as usize);
+const _: () = assert!(PAD >= bindings::IPOIB_RS_LINK_ROOM as usize);
 
 /// Length of an skb's `skb_shared_info`, which ends its buffer.
 const SHINFO_LEN: usize = bindings::IPOIB_RS_SHINFO_LEN as usize;
@@ -67,7 +63,8 @@ pub(crate) unsafe fn fragments(
     Ok((pool, frags))
 }
 
-/// A pool of receive buffers of one size.
+/// A pool of receive buffers of one size, laid out for packets behind `LEAD` bytes that a device writes in front of
+/// them.
 ///
 /// # Examples
 ///
@@ -77,18 +74,18 @@ pub(crate) unsafe fn fragments(
 ///
 /// `frags` cuts up pages of `pool`, and owns what is left of the last one. A fragment holds the headroom,
 /// `buf_len` bytes of data, and the `skb_shared_info` behind them.
-pub struct PagePool {
+pub struct PagePool<const LEAD: usize> {
     frags: bindings::ipoib_rs_frags,
     buf_len: u32,
     pool: Pool,
 }
 
 // SAFETY: The pointers are to the pool that it owns, which is `Send`, and to fragments that are its own.
-unsafe impl Send for PagePool {}
+unsafe impl<const LEAD: usize> Send for PagePool<LEAD> {}
 // SAFETY: As above; shared references only read.
-unsafe impl Sync for PagePool {}
+unsafe impl<const LEAD: usize> Sync for PagePool<LEAD> {}
 
-impl PagePool {
+impl<const LEAD: usize> PagePool<LEAD> {
     /// Creates a pool whose buffers take `buf_len` bytes of data, and that keeps about `buffers` of them.
     ///
     /// # Errors
@@ -128,7 +125,7 @@ impl PagePool {
             return Err(EINVAL);
         }
         // SAFETY: By this function's requirements.
-        let (pool, frags) = unsafe { fragments(HEADROOM, buf_len, buffers, dma)? };
+        let (pool, frags) = unsafe { fragments(RxBuf::<LEAD>::HEADROOM, buf_len, buffers, dma)? };
         // INVARIANT: Nothing is left of any page.
         Ok(Self {
             frags,
@@ -170,7 +167,7 @@ impl PagePool {
     /// Allocates an empty buffer in a poll. None if there is no memory, or if that would take a page from a
     /// pool that is bound to another NAPI instance.
     #[inline]
-    pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf> {
+    pub fn alloc(&mut self, context: &Context<'_>) -> Option<RxBuf<LEAD>> {
         if self.frags.left == 0 {
             if !self.pool.serves(context) {
                 return None;
@@ -186,7 +183,7 @@ impl PagePool {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub fn alloc_sleeping(&mut self) -> Option<RxBuf> {
+    pub fn alloc_sleeping(&mut self) -> Option<RxBuf<LEAD>> {
         self.pool.unbind();
         if self.frags.left == 0 {
             self.begin_page(true)?;
@@ -204,7 +201,7 @@ impl PagePool {
 
     /// Takes a fragment. The caller has checked that some are left.
     #[inline(always)]
-    fn take(&mut self) -> RxBuf {
+    fn take(&mut self) -> RxBuf<LEAD> {
         let frags = &mut self.frags;
         let va: *mut u8 = frags.next.cast();
         // SAFETY: `next` points into a page while fragments are left. The first spares callers the check of an
@@ -223,7 +220,7 @@ impl PagePool {
     }
 }
 
-impl Drop for PagePool {
+impl<const LEAD: usize> Drop for PagePool<LEAD> {
     fn drop(&mut self) {
         // It may be dropped elsewhere than in the poll that it is bound to.
         self.pool.unbind();
@@ -243,16 +240,16 @@ impl Drop for PagePool {
 /// `va` is the start of a fragment of a page pool, owned by this value, of `size` bytes: the headroom, data, and the
 /// `skb_shared_info` behind them.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
-pub struct RxBuf {
+pub struct RxBuf<const LEAD: usize> {
     va: NonNull<u8>,
     /// As wide as the pointer, so that both are moved about in registers.
     size: usize,
 }
 
 // SAFETY: A fragment may be used and given back by any thread.
-unsafe impl Send for RxBuf {}
+unsafe impl<const LEAD: usize> Send for RxBuf<LEAD> {}
 // SAFETY: Shared references only read.
-unsafe impl Sync for RxBuf {}
+unsafe impl<const LEAD: usize> Sync for RxBuf<LEAD> {}
 
 /// Metadata of a received frame for the stack.
 #[derive(Clone, Copy)]
@@ -263,12 +260,15 @@ pub struct Frame {
     pub protocol: u16,
 }
 
-impl RxBuf {
+impl<const LEAD: usize> RxBuf<LEAD> {
+    /// Room in front of a buffer's data: so much more than [`PAD`] that the packet starts a cache line.
+    const HEADROOM: usize = (PAD + LEAD).next_multiple_of(64) - LEAD;
+
     /// Where the device is to put data.
     #[inline]
     pub fn data(&self) -> NonNull<u8> {
         // SAFETY: The fragment is longer than the headroom by the type invariant.
-        unsafe { self.va.add(HEADROOM) }
+        unsafe { self.va.add(Self::HEADROOM) }
     }
 
     /// Returns that address for the device that the pool maps for; of a pool without one, any number.
@@ -281,7 +281,7 @@ impl RxBuf {
     /// How many bytes the device may put there, at least [`PagePool::buf_len`].
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.size.wrapping_sub(HEADROOM + SHINFO_LEN)
+        self.size.wrapping_sub(Self::HEADROOM + SHINFO_LEN)
     }
 
     /// Says that the device has put `len` bytes there.
@@ -294,7 +294,7 @@ impl RxBuf {
     ///
     /// The device must have completed a receive into it, and say that it has written so much.
     #[inline]
-    pub unsafe fn filled(self, len: u32) -> core::result::Result<FilledBuf, Self> {
+    pub unsafe fn filled(self, len: u32) -> core::result::Result<FilledBuf<LEAD>, Self> {
         if len as usize > self.capacity() {
             return Err(self);
         }
@@ -308,13 +308,13 @@ impl RxBuf {
     ///
     /// As for [`Self::filled`], and `len` must be no more than [`Self::capacity`].
     #[inline(always)]
-    pub unsafe fn filled_unchecked(self, len: u32) -> FilledBuf {
+    pub unsafe fn filled_unchecked(self, len: u32) -> FilledBuf<LEAD> {
         // INVARIANT: By this function's requirements.
         FilledBuf { buf: self, len }
     }
 }
 
-impl Drop for RxBuf {
+impl<const LEAD: usize> Drop for RxBuf<LEAD> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: An owned fragment by the type invariant, which is given up here.
@@ -328,12 +328,12 @@ impl Drop for RxBuf {
 ///
 /// `len` is no more than the buffer's capacity, and what a device says that it has written there.
 #[must_use = "the buffer goes back to its pool when it goes out of scope"]
-pub struct FilledBuf {
-    buf: RxBuf,
+pub struct FilledBuf<const LEAD: usize> {
+    buf: RxBuf<LEAD>,
     len: u32,
 }
 
-impl FilledBuf {
+impl<const LEAD: usize> FilledBuf<LEAD> {
     /// Returns the received bytes, as many as the device says.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -360,7 +360,12 @@ impl FilledBuf {
         let mut skb = unsafe { self.build_frame(frame.offset) }?;
         skb.set_protocol(frame.protocol);
         // SAFETY: `build_frame` has put the data there.
-        unsafe { skb.set_link_header_at((HEADROOM as u16).wrapping_add(frame.offset), link) };
+        unsafe {
+            skb.set_link_header_at(
+                (RxBuf::<LEAD>::HEADROOM as u16).wrapping_add(frame.offset),
+                link,
+            )
+        };
         Ok(skb)
     }
 
@@ -384,7 +389,7 @@ impl FilledBuf {
         };
         // The skb owns the fragment now.
         let _ = ManuallyDrop::new(self);
-        let at = HEADROOM.wrapping_add(offset);
+        let at = RxBuf::<LEAD>::HEADROOM.wrapping_add(offset);
         // SAFETY: The skb is new and ours. `len` bytes from `offset` lie within what was received, behind the headroom,
         // and in front of the skb's end.
         unsafe {
@@ -431,9 +436,14 @@ mod tests {
     use super::*;
     use crate::skb::TxSkb;
 
+    /// Bytes in front of a packet.
+    const LEAD: usize = 10;
+
+    type PagePool = super::PagePool<LEAD>;
+
     /// A frame in a buffer of a pool, as if it were to be sent.
     fn frame(pool: &mut PagePool, len: u32) -> Result<TxSkb> {
-        let offset = LEAD_LEN as u32;
+        let offset = LEAD as u32;
         let wanted = offset + len;
         let buf = pool.alloc_sleeping().ok_or(ENOMEM)?;
         // SAFETY: Nobody reads what is not written.
@@ -469,7 +479,7 @@ mod tests {
         Ok(())
     }
 
-    /// Buffers are their owner's until that drops them, and then the pool's.
+    /// Buffers are their owner's until that drops them, and then the pool's. A packet starts a cache line.
     #[test]
     fn buffers_come_back() -> Result {
         comes_back(|pool| {
@@ -480,6 +490,7 @@ mod tests {
             let mut at = KVec::new();
             for buf in &bufs {
                 assert!(buf.capacity() >= pool.buf_len());
+                assert_eq!((buf.data().addr().get() + LEAD) % 64, 0);
                 at.push(buf.data(), GFP_KERNEL)?;
             }
             // No two have the same memory.

@@ -162,7 +162,8 @@ mod tests {
     use crate::dummy::{Registered, Seen};
     use crate::mapper::Mapper;
     use crate::napi::{Napi, Poll, Source};
-    use crate::page_pool::PagePool;
+
+    type PagePool = crate::page_pool::PagePool<0>;
 
     /// Length of a buffer: a page holds one.
     const BUF_LEN: usize = kernel::page::PAGE_SIZE - 700;

@@ -38,13 +38,13 @@ type PostFn = unsafe extern "C" fn(
 ) -> c_int;
 
 /// A buffer and the request that posts it.
-struct Slot {
+struct Slot<const LEAD: usize> {
     wr: RecvWr,
     sge: bindings::ib_sge,
-    buf: RxBuf,
+    buf: RxBuf<LEAD>,
 }
 
-impl Slot {
+impl<const LEAD: usize> Slot<LEAD> {
     /// Handles a receive that has failed with `status`.
     #[cold]
     fn fail(
@@ -76,7 +76,7 @@ struct Mapping {
 impl Mapping {
     /// Returns where the device finds a buffer.
     #[inline(always)]
-    fn address(&self, buf: &RxBuf) -> u64 {
+    fn address<const LEAD: usize>(&self, buf: &RxBuf<LEAD>) -> u64 {
         if self.virt_dma {
             buf.data().as_ptr() as u64
         } else {
@@ -107,18 +107,18 @@ impl Mapping {
 ///   to the slot's buffer, which `pool` maps for the device. Its length is at most
 ///   the capacity of each buffer of `pool`.
 /// * When it is dropped, the device has none of the buffers.
-struct Memory {
-    slots: KVVec<Slot>,
+struct Memory<const LEAD: usize> {
+    slots: KVVec<Slot<LEAD>>,
     /// In front of `mapping`, which holds the device.
-    pool: PagePool,
+    pool: PagePool<LEAD>,
     mapping: Mapping,
     claim: Claim,
 }
 
 // SAFETY: The pointers are to the slots; all else is `Send`.
-unsafe impl Send for Memory {}
+unsafe impl<const LEAD: usize> Send for Memory<LEAD> {}
 
-impl Memory {
+impl<const LEAD: usize> Memory<LEAD> {
     /// Makes `n` slots, for which there is room, each with a buffer to which an element like `sge` refers.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Memory {
     }
 }
 
-impl Left for Memory {
+impl<const LEAD: usize> Left for Memory<LEAD> {
     fn abandon(&mut self) {
         core::mem::forget(core::mem::take(&mut self.slots));
         self.pool.keep_mapped();
@@ -159,16 +159,17 @@ impl Left for Memory {
 /// * There is a power of two of slots. A slot's request is idle or in `chain`, or the device may have its
 ///   buffer.
 /// * `raw_qp` is the queue pair.
-struct Buffers {
-    memory: ManuallyDrop<Memory>,
+struct Buffers<const LEAD: usize> {
+    memory: ManuallyDrop<Memory<LEAD>>,
     chain: RecvChain,
     raw_qp: *mut bindings::ib_qp,
 }
 
 // SAFETY: The pointers are to the slots and to the queue pair that the ring holds; all else is `Send`.
-unsafe impl Send for Buffers {}
+unsafe impl<const LEAD: usize> Send for Buffers<LEAD> {}
 
-/// The receive ring.
+/// The receive ring. Its buffers are laid out for packets behind `LEAD` bytes: [`GRH_LEN`], and the header of a
+/// protocol on top.
 ///
 /// # Examples
 ///
@@ -179,20 +180,20 @@ unsafe impl Send for Buffers {}
 /// * `wcs` has [`BATCH`] elements.
 /// * `post_recv` is the operation of the queue pair's device.
 /// * `buffers` are those of `qp`.
-pub struct RecvRing {
-    buffers: Buffers,
+pub struct RecvRing<const LEAD: usize> {
+    buffers: Buffers<LEAD>,
     wcs: KVec<bindings::ib_wc>,
     post_recv: PostFn,
     report: ReceiveReport,
     /// Place for the buffers if the device may still reach them when the ring is dropped.
-    place: ManuallyDrop<KBox<MaybeUninit<Memory>>>,
+    place: ManuallyDrop<KBox<MaybeUninit<Memory<LEAD>>>>,
     qp: Arc<UdQp>,
 }
 
 // SAFETY: The completions refer to nothing that is used but as a number; all else is `Send`.
-unsafe impl Send for RecvRing {}
+unsafe impl<const LEAD: usize> Send for RecvRing<LEAD> {}
 
-impl Buffers {
+impl<const LEAD: usize> Buffers<LEAD> {
     /// Handles a completion.
     // For every datagram; left to itself, the compiler calls it.
     #[inline(always)]
@@ -200,8 +201,8 @@ impl Buffers {
         &mut self,
         wc: &'a bindings::ib_wc,
         report: &mut ReceiveReport,
-        alloc: impl FnOnce(&mut PagePool) -> Option<RxBuf>,
-    ) -> Option<Received<'a>> {
+        alloc: impl FnOnce(&mut PagePool<LEAD>) -> Option<RxBuf<LEAD>>,
+    ) -> Option<Received<'a, LEAD>> {
         let Self { memory, chain, .. } = self;
         let Memory {
             slots,
@@ -250,7 +251,7 @@ impl Buffers {
     }
 }
 
-impl Buffers {
+impl<const LEAD: usize> Buffers<LEAD> {
     /// Handles a completion whose receive is not to be posted again.
     #[cold]
     fn discard(&mut self, wc: &bindings::ib_wc, report: &mut ReceiveReport) {
@@ -270,7 +271,7 @@ impl Buffers {
     }
 }
 
-impl RecvRing {
+impl<const LEAD: usize> RecvRing<LEAD> {
     /// Makes the receive ring of `qp`, with `size` (a power of two) buffers of `buf_len` bytes.
     ///
     /// A buffer takes the 40 bytes in front of every datagram too.
@@ -378,7 +379,7 @@ impl RecvRing {
         &mut self,
         context: &Context<'_>,
         budget: usize,
-        mut f: impl FnMut(Received<'_>),
+        mut f: impl FnMut(Received<'_, LEAD>),
     ) -> usize {
         let mut done = 0usize;
         while done < budget {
@@ -397,7 +398,7 @@ impl RecvRing {
     /// # Context
     ///
     /// Process context, without NAPI; may sleep.
-    pub fn poll_sleeping(&mut self, mut f: impl FnMut(Received<'_>)) -> usize {
+    pub fn poll_sleeping(&mut self, mut f: impl FnMut(Received<'_, LEAD>)) -> usize {
         self.poll_batch(BATCH, PagePool::alloc_sleeping, &mut f)
     }
 
@@ -406,8 +407,8 @@ impl RecvRing {
     fn poll_batch(
         &mut self,
         want: usize,
-        alloc: impl Fn(&mut PagePool) -> Option<RxBuf>,
-        f: &mut impl FnMut(Received<'_>),
+        alloc: impl Fn(&mut PagePool<LEAD>) -> Option<RxBuf<LEAD>>,
+        f: &mut impl FnMut(Received<'_, LEAD>),
     ) -> usize {
         let wcs = self.qp.recv_cq().poll(&mut self.wcs, want);
         for wc in wcs {
@@ -502,7 +503,7 @@ impl RecvRing {
     }
 }
 
-impl Drop for RecvRing {
+impl<const LEAD: usize> Drop for RecvRing<LEAD> {
     fn drop(&mut self) {
         // SAFETY: Neither is used again.
         let (mut memory, place) = unsafe {
@@ -513,7 +514,7 @@ impl Drop for RecvRing {
         };
         memory.claim.next = self.buffers.chain.generations.last();
         let chain = &self.buffers.chain;
-        let posted = |slot: &Slot| !slot.wr.is_idle() && chain.is_posted(slot.wr.id());
+        let posted = |slot: &Slot<LEAD>| !slot.wr.is_idle() && chain.is_posted(slot.wr.id());
         if memory.slots.iter().any(posted) && self.qp.to_reset().is_err() {
             // The device may still write the buffers, and complete them: all of it stays until the queue
             // pair is destroyed, and no other ring has the completion queue before.

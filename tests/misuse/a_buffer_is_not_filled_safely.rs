@@ -4,10 +4,10 @@
 
 use ipoib_netdev::page_pool::RxBuf;
 
-fn show(buf: RxBuf) -> usize {
+fn show(buf: RxBuf<40>) -> usize {
     #[cfg(misuse)]
     let filled = buf.filled(40); //~ E0133
     #[cfg(not(misuse))]
-    let filled: Result<RxBuf, RxBuf> = Ok(buf);
+    let filled: Result<RxBuf<40>, RxBuf<40>> = Ok(buf);
     usize::from(filled.is_ok())
 }

@@ -5,7 +5,7 @@
 use ipoib_netdev::napi::Context;
 use ipoib_netdev::page_pool::{FilledBuf, Frame};
 
-fn take(buf: FilledBuf, frame: Frame, context: &Context<'_>) {
+fn take(buf: FilledBuf<40>, frame: Frame, context: &Context<'_>) {
     let _ = buf.into_frame(context, frame, &[0; 4]);
     #[cfg(misuse)]
     let _ = buf.into_frame(context, frame, &[0; 4]); //~ E0382

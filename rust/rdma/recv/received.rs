@@ -21,9 +21,9 @@ pub enum NetworkHeader {
 
 /// A datagram that was received.
 #[must_use]
-pub struct Received<'a> {
+pub struct Received<'a, const LEAD: usize> {
     /// [`NetworkHeader`], 40 bytes, and the payload. The length is the device's word, and may be less than 40.
-    pub buf: FilledBuf,
+    pub buf: FilledBuf<LEAD>,
     /// The device's word on it.
     pub completion: Completion<'a>,
     /// True if no other completion came with its own.
@@ -44,9 +44,9 @@ const NETWORK_HEADERS: [NetworkHeader; 4] = {
     headers
 };
 
-impl<'a> Received<'a> {
+impl<'a, const LEAD: usize> Received<'a, LEAD> {
     #[inline(always)]
-    pub(super) fn new(buf: FilledBuf, wc: &'a bindings::ib_wc) -> Self {
+    pub(super) fn new(buf: FilledBuf<LEAD>, wc: &'a bindings::ib_wc) -> Self {
         Self {
             buf,
             completion: Completion(wc),

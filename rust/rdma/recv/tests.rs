@@ -7,13 +7,15 @@ use ipoib_sys::bindings;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::RecvRing;
+use super::GRH_LEN;
 use crate::cq::Cq;
 use crate::deferred::Reaper;
 use crate::fake::{each_allocation_fails, Fake, Posted, Synced};
 use crate::flush_time::FlushTime;
 use crate::pd::Pd;
 use crate::qp::{QpCaps, UdInit, UdQp};
+
+type RecvRing = super::RecvRing<GRH_LEN>;
 
 /// Buffers of the ring.
 const SLOTS: u32 = 4;
@@ -74,7 +76,7 @@ impl Bed {
         posted: &Posted,
         len: usize,
         change: impl FnOnce(&mut bindings::ib_wc),
-    ) -> Result<Option<FilledBuf>> {
+    ) -> Result<Option<FilledBuf<GRH_LEN>>> {
         let cq = self.qp.recv_cq();
         self.fake.complete(cq, posted, len, change)?;
         let mut buf = None;

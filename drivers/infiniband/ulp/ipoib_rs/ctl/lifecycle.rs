@@ -11,9 +11,7 @@ use ipoib_proto::queue::Queue;
 use ipoib_proto::rx::{Local, GRH_LEN};
 use ipoib_proto::sizes::Sizes;
 use ipoib_proto::thresholds::Thresholds;
-use ipoib_rdma::{
-    random_psn, send_ring, AhOptions, FlushTime, QpState, RecvRing, SendCompletions, UdQp,
-};
+use ipoib_rdma::{random_psn, send_ring, AhOptions, FlushTime, QpState, SendCompletions, UdQp};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -26,7 +24,7 @@ use crate::ctl::subnet::Waker;
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::TxPoll;
 use crate::data::events::Events;
-use crate::data::rx::RxPoll;
+use crate::data::rx::{RecvRing, RxPoll};
 use crate::data::tx::Tx;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;

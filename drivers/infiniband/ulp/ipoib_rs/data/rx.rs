@@ -9,12 +9,11 @@ use ipoib_netdev::page_pool::Frame;
 use ipoib_netdev::skb::PacketType;
 use ipoib_proto::challenge::Challenge;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::header::Header;
 use ipoib_proto::rx::{
-    self, classify, classify_known, Destination, Local, Network, Route, RxMeta, GRH_LEN,
+    self, classify, classify_known, Destination, Local, Network, Route, RxMeta, PAYLOAD_OFFSET,
 };
 use ipoib_proto::turn::{Shares, Turn};
-use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader, Received, RecvRing};
+use ipoib_rdma::{Completion, FlushTime, Lane, NetworkHeader};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -58,6 +57,11 @@ pub(crate) fn forget(dev: &Device<Interface>, rc: &Conn) {
         Interface::restart_soon(dev);
     }
 }
+
+/// The ring of datagrams, whose packets are behind GRH and header.
+pub(crate) type RecvRing = ipoib_rdma::RecvRing<PAYLOAD_OFFSET>;
+
+type Received<'a> = ipoib_rdma::Received<'a, PAYLOAD_OFFSET>;
 
 /// The state of the receive NAPI.
 pub(crate) struct RxPoll {
@@ -338,7 +342,7 @@ impl Up {
             alone,
         } = received;
         let description = Frame {
-            offset: (GRH_LEN + Header::LEN) as u16,
+            offset: PAYLOAD_OFFSET as u16,
             protocol: frame.ether_type.0,
         };
         let link = link_header(frame.ether_type);
