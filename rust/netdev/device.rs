@@ -115,8 +115,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Returns true if [`Driver::admits`] is to see each packet for `dest`. Otherwise the stack may keep the header,
-    /// as long as the device keeps its address, and admit all of them.
+    /// Returns true if [`Driver::admit`] is to see each packet for `dest`. Otherwise the stack may keep the header,
+    /// as long as the device keeps its address, and send all of them.
     ///
     /// # Context
     ///
@@ -125,13 +125,13 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Returns true if `packet`, whose EtherType is `proto`, can be sent to a destination that [`Driver::inspects`]
-    /// names. If not, a sender on this host is told so (`EINVAL`).
+    /// Admits `packet`, whose EtherType is `proto`, to a destination that [`Driver::inspects`] names, or refuses it and
+    /// accounts for it: returns false, and a sender on this host is told so (`EINVAL`).
     ///
     /// # Context
     ///
     /// Softirq or process context, without any lock; several at once.
-    fn admits(_dev: &Device<Self>, _packet: &Outgoing<'_>, _proto: u16) -> bool {
+    fn admit(_dev: &Device<Self>, _packet: &Outgoing<'_>, _proto: u16) -> bool {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

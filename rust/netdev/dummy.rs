@@ -152,7 +152,7 @@ impl Driver for Dummy {
         dest[0] & 1 != 0
     }
 
-    fn admits(_dev: &Device<Self>, packet: &Outgoing<'_>, _proto: u16) -> bool {
+    fn admit(_dev: &Device<Self>, packet: &Outgoing<'_>, _proto: u16) -> bool {
         packet.fits(100)
     }
 

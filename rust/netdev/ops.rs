@@ -310,7 +310,7 @@ impl<T: Tasks + Functions> Tables<T> {
                 read_changing(dest.cast::<T::Address>()),
             )
         };
-        if T::HAS_INSPECTS && T::inspects(dev, &dest) && !T::admits(dev, &packet, proto) {
+        if T::HAS_INSPECTS && T::inspects(dev, &dest) && !T::admit(dev, &packet, proto) {
             return -(Self::HEADER_LEN as c_int);
         }
         // SAFETY: There is headroom for it by this function's requirements, and `skb_push` returns

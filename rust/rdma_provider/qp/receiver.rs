@@ -129,7 +129,7 @@ impl Receiver for Intake<'_> {
         self.wakeups.add(&self.qp.fixed.receive_cq, wake);
     }
 
-    fn allows(&mut self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool {
+    fn allows(&self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool {
         let right = match purpose {
             Purpose::Read => Right::RemoteRead,
             Purpose::Write => Right::RemoteWrite,

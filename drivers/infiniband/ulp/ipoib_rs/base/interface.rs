@@ -232,7 +232,7 @@ impl Interface {
     }
 
     /// Restarts the interface, since the device has not sent for long what it was given.
-    pub(crate) fn does_not_send(dev: &Device<Self>) {
+    pub(crate) fn restart_stuck(dev: &Device<Self>) {
         let this = dev.data();
         this.counters.slow.timeouts.add_shared(1);
         netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
@@ -244,15 +244,16 @@ impl Interface {
         Alarm::new(dev, Work::Recover as usize, dev.data().broken.clone())
     }
 
-    /// Returns true if a multicast packet can be sent, whole or in fragments. Out of the way of the others.
+    /// Admits a multicast packet that can be sent, whole or in fragments, and counts any other. Out of the way of the
+    /// others.
     #[inline(never)]
-    pub(crate) fn takes_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
-        let takes = packet.fits(self.multicast_limit.load(Relaxed))
+    pub(crate) fn admit_multicast(&self, packet: &Outgoing<'_>, ether_type: EtherType) -> bool {
+        let admitted = packet.fits(self.multicast_limit.load(Relaxed))
             || fragment::is_allowed(ether_type, packet.linear(), packet.ignores_df());
-        if !takes {
+        if !admitted {
             self.counters.slow.multicast_too_big.add_shared(1);
         }
-        takes
+        admitted
     }
 
     /// Its partition, with the full-member bit.

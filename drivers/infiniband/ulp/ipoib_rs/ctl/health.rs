@@ -39,7 +39,7 @@ pub(crate) fn watch(dev: &Device<Interface>) {
     };
     let stuck = dev.data().watch.lock().look(done, under_way);
     if stuck {
-        Interface::does_not_send(dev);
+        Interface::restart_stuck(dev);
     }
     if under_way {
         Interface::queue(dev, Work::Watch, LOOK_MS);

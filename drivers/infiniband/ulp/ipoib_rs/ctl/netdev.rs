@@ -56,8 +56,8 @@ impl Driver for Interface {
     }
 
     /// A multicast packet that does not get through ends here, where its sender is told.
-    fn admits(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool {
-        dev.data().takes_multicast(packet, EtherType(proto))
+    fn admit(dev: &Device<Self>, packet: &Outgoing<'_>, proto: u16) -> bool {
+        dev.data().admit_multicast(packet, EtherType(proto))
     }
 
     fn init(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
@@ -156,7 +156,7 @@ impl Driver for Interface {
     }
 
     fn transmit_timeout(dev: &Device<Self>) {
-        Self::does_not_send(dev);
+        Self::restart_stuck(dev);
     }
 
     fn set_rx_mode(dev: &Device<Self>, groups: &AddressList<'_>) -> Result {

@@ -85,7 +85,7 @@ pub trait Receiver {
     fn complete(&mut self, message: &Received);
 
     /// Returns true if this memory may be used so.
-    fn allows(&mut self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool;
+    fn allows(&self, key: u32, address: u64, bytes: u32, purpose: Purpose) -> bool;
 
     /// Writes `bytes` of the run's payload, beginning at `from`.
     ///

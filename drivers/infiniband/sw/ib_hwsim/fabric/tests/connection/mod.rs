@@ -112,7 +112,7 @@ impl Receiver for Inbox {
         self.received.push((*message, data));
     }
 
-    fn allows(&mut self, key: u32, address: u64, bytes: u32, _purpose: Purpose) -> bool {
+    fn allows(&self, key: u32, address: u64, bytes: u32, _purpose: Purpose) -> bool {
         self.range(key, address, bytes).is_some()
     }
 
