@@ -59,7 +59,7 @@ pub fn now_us() -> u64 {
     ns as u64 / 1000
 }
 
-#[kunit_tests(ipoib_rs_clock)]
+#[kunit_tests(rust_netdev_clock)]
 mod tests {
     use super::ticks_to_ms;
 

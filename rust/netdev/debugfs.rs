@@ -187,7 +187,7 @@ impl<T: Inspect> Operations<T> {
 }
 
 #[cfg(CONFIG_DEBUG_FS)]
-#[kunit_tests(ipoib_rs_debugfs)]
+#[kunit_tests(rust_netdev_debugfs)]
 mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
     use kernel::sync::Arc;
@@ -225,10 +225,10 @@ mod tests {
     /// Files go before the data that they show.
     #[test]
     fn files_go_before_what_they_show() -> Result {
-        let dir = Dir::new(c"ipoib_rs_kunit");
+        let dir = Dir::new(c"kunit_netdev");
         // SAFETY: The name is a string. If there is no debugfs, this is null, which `dput` takes.
         let raw = unsafe {
-            bindings::debugfs_lookup(c"ipoib_rs_kunit".as_char_ptr(), core::ptr::null_mut())
+            bindings::debugfs_lookup(c"kunit_netdev".as_char_ptr(), core::ptr::null_mut())
         };
         let outlived = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let mut shown = KVec::with_capacity(1, GFP_KERNEL)?;

@@ -82,7 +82,7 @@ impl Registered {
         let raw = NonNull::new(unsafe {
             bindings::alloc_netdev_mqs(
                 Device::<Dummy>::PRIVATE_SIZE as c_int,
-                c"ipoib_kunit%d".as_char_ptr(),
+                c"kunit%d".as_char_ptr(),
                 bindings::NET_NAME_ENUM as u8,
                 Some(link::setup::<Dummy>),
                 transmit,
@@ -116,7 +116,7 @@ impl Drop for Registered {
 pub(crate) struct LocalModule;
 
 impl kernel::ModuleMetadata for LocalModule {
-    const NAME: &'static CStr = c"ipoib_kunit";
+    const NAME: &'static CStr = c"kunit";
     const THIS_MODULE: kernel::ThisModule = {
         // SAFETY: Null stands for the kernel itself, which is not unloaded.
         unsafe { kernel::ThisModule::from_ptr(core::ptr::null_mut()) }
@@ -130,7 +130,7 @@ pub(crate) const HEADER_LEN: usize = ADDR_LEN + 4;
 
 #[vtable]
 impl Driver for Dummy {
-    const NAME: &'static CStr = c"ipoib_kunit";
+    const NAME: &'static CStr = c"kunit";
     const LAYOUT: Layout = Layout {
         arp_type: bindings::ARPHRD_VOID as u16,
         tx_queue_len: 16,

@@ -556,7 +556,7 @@ unsafe fn request<'a, T: Link>(
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_link)]
+#[kunit_tests(rust_netdev_link)]
 mod tests {
     use kernel::sync::atomic::Relaxed;
 
@@ -567,11 +567,11 @@ mod tests {
     #[test]
     fn long_names_are_refused() -> Result {
         let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
-        let links = Registration::<Dummy>::new(c"ipoib_kunit")?;
+        let links = Registration::<Dummy>::new(c"kunit")?;
         for (name, expected) in [
-            (c"ipoib_kunit_name", Some(EINVAL)),
-            (c"ipoib/kunit", Some(EINVAL)),
-            (c"ipoib_kunit_nam", None),
+            (c"kunit_net_device", Some(EINVAL)),
+            (c"kunit/device", Some(EINVAL)),
+            (c"kunit_net_devic", None),
         ] {
             let dummy = Dummy::new(&Seen::new()?, |_| Ok(()));
             let home = Home::Of(registered.device());

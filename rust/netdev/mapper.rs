@@ -27,7 +27,7 @@ impl Mapper {
         static MADE: Atomic<u32> = Atomic::new(0);
 
         let number = MADE.fetch_add(1, Relaxed);
-        let name = CString::try_from_fmt(fmt!("ipoib_kunit_dma{number}"))?;
+        let name = CString::try_from_fmt(fmt!("kunit_dma{number}"))?;
         // SAFETY: The name is a string; there is no owner.
         let dev = unsafe { bindings::__root_device_register(name.as_char_ptr(), ptr::null_mut()) };
         let dev = NonNull::new(from_err_ptr(dev)?).ok_or(ENOMEM)?;

@@ -205,7 +205,7 @@ fn has_network_header(
     }
 }
 
-#[kunit_tests(ipoib_rs_packet)]
+#[kunit_tests(rust_netdev_packet)]
 mod tests {
     use super::*;
 

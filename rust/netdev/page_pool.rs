@@ -431,7 +431,7 @@ impl<const LEAD: usize> FilledBuf<LEAD> {
     }
 }
 
-#[kunit_tests(ipoib_rs_page_pool)]
+#[kunit_tests(rust_netdev_page_pool)]
 mod tests {
     use super::*;
     use crate::skb::TxSkb;

@@ -402,7 +402,7 @@ impl Drop for Parts {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_parts)]
+#[kunit_tests(rust_netdev_parts)]
 mod tests {
     use super::*;
 

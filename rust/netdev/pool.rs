@@ -153,7 +153,7 @@ impl Drop for Pool {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_pool)]
+#[kunit_tests(rust_netdev_pool)]
 mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
     use kernel::time::{delay::fsleep, Delta};

@@ -131,7 +131,7 @@ impl<T> RtnlCell<T> {
     }
 }
 
-#[kunit_tests(ipoib_rs_rtnl)]
+#[kunit_tests(rust_netdev_rtnl)]
 mod tests {
     use super::*;
 

@@ -170,7 +170,7 @@ unsafe extern "C" fn trampoline<R: Run>(work: *mut bindings::work_struct) {
         .run(&Queue(&|delay_ms| queue::<R>(&inner.work, delay_ms)));
 }
 
-#[kunit_tests(ipoib_rs_task)]
+#[kunit_tests(rust_netdev_task)]
 mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
     use kernel::sync::Arc;

@@ -329,7 +329,7 @@ trait NotSend<Meaning> {
 impl<T: ?Sized> NotSend<()> for T {}
 impl<T: ?Sized + Send> NotSend<u8> for T {}
 
-#[kunit_tests(ipoib_rs_netdev)]
+#[kunit_tests(rust_netdev)]
 mod cases {
     use super::*;
 

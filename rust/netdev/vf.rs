@@ -99,7 +99,7 @@ pub trait Functions: Driver {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_netdev_vf)]
+#[kunit_tests(rust_netdev_vf)]
 mod tests {
     use super::*;
     use crate::dummy::{Registered, Seen};

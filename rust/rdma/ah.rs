@@ -320,7 +320,7 @@ impl Drop for Body {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_ah)]
+#[kunit_tests(rust_rdma_ah)]
 mod tests {
     use super::*;
 

@@ -330,7 +330,7 @@ impl Drop for Reaper {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_deferred)]
+#[kunit_tests(rust_rdma_deferred)]
 mod tests {
     use super::*;
     use kernel::sync::atomic::{Atomic, Relaxed};

@@ -404,7 +404,7 @@ impl Device {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_device)]
+#[kunit_tests(rust_rdma_device)]
 mod tests {
     use super::*;
     use crate::cq::Cq;

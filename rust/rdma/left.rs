@@ -107,7 +107,7 @@ pub(crate) unsafe fn leave(object: Object, told: Option<Arc<dyn Told>>) {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kernel::prelude::kunit_tests(ipoib_rs_left)]
+#[kernel::prelude::kunit_tests(rust_rdma_left)]
 mod tests {
     use super::*;
     use kernel::alloc::flags::__GFP_ZERO;

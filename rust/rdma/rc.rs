@@ -408,7 +408,7 @@ unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void)
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_rc)]
+#[kunit_tests(rust_rdma_rc)]
 mod tests {
     use super::*;
     use crate::deferred::Reaper;

@@ -322,7 +322,7 @@ unsafe extern "C" fn answered(
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_sa)]
+#[kunit_tests(rust_rdma_sa)]
 mod tests {
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::sync::atomic::{Atomic, Relaxed};

@@ -199,7 +199,7 @@ impl<W: SendWr> SendChain<W> {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_send_chain)]
+#[kunit_tests(rust_rdma_send_chain)]
 mod tests {
     use super::*;
 

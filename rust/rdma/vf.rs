@@ -79,7 +79,7 @@ impl Device {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_vf)]
+#[kunit_tests(rust_rdma_vf)]
 mod tests {
     use kernel::ffi::c_int;
     use kernel::sync::atomic::{Atomic, Relaxed};

@@ -287,7 +287,7 @@ fn base_lid(lid: u16, lmc: u32) -> u16 {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_cm_listen)]
+#[kunit_tests(rust_rdma_cm_listen)]
 mod tests {
     use super::*;
 

@@ -125,7 +125,7 @@ impl<H: CmHandler> DeferDrop for OwnedId<H> {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kernel::prelude::kunit_tests(ipoib_rs_cm_owned)]
+#[kernel::prelude::kunit_tests(rust_rdma_cm_owned)]
 mod tests {
     use kernel::alloc::flags::__GFP_ZERO;
     use kernel::error::from_err_ptr;

@@ -186,7 +186,7 @@ unsafe fn interpret<'a, H: CmHandler>(
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_cm_report)]
+#[kunit_tests(rust_rdma_cm_report)]
 mod tests {
     use super::*;
     use kernel::alloc::flags::__GFP_ZERO;

@@ -161,7 +161,7 @@ fn holds(skb: &RxSkb, sent: &[u8]) -> Result<bool> {
     Ok(err == 0 && got[..] == *sent)
 }
 
-#[kunit_tests(ipoib_rs_intake_ring)]
+#[kunit_tests(rust_rdma_intake_ring)]
 mod cases {
     use super::*;
 

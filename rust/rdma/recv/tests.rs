@@ -94,7 +94,7 @@ fn bytes(n: usize, len: usize) -> Result<KVec<u8>> {
     Ok(bytes)
 }
 
-#[kunit_tests(ipoib_rs_recv)]
+#[kunit_tests(rust_rdma_recv)]
 mod cases {
     use super::*;
 

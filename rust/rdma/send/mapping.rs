@@ -149,7 +149,7 @@ impl Mapping {
 }
 
 #[cfg(CONFIG_KUNIT = "y")]
-#[kunit_tests(ipoib_rs_mapping)]
+#[kunit_tests(rust_rdma_mapping)]
 mod tests {
     use super::*;
     use crate::dummy::Dummy;
