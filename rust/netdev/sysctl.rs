@@ -24,6 +24,59 @@ pub struct Variable {
     pub max: u32,
 }
 
+impl Variable {
+    /// Has the kernel read or write `value`, within the bounds.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no number, or out of bounds.
+    ///
+    /// # Safety
+    ///
+    /// All but `value` must be as a handler of a variable gets it.
+    unsafe fn transfer(&self, value: &mut u32, write: c_int, user: User) -> Result {
+        let (mut min, mut max) = (self.min, self.max);
+        let entry = bindings::ctl_table {
+            data: core::ptr::from_mut(value).cast(),
+            maxlen: core::mem::size_of::<u32>() as c_int,
+            extra1: (&raw mut min).cast(),
+            extra2: (&raw mut max).cast(),
+            ..pin_init::zeroed()
+        };
+        let User { buffer, len, pos } = user;
+        // SAFETY: The entry describes `value` and its bounds; the rest is passed on, by this function's requirements.
+        let result = unsafe { bindings::proc_douintvec_minmax(&entry, write, buffer, len, pos) };
+        // As most sysctls do, and unlike the function's other users.
+        to_result(result).map_err(|error| if error == ERANGE { EINVAL } else { error })
+    }
+
+    /// Returns what the variable is after `value` was written to it, for tests.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is out of bounds.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub fn written(&self, value: i64) -> Result<u32> {
+        let text = kernel::str::CString::try_from_fmt(fmt!("{value}\n"))?;
+        let (mut is, mut len, mut pos) = (self.min, text.to_bytes().len(), 0);
+        let user = User {
+            buffer: text.as_char_ptr().cast_mut().cast(),
+            len: &raw mut len,
+            pos: &raw mut pos,
+        };
+        // SAFETY: The buffer has a text of that length, which is only read.
+        unsafe { self.transfer(&mut is, 1, user)? };
+        Ok(is)
+    }
+}
+
+/// Text that user space reads or writes.
+struct User {
+    buffer: *mut c_void,
+    len: *mut usize,
+    pos: *mut bindings::loff_t,
+}
+
 /// A driver whose devices have variables.
 pub trait Tunable: Driver {
     /// The directory under `/proc/sys/net` in which each device has one of its own.
@@ -136,20 +189,11 @@ unsafe extern "C" fn handle<T: Tunable>(
             )
         };
         let variable = T::VARIABLES.get(id).ok_or(EINVAL)?;
-        let (mut min, mut max) = (variable.min, variable.max);
         let mut value = T::get(dev, id);
         let before = value;
-        let entry = bindings::ctl_table {
-            data: (&raw mut value).cast(),
-            maxlen: core::mem::size_of::<u32>() as c_int,
-            extra1: (&raw mut min).cast(),
-            extra2: (&raw mut max).cast(),
-            ..pin_init::zeroed()
-        };
-        // SAFETY: The entry describes `value` and its bounds; the rest is passed on.
-        let result = unsafe { bindings::proc_douintvec_minmax(&entry, write, buffer, len, pos) };
-        // As most sysctls do, and unlike the function's other users.
-        to_result(result).map_err(|error| if error == ERANGE { EINVAL } else { error })?;
+        let user = User { buffer, len, pos };
+        // SAFETY: This is such a handler.
+        unsafe { variable.transfer(&mut value, write, user)? };
         if write != 0 && value != before {
             // Waiting for RTNL would be waiting for one who may wait for us in `Directory::drop`.
             let mut rtnl = Rtnl::try_lock().ok_or_else(retry)?;

@@ -76,6 +76,12 @@ macro_rules! settings {
                 [$((&self.$name, Effect::$effect)),*].get(index).copied()
             }
 
+            /// The setting at `index`, as the driver reads it.
+            #[cfg(CONFIG_KUNIT = "y")]
+            fn read(&self, index: usize) -> Option<u32> {
+                [$(u32::from(self.$name())),*].get(index).copied()
+            }
+
             $(
                 $(#[$doc])*
                 #[inline]
@@ -201,5 +207,43 @@ impl Settings {
     pub(crate) fn set_moderation(&self, moderation: Moderation) {
         self.rx_usecs.set(moderation.usecs.into());
         self.rx_frames.set(moderation.frames.into());
+    }
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(ipoib_rs_settings)]
+mod tests {
+    use super::*;
+    use kernel::prelude::*;
+
+    /// Each takes its limits and all between, among which is its default, and nothing beyond.
+    #[test]
+    fn settings_have_limits() -> Result {
+        let settings = Settings::new();
+        for (index, variable) in Settings::VARIABLES.iter().enumerate() {
+            let (min, max) = (i64::from(variable.min), i64::from(variable.max));
+            let (setting, _) = settings.get(index).ok_or(EINVAL)?;
+            let default = i64::from(setting.get());
+            for value in [min, default, max] {
+                assert_eq!(variable.written(value).map(i64::from), Ok(value));
+            }
+            for value in [min - 1, max + 1] {
+                assert_eq!(variable.written(value), Err(EINVAL));
+            }
+        }
+        Ok(())
+    }
+
+    /// The driver reads the value that was set: no limit is beyond the type of its setting.
+    #[test]
+    fn settings_hold_their_limits() -> Result {
+        let settings = Settings::new();
+        for (index, variable) in Settings::VARIABLES.iter().enumerate() {
+            for value in [variable.min, variable.max] {
+                settings.get(index).ok_or(EINVAL)?.0.set(value);
+                assert_eq!(settings.read(index), Some(value));
+            }
+        }
+        Ok(())
     }
 }
