@@ -237,6 +237,34 @@ impl<T: Link> Registration<T> {
     }
 }
 
+/// Declares a module that is no more than a driver of links, whose kind is [`Driver::NAME`](crate::device::Driver::NAME):
+/// loading it registers the kind, and unloading it deletes its devices.
+///
+/// # Examples
+///
+/// `samples/rust_loopback` is such a module.
+#[macro_export]
+macro_rules! module_link_driver {
+    (type: $driver:ty, $($info:tt)*) => {
+        struct LinkDriverModule {
+            _links: $crate::link::Registration<$driver>,
+        }
+
+        impl ::kernel::Module for LinkDriverModule {
+            fn init(_module: &'static ::kernel::ThisModule) -> ::kernel::error::Result<Self> {
+                let kind = <$driver as $crate::device::Driver>::NAME;
+                let links = $crate::link::Registration::new(kind)?;
+                Ok(Self { _links: links })
+            }
+        }
+
+        ::kernel::prelude::module! {
+            type: LinkDriverModule,
+            $($info)*
+        }
+    };
+}
+
 impl<T: Link> Drop for Registration<T> {
     fn drop(&mut self) {
         let ops = &self.0.ops;

@@ -7,27 +7,18 @@
 use ipoib_netdev::device::{Device, Driver, Layout, Taken, Tasks};
 use ipoib_netdev::ethtool::Ethtool;
 use ipoib_netdev::files::Files;
-use ipoib_netdev::link::{Link, Registration, Request};
+use ipoib_netdev::link::{Link, Request};
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_netdev::skb::{DropReason, TxSkb};
 use ipoib_netdev::stats::{Counter, LinkStats};
 use ipoib_netdev::vf::Functions;
 use kernel::prelude::*;
 
-module! {
-    type: Sample,
+ipoib_netdev::module_link_driver! {
+    type: Loopback,
     name: "rust_loopback",
     description: "Sample network device in Rust",
     license: "GPL",
-}
-
-/// The module. Dropping it deletes its devices.
-struct Sample(#[expect(dead_code)] Registration<Loopback>);
-
-impl kernel::Module for Sample {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self(Registration::new(c"rust_loopback")?))
-    }
 }
 
 /// The driver's data of a device: counters, which the transmit lock protects.

@@ -187,6 +187,18 @@ fn the_man_page_says_what_is_declared() {
     check("\n.SH MODULE PARAMETERS\n", &parameters());
 }
 
+#[test]
+fn the_sample_is_as_short_as_promised() {
+    let page = read("Documentation/netdev.rst");
+    let promise = regex(r"a whole driver, in less than (\d+)\s+lines");
+    let promise = promise.captures(&page).expect("a promise");
+    let lines = read("samples/rust_loopback/main.rs").lines().count();
+    assert!(
+        lines < promise[1].parse().expect("a number"),
+        "{lines} lines"
+    );
+}
+
 /// Limits of queue sizes stand in their descriptions, which have to be literals.
 #[test]
 fn descriptions_name_the_limits_that_are_checked() {
