@@ -121,21 +121,21 @@ impl<'a> Attributes<'a> {
     }
 
     /// The value of a [`Type::U16`], if it was given.
-    pub fn get(&self, number: u16) -> Option<u16> {
+    fn get_u16(&self, number: u16) -> Option<u16> {
         let value = self.find(number, |holds| holds == Type::U16)?;
         // SAFETY: Checked to be one by the type invariant.
         Some(unsafe { value.cast::<u16>().read() })
     }
 
     /// The value of a [`Type::U32`], if it was given.
-    pub fn get_u32(&self, number: u16) -> Option<u32> {
+    fn get_u32(&self, number: u16) -> Option<u32> {
         let value = self.find(number, |holds| holds == Type::U32)?;
         // SAFETY: Checked to be one by the type invariant.
         Some(unsafe { value.cast::<u32>().read() })
     }
 
     /// The value of a [`Type::Text`], if it was given.
-    pub fn get_text(&self, number: u16) -> Option<&'a CStr> {
+    fn get_text(&self, number: u16) -> Option<&'a CStr> {
         let text = self.find(number, |holds| matches!(holds, Type::Text(_)))?;
         // SAFETY: Checked to be a string with its terminating zero by the type invariant, during `'a`.
         Some(unsafe { CStr::from_char_ptr(text.cast()) })
@@ -166,24 +166,11 @@ impl Message<'_> {
         }
     }
 
-    /// Appends a [`Type::U16`].
+    /// Appends a [`Type::U16`] or a [`Type::U32`].
     ///
     /// # Errors
     ///
     /// `EMSGSIZE`: no room.
-    pub fn put(&mut self, number: u16, value: u16) -> Result {
-        self.put_bytes(number, value.to_ne_bytes())
-    }
-
-    /// Appends a [`Type::U32`].
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: no room.
-    pub fn put_u32(&mut self, number: u16, value: u32) -> Result {
-        self.put_bytes(number, value.to_ne_bytes())
-    }
-
     fn put_bytes<const N: usize>(&mut self, number: u16, bytes: [u8; N]) -> Result {
         // SAFETY: A message under construction by the invariant; the bytes are copied.
         to_result(unsafe {
@@ -196,7 +183,7 @@ impl Message<'_> {
     /// # Errors
     ///
     /// `EMSGSIZE`: no room.
-    pub fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
+    fn put_text(&mut self, number: u16, text: &[u8]) -> Result {
         // nla_len has 16 bits and includes the header; 32 KiB are more than enough.
         let len = i16::try_from(text.len()).map_err(|_| EMSGSIZE)?;
         // SAFETY: As in `put_bytes`.
@@ -208,5 +195,250 @@ impl Message<'_> {
                 len as usize,
             )
         })
+    }
+}
+
+/// A type that [`link_attributes`](crate::link_attributes) takes.
+pub trait Value {
+    /// The type in the policy.
+    const HOLDS: Type;
+    /// A value of a request.
+    type Asked<'a>;
+    /// A value that is told.
+    type Told<'a>;
+
+    /// The value of attribute `number`, if it was given.
+    fn get<'a>(attributes: &Attributes<'a>, number: u16) -> Option<Self::Asked<'a>>;
+
+    /// Appends attribute `number`.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: no room.
+    fn put(message: &mut Message<'_>, number: u16, value: Self::Told<'_>) -> Result;
+}
+
+impl Value for u16 {
+    const HOLDS: Type = Type::U16;
+    type Asked<'a> = u16;
+    type Told<'a> = u16;
+
+    fn get(attributes: &Attributes<'_>, number: u16) -> Option<u16> {
+        attributes.get_u16(number)
+    }
+
+    fn put(message: &mut Message<'_>, number: u16, value: u16) -> Result {
+        message.put_bytes(number, value.to_ne_bytes())
+    }
+}
+
+impl Value for u32 {
+    const HOLDS: Type = Type::U32;
+    type Asked<'a> = u32;
+    type Told<'a> = u32;
+
+    fn get(attributes: &Attributes<'_>, number: u16) -> Option<u32> {
+        attributes.get_u32(number)
+    }
+
+    fn put(message: &mut Message<'_>, number: u16, value: u32) -> Result {
+        message.put_bytes(number, value.to_ne_bytes())
+    }
+}
+
+/// A string of at most `MAX` bytes, told as bytes without a zero.
+pub struct Text<const MAX: u16>;
+
+impl<const MAX: u16> Value for Text<MAX> {
+    const HOLDS: Type = Type::Text(MAX);
+    type Asked<'a> = &'a CStr;
+    type Told<'a> = &'a [u8];
+
+    fn get<'a>(attributes: &Attributes<'a>, number: u16) -> Option<&'a CStr> {
+        attributes.get_text(number)
+    }
+
+    fn put(message: &mut Message<'_>, number: u16, value: &[u8]) -> Result {
+        message.put_text(number, value)
+    }
+}
+
+/// Declares the attributes of a kind of link: name, type, number, and where not all values are good, which are and how
+/// others are refused. They become
+///
+/// * `Asked`, the values of a request, with `Asked::POLICY` for [`Link::ATTRIBUTES`](crate::link::Link::ATTRIBUTES);
+/// * `Told`, the values of a device, all of which are written.
+///
+/// # Examples
+///
+/// ```ignore
+/// link_attributes! {
+///     /// Identifier of the VLAN.
+///     id: u16 = 1, if |id| id < 4095, else c"The identifier must be below 4095";
+///     /// Name of its group.
+///     group: Text<15> = 2;
+/// }
+/// ```
+#[macro_export]
+macro_rules! link_attributes {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $type:ty = $number:literal $(, if $is_good:expr, else $refusal:literal)?;
+    )*) => {
+        /// Attributes of a request, those that it has.
+        pub(crate) struct Asked<'a> {
+            $($(#[$doc])* pub(crate) $name: Option<<$type as $crate::link::Value>::Asked<'a>>,)*
+        }
+
+        impl<'a> Asked<'a> {
+            /// Numbers and types.
+            pub(crate) const POLICY: $crate::link::Policy =
+                &[$(($number, <$type as $crate::link::Value>::HOLDS)),*];
+
+            /// Reads a request of that policy.
+            pub(crate) fn new(attributes: &$crate::link::Attributes<'a>) -> Self {
+                Self {
+                    $($name: <$type as $crate::link::Value>::get(attributes, $number),)*
+                }
+            }
+
+            /// Checks the values.
+            ///
+            /// # Errors
+            ///
+            /// The refusal of the first one that is not good.
+            pub(crate) fn check(&self) -> core::result::Result<(), &'static ::kernel::str::CStr> {
+                $($(
+                    let is_good: fn(<$type as $crate::link::Value>::Asked<'a>) -> bool = $is_good;
+                    if self.$name.is_some_and(|value| !is_good(value)) {
+                        return Err($refusal);
+                    }
+                )?)*
+                Ok(())
+            }
+        }
+
+        /// Attributes of a device.
+        pub(crate) struct Told<'a> {
+            $($(#[$doc])* pub(crate) $name: <$type as $crate::link::Value>::Told<'a>,)*
+        }
+
+        impl Told<'_> {
+            /// Appends all of them to a message.
+            ///
+            /// # Errors
+            ///
+            /// `EMSGSIZE`: no room.
+            pub(crate) fn fill(
+                self,
+                message: &mut $crate::link::Message<'_>,
+            ) -> ::kernel::error::Result {
+                $(<$type as $crate::link::Value>::put(message, $number, self.$name)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_netdev_attributes)]
+mod tests {
+    use super::*;
+    use core::ptr;
+
+    link_attributes! {
+        /// A number with a limit.
+        low: u16 = 1, if |low| low < 5, else c"too high";
+        /// A number without.
+        wide: u32 = 4;
+        /// A name of few letters.
+        name: Text<3> = 7;
+    }
+
+    /// A message of attributes, which is freed when it is dropped.
+    struct Written(*mut bindings::sk_buff);
+
+    impl Written {
+        /// Writes one.
+        fn new(told: Told<'_>) -> Result<Self> {
+            let room = [0u8; 128];
+            // SAFETY: The bytes are there, and copied.
+            let skb =
+                unsafe { bindings::ipoib_rs_skb_new(room.as_ptr().cast(), room.len() as u32) };
+            if skb.is_null() {
+                return Err(ENOMEM);
+            }
+            let written = Self(skb);
+            // SAFETY: It is ours, and its bytes are room for others.
+            unsafe { bindings::skb_trim(skb, 0) };
+            // SAFETY: It is one under construction until the end of the call.
+            told.fill(&mut unsafe { Message::from_raw(skb) })?;
+            Ok(written)
+        }
+
+        /// Has netlink check it, and calls `f` with what is asked.
+        fn ask<R>(&self, f: impl FnOnce(&Asked<'_>) -> R) -> Result<R> {
+            let policy = table(Asked::POLICY)?;
+            let mut found = [ptr::null_mut(); 8];
+            // SAFETY: The message is ours, the policy has as many entries as there is room for.
+            to_result(unsafe {
+                bindings::__nla_parse(
+                    found.as_mut_ptr(),
+                    policy.len() as c_int - 1,
+                    (*self.0).data.cast(),
+                    (*self.0).len as c_int,
+                    policy.as_ptr(),
+                    bindings::netlink_validation_NL_VALIDATE_LIBERAL,
+                    ptr::null_mut(),
+                )
+            })?;
+            // SAFETY: They were just checked, and stay as long as the message.
+            let attributes = unsafe { Attributes::from_raw(found.as_mut_ptr(), Asked::POLICY) };
+            Ok(f(&Asked::new(&attributes)))
+        }
+    }
+
+    impl Drop for Written {
+        fn drop(&mut self) {
+            let reason = bindings::skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED;
+            // SAFETY: It is ours.
+            unsafe { bindings::sk_skb_reason_drop(ptr::null(), self.0, reason) };
+        }
+    }
+
+    fn written(low: u16, name: &[u8]) -> Result<Written> {
+        let wide = 70_000;
+        Written::new(Told { low, wide, name })
+    }
+
+    /// Attributes are asked as they are told, in as much room as was said.
+    #[test]
+    fn attributes_are_read_as_written() -> Result {
+        let written = written(4, b"abc")?;
+        // SAFETY: It is ours.
+        assert_eq!(room(Asked::POLICY), unsafe { (*written.0).len as usize });
+        written.ask(|asked| {
+            assert_eq!((asked.low, asked.wide), (Some(4), Some(70_000)));
+            assert_eq!(asked.name.map(CStr::to_bytes), Some(&b"abc"[..]));
+            assert!(asked.check().is_ok());
+        })
+    }
+
+    /// A value beyond its limit is refused, by its text or by its policy.
+    #[test]
+    fn attributes_have_limits() -> Result {
+        let refusal = written(5, b"abc")?.ask(|asked| asked.check().err())?;
+        assert_eq!(refusal.map(CStr::to_bytes), Some(&b"too high"[..]));
+        assert_eq!(written(4, b"abcd")?.ask(|_| ()), Err(EINVAL));
+        Ok(())
+    }
+
+    /// No attribute has been asked where there are none.
+    #[test]
+    fn nothing_is_asked_by_nothing() {
+        // SAFETY: Null stands for no attributes.
+        let none = Asked::new(&unsafe { Attributes::from_raw(ptr::null_mut(), Asked::POLICY) });
+        assert!(none.low.is_none() && none.wide.is_none() && none.name.is_none());
+        assert!(none.check().is_ok());
     }
 }

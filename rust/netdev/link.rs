@@ -15,7 +15,7 @@ use kernel::sync::Arc;
 use kernel::types::Opaque;
 
 use crate::attributes;
-pub use crate::attributes::{Attributes, Message, Policy, Type};
+pub use crate::attributes::{Attributes, Message, Policy, Text, Type, Value};
 use crate::device::{Device, OwnedDevice, RawDevice, Tasks};
 use crate::ethtool::{self, Ethtool};
 pub use crate::extack::Extack;
@@ -47,7 +47,7 @@ pub struct Request<'a> {
 /// `samples/rust_loopback` registers a kind of link.
 #[vtable]
 pub trait Link: Ethtool + Files + Functions + Tasks {
-    /// The kind's own attributes.
+    /// The kind's own attributes, as [`link_attributes`](crate::link_attributes) declares them.
     const ATTRIBUTES: Policy = &[];
 
     /// Checks a request before anything is made.
@@ -90,7 +90,7 @@ pub trait Link: Ethtool + Files + Functions + Tasks {
     ///
     /// # Errors
     ///
-    /// Those of [`Message::put`].
+    /// `EMSGSIZE`: no room.
     fn describe(_dev: &Device<Self>, _message: &mut Message<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

@@ -95,6 +95,12 @@ fn settings() -> Vec<Entry> {
     })
 }
 
+/// Attributes of `ip link add`, whose limits stand in the text of a refusal.
+fn attributes() -> Vec<Entry> {
+    let pattern = r"(?<name>\w+): (?:u16|u32|Text<.*>) = \d+[,;]";
+    commented("ctl/netlink.rs", pattern, |_| String::new())
+}
+
 /// Module parameters, whose limits stand in their descriptions, since `modinfo` shows these.
 fn parameters() -> Vec<Entry> {
     let entry = |c: &Captures<'_>| Entry {
@@ -166,10 +172,7 @@ fn using_says_what_is_declared() {
         "\nPeers\n",
         &parameters(),
     );
-    let attributes = commented("ctl/netlink.rs", r"const (?<name>\w+): u16", |_| {
-        String::new()
-    });
-    check(" Attributes:\n", "\n``ip`` knows", &attributes);
+    check(" Attributes:\n", "\n``ip`` knows", &attributes());
 }
 
 #[test]
@@ -185,6 +188,40 @@ fn the_man_page_says_what_is_declared() {
     };
     check("\n.SH SYSCTLS\n", &settings());
     check("\n.SH MODULE PARAMETERS\n", &parameters());
+}
+
+/// The plugin of `ip` has names, numbers and texts of its own, and a manual page.
+#[test]
+fn the_plugin_knows_the_attributes_that_are_declared() {
+    let plugin = read("tools/iproute2/link_ipoib_rs.c");
+    let own = regex(r"(?m)^#define (IFLA_IPOIB_RS_\w+) (\d+)$");
+    let own: Vec<_> = own.captures_iter(&plugin).collect();
+    // Those of <linux/if_link.h>.
+    let mut numbers = vec![
+        ("IFLA_IPOIB_PKEY", "1"),
+        ("IFLA_IPOIB_MODE", "2"),
+        ("IFLA_IPOIB_UMCAST", "3"),
+    ];
+    numbers.extend(own.iter().map(|c| <(&str, &str)>::from(c.extract().1)));
+    let options = section(&plugin, "options[] = {\n", "};");
+    let known: Vec<_> = regex(r#"\[(\w+)\] = "(\w+)","#)
+        .captures_iter(&options)
+        .map(|c| {
+            let number = numbers.iter().find(|(name, _)| *name == &c[1]);
+            format!("{} = {}", &c[2], number.expect("a number").1)
+        })
+        .collect();
+    let declared = read(&format!("{DRIVER}/ctl/netlink.rs"));
+    let declared: Vec<_> = regex(r"(?m)^    (\w+): (?:u16|u32|Text<.*>) = (\d+)[,;]")
+        .captures_iter(&declared)
+        .map(|c| format!("{} = {}", &c[1], &c[2]))
+        .collect();
+    assert_eq!(known, declared);
+    let page = read("Documentation/man/ip-link-ipoib_rs.8");
+    for Entry { name, .. } in attributes() {
+        let term = regex(&format!(r#"(?m)^\.TP\n\.BI?R? "?{name}\b"#));
+        assert!(term.is_match(&page), "the manual page has no {name}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! `ip link add … type ipoib_rs`: the rtnl kind and its attributes.
 
 use ipoib_netdev::device::{Device, OwnedDevice};
-use ipoib_netdev::link::{Attributes, Extack, Link, Message, Policy, Registration, Request, Type};
+use ipoib_netdev::link::{Attributes, Extack, Link, Message, Policy, Registration, Request, Text};
+use ipoib_netdev::link_attributes;
 use ipoib_netdev::rtnl::Rtnl;
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
@@ -21,41 +22,33 @@ use crate::base::port::Port;
 use crate::ctl::ports::Missing;
 use crate::ctl::{changes, ports};
 
-// Attributes, as in <linux/if_link.h>. The comments stand in Documentation/ as well.
-
-/// P_Key of the partition, of which the port has to be a member; the full-member bit is always set.
-const PKEY: u16 = 1;
-/// How unicast frames travel: as datagrams (the default), or by reliable connections.
-const MODE: u16 = 2;
-/// 1: multicast groups that user space has joined on the port's netdev are left to it.
-const UMCAST: u16 = 3;
-
-// Those that <linux/if_link.h> does not have are far from those that it may yet get.
-
-/// The name of the RDMA device, where no network interface stands for its port.
-const DEVICE: u16 = 32;
-/// The number of the RDMA device's port, from 1; not needed where the device has one only.
-const PORT: u16 = 33;
-
-/// A check of an attribute: number, what its value has to be, text of the refusal.
-type Check = (u16, fn(u16) -> bool, &'static CStr);
-
-const CHECKS: [Check; 3] = [
-    (
-        PKEY,
-        |pkey| PKey::new(pkey).is_some(),
-        c"P_Key must not be 0x0000 or 0x8000",
-    ),
-    (
-        MODE,
-        |mode| matches!(mode, MODE_DATAGRAM | MODE_CONNECTED),
-        c"The mode must be 0 (datagram) or 1 (connected)",
-    ),
-    (UMCAST, |umcast| umcast <= 1, c"umcast must be 0 or 1"),
-];
-
 const MODE_DATAGRAM: u16 = 0;
 const MODE_CONNECTED: u16 = 1;
+
+// Numbers as in <linux/if_link.h>. Those of attributes that it does not have are far from those that it may yet get. The
+// comments stand in Documentation/ as well.
+link_attributes! {
+    /// P_Key of the partition, of which the port has to be a member; the full-member bit is always set.
+    pkey: u16 = 1,
+        if |pkey| PKey::new(pkey).is_some(),
+        else c"P_Key must not be 0x0000 or 0x8000";
+
+    /// How unicast frames travel: as datagrams (the default), or by reliable connections.
+    mode: u16 = 2,
+        if |mode| matches!(mode, MODE_DATAGRAM | MODE_CONNECTED),
+        else c"The mode must be 0 (datagram) or 1 (connected)";
+
+    /// 1: multicast groups that user space has joined on the port's netdev are left to it.
+    umcast: u16 = 3,
+        if |umcast| umcast <= 1,
+        else c"umcast must be 0 or 1";
+
+    /// The name of the RDMA device, where no network interface stands for its port.
+    device: Text<{ NAME_LEN as u16 - 1 }> = 32;
+
+    /// The number of the RDMA device's port, from 1; not needed where the device has one only.
+    port: u32 = 33;
+}
 
 /// Registers the kind `ipoib_rs`, and with `replace=1` also `ipoib`, the C driver's.
 ///
@@ -80,7 +73,7 @@ pub(crate) fn register() -> Result<KVec<Registration<Interface>>> {
 type Place = (Arc<Port>, Option<OwnedDevice<Interface>>);
 
 /// Chooses the port by `link` or by name; both may be given if they agree.
-fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
+fn choose(request: &Request<'_>, asked: &Asked<'_>, rtnl: &mut Rtnl) -> Result<Place> {
     let extack = request.extack;
     let by_link = request.lower.map(|lower| {
         ports::find(lower, rtnl).ok_or_else(|| {
@@ -91,7 +84,7 @@ fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
         })
     });
     let by_link = by_link.transpose()?;
-    let named = named(request, rtnl)?;
+    let named = named(request, asked, rtnl)?;
     match (by_link, named) {
         (Some((port, _)), Some(named)) if !Arc::ptr_eq(&port, &named) => {
             Err(extack.refuse(c"The link and the device name different RDMA ports", EINVAL))
@@ -106,15 +99,10 @@ fn choose(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Place> {
 }
 
 /// The port that is named, if one is.
-fn named(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
-    let &Request {
-        attributes,
-        extack,
-        net,
-        ..
-    } = request;
-    let number = attributes.get_u32(PORT);
-    let Some(name) = attributes.get_text(DEVICE) else {
+fn named(request: &Request<'_>, asked: &Asked<'_>, rtnl: &mut Rtnl) -> Result<Option<Arc<Port>>> {
+    let &Request { extack, net, .. } = request;
+    let number = asked.port;
+    let Some(name) = asked.device else {
         if number.is_some() {
             return Err(extack.refuse(c"A port requires a device", EINVAL));
         }
@@ -173,32 +161,21 @@ fn check_mtu(mtu: u32, connected: bool, ib_mtu: u32, extack: &Extack<'_>) -> Res
 
 #[vtable]
 impl Link for Interface {
-    const ATTRIBUTES: Policy = &[
-        (PKEY, Type::U16),
-        (MODE, Type::U16),
-        (UMCAST, Type::U16),
-        (DEVICE, Type::Text(NAME_LEN as u16 - 1)),
-        (PORT, Type::U32),
-    ];
+    const ATTRIBUTES: Policy = Asked::POLICY;
 
     fn validate(attributes: &Attributes<'_>, extack: &Extack<'_>) -> Result {
-        for (kind, is_valid, refusal) in CHECKS {
-            if attributes.get(kind).is_some_and(|value| !is_valid(value)) {
-                return Err(extack.refuse(refusal, EINVAL));
-            }
-        }
-        Ok(())
+        let checked = Asked::new(attributes).check();
+        checked.map_err(|refusal| extack.refuse(refusal, EINVAL))
     }
 
     fn create(request: &Request<'_>, rtnl: &mut Rtnl) -> Result<impl PinInit<Self, Error>> {
-        let Request {
-            attributes, extack, ..
-        } = request;
-        let (port, parent) = choose(request, rtnl)?;
+        let extack = request.extack;
+        let asked = Asked::new(request.attributes);
+        let (port, parent) = choose(request, &asked, rtnl)?;
         if parent.as_ref().is_some_and(|dev| dev.data().is_child()) {
             return Err(extack.refuse(c"A P_Key child cannot have children", EINVAL));
         }
-        let pkey = match attributes.get(PKEY) {
+        let pkey = match asked.pkey {
             None => parent.as_ref().map(|dev| dev.data().pkey()),
             Some(raw) => Some(PKey::new(raw).ok_or(EINVAL)?.to_full()),
         };
@@ -206,11 +183,11 @@ impl Link for Interface {
             return Err(extack.refuse(c"The port is not a member of this partition", EINVAL));
         }
         check_device(port.device()).map_err(|(text, error)| extack.refuse(text, error))?;
-        let connected = attributes.get(MODE) == Some(MODE_CONNECTED);
+        let connected = asked.mode == Some(MODE_CONNECTED);
         if let Some(mtu) = request.mtu {
             check_mtu(mtu, connected, port.attributes(rtnl).ib_mtu, extack)?;
         }
-        let umcast = attributes.get(UMCAST).unwrap_or(0) != 0;
+        let umcast = asked.umcast.unwrap_or(0) != 0;
         let parent = parent.as_deref();
         Interface::new(
             port,
@@ -233,31 +210,30 @@ impl Link for Interface {
     ) -> Result {
         let this = dev.data();
         let port = &this.port;
-        let moves = attributes
-            .get_text(DEVICE)
+        let asked = Asked::new(attributes);
+        let moves = asked
+            .device
             .is_some_and(|name| !port.shared().is_called(name))
-            || attributes
-                .get_u32(PORT)
-                .is_some_and(|number| number != port.number());
+            || asked.port.is_some_and(|number| number != port.number());
         if moves {
             return Err(extack.refuse(
                 c"The RDMA port of an interface cannot be changed",
                 EOPNOTSUPP,
             ));
         }
-        if let Some(pkey) = attributes.get(PKEY) {
+        if let Some(pkey) = asked.pkey {
             if PKey::new(pkey).map(PKey::to_full) != Some(this.pkey()) {
                 return Err(
                     extack.refuse(c"The P_Key of an interface cannot be changed", EOPNOTSUPP)
                 );
             }
         }
-        if let Some(mode) = attributes.get(MODE) {
+        if let Some(mode) = asked.mode {
             Self::set_connected(dev, mode == MODE_CONNECTED, rtnl).map_err(|error| {
                 extack.refuse(c"The mode is unchanged; the kernel log says why", error)
             })?;
         }
-        if let Some(umcast) = attributes.get(UMCAST) {
+        if let Some(umcast) = asked.umcast {
             changes::set_umcast(dev, umcast != 0);
         }
         Ok(())
@@ -273,17 +249,20 @@ impl Link for Interface {
 
     fn describe(dev: &Device<Self>, message: &mut Message<'_>) -> Result {
         let this = dev.data();
-        message.put(PKEY, this.pkey().get())?;
         let mode = if this.is_connected() {
             MODE_CONNECTED
         } else {
             MODE_DATAGRAM
         };
-        message.put(MODE, mode)?;
-        message.put(UMCAST, u16::from(this.umcast.load(Relaxed)))?;
-        this.port
-            .shared()
-            .with_name(|name| message.put_text(DEVICE, name))?;
-        message.put_u32(PORT, this.port.number())
+        this.port.shared().with_name(|name| {
+            let told = Told {
+                pkey: this.pkey().get(),
+                mode,
+                umcast: u16::from(this.umcast.load(Relaxed)),
+                device: name,
+                port: this.port.number(),
+            };
+            told.fill(message)
+        })
     }
 }
