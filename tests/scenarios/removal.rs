@@ -205,20 +205,56 @@ scenario! {
     }
 }
 
+/// The first host's namespace ends under traffic. On InfiniBand, its RDMA device goes back to the initial one, and
+/// serves there.
+fn end_namespace(bed: &Bed) -> Result<()> {
+    let (a, b) = bed.pair()?;
+    let outside = a.outside();
+    let tasks = traffic(bed)?;
+    let is_outside = format!("rdma dev | grep -q ' {}:'", a.rdma_device());
+    if a.is_infiniband() {
+        outside.ok(&format!("! {is_outside}"))?;
+    }
+    // Sockets keep a namespace alive: those who hold them go first, by surprise.
+    outside.ok("kill -9 $(ip netns pids h0); ip netns del h0")?;
+    if a.is_infiniband() {
+        let limit = Duration::from_secs(20);
+        outside.wait_until(&is_outside, limit)?;
+        gone(&outside)?;
+        // The subnet manager has ended with the namespace.
+        b.subnet_manager()?;
+        outside.ib_add("")?;
+        outside.ib_up()?;
+        outside.wait_until(&format!("ping -c 1 -W 1 {}", b.ip4()), limit)?;
+    } else {
+        outside.wait_until("! rdma link | grep -q rxe0", Duration::from_secs(20))?;
+    }
+    stop(tasks)?;
+    outside.ok("modprobe -r ipoib_rs")?;
+    if !a.is_infiniband() {
+        outside.ok("modprobe -r rdma_rxe")?;
+    }
+    Ok(())
+}
+
 scenario! {
     /// The network namespace that everything lives in.
-    #[on(uml)]
+    #[on(uml, infiniband)]
     fn of_the_namespace(bed) {
         let bed = bed.leaks().up()?;
         bed.ib()?;
-        let (a, _) = bed.pair()?;
-        let outside = a.outside();
-        let tasks = traffic(&bed)?;
-        // Sockets keep a namespace alive: those who hold them go first, by surprise.
-        outside.ok("kill -9 $(ip netns pids h0); ip netns del h0")?;
-        outside.wait_until("! rdma link | grep -q rxe0", Duration::from_secs(20))?;
-        stop(tasks)?;
-        outside.ok("modprobe -r ipoib_rs && modprobe -r rdma_rxe")?;
+        end_namespace(&bed)?;
+        bed.finish()
+    }
+}
+
+scenario! {
+    /// The network namespace, connected.
+    #[on(uml, infiniband)]
+    fn of_the_namespace_with_connections(bed) {
+        let bed = bed.leaks().up()?;
+        connected(&bed)?;
+        end_namespace(&bed)?;
         bed.finish()
     }
 }

@@ -86,6 +86,19 @@ impl Host {
         .with_context(|| format!("ib0 of host {} has no carrier", self.number()))
     }
 
+    /// Starts opensm on its port of a simulated fabric, in the place of the one that runs.
+    pub fn subnet_manager(&self) -> Result<()> {
+        self.ok(&format!(
+            "pkill -KILL -x opensm
+             mkdir -p /var/cache/opensm
+             echo '{PARTITIONS}' >/tmp/opensm-partitions.conf
+             opensm -B -P /tmp/opensm-partitions.conf -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
+            self.hca()
+        ))
+        .context("opensm")?;
+        Ok(())
+    }
+
     /// Waits until a shell condition holds.
     pub fn wait_until(&self, condition: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + self.scaled(limit);
@@ -122,16 +135,7 @@ impl Bed {
 
     /// Starts opensm on the first host of a simulated fabric, in the place of the one that runs.
     pub fn subnet_manager(&self) -> Result<()> {
-        let first = self.hosts.first().context("no host")?;
-        first.ok(&format!(
-            "pkill -KILL -x opensm
-             mkdir -p /var/cache/opensm
-             echo '{PARTITIONS}' >/tmp/opensm-partitions.conf
-             opensm -B -P /tmp/opensm-partitions.conf -g $(sed 's/fe80:0000:0000:0000/0x/; s/://g' /sys/class/infiniband/{}/ports/1/gids/0)",
-            first.hca()
-        ))
-        .context("opensm")?;
-        Ok(())
+        self.hosts.first().context("no host")?.subnet_manager()
     }
 
     /// An RDMA port on every host: soft-RoCE, or one of InfiniBand.
