@@ -322,7 +322,10 @@ impl Drop for Body {
 #[cfg(CONFIG_KUNIT = "y")]
 #[kunit_tests(rust_rdma_ah)]
 mod tests {
+    use kernel::error::to_result;
+
     use super::*;
+    use crate::fake::Fake;
 
     const PEER: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 3, 4, 0xff, 0xfe, 5, 6, 7];
 
@@ -415,6 +418,75 @@ mod tests {
             ),
             (0xabcde, 0xa5, 9, 3)
         );
+    }
+
+    /// A GID, and in front of it room for what RDMA core has there: a count of references, wherever that is.
+    #[repr(C)]
+    struct Entry {
+        counts: [u32; 128],
+        gid: bindings::ib_gid_attr,
+    }
+
+    /// A path with a hop limit, as one to another subnet has, has a GRH as its record says. Others have none.
+    #[test]
+    fn properties_of_a_path_reach_the_device() -> Result {
+        let fake = Fake::new()?;
+        let device = fake.device().as_raw();
+        // SAFETY: The device is nobody else's. Ports of this type have LIDs.
+        unsafe { (*device).type_ = bindings::rdma_nl_dev_type_RDMA_DEVICE_TYPE_SMI };
+        for hop_limit in [0, 1, 64] {
+            let mut entry = KBox::new(
+                Entry {
+                    counts: [1; 128],
+                    gid: bindings::ib_gid_attr {
+                        port_num: 1,
+                        index: 3,
+                        ..Default::default()
+                    },
+                },
+                GFP_KERNEL,
+            )?;
+            let mut rec = bindings::sa_path_rec {
+                rec_type: bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB,
+                dgid: bindings::ib_gid { raw: PEER },
+                rate: bindings::ib_rate_IB_RATE_20_GBPS as u8,
+                sl: 5,
+                traffic_class: 0xa5,
+                flow_label: 0xabcdeu32.to_be(),
+                hop_limit,
+                ..Default::default()
+            };
+            rec.__bindgen_anon_1.ib.dlid = 0x12u16.to_be();
+            let mut attr = bindings::rdma_ah_attr::default();
+            let entry = &raw mut *entry;
+            // SAFETY: All of them are ours. The core counts references among the words in front of the GID.
+            let (err, held) = unsafe {
+                let gid = &raw const (*entry).gid;
+                let err =
+                    bindings::ipoib_rs_path_attributes(&raw mut attr, device, gid, &raw const rec);
+                (err, (*entry).counts != [1; 128])
+            };
+            to_result(err)?;
+            assert_eq!((attr.port_num, attr.sl, attr.static_rate), (1, 5, rec.rate));
+            // SAFETY: By its type, it has a LID.
+            assert_eq!(unsafe { attr.__bindgen_anon_1.ib.dlid }, 0x12);
+            let has_grh = hop_limit > 0;
+            assert_eq!((attr.ah_flags, held), (u8::from(has_grh), has_grh));
+            let grh = attr.grh;
+            if has_grh {
+                let label = (grh.flow_label, grh.traffic_class);
+                assert_eq!(label, (0xabcde, 0xa5));
+                assert_eq!((grh.hop_limit, grh.sgid_index), (hop_limit, 3));
+                // SAFETY: Every view of the union is plain bytes.
+                assert_eq!(unsafe { grh.dgid.raw }, PEER);
+            }
+            // SAFETY: As above; the attributes have the reference, if there is one.
+            unsafe {
+                bindings::rdma_destroy_ah_attr(&raw mut attr);
+                assert!((*entry).counts == [1; 128]);
+            }
+        }
+        Ok(())
     }
 
     /// A GID made from a MAC address names that, and others none.

@@ -71,15 +71,25 @@ static struct ib_ah *create_ah(struct ib_pd *pd, struct rdma_ah_attr *attr)
 	return ah;
 }
 
-/* An address handle along a path: with a GRH only if the path leads through a router. */
+/*
+ * Attributes of packets along a path: with a GRH, which refers to @sgid_attr, only if the path has
+ * a hop limit, as one through a router has.
+ */
+int ipoib_rs_path_attributes(struct rdma_ah_attr *attr, struct ib_device *device,
+			     const struct ib_gid_attr *sgid_attr, const struct sa_path_rec *rec)
+{
+	struct sa_path_rec path = *rec;
+
+	return ib_init_ah_attr_from_path(device, sgid_attr->port_num, &path, attr, sgid_attr);
+}
+
+/* An address handle along a path. */
 struct ib_ah *ipoib_rs_ah_along(struct ib_pd *pd, const struct ib_gid_attr *sgid_attr,
 				const struct sa_path_rec *rec)
 {
-	struct sa_path_rec path = *rec;
 	struct rdma_ah_attr attr;
-	int err;
+	int err = ipoib_rs_path_attributes(&attr, pd->device, sgid_attr, rec);
 
-	err = ib_init_ah_attr_from_path(pd->device, sgid_attr->port_num, &path, &attr, sgid_attr);
 	return err ? ERR_PTR(err) : create_ah(pd, &attr);
 }
 

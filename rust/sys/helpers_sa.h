@@ -39,6 +39,8 @@ ipoib_rs_sa_join(struct ib_sa_client *client, struct ib_device *device, u32 port
 		 const struct ipoib_rs_sa_join *join,
 		 int (*callback)(int status, struct ib_sa_multicast *multicast), void *context);
 u32 ipoib_rs_sa_path_dlid(struct sa_path_rec *rec);
+int ipoib_rs_path_attributes(struct rdma_ah_attr *attr, struct ib_device *device,
+			     const struct ib_gid_attr *sgid_attr, const struct sa_path_rec *rec);
 struct ib_ah *ipoib_rs_ah_along(struct ib_pd *pd, const struct ib_gid_attr *sgid_attr,
 				const struct sa_path_rec *rec);
 void ipoib_rs_group_attributes(struct rdma_ah_attr *attr, const struct ib_gid_attr *sgid_attr,
