@@ -330,6 +330,7 @@ scenario! {
 
 scenario! {
     /// Many interfaces of one host have a part of the connections, and go on by datagrams beyond that.
+    #[on(infiniband)]
     fn one_host_has_a_part(bed) {
         let bed = bed.hosts(3).memory(3072).lifetime(Duration::from_secs(240)).up()?;
         up(&bed)?;
@@ -338,7 +339,8 @@ scenario! {
         };
         for n in 1..20 {
             b.ok(&format!(
-                "ip link add link eth0 name ib{n} type ipoib_rs mode connected && ip link set ib{n} up && ip addr add fd00:2:{n}::2/64 dev ib{n} nodad"
+                "ip link add name ib{n} {} && ip link set ib{n} up && ip addr add fd00:2:{n}::2/64 dev ib{n} nodad",
+                b.link("mode connected")
             ))?;
             a.ok(&format!("ip addr add fd00:2:{n}::1/64 dev ib0 nodad"))?;
         }

@@ -10,7 +10,7 @@ use rdma_provider::Qp;
 pub(crate) const GROUPS: usize = 256;
 
 /// Queue pairs that one group has room for.
-pub(crate) const MEMBERS: usize = 8;
+pub(crate) const MEMBERS: usize = 32;
 
 /// A group and its members.
 struct Group {
