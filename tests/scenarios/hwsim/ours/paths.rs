@@ -7,7 +7,8 @@ use super::super::observe::Tallies;
 use super::super::{Port, fields::Fields, hca};
 use super::{Driver, up_made};
 use crate::capture::Capture;
-use crate::connected::{connect, set_mode};
+use crate::connected::{connect, set_mode, story};
+use crate::order::{counter, set};
 use crate::transfer::transfer;
 use anyhow::{Context, Result, ensure};
 use lab::bed::{Bed, Host};
@@ -99,6 +100,22 @@ scenario! {
         transfer(a, b, &b.ip4(), 2)?;
         transfer(b, a, &a.ip6(), 2)?;
         ensure!(too_long(a)? == before);
+
+        // Packets of its MTU whose checksum is left out are one InfiniBand packet, whoever has asked.
+        for host in [a, b] {
+            set(host, "large_frames", 0)?;
+            host.ok("ip link set ib0 mtu 2044")?;
+        }
+        connect(a, b)?;
+        for (from, to) in [(a, b), (b, a)] {
+            let before = counter(to, "rc_rx_partial")?;
+            let capture = Capture::start(to)?;
+            transfer(from, to, &to.ip4(), 2)?;
+            let (_, sends) = capture.stop_with_sends()?;
+            let cut = sends.iter().filter(|send| !send.is_whole).count();
+            ensure!(cut == 0 && sends.len() > 100, "{cut} of {} from {}", sends.len(), from.number());
+            ensure!(counter(to, "rc_rx_partial")? - before > 100, "{}", story(to));
+        }
 
         manager.kill()?;
         partition(a, 4)?;

@@ -86,7 +86,7 @@ impl ConnId {
             // Somebody else answers.
             return Err(EPROTO);
         }
-        let terms = self.rc_context.terms(&data, self.rc_context.ib_mtu);
+        let terms = self.rc_context.terms(&data, self.ib_mtu);
         bring_up(rc, &terms)?;
         // If the peer's own request has come up meanwhile, it must not take this one instead.
         if self.find().is_none() {
@@ -263,10 +263,11 @@ impl ConnListener {
                 number,
                 origin: Some(origin),
                 role: self.role(&incoming, &data),
+                ib_mtu: incoming.mtu().unwrap_or(rc_context.ib_mtu),
             },
             GFP_KERNEL,
         )?;
-        let terms = rc_context.terms(&data, incoming.mtu().unwrap_or(rc_context.ib_mtu));
+        let terms = rc_context.terms(&data, id.ib_mtu);
         let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
         if let Err(refusal) = self.list(&rc, terms) {
             let data = refusal.encode(rc_context.qpn);

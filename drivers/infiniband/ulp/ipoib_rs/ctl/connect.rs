@@ -10,7 +10,8 @@ use ipoib_proto::drop::DropReason;
 use ipoib_proto::ending::{Ending, Step};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::queue::Waiting;
-use ipoib_rdma::{Ah, CmId, CmTimeouts, Request};
+use ipoib_proto::subnet;
+use ipoib_rdma::{Ah, CmId, CmTimeouts, Request, Route};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -148,7 +149,7 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, ro
         .and_then(|tx| tx.ud.destinations.handle(address));
     let made = path
         .ok_or(EHOSTUNREACH)
-        .and_then(|path| Ok((make(dev, rc_context, wanted, room)?, path)));
+        .and_then(|path| Ok((make(dev, rc_context, wanted, room, &path)?, path)));
     let (rc, path) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -196,6 +197,7 @@ fn make(
     rc_context: &Arc<RcContext>,
     wanted: &Wanted,
     room: Room,
+    path: &Ah,
 ) -> Result<Arc<Conn>> {
     let id = Arc::new(
         ConnId {
@@ -205,10 +207,21 @@ fn make(
             number: wanted.number,
             origin: None,
             role: Role::Asked,
+            ib_mtu: path_mtu(path, rc_context.ib_mtu),
         },
         GFP_KERNEL,
     )?;
     Conn::new(rc_context, id, room, |id| CmId::new(&rc_context.pd, id))
+}
+
+/// Bytes in a packet along a path from a port that takes `port` bytes. A path is narrower where a switch is.
+fn path_mtu(path: &Ah, port: u32) -> u32 {
+    match path.route() {
+        Route::Path(record) => {
+            subnet::mtu_bytes(record.mtu_code()).map_or(port, |mtu| mtu.min(port))
+        }
+        Route::Roce { .. } | Route::Group => port,
+    }
 }
 
 fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Result {
@@ -221,7 +234,7 @@ fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Res
             path,
             service_id,
             pkey: rc_context.pkey.get(),
-            mtu: rc_context.ib_mtu,
+            mtu: rc.id.ib_mtu,
             timeouts: CmTimeouts::default(),
             private_data: bytes.get(..len).unwrap_or(&[]),
         },

@@ -36,6 +36,8 @@ pub(crate) struct ConnId {
     /// Where the peer's request came from; none if we asked.
     pub(crate) origin: Option<Origin>,
     pub(crate) role: Role,
+    /// Bytes in an InfiniBand packet of the connection.
+    pub(crate) ib_mtu: u32,
 }
 
 /// Role of the peer of a connection.
