@@ -28,6 +28,8 @@ pub enum Event {
     Down,
     /// Its carrier or its flags have changed.
     Changed,
+    /// Its own address or its broadcast address was set.
+    Readdressed,
 }
 
 /// Handler of a device's events.
@@ -111,6 +113,7 @@ unsafe extern "C" fn call<L: Listen>(
         bindings::netdev_cmd_NETDEV_UP => Event::Up,
         bindings::netdev_cmd_NETDEV_DOWN => Event::Down,
         bindings::netdev_cmd_NETDEV_CHANGE => Event::Changed,
+        bindings::netdev_cmd_NETDEV_CHANGEADDR => Event::Readdressed,
         _ => return bindings::NOTIFY_DONE as c_int,
     };
     let field = Opaque::cast_from(block);

@@ -70,8 +70,8 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Sets the broadcast address; before or during registration, as the device is opened, and in
-    /// [`Self::change_broadcast`].
+    /// Sets the broadcast address; before or during registration, when a user has set another one
+    /// ([`Event::Readdressed`](crate::notifier::Event::Readdressed)), and in [`Self::change_broadcast`].
     pub fn set_broadcast(&self, address: &T::Address, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and there is room for any address.
         unsafe {

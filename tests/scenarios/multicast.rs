@@ -69,6 +69,36 @@ scenario! {
 }
 
 scenario! {
+    /// Groups have the scope of a broadcast address that is set, of which nothing else is taken over. One that is
+    /// joined after that leaves no address behind, whether the interface was up or not.
+    #[on(infiniband)]
+    fn groups_follow_the_broadcast_address(bed) {
+        let bed = bed.up()?;
+        bed.ports()?;
+        let (a, _) = bed.pair()?;
+        a.ib_add("")?;
+        for (state, scope) in [("down", 5), ("up", 8), ("up", 2)] {
+            let begin = format!("00:ff:ff:ff:ff:1{scope}:40:1b");
+            a.ok(&format!(
+                "ip link set ib0 {state}
+                 ip link set ib0 broadcast {begin}:81:23:00:00:00:00:00:00:ff:ff:ff:ff
+                 ip addr add 239.1.2.3/32 dev ib0 autojoin
+                 ip link set ib0 up"
+            ))?;
+            let link = a.ok("ip link show ib0")?;
+            ensure!(link.contains(&format!("brd {begin}:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff")), "{link}");
+            let joined = a.ok("ip maddr show dev ib0")?;
+            let own = "00:00:00:00:00:00:0f:01:02:03";
+            ensure!(joined.contains(&format!("{begin}:ff:ff:{own}")), "{joined}");
+            a.ok("ip addr del 239.1.2.3/32 dev ib0")?;
+            let left = a.ok("ip maddr show dev ib0")?;
+            ensure!(!left.contains(":0f:01:02:03"), "{state}: {left}");
+        }
+        bed.finish()
+    }
+}
+
+scenario! {
     /// The sender is a member, too: it hears itself through the stack once, not twice through the wire.
     #[on(infiniband)]
     fn a_sending_member_is_not_echoed(bed) {

@@ -271,7 +271,7 @@ impl Interface {
     ///
     /// # Context
     ///
-    /// Process context under RTNL, while it does not run.
+    /// Process context under RTNL. A running interface has the one before until it restarts.
     pub(crate) fn follow_scope(&self, address: &HwAddr, _rtnl: &mut Rtnl) -> bool {
         let group = Mgid::from_hwaddr(address).filter(Mgid::is_broadcast);
         let Some(scope) = group.map(|group| u32::from(group.scope().get())) else {

@@ -93,7 +93,7 @@ impl Client for Adapters {
 }
 
 /// Watches network devices: those under RoCE ports, and whether interfaces of ours are taken up or down, which their
-/// children follow, or into another namespace, or can send.
+/// children follow, or into another namespace, or can send, or were given another broadcast address.
 ///
 /// Events of the RDMA device do not say all of a RoCE port. Soft-RoCE tells nobody of its MTU. The RDMA core tells of a
 /// port's state only where that differs from the state that it saw last; the carrier of a network device changes at
@@ -112,6 +112,12 @@ impl notifier::Listen for Watch {
                 if let Some(own) = ports::own(dev, rtnl) {
                     Interface::announce(&own, rtnl);
                 }
+            }
+            notifier::Event::Readdressed => {
+                if let Some(own) = ports::own(dev, rtnl) {
+                    Interface::follow_broadcast(&own, rtnl);
+                }
+                return;
             }
             notifier::Event::Renamed | notifier::Event::Unregistered => return,
         }

@@ -131,14 +131,22 @@ impl Interface {
         }
     }
 
-    /// Follows the broadcast address, which a user may have changed, to another scope. Nothing else of it is his to choose.
+    /// Follows the broadcast address, which a user may have set, to another scope. Nothing else of it is his to choose.
+    ///
+    /// At once, since the stack makes the addresses of groups of it, and knows them by that when they are left.
     pub(super) fn follow_broadcast(dev: &Device<Self>, rtnl: &mut Rtnl) {
         let this = dev.data();
-        let given = HwAddr(dev.broadcast(rtnl));
-        // The stack has made the addresses of its groups of the one before, and knows them by that.
-        dev.set_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
-        if this.follow_scope(&given, rtnl) {
-            dev.change_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        let (given, own) = (HwAddr(dev.broadcast(rtnl)), this.broadcast().to_hwaddr());
+        if given == own {
+            return;
+        }
+        dev.set_broadcast(own.as_bytes(), rtnl);
+        if !this.follow_scope(&given, rtnl) {
+            return;
+        }
+        dev.change_broadcast(this.broadcast().to_hwaddr().as_bytes(), rtnl);
+        if dev.is_running() {
+            Self::restart(dev, rtnl);
         }
     }
 

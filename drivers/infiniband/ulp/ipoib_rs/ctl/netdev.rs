@@ -105,7 +105,6 @@ impl Driver for Interface {
     fn open(dev: &Device<Self>, rtnl: &mut Rtnl) -> Result {
         let this = dev.data();
         let attributes = this.port.attributes(rtnl);
-        Self::follow_broadcast(dev, rtnl);
         let control = dev.control(rtnl).as_mut().ok_or(ENODEV)?;
         Self::watch_gid(dev, &attributes);
         if this.lacks_pkey() {
