@@ -14,7 +14,7 @@ use ipoib_proto::mgid::{self, Mgid, Scope};
 use ipoib_proto::mtu;
 use ipoib_proto::pkey::PKey;
 use ipoib_proto::qkey::QKey;
-use ipoib_proto::stall::Watch;
+use ipoib_proto::stall::{Watch, LOOK_MS};
 use ipoib_rdma::{Alarm, GidRef, Reaper};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -237,6 +237,11 @@ impl Interface {
         this.counters.slow.timeouts.add_shared(1);
         netdev_log!(dev, Warn, limited, "transmit queue is stuck, restarting\n");
         Self::restart_soon(dev);
+    }
+
+    /// Looks in [`LOOK_MS`] whether the device has sent what it was given.
+    pub(crate) fn watch_sends(dev: &Device<Self>) {
+        Self::queue(dev, Work::Watch, LOOK_MS);
     }
 
     /// Handler of the failure of a queue of the interface: what is broken is replaced.

@@ -4,11 +4,10 @@
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::netdev_log;
-use ipoib_proto::stall::LOOK_MS;
 use ipoib_rdma::QpState;
 use kernel::sync::atomic::Relaxed;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 
 /// Brings the QP back to life after a send that failed. What is broken is replaced.
 pub(crate) fn recover(dev: &Device<Interface>) {
@@ -42,6 +41,6 @@ pub(crate) fn watch(dev: &Device<Interface>) {
         Interface::restart_stuck(dev);
     }
     if under_way {
-        Interface::queue(dev, Work::Watch, LOOK_MS);
+        Interface::watch_sends(dev);
     }
 }

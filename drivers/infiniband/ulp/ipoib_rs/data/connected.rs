@@ -251,7 +251,7 @@ impl Tx {
             }
             return self.too_big(dev, skb, (max - Header::LEN) as u32);
         }
-        self.ud.datagram(dev, address, skb);
+        self.datagram(dev, address, skb);
     }
 
     /// Segments a frame as the stack gave it, and sends the segments.
@@ -306,7 +306,7 @@ impl Tx {
         for part in fragments {
             let header = part.header.as_bytes();
             match skb.copy_part(Header::LEN, header, part.offset, part.len) {
-                Ok(part) => self.ud.datagram(dev, address, part),
+                Ok(part) => self.datagram(dev, address, part),
                 Err(_) => {
                     self.count_cut(0, pieces);
                     return self.ud.ring.drop(dev, skb, DropReason::NoMemory);

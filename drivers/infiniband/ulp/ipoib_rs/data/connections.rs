@@ -86,7 +86,7 @@ impl Tx {
         if let Ok(skb) = TxSkb::new(&challenge.encode()) {
             self.ud.ring.counters().rc_tx.challenges.add(1);
             // Without its flags, the peer gets no number in it.
-            self.ud.datagram(dev, rc.id.peer, skb);
+            self.datagram(dev, rc.id.peer, skb);
         }
     }
 

@@ -16,7 +16,7 @@ use ipoib_proto::queue::{Queue, Waiting};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::interface::Interface;
+use crate::base::interface::{Interface, Work};
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
 use crate::rc::conn::Conn;
@@ -70,8 +70,25 @@ impl Tx {
         } else {
             Kind::Small { checksum: partial }
         };
-        self.ud.datagram_inline(dev, address, skb, kind);
+        if self.ud.datagram(dev, address, skb, kind) {
+            Interface::queue(dev, Work::Paths, 0);
+        }
         Taken::TAKEN
+    }
+
+    /// Sends a frame that begins with the wire's header and is not too long, by UD: for those that are not as hot.
+    #[inline(never)]
+    pub(super) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
+        let kind = if skb.is_gso() {
+            Kind::Large
+        } else {
+            Kind::Small {
+                checksum: skb.needs_checksum(),
+            }
+        };
+        if self.ud.datagram(dev, address, skb, kind) {
+            Interface::queue(dev, Work::Paths, 0);
+        }
     }
 
     /// Drops a frame for an interface without queues: one that could not restart, or whose port is not what it was.
@@ -114,6 +131,7 @@ impl Tx {
     /// Drops a frame that cannot be sent. The stack may have said of what was put on either ring before it
     /// that more follows.
     #[cold]
+    #[inline(never)]
     pub(crate) fn refuse(
         &mut self,
         dev: &Device<Interface>,

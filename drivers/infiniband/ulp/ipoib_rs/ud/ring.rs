@@ -11,7 +11,6 @@ use ipoib_proto::header::Header;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::lso;
 use ipoib_proto::seq::Sequence;
-use ipoib_proto::stall::LOOK_MS;
 use ipoib_proto::thresholds::Thresholds;
 use ipoib_rdma::{Ah, Refusal, Sender};
 use kernel::prelude::*;
@@ -20,7 +19,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::ADDR_LEN;
 
 /// The producing half of the send ring, with its accounting.
@@ -250,7 +249,7 @@ impl UdRing {
             self.counters.tx.doorbells.add(1);
             if !self.watched {
                 self.watched = true;
-                Interface::queue(dev, Work::Watch, LOOK_MS);
+                Interface::watch_sends(dev);
             }
         }
         if let Some(refusal) = self.sender.take_refusal() {

@@ -15,7 +15,7 @@ use ipoib_proto::path;
 use ipoib_proto::queue::Verdict;
 use ipoib_rdma::Ah;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::ud::paths::{trace_path, Destinations, Job, Jobs, Path};
 use crate::ud::ring::{Small, UdRing};
 
@@ -35,15 +35,17 @@ pub(crate) enum Kind {
 }
 
 impl UdTx {
-    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long.
+    /// Sends a frame of a `kind`, which begins with the wire's header and is not too long. True: there is something to do
+    /// for the work item that resolves paths.
     #[inline(always)]
-    pub(crate) fn datagram_inline(
+    #[must_use]
+    pub(crate) fn datagram(
         &mut self,
         dev: &Device<Interface>,
         address: HwAddr,
         mut skb: TxSkb,
         kind: Kind,
-    ) {
+    ) -> bool {
         let Self { destinations, ring } = self;
         let now = now_ms();
         if !address.is_multicast() {
@@ -56,38 +58,35 @@ impl UdTx {
                         ring.send_small(dev, frame, peer.ah, address.qpn().get());
                     }
                 },
-                None => self.send_to_peer(dev, address, skb, now),
+                None => return self.send_to_peer(dev, address, skb, now),
             }
         } else if let Some(mgid) = destinations.group_of(&address) {
             match destinations.group(&mgid, now) {
                 Some(ah) => ring.send(dev, skb, ah, MULTICAST_QPN),
-                None => self.send_to_group(dev, &mgid, skb, now),
+                None => return self.send_to_group(dev, &mgid, skb, now),
             }
         } else {
             ring.drop(dev, skb, DropReason::BadAddress);
         }
+        false
     }
 
-    /// [`Self::datagram_inline`] for those that are not as hot.
-    #[inline(never)]
-    pub(crate) fn datagram(&mut self, dev: &Device<Interface>, address: HwAddr, skb: TxSkb) {
-        let kind = if skb.is_gso() {
-            Kind::Large
-        } else {
-            Kind::Small {
-                checksum: skb.needs_checksum(),
-            }
-        };
-        self.datagram_inline(dev, address, skb, kind);
-    }
-
-    /// Sends to a peer that there is no usable path to yet.
+    /// Sends to a peer that there is no usable path to yet. True as in [`Self::datagram`].
     #[cold]
-    fn send_to_peer(&mut self, dev: &Device<Interface>, address: HwAddr, mut skb: TxSkb, now: u64) {
+    fn send_to_peer(
+        &mut self,
+        dev: &Device<Interface>,
+        address: HwAddr,
+        mut skb: TxSkb,
+        now: u64,
+    ) -> bool {
         let Self { destinations, ring } = self;
         let path = match destinations.path(address, now) {
             Ok(path) => path,
-            Err(reason) => return ring.drop(dev, skb, reason),
+            Err(reason) => {
+                ring.drop(dev, skb, reason);
+                return false;
+            }
         };
         let len = skb.len() as u32;
         let (first, wanted) = (path.waiting() == 0, path.is_wanted());
@@ -98,28 +97,36 @@ impl UdTx {
             Verdict::Transmit(skb) => {
                 transmit(dev, ring, path, &address, skb);
                 // If it was wanted before, the next answer brings its turn.
-                if path.is_wanted() && !wanted {
-                    Interface::queue(dev, Work::Paths, 0);
-                }
+                path.is_wanted() && !wanted
             }
             Verdict::Queued => self.queued(dev, first),
-            Verdict::Drop(skb, reason) => ring.drop(dev, skb, reason),
+            Verdict::Drop(skb, reason) => {
+                ring.drop(dev, skb, reason);
+                false
+            }
         }
     }
 
-    /// Sends to a group that is not joined yet.
+    /// Sends to a group that is not joined yet. True as in [`Self::datagram`].
     #[cold]
-    fn send_to_group(&mut self, dev: &Device<Interface>, mgid: &Mgid, skb: TxSkb, now: u64) {
+    fn send_to_group(
+        &mut self,
+        dev: &Device<Interface>,
+        mgid: &Mgid,
+        skb: TxSkb,
+        now: u64,
+    ) -> bool {
         let len = skb.len() as u32;
         match self.destinations.groups.send(mgid, skb, len, now) {
-            Verdict::Transmit(skb) => self.multicast(dev, mgid, skb),
+            Verdict::Transmit(skb) => {
+                self.multicast(dev, mgid, skb);
+                false
+            }
             Verdict::Queued => self.queued(dev, true),
             Verdict::Drop(skb, reason) => {
                 self.ring.drop(dev, skb, reason);
-                if reason == DropReason::TableFull {
-                    // An idle group was asked to make room.
-                    Interface::queue(dev, Work::Paths, 0);
-                }
+                // An idle group was asked to make room.
+                reason == DropReason::TableFull
             }
         }
     }
@@ -132,15 +139,13 @@ impl UdTx {
         }
     }
 
-    /// Counts a frame that waits. The work item is woken for the first one, and what was put on the ring before
+    /// Counts a frame that waits. The work item is to be woken for the `first` one, and what was put on the ring before
     /// goes out, since the stack may have said that more follows.
-    fn queued(&mut self, dev: &Device<Interface>, first: bool) {
+    fn queued(&mut self, dev: &Device<Interface>, first: bool) -> bool {
         self.destinations.waiting += 1;
         self.ring.counters().tx.queued.add(1);
         self.ring.flush(dev);
-        if first {
-            Interface::queue(dev, Work::Paths, 0);
-        }
+        first
     }
 
     /// Does what needs no sleep and collects what does, until `jobs` is full. Returns when time alone brings
