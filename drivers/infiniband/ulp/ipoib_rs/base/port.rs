@@ -184,7 +184,7 @@ impl Port {
     }
 
     /// The connections of all interfaces on its device.
-    pub(crate) fn quota(&self) -> &Quota {
+    pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
     }
 

@@ -67,12 +67,9 @@ impl ConnId {
 
     /// Ends the connection in the table.
     fn ended(&self, found: &Found, end: End, cause: Cause) {
-        let mut guard = self.dev.lock_tx();
-        if let Some(tx) = guard.as_mut() {
+        if let Some(tx) = self.dev.lock_tx().as_mut() {
             tx.connection_ended(&self.dev, found, end, cause);
         }
-        drop(guard);
-        Interface::queue(&self.dev, Work::Connections, 0);
     }
 
     /// Our request was accepted.
@@ -166,6 +163,8 @@ impl CmHandler for ConnId {
             CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
             CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
         }
+        // It counts those that are up, looks when they will have been idle for too long, and ends others.
+        Interface::queue(&self.dev, Work::Connections, 0);
     }
 }
 
@@ -212,7 +211,12 @@ impl ConnListener {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        connections.admit(&self.dev, request, now_ms())
+        let room = connections.admit(request, now_ms());
+        if connections.has_ended() {
+            // Others have made room for it.
+            Interface::queue(&self.dev, Work::Connections, 0);
+        }
+        room
     }
 
     /// The role of who sent a request.
@@ -273,7 +277,7 @@ impl ConnListener {
             let data = refusal.encode(rc_context.qpn);
             let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
             if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
-                connections.end(&self.dev, rc, Cause::Closed);
+                connections.end(rc, Cause::Closed);
             }
             return Ok(Some(refusal));
         }
@@ -296,7 +300,7 @@ impl ConnListener {
         let mut guard = self.dev.lock_tx();
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
-        connections.accepted(&self.dev, rc.clone(), terms, now_ms())
+        connections.accepted(rc.clone(), terms, now_ms())
     }
 
     fn reply(&self, rc: &Conn) -> Result {
@@ -348,5 +352,7 @@ impl Listen for ConnListener {
                 }
             }
         }
+        // It looks after what was accepted, and ends what was not.
+        Interface::queue(&self.dev, Work::Connections, 0);
     }
 }

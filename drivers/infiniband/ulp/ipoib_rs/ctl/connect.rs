@@ -43,7 +43,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
             };
             tx.service(dev);
             tx.give_up_stuck(dev, now);
-            let Some(job) = tx.next_job(dev, now) else {
+            let Some(job) = tx.next_job(now) else {
                 return;
             };
             let Some(rc) = &tx.rc else {
@@ -85,7 +85,7 @@ fn end(dev: &Device<Interface>, mut ended: Ended) {
                 // Asking may have taken longer than that, and others have their turn.
                 connections.keep_ending(ended, now_ms().saturating_add(wait));
             }
-            _ => tx.connection_over(dev, &ended.rc),
+            _ => tx.connection_over(&ended.rc),
         }
     }
     if stays {
@@ -167,7 +167,7 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, ro
         let Some(tx) = guard.as_mut() else {
             return;
         };
-        if !tx.asked(dev, &rc, wanted.ticket, now_ms()) {
+        if !tx.asked(&rc, wanted.ticket, now_ms()) {
             return;
         }
     }

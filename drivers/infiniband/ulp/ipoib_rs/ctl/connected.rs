@@ -134,8 +134,8 @@ impl Verbs {
         let (sender, completions) = rc_ring(&self.pd, &rc_context.send_cq, RC_SENDS, self.max_sge)?;
         let buffers = rc_context.intake.max_wr();
         let counters = &this.counters;
-        let number = this.port.quota().number();
-        let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, number)?;
+        let quota = this.port.quota().clone();
+        let connections = Connections::new(rc_context.clone(), counters.clone(), buffers, quota)?;
         let ring = RcRing::new(sender, counters.clone())?;
         let shared = ring.shared().clone();
         parts.done = Some(RcDone {

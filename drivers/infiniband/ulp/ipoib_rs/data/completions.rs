@@ -164,9 +164,8 @@ impl TxPoll {
                 report.errors,
                 report.status
             );
-            Interface::queue(&self.dev, Work::Recover, 0);
         }
-        if report.flushed > 0 {
+        if report.errors | report.flushed > 0 {
             Interface::queue(&self.dev, Work::Recover, 0);
         }
     }

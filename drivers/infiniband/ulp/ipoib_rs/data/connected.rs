@@ -16,8 +16,10 @@ use crate::base::interface::{Interface, Work};
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
 use crate::rc::form::tcp_v4_header;
+use crate::rc::ring::RcRing;
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
+use crate::ud::ring::UdRing;
 
 impl Tx {
     /// Sends a frame as the stack gave it, in connected mode.
@@ -46,8 +48,7 @@ impl Tx {
         };
         if route.send_extended(dev, skb, header) {
             // One burst may go by both rings.
-            route.ring.flush(dev, route.ud);
-            route.ud.flush(dev);
+            flush(dev, route.ring, route.ud);
         }
         Taken::TAKEN
     }
@@ -135,7 +136,9 @@ impl Tx {
                 return self.settle(dev, address, fate, now);
             }
         }
-        connections.want(dev, at, now);
+        if connections.want(at, now) {
+            Interface::queue(dev, Work::Connections, 0);
+        }
         self.send_meanwhile(dev, address, at, skb, now);
     }
 
@@ -166,7 +169,7 @@ impl Tx {
                 }
             }
         }
-        let at = connections.place(dev, address, number, now);
+        let at = connections.place(address, number, now);
         let at = at.unwrap_or(Channels::NOWHERE);
         let peer = destinations.peer(address, now);
         if let Some(remembered) = peer.and_then(|peer| peer.channels.0.get_mut(usize::from(number)))
@@ -186,7 +189,8 @@ impl Tx {
         now: u64,
     ) {
         match fate {
-            Fate::Queued | Fate::Sent(_) => {}
+            Fate::Queued(true) => Interface::queue(dev, Work::Connections, 0),
+            Fate::Queued(false) | Fate::Sent(_) => {}
             Fate::Segment(skb) => self.segment(dev, address, skb, now),
             Fate::TooBig(skb, mtu) => self.too_big(dev, skb, mtu),
         }
@@ -209,7 +213,8 @@ impl Tx {
         let connections = self.rc.as_mut().map(|rc| &mut rc.connections);
         let channel = connections.and_then(|connections| connections.channel_at(at));
         if let Some(channel) = channel.filter(|channel| channel.machine.may_queue(now)) {
-            return keep_waiting(dev, channel, &mut self.ud.ring, skb);
+            let fate = Fate::Queued(keep_waiting(dev, channel, &mut self.ud.ring, skb));
+            return self.settle(dev, address, fate, now);
         }
         self.send_datagram(dev, address, skb, now);
     }
@@ -327,10 +332,10 @@ impl Tx {
 
     /// Hands what is on the rings to the device.
     pub(crate) fn flush(&mut self, dev: &Device<Interface>) {
-        if let Some(rc) = &mut self.rc {
-            rc.ring.flush(dev, &mut self.ud.ring);
+        match &mut self.rc {
+            Some(rc) => flush(dev, &mut rc.ring, &mut self.ud.ring),
+            None => self.ud.ring.flush(dev),
         }
-        self.ud.ring.flush(dev);
     }
 
     /// Answers a packet that is too big for the peer, as a router would, so that the sender learns it.
@@ -347,4 +352,15 @@ impl Tx {
         }
         self.ud.ring.flush(dev);
     }
+}
+
+/// Hands what is on both rings to the device.
+// For nearly every frame.
+#[inline(always)]
+fn flush(dev: &Device<Interface>, ring: &mut RcRing, ud: &mut UdRing) {
+    if ring.flush(dev, ud) {
+        // Not here, since our caller may be busy with the connection.
+        Interface::queue(dev, Work::Connections, 0);
+    }
+    ud.flush(dev);
 }

@@ -77,7 +77,10 @@ impl Tx {
         let Some(connections) = self.connections() else {
             return;
         };
-        let Some(rc) = connections.prove(dev, at, now) else {
+        if connections.prove(at, now).is_some() {
+            return Interface::queue(dev, Work::Connections, 0);
+        }
+        let Some(rc) = connections.challenge(at, now) else {
             return;
         };
         let Role::Asker(challenge) = rc.id.role else {
@@ -145,7 +148,7 @@ impl Tx {
             }
         }
         if let Some(connections) = self.connections() {
-            connections.want_for_backlog(dev, at, now);
+            connections.want_for_backlog(at, now);
         }
         self.service(dev);
     }
@@ -180,7 +183,7 @@ impl Tx {
                 .ticket()
                 .and_then(|ticket| channel.machine.failed(ticket, now));
             if let Some(rc) = ended {
-                connections.end(dev, rc, Cause::Stuck);
+                connections.end(rc, Cause::Stuck);
             }
             self.give_up(dev, at, now);
         }
@@ -207,7 +210,7 @@ impl Tx {
                 .channel_at(at)
                 .and_then(|channel| channel.machine.evict())
             {
-                connections.end(dev, rc, Cause::Closed);
+                connections.end(rc, Cause::Closed);
             }
             self.give_up(dev, at, now);
         }
@@ -229,12 +232,13 @@ impl Tx {
         let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
             return;
         };
-        if let Some(at) = connections.evict(dev, least) {
+        if let Some(at) = connections.evict(least) {
             self.give_up(dev, at, now);
         }
+        Interface::queue(dev, Work::Connections, 0);
     }
 
-    /// A connection has come to an end, by an error or since the peer says so.
+    /// A connection has come to an end, by an error or since the peer says so. The caller wakes the work item.
     pub(crate) fn connection_ended(
         &mut self,
         dev: &Device<Interface>,
@@ -247,7 +251,7 @@ impl Tx {
             return;
         };
         let Place::Channel(ticket) = found.place else {
-            return connections.remove_sender(dev, &found.rc, cause);
+            return connections.remove_sender(&found.rc, cause);
         };
         // Not of another one that has come in its place.
         let Some(channel) = connections.of(&found.rc.id) else {
@@ -259,9 +263,9 @@ impl Tx {
         let is_up = channel.machine.is_up();
         if let Some(rc) = ended {
             let at = connections.place_of(&rc.id);
-            connections.end(dev, rc, cause);
+            connections.end(rc, cause);
             match at {
-                Some(at) if end == End::Yielded => connections.want_for_backlog(dev, at, now),
+                Some(at) if end == End::Yielded => connections.want_for_backlog(at, now),
                 Some(at) if !is_up => self.give_up(dev, at, now),
                 _ => {}
             }
@@ -278,6 +282,7 @@ impl Tx {
         if let Some(found) = found {
             self.ud.ring.counters().connected.failed.add_shared(1);
             self.connection_ended(dev, &found, found.end(), Cause::Broken);
+            Interface::queue(dev, Work::Connections, 0);
         }
     }
 
@@ -303,8 +308,6 @@ impl Tx {
             establish(&connections.counters.connected, &rc);
         }
         self.service(dev);
-        // It looks when the connection will have been idle for too long.
-        Interface::queue(dev, Work::Connections, 0);
         Ok(())
     }
 
@@ -314,7 +317,7 @@ impl Tx {
             return;
         };
         match found.place {
-            Place::Sender => connections.sender_confirmed(dev, &found.rc, now_ms()),
+            Place::Sender => connections.sender_confirmed(&found.rc, now_ms()),
             Place::Channel(ticket) => {
                 if let Some(channel) = connections.of(&found.rc.id) {
                     channel.machine.confirmed(ticket, now_ms());
@@ -325,13 +328,7 @@ impl Tx {
     }
 
     /// A connection that was asked for has its queue pair. True: ask for it.
-    pub(crate) fn asked(
-        &mut self,
-        dev: &Device<Interface>,
-        rc: &Arc<Conn>,
-        ticket: Ticket,
-        now: u64,
-    ) -> bool {
+    pub(crate) fn asked(&mut self, rc: &Arc<Conn>, ticket: Ticket, now: u64) -> bool {
         let Some(connections) = self.connections() else {
             return false;
         };
@@ -343,10 +340,10 @@ impl Tx {
         match refused {
             Some(rc) => {
                 let at = connections.place_of(&rc.id);
-                connections.end(dev, rc, Cause::Replaced);
+                connections.end(rc, Cause::Replaced);
                 // If what came in its place does not come up, it is still to be asked.
                 if let Some(at) = at {
-                    connections.want_for_backlog(dev, at, now);
+                    connections.want_for_backlog(at, now);
                 }
                 false
             }
@@ -378,7 +375,7 @@ impl Tx {
     }
 
     /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
-    pub(crate) fn connection_over(&mut self, dev: &Device<Interface>, rc: &Conn) {
+    pub(crate) fn connection_over(&mut self, rc: &Conn) {
         let Some(RcTx { connections, ring }) = &mut self.rc else {
             return;
         };
@@ -389,14 +386,13 @@ impl Tx {
             ring.shared().ask_sweep();
             self.ud.ring.wake_completions();
         }
-        Interface::queue(dev, Work::Connections, 0);
     }
 
     /// The next job for the work item.
-    pub(crate) fn next_job(&mut self, dev: &Device<Interface>, now: u64) -> Option<Job> {
+    pub(crate) fn next_job(&mut self, now: u64) -> Option<Job> {
         let RcTx { connections, ring } = self.rc.as_mut()?;
         let destinations = &self.ud.destinations;
-        let job = connections.next_job(dev, now, |address| destinations.handle(address).is_some());
+        let job = connections.next_job(now, |address| destinations.handle(address).is_some());
         if let Job::End(ended) = &job {
             ring.sender.forget(&ended.rc.lane);
         }

@@ -2,7 +2,6 @@
 
 //! Admission of requests for connections, and the room for one more, which the least recently used one makes.
 
-use ipoib_netdev::device::Device;
 use ipoib_proto::admission::{
     gives_way, Asker, Crowd, Load, Origin, Senders, Unconfirmed, MAX_ENDING,
 };
@@ -14,7 +13,6 @@ use ipoib_proto::share::{Holder, IDLE_MS};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
 use crate::rc::conn::{Among, Cause, Conn, Role, Room, Whose};
 use crate::rc::context::Negotiated;
 use crate::rc::table::{establish, Connections, Sender, MOST};
@@ -115,7 +113,7 @@ impl Connections {
     }
 
     /// Ends that connection, since there are too many. Where its channel is, if it has one.
-    pub(crate) fn evict(&mut self, dev: &Device<Interface>, least: Least) -> Option<u16> {
+    pub(crate) fn evict(&mut self, least: Least) -> Option<u16> {
         let (rc, at) = match least {
             Least::Sender(at) => (self.senders.remove(at).ok()?.rc, None),
             Least::Channel(at) => {
@@ -123,19 +121,19 @@ impl Connections {
                 (channel.machine.evict()?, u16::try_from(at).ok())
             }
         };
-        self.end(dev, rc, Cause::Evicted);
+        self.end(rc, Cause::Evicted);
         at
     }
 
     /// Ends the connection among these that was used least recently, if that is long ago, since there are too many.
     /// Not if there will be room anyway.
-    pub(super) fn make_room(&mut self, dev: &Device<Interface>, among: Among, now: u64) {
+    pub(super) fn make_room(&mut self, among: Among, now: u64) {
         if self.ending > 0 {
             return;
         }
         if let Some((holder, least)) = self.holder(now, among) {
             if now.saturating_sub(holder.last_used) >= IDLE_MS {
-                self.evict(dev, least);
+                self.evict(least);
             }
         }
     }
@@ -171,24 +169,17 @@ impl Connections {
 
     /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
     /// If not, and `may_evict`, there may be soon.
-    pub(super) fn take_room(
-        &mut self,
-        dev: &Device<Interface>,
-        whose: Whose,
-        may_evict: bool,
-        now: u64,
-    ) -> Option<Room> {
+    pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Room> {
         let count = self.count();
-        let quota = dev.data().get_ref().port.quota();
         let mut crowd = self.crowd(whose);
         if crowd.is_none() && count + (self.ending as usize) < MOST {
             if let Some(width) = self.take_buffers(whose) {
-                match quota.take(self.number, count, now) {
+                match self.quota.take(self.number, count, now) {
                     Ok(permit) => return Some(Room { width, permit }),
                     Err(_) => self.give_back(width),
                 }
                 if may_evict {
-                    quota.want(self.number, count, now);
+                    self.quota.want(self.number, count, now);
                 }
                 return None;
             }
@@ -198,7 +189,7 @@ impl Connections {
         }
         // An unconfirmed connection goes by itself, and takes no other one's place.
         if may_evict {
-            self.make_room(dev, crowd.unwrap_or(Among::All), now);
+            self.make_room(crowd.unwrap_or(Among::All), now);
         }
         None
     }
@@ -248,17 +239,12 @@ impl Connections {
         self.unconfirmed().nth(place).map(|(at, _)| at)
     }
 
-    /// The room that there is for a request of a peer's.
+    /// The room that there is for a request of a peer's, which others may have ended for.
     ///
     /// # Errors
     ///
     /// Why it is refused.
-    pub(crate) fn admit(
-        &mut self,
-        dev: &Device<Interface>,
-        request: &Request,
-        now: u64,
-    ) -> Result<Room, Refusal> {
+    pub(crate) fn admit(&mut self, request: &Request, now: u64) -> Result<Room, Refusal> {
         let Request { peer, origin, data } = request;
         // A frame confirms a connection, too.
         self.look_at_senders(now);
@@ -290,39 +276,37 @@ impl Connections {
         // Only one pending request of an origin may evict connections of others.
         let is_first = load.of_origin == 0 && self.load(*origin, !ours).of_origin == 0;
         let may_evict = admits && is_first;
-        if is_new && !self.look_for_place(dev, peer, may_evict, now) {
+        if is_new && !self.look_for_place(peer, may_evict, now) {
             return Err(Refusal::Full);
         }
         let whose = match extension {
             Some(_) => Whose::Ours,
             None => Whose::Sender(*origin),
         };
-        let room = self.take_room(dev, whose, may_evict, now);
+        let room = self.take_room(whose, may_evict, now);
         // Without room now, the end of the other one makes some for the next attempt, unless the asker's own host has its
         // part already.
         let has_part = matches!(self.crowd(whose), Some(Among::SendersOf(_)));
         let helps = room.is_some() || (self.ending == 0 && !has_part);
         if let Some(at) = other.filter(|_| helps) {
             if let Ok(sender) = self.senders.remove(at) {
-                self.end(dev, sender.rc, Cause::Idle);
+                self.end(sender.rc, Cause::Idle);
             }
         }
         room.ok_or(Refusal::Full)
     }
 
-    /// A request was accepted.
+    /// A request was accepted: the work item, which the caller wakes, looks after it.
     ///
     /// # Errors
     ///
     /// Why it is to be refused after all: things have changed since it was admitted.
     pub(crate) fn accepted(
         &mut self,
-        dev: &Device<Interface>,
         rc: Arc<Conn>,
         terms: Negotiated,
         now: u64,
     ) -> Result<(), Refusal> {
-        Interface::queue(dev, Work::Connections, 0);
         rc.trace("accepted", "offered");
         let (peer, number) = (rc.id.peer, rc.id.number);
         if rc.id.role == Role::Sender {
@@ -347,58 +331,55 @@ impl Connections {
         let (_, before) = accepted.map_err(|_| Refusal::Crossing)?;
         channel.offered = terms;
         if let Some(before) = before {
-            self.end(dev, before, Cause::Replaced);
+            self.end(before, Cause::Replaced);
         }
         Ok(())
     }
 
-    /// Lets frames be sent by what was accepted of a peer, if that has proven that it asked. If not, the connection by
-    /// which it is to be challenged now, if it is.
-    pub(crate) fn prove(
-        &mut self,
-        dev: &Device<Interface>,
-        at: u16,
-        now: u64,
-    ) -> Option<Arc<Conn>> {
+    /// Lets frames be sent by what was accepted of a peer, if that has proven that it asked: the work item, which the
+    /// caller wakes then, looks what becomes of it. None: it has not.
+    #[must_use]
+    pub(crate) fn prove(&mut self, at: u16, now: u64) -> Option<()> {
         let channel = self.channel_at(at)?;
-        let (ticket, rc) = channel.machine.offer()?;
-        if !rc.flow.is_proven() {
-            // By a frame, too: the message of the CM was lost, or is still to come.
-            if rc.flow.has_received() {
-                channel.machine.confirmed(ticket, now);
-            }
-            return channel.machine.challenge(now).cloned();
-        }
+        let offer = channel.machine.offer();
+        let (ticket, _) = offer.filter(|(_, rc)| rc.flow.is_proven())?;
         let needless = match channel.machine.proven(ticket, now) {
             Proven::Up(before) => {
                 channel.begin(channel.offered);
                 if let Some(rc) = channel.machine.present().cloned() {
                     establish(&self.counters.connected, &rc);
                 }
-                // It looks what becomes of it.
-                Interface::queue(dev, Work::Connections, 0);
                 before
             }
             Proven::Crossed(rc) => Some(rc),
             Proven::Nothing => None,
         };
         if let Some(rc) = needless {
-            self.end(dev, rc, Cause::Replaced);
+            self.end(rc, Cause::Replaced);
         }
-        None
+        Some(())
+    }
+
+    /// The connection by which the peer of a channel is to be challenged now, if it is.
+    pub(crate) fn challenge(&mut self, at: u16, now: u64) -> Option<Arc<Conn>> {
+        let machine = &mut self.channel_at(at)?.machine;
+        let (ticket, rc) = machine.offer()?;
+        // By a frame, too: the message of the CM was lost, or is still to come.
+        if rc.flow.has_received() {
+            machine.confirmed(ticket, now);
+        }
+        machine.challenge(now).cloned()
     }
 
     /// A connection that another host sends by was confirmed. Those before it in that name end unless they are used, since
     /// it may be forged.
-    pub(crate) fn sender_confirmed(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>, now: u64) {
+    pub(crate) fn sender_confirmed(&mut self, rc: &Arc<Conn>, now: u64) {
         let this = |sender: &&mut Sender| Arc::ptr_eq(&sender.rc, rc);
         let Some(sender) = self.senders.iter_mut().find(this) else {
             return;
         };
         sender.state.confirm();
         establish(&self.counters.connected, rc);
-        // It counts them.
-        Interface::queue(dev, Work::Connections, 0);
         let before = |other: &&mut Sender| {
             let (other, this) = (&other.rc.id, &rc.id);
             other.peer == this.peer
@@ -412,11 +393,11 @@ impl Connections {
     }
 
     /// Takes one out of those that others send by.
-    pub(crate) fn remove_sender(&mut self, dev: &Device<Interface>, rc: &Arc<Conn>, cause: Cause) {
+    pub(crate) fn remove_sender(&mut self, rc: &Arc<Conn>, cause: Cause) {
         let is = |sender: &Sender| Arc::ptr_eq(&sender.rc, rc);
         if let Some(at) = self.senders.iter().position(is) {
             if let Ok(sender) = self.senders.remove(at) {
-                self.end(dev, sender.rc, cause);
+                self.end(sender.rc, cause);
             }
         }
     }

@@ -2,13 +2,11 @@
 
 //! Places of channels in the table: which one a peer gets is for `proto/flow/places.rs` to say.
 
-use ipoib_netdev::device::Device;
 use ipoib_proto::hwaddr::HwAddr;
 use ipoib_proto::places::{choose, Choice};
 use ipoib_proto::share::IDLE_MS;
 use kernel::prelude::*;
 
-use crate::base::interface::Interface;
 use crate::rc::channel::Channel;
 use crate::rc::conn::Among;
 use crate::rc::table::Connections;
@@ -56,29 +54,17 @@ impl Connections {
 
     /// Looks for a place for the channel of a peer that asks for a connection; true if there is one. If not, and `may_evict`,
     /// makes room for one.
-    pub(super) fn look_for_place(
-        &mut self,
-        dev: &Device<Interface>,
-        peer: &HwAddr,
-        may_evict: bool,
-        now: u64,
-    ) -> bool {
+    pub(super) fn look_for_place(&mut self, peer: &HwAddr, may_evict: bool, now: u64) -> bool {
         let choice = self.choose_place(peer, true, now);
         if may_evict {
-            self.make_place(dev, choice, peer, now);
+            self.make_place(choice, peer, now);
         }
         matches!(choice, Choice::Place(_) | Choice::Replace(_))
     }
 
     /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now, but maybe soon.
     #[cold]
-    pub(crate) fn place(
-        &mut self,
-        dev: &Device<Interface>,
-        address: &HwAddr,
-        number: u8,
-        now: u64,
-    ) -> Option<u16> {
+    pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
         let at = match self.find_channel(address, number) {
             Some(at) => at,
             None if self.tried.holds(address.gid(), now) => return None,
@@ -88,7 +74,7 @@ impl Connections {
                 self.tried.note(choice, address.gid(), again);
                 let (Choice::Place(at) | Choice::Replace(at)) = choice else {
                     self.counters.connected.no_room.add_shared(1);
-                    self.make_place(dev, choice, address, now);
+                    self.make_place(choice, address, now);
                     return None;
                 };
                 self.put_channel(at, *address, number, now)?
@@ -100,10 +86,10 @@ impl Connections {
     }
 
     /// Ends the least recently used connection among those in the way of a peer, if it is idle.
-    fn make_place(&mut self, dev: &Device<Interface>, choice: Choice, peer: &HwAddr, now: u64) {
+    fn make_place(&mut self, choice: Choice, peer: &HwAddr, now: u64) {
         match choice {
-            Choice::Crowd => self.make_room(dev, Among::ChannelsOf(peer.gid()), now),
-            Choice::Full => self.make_room(dev, Among::Channels, now),
+            Choice::Crowd => self.make_room(Among::ChannelsOf(peer.gid()), now),
+            Choice::Full => self.make_room(Among::Channels, now),
             Choice::Place(_) | Choice::Replace(_) | Choice::Soon => {}
         }
     }

@@ -16,7 +16,7 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::{ConnectedTx, Counters};
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::rc::channel::Channel;
 use crate::rc::conn::Conn;
 use crate::rc::context::Negotiated;
@@ -181,24 +181,34 @@ impl RcRing {
         self.counters.dropped(dev, DropReason::Flushed, frames, 0);
     }
 
-    /// Hands what is on the ring to the device.
+    /// Hands what is on the ring to the device; what that refuses is for [`Self::flush`] to see.
     #[inline]
-    pub(crate) fn flush(&mut self, dev: &Device<Interface>, ud: &mut UdRing) {
+    pub(super) fn ring_doorbell(&mut self) {
         if self.sender.flush() {
-            ud.counters().tx.doorbells.add(1);
-        }
-        if let Some(frames) = self.sender.take_refused() {
-            Self::refused(dev, ud, frames);
+            self.counters.tx.doorbells.add(1);
         }
     }
 
+    /// Hands what is on the ring to the device. True: that has refused frames of a connection, which the work item is to
+    /// end.
+    #[inline]
+    #[must_use]
+    pub(crate) fn flush(&mut self, dev: &Device<Interface>, ud: &UdRing) -> bool {
+        self.ring_doorbell();
+        match self.sender.take_refused() {
+            Some(frames) => self.refused(dev, ud, frames),
+            None => false,
+        }
+    }
+
+    /// Counts what the device has refused. Returns true.
     #[cold]
-    fn refused(dev: &Device<Interface>, ud: &mut UdRing, frames: u32) {
+    #[inline(never)]
+    fn refused(&self, dev: &Device<Interface>, ud: &UdRing, frames: u32) -> bool {
         let frames = u64::from(frames);
-        ud.counters()
+        self.counters
             .dropped(dev, DropReason::PostFailed, frames, 0);
         ud.wake_completions();
-        // The connection ends by the work item, since our caller is still busy with it.
-        Interface::queue(dev, Work::Connections, 0);
+        true
     }
 }

@@ -23,7 +23,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::{Connected, Counters};
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::quota::Quota;
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
 use crate::rc::conn::{Cause, Conn, ConnId, Room, Whose};
@@ -60,7 +61,8 @@ pub(crate) struct Connections {
     pub(super) ending: u32,
     /// The most connections there may be in channels.
     pub(super) cap: usize,
-    /// Our number among the interfaces on the RDMA device.
+    /// The connections that all interfaces on the RDMA device may have, and our number among these.
+    pub(super) quota: Arc<Quota>,
     pub(super) number: u16,
     pub(crate) per_peer: u8,
     pub(super) idle_ms: u64,
@@ -139,7 +141,7 @@ impl Connections {
         rc_context: Arc<RcContext>,
         counters: Arc<Counters>,
         buffers: u32,
-        number: u16,
+        quota: Arc<Quota>,
     ) -> Result<Self> {
         let mut channels = KVec::with_capacity(MAX_CONNECTIONS, GFP_KERNEL)?;
         for _ in 0..MAX_CONNECTIONS {
@@ -163,7 +165,8 @@ impl Connections {
             own,
             ending: 0,
             cap,
-            number,
+            number: quota.number(),
+            quota,
             per_peer,
             idle_ms,
             tried: Tried::default(),
@@ -253,31 +256,34 @@ impl Connections {
         self.count_own() + self.senders.len()
     }
 
-    /// A frame is there for the peer of a channel, and no connection is up.
+    /// A frame is there for the peer of a channel, and no connection is up. True: there is something to do for the work
+    /// item.
     #[cold]
-    pub(crate) fn want(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        let Some(channel) = self.channel_at(at) else {
-            return;
-        };
-        if channel.machine.ticket().is_none() && channel.want(now) {
-            Interface::queue(dev, Work::Connections, 0);
+    #[must_use]
+    pub(crate) fn want(&mut self, at: u16, now: u64) -> bool {
+        match self.channel_at(at) {
+            Some(channel) => channel.machine.ticket().is_none() && channel.want(now),
+            // Another one may have to make room for it.
+            None => self.has_ended(),
         }
     }
 
-    /// Asks for a connection if frames wait for one.
-    pub(crate) fn want_for_backlog(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
-        if let Some(channel) = self.channel_at(at) {
-            if !channel.backlog.is_empty() {
-                if channel.machine.ticket().is_none() {
-                    channel.want(now);
-                }
-                Interface::queue(dev, Work::Connections, 0);
-            }
+    /// Has the work item ask for a connection if frames wait for one.
+    pub(crate) fn want_for_backlog(&mut self, at: u16, now: u64) {
+        let channel = self.channel_at(at);
+        let channel = channel.filter(|channel| !channel.backlog.is_empty());
+        if let Some(channel) = channel.filter(|channel| channel.machine.ticket().is_none()) {
+            channel.want(now);
         }
     }
 
-    /// A connection is not used any more: the work item ends it.
-    pub(crate) fn end(&mut self, dev: &Device<Interface>, rc: Arc<Conn>, cause: Cause) {
+    /// Returns true if one has ended and the work item has yet to begin to end it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.iter().any(|ended| ended.ending.is_none())
+    }
+
+    /// A connection is not used any more: the work item, which the caller wakes, ends it.
+    pub(crate) fn end(&mut self, rc: Arc<Conn>, cause: Cause) {
         conclude(&self.counters.connected, &rc, cause);
         let width = rc.width;
         rc.mark_ending();
@@ -291,7 +297,6 @@ impl Connections {
             // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
             Err(_) => self.pool.give_back(width),
         }
-        Interface::queue(dev, Work::Connections, 0);
     }
 
     /// There is more to do for one that has ended, from `due` on.
@@ -380,12 +385,7 @@ impl Connections {
     }
 
     /// The next job for the work item. `is_ready` says whether there is a path to a peer.
-    pub(crate) fn next_job(
-        &mut self,
-        dev: &Device<Interface>,
-        now: u64,
-        is_ready: impl Fn(&HwAddr) -> bool,
-    ) -> Job {
+    pub(crate) fn next_job(&mut self, now: u64, is_ready: impl Fn(&HwAddr) -> bool) -> Job {
         self.look_at_channels(now);
         self.look_at_senders(now);
         let up = self.count_up();
@@ -394,7 +394,7 @@ impl Connections {
             .iter()
             .filter(|sender| sender.state.is_confirmed());
         self.counters.connected.set_current(up + senders.count());
-        self.end_silent(dev, now);
+        self.end_silent(now);
         if let Some(job) = self.next_ended(now) {
             return job;
         }
@@ -403,7 +403,7 @@ impl Connections {
         // Each in turn, since not all that want a connection may ask at a time.
         let (begin, end) = (self.turn, self.channels.len());
         for at in Iterator::chain(begin..end, 0..begin) {
-            match self.advance(dev, at, now, &is_ready) {
+            match self.advance(at, now, &is_ready) {
                 Advance::Job(job) => {
                     if matches!(job, Job::Ask(..)) {
                         self.turn = (at + 1) % end;
@@ -423,7 +423,7 @@ impl Connections {
     }
 
     /// Ends the connections that others send by, if they do not.
-    fn end_silent(&mut self, dev: &Device<Interface>, now: u64) {
+    fn end_silent(&mut self, now: u64) {
         let is_over = |sender: &Sender| now >= sender.state.deadline();
         while let Some(at) = self.senders.iter().position(is_over) {
             let Ok(sender) = self.senders.remove(at) else {
@@ -434,18 +434,12 @@ impl Connections {
             } else {
                 Cause::Idle
             };
-            self.end(dev, sender.rc, cause);
+            self.end(sender.rc, cause);
         }
     }
 
     /// Does what is due for the peer of a channel.
-    fn advance(
-        &mut self,
-        dev: &Device<Interface>,
-        at: usize,
-        now: u64,
-        is_ready: &impl Fn(&HwAddr) -> bool,
-    ) -> Advance {
+    fn advance(&mut self, at: usize, now: u64, is_ready: &impl Fn(&HwAddr) -> bool) -> Advance {
         let Some(channel) = self.channels.get_mut(at).and_then(Option::as_mut) else {
             return Advance::Deadline(None);
         };
@@ -453,12 +447,12 @@ impl Connections {
             if !channel.backlog.is_empty() && !channel.machine.is_up() {
                 channel.want(now);
             }
-            self.end(dev, rc, Cause::Idle);
+            self.end(rc, Cause::Idle);
             return Advance::Job(self.next_ended(now).unwrap_or(Job::Wait(Some(1))));
         }
         // If there is no path yet, there will be.
         if channel.wants(now) && channel.machine.may_ask(now) && is_ready(&channel.address) {
-            return self.ask(dev, at, now);
+            return self.ask(at, now);
         }
         if channel.machine.is_blank(now) && channel.backlog.is_empty() && !channel.wants(now) {
             if let Some(channel) = self.channels.get_mut(at) {
@@ -472,12 +466,12 @@ impl Connections {
 
     /// Asks the peer of a channel for a connection, if there is room for one more. At most half of them, rounded
     /// up, are requests without an answer.
-    fn ask(&mut self, dev: &Device<Interface>, at: usize, now: u64) -> Advance {
+    fn ask(&mut self, at: usize, now: u64) -> Advance {
         let asked = self.iter().filter(|channel| channel.machine.is_asked());
         if asked.count() >= self.cap.div_ceil(2) {
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));
         }
-        let Some(room) = self.take_room(dev, Whose::Ours, true, now) else {
+        let Some(room) = self.take_room(Whose::Ours, true, now) else {
             self.counters.connected.no_room.add_shared(1);
             // Once the least recently used one may go, if it is not used again.
             return Advance::Deadline(Some(now.saturating_add(IDLE_MS)));

@@ -15,7 +15,7 @@ use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::ADDR_LEN;
 use crate::rc::channel::Channel;
 use crate::rc::conn::Conn;
@@ -26,10 +26,10 @@ use crate::ud::ring::UdRing;
 
 /// Fate of a frame that was to go by a connection.
 pub(crate) enum Fate {
-    /// The frame is in the backlog, or was dropped and counted.
-    Queued,
-    /// The frame is on the ring, or was dropped and counted. True: the ring is to be flushed, since the stack hands
-    /// over no other at once.
+    /// The frame is in the backlog, or was dropped and counted. True: the work item is to look after it.
+    Queued(bool),
+    /// The frame is on the ring, or was dropped and counted. True: the ring is to be flushed, as
+    /// [`Route::send_extended`] says.
     Sent(bool),
     /// The peer wants it segmented. It begins as the stack gave it.
     Segment(TxSkb),
@@ -86,7 +86,7 @@ impl Route<'_> {
             channel, ring, ud, ..
         } = self;
         ring.counters().credit_stalls.add(1);
-        keep_waiting(dev, channel, ud, skb);
+        let first = keep_waiting(dev, channel, ud, skb);
         if channel.begin_stop(now) {
             if ring.shared.begin_block() {
                 ud.counters().tx.stops.add(1);
@@ -103,11 +103,8 @@ impl Route<'_> {
         // Pairs with the barriers in the NAPIs: either they see that somebody waits, or we see what they
         // have brought.
         smp_mb(Full);
-        if ring.has_room(channel) {
-            // The work item will look after it; this is as rare as it gets.
-            Interface::queue(dev, Work::Connections, 0);
-        }
-        Fate::Queued
+        // That there is room is as rare as it gets.
+        Fate::Queued(first || ring.has_room(channel))
     }
 
     /// Sends a frame, as the stack gave it, while there is room. What is on the ring is to be flushed
@@ -126,7 +123,7 @@ impl Route<'_> {
     }
 
     /// Sends a frame, as the stack gave it, with an extended header, or in the compact form, while there is room.
-    /// True: the stack hands over no other at once, so that the ring is to be flushed.
+    /// True: the ring is to be flushed, since the stack hands over no other at once, or the frame was dropped.
     // For every frame; left to itself, the compiler calls it.
     #[inline(always)]
     pub(crate) fn send_extended(
@@ -200,18 +197,18 @@ impl Route<'_> {
         };
         self.channel.sent = self.channel.sent.wrapping_add(1);
         if self.ring.sender.chain_full() {
-            self.ring.flush(dev, self.ud);
+            self.ring.ring_doorbell();
         }
         is_last
     }
 
-    /// Drops a frame that did not get on the ring, and says that nothing is to be flushed: what is on the
-    /// rings goes out now, since the stack may have said that more follows.
+    /// Drops a frame that did not get on the ring, and says that the ring is to be flushed: of what is on it the stack may
+    /// have said that more follows.
     #[cold]
+    #[inline(never)]
     fn unsent(&mut self, dev: &Device<Interface>, skb: TxSkb, reason: DropReason) -> bool {
-        self.ring.flush(dev, self.ud);
         self.ud.drop(dev, skb, reason);
-        false
+        true
     }
 }
 
@@ -224,21 +221,22 @@ fn number(ud: &UdRing, peer: &HwAddr, sequence: Option<&mut Sequence>) -> u16 {
     }
 }
 
-/// Has a frame, as the stack gave it, wait in a channel's backlog.
+/// Has a frame, as the stack gave it, wait in a channel's backlog. True: it is the first one, and the work item is to look
+/// when that has lasted too long.
+#[must_use]
 pub(crate) fn keep_waiting(
     dev: &Device<Interface>,
     channel: &mut Channel,
     ud: &mut UdRing,
     mut skb: TxSkb,
-) {
+) -> bool {
     if skb.pull(ADDR_LEN).is_err() {
-        return ud.drop(dev, skb, DropReason::Runt);
+        ud.drop(dev, skb, DropReason::Runt);
+        return false;
     }
-    if channel.backlog.is_empty() {
-        // The work item looks when that has lasted too long.
-        Interface::queue(dev, Work::Connections, 0);
-    }
+    let first = channel.backlog.is_empty();
     if let Err(skb) = channel.backlog.push(skb) {
         ud.drop(dev, skb, DropReason::QueueFull);
     }
+    first
 }
