@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The order of a crate's layers: a file imports from its own layer and those below it, and no two files import
-//! each other.
+//! each other. Some files are for few others.
 
 use crate::modules::{self, Graph};
 use anyhow::{Result, ensure};
@@ -19,6 +19,8 @@ struct Layered {
     layers: &'static [Layer],
     /// Files that may import each other, since their types hold each other.
     knots: &'static [&'static [&'static str]],
+    /// Modules that only few may import, with those few.
+    reserved: &'static [(&'static str, Layer)],
 }
 
 const CRATES: &[Layered] = &[
@@ -26,6 +28,8 @@ const CRATES: &[Layered] = &[
         root: "drivers/infiniband/ulp/ipoib_rs/main.rs",
         layers: &[&["base"], &["ud"], &["rc"], &["data"], &["ctl"]],
         knots: &[],
+        // What has work for a work item says so to its caller, who queues it.
+        reserved: &[("base::work", &["base::interface", "data", "ctl"])],
     },
     Layered {
         root: "drivers/infiniband/ulp/ipoib_rs/proto/lib.rs",
@@ -38,6 +42,7 @@ const CRATES: &[Layered] = &[
         ],
         // A packet makes its header, which describes the packet.
         knots: &[&["wire::extended", "wire::extended::header"]],
+        reserved: &[],
     },
     Layered {
         root: "drivers/infiniband/sw/ib_hwsim/fabric/lib.rs",
@@ -94,6 +99,7 @@ const CRATES: &[Layered] = &[
             &["topology"],
         ],
         knots: &[],
+        reserved: &[],
     },
     Layered {
         root: "drivers/infiniband/sw/ib_hwsim/main.rs",
@@ -121,6 +127,7 @@ const CRATES: &[Layered] = &[
         ],
         // Nodes hold their cables, and cables their nodes.
         knots: &[&["cable", "host", "impaired", "node", "switch", "trunk"]],
+        reserved: &[],
     },
     Layered {
         root: "rust/netdev/lib.rs",
@@ -154,6 +161,7 @@ const CRATES: &[Layered] = &[
             &["dummy", "named"],
         ],
         knots: &[],
+        reserved: &[],
     },
     Layered {
         root: "rust/rdma/lib.rs",
@@ -196,6 +204,7 @@ const CRATES: &[Layered] = &[
             &["rc_send", "rc_send::completions"],
             &["send", "send::completions"],
         ],
+        reserved: &[],
     },
     Layered {
         root: "rust/rdma_provider/lib.rs",
@@ -221,17 +230,20 @@ const CRATES: &[Layered] = &[
         ],
         // A queue pair has queues, which know their users; who waits for an event is told by way of all of them.
         knots: &[&["cq", "qp", "qp::attributes", "qp::events", "srq", "wakeups"]],
+        reserved: &[],
     },
     Layered {
         root: "rust/configfs_tree/lib.rs",
         layers: &[&["binary", "directory", "file"], &["subsystem"]],
         // A file belongs to a type of directories, which lists its files.
         knots: &[&["binary", "directory", "file"]],
+        reserved: &[],
     },
     Layered {
         root: "rust/raw_ether/lib.rs",
         layers: &[&["frame", "notifier"], &["interface"], &["attachment"]],
         knots: &[],
+        reserved: &[],
     },
     Layered {
         root: "rust/rings/lib.rs",
@@ -249,6 +261,7 @@ const CRATES: &[Layered] = &[
             ],
         ],
         knots: &[],
+        reserved: &[],
     },
 ];
 
@@ -256,7 +269,8 @@ const CRATES: &[Layered] = &[
 ///
 /// # Errors
 ///
-/// Each import that leads up, each circle, and each module without a layer, a line each.
+/// Each import that leads up, each circle, each import of a module that is for others, and each module without a layer, a
+/// line each.
 pub fn check(checkout: &Path) -> Result<()> {
     let mut wrong = Vec::new();
     for layered in CRATES {
@@ -271,6 +285,7 @@ pub fn check(checkout: &Path) -> Result<()> {
 fn complaints(graph: &Graph, layered: &Layered) -> impl Iterator<Item = String> {
     let mut wrong = upward(graph, layered.layers);
     wrong.extend(circles(graph, layered.knots));
+    wrong.extend(trespasses(graph, layered.reserved));
     wrong.into_iter()
 }
 
@@ -332,6 +347,26 @@ fn circles(graph: &Graph, knots: &[&[&str]]) -> Vec<String> {
     wrong
 }
 
+/// The imports of reserved modules by those that they are not for.
+fn trespasses(graph: &Graph, reserved: &[(&str, Layer)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (module, few) in reserved {
+        if !graph.contains_key(*module) {
+            wrong.push(format!("{module} is reserved, and there is none"));
+        }
+        let others = graph
+            .iter()
+            .filter(|(from, targets)| targets.contains(*module) && height(from, &[*few]).is_none());
+        wrong.extend(others.map(|(from, _)| {
+            format!(
+                "{from} imports from {module}, which is for {}",
+                few.join(", ")
+            )
+        }));
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,6 +408,34 @@ mod tests {
         assert_eq!(circles(&circle, &[]).len(), 3);
         assert_eq!(circles(&circle, &[&["a", "b"]]).len(), 3);
         assert!(circles(&circle, &[&["a", "b", "c"]]).is_empty());
+    }
+
+    #[test]
+    fn reserved_modules_are_for_few() {
+        const RESERVED: &[(&str, Layer)] = &[("low::key", &["low::door", "high"])];
+        let few = graph(&[
+            ("low::key", &[]),
+            ("low::door", &["low::key"]),
+            ("mid", &["low::door"]),
+            ("high::a", &["low::key", "mid"]),
+        ]);
+        assert!(trespasses(&few, RESERVED).is_empty());
+        let others = graph(&[
+            ("low::key", &[]),
+            ("low::a", &["low::key"]),
+            ("mid", &["low::key"]),
+        ]);
+        assert_eq!(
+            trespasses(&others, RESERVED),
+            [
+                "low::a imports from low::key, which is for low::door, high",
+                "mid imports from low::key, which is for low::door, high"
+            ]
+        );
+        assert_eq!(
+            trespasses(&graph(&[("mid", &[])]), RESERVED),
+            ["low::key is reserved, and there is none"]
+        );
     }
 
     /// The checkout's own layers.

@@ -17,6 +17,7 @@ pub(crate) mod shared;
 pub(crate) mod storage;
 pub(crate) mod subnet;
 pub(crate) mod trace;
+pub(crate) mod work;
 
 /// Bytes of the destination's address, with which the stack's frames begin.
 pub(crate) const ADDR_LEN: usize = HwAddr::LEN;

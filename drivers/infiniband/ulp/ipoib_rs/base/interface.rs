@@ -27,27 +27,10 @@ use crate::base::params;
 use crate::base::port::{Attributes, LinkLayer, Port, REREAD_MS};
 use crate::base::settings::Settings;
 use crate::base::subnet::Subnet;
+use crate::base::work::Work;
 
 /// Milliseconds before a restart, so that a cause that persists does not keep a CPU busy.
 pub(crate) const RESTART_MS: u32 = 50;
-
-/// Work items of an interface.
-#[derive(Clone, Copy)]
-pub(crate) enum Work {
-    /// Resolves paths, joins and leaves groups, removes idle ones.
-    Paths,
-    /// Brings the QP back after a failed send, or has what is broken replaced.
-    Recover,
-    /// Makes and ends connections.
-    Connections,
-    /// Checks that the device completes the datagrams that it was given.
-    Watch,
-}
-
-impl Work {
-    /// All of them, each at the place that is its number.
-    pub(crate) const ALL: [Work; 4] = [Work::Paths, Work::Recover, Work::Connections, Work::Watch];
-}
 
 /// The data of an interface.
 #[pin_data]

@@ -14,7 +14,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::ctl::changes;
 
 /// Ends the resolution of a path.

@@ -14,8 +14,9 @@ use ipoib_proto::sizes::Sizes;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-use crate::base::interface::{Interface, Work, RESTART_MS};
+use crate::base::interface::{Interface, RESTART_MS};
 use crate::base::port::Port;
+use crate::base::work::Work;
 use crate::ctl::verbs::{gathers_all, Running, Verbs};
 
 /// State of an interface's configuration, which RTNL protects, from registration to unregistration.

@@ -18,7 +18,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Connected;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::data::rx;
 use crate::data::tx::Tx;
 use crate::rc::admission::Request;

@@ -16,7 +16,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::ctl::cm;
 use crate::data::rx;
 use crate::rc::conn::{Conn, ConnId, Role, Room};

@@ -16,9 +16,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::order::Order;
 use crate::base::port::Attributes;
+use crate::base::work::Work;
 use crate::ctl::connected::Parts;
 use crate::ctl::subnet::Waker;
 use crate::ctl::verbs::{Running, Verbs};

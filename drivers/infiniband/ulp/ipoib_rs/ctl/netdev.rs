@@ -21,7 +21,8 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 
 use crate::base::counters;
-use crate::base::interface::{Interface, Work, RESTART_MS};
+use crate::base::interface::{Interface, RESTART_MS};
+use crate::base::work::Work;
 use crate::ctl::changes::{self, Control};
 use crate::ctl::verbs::Verbs;
 use crate::ctl::{children, connect, health, ports, resolve};

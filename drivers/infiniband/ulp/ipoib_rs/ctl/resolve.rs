@@ -13,8 +13,9 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::base::groups::Joined;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::port::LinkLayer;
+use crate::base::work::Work;
 use crate::ctl::answers::{attached, carrier_on, resolved};
 use crate::ctl::{changes, subnet};
 use crate::ud::endpoint::Endpoint;

@@ -22,8 +22,9 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use crate::base::groups::Joined;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::subnet::{Joining, Question, Way};
+use crate::base::work::Work;
 use crate::ctl::answers;
 use crate::ud::endpoint::Endpoint;
 

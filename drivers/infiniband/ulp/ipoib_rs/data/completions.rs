@@ -18,7 +18,8 @@ use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::data::events::{to_poll, Events};
 use crate::rc::shared::Shared;
 

@@ -12,7 +12,8 @@ use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::queue::Waiting;
 use ipoib_proto::resolution::is_resolution;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
 use crate::rc::form::tcp_v4_header;

@@ -16,7 +16,8 @@ use kernel::sync::atomic::Full;
 use kernel::sync::barrier::smp_mb;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::data::tx::Tx;
 use crate::rc::conn::{Among, Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;

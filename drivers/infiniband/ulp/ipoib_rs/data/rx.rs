@@ -18,10 +18,11 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::base::counters::Counters;
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
 use crate::base::link_header;
 use crate::base::order::Order;
 use crate::base::settings::Settings;
+use crate::base::work::Work;
 use crate::data::events::{to_poll, Events};
 use crate::rc::conn::Conn;
 use crate::rc::rx::{Owner, RcRx};

@@ -16,7 +16,8 @@ use ipoib_proto::queue::{Queue, Waiting};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::interface::{Interface, Work};
+use crate::base::interface::Interface;
+use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
 use crate::rc::conn::Conn;
