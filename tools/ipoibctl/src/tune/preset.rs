@@ -77,19 +77,19 @@ const OWN: [Own; 5] = [
     Own {
         name: "large_frames",
         want: Want::AtLeast(1),
-        why: "Packets that cross a connection whole carry 1024 Mbit per 10^9 instructions, segmented ones 697 \
+        why: "Packets that cross a connection whole carry 1019 Mbit per 10^9 instructions, segmented ones 700 \
               (tcp_4092_vs_peer_4092, plain_4092).",
     },
     Own {
         name: "icrc",
         want: Want::AtLeast(1),
-        why: "Connections without checksums of TCP carry 1.092 times as much as the C driver with them, all else alike \
+        why: "Connections without checksums of TCP carry 1.086 times as much as the C driver with them, all else alike \
               (plain_4092).",
     },
     Own {
         name: "reorder_window",
         want: Want::AtLeast(32),
-        why: "On a fabric that reorders, a stream carries 1047 Mbit/s with the window and 788 without; where nothing \
+        why: "On a fabric that reorders, a stream carries 1047 Mbit/s with the window and 791 without; where nothing \
               is late it carries 0.998 of what it does without (adaptive_goodput, adaptive_no_window, window_cost).",
     },
     Own {
@@ -115,14 +115,14 @@ fn throughput(interface: &Interface) -> Vec<Target> {
     let mode = exactly(
         Setting::of(name, MODE),
         "connected",
-        "At MTU 4092, a stream carries 1024 Mbit per 10^9 instructions by connections and 842 by datagrams on soft-RoCE, \
+        "At MTU 4092, a stream carries 1019 Mbit per 10^9 instructions by connections and 842 by datagrams on soft-RoCE, \
          3074 and 2691 on InfiniBand (tcp_4092_vs_peer_4092 and tcp_1, tcp_port_mtu and tcp_1).",
     );
     let gso = exactly(
         Setting::of(name, GSO),
         "on",
-        "Only packets that the stack has left to be segmented can cross a connection whole, which carries 1024 instead \
-         of 697 Mbit per 10^9 instructions (tcp_4092_vs_peer_4092, plain_4092).",
+        "Only packets that the stack has left to be segmented can cross a connection whole, which carries 1019 instead \
+         of 700 Mbit per 10^9 instructions (tcp_4092_vs_peer_4092, plain_4092).",
     );
     let own = OWN.map(|own| Target {
         setting: Setting::own(name, own.name),
