@@ -136,11 +136,14 @@ scenario! {
         outside.ok(&event)?;
         ensure!(counter(a, "restarts")? == before);
         a.python(&format!("{UMAD}{GUIDS}"), &[&hca(a), "0", raw])?.ok()?;
-        let again = format!("[ $(ethtool -S ib0 | sed -n 's/^ *restarts: //p') = {} ]", before + 1);
+        let again = format!("[ $(ethtool -S ib0 | sed -n 's/^ *restarts: //p') -gt {before} ]");
         a.wait_until(&again, LIMIT)?;
         all_find()?;
+        // It may have looked when the core had emptied the one place and not filled the other yet.
+        let moved = counter(a, "restarts")?;
+        ensure!(moved <= before + 2, "{moved} after {before}");
         outside.ok(&event)?;
-        ensure!(counter(a, "restarts")? == before + 1);
+        ensure!(counter(a, "restarts")? == moved);
         manager.kill()?;
         bed.finish()
     }
