@@ -42,15 +42,13 @@ fn show_sources(dev: &Device<Interface>, out: &SeqFile) -> Result {
             connections.note_gids(&mut gids);
         }
     });
-    gids.sort_unstable_by_key(|(source, _)| source.0);
     seq_print!(
         out,
         "gid qpn in_order reordered late held filled moved timed_out duplicates resyncs \
          holding established idle_ms\n"
     );
     for row in sources.rows() {
-        let found = gids.binary_search_by_key(&row.address.0, |(source, _)| source.0);
-        let gid = found.ok().and_then(|at| gids.get(at));
+        let gid = gids.iter().find(|(source, _)| *source == row.address);
         let gid = gid.map_or(row.address.gid(), |(_, gid)| *gid);
         seq_print!(out, "{gid} {}", row.address.qpn());
         for value in row.counts.values() {

@@ -18,11 +18,21 @@ impl Run for MakeRoom {
             return;
         };
         let mut rtnl = Rtnl::lock();
-        let candidates = ports::interfaces_on(&self.device, &mut rtnl).filter_map(|dev| {
-            let reason = dev.lock_tx().as_mut()?.reason_to_give(&need, now)?;
-            Some((reason, dev))
-        });
-        if let Some((_, dev)) = candidates.max_by_key(|(reason, _)| *reason) {
+        // A loop: the name of a chain of iterators is too long for objtool.
+        let mut best = None;
+        for dev in ports::interfaces_on(&self.device, &mut rtnl) {
+            let reason = match dev.lock_tx().as_mut() {
+                Some(tx) => tx.reason_to_give(&need, now),
+                None => None,
+            };
+            let Some(reason) = reason else {
+                continue;
+            };
+            if best.is_none_or(|(strongest, _)| reason >= strongest) {
+                best = Some((reason, dev));
+            }
+        }
+        if let Some((_, dev)) = best {
             if let Some(tx) = dev.lock_tx().as_mut() {
                 tx.give(dev, &need, now);
             }

@@ -406,7 +406,8 @@ impl Connections {
             match self.advance(at, now, &is_ready) {
                 Advance::Job(job) => {
                     if matches!(job, Job::Ask(..)) {
-                        self.turn = (at + 1) % end;
+                        let next = at.wrapping_add(1);
+                        self.turn = if next < end { next } else { 0 };
                     }
                     return job;
                 }

@@ -14,6 +14,7 @@ use crate::drop::DropReason;
 use crate::fsm::queue::{Verdict, Waiting};
 use crate::fsm::ticket::Ticket;
 use crate::table::{InsertError, Seed, Slot, Table};
+use crate::wire::hwaddr::HwAddr;
 use crate::wire::mgid::Mgid;
 
 pub use crate::fsm::group::{Action, Group, Membership};
@@ -210,16 +211,27 @@ where
                 Err(_) => self.groups.victim(&addr, |group| group.idle_for(now)),
             }
         } else {
-            self.groups
-                .iter()
-                .filter_map(|(addr, group)| Some((group.idle_for(now)?, *addr)))
-                .max_by_key(|(idle, _)| *idle)
-                .map(|(_, addr)| addr)
+            self.idlest(now)
         };
         if let Some(group) = victim.and_then(|addr| self.groups.get_mut(&addr)) {
             group.stop_sending();
         }
         Verdict::Drop(frame, DropReason::TableFull)
+    }
+
+    /// The group that has been idle for longest.
+    // A loop: the name of a chain of iterators is too long for objtool.
+    fn idlest(&self, now: u64) -> Option<HwAddr> {
+        let mut longest = None;
+        for (addr, group) in self.groups.iter() {
+            let Some(idle) = group.idle_for(now) else {
+                continue;
+            };
+            if longest.is_none_or(|(most, _)| idle >= most) {
+                longest = Some((idle, *addr));
+            }
+        }
+        longest.map(|(_, addr)| addr)
     }
 
     /// Event: a join succeeded.
