@@ -102,7 +102,8 @@ impl<T: Link> OwnedDevice<T> {
     ///
     /// # Context
     ///
-    /// Under RTNL; sleeps. Not where a file or a sysctl of the device is written: it waits for these.
+    /// Under RTNL; sleeps. Not where a file or a sysctl of the device is written: it waits for these. Nor in
+    /// [`Driver::open`](crate::device::Driver::open), behind which the stack goes on with the device.
     pub fn unregister(self, _rtnl: &mut Rtnl) {
         // SAFETY: RTNL is held, and we hold a reference.
         unsafe { bindings::ipoib_rs_netdev_unregister(self.as_raw(), core::ptr::null_mut()) };

@@ -217,7 +217,7 @@ impl PathQuery {
     ///
     /// # Context
     ///
-    /// Process context; may sleep. Dropping it is fine in softirq.
+    /// Process context; may sleep. It is dropped in process context, too: the SA's workers take its lock with softirqs on.
     pub fn new(request: &PathRequest<'_>, notify: Arc<dyn Notify>) -> Result<Self> {
         let answer = Answer::new(notify)?;
         let client = SaClient::new()?;
@@ -264,6 +264,10 @@ impl PathQuery {
 
     /// The answer, if it has come. Errors: `ETIMEDOUT` if there was none, `EINVAL` if the SA refused, since it knows no such
     /// path or is busy, `EIO` if the question could not be sent.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn answer(&self) -> Option<Result<PathRecord>> {
         match &*self.body.answer.state.lock() {
             State::Answered(result) => Some(*result),

@@ -184,6 +184,10 @@ impl Join {
     }
 
     /// Its result so far.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn state(&self) -> JoinState {
         *self.member.state.lock()
     }
