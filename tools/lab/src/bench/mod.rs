@@ -240,6 +240,9 @@ fn text_share(
     report: &mut Report,
     prepare: &dyn Fn(Side) -> Result<()>,
 ) -> Result<()> {
+    if !options.includes("text_share") {
+        return Ok(());
+    }
     let mut pairs = Pairs::default();
     let mut profiles = Profiles::new(page);
     for n in 0..options.pairs {
