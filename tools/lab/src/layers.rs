@@ -28,7 +28,7 @@ const CRATES: &[Layered] = &[
         root: "drivers/infiniband/ulp/ipoib_rs/main.rs",
         layers: &[&["base"], &["ud"], &["rc"], &["data"], &["ctl"]],
         knots: &[],
-        // What has work for a work item says so to its caller, who queues it.
+        // `ud` and `rc` answer by values; their callers queue work items.
         reserved: &[("base::work", &["base::interface", "data", "ctl"])],
     },
     Layered {
