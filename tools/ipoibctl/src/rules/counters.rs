@@ -25,13 +25,19 @@ const TOLD: &[Told] = &[
     Told {
         counters: &[
             "tx_drop_post_failed",
-            "tx_drop_send_failed",
             "rx_drop_bad_status",
             "rx_drop_bad_completion",
         ],
         cause: "device-errors",
         share: false,
         what: "The RDMA device refuses work requests or reports errors.",
+    },
+    // A send fails, too, if its P_Key has just left the table. One stops the queue: there are few of them.
+    Told {
+        counters: &["tx_drop_send_failed"],
+        cause: "device-errors",
+        share: true,
+        what: "The RDMA device fails sends.",
     },
     Told {
         counters: &["rx_drop_oversized"],
