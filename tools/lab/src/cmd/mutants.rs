@@ -46,6 +46,15 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// The outcome of a sweep, by cargo-mutants' lists.
+    fn of(output: &Path) -> Self {
+        let noticed = ["caught.txt", "timeout.txt"];
+        Self {
+            killed: noticed.iter().map(|name| lines(output, name).len()).sum(),
+            survivors: lines(output, "missed.txt"),
+        }
+    }
+
     fn percent(&self) -> usize {
         let viable = self.killed + self.survivors.len();
         (self.killed * 100).checked_div(viable).unwrap_or(100)
@@ -63,15 +72,23 @@ pub fn run(layout: &Layout, shard: Option<Shard>) -> Result<bool> {
     fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     say("changes that unit tests notice");
     // For the build, too: the other tests take ten times as long to compile.
-    sweep(layout, &tool, &output, shard, &["--cargo-arg=--lib"])?;
-    let first = lines(&output, "caught.txt").len();
-    say("changes that all tests notice");
-    sweep(layout, &tool, &output, shard, &["--iterate"])?;
-    let rest = [lines(&output, "caught.txt"), lines(&output, "timeout.txt")].concat();
-    let outcome = Outcome {
-        killed: first + rest.len(),
-        survivors: lines(&output, "missed.txt"),
-    };
+    let mut arguments = vec!["--cargo-arg=--lib".to_owned()];
+    if let Some(Shard { number, of }) = shard {
+        arguments.extend([
+            "--sharding=round-robin".into(),
+            format!("--shard={number}/{of}"),
+        ]);
+    }
+    sweep(layout, &tool, &output, &arguments)?;
+    let mut outcome = Outcome::of(&output);
+    if !outcome.survivors.is_empty() {
+        say("changes that all tests notice");
+        // By name: a shard of what is left would be another part of all.
+        sweep(layout, &tool, &output, &by_name(&outcome.survivors))?;
+        let second = Outcome::of(&output);
+        outcome.killed += second.killed;
+        outcome.survivors = second.survivors;
+    }
     for survivor in &outcome.survivors {
         print(&format!("not noticed: {survivor}"));
     }
@@ -101,13 +118,7 @@ fn ensure_tool(layout: &Layout) -> Result<PathBuf> {
 }
 
 /// Runs cargo-mutants, whose words are the progress.
-fn sweep(
-    layout: &Layout,
-    tool: &Path,
-    output: &Path,
-    shard: Option<Shard>,
-    arguments: &[&str],
-) -> Result<()> {
+fn sweep(layout: &Layout, tool: &Path, output: &Path, arguments: &[String]) -> Result<()> {
     let mut command = Command::new(tool);
     command
         .args(["mutants", "--package", CRATE, "--profile", "mutants"])
@@ -117,10 +128,6 @@ fn sweep(
         .args(["--gitignore", "true"])
         .env("TMPDIR", output)
         .current_dir(&layout.checkout);
-    if let Some(Shard { number, of }) = shard {
-        command.args(["--sharding", "round-robin", "--shard"]);
-        command.arg(format!("{number}/{of}"));
-    }
     let status = command.args(arguments).status().context("cargo-mutants")?;
     // 2: some were not noticed. 3: some took too long.
     ensure!(
@@ -128,6 +135,12 @@ fn sweep(
         "cargo-mutants: {status}"
     );
     Ok(())
+}
+
+/// Arguments that choose changes by their names.
+fn by_name(changes: &[String]) -> Vec<String> {
+    let names = changes.iter().map(|change| regex::escape(change));
+    names.map(|name| format!("--re=^{name}$")).collect()
 }
 
 /// The changes in a list of cargo-mutants'; none if there is no list.
@@ -147,6 +160,19 @@ mod tests {
         for text in ["", "3", "14/14", "-1/2", "a/b", "1/2/3"] {
             assert!(text.parse::<Shard>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_no_patterns() {
+        let change = "a.rs:1:2: replace Table<V>::f -> u8 with *self (1)".to_owned();
+        let [argument] = &by_name(&[change.clone()])[..] else {
+            panic!("one for each");
+        };
+        let pattern = argument.strip_prefix("--re=").unwrap();
+        let pattern = regex::Regex::new(pattern).unwrap();
+        assert!(pattern.is_match(&change));
+        assert!(!pattern.is_match(&change.replace("1:2", "11:2")));
+        assert!(!pattern.is_match(&format!("x{change}")));
     }
 
     #[test]
