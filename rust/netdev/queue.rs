@@ -41,7 +41,8 @@ impl<T: Driver> Device<T> {
     ///
     /// # Context
     ///
-    /// Any. Without the transmit lock it accounts nothing, and nothing follows.
+    /// Any. It accounts nothing, and nothing follows, without the transmit lock, and as long as the queue has no
+    /// [instance](Self::set_queue_napi), which alone [completes](Self::completed) what is accounted.
     #[inline]
     pub fn sent(&self, bytes: u32) -> bool {
         // SAFETY: The device is allocated.

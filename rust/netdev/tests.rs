@@ -745,6 +745,33 @@ mod cases {
         Ok(())
     }
 
+    /// Returns true if the limit keeps the stack from transmitting.
+    fn is_held(dev: &Device<Dummy>) -> bool {
+        let held = 1 << bindings::netdev_queue_state_t___QUEUE_STATE_STACK_XOFF;
+        // SAFETY: The device has a queue; its state is a word that C reads without a lock, too.
+        unsafe { (*(*dev.as_raw())._tx).state & held != 0 }
+    }
+
+    /// Nobody takes frames off the limit where no instance polls for what is sent: they would stop the queue for good.
+    #[test]
+    fn what_nobody_completes_is_not_accounted() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let dev = registered.device();
+        let both = Napi::<Counting>::new(dev)?;
+        let sends = Napi::<Completing>::new(dev)?;
+        let send = || {
+            let _tx = dev.lock_tx();
+            assert!(dev.sent(u32::MAX));
+            (in_flight(dev) > 0, is_held(dev))
+        };
+        assert_eq!(send(), (false, false));
+        assert_eq!(dev.set_queue_napi(&both, &mut Rtnl::lock()), Ok(()));
+        assert_eq!(send(), (false, false));
+        assert_eq!(dev.set_queue_napi(&sends, &mut Rtnl::lock()), Ok(()));
+        assert_eq!(send(), (true, true));
+        Ok(())
+    }
+
     /// The core closes a device as it unregisters it, and not again.
     #[test]
     fn a_device_that_goes_stays_down() -> Result {

@@ -26,14 +26,14 @@ static bool owned(struct netdev_queue *txq)
 }
 
 /*
- * Accounts a frame to BQL, if the caller holds the transmit lock. True: the caller has to ring the
- * doorbell now.
+ * Accounts a frame to BQL, if the caller holds the transmit lock and an instance completes what the
+ * queue sends: nobody else would take it off. True: the caller has to ring the doorbell now.
  */
 bool ipoib_rs_tx_sent(struct net_device *dev, unsigned int bytes)
 {
 	struct netdev_queue *queue = txq(dev);
 
-	if (!owned(queue))
+	if (!owned(queue) || unlikely(!READ_ONCE(queue->napi)))
 		return true;
 
 #ifdef CONFIG_BQL
