@@ -427,3 +427,46 @@ fn init_qp(qp: &RcQp, gid: &GidRef, pkey: u16) -> Result {
     // SAFETY: There is no address.
     unsafe { qp.modify(&mut attr, mask as c_int) }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_rdma_cm_id)]
+mod tests {
+    use super::super::CmEvent;
+    use super::*;
+    use crate::deferred::Reaper;
+    use crate::fake::Fake;
+
+    const IDLE: bindings::ib_cm_state = bindings::ib_cm_state_IB_CM_IDLE;
+
+    struct Deaf;
+
+    impl CmHandler for Deaf {
+        fn event(&self, _event: CmEvent<'_>) {}
+    }
+
+    /// A message that was not sent leaves the report that the CM owed before, unless that came meanwhile; and one that
+    /// the state of the connection forbids changes nothing.
+    #[test]
+    fn a_message_that_is_not_sent_owes_nothing() -> Result {
+        let fake = Fake::new()?;
+        let reaper = Reaper::new()?;
+        let pd = Pd::new(fake.device(), &reaper)?;
+        let id = CmId::new(&pd, Arc::new(Deaf, GFP_KERNEL)?)?;
+        let context = id.body.id.context();
+        context.owe(LINK);
+        assert_eq!(id.send(DREQ, IDLE, || ENOMEM.to_errno()), Err(ENOMEM));
+        assert_eq!(context.owe(LINK), LINK);
+        let other = bindings::ib_cm_state_IB_CM_ESTABLISHED;
+        assert_eq!(id.send(DREQ, other, || 0), Err(EINVAL));
+        assert_eq!(context.owe(LINK), LINK);
+        assert_eq!(id.send(DREQ, IDLE, || 0), Ok(()));
+        assert_eq!(context.owe(LINK), DREQ);
+        let reported = || {
+            context.settle(DREQ, NONE);
+            ENOMEM.to_errno()
+        };
+        assert_eq!(id.send(DREQ, IDLE, reported), Err(ENOMEM));
+        assert!(context.is_settled());
+        Ok(())
+    }
+}
