@@ -230,7 +230,11 @@ impl Poll for Counting {
 }
 
 /// A poll that rests a few times, and a source that counts how often it is armed.
-struct Resting(Arc<Atomic<u32>>);
+struct Resting {
+    polls: Arc<Atomic<u32>>,
+    /// How long it rests, in microseconds.
+    us: u32,
+}
 struct Armed(Arc<Atomic<u32>>);
 
 /// Rests of [`Resting`].
@@ -248,8 +252,8 @@ impl Poll for Resting {
     type Source = Armed;
 
     fn poll(&mut self, context: &Context<'_>, _budget: usize) -> usize {
-        if self.0.fetch_add(1, Relaxed) < RESTS {
-            context.rest(100);
+        if self.polls.fetch_add(1, Relaxed) < RESTS {
+            context.rest(self.us);
         }
         0
     }
@@ -584,13 +588,46 @@ mod cases {
         let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let arms = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let mut napi = Napi::new(registered.device())?;
-        napi.enable(Resting(polls.clone()), Armed(arms.clone()))?;
+        let state = Resting {
+            polls: polls.clone(),
+            us: 100,
+        };
+        napi.enable(state, Armed(arms.clone()))?;
         napi.handle().schedule();
         for _ in 0..1000 {
             if arms.load(Relaxed) > 0 {
                 break;
             }
             fsleep(Delta::from_millis(10));
+        }
+        assert!(napi.disable().is_some());
+        assert_eq!((polls.load(Relaxed), arms.load(Relaxed)), (RESTS + 1, 1));
+        Ok(())
+    }
+
+    /// Whoever has no room left ends a rest.
+    #[test]
+    fn a_rest_ends_when_the_poll_is_scheduled() -> Result {
+        let registered = Registered::new(&Seen::new()?, |_| Ok(()))?;
+        let polls = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let arms = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut napi = Napi::new(registered.device())?;
+        // By itself it would go on in an hour.
+        let state = Resting {
+            polls: polls.clone(),
+            us: u32::MAX,
+        };
+        napi.enable(state, Armed(arms.clone()))?;
+        let waker = napi.handle().waker();
+        for poll in 1..=RESTS + 1 {
+            waker.wake();
+            for _ in 0..1000 {
+                if polls.load(Relaxed) == poll {
+                    break;
+                }
+                fsleep(Delta::from_millis(10));
+            }
+            assert_eq!(polls.load(Relaxed), poll);
         }
         assert!(napi.disable().is_some());
         assert_eq!((polls.load(Relaxed), arms.load(Relaxed)), (RESTS + 1, 1));
