@@ -325,7 +325,7 @@ mod tests {
     use kernel::error::to_result;
 
     use super::*;
-    use crate::fake::Fake;
+    use crate::fake::{Entry, Fake};
 
     const PEER: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 3, 4, 0xff, 0xfe, 5, 6, 7];
 
@@ -420,13 +420,6 @@ mod tests {
         );
     }
 
-    /// A GID, and in front of it room for what RDMA core has there: a count of references, wherever that is.
-    #[repr(C)]
-    struct Entry {
-        counts: [u32; 128],
-        gid: bindings::ib_gid_attr,
-    }
-
     /// A path with a hop limit, as one to another subnet has, has a GRH as its record says. Others have none.
     #[test]
     fn properties_of_a_path_reach_the_device() -> Result {
@@ -435,17 +428,11 @@ mod tests {
         // SAFETY: The device is nobody else's. Ports of this type have LIDs.
         unsafe { (*device).type_ = bindings::rdma_nl_dev_type_RDMA_DEVICE_TYPE_SMI };
         for hop_limit in [0, 1, 64] {
-            let mut entry = KBox::new(
-                Entry {
-                    counts: [1; 128],
-                    gid: bindings::ib_gid_attr {
-                        port_num: 1,
-                        index: 3,
-                        ..Default::default()
-                    },
-                },
-                GFP_KERNEL,
-            )?;
+            let mut entry = Entry::new(bindings::ib_gid_attr {
+                port_num: 1,
+                index: 3,
+                ..Default::default()
+            })?;
             let mut rec = bindings::sa_path_rec {
                 rec_type: bindings::sa_path_rec_type_SA_PATH_REC_TYPE_IB,
                 dgid: bindings::ib_gid { raw: PEER },
@@ -464,7 +451,7 @@ mod tests {
                 let gid = &raw const (*entry).gid;
                 let err =
                     bindings::ipoib_rs_path_attributes(&raw mut attr, device, gid, &raw const rec);
-                (err, (*entry).counts != [1; 128])
+                (err, (*entry).is_held())
             };
             to_result(err)?;
             assert_eq!((attr.port_num, attr.sl, attr.static_rate), (1, 5, rec.rate));
@@ -483,7 +470,7 @@ mod tests {
             // SAFETY: As above; the attributes have the reference, if there is one.
             unsafe {
                 bindings::rdma_destroy_ah_attr(&raw mut attr);
-                assert!((*entry).counts == [1; 128]);
+                assert!(!(*entry).is_held());
             }
         }
         Ok(())

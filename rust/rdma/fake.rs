@@ -17,6 +17,7 @@ use kernel::sync::SpinLock;
 
 use crate::cq::Cq;
 use crate::device::{Device, Ending};
+use crate::gid::GidRef;
 
 mod operations;
 
@@ -155,6 +156,30 @@ impl Fake {
         ))
     }
 
+    /// Has its port speak what these flags of RDMA core's say (`RDMA_CORE_PORT_*`).
+    pub(crate) fn speak(&self, flags: u32) {
+        // SAFETY: The device is allocated, and has the port.
+        unsafe {
+            let port = (*self.allocated.raw.as_ptr()).port_data.add(1);
+            (*port).immutable.core_cap_flags = flags;
+        }
+    }
+
+    /// Makes a GID of its port, which is in no table.
+    pub(crate) fn gid(&self, raw: [u8; 16]) -> Result<Gid> {
+        let mut entry = Entry::new(bindings::ib_gid_attr {
+            gid: bindings::ib_gid { raw },
+            port_num: 1,
+            ..Default::default()
+        })?;
+        let attr = NonNull::from(&mut entry.gid);
+        Ok(Gid {
+            // SAFETY: The entry goes behind this reference; whoever has another one gives that back before.
+            reference: unsafe { GidRef::of_entry(attr, &self.device) },
+            _entry: entry,
+        })
+    }
+
     /// How many times a queue pair's state was changed.
     pub(crate) fn changes(&self) -> u32 {
         self.allocated.state.lock().changes
@@ -213,6 +238,34 @@ impl Drop for Allocated {
             bindings::ib_dealloc_device(dev);
         }
     }
+}
+
+/// An entry of RDMA core's for a GID: in front of that there is room for what the core has there, a count of references,
+/// wherever that is.
+#[repr(C)]
+pub(crate) struct Entry {
+    counts: [u32; 128],
+    pub(crate) gid: bindings::ib_gid_attr,
+}
+
+impl Entry {
+    /// Makes one that has a reference.
+    pub(crate) fn new(gid: bindings::ib_gid_attr) -> Result<KBox<Self>> {
+        let counts = [1; 128];
+        Ok(KBox::new(Self { counts, gid }, GFP_KERNEL)?)
+    }
+
+    /// Returns true if there is a reference besides that one.
+    pub(crate) fn is_held(&self) -> bool {
+        self.counts != [1; 128]
+    }
+}
+
+/// A GID of a [`Fake`]'s.
+pub(crate) struct Gid {
+    /// In front of what it refers to.
+    pub(crate) reference: GidRef,
+    _entry: KBox<Entry>,
 }
 
 /// A page of a page pool's that stays, whoever gives it up.

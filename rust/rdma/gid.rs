@@ -109,6 +109,25 @@ impl GidRef {
     }
 }
 
+#[cfg(CONFIG_KUNIT = "y")]
+impl GidRef {
+    /// Takes a reference to an entry of a test's.
+    ///
+    /// # Safety
+    ///
+    /// `attr` must be in an entry of the core's that stays, with a reference of its own, until all references are gone,
+    /// and which is of `dev`.
+    pub(crate) unsafe fn of_entry(attr: NonNull<bindings::ib_gid_attr>, dev: &Device) -> Self {
+        // SAFETY: By this function's requirements.
+        unsafe { bindings::rdma_hold_gid_attr(attr.as_ptr()) };
+        // INVARIANT: The reference was just taken.
+        Self {
+            attr,
+            dev: dev.clone(),
+        }
+    }
+}
+
 impl Clone for GidRef {
     fn clone(&self) -> Self {
         // SAFETY: Referenced by the type invariant.

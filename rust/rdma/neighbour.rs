@@ -124,3 +124,42 @@ unsafe extern "C" fn answered(
     asked.status.store(status.min(0), Release);
     asked.notify.notify();
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kunit_tests(rust_rdma_neighbour)]
+mod tests {
+    use super::*;
+    use crate::fake::{each_allocation_fails, Fake};
+
+    /// Who asks for nothing but to be left alone.
+    struct Deaf;
+
+    impl Notify for Deaf {
+        fn notify(&self) {}
+    }
+
+    /// Without memory nobody is asked, and nothing is kept. The IP stack does not know IPv6 neighbours of IPv4 addresses,
+    /// which it says last.
+    #[test]
+    fn no_memory_asks_for_no_neighbour() -> Result {
+        let fake = Fake::new()?;
+        fake.speak(bindings::RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP);
+        let mut v4 = [0; 16];
+        v4[10..].copy_from_slice(&[0xff, 0xff, 10, 1, 0, 1]);
+        let gid = fake.gid(v4)?;
+        let deaf = Arc::new(Deaf, GFP_KERNEL)?;
+        let mut tries = 0;
+        each_allocation_fails(|| {
+            tries += 1;
+            match NeighbourQuery::new(&gid.reference, [0xfe; 16], 1, deaf.clone()) {
+                Err(EINVAL) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(EIO),
+            }
+        })?;
+        // The memory for the answer, and the question, where faults are injected.
+        assert!(matches!(tries, 1 | 3));
+        assert!(Arc::into_unique_or_drop(deaf).is_some());
+        Ok(())
+    }
+}

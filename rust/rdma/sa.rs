@@ -332,6 +332,7 @@ mod tests {
     use kernel::sync::atomic::{Atomic, Relaxed};
 
     use super::*;
+    use crate::fake::{each_allocation_fails, Fake};
 
     /// Counts answers.
     struct Counts(Atomic<u32>);
@@ -340,6 +341,37 @@ mod tests {
         fn notify(&self) {
             self.0.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Without memory nobody is asked, and nothing is kept. The SA does not know the device, which it says last.
+    #[test]
+    fn no_memory_asks_for_no_path() -> Result {
+        let fake = Fake::new()?;
+        fake.speak(bindings::RDMA_CORE_PORT_IBA_IB);
+        let gid = fake.gid([1; 16])?;
+        assert!(fake.device().is_infiniband(gid.reference.port()));
+        let counts = Arc::new(Counts(Atomic::new(0)), GFP_KERNEL)?;
+        let request = PathRequest {
+            from: &gid.reference,
+            to: [2; 16],
+            pkey: 0xffff,
+            traffic_class: 0,
+            timeout_ms: 1,
+        };
+        let mut tries = 0;
+        each_allocation_fails(|| {
+            tries += 1;
+            match PathQuery::new(&request, counts.clone()) {
+                Err(ENODEV) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(EINVAL),
+            }
+        })?;
+        // The answer, the client and the room for both, where faults are injected.
+        assert!(matches!(tries, 1 | 4));
+        assert_eq!(counts.0.load(Relaxed), 0);
+        assert!(Arc::into_unique_or_drop(counts).is_some());
+        Ok(())
     }
 
     /// The question's completion comes behind the answer, and is an error.
