@@ -7,7 +7,8 @@ use super::{connect, story, up};
 use crate::inspect::{directory, identity, table};
 use crate::order::{counter, set};
 use crate::transfer::{Transfer, transfer};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use lab::bed::Host;
 use lab::machine::Task;
 use lab::{forge, scenario};
 use std::time::{Duration, Instant};
@@ -19,7 +20,46 @@ const CONNECTION: &str = include_str!("../../guest/connected/hostile/connection.
 
 const NONSENSE: &str = include_str!("../../guest/connected/hostile/nonsense.py");
 
+const LATE: &str = include_str!("../../guest/connected/hostile/late.py");
+
 const FLOOD: &str = include_str!("../../guest/connected/hostile/flood.py");
+
+/// Has `target` know where the name is.
+fn introduce(forger: &Host, target: &Host) -> Result<()> {
+    let mac = forger.ok("cat /sys/class/net/eth0/address")?;
+    let mac = mac.trim();
+    target.ok(&format!(
+        "ip neigh replace {NAME} lladdr {mac} dev eth0 nud permanent"
+    ))?;
+    Ok(())
+}
+
+/// Connects to `target`, and does something.
+fn act(forger: &Host, target: &Host, what: &str, how: &[&str]) -> Result<Task> {
+    let program = forge::program(forger, target, &format!("{REQUEST}{CONNECTION}{what}"))?;
+    let (gid, qpn) = identity(forger)?;
+    forger.spawn_python(&program, &[&[&*gid, &*qpn, NAME], how].concat())
+}
+
+scenario! {
+    /// A peer whose confirmation is lost, so that a frame confirms its connection, and that misses the first challenge,
+    /// gets another one in time, and proves that it has asked.
+    #[on(races)]
+    fn a_lost_challenge_is_repeated(bed) {
+        let bed = bed.up()?;
+        up(&bed)?;
+        let (a, b) = bed.pair()?;
+        introduce(a, b)?;
+        // A path that is there: one that is found would have it look.
+        let gid = "fe:80:00:00:00:00:00:00:00:00:00:00:00:00:0b:ad";
+        b.ok(&format!("ip neigh replace 10.1.0.99 lladdr 00:00:07:77:{gid} dev ib0 nud permanent"))?;
+        b.ok("ping -q -c 2 -i 0.5 -W 1 10.1.0.99 || true")?;
+        act(a, b, LATE, &["lost"])?.wait(b.scaled(Duration::from_secs(30)))?.ok()?;
+        b.wait_until("ethtool -S ib0 | grep -q ' rc_rx_answers: 1$'", Duration::from_secs(2))
+            .with_context(|| story(b))?;
+        bed.finish()
+    }
+}
 
 scenario! {
     /// Malformed messages are dropped and counted, one by one, and the connection stays. One that
@@ -36,13 +76,8 @@ scenario! {
             set(host, "rc_idle_s", 3600)?;
         }
         connect(a, b)?;
-        let mac = c.ok("cat /sys/class/net/eth0/address")?;
-        b.ok(&format!("ip neigh replace {NAME} lladdr {} dev eth0 nud permanent", mac.trim()))?;
-        let act = |what: &str| -> Result<Task> {
-            let program = forge::program(c, b, &format!("{REQUEST}{CONNECTION}{what}"))?;
-            let (gid, qpn) = identity(a)?;
-            c.spawn_python(&program, &[&gid, &qpn, NAME])
-        };
+        introduce(c, b)?;
+        let act = |what: &str| act(c, b, what, &[]);
         let limit = b.scaled(Duration::from_secs(30));
         // Frames that came by its connection, which is up.
         let came = || -> Result<u64> {

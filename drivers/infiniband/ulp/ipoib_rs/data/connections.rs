@@ -84,6 +84,8 @@ impl Tx {
         let Some(rc) = connections.challenge(at, now) else {
             return;
         };
+        // It looks when the next one is due. If the CM's message was lost, nothing else may wake it until then.
+        Interface::queue(dev, Work::Connections, 0);
         let Role::Asker(challenge) = rc.id.role else {
             return;
         };
