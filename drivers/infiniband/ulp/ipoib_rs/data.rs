@@ -4,7 +4,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod connected;
-pub(crate) mod connections;
+pub(crate) mod endings;
 pub(crate) mod events;
 pub(crate) mod rx;
 pub(crate) mod tx;

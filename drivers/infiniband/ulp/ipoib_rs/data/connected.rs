@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sending in connected mode: which frames go by a connection, and what goes by UD meanwhile.
+//! Sending in connected mode: which frames go by a connection, what goes by UD until there is one, and what waits for
+//! it.
 
 use ipoib_netdev::clock::now_ms;
 use ipoib_netdev::device::{Device, Taken};
@@ -11,13 +12,21 @@ use ipoib_proto::header::{EtherType, Header};
 use ipoib_proto::hwaddr::{Flags, HwAddr};
 use ipoib_proto::queue::Waiting;
 use ipoib_proto::resolution::is_resolution;
+use ipoib_proto::ticket::Ticket;
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::barrier::smp_mb;
+use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::tx::{address, ether_type, front, Tx};
+use crate::rc::conn::{Cause, Conn, ConnId, Role};
+use crate::rc::context::Negotiated;
 use crate::rc::form::tcp_v4_header;
 use crate::rc::ring::RcRing;
+use crate::rc::table::{establish, Found, Job, Place, Wanted};
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 use crate::ud::ring::UdRing;
@@ -352,6 +361,207 @@ impl Tx {
             Err((skb, _)) => self.ud.ring.drop(dev, skb, DropReason::TooBig),
         }
         self.ud.ring.flush(dev);
+    }
+
+    /// The next job for the work item.
+    pub(crate) fn next_job(&mut self, now: u64) -> Option<Job> {
+        let RcTx { connections, ring } = self.rc.as_mut()?;
+        let destinations = &self.ud.destinations;
+        let job = connections.next_job(now, |address| destinations.handle(address).is_some());
+        if let Job::End(ended) = &job {
+            ring.sender.forget(&ended.rc.lane);
+        }
+        Some(job)
+    }
+
+    /// A connection that was asked for has its queue pair. True: ask for it.
+    pub(crate) fn asked(&mut self, rc: &Arc<Conn>, ticket: Ticket, now: u64) -> bool {
+        let Some(connections) = self.connections() else {
+            return false;
+        };
+        let channel = connections.channel_of(&rc.id);
+        let refused = match channel {
+            Some(channel) => channel.machine.requested(ticket, rc.clone(), now),
+            None => Some(rc.clone()),
+        };
+        match refused {
+            Some(rc) => {
+                let at = connections.place_of(&rc.id);
+                connections.end(rc, Cause::Replaced);
+                // If what came in its place does not come up, it is still to be asked.
+                if let Some(at) = at {
+                    connections.want_for_backlog(at, now);
+                }
+                false
+            }
+            None => {
+                rc.trace("asked", "requested");
+                true
+            }
+        }
+    }
+
+    /// A connection that was to be asked for could not be made.
+    pub(crate) fn not_asked(
+        &mut self,
+        dev: &Device<Interface>,
+        wanted: &Wanted,
+        width: u16,
+        now: u64,
+    ) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        connections.give_back(width);
+        if let Some(at) = connections.position(&wanted.address, wanted.number) {
+            if let Some(channel) = connections.channel_at(at) {
+                let _ = channel.machine.failed(wanted.ticket, now);
+            }
+            self.give_up(dev, at, now);
+        }
+    }
+
+    /// A connection is up that we have asked for, on these terms.
+    ///
+    /// # Errors
+    ///
+    /// Nobody wants it any more.
+    pub(crate) fn connection_up(
+        &mut self,
+        dev: &Device<Interface>,
+        id: &ConnId,
+        ticket: Ticket,
+        terms: Negotiated,
+    ) -> Result {
+        let connections = self.connections().ok_or(ENETDOWN)?;
+        let channel = connections.of(id).ok_or(ECANCELED)?;
+        if !channel.machine.accepted(ticket, now_ms()) {
+            return Err(ECANCELED);
+        }
+        channel.begin(terms);
+        if let Some(rc) = channel.machine.present().cloned() {
+            establish(&connections.counters.connected, &rc);
+        }
+        self.service(dev);
+        Ok(())
+    }
+
+    /// The peer has confirmed a connection that it has asked for.
+    pub(crate) fn confirmed(&mut self, dev: &Device<Interface>, found: &Found) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        match found.place {
+            Place::Sender => connections.sender_confirmed(&found.rc, now_ms()),
+            Place::Channel(ticket) => {
+                if let Some(channel) = connections.of(&found.rc.id) {
+                    channel.machine.confirmed(ticket, now_ms());
+                    self.service(dev);
+                }
+            }
+        }
+    }
+
+    /// Sends what waits and can go, and advertises credit limits that are due.
+    ///
+    /// # Context
+    ///
+    /// Softirq or process context.
+    pub(crate) fn service(&mut self, dev: &Device<Interface>) {
+        let now = now_ms();
+        let Some(rc) = &mut self.rc else {
+            return;
+        };
+        rc.ring.shared().end_stall();
+        // Pairs with the barrier where the NAPIs look at it.
+        smp_mb(Full);
+        let count = rc.connections.channels.len();
+        self.ud.ring.hold = true;
+        for at in 0..count as u16 {
+            self.prove(dev, at, now);
+            if let Some(RcTx { connections, ring }) = &mut self.rc {
+                if let Some(channel) = connections.channel_at(at) {
+                    ring.answer(channel);
+                }
+            }
+            self.resume(dev, at, now);
+            if let Some(RcTx { connections, ring }) = &mut self.rc {
+                if let Some(channel) = connections.channel_at(at) {
+                    ring.advertise(channel);
+                }
+            }
+        }
+        self.ud.ring.hold = false;
+        self.flush(dev);
+        if let Some(RcTx { connections, ring }) = &mut self.rc {
+            let blocked = ring.shared().is_blocked();
+            if blocked && !connections.update_stops(now) {
+                ring.shared().end_block();
+                // Pairs with the barrier in `TxPoll::poll`: either that sees that nothing keeps the queue
+                // stopped, or we see the room.
+                smp_mb(Full);
+                self.ud.ring.wake(dev);
+            }
+        }
+    }
+
+    /// Lets frames be sent by what the peer of a channel has proven to have asked for, or challenges it.
+    fn prove(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        if connections.prove(at, now).is_some() {
+            return Interface::queue(dev, Work::Connections, 0);
+        }
+        let Some(rc) = connections.challenge(at, now) else {
+            return;
+        };
+        // It looks when the next one is due. If the CM's message was lost, nothing else may wake it until then.
+        Interface::queue(dev, Work::Connections, 0);
+        let Role::Asker(challenge) = rc.id.role else {
+            return;
+        };
+        if let Ok(skb) = TxSkb::new(&challenge.encode()) {
+            self.ud.ring.counters().rc_tx.challenges.add(1);
+            // Without its flags, the peer gets no number in it.
+            self.datagram(dev, rc.id.peer, skb);
+        }
+    }
+
+    /// Sends what waits for a channel, as far as that goes.
+    fn resume(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        loop {
+            let Some((destinations, ud, RcTx { connections, ring })) = self.parts() else {
+                return;
+            };
+            let Some(channel) = connections.channel_at(at) else {
+                return;
+            };
+            if channel.backlog.is_empty() || !channel.machine.is_up() {
+                return;
+            }
+            if !ring.room_or_wait(channel) {
+                return;
+            }
+            let address = *channel.address();
+            let Some(mut skb) = channel.backlog.pop() else {
+                return;
+            };
+            channel.note_sent();
+            if skb.push(address.as_bytes()).is_err() {
+                ud.drop(dev, skb, DropReason::NoMemory);
+                continue;
+            }
+            let peer = destinations.peer(&address, now);
+            let mut route = Route {
+                channel,
+                ring,
+                ud,
+                sequence: peer.map(|peer| peer.sequence),
+            };
+            let fate = route.send_now(dev, skb);
+            self.settle(dev, address, fate, now);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::base::work::Work;
 use crate::base::{ADDR_LEN, HEADER_LEN};
 use crate::data::rx::RxPoll;
 use crate::rc::conn::Conn;
+use crate::rc::table::Connections;
 use crate::rc::tx::RcTx;
 use crate::ud::endpoint::Endpoint;
 use crate::ud::paths::Destinations;
@@ -120,6 +121,11 @@ impl Tx {
             posted += ring.sender.in_flight();
         }
         (waiting, posted as usize)
+    }
+
+    /// The table of connections, in connected mode.
+    pub(crate) fn connections(&mut self) -> Option<&mut Connections> {
+        self.rc.as_mut().map(|rc| &mut rc.connections)
     }
 
     /// The parts that a frame goes through in connected mode.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ends of connections: which are given up, and what becomes of the frames that wait for them.
+
+use ipoib_netdev::clock::now_ms;
+use ipoib_netdev::device::Device;
+use ipoib_proto::connection::End;
+use ipoib_proto::drop::DropReason;
+use ipoib_proto::share::{Need, Reason};
+use ipoib_rdma::Lane;
+
+use crate::base::interface::Interface;
+use crate::base::work::Work;
+use crate::data::tx::Tx;
+use crate::rc::conn::{Among, Cause, Conn};
+use crate::rc::table::{Found, Place};
+use crate::rc::tx::RcTx;
+
+impl Tx {
+    /// Sends by UD what waits for a connection that does not come, or not yet. What only a connection
+    /// can carry stays as long as one may come.
+    pub(super) fn give_up(&mut self, dev: &Device<Interface>, at: u16, now: u64) {
+        let channel = self.connections().and_then(|c| c.channel_at(at));
+        let waiting = channel.map_or(0, |channel| channel.backlog.len());
+        for _ in 0..waiting {
+            let Some(channel) = self.connections().and_then(|c| c.channel_at(at)) else {
+                break;
+            };
+            let address = *channel.address();
+            let Some(mut skb) = channel.backlog.pop() else {
+                break;
+            };
+            match skb.push(address.as_bytes()) {
+                Ok(()) => self.send_meanwhile(dev, address, at, skb, now),
+                Err(_) => self.ud.ring.drop(dev, skb, DropReason::NoMemory),
+            }
+        }
+        if let Some(connections) = self.connections() {
+            connections.want_for_backlog(at, now);
+        }
+        self.service(dev);
+    }
+
+    /// Gives connections up whose peers let nothing through for too long, or whose queue pairs take
+    /// nothing.
+    pub(crate) fn give_up_stuck(&mut self, dev: &Device<Interface>, now: u64) {
+        while let Some(lane) = self
+            .rc
+            .as_mut()
+            .and_then(|rc| rc.ring.sender.take_refusing())
+        {
+            self.lane_failed(dev, &lane);
+        }
+        let port_up = self.ud.destinations.is_up();
+        let count = self.connections().map_or(0, |c| c.channels.len());
+        let mut slow = false;
+        for at in 0..count as u16 {
+            let Some(connections) = self.connections() else {
+                return;
+            };
+            let Some(channel) = connections.channel_at(at) else {
+                continue;
+            };
+            if !channel.check_stuck(now, port_up) {
+                slow |= channel.make_slow(now);
+                continue;
+            }
+            channel.machine.hold_off(now);
+            let ended = channel
+                .machine
+                .ticket()
+                .and_then(|ticket| channel.machine.failed(ticket, now));
+            if let Some(rc) = ended {
+                connections.end(rc, Cause::Stuck);
+            }
+            self.give_up(dev, at, now);
+        }
+        // Others are not to wait for those that are slow.
+        if let Some(rc) = self.rc.as_ref().filter(|_| slow) {
+            rc.ring.shared().ask_sweep();
+            self.ud.ring.wake_completions();
+            self.service(dev);
+        }
+    }
+
+    /// Ends all connections, since what they may do was changed; frames make new ones.
+    pub(crate) fn end_connections(&mut self, dev: &Device<Interface>) {
+        let now = now_ms();
+        let count = self.connections().map_or(0, |c| c.channels.len());
+        if let Some(connections) = self.connections() {
+            connections.settings_changed();
+        }
+        for at in 0..count as u16 {
+            let Some(connections) = self.connections() else {
+                return;
+            };
+            while let Some(rc) = connections
+                .channel_at(at)
+                .and_then(|channel| channel.machine.evict())
+            {
+                connections.end(rc, Cause::Closed);
+            }
+            self.give_up(dev, at, now);
+        }
+        Interface::queue(dev, Work::Connections, 0);
+    }
+
+    /// Looks for a connection that may go for another interface on the device, or for this one; returns why it may.
+    pub(crate) fn reason_to_give(&mut self, need: &Need, now: u64) -> Option<Reason> {
+        let (holder, _) = self.connections()?.holder(now, Among::All)?;
+        holder.gives(need, now)
+    }
+
+    /// Ends that connection, if it still is as it was found; what waits for it may go otherwise.
+    pub(crate) fn give(&mut self, dev: &Device<Interface>, need: &Need, now: u64) {
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        let found = connections.holder(now, Among::All);
+        let Some((_, least)) = found.filter(|(holder, _)| holder.gives(need, now).is_some()) else {
+            return;
+        };
+        if let Some(at) = connections.evict(least) {
+            self.give_up(dev, at, now);
+        }
+        Interface::queue(dev, Work::Connections, 0);
+    }
+
+    /// A connection has come to an end, by an error or since the peer says so. The caller wakes the work item.
+    pub(crate) fn connection_ended(
+        &mut self,
+        dev: &Device<Interface>,
+        found: &Found,
+        end: End,
+        cause: Cause,
+    ) {
+        let now = now_ms();
+        let Some(connections) = self.connections() else {
+            return;
+        };
+        let Place::Channel(ticket) = found.place else {
+            return connections.remove_sender(&found.rc, cause);
+        };
+        // Not of another one that has come in its place.
+        let Some(channel) = connections.of(&found.rc.id) else {
+            return;
+        };
+        channel.look(now);
+        let ended = channel.machine.ended(ticket, end, now);
+        // An offer that ends leaves the present connection as it is.
+        let is_up = channel.machine.is_up();
+        if let Some(rc) = ended {
+            let at = connections.place_of(&rc.id);
+            connections.end(rc, cause);
+            match at {
+                Some(at) if end == End::Yielded => connections.want_for_backlog(at, now),
+                Some(at) if !is_up => self.give_up(dev, at, now),
+                _ => {}
+            }
+        }
+    }
+
+    /// A lane lost a frame: its connection is of no use any more.
+    #[cold]
+    pub(crate) fn lane_failed(&mut self, dev: &Device<Interface>, lane: &Lane) {
+        let found = self.connections().and_then(|connections| {
+            let rc = connections.of_lane(lane)?;
+            connections.find(&rc.id)
+        });
+        if let Some(found) = found {
+            self.ud.ring.counters().connected.failed.add_shared(1);
+            self.connection_ended(dev, &found, found.end(), Cause::Broken);
+            Interface::queue(dev, Work::Connections, 0);
+        }
+    }
+
+    /// One that has ended is over. If frames of it are in flight, its queue pair was reset.
+    pub(crate) fn connection_over(&mut self, rc: &Conn) {
+        let Some(RcTx { connections, ring }) = &mut self.rc else {
+            return;
+        };
+        ring.sender.forget(&rc.lane);
+        connections.over(rc);
+        rc.trace("over", "gone");
+        if rc.lane.in_flight() > 0 {
+            ring.shared().ask_sweep();
+            self.ud.ring.wake_completions();
+        }
+    }
+}
