@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work item that makes and ends connections, and answers those whose packets are too big.
+//! Making connections: the work item that asks for them, events of the CM, and requests of others.
 
 use ipoib_netdev::clock::now_ms;
-use ipoib_netdev::device::Device;
+use ipoib_netdev::device::{Device, OwnedDevice};
 use ipoib_netdev::netdev_log;
-use ipoib_proto::cm::{linux_service_id, rfc_service_id};
+use ipoib_netdev::random::random;
+use ipoib_proto::admission::Origin;
+use ipoib_proto::challenge::Challenge;
+use ipoib_proto::cm::{linux_service_id, rfc_service_id, PrivateData, Refusal};
+use ipoib_proto::connection::End;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::ending::{Ending, Step};
+use ipoib_proto::gid::Gid;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
+use ipoib_proto::pkey::PKey;
 use ipoib_proto::queue::Waiting;
 use ipoib_proto::subnet;
-use ipoib_rdma::{Ah, CmId, CmTimeouts, Request, Route};
+use ipoib_rdma::{Ah, CmEvent, CmHandler, CmId, CmTimeouts, Incoming, Listen, RejectReason, Reply};
+use ipoib_rdma::{Request, Route};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
+use crate::base::counters::Connected;
 use crate::base::interface::Interface;
 use crate::base::work::Work;
-use crate::ctl::cm;
+use crate::ctl::disconnect;
 use crate::data::rx;
-use crate::rc::conn::{Conn, ConnId, Role, Room};
-use crate::rc::context::RcContext;
-use crate::rc::table::{Ended, Job, Wanted};
-
-/// How often the receive poll is asked in a row whether it has taken all: three times will do unless it is busy.
-const ASKS: u32 = 4;
+use crate::data::tx::Tx;
+use crate::rc::admission;
+use crate::rc::conn::{Cause, Conn, ConnId, Role, Room};
+use crate::rc::context::{Negotiated, RcContext};
+use crate::rc::table::{Found, Job, Place, Wanted};
 
 /// The work item.
 ///
@@ -54,7 +60,7 @@ pub(crate) fn run(dev: &Device<Interface>) {
         };
         match job {
             Job::Ask(wanted, room) => ask(dev, &rc_context, &wanted, room),
-            Job::End(ended) => end(dev, ended),
+            Job::End(ended) => disconnect::end(dev, ended),
             Job::Wait(None) => return,
             Job::Wait(Some(wait)) => {
                 let wait = u32::try_from(wait).unwrap_or(u32::MAX);
@@ -64,80 +70,16 @@ pub(crate) fn run(dev: &Device<Interface>) {
     }
 }
 
-/// Goes on to end a connection.
-fn end(dev: &Device<Interface>, mut ended: Ended) {
-    if ended.ending.is_none() {
-        begin_to_end(dev, &ended.rc);
-    }
-    let now = now_ms();
-    let ending = ended.ending.get_or_insert(Ending::new(now));
-    let wait = go_on_to_end(dev, &ended.rc, ending, now);
-    // The device does not give its frames back. If it does not forget them either, the ring holds the queue
-    // pair until it is made anew.
-    let kept = wait.is_none() && ended.rc.lane.in_flight() > 0;
-    let stays = kept && ended.rc.qp().to_reset().is_err();
-    if let Some(tx) = dev.lock_tx().as_mut() {
-        if wait.is_some() && ended.rc.lane.in_flight() > 0 {
-            // bnxt_re flushes a queue pair as its completion queue is polled, and announces nothing.
-            tx.ud.ring.wake_completions();
-        }
-        match (wait, tx.connections()) {
-            (Some(wait), Some(connections)) => {
-                // Asking may have taken longer than that, and others have their turn.
-                connections.keep_ending(ended, now_ms().saturating_add(wait));
-            }
-            _ => tx.connection_over(&ended.rc),
-        }
-    }
-    if stays {
-        Interface::restart_soon(dev);
-    }
-}
-
-/// Begins to end it: the peer is told, what was sent comes back, what was received is passed up.
-///
-/// # Context
-///
-/// Process context; sleeps. Nobody sends by it any more.
-fn begin_to_end(dev: &Device<Interface>, rc: &Conn) {
-    // One that was not established, or that the peer has ended, needs no more.
-    let _ = rc.cm.disconnect();
-    if let Err(error) = rc.qp().to_error() {
-        netdev_log!(dev, Warn, "connection does not end: {error:?}\n");
-    }
-}
-
-/// Goes on to end it, and says when there is more to do for that. None: it is over.
-///
-/// # Context
-///
-/// Process context; sleeps while the receive poll is asked.
-fn go_on_to_end(dev: &Device<Interface>, rc: &Conn, ending: &mut Ending, now: u64) -> Option<u64> {
-    let qp = rc.qp();
-    let may_receive = qp.may_receive();
-    let mut step = ending.step(now, rc.lane.in_flight() > 0 || may_receive);
-    if may_receive && step == Step::Ask {
-        // It has had its time.
-        qp.give_up_report();
-    }
-    for _ in 0..ASKS {
-        if step != Step::Ask {
-            break;
-        }
-        let Ok(Some(left)) = rx::ask(dev, |poll| Some(poll.connections()?.left(qp.key()))) else {
-            step = Step::Over;
-            break;
+/// Answers the packets that were too big for their peers.
+fn answer_too_big(dev: &Device<Interface>) {
+    loop {
+        let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
+            return;
         };
-        step = ending.looked(now, left.passes, left.held);
+        let counters = &dev.data().get_ref().counters;
+        counters.dropped(dev, DropReason::TooBig, 1, skb.len());
+        skb.answer_too_big(dev, mtu);
     }
-    match step {
-        Step::Wait(ms) => return Some(ms),
-        // Others keep the poll busy.
-        Step::Ask => return Some(ending.pause(now)),
-        Step::Over => {}
-    }
-    rx::forget(dev, rc);
-    None
 }
 
 /// Asks a peer for a connection.
@@ -177,7 +119,8 @@ fn ask(dev: &Device<Interface>, rc_context: &Arc<RcContext>, wanted: &Wanted, ro
         Ok(()) => connected.requests_sent.add_shared(1),
         Err(error) => {
             log(dev, address, error);
-            cm::give_up(&rc.id);
+            connected.failed.add_shared(1);
+            rc.id.give_up();
         }
     }
 }
@@ -242,6 +185,147 @@ fn request(rc_context: &RcContext, rc: &Conn, path: &Ah, address: HwAddr) -> Res
     )
 }
 
+/// Brings the queue pair up, once the CM knows the other end's, and lets frames be received.
+///
+/// # Errors
+///
+/// Those of the device; `ENETDOWN`; `ENOSPC` if there are too many, or they have all buffers.
+///
+/// # Context
+///
+/// Process context; sleeps.
+fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
+    rc.flow.begin(terms.credits, rc.width);
+    let lid = rc.cm.ready(rc.qp())?;
+    // Before the other end is told, and sends: what came now would find nobody.
+    let (learned, extended) = (rc.clone(), terms.extended);
+    rx::ask(&rc.id.dev, |poll| {
+        let connections = poll.connections().ok_or(ENETDOWN)?;
+        connections.learn(learned, lid, extended)
+    })?
+}
+
+impl ConnId {
+    fn counters(&self) -> &Connected {
+        &self.dev.data().get_ref().counters.connected
+    }
+
+    /// The connection of this CM ID, unless it was given up.
+    fn find(&self) -> Option<Found> {
+        let guard = self.dev.lock_tx();
+        guard.as_ref()?.rc.as_ref()?.connections.find(self)
+    }
+
+    /// Ends the connection in the table.
+    fn ended(&self, found: &Found, end: End, cause: Cause) {
+        if let Some(tx) = self.dev.lock_tx().as_mut() {
+            tx.connection_ended(&self.dev, found, end, cause);
+        }
+    }
+
+    /// Ends it, unless somebody has ended it already.
+    fn give_up(&self) {
+        if let Some(found) = self.find() {
+            self.ended(&found, found.end(), Cause::Broken);
+        }
+    }
+
+    /// Our request was accepted.
+    fn accepted(&self, found: &Found, data: &[u8]) -> Result {
+        let rc = &found.rc;
+        let Place::Channel(ticket) = found.place else {
+            return Err(EINVAL);
+        };
+        let data = PrivateData::parse(data).map_err(|_| EPROTO)?;
+        if data.qpn != self.peer.qpn() {
+            // Somebody else answers.
+            return Err(EPROTO);
+        }
+        let terms = self.rc_context.terms(&data, self.ib_mtu);
+        bring_up(rc, &terms)?;
+        // If the peer's own request has come up meanwhile, it must not take this one instead.
+        if self.find().is_none() {
+            return Err(ECANCELED);
+        }
+        // The peer may send from now on, and is told so before we do.
+        rc.cm.confirm()?;
+        let mut guard = self.dev.lock_tx();
+        let tx = guard.as_mut().ok_or(ENETDOWN)?;
+        tx.connection_up(&self.dev, self, ticket, terms)
+    }
+
+    /// Ends a connection that the peer has accepted.
+    fn not_usable(&self, found: &Found, error: Error) {
+        // It may have ended before the poll was told of it.
+        rx::forget(&self.dev, &found.rc);
+        // The peer's own request has come up meanwhile.
+        if self.find().is_none() {
+            return;
+        }
+        let refusal = Refusal::Data.encode(self.rc_context.qpn);
+        let _ = found.rc.cm.reject(RejectReason::ConsumerDefined, &refusal);
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "connection not usable: {error:?}\n"
+        );
+        self.counters().failed.add_shared(1);
+        self.ended(found, found.end(), Cause::Broken);
+    }
+
+    fn log_failure(&self, what: &str) {
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "connection to {} {}: {what}, frames go by UD\n",
+            self.peer.gid(),
+            self.peer.qpn()
+        );
+    }
+}
+
+impl CmHandler for ConnId {
+    fn event(&self, event: CmEvent<'_>) {
+        // One that was given up is on its way to be destroyed, which says all that there is to say.
+        let Some(found) = self.find() else {
+            return;
+        };
+        match event {
+            CmEvent::Accepted { private_data } => {
+                if let Err(error) = self.accepted(&found, private_data) {
+                    self.not_usable(&found, error);
+                }
+            }
+            CmEvent::Confirmed => {
+                if let Some(tx) = self.dev.lock_tx().as_mut() {
+                    tx.confirmed(&self.dev, &found);
+                }
+            }
+            CmEvent::Rejected { private_data, .. } => {
+                let refusal = Refusal::parse(private_data);
+                if refusal == Some(Refusal::Crossing) {
+                    self.ended(&found, End::Yielded, Cause::Replaced);
+                } else {
+                    self.counters().failed.add_shared(1);
+                    self.log_failure("refused");
+                    self.ended(&found, found.end(), Cause::Broken);
+                }
+            }
+            CmEvent::NoAnswer => {
+                self.counters().failed.add_shared(1);
+                self.log_failure("no answer");
+                self.ended(&found, found.end(), Cause::Broken);
+            }
+            CmEvent::Disconnected => self.ended(&found, found.end(), Cause::Disconnected),
+            CmEvent::Over => self.ended(&found, found.end(), Cause::Broken),
+        }
+        // It counts those that are up, looks when they will have been idle for too long, and ends others.
+        Interface::queue(&self.dev, Work::Connections, 0);
+    }
+}
+
 /// The services of an interface.
 pub(crate) fn services(rc_context: &RcContext) -> [u64; 2] {
     [
@@ -250,14 +334,188 @@ pub(crate) fn services(rc_context: &RcContext) -> [u64; 2] {
     ]
 }
 
-/// Answers the packets that were too big for their peers.
-fn answer_too_big(dev: &Device<Interface>) {
-    loop {
-        let Some((skb, mtu)) = dev.lock_tx().as_mut().and_then(|tx| tx.too_big.pop()) else {
-            return;
+/// Answers those who ask for a connection.
+pub(crate) struct ConnListener {
+    pub(crate) dev: OwnedDevice<Interface>,
+    pub(crate) rc_context: Arc<RcContext>,
+    pub(crate) port: u32,
+}
+
+impl ConnListener {
+    /// Looks at a request: whose it is, and what its end can do.
+    fn examine(&self, incoming: &Incoming<'_>) -> Result<admission::Request, Refusal> {
+        let rc_context = &self.rc_context;
+        let pkey = PKey::new(incoming.pkey()).map(PKey::to_full);
+        if pkey != Some(rc_context.pkey) || !incoming.is_rc() {
+            return Err(Refusal::Partition);
+        }
+        // On InfiniBand the service is this queue pair's, and its GID may have been another one before.
+        let is_ours = self.dev.data().get_ref().port.is_infiniband()
+            || incoming.local_gid() == rc_context.gid.0;
+        if !is_ours || incoming.port() != self.port {
+            return Err(Refusal::Gid);
+        }
+        // Packets that our port would not take.
+        if incoming.mtu().is_none_or(|mtu| mtu > rc_context.ib_mtu) {
+            return Err(Refusal::Data);
+        }
+        let data = PrivateData::parse(incoming.private_data())?;
+        let peer = HwAddr::new(Flags::NONE, data.qpn, Gid(incoming.remote_gid()));
+        let own = HwAddr::new(Flags::NONE, rc_context.qpn, rc_context.gid);
+        if !peer.is_unicast() || peer == own {
+            return Err(Refusal::Data);
+        }
+        let origin = match incoming.remote_lid() {
+            Some(lid) => Origin::Lid(lid),
+            None => Origin::Gid(peer.gid()),
         };
-        let counters = &dev.data().get_ref().counters;
-        counters.dropped(dev, DropReason::TooBig, 1, skb.len());
-        skb.answer_too_big(dev, mtu);
+        Ok(admission::Request { peer, origin, data })
+    }
+
+    /// Returns true if there is room for it, and if so, a window.
+    fn admit(&self, request: &admission::Request) -> Result<Room, Refusal> {
+        let mut guard = self.dev.lock_tx();
+        let connections = guard.as_mut().and_then(Tx::connections);
+        let connections = connections.ok_or(Refusal::Closed)?;
+        let room = connections.admit(request, now_ms());
+        if connections.has_ended() {
+            // Others have made room for it.
+            Interface::queue(&self.dev, Work::Connections, 0);
+        }
+        room
+    }
+
+    /// The role of who sent a request.
+    fn role(&self, incoming: &Incoming<'_>, data: &PrivateData) -> Role {
+        if data.extension.is_none() || !self.rc_context.settings.extensions() {
+            return Role::Sender;
+        }
+        let [nonce] = random();
+        Role::Asker(Challenge {
+            qpn: incoming.remote_qpn(),
+            nonce,
+        })
+    }
+
+    fn count_refused(&self, refusal: Refusal) {
+        let counters = &self.dev.data().get_ref().counters.connected;
+        counters.refused.add_shared(1);
+        let reason = match refusal {
+            Refusal::Closed => &counters.refused_closed,
+            Refusal::Crossing => &counters.refused_crossing,
+            Refusal::Full => &counters.refused_full,
+            Refusal::Partition => &counters.refused_pkey,
+            Refusal::Gid => &counters.refused_gid,
+            Refusal::Data => &counters.refused_data,
+        };
+        reason.add_shared(1);
+    }
+
+    /// Accepts it, or ends what it became and says why it was refused.
+    ///
+    /// # Errors
+    ///
+    /// Nothing came of it: the window is to be given back.
+    fn accept(
+        &self,
+        incoming: Incoming<'_>,
+        request: admission::Request,
+        room: Room,
+    ) -> Result<Option<Refusal>> {
+        let admission::Request { peer, origin, data } = request;
+        let rc_context = &self.rc_context;
+        let number = data.extension.map_or(0, |extension| extension.channel);
+        let id = Arc::new(
+            ConnId {
+                dev: self.dev.get_typed(),
+                rc_context: rc_context.clone(),
+                peer,
+                number,
+                origin: Some(origin),
+                role: self.role(&incoming, &data),
+                ib_mtu: incoming.mtu().unwrap_or(rc_context.ib_mtu),
+            },
+            GFP_KERNEL,
+        )?;
+        let terms = rc_context.terms(&data, id.ib_mtu);
+        let rc = Conn::new(rc_context, id, room, |id| incoming.take(id))?;
+        if let Err(refusal) = self.list(&rc, terms) {
+            let data = refusal.encode(rc_context.qpn);
+            let _ = rc.cm.reject(RejectReason::ConsumerDefined, &data);
+            if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
+                connections.end(rc, Cause::Closed);
+            }
+            return Ok(Some(refusal));
+        }
+        if let Err(error) = self.reply(&rc) {
+            self.log(&peer, error);
+            rc.id.give_up();
+        }
+        Ok(None)
+    }
+
+    /// Puts it into the table.
+    fn list(&self, rc: &Arc<Conn>, terms: Negotiated) -> Result<(), Refusal> {
+        bring_up(rc, &terms).map_err(|error| {
+            self.log(&rc.id.peer, error);
+            Refusal::Full
+        })?;
+        let mut guard = self.dev.lock_tx();
+        let connections = guard.as_mut().and_then(Tx::connections);
+        let connections = connections.ok_or(Refusal::Closed)?;
+        connections.accepted(rc.clone(), terms, now_ms())
+    }
+
+    fn reply(&self, rc: &Conn) -> Result {
+        let data = self.rc_context.private_data(rc.width, rc.id.number);
+        let (bytes, len) = data.encode();
+        let reply = Reply {
+            private_data: bytes.get(..len).unwrap_or(&[]),
+        };
+        rc.cm.accept(rc.qp(), &reply)
+    }
+
+    fn log(&self, peer: &HwAddr, error: Error) {
+        netdev_log!(
+            &self.dev,
+            Info,
+            limited,
+            "cannot accept a connection from {} {}: {error:?}\n",
+            peer.gid(),
+            peer.qpn()
+        );
+    }
+}
+
+impl Listen for ConnListener {
+    fn request(&self, incoming: Incoming<'_>) {
+        let counters = &self.dev.data().get_ref().counters.connected;
+        counters.requests_received.add_shared(1);
+        let admitted = self.examine(&incoming).and_then(|request| {
+            let room = self.admit(&request)?;
+            Ok((request, room))
+        });
+        let (request, room) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                self.count_refused(refusal);
+                let data = refusal.encode(self.rc_context.qpn);
+                return incoming.reject(RejectReason::ConsumerDefined, &data);
+            }
+        };
+        let (peer, width) = (request.peer, room.width);
+        match self.accept(incoming, request, room) {
+            Ok(None) => counters.accepted.add_shared(1),
+            Ok(Some(refusal)) => self.count_refused(refusal),
+            Err(error) => {
+                self.log(&peer, error);
+                self.count_refused(Refusal::Full);
+                if let Some(connections) = self.dev.lock_tx().as_mut().and_then(Tx::connections) {
+                    connections.give_back(width);
+                }
+            }
+        }
+        // It looks after what was accepted, and ends what was not.
+        Interface::queue(&self.dev, Work::Connections, 0);
     }
 }

@@ -11,8 +11,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::params;
-use crate::ctl::cm::ConnListener;
-use crate::ctl::connect;
+use crate::ctl::connect::{self, ConnListener};
 use crate::ctl::verbs::{Running, Verbs};
 use crate::data::completions::RcDone;
 use crate::rc::conn;

@@ -22,7 +22,7 @@ use kernel::sync::Arc;
 
 use crate::base::interface::Interface;
 use crate::base::params;
-use crate::ctl::cm::ConnListener;
+use crate::ctl::connect::ConnListener;
 use crate::data::completions::TxPoll;
 use crate::data::rx::RxPoll;
 

@@ -25,7 +25,7 @@ use crate::rc::flow::Flow;
 /// Sends that a queue pair holds, if the device has room for so many.
 pub(crate) const SEND_WR: u32 = 128;
 
-/// Identity of a connection, for the CM's events (`ctl/cm.rs`).
+/// Identity of a connection, for the CM's events (`ctl/connect.rs`).
 pub(crate) struct ConnId {
     pub(crate) dev: OwnedDevice<Interface>,
     pub(crate) rc_context: Arc<RcContext>,
