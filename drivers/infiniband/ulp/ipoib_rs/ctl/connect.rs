@@ -22,7 +22,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use crate::base::counters::Connected;
 use crate::base::interface::Interface;
 use crate::base::work::Work;
 use crate::ctl::disconnect;
@@ -206,10 +205,6 @@ fn bring_up(rc: &Arc<Conn>, terms: &Negotiated) -> Result {
 }
 
 impl ConnId {
-    fn counters(&self) -> &Connected {
-        &self.dev.data().get_ref().counters.connected
-    }
-
     /// The connection of this CM ID, unless it was given up.
     fn find(&self) -> Option<Found> {
         let guard = self.dev.lock_tx();
@@ -378,7 +373,7 @@ impl ConnListener {
         let connections = guard.as_mut().and_then(Tx::connections);
         let connections = connections.ok_or(Refusal::Closed)?;
         let room = connections.admit(request, now_ms());
-        if connections.has_ended() {
+        if connections.ended.has_new() {
             // Others have made room for it.
             Interface::queue(&self.dev, Work::Connections, 0);
         }

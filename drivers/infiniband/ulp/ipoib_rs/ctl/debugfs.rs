@@ -274,7 +274,7 @@ fn show_connections(dev: &Device<Interface>, out: &SeqFile) -> Result {
                 let _ = rows.push_within_capacity(row);
             }
         }
-        for rc in connections.senders() {
+        for rc in connections.senders.iter() {
             let row = Connection::new(rc.id.peer, 0, "receiving", Some(rc), now);
             let _ = rows.push_within_capacity(row);
         }

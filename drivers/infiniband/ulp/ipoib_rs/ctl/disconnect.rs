@@ -10,7 +10,7 @@ use ipoib_proto::ending::{Ending, Step};
 use crate::base::interface::Interface;
 use crate::data::rx;
 use crate::rc::conn::Conn;
-use crate::rc::table::Ended;
+use crate::rc::ended::Ended;
 
 /// How often the receive poll is asked in a row whether it has taken all: three times will do unless it is busy.
 const ASKS: u32 = 4;

@@ -26,7 +26,7 @@ use crate::rc::conn::{Cause, Conn, ConnId, Role};
 use crate::rc::context::Negotiated;
 use crate::rc::form::tcp_v4_header;
 use crate::rc::ring::RcRing;
-use crate::rc::table::{establish, Found, Job, Place, Wanted};
+use crate::rc::table::{Found, Job, Place, Wanted};
 use crate::rc::tx::{keep_waiting, Fate, RcTx, Route};
 use crate::ud::paths::Channels;
 use crate::ud::ring::UdRing;
@@ -413,7 +413,7 @@ impl Tx {
             return;
         };
         connections.give_back(width);
-        if let Some(at) = connections.position(&wanted.address, wanted.number) {
+        if let Some(at) = connections.find_channel(&wanted.address, wanted.number) {
             if let Some(channel) = connections.channel_at(at) {
                 let _ = channel.machine.failed(wanted.ticket, now);
             }
@@ -439,8 +439,8 @@ impl Tx {
             return Err(ECANCELED);
         }
         channel.begin(terms);
-        if let Some(rc) = channel.machine.present().cloned() {
-            establish(&connections.counters.connected, &rc);
+        if let Some(rc) = channel.machine.present() {
+            rc.establish();
         }
         self.service(dev);
         Ok(())
@@ -452,7 +452,7 @@ impl Tx {
             return;
         };
         match found.place {
-            Place::Sender => connections.sender_confirmed(&found.rc, now_ms()),
+            Place::Sender => connections.senders.confirm(&found.rc, now_ms()),
             Place::Channel(ticket) => {
                 if let Some(channel) = connections.of(&found.rc.id) {
                     channel.machine.confirmed(ticket, now_ms());

@@ -139,7 +139,10 @@ impl Tx {
             return;
         };
         let Place::Channel(ticket) = found.place else {
-            return connections.remove_sender(&found.rc, cause);
+            if let Some(rc) = connections.senders.remove(&found.rc) {
+                connections.end(rc, cause);
+            }
+            return;
         };
         // Not of another one that has come in its place.
         let Some(channel) = connections.of(&found.rc.id) else {

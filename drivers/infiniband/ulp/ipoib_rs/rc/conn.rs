@@ -16,6 +16,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 
+use crate::base::counters::Connected;
 use crate::base::interface::Interface;
 use crate::base::quota::Permit;
 use crate::base::trace::who;
@@ -38,6 +39,12 @@ pub(crate) struct ConnId {
     pub(crate) role: Role,
     /// Bytes in an InfiniBand packet of the connection.
     pub(crate) ib_mtu: u32,
+}
+
+impl ConnId {
+    pub(crate) fn counters(&self) -> &Connected {
+        &self.dev.data().get_ref().counters.connected
+    }
 }
 
 /// Role of the peer of a connection.
@@ -64,6 +71,24 @@ pub(crate) enum Among {
     Senders,
     /// Those that others of this origin send by.
     SendersOf(Origin),
+}
+
+/// The place of the least recently used connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Least {
+    /// Among the channels.
+    Channel(usize),
+    /// Among those that others send by.
+    Sender(usize),
+}
+
+/// A connection that may go.
+pub(super) struct Used {
+    /// When it was used last.
+    pub(super) last: u64,
+    /// When it was made.
+    pub(super) since: u64,
+    pub(super) least: Least,
 }
 
 /// The user of a connection that there is to be room for.
@@ -119,7 +144,7 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// The cause in a word.
-    pub(super) const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         match self {
             Self::Disconnected => "disconnected",
             Self::Idle => "idle",
@@ -201,18 +226,33 @@ impl Conn {
         });
     }
 
-    /// It is established: frames go by it. True: it was not before.
-    pub(super) fn establish(&self) -> bool {
-        let before = self.established.get();
-        self.established.set(true);
-        !before
+    /// It is established: frames go by it. Counts it, once.
+    pub(crate) fn establish(&self) {
+        if !self.established.get() {
+            self.established.set(true);
+            self.id.counters().connected.add_shared(1);
+            self.trace("established", "up");
+        }
     }
 
-    /// It has come to an end. True: it was established.
-    pub(super) fn conclude(&self) -> bool {
-        let before = self.established.get();
+    /// Counts its end, or that of an attempt at one that time alone ends.
+    pub(super) fn conclude(&self, cause: Cause) {
+        let was_up = self.established.get();
         self.established.set(false);
-        before
+        self.trace(cause.word(), if was_up { "ended" } else { "failed" });
+        let counters = self.id.counters();
+        let counter = match (was_up, cause) {
+            (true, Cause::Disconnected) => &counters.disconnected,
+            (true, Cause::Idle) => &counters.idle,
+            (true, Cause::Evicted) => &counters.evicted,
+            (true, Cause::Stuck) => &counters.stuck,
+            (true, Cause::Broken) => &counters.broken,
+            (true, Cause::Replaced) => &counters.replaced,
+            (true, Cause::Closed) => &counters.closed,
+            (false, Cause::Idle) => &counters.failed,
+            (false, _) => return,
+        };
+        counter.add_shared(1);
     }
 
     /// The queue pair.

@@ -3,8 +3,8 @@
 //! The reliable connections of an interface, under the transmit lock.
 //!
 //! When to ask for one, whose request to accept and when to give up is for `proto/fsm/connection.rs` to say.
-//! This file keeps the table of peers, and says what is to be done by the work item `ctl/connect.rs`,
-//! which may sleep.
+//! `proto/flow/places.rs` says which peers get places. This file keeps the table of peers, finds room for one connection
+//! more, and says what is to be done by the work item `ctl/connect.rs`, which may sleep.
 
 use ipoib_netdev::device::Device;
 use ipoib_netdev::skb::TxSkb;
@@ -12,23 +12,23 @@ use ipoib_proto::admission::MAX_SENDERS;
 use ipoib_proto::connection::End;
 use ipoib_proto::credit::Pool;
 use ipoib_proto::drop::DropReason;
-use ipoib_proto::ending::Ending;
 use ipoib_proto::hwaddr::{Flags, HwAddr};
-use ipoib_proto::inbound::Inbound;
-use ipoib_proto::places::Tried;
+use ipoib_proto::places::{choose, Choice, Tried};
 use ipoib_proto::share::{IDLE_MS, MAX_HELD};
 use ipoib_proto::ticket::Ticket;
 use ipoib_rdma::Lane;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::base::counters::{Connected, Counters};
+use crate::base::counters::Counters;
 use crate::base::interface::Interface;
 use crate::base::quota::Quota;
 use crate::base::settings::MAX_CONNECTIONS;
 use crate::rc::channel::Channel;
-use crate::rc::conn::{Cause, Conn, ConnId, Room, Whose};
+use crate::rc::conn::{Among, Cause, Conn, ConnId, Room, Whose};
 use crate::rc::context::RcContext;
+use crate::rc::ended::{Ended, Endings};
+use crate::rc::senders::Senders;
 use crate::ud::ring::drop_frame;
 
 /// The most connections, those that have ended and are not over included. A peer may have asked for another one while its
@@ -38,36 +38,31 @@ pub(crate) const MOST: usize = 2 * MAX_CONNECTIONS + MAX_SENDERS;
 // An interface in need says how many it has.
 const _: () = assert!(MOST <= MAX_HELD as usize);
 
-/// A connection that somebody else has asked for, to send by: as ib_ipoib does.
-pub(super) struct Sender {
-    pub(super) rc: Arc<Conn>,
-    pub(super) state: Inbound,
-}
+/// The widest window of a connection.
+const WINDOW: u16 = 64;
 
 /// The table.
 pub(crate) struct Connections {
     pub(crate) channels: KVec<Option<KBox<Channel>>>,
     /// Connections that others send by.
-    pub(super) senders: KVec<Sender>,
-    /// Connections that have come to an end and are not over yet, but for one that the work item has in hand.
-    ended: KVec<Ended>,
+    pub(crate) senders: Senders,
+    /// Connections that have come to an end and are not over yet.
+    pub(crate) ended: Endings,
     /// Room for all, when the interface goes down.
     all: KVec<Arc<Conn>>,
-    pub(super) pool: Pool,
+    pool: Pool,
     pub(super) rc_context: Arc<RcContext>,
     pub(crate) counters: Arc<Counters>,
-    pub(super) own: HwAddr,
-    /// How many have come to an end and are not over yet.
-    pub(super) ending: u32,
+    own: HwAddr,
     /// The most connections there may be in channels.
-    pub(super) cap: usize,
+    cap: usize,
     /// The connections that all interfaces on the RDMA device may have, and our number among these.
-    pub(super) quota: Arc<Quota>,
-    pub(super) number: u16,
-    pub(crate) per_peer: u8,
-    pub(super) idle_ms: u64,
+    quota: Arc<Quota>,
+    number: u16,
+    per_peer: u8,
+    idle_ms: u64,
     /// Failures to find a place for a channel.
-    pub(super) tried: Tried,
+    tried: Tried,
     /// The channel whose turn it is to ask for a connection.
     turn: usize,
 }
@@ -96,15 +91,6 @@ impl Found {
             End::Failed
         }
     }
-}
-
-/// A connection that has come to an end.
-pub(crate) struct Ended {
-    pub(crate) rc: Arc<Conn>,
-    /// How far it is; None: nobody but we know of it yet.
-    pub(crate) ending: Option<Ending>,
-    /// When there is more to do for it.
-    due: u64,
 }
 
 /// A connection to be asked for.
@@ -156,14 +142,13 @@ impl Connections {
         );
         Ok(Self {
             channels,
-            senders: KVec::with_capacity(MAX_SENDERS, GFP_KERNEL)?,
-            ended: KVec::with_capacity(MOST, GFP_KERNEL)?,
+            senders: Senders::new()?,
+            ended: Endings::new(MOST)?,
             all: KVec::with_capacity(MOST, GFP_KERNEL)?,
             pool: Pool::new(buffers),
             rc_context,
             counters,
             own,
-            ending: 0,
             cap,
             number: quota.number(),
             quota,
@@ -216,11 +201,6 @@ impl Connections {
         self.channels.iter().flatten().map(|channel| &**channel)
     }
 
-    /// Connections that others send by.
-    pub(crate) fn senders(&self) -> impl Iterator<Item = &Arc<Conn>> + '_ {
-        self.senders.iter().map(|sender| &sender.rc)
-    }
-
     /// Takes note of which channels were used since the last time.
     pub(super) fn look_at_channels(&mut self, now: u64) {
         for channel in self.channels.iter_mut().flatten() {
@@ -228,25 +208,14 @@ impl Connections {
         }
     }
 
-    /// Takes note of which others have sent something since the last time.
-    pub(super) fn look_at_senders(&mut self, now: u64) {
-        for sender in &mut self.senders {
-            let received = sender.rc.flow.received.frames.get();
-            sender.state.look(received, now);
-            if sender.state.is_confirmed() {
-                establish(&self.counters.connected, &sender.rc);
-            }
-        }
-    }
-
     /// The number of connections in channels, those that are being made included.
-    pub(super) fn count_own(&self) -> usize {
+    fn count_own(&self) -> usize {
         let own = self.iter().map(|channel| channel.machine.all().count());
         own.sum()
     }
 
     /// How many connections are up by which we send.
-    pub(super) fn count_up(&self) -> usize {
+    fn count_up(&self) -> usize {
         let up = self.iter().filter(|channel| channel.machine.is_up());
         up.count()
     }
@@ -254,6 +223,59 @@ impl Connections {
     /// How many connections there are, or are being made.
     pub(super) fn count(&self) -> usize {
         self.count_own() + self.senders.len()
+    }
+
+    /// The place of a peer's channel, a new one if need be. None: there is no room for another peer now, but maybe soon.
+    #[cold]
+    pub(crate) fn place(&mut self, address: &HwAddr, number: u8, now: u64) -> Option<u16> {
+        let at = match self.find_channel(address, number) {
+            Some(at) => at,
+            None if self.tried.holds(address.gid(), now) => return None,
+            None => {
+                let choice = self.choose_place(address, false, now);
+                let again = now.saturating_add(IDLE_MS);
+                self.tried.note(choice, address.gid(), again);
+                let (Choice::Place(at) | Choice::Replace(at)) = choice else {
+                    self.counters.connected.no_room.add_shared(1);
+                    self.make_place(choice, address, now);
+                    return None;
+                };
+                self.put_channel(at, *address, number, now)?
+            }
+        };
+        // The flags of its address may have changed; it is the same peer.
+        self.channel_at(at)?.address = *address;
+        Some(at)
+    }
+
+    /// The place of a new channel to a peer, which has `asked` for a connection, or is to be asked.
+    pub(super) fn choose_place(&self, peer: &HwAddr, asked: bool, now: u64) -> Choice {
+        let channels = self.channels.iter();
+        let occupants = channels.map(|channel| Some(channel.as_ref()?.occupant(now)));
+        choose(occupants, peer.gid(), asked, self.cap)
+    }
+
+    /// Makes a channel to a peer at a place that [`Self::choose_place`] has chosen.
+    pub(super) fn put_channel(
+        &mut self,
+        at: usize,
+        address: HwAddr,
+        number: u8,
+        now: u64,
+    ) -> Option<u16> {
+        let channel = Channel::new(&self.own, address, number, self.idle_ms, now);
+        let channel = KBox::new(channel, GFP_ATOMIC).ok()?;
+        *self.channels.get_mut(at)? = Some(channel);
+        u16::try_from(at).ok()
+    }
+
+    /// Ends the least recently used connection among those in the way of a peer, if it is idle.
+    pub(super) fn make_place(&mut self, choice: Choice, peer: &HwAddr, now: u64) {
+        match choice {
+            Choice::Crowd => self.make_room(Among::ChannelsOf(peer.gid()), now),
+            Choice::Full => self.make_room(Among::Channels, now),
+            Choice::Place(_) | Choice::Replace(_) | Choice::Soon => {}
+        }
     }
 
     /// A frame is there for the peer of a channel, and no connection is up. True: there is something to do for the work
@@ -264,7 +286,7 @@ impl Connections {
         match self.channel_at(at) {
             Some(channel) => channel.machine.ticket().is_none() && channel.want(now),
             // Another one may have to make room for it.
-            None => self.has_ended(),
+            None => self.ended.has_new(),
         }
     }
 
@@ -277,45 +299,30 @@ impl Connections {
         }
     }
 
-    /// Returns true if one has ended and the work item has yet to begin to end it.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.iter().any(|ended| ended.ending.is_none())
-    }
-
     /// A connection is not used any more: the work item, which the caller wakes, ends it.
     pub(crate) fn end(&mut self, rc: Arc<Conn>, cause: Cause) {
-        conclude(&self.counters.connected, &rc, cause);
+        rc.conclude(cause);
         let width = rc.width;
         rc.mark_ending();
-        let ended = Ended {
-            rc,
-            ending: None,
-            due: 0,
-        };
-        match self.ended.push_within_capacity(ended) {
-            Ok(()) => self.ending += 1,
-            // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
-            Err(_) => self.pool.give_back(width),
+        // `take_room` sees to it that there is room. If there is none, it is destroyed as it is.
+        if self.ended.add(rc).is_none() {
+            self.pool.give_back(width);
         }
     }
 
     /// There is more to do for one that has ended, from `due` on.
     pub(crate) fn keep_ending(&mut self, ended: Ended, due: u64) {
-        let rc = ended.rc.clone();
-        if self
-            .ended
-            .push_within_capacity(Ended { due, ..ended })
-            .is_err()
-        {
-            // As above.
-            self.over(&rc);
+        let width = ended.rc.width;
+        // As above.
+        if self.ended.keep(ended, due).is_none() {
+            self.pool.give_back(width);
         }
     }
 
-    /// One that has ended, and for which there is something to do.
-    fn next_ended(&mut self, now: u64) -> Option<Job> {
-        let at = self.ended.iter().position(|ended| now >= ended.due)?;
-        self.ended.remove(at).ok().map(Job::End)
+    /// One of those that ended is over.
+    pub(crate) fn over(&mut self, rc: &Conn) {
+        self.ended.over();
+        self.pool.give_back(rc.width);
     }
 
     /// Buffers that were set aside are free again.
@@ -323,25 +330,24 @@ impl Connections {
         self.pool.give_back(width);
     }
 
-    /// One of those that ended is over.
-    pub(crate) fn over(&mut self, rc: &Conn) {
-        self.ending = self.ending.saturating_sub(1);
-        self.pool.give_back(rc.width);
+    /// The channel at a place.
+    pub(crate) fn channel_at(&mut self, at: u16) -> Option<&mut Channel> {
+        Some(&mut **self.channels.get_mut(usize::from(at))?.as_mut()?)
     }
 
-    /// The place of a peer's channel.
-    pub(crate) fn position(&self, peer: &HwAddr, number: u8) -> Option<u16> {
-        u16::try_from(self.find_channel(peer, number)?).ok()
+    /// The place of the channel of a peer that has this number.
+    pub(crate) fn find_channel(&self, peer: &HwAddr, number: u8) -> Option<u16> {
+        let at = self.channels.iter().position(|channel| {
+            channel
+                .as_ref()
+                .is_some_and(|channel| channel.number == number && channel.address.same_peer(peer))
+        })?;
+        u16::try_from(at).ok()
     }
 
     /// The place of a connection's channel, whether the connection is there or not.
     pub(crate) fn place_of(&self, id: &ConnId) -> Option<u16> {
-        self.position(&id.peer, id.number)
-    }
-
-    /// The channel at a place.
-    pub(crate) fn channel_at(&mut self, at: u16) -> Option<&mut Channel> {
-        Some(&mut **self.channels.get_mut(usize::from(at))?.as_mut()?)
+        self.find_channel(&id.peer, id.number)
     }
 
     /// The channel of a connection.
@@ -351,21 +357,20 @@ impl Connections {
 
     /// The channel of a connection that is there.
     pub(crate) fn of(&mut self, id: &ConnId) -> Option<&mut Channel> {
-        let at = self.find_channel(&id.peer, id.number)?;
-        let channel = self.channels.get_mut(at)?.as_mut()?;
+        let channel = self.channel_of(id)?;
         let is = channel.machine.all().any(|(_, rc)| is(rc, id));
-        is.then_some(&mut **channel)
+        is.then_some(channel)
     }
 
     /// The connection of an identity.
     pub(crate) fn find(&self, id: &ConnId) -> Option<Found> {
-        if let Some(rc) = self.senders().find(|rc| is(rc, id)) {
+        if let Some(rc) = self.senders.iter().find(|rc| is(rc, id)) {
             return Some(Found {
                 rc: rc.clone(),
                 place: Place::Sender,
             });
         }
-        let at = self.find_channel(&id.peer, id.number)?;
+        let at = usize::from(self.place_of(id)?);
         let machine = &self.channels.get(at)?.as_ref()?.machine;
         let (ticket, rc) = machine.all().find(|(_, rc)| is(rc, id))?;
         Some(Found {
@@ -380,26 +385,23 @@ impl Connections {
         let own = self.iter().flat_map(|channel| channel.machine.all());
         own.map(|(_, rc)| rc)
             .find(is)
-            .or_else(|| self.senders().find(is))
+            .or_else(|| self.senders.iter().find(is))
             .cloned()
     }
 
     /// The next job for the work item. `is_ready` says whether there is a path to a peer.
     pub(crate) fn next_job(&mut self, now: u64, is_ready: impl Fn(&HwAddr) -> bool) -> Job {
         self.look_at_channels(now);
-        self.look_at_senders(now);
-        let up = self.count_up();
-        let senders = self
-            .senders
-            .iter()
-            .filter(|sender| sender.state.is_confirmed());
-        self.counters.connected.set_current(up + senders.count());
-        self.end_silent(now);
-        if let Some(job) = self.next_ended(now) {
-            return job;
+        self.senders.look(now);
+        let connected = self.count_up() + self.senders.count_confirmed();
+        self.counters.connected.set_current(connected);
+        while let Some((rc, cause)) = self.senders.take_silent(now) {
+            self.end(rc, cause);
         }
-        let senders = self.senders.iter();
-        let mut next = senders.map(|sender| sender.state.deadline()).min();
+        if let Some(ended) = self.ended.take_due(now) {
+            return Job::End(ended);
+        }
+        let mut next = self.senders.deadline();
         // Each in turn, since not all that want a connection may ask at a time.
         let (begin, end) = (self.turn, self.channels.len());
         for at in Iterator::chain(begin..end, 0..begin) {
@@ -415,28 +417,11 @@ impl Connections {
             }
         }
         // `make_room` may have ended one meanwhile.
-        if let Some(job) = self.next_ended(now) {
-            return job;
+        if let Some(ended) = self.ended.take_due(now) {
+            return Job::End(ended);
         }
-        let ended = self.ended.iter().map(|ended| ended.due);
-        let next = Iterator::chain(ended, next).min();
+        let next = [self.ended.deadline(), next].into_iter().flatten().min();
         Job::Wait(next.map(|next| next.saturating_sub(now)))
-    }
-
-    /// Ends the connections that others send by, if they do not.
-    fn end_silent(&mut self, now: u64) {
-        let is_over = |sender: &Sender| now >= sender.state.deadline();
-        while let Some(at) = self.senders.iter().position(is_over) {
-            let Ok(sender) = self.senders.remove(at) else {
-                break;
-            };
-            let cause = if sender.state.is_superseded() {
-                Cause::Replaced
-            } else {
-                Cause::Idle
-            };
-            self.end(sender.rc, cause);
-        }
     }
 
     /// Does what is due for the peer of a channel.
@@ -449,7 +434,8 @@ impl Connections {
                 channel.want(now);
             }
             self.end(rc, Cause::Idle);
-            return Advance::Job(self.next_ended(now).unwrap_or(Job::Wait(Some(1))));
+            let ended = self.ended.take_due(now);
+            return Advance::Job(ended.map_or(Job::Wait(Some(1)), Job::End));
         }
         // If there is no path yet, there will be.
         if channel.wants(now) && channel.machine.may_ask(now) && is_ready(&channel.address) {
@@ -499,6 +485,55 @@ impl Connections {
         }
     }
 
+    /// Room for one more connection, if there is any: in the table, in the buffers and on the RDMA device.
+    /// If not, and `may_evict`, there may be soon.
+    pub(super) fn take_room(&mut self, whose: Whose, may_evict: bool, now: u64) -> Option<Room> {
+        let count = self.count();
+        let mut crowd = self.crowd(whose);
+        if crowd.is_none() && count + (self.ended.count() as usize) < MOST {
+            if let Some(width) = self.take_buffers(whose) {
+                match self.quota.take(self.number, count, now) {
+                    Ok(permit) => return Some(Room { width, permit }),
+                    Err(_) => self.give_back(width),
+                }
+                if may_evict {
+                    self.quota.want(self.number, count, now);
+                }
+                return None;
+            }
+            // Those that others send by have no buffers set aside.
+            let shared = self.rc_context.intake.is_shared();
+            crowd = shared.then_some(Among::Channels);
+        }
+        // An unconfirmed connection goes by itself, and takes no other one's place.
+        if may_evict {
+            self.make_room(crowd.unwrap_or(Among::All), now);
+        }
+        None
+    }
+
+    /// Connections that are too many for one more.
+    pub(super) fn crowd(&self, whose: Whose) -> Option<Among> {
+        match whose {
+            Whose::Ours => (self.count_own() >= self.cap).then_some(Among::Channels),
+            Whose::Sender(origin) => {
+                let buffers = self.rc_context.intake.max_wr();
+                self.senders.crowd(origin, buffers)
+            }
+        }
+    }
+
+    /// Sets buffers aside for one more connection, and returns for how many messages.
+    fn take_buffers(&mut self, whose: Whose) -> Option<u16> {
+        let ours = self.cap.saturating_sub(self.count_own()) as u32;
+        match whose {
+            Whose::Ours => self.pool.take(WINDOW, ours.saturating_sub(1)),
+            // Its messages take those that there are, and wait if there are none.
+            Whose::Sender(_) if self.rc_context.intake.is_shared() => Some(0),
+            Whose::Sender(_) => self.pool.take(WINDOW, ours),
+        }
+    }
+
     /// Notes for which connections the stack's queue is to stay stopped. Says whether there is one.
     pub(crate) fn update_stops(&mut self, now: u64) -> bool {
         // Each of them is to look.
@@ -517,8 +552,8 @@ impl Connections {
     /// All of them, to be ended: the interface goes down. What waits for them is dropped.
     pub(super) fn into_all(self, dev: &Device<Interface>) -> KVec<Arc<Conn>> {
         let mut all = self.all;
-        for ended in self.ended {
-            let _ = all.push_within_capacity(ended.rc);
+        for rc in self.ended.into_all() {
+            let _ = all.push_within_capacity(rc);
         }
         for mut channel in self.channels.into_iter().flatten() {
             while let Some(skb) = channel.backlog.pop() {
@@ -528,40 +563,14 @@ impl Connections {
                 let _ = all.push_within_capacity(rc);
             }
         }
-        for sender in self.senders {
-            let _ = all.push_within_capacity(sender.rc);
+        for rc in self.senders.into_all() {
+            let _ = all.push_within_capacity(rc);
         }
         for rc in &all {
-            conclude(&self.counters.connected, rc, Cause::Closed);
+            rc.conclude(Cause::Closed);
         }
         all
     }
-}
-
-/// Counts a connection that is established, once.
-pub(crate) fn establish(counters: &Connected, rc: &Conn) {
-    if rc.establish() {
-        counters.connected.add_shared(1);
-        rc.trace("established", "up");
-    }
-}
-
-/// Counts the end of a connection, or of an attempt at one that time alone ends.
-fn conclude(counters: &Connected, rc: &Conn, cause: Cause) {
-    let was_up = rc.conclude();
-    rc.trace(cause.word(), if was_up { "ended" } else { "failed" });
-    let counter = match (was_up, cause) {
-        (true, Cause::Disconnected) => &counters.disconnected,
-        (true, Cause::Idle) => &counters.idle,
-        (true, Cause::Evicted) => &counters.evicted,
-        (true, Cause::Stuck) => &counters.stuck,
-        (true, Cause::Broken) => &counters.broken,
-        (true, Cause::Replaced) => &counters.replaced,
-        (true, Cause::Closed) => &counters.closed,
-        (false, Cause::Idle) => &counters.failed,
-        (false, _) => return,
-    };
-    counter.add_shared(1);
 }
 
 fn is(rc: &Arc<Conn>, id: &ConnId) -> bool {
